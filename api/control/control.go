@@ -1,0 +1,162 @@
+// Package control is the control plane's side of an instance: the paths of the
+// function's administrative interface and a client for them. Clients of a
+// function never reach these paths; the activator forwards client paths only.
+//
+// Every call is safe for many goroutines and ends when its context ends. A
+// refusal comes back as an *[api.Error] with one of the codes of package api.
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Paths of the function's administrative interface, and of the receiver of events.
+const (
+	PathState  = "/rouse/v1/state"  // GET: InstanceStatus
+	PathWake   = "/rouse/v1/wake"   // POST Grant: blocks until awake, InstanceStatus
+	PathSleep  = "/rouse/v1/sleep"  // POST SleepRequest: blocks until asleep, InstanceStatus
+	PathStop   = "/rouse/v1/stop"   // POST StopRequest: drains, answers, then the process ends
+	PathLogs   = "/rouse/v1/logs"   // GET ?tail=N&follow=true: the runtime's output, text lines
+	PathEvents = "/rouse/v1/events" // POST CloudEvent, to the autoscaler's side
+)
+
+// HeaderRefused marks an answer of an instance that has not given the request
+// to its runtime: the request may be sent elsewhere. Its value is the code.
+const HeaderRefused = "X-Rouse-Refused"
+
+// SleepRequest puts an instance to sleep.
+type SleepRequest struct {
+	Level api.Level `json:"level"`
+	// Epoch fences: grants with a lower epoch are refused from now on.
+	Epoch uint64 `json:"epoch"`
+	// Drain is how long running requests may take to finish; 0 means no bound.
+	Drain time.Duration `json:"drain"`
+}
+
+// StopRequest ends an instance.
+type StopRequest struct {
+	// Drain is how long running requests may take to finish; 0 means that they are cut at once.
+	Drain time.Duration `json:"drain"`
+}
+
+// Client calls instances. The zero value is not usable: see [New].
+type Client struct {
+	http *http.Client
+}
+
+// New makes a client. transport must reach endpoints as [api.NewTransport] does.
+// token, if not empty, is called for each request and sent as a bearer token.
+func New(transport http.RoundTripper, token func() string) *Client {
+	if token != nil {
+		transport = bearer{transport, token}
+	}
+	return &Client{http: &http.Client{Transport: transport}}
+}
+
+// bearer adds the control plane's credential.
+type bearer struct {
+	next  http.RoundTripper
+	token func() string
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token())
+	return b.next.RoundTrip(r)
+}
+
+// State asks an instance for its status.
+func (c *Client) State(ctx context.Context, e api.Endpoint) (api.InstanceStatus, error) {
+	return c.call(ctx, http.MethodGet, e, PathState, nil)
+}
+
+// Wake wakes an instance under a grant. It returns once the instance has generated a token.
+// Waking one that is awake does nothing and succeeds.
+func (c *Client) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
+	return c.call(ctx, http.MethodPost, e, PathWake, g)
+}
+
+// Sleep drains an instance and puts it to sleep. It returns once it sleeps.
+// It also deepens a sleep; to sleep at the level it has does nothing and succeeds.
+func (c *Client) Sleep(ctx context.Context, e api.Endpoint, r SleepRequest) (api.InstanceStatus, error) {
+	return c.call(ctx, http.MethodPost, e, PathSleep, r)
+}
+
+// Stop drains an instance and ends it. It returns once the runtime is gone; the process ends right after.
+func (c *Client) Stop(ctx context.Context, e api.Endpoint, r StopRequest) (api.InstanceStatus, error) {
+	return c.call(ctx, http.MethodPost, e, PathStop, r)
+}
+
+// Logs returns the runtime's output: the last tail lines, and with follow all
+// that come until ctx ends. The caller closes it.
+func (c *Client) Logs(ctx context.Context, e api.Endpoint, tail int, follow bool) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, http.MethodGet, e, fmt.Sprintf("%s?tail=%d&follow=%t", PathLogs, tail, follow), nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+func (c *Client) call(ctx context.Context, method string, e api.Endpoint, path string, in any) (api.InstanceStatus, error) {
+	var s api.InstanceStatus
+	resp, err := c.send(ctx, method, e, path, in)
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return s, fmt.Errorf("%s %s: read the status: %w", method, path, err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	return s, nil
+}
+
+func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return nil, refusal(resp)
+	}
+	return resp, nil
+}
+
+// refusal reads an OpenAI error body; a body of another shape becomes the message.
+func refusal(resp *http.Response) error {
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var body struct {
+		Error struct {
+			Message string `json:"message"`
+			Code    string `json:"code"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(raw, &body); err != nil || body.Error.Message == "" {
+		return api.Errorf(resp.StatusCode, "", "%s: %s", resp.Status, bytes.TrimSpace(raw))
+	}
+	return api.Errorf(resp.StatusCode, body.Error.Code, "%s", body.Error.Message)
+}

@@ -1,0 +1,85 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Event types: dev.rouse.<subject>.<event>.v1.
+const (
+	EventDemand        = "dev.rouse.function.demand.v1"     // data: Demand, from an activator
+	EventInstanceState = "dev.rouse.instance.state.v1"      // data: InstanceStatus, from an instance
+	EventDecision      = "dev.rouse.autoscaler.decision.v1" // data: Decision, from the autoscaler
+	EventFunction      = "dev.rouse.function.declared.v1"   // data: Function, from whoever declares it
+	EventFunctionGone  = "dev.rouse.function.removed.v1"    // data: Function, from whoever removes it
+)
+
+// Event is a CloudEvent (v1.0) with JSON data. It is a value and holds no
+// reference to what it was made from. Its wire forms are in internal/cloudevent.
+type Event struct {
+	ID      string          `json:"id"`
+	Source  string          `json:"source"`
+	Type    string          `json:"type"`
+	Subject string          `json:"subject"` // "namespace/function"
+	Time    time.Time       `json:"time"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// NewEvent makes an event with a fresh ID and the current time. It panics if
+// data can't be marshalled: payloads are our own types.
+func NewEvent(eventType, source string, subject FunctionName, data any) Event {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		panic(fmt.Sprintf("api: marshal %s: %v", eventType, err))
+	}
+	return Event{ID: rand.Text(), Source: source, Type: eventType, Subject: string(subject), Time: time.Now(), Data: raw}
+}
+
+// Emitter takes events. Emit never blocks and is safe for many goroutines; an
+// emitter that can't keep up drops its oldest events and counts them.
+type Emitter interface {
+	Emit(Event)
+}
+
+// EmitterFunc is a function that is an [Emitter].
+type EmitterFunc func(Event)
+
+// Emit calls f.
+func (f EmitterFunc) Emit(e Event) { f(e) }
+
+// Demand is what an activator sees of one function: a level, sent on change
+// and repeated while it is not zero.
+type Demand struct {
+	Function FunctionName `json:"function"`
+	// Activator is the sender; the autoscaler adds up the demands of all.
+	Activator string `json:"activator"`
+	// Waiting is the number of held requests.
+	Waiting int `json:"waiting"`
+	// OldestAge is how long the oldest of them has waited.
+	OldestAge time.Duration `json:"oldestAge"`
+	// WaitingTokens is the estimated size of the held requests.
+	WaitingTokens Tokens `json:"waitingTokens"`
+	// Running is the number of requests sent to instances and not finished.
+	Running int `json:"running"`
+	// LastRequest is when the last request arrived; zero if none ever did.
+	LastRequest time.Time `json:"lastRequest"`
+	// Waking is the instance that the activator is waking under a grant; empty for none.
+	Waking InstanceID `json:"waking,omitempty"`
+	// At is when this was true.
+	At time.Time `json:"at"`
+}
+
+// Decision is one thing that the autoscaler decided, with its reason.
+type Decision struct {
+	At       time.Time    `json:"at"`
+	Function FunctionName `json:"function"`
+	Instance InstanceID   `json:"instance,omitempty"`
+	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait".
+	Action string `json:"action"`
+	// Reason says why in one sentence, with the numbers that mattered.
+	Reason string `json:"reason"`
+	// Error says why the action failed; empty while it runs and when it succeeded.
+	Error string `json:"error,omitempty"`
+}

@@ -1,0 +1,124 @@
+package api
+
+import "time"
+
+// Function is one model as users declare it, with every default filled in.
+// It is a value: parts copy it and never change one that they were given.
+type Function struct {
+	Name FunctionName `json:"name"`
+	// Model is the name clients use; it defaults to the function's name.
+	Model ModelName `json:"model"`
+	// Aliases are further names for the same model.
+	Aliases []ModelName `json:"aliases,omitempty"`
+	// Runtime says what an instance runs.
+	Runtime Runtime `json:"runtime"`
+	// MinScale and MaxScale bound the number of awake instances. MinScale 0 allows scale to zero.
+	MinScale int `json:"minScale"`
+	MaxScale int `json:"maxScale"`
+	// Concurrency is how many requests one instance takes at once, at least 1.
+	Concurrency int `json:"concurrency"`
+	// Memory is what one awake instance needs. A zero Host means: learn it from the instance.
+	Memory Memory `json:"memory"`
+	// SleepAfter is the idle time after which an awake instance goes to sleep; 0 keeps it awake.
+	SleepAfter time.Duration `json:"sleepAfter"`
+	// SleepLevel is the level it goes to: 1 or 2.
+	SleepLevel Level `json:"sleepLevel"`
+	// GoneAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
+	GoneAfter time.Duration `json:"goneAfter"`
+	// Hold bounds the holding room.
+	Hold Hold `json:"hold"`
+	// StartTimeout bounds a start, from the process to the first generated token.
+	StartTimeout time.Duration `json:"startTimeout"`
+	// WakeTimeout bounds a wake, from the call to the first generated token.
+	WakeTimeout time.Duration `json:"wakeTimeout"`
+	// RequestTimeout bounds a request from dispatch to its last byte; 0 means no bound.
+	RequestTimeout time.Duration `json:"requestTimeout"`
+	// Priority decides between functions that want the same memory; higher wins. Default 0.
+	Priority int `json:"priority"`
+	// Origin says where the function was declared (a file, "built in", a URL), for people.
+	Origin string `json:"origin,omitempty"`
+}
+
+// Runtime kinds.
+const (
+	RuntimeEngine  = "engine"  // Rouse's own engine on a GGUF file
+	RuntimeCommand = "command" // any OpenAI-compatible server started by a command line
+)
+
+// Runtime says which model server an instance runs, and how.
+type Runtime struct {
+	// Kind is one of the Runtime constants.
+	Kind string `json:"kind"`
+	// Model is the reference of the model: "pico", a path, or a URL.
+	Model string `json:"model,omitempty"`
+	// Command is argv for [RuntimeCommand]. "$(PORT)" in it is replaced by the port the server must listen on at 127.0.0.1.
+	Command []string `json:"command,omitempty"`
+	// Args are appended to argv, whatever the kind.
+	Args []string `json:"args,omitempty"`
+	// Env are further "KEY=VALUE" pairs. Values may be secrets: never log them.
+	Env []string `json:"env,omitempty"`
+	// Sleeps says whether a [RuntimeCommand] has vLLM's /sleep and /wake_up; else its sleep is a stop of the process.
+	Sleeps bool `json:"sleeps,omitempty"`
+}
+
+// Memory is an amount of memory on the host and on devices.
+type Memory struct {
+	Host Bytes `json:"host"`
+	// Devices is the number of GPUs, 0 for a CPU runtime.
+	Devices int `json:"devices,omitempty"`
+	// PerDevice is the memory on each of them.
+	PerDevice Bytes `json:"perDevice,omitempty"`
+}
+
+// Hold bounds a function's holding room.
+type Hold struct {
+	// Capacity is the number of requests that may wait.
+	Capacity int `json:"capacity"`
+	// MaxBytes bounds the bodies of waiting requests, all together.
+	MaxBytes Bytes `json:"maxBytes"`
+	// Timeout is how long a request may wait.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// WithDefaults fills every zero field that has a default and returns the result.
+// Fields in which zero has a meaning of its own (SleepAfter, GoneAfter, RequestTimeout) are left alone.
+func (f Function) WithDefaults() Function {
+	orInt := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	orDuration := func(p *time.Duration, v time.Duration) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if f.Model == "" {
+		f.Model = ModelName(f.Name.Name())
+	}
+	if f.Runtime.Kind == "" {
+		f.Runtime.Kind = RuntimeEngine
+	}
+	orInt(&f.MaxScale, max(1, f.MinScale))
+	orInt(&f.Concurrency, 8)
+	orInt(&f.Hold.Capacity, 1000)
+	orDuration(&f.Hold.Timeout, 5*time.Minute)
+	orDuration(&f.StartTimeout, 10*time.Minute)
+	orDuration(&f.WakeTimeout, time.Minute)
+	if f.Hold.MaxBytes == 0 {
+		f.Hold.MaxBytes = 256 * MiB
+	}
+	if f.SleepLevel == 0 {
+		f.SleepLevel = Level1
+	}
+	return f
+}
+
+// Default idle times, used where a manifest says nothing.
+const (
+	DefaultSleepAfter = time.Minute
+	DefaultGoneAfter  = 15 * time.Minute
+)
+
+// Names returns the model's name and its aliases.
+func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }

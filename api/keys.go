@@ -1,0 +1,66 @@
+package api
+
+// Key is one key that a user writes in a manifest: an annotation of the
+// revision template, or an environment variable of the container.
+type Key struct {
+	Name    string
+	Default string
+	Doc     string
+}
+
+// Annotation keys of Rouse. They stand in spec.template.metadata.annotations.
+const (
+	AnnotationRuntime      = "rouse.dev/runtime"
+	AnnotationModel        = "rouse.dev/model"
+	AnnotationServedName   = "rouse.dev/served-model-name"
+	AnnotationAliases      = "rouse.dev/aliases"
+	AnnotationMemory       = "rouse.dev/memory"
+	AnnotationDeviceMemory = "rouse.dev/device-memory"
+	AnnotationSleepAfter   = "rouse.dev/sleep-after"
+	AnnotationSleepLevel   = "rouse.dev/sleep-level"
+	AnnotationGoneAfter    = "rouse.dev/gone-after"
+	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
+	AnnotationHoldCapacity = "rouse.dev/hold-capacity"
+	AnnotationHoldMemory   = "rouse.dev/hold-memory"
+	AnnotationHoldTimeout  = "rouse.dev/hold-timeout"
+	AnnotationStartTimeout = "rouse.dev/start-timeout"
+	AnnotationWakeTimeout  = "rouse.dev/wake-timeout"
+	AnnotationPriority     = "rouse.dev/priority"
+)
+
+// Knative's own keys that Rouse reads.
+const (
+	AnnotationClass    = "autoscaling.knative.dev/class"
+	AnnotationMinScale = "autoscaling.knative.dev/min-scale"
+	AnnotationMaxScale = "autoscaling.knative.dev/max-scale"
+	// Class is the value of AnnotationClass for functions of Rouse.
+	Class = "gpu.autoscaling.rouse.dev"
+)
+
+// Environment variables of the container that Rouse reads; an annotation of the same meaning wins.
+const (
+	EnvRuntime = "ROUSE_RUNTIME"
+	EnvModel   = "ROUSE_MODEL"
+)
+
+// Keys is the table of all keys, in the order of the documentation. docs/keys.md is made from it.
+var Keys = []Key{
+	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file) or `command` (any OpenAI-compatible server, started by the container's command and args; `$(PORT)` in them is the port it must listen on)"},
+	{AnnotationModel, "the environment variable " + EnvModel + ", else pico", "the model's reference: `pico` (ships with Rouse), a path, or `file:///path`; a relative path counts from the manifest's folder"},
+	{AnnotationServedName, "the Service's name", "the name that clients write in the field `model`"},
+	{AnnotationAliases, "none", "further names for the same model, separated by commas"},
+	{AnnotationMemory, "the container's memory request, else learned from the instance", "host memory that one awake instance needs, such as `512Mi`"},
+	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`)"},
+	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep; `0` keeps it awake"},
+	{AnnotationSleepLevel, "1", "how deep: `1` keeps the weights in host memory, `2` drops them"},
+	{AnnotationGoneAfter, DefaultGoneAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},
+	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},
+	{AnnotationHoldCapacity, "1000", "requests that may wait for the function"},
+	{AnnotationHoldMemory, "256Mi", "memory that the bodies of waiting requests may take"},
+	{AnnotationHoldTimeout, "5m", "how long a request may wait"},
+	{AnnotationStartTimeout, "10m", "how long a start may take, until the first generated token"},
+	{AnnotationWakeTimeout, "1m", "how long a wake may take, until the first generated token"},
+	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins"},
+	{AnnotationMinScale, "0", "instances that stay awake"},
+	{AnnotationMaxScale, "1", "instances that may be awake"},
+}

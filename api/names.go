@@ -1,0 +1,117 @@
+package api
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// DefaultNamespace is the namespace of a function whose manifest names none.
+const DefaultNamespace = "default"
+
+// FunctionName names a function in the form "namespace/name".
+type FunctionName string
+
+// NewFunctionName joins a namespace (empty: [DefaultNamespace]) and a name.
+func NewFunctionName(namespace, name string) FunctionName {
+	if namespace == "" {
+		namespace = DefaultNamespace
+	}
+	return FunctionName(namespace + "/" + name)
+}
+
+// Namespace is the part before the slash.
+func (f FunctionName) Namespace() string {
+	ns, _, found := strings.Cut(string(f), "/")
+	if !found {
+		return DefaultNamespace
+	}
+	return ns
+}
+
+// Name is the part after the slash.
+func (f FunctionName) Name() string {
+	_, name, found := strings.Cut(string(f), "/")
+	if !found {
+		return string(f)
+	}
+	return name
+}
+
+// dns1035 is Kubernetes' rule for the name of a Service (RFC 1035 label).
+var dns1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// CheckName reports why name can't be the name of a function, nil if it can.
+func CheckName(name string) error {
+	if !dns1035.MatchString(name) {
+		return fmt.Errorf("name %q: want 1 to 63 of a-z, 0-9 and '-', starting with a letter and ending with a letter or digit", name)
+	}
+	return nil
+}
+
+// ModelName is what a client writes in the field "model".
+type ModelName string
+
+// InstanceID names one instance, unique within a cluster: "NAME-0001" or a pod's name.
+type InstanceID string
+
+// DeviceID names one device of a node: a GPU's UUID, or [HostMemory].
+type DeviceID string
+
+// HostMemory is the device that stands for the memory of the host itself.
+const HostMemory DeviceID = "host"
+
+// Tokens counts tokens.
+type Tokens int64
+
+// Bytes counts bytes.
+type Bytes int64
+
+// Binary units.
+const (
+	KiB Bytes = 1 << (10 * (iota + 1))
+	MiB
+	GiB
+	TiB
+)
+
+// String prints b in the largest binary unit that leaves at least 1, with at most one decimal.
+func (b Bytes) String() string {
+	for _, u := range []struct {
+		unit Bytes
+		name string
+	}{{TiB, "TiB"}, {GiB, "GiB"}, {MiB, "MiB"}, {KiB, "KiB"}} {
+		if b >= u.unit || b <= -u.unit {
+			s := strconv.FormatFloat(float64(b)/float64(u.unit), 'f', 1, 64)
+			return strings.TrimSuffix(s, ".0") + " " + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + " B"
+}
+
+// quantitySuffixes are Kubernetes' quantity suffixes that make sense for memory.
+var quantitySuffixes = []struct {
+	suffix string
+	factor float64
+}{
+	{"Ki", float64(KiB)}, {"Mi", float64(MiB)}, {"Gi", float64(GiB)}, {"Ti", float64(TiB)},
+	{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"", 1},
+}
+
+// ParseBytes reads a Kubernetes memory quantity such as "512Mi", "2Gi", "1.5G" or "1048576".
+func ParseBytes(s string) (Bytes, error) {
+	for _, q := range quantitySuffixes {
+		digits, found := strings.CutSuffix(strings.TrimSpace(s), q.suffix)
+		if !found {
+			continue
+		}
+		v, err := strconv.ParseFloat(digits, 64)
+		if err != nil || v < 0 || math.IsNaN(v) || v*q.factor > math.MaxInt64/2 {
+			break
+		}
+		return Bytes(v * q.factor), nil
+	}
+	return 0, fmt.Errorf("memory %q: want a quantity such as 512Mi or 2Gi", s)
+}

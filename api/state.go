@@ -1,0 +1,91 @@
+package api
+
+import "time"
+
+// State is the state of an instance.
+type State string
+
+// States of an instance.
+const (
+	Starting  State = "starting"  // the process runs, the model is loading; also a wake under way
+	Awake     State = "awake"     // it answered a probe that generates a token
+	Draining  State = "draining"  // takes nothing new, finishes what it has
+	Asleep    State = "asleep"    // the process lives, its device memory is released
+	Unhealthy State = "unhealthy" // it failed and is being restarted, or waits to be
+	Gone      State = "gone"      // there is no process
+)
+
+// Level is the depth of a sleep.
+type Level int
+
+// Levels. Level 0 is awake.
+const (
+	LevelAwake Level = 0
+	Level1     Level = 1 // weights stay in host memory
+	Level2     Level = 2 // weights are dropped, the process lives
+)
+
+// InstanceStatus is all that an instance says about itself. It is the payload
+// of [EventInstanceState] and the answer to a state request.
+type InstanceStatus struct {
+	Instance InstanceID   `json:"instance"`
+	Function FunctionName `json:"function"`
+	State    State        `json:"state"`
+	Level    Level        `json:"level"`
+	// Stage is a word on what a starting instance is doing: "starting runtime", "loading", "probing", "waking".
+	Stage string `json:"stage,omitempty"`
+	// Progress is the share of loading that is done, 0 to 1.
+	Progress float64 `json:"progress,omitempty"`
+	// Epoch is the highest grant epoch that the instance has seen; it refuses lower ones.
+	Epoch uint64 `json:"epoch"`
+	// Seq grows with every report of this instance's process; a report with a lower one is out of date.
+	Seq uint64 `json:"seq"`
+	// Since is when the state began.
+	Since time.Time `json:"since"`
+	// Endpoint is where the instance takes requests, client paths and control paths alike.
+	Endpoint Endpoint `json:"endpoint"`
+	// Running is the number of requests in the runtime now.
+	Running int `json:"running"`
+	// Concurrency is how many it takes at once.
+	Concurrency int `json:"concurrency"`
+	// Memory is what the instance uses now, as measured.
+	Memory Memory `json:"memory"`
+	// Devices are the devices that it holds.
+	Devices []DeviceID `json:"devices,omitempty"`
+	// Durations of the last start (process to awake), wake and sleep; 0 while unknown.
+	LoadTime  time.Duration `json:"loadTime"`
+	WakeTime  time.Duration `json:"wakeTime"`
+	SleepTime time.Duration `json:"sleepTime"`
+	// Restarts counts the runtime's restarts since the instance began.
+	Restarts int `json:"restarts"`
+	// Message says why the instance is unhealthy, for people, the runtime's last log lines included.
+	Message string `json:"message,omitempty"`
+	// PID is the runtime's process, 0 where there is none.
+	PID int `json:"pid,omitempty"`
+}
+
+// Ready says whether the instance takes requests.
+func (s InstanceStatus) Ready() bool { return s.State == Awake }
+
+// Supersedes says whether s is newer than old and should replace it.
+// Reports of one instance are ordered by Seq alone; [Gone] always wins.
+func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
+	return s.State == Gone || s.Seq > old.Seq
+}
+
+// Grant is the autoscaler's permission that an instance may be awake.
+type Grant struct {
+	Instance InstanceID   `json:"instance"`
+	Function FunctionName `json:"function"`
+	// Epoch orders grants and revocations of one instance. An instance refuses a lower one than it has seen.
+	Epoch uint64 `json:"epoch"`
+	// Devices are where it may be awake.
+	Devices []DeviceID `json:"devices,omitempty"`
+	// Memory is what is reserved for it.
+	Memory Memory `json:"memory"`
+	// Expires is when the permission to begin a wake ends. An instance that is awake by then stays awake.
+	Expires time.Time `json:"expires"`
+}
+
+// Valid says whether a wake may begin under g at now.
+func (g Grant) Valid(now time.Time) bool { return g.Instance != "" && now.Before(g.Expires) }
