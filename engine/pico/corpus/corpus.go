@@ -1,0 +1,169 @@
+// Package corpus makes the text that pico, the model that ships with Rouse, is trained on, and says what the right answer is.
+//
+// Everything pico knows is a handful of skills whose answers a program can check. Because the same code writes the
+// training text and judges the answers, a test may send any prompt of a skill to a running model and assert the exact
+// text that comes back. The package holds no text by anybody else: word lists and templates are its own.
+//
+// The life of a sample:
+//
+//  1. A Generator draws a Task: a Skill and its arguments.
+//  2. HeldOut sorts tasks, not wordings, into two sets by hash. A training generator never emits a held-out task in any
+//     wording, neither as the question nor in the history; a held-out generator asks nothing else.
+//  3. The task is worded ("echo a b", "Please echo a b") and becomes the last user message of a short chat, behind an
+//     optional system message and earlier turns, which have nothing to do with it.
+//  4. Task.Answer is the answer that is trained and expected. Check judges any answer to any prompt.
+//
+// A Generator is a pure function of its seed and belongs to one goroutine. The functions are safe for many.
+package corpus
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+)
+
+// Skill is something that pico can do; its name is the first word of the plain wording of its prompts.
+type Skill string
+
+// The skills.
+const (
+	Echo    Skill = "echo"
+	Reverse Skill = "reverse"
+	Upper   Skill = "upper"
+	Count   Skill = "count"
+	Sort    Skill = "sort"
+	Add     Skill = "add"
+	Convert Skill = "convert"
+	JSON    Skill = "json"
+	Story   Skill = "story"
+	// Help answers greetings and everything that is no other skill with one fixed text.
+	Help Skill = "help"
+)
+
+// Skills lists all skills in the order of the model card.
+var Skills = []Skill{Echo, Reverse, Upper, Count, Sort, Add, Convert, JSON, Story, Help}
+
+// Role says who speaks; the values are ChatML's.
+type Role string
+
+// The roles.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+)
+
+// Message is one turn of a chat.
+type Message struct {
+	Role Role
+	Text string
+}
+
+// Sample is a chat that ends with a user message, and what the assistant should say next.
+type Sample struct {
+	Skill    Skill
+	Messages []Message
+	Answer   string
+}
+
+// Prompt is the text of the last user message.
+func (s Sample) Prompt() string { return s.Messages[len(s.Messages)-1].Text }
+
+// Split says which tasks a Generator asks.
+type Split int
+
+// The splits.
+const (
+	Training Split = iota
+	HeldOut
+)
+
+// Generator draws samples. Equal seeds and splits give equal samples, whatever machine or time.
+type Generator struct {
+	rng   *rand.Rand
+	split Split
+}
+
+// New returns a generator.
+func New(seed uint64, split Split) *Generator {
+	return &Generator{rng: rand.New(rand.NewPCG(seed, uint64(split)+1)), split: split}
+}
+
+// skillWeights is how often each skill is drawn for training, in percent.
+var skillWeights = []struct {
+	skill  Skill
+	weight int
+}{
+	{Echo, 13}, {Reverse, 12}, {Upper, 10}, {Count, 10}, {Sort, 13}, {Add, 13}, {Convert, 10}, {JSON, 8}, {Story, 6}, {Help, 5},
+}
+
+// Sample draws a chat of one to three turns.
+func (g *Generator) Sample() Sample {
+	var history []Message
+	if g.chance(15) {
+		history = append(history, Message{System, g.system()})
+	}
+	for n := 0; n < 2 && g.chance(15); n++ {
+		t := g.task(g.skill(), Training)
+		history = append(history, Message{User, g.word(t)}, Message{Assistant, g.answer(t)})
+	}
+	s := g.SampleOf(g.skill())
+	s.Messages = append(history, s.Messages...)
+	return s
+}
+
+// SampleOf draws a question of one skill, alone, in any wording.
+func (g *Generator) SampleOf(skill Skill) Sample {
+	t := g.task(skill, g.split)
+	return Sample{Skill: skill, Messages: []Message{{User, g.word(t)}}, Answer: g.answer(t)}
+}
+
+// Tale draws a story without a question, for completion without a chat.
+func (g *Generator) Tale() string { return g.tell(g.task(Story, Training)) }
+
+// task draws until the task is on the right side of the split.
+func (g *Generator) task(skill Skill, split Split) Task {
+	for {
+		if t := g.draw(skill); t.HeldOut() == (split == HeldOut) {
+			return t
+		}
+	}
+}
+
+// HeldOut reports whether t is never trained on. It depends on the task alone, not on its wording.
+func (t Task) HeldOut() bool {
+	if t.Skill == Help && !t.asked() {
+		return false // Greetings are few and all of them are trained.
+	}
+	h := fnv.New64a()
+	h.Write([]byte(t.key()))
+	return h.Sum64()>>40%16 == 0
+}
+
+func (g *Generator) skill() Skill {
+	n := g.rng.IntN(100)
+	for _, w := range skillWeights {
+		if n -= w.weight; n < 0 {
+			return w.skill
+		}
+	}
+	panic("corpus: skill weights do not add up to 100")
+}
+
+// chance is true in percent of 100 cases.
+func (g *Generator) chance(percent int) bool { return g.rng.IntN(100) < percent }
+
+// between draws from lo to hi, both included.
+func (g *Generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
+
+func pick[T any](g *Generator, from []T) T { return from[g.rng.IntN(len(from))] }
+
+func (g *Generator) system() string {
+	if g.chance(50) {
+		return pick(g, []string{
+			"You are a helpful assistant.", "You are pico.", "You are a tiny model.", "Answer briefly.",
+			"You are a helpful assistant. Be brief.", "Be exact.",
+		})
+	}
+	return strings.ToUpper(pick(g, orders)[:1]) + pick(g, orders)[1:] + " the " + pick(g, topics) + " " + pick(g, Words) + "."
+}
