@@ -1,0 +1,192 @@
+package cloudevent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// SenderConfig says where and how a [Sender] sends.
+type SenderConfig struct {
+	// URL is where events are posted.
+	URL string
+	// Transport carries the requests; nil: [http.DefaultTransport].
+	Transport http.RoundTripper
+	// Queue is the number of events that may wait; 0: 1024.
+	Queue int
+	// Attempts is how often one event is tried; 0: 3. Tries are 50 ms, then 100 ms, … apart.
+	Attempts int
+	// Timeout bounds one try; 0: 5 s.
+	Timeout time.Duration
+	// Logger gets a warning when sending begins to fail and a line when it works again.
+	Logger *slog.Logger
+}
+
+// Sender posts events in order from a bounded queue. See the package comment.
+type Sender struct {
+	cfg    SenderConfig
+	client *http.Client
+	wake   chan struct{} // sent to by Emit, never closed; one place: a second wake-up says nothing new
+
+	mu    sync.Mutex // guards queue
+	queue []api.Event
+
+	dropped, sent, failed atomic.Int64
+}
+
+// NewSender makes a sender; it sends nothing until [Sender.Run] runs.
+func NewSender(cfg SenderConfig) (*Sender, error) {
+	if cfg.URL == "" {
+		return nil, errors.New("event sender: no URL to send to")
+	}
+	if _, err := http.NewRequest(http.MethodPost, cfg.URL, nil); err != nil {
+		return nil, fmt.Errorf("event sender: %w", err)
+	}
+	if cfg.Queue <= 0 {
+		cfg.Queue = 1024
+	}
+	if cfg.Attempts <= 0 {
+		cfg.Attempts = 3
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	if cfg.Transport == nil {
+		cfg.Transport = http.DefaultTransport
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: cfg.Timeout}, wake: make(chan struct{}, 1)}, nil
+}
+
+// Emit queues e and returns at once.
+func (s *Sender) Emit(e api.Event) {
+	s.mu.Lock()
+	if len(s.queue) >= s.cfg.Queue {
+		s.queue = s.queue[1:]
+		s.dropped.Add(1)
+	}
+	s.queue = append(s.queue, e)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Dropped is the number of events lost to a full queue.
+func (s *Sender) Dropped() int64 { return s.dropped.Load() }
+
+// Sent is the number of events that the other side accepted.
+func (s *Sender) Sent() int64 { return s.sent.Load() }
+
+// Failed is the number of events given up after the last attempt.
+func (s *Sender) Failed() int64 { return s.failed.Load() }
+
+// Run sends until ctx ends, then makes one last try with what is queued, for at most a second.
+func (s *Sender) Run(ctx context.Context) error {
+	failing := false
+	for {
+		e, found := s.next()
+		if !found {
+			select {
+			case <-s.wake:
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			s.flush(e)
+			return nil
+		}
+		err := s.try(ctx, e)
+		switch {
+		case err != nil && !failing && ctx.Err() == nil:
+			s.cfg.Logger.Warn("events don't reach their receiver; requests go on", "url", s.cfg.URL, "error", err)
+		case err == nil && failing:
+			s.cfg.Logger.Info("events reach their receiver again", "url", s.cfg.URL)
+		}
+		failing = err != nil
+	}
+}
+
+// flush tries first and all that is queued, once each, within a second.
+func (s *Sender) flush(first api.Event) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for e, found := first, true; found && ctx.Err() == nil; e, found = s.next() {
+		s.count(s.post(ctx, e))
+	}
+}
+
+func (s *Sender) next() (api.Event, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return api.Event{}, false
+	}
+	e := s.queue[0]
+	s.queue = s.queue[1:]
+	return e, true
+}
+
+// try posts e until it is accepted or refused for good, or the attempts or ctx end.
+func (s *Sender) try(ctx context.Context, e api.Event) error {
+	var err error
+	for i := range s.cfg.Attempts {
+		if i > 0 {
+			select {
+			case <-time.After(time.Duration(50<<(i-1)) * time.Millisecond):
+			case <-ctx.Done():
+				return s.count(ctx.Err())
+			}
+		}
+		err = s.post(ctx, e)
+		if err == nil || errors.Is(err, errRefused) {
+			break
+		}
+	}
+	return s.count(err)
+}
+
+func (s *Sender) count(err error) error {
+	if err != nil {
+		s.failed.Add(1)
+	} else {
+		s.sent.Add(1)
+	}
+	return err
+}
+
+// errRefused marks an answer that a further attempt won't change.
+var errRefused = errors.New("refused")
+
+func (s *Sender) post(ctx context.Context, e api.Event) error {
+	req, err := NewRequest(ctx, s.cfg.URL, e)
+	if err != nil {
+		return err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("send event %s: %w", e.Type, err)
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	_ = resp.Body.Close()
+	switch {
+	case resp.StatusCode/100 == 2:
+		return nil
+	case resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusRequestTimeout:
+		return fmt.Errorf("send event %s: %w with %s", e.Type, errRefused, resp.Status)
+	}
+	return fmt.Errorf("send event %s: answered %s", e.Type, resp.Status)
+}
