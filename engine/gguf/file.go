@@ -1,0 +1,129 @@
+package gguf
+
+import (
+	"fmt"
+	"os"
+	"sync"
+)
+
+// File is an open GGUF file. All methods except Close are safe for many
+// goroutines at once; Close must not run beside another method.
+type File struct {
+	data    []byte // the whole file; nil after Close
+	mapped  bool   // data is a mapping that Close must undo
+	version int
+
+	keys    []string // in file order
+	values  map[string]value
+	tensors []Tensor // in file order
+	index   map[string]int
+
+	close sync.Once
+}
+
+// Open maps the file at path and reads its header. The error names the path
+// and, for a bad file, the byte offset and what was expected there. It
+// does not read tensor data.
+func Open(path string) (*File, error) {
+	data, err := mapFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open model file: %w", err)
+	}
+	f, err := Parse(data)
+	if err != nil {
+		unmap(data)
+		return nil, fmt.Errorf("open model file %s: %w", path, err)
+	}
+	f.mapped = true
+	return f, nil
+}
+
+// Parse reads a file that is already in memory. It keeps data and gives out
+// parts of it: the caller must not change it while the File is in use. Close does
+// not touch it.
+func Parse(data []byte) (*File, error) {
+	p := &parser{data: data}
+	return p.file()
+}
+
+// Close undoes the mapping. Afterwards the accessors find nothing and tensor
+// data taken earlier is invalid. A second Close does nothing.
+func (f *File) Close() error {
+	var err error
+	f.close.Do(func() {
+		data := f.data
+		f.data, f.tensors, f.index, f.keys, f.values = nil, nil, nil, nil, nil
+		if f.mapped {
+			err = unmap(data)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("unmap model file: %w", err)
+	}
+	return nil
+}
+
+// Release drops the mapping's pages from this process's resident memory. The
+// mapping stays valid: the next access reads the pages again, from the page
+// cache while the system keeps them there. It does nothing for a File made
+// by Parse.
+func (f *File) Release() error {
+	if !f.mapped || f.data == nil {
+		return nil
+	}
+	if err := releasePages(f.data); err != nil {
+		return fmt.Errorf("release model file pages: %w", err)
+	}
+	return nil
+}
+
+// Size is the length of the file in bytes, 0 after Close.
+func (f *File) Size() int64 { return int64(len(f.data)) }
+
+// Version is the format version, 2 or 3.
+func (f *File) Version() int { return f.version }
+
+// Architecture is the value of general.architecture, "" when the file has none.
+func (f *File) Architecture() string {
+	s, _ := f.String("general.architecture")
+	return s
+}
+
+// Tensors lists all tensors in file order. The caller must not change the slice.
+func (f *File) Tensors() []Tensor { return f.tensors }
+
+// Tensor finds a tensor by its name.
+func (f *File) Tensor(name string) (Tensor, bool) {
+	i, ok := f.index[name]
+	if !ok {
+		return Tensor{}, false
+	}
+	return f.tensors[i], true
+}
+
+func mapFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.IsDir() {
+		return nil, fmt.Errorf("%s is a directory, not a GGUF file", path)
+	}
+	size := st.Size()
+	if size < headerSize {
+		return nil, fmt.Errorf("%s has %d bytes, a GGUF file has at least %d: the file is truncated or not GGUF", path, size, headerSize)
+	}
+	if int64(int(size)) != size {
+		return nil, fmt.Errorf("%s has %d bytes, more than this platform can map", path, size)
+	}
+	data, err := mapBytes(f, int(size))
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	return data, nil
+}

@@ -1,0 +1,21 @@
+//go:build !unix
+
+package gguf
+
+import (
+	"io"
+	"os"
+)
+
+// Without mmap the file is read into memory.
+func mapBytes(f *os.File, size int) ([]byte, error) {
+	data := make([]byte, size)
+	if _, err := io.ReadFull(f, data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+func unmap([]byte) error { return nil }
+
+func releasePages([]byte) error { return nil }

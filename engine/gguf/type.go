@@ -1,0 +1,115 @@
+package gguf
+
+import "fmt"
+
+// Type is the number format of a tensor, with ggml's numbering.
+type Type uint32
+
+// The formats that the engine computes with. The others are known by name
+// and size only.
+const (
+	F32  Type = 0  // IEEE 754 single
+	F16  Type = 1  // IEEE 754 half
+	Q8_0 Type = 8  // blocks of 32: a half scale d, 32 signed bytes q; x = d·q
+	BF16 Type = 30 // the upper half of a single
+)
+
+// Q8_0 block shape.
+const (
+	Q8Block = 32 // values in a block
+	Q8Bytes = 34 // bytes of a block
+)
+
+// layout says how values lie in memory: bytes per block of values.
+type layout struct {
+	name   string
+	values int
+	bytes  int
+}
+
+// layouts follows ggml's type table (ggml.c, type_traits). Numbers that ggml
+// has withdrawn are absent and refused.
+var layouts = map[Type]layout{
+	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, Q8_0: {"Q8_0", Q8Block, Q8Bytes}, BF16: {"BF16", 1, 2},
+	2: {"Q4_0", 32, 18}, 3: {"Q4_1", 32, 20}, 6: {"Q5_0", 32, 22}, 7: {"Q5_1", 32, 24}, 9: {"Q8_1", 32, 36},
+	10: {"Q2_K", 256, 84}, 11: {"Q3_K", 256, 110}, 12: {"Q4_K", 256, 144}, 13: {"Q5_K", 256, 176},
+	14: {"Q6_K", 256, 210}, 15: {"Q8_K", 256, 292},
+	16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74}, 18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50},
+	20: {"IQ4_NL", 32, 18}, 21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, 23: {"IQ4_XS", 256, 136},
+	24: {"I8", 1, 1}, 25: {"I16", 1, 2}, 26: {"I32", 1, 4}, 27: {"I64", 1, 8}, 28: {"F64", 1, 8},
+	29: {"IQ1_M", 256, 56}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17},
+}
+
+// String is ggml's name of the type, or "type N" for an unknown one.
+func (t Type) String() string {
+	if l, ok := layouts[t]; ok {
+		return l.name
+	}
+	return fmt.Sprintf("type %d", uint32(t))
+}
+
+// RowBytes is the size of n consecutive values. The error says why n values
+// cannot be stored in this type.
+func (t Type) RowBytes(n int) (int, error) {
+	l, ok := layouts[t]
+	if !ok {
+		return 0, fmt.Errorf("tensor type %d is unknown to this reader", uint32(t))
+	}
+	if n < 0 || n%l.values != 0 {
+		return 0, fmt.Errorf("%s stores values in blocks of %d, and a row has %d", l.name, l.values, n)
+	}
+	blocks := n / l.values
+	if blocks > maxInt/l.bytes {
+		return 0, fmt.Errorf("%d values of %s do not fit in memory", n, l.name)
+	}
+	return blocks * l.bytes, nil
+}
+
+const maxInt = int(^uint(0) >> 1)
+
+// Tensor is one named array in a file. Dims are in GGUF's order: Dims[0] is the
+// row length, the dimension whose values are neighbours in memory; a weight
+// matrix that maps n inputs to m outputs has Dims [n, m]. Data is the file's own
+// memory: read only, little endian, valid until the File closes, and aligned as
+// the file's alignment (32 unless it says otherwise) only when the file is mapped.
+type Tensor struct {
+	Name string
+	Dims []int
+	Type Type
+	Data []byte
+}
+
+// Len is the number of values.
+func (t Tensor) Len() int {
+	n := 1
+	for _, d := range t.Dims {
+		n *= d
+	}
+	return n
+}
+
+// tensorBytes checks dims and gives the size of a tensor. It refuses sizes that
+// overflow, however the factors are spread over the dimensions.
+func tensorBytes(t Type, dims []int) (int, error) {
+	if len(dims) == 0 || len(dims) > maxDims {
+		return 0, fmt.Errorf("a tensor has 1 to %d dimensions, not %d", maxDims, len(dims))
+	}
+	for i, d := range dims {
+		if d <= 0 {
+			return 0, fmt.Errorf("dimension %d is %d, want at least 1", i, d)
+		}
+	}
+	size, err := t.RowBytes(dims[0])
+	if err != nil {
+		return 0, err
+	}
+	count := dims[0]
+	for _, d := range dims[1:] {
+		if size > maxInt/d || count > maxInt/d {
+			return 0, fmt.Errorf("dimensions %v overflow", dims)
+		}
+		size *= d
+		count *= d
+	}
+	return size, nil
+}

@@ -1,0 +1,227 @@
+package gguf
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Writer makes a GGUF version 3 file: set the metadata, add the tensors, Flush.
+// Keys and tensors appear in the order of the calls. Nothing reaches the underlying
+// writer before Flush. Errors are kept and returned by Flush. A Writer
+// belongs to one goroutine.
+type Writer struct {
+	dst     io.Writer
+	meta    []byte // encoded keys and values
+	keys    map[string]bool
+	tensors []pending
+	names   map[string]bool
+	align   int
+	err     error
+}
+
+type pending struct {
+	name  string
+	dims  []int
+	typ   Type
+	size  int
+	write func(io.Writer) error
+}
+
+// NewWriter makes a Writer that writes to w on Flush.
+func NewWriter(w io.Writer) *Writer {
+	return &Writer{dst: w, keys: map[string]bool{}, names: map[string]bool{}, align: defaultAlign}
+}
+
+func (w *Writer) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *Writer) key(key string, k Kind) {
+	if key == "" || len(key) > maxKeyLen {
+		w.fail(fmt.Errorf("metadata key %q has %d bytes, want 1 to %d", key, len(key), maxKeyLen))
+	}
+	if w.keys[key] {
+		w.fail(fmt.Errorf("metadata key %q is set twice", key))
+	}
+	w.keys[key] = true
+	w.meta = appendString(w.meta, key)
+	w.meta = binary.LittleEndian.AppendUint32(w.meta, uint32(k))
+}
+
+func (w *Writer) array(key string, elem Kind, n int) {
+	w.key(key, KindArray)
+	w.meta = binary.LittleEndian.AppendUint32(w.meta, uint32(elem))
+	w.meta = binary.LittleEndian.AppendUint64(w.meta, uint64(n))
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
+}
+
+// SetString sets a string.
+func (w *Writer) SetString(key, v string) {
+	w.key(key, KindString)
+	w.meta = appendString(w.meta, v)
+}
+
+// SetUint32 sets an unsigned integer. Setting general.alignment also moves the
+// tensors.
+func (w *Writer) SetUint32(key string, v uint32) {
+	w.key(key, KindUint32)
+	w.meta = binary.LittleEndian.AppendUint32(w.meta, v)
+	if key == keyAlignment {
+		if v < 8 || v > maxAlign || v&(v-1) != 0 {
+			w.fail(fmt.Errorf("%s is %d, want a power of two from 8 to %d", key, v, maxAlign))
+			return
+		}
+		w.align = int(v)
+	}
+}
+
+// SetUint64 sets an unsigned integer of 64 bits.
+func (w *Writer) SetUint64(key string, v uint64) {
+	w.key(key, KindUint64)
+	w.meta = binary.LittleEndian.AppendUint64(w.meta, v)
+}
+
+// SetFloat32 sets a float.
+func (w *Writer) SetFloat32(key string, v float32) {
+	w.key(key, KindFloat32)
+	w.meta = binary.LittleEndian.AppendUint32(w.meta, math.Float32bits(v))
+}
+
+// SetBool sets a bool.
+func (w *Writer) SetBool(key string, v bool) {
+	w.key(key, KindBool)
+	var b byte
+	if v {
+		b = 1
+	}
+	w.meta = append(w.meta, b)
+}
+
+// SetStrings sets an array of strings.
+func (w *Writer) SetStrings(key string, v []string) {
+	w.array(key, KindString, len(v))
+	for _, s := range v {
+		w.meta = appendString(w.meta, s)
+	}
+}
+
+// SetInt32s sets an array of integers.
+func (w *Writer) SetInt32s(key string, v []int32) {
+	w.array(key, KindInt32, len(v))
+	for _, n := range v {
+		w.meta = binary.LittleEndian.AppendUint32(w.meta, uint32(n))
+	}
+}
+
+// SetFloats sets an array of float32.
+func (w *Writer) SetFloats(key string, v []float32) {
+	w.array(key, KindFloat32, len(v))
+	for _, f := range v {
+		w.meta = binary.LittleEndian.AppendUint32(w.meta, math.Float32bits(f))
+	}
+}
+
+// AddTensor adds a tensor whose bytes are already encoded; see Encode. dims are in
+// GGUF's order, the row length first. data is kept, not copied, until Flush.
+func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
+	size, err := tensorBytes(t, dims)
+	if err == nil && size != len(data) {
+		w.fail(fmt.Errorf("tensor %q: %s %v has %d bytes, got %d", name, t, dims, size, len(data)))
+		return
+	}
+	w.AddTensorFunc(name, dims, t, func(dst io.Writer) error {
+		_, err := dst.Write(data)
+		return err
+	})
+}
+
+// AddTensorFunc adds a tensor whose bytes write produces during Flush, so that a large
+// model need not be in memory at once. write must produce exactly the bytes that
+// dims and t call for.
+func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Writer) error) {
+	size, err := tensorBytes(t, dims)
+	switch {
+	case err != nil:
+		w.fail(fmt.Errorf("tensor %q: %w", name, err))
+	case name == "" || len(name) > maxKeyLen:
+		w.fail(fmt.Errorf("tensor name %q has %d bytes, want 1 to %d", name, len(name), maxKeyLen))
+	case w.names[name]:
+		w.fail(fmt.Errorf("tensor %q is added twice", name))
+	default:
+		w.names[name] = true
+		w.tensors = append(w.tensors, pending{name, append([]int(nil), dims...), t, size, write})
+	}
+}
+
+// Flush writes the file. It returns the first error of any earlier call. The Writer
+// is of no use afterwards.
+func (w *Writer) Flush() error {
+	if w.err != nil {
+		return fmt.Errorf("write gguf: %w", w.err)
+	}
+	err := w.flush()
+	w.err = errors.New("the writer has been flushed")
+	if err != nil {
+		return fmt.Errorf("write gguf: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) flush() error {
+	head := append([]byte(nil), magic...)
+	head = binary.LittleEndian.AppendUint32(head, 3)
+	head = binary.LittleEndian.AppendUint64(head, uint64(len(w.tensors)))
+	head = binary.LittleEndian.AppendUint64(head, uint64(len(w.keys)))
+	head = append(head, w.meta...)
+	offset := 0
+	for _, t := range w.tensors {
+		head = appendString(head, t.name)
+		head = binary.LittleEndian.AppendUint32(head, uint32(len(t.dims)))
+		for _, d := range t.dims {
+			head = binary.LittleEndian.AppendUint64(head, uint64(d))
+		}
+		head = binary.LittleEndian.AppendUint32(head, uint32(t.typ))
+		head = binary.LittleEndian.AppendUint64(head, uint64(offset))
+		offset += t.size + w.padding(t.size)
+	}
+	head = append(head, make([]byte, w.padding(len(head)))...)
+	out := bufio.NewWriterSize(w.dst, 1<<16)
+	if _, err := out.Write(head); err != nil {
+		return err
+	}
+	for _, t := range w.tensors {
+		n := counter{dst: out}
+		if err := t.write(&n); err != nil {
+			return fmt.Errorf("tensor %q: %w", t.name, err)
+		}
+		if n.n != t.size {
+			return fmt.Errorf("tensor %q: %d bytes written, %s %v needs %d", t.name, n.n, t.typ, t.dims, t.size)
+		}
+		if _, err := out.Write(make([]byte, w.padding(t.size))); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func (w *Writer) padding(n int) int { return (w.align - n%w.align) % w.align }
+
+type counter struct {
+	dst io.Writer
+	n   int
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.dst.Write(b)
+	c.n += n
+	return n, err
+}
