@@ -1,0 +1,92 @@
+package sample
+
+import (
+	"fmt"
+	"math"
+)
+
+// Limits of a request's parameters.
+const (
+	MaxTop  = 20   // most alternatives that may be asked for per token
+	MaxBias = 100  // largest absolute value in LogitBias
+	maxTemp = 100. // a higher temperature is a mistake: the distribution is flat long before
+)
+
+// Params are the sampling parameters of one request. The zero value is greedy
+// decoding without penalties and without log probabilities; [Default] is what
+// the OpenAI API means by an absent field.
+type Params struct {
+	// Temperature divides the logits; 0 takes the most probable token and ignores TopK, TopP, MinP and Seed.
+	Temperature float64
+	// TopK keeps the k most probable tokens; 0 keeps all.
+	TopK int
+	// TopP keeps the smallest set of most probable tokens whose probabilities sum to at least p; 0 and 1 keep all.
+	TopP float64
+	// MinP drops tokens whose probability is below MinP times that of the most probable; 0 drops none.
+	MinP float64
+	// RepetitionPenalty divides positive and multiplies negative logits of every token in the prompt or the output; 0 and 1 mean none.
+	RepetitionPenalty float64
+	// PresencePenalty is subtracted from the logit of every token in the output.
+	PresencePenalty float64
+	// FrequencyPenalty is subtracted once for every occurrence of a token in the output.
+	FrequencyPenalty float64
+	// LogitBias is added to the logits of the tokens it names.
+	LogitBias map[int32]float32
+	// Seed makes the draws repeatable: the same seed on the same logits gives the same tokens, whatever else runs. Nil draws a seed.
+	Seed *int64
+	// Logprobs asks for the log probability of each chosen token.
+	Logprobs bool
+	// Top is the number of most probable tokens reported with each chosen one, 0 to [MaxTop]; it needs Logprobs.
+	Top int
+}
+
+// Default is the OpenAI API's default: temperature 1, nothing cut off.
+func Default() Params { return Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1} }
+
+// RangeError says which parameter is out of range. Param is its name in the OpenAI API.
+type RangeError struct {
+	Param string
+	Want  string
+	Got   any
+}
+
+// Error implements error.
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("%s is %v: want %s", e.Param, e.Got, e.Want)
+}
+
+// Validate reports the first parameter that is out of range as a [*RangeError].
+// vocab is the number of tokens that the model knows.
+func (p Params) Validate(vocab int) error {
+	for _, r := range []struct {
+		param    string
+		got      float64
+		min, max float64
+	}{
+		{"temperature", p.Temperature, 0, maxTemp},
+		{"top_p", p.TopP, 0, 1},
+		{"min_p", p.MinP, 0, 1},
+		{"repetition_penalty", p.RepetitionPenalty, 0, 100},
+		{"presence_penalty", p.PresencePenalty, -2, 2},
+		{"frequency_penalty", p.FrequencyPenalty, -2, 2},
+	} {
+		if math.IsNaN(r.got) || r.got < r.min || r.got > r.max {
+			return &RangeError{Param: r.param, Want: fmt.Sprintf("%v to %v", r.min, r.max), Got: r.got}
+		}
+	}
+	if p.TopK < 0 {
+		return &RangeError{Param: "top_k", Want: "a positive number, or 0 or -1 for all tokens", Got: p.TopK}
+	}
+	if p.Top < 0 || p.Top > MaxTop {
+		return &RangeError{Param: "top_logprobs", Want: fmt.Sprintf("0 to %d", MaxTop), Got: p.Top}
+	}
+	for id, b := range p.LogitBias {
+		if id < 0 || int(id) >= vocab {
+			return &RangeError{Param: "logit_bias", Want: fmt.Sprintf("token ids 0 to %d", vocab-1), Got: id}
+		}
+		if math.IsNaN(float64(b)) || b < -MaxBias || b > MaxBias {
+			return &RangeError{Param: "logit_bias", Want: fmt.Sprintf("values from -%d to %d", MaxBias, MaxBias), Got: b}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package sample
+
+import (
+	"math"
+	"slices"
+)
+
+// Score returns token as a choice with its log probability under logits and the
+// top most probable tokens. It changes nothing: it also scores a prompt's tokens.
+// Of equally probable tokens the lower comes first.
+func Score(logits []float32, token int32, top int) Choice {
+	norm := logSumExp(logits)
+	logprob := func(l float32) float32 {
+		if p := float32(float64(l) - norm); p == p {
+			return p
+		}
+		return negInf
+	}
+	c := Choice{Token: token, Logprob: negInf}
+	if token >= 0 && int(token) < len(logits) {
+		c.Logprob = logprob(logits[token])
+	}
+	for t, l := range logits {
+		n := len(c.Top)
+		if l != l || n == top && (n == 0 || l <= c.Top[n-1].Logprob) {
+			continue
+		}
+		at := n
+		for at > 0 && c.Top[at-1].Logprob < l {
+			at--
+		}
+		c.Top = slices.Insert(c.Top, at, Alternative{int32(t), l}) // a logit until the end
+		c.Top = c.Top[:min(top, n+1)]
+	}
+	for i := range c.Top {
+		c.Top[i].Logprob = logprob(c.Top[i].Logprob)
+	}
+	return c
+}
+
+// logSumExp is log Σ exp(logits), the normaliser of the distribution.
+func logSumExp(logits []float32) float64 {
+	top := argmax(logits)
+	if top < 0 {
+		return 0
+	}
+	largest, sum := float64(logits[top]), 0.0
+	for _, l := range logits {
+		if l == l {
+			sum += math.Exp(float64(l) - largest)
+		}
+	}
+	return largest + math.Log(sum)
+}
