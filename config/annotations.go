@@ -1,0 +1,201 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// setters apply one annotation each; their errors say what was wanted.
+var setters = map[string]func(*api.Function, string) error{
+	api.AnnotationRuntime:      text(func(f *api.Function) *string { return &f.Runtime.Kind }),
+	api.AnnotationModel:        text(func(f *api.Function) *string { return &f.Runtime.Model }),
+	api.AnnotationServedName:   setServedName,
+	api.AnnotationAliases:      setAliases,
+	api.AnnotationMemory:       size(func(f *api.Function) *api.Bytes { return &f.Memory.Host }),
+	api.AnnotationDeviceMemory: size(func(f *api.Function) *api.Bytes { return &f.Memory.PerDevice }),
+	api.AnnotationSleepAfter:   duration(func(f *api.Function) *time.Duration { return &f.SleepAfter }),
+	api.AnnotationSleepLevel:   setSleepLevel,
+	api.AnnotationGoneAfter:    duration(func(f *api.Function) *time.Duration { return &f.GoneAfter }),
+	api.AnnotationRuntimeSleep: setSleeps,
+	api.AnnotationHoldCapacity: count(1, func(f *api.Function) *int { return &f.Hold.Capacity }),
+	api.AnnotationHoldMemory:   size(func(f *api.Function) *api.Bytes { return &f.Hold.MaxBytes }),
+	api.AnnotationHoldTimeout:  positive(func(f *api.Function) *time.Duration { return &f.Hold.Timeout }),
+	api.AnnotationStartTimeout: positive(func(f *api.Function) *time.Duration { return &f.StartTimeout }),
+	api.AnnotationWakeTimeout:  positive(func(f *api.Function) *time.Duration { return &f.WakeTimeout }),
+	api.AnnotationPriority:     setPriority,
+	api.AnnotationMinScale:     count(0, func(f *api.Function) *int { return &f.MinScale }),
+	api.AnnotationMaxScale:     count(1, func(f *api.Function) *int { return &f.MaxScale }),
+	api.AnnotationClass:        setClass,
+}
+
+// fromAnnotations reads the annotations of the revision template.
+func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
+	if n.IsZero() || n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return src.errorf(n, "spec.template.metadata.annotations: want keys with values")
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		set, known := setters[key.Value]
+		if !known {
+			if strings.HasPrefix(key.Value, "rouse.dev/") {
+				return src.errorf(key, "unknown annotation %s: did you mean %s?", key.Value, nearest(key.Value))
+			}
+			continue // Knative's own, or someone else's
+		}
+		if value.Kind != yaml.ScalarNode {
+			return src.errorf(value, "annotation %s: want a text", key.Value)
+		}
+		if err := set(f, strings.TrimSpace(value.Value)); err != nil {
+			return src.errorf(value, "annotation %s: %v", key.Value, err)
+		}
+	}
+	return nil
+}
+
+func text(field func(*api.Function) *string) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		if s == "" {
+			return fmt.Errorf("it is empty: give it a value or leave it out")
+		}
+		*field(f) = s
+		return nil
+	}
+}
+
+func size(field func(*api.Function) *api.Bytes) func(*api.Function, string) error {
+	return func(f *api.Function, s string) (err error) {
+		*field(f), err = api.ParseBytes(s)
+		return err
+	}
+}
+
+func duration(field func(*api.Function) *time.Duration) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil || d < 0 {
+			return fmt.Errorf("%q: want a duration such as 30s, 10m or 0", s)
+		}
+		*field(f) = d
+		return nil
+	}
+}
+
+func positive(field func(*api.Function) *time.Duration) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			return fmt.Errorf("%q: want a duration above zero, such as 30s or 10m", s)
+		}
+		*field(f) = d
+		return nil
+	}
+}
+
+func count(least int, field func(*api.Function) *int) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least {
+			return fmt.Errorf("%q: want a whole number of at least %d", s, least)
+		}
+		*field(f) = n
+		return nil
+	}
+}
+
+func setServedName(f *api.Function, s string) error {
+	if s == "" || strings.ContainsAny(s, ", \t\n") {
+		return fmt.Errorf("%q: want a name without spaces or commas", s)
+	}
+	f.Model = api.ModelName(s)
+	return nil
+}
+
+func setAliases(f *api.Function, s string) error {
+	for a := range strings.SplitSeq(s, ",") {
+		if a = strings.TrimSpace(a); a == "" {
+			return fmt.Errorf("%q: want names separated by commas", s)
+		}
+		f.Aliases = append(f.Aliases, api.ModelName(a))
+	}
+	return nil
+}
+
+func setSleepLevel(f *api.Function, s string) error {
+	switch s {
+	case "1":
+		f.SleepLevel = api.Level1
+	case "2":
+		f.SleepLevel = api.Level2
+	default:
+		return fmt.Errorf("%q: want 1 or 2", s)
+	}
+	return nil
+}
+
+func setSleeps(f *api.Function, s string) error {
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q: want true or false", s)
+	}
+	f.Runtime.Sleeps = v
+	return nil
+}
+
+func setPriority(f *api.Function, s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return fmt.Errorf("%q: want a whole number", s)
+	}
+	f.Priority = n
+	return nil
+}
+
+func setClass(_ *api.Function, s string) error {
+	if s != api.Class {
+		return fmt.Errorf("%q: Rouse serves functions of the class %s", s, api.Class)
+	}
+	return nil
+}
+
+// nearest returns the known key that is most like key.
+func nearest(key string) string {
+	names := make([]string, len(api.Keys))
+	for i, k := range api.Keys {
+		names[i] = k.Name
+	}
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(Distance(key, a), Distance(key, b)) })
+}
+
+// Distance is the Levenshtein distance of a and b in bytes.
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitution := diagonal
+			if a[i] != b[j] {
+				substitution++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitution, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,295 @@
+// Package config reads what users declare: the manifests of functions.
+//
+// A manifest is a plain Knative Service (serving.knative.dev/v1): the same
+// file goes to a cluster with kubectl apply -f. The package reads the few
+// fields that matter to Rouse, leaves the rest to Knative, and is strict about
+// what is Rouse's own: an unknown rouse.dev/ key or a value of the wrong kind
+// is an error that names file, line, key and what was wanted.
+//
+// All functions are pure apart from reading files, and safe for many goroutines.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Kind and API version of a manifest.
+const (
+	Kind       = "Service"
+	APIVersion = "serving.knative.dev/v1"
+)
+
+// Load reads every function declared in the file at path; "-" is standard input.
+// A relative model path in it counts from the file's folder.
+func Load(path string) ([]api.Function, error) {
+	if path == "-" {
+		return Parse(os.Stdin, "standard input", ".")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	defer f.Close()
+	return Parse(f, path, filepath.Dir(path))
+}
+
+// Parse reads the documents of a YAML or JSON stream. name stands in errors
+// and in Origin; relative model paths count from dir. Two functions of the
+// same name, and a model name used twice, are errors.
+func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	var functions []api.Function
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+			continue
+		}
+		f, err := parseService(doc.Content[0], source{name, dir})
+		if err != nil {
+			return nil, err
+		}
+		functions = append(functions, f)
+	}
+	if len(functions) == 0 {
+		return nil, fmt.Errorf("%s: no %s of %s in it", name, Kind, APIVersion)
+	}
+	if err := CheckUnique(functions); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return functions, nil
+}
+
+// CheckUnique reports the first function name or model name that is used twice.
+func CheckUnique(functions []api.Function) error {
+	names := map[api.FunctionName]bool{}
+	models := map[api.ModelName]api.FunctionName{}
+	for _, f := range functions {
+		if names[f.Name] {
+			return fmt.Errorf("the function %s is declared twice", f.Name)
+		}
+		names[f.Name] = true
+		for _, m := range f.Names() {
+			if other, found := models[m]; found {
+				return fmt.Errorf("the model name %q is used by %s and by %s", m, other, f.Name)
+			}
+			models[m] = f.Name
+		}
+	}
+	return nil
+}
+
+// source is where a manifest comes from.
+type source struct{ name, dir string }
+
+// errorf makes an error that points at a line.
+func (s source) errorf(n *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", s.name, n.Line, fmt.Sprintf(format, args...))
+}
+
+// service is the part of a Knative Service that Rouse reads.
+type service struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Metadata   struct {
+		Name      string `yaml:"name"`
+		Namespace string `yaml:"namespace"`
+	} `yaml:"metadata"`
+	Spec struct {
+		Template struct {
+			Metadata struct {
+				Annotations yaml.Node `yaml:"annotations"`
+			} `yaml:"metadata"`
+			Spec struct {
+				ContainerConcurrency int         `yaml:"containerConcurrency"`
+				TimeoutSeconds       int         `yaml:"timeoutSeconds"`
+				Containers           []container `yaml:"containers"`
+			} `yaml:"spec"`
+		} `yaml:"template"`
+	} `yaml:"spec"`
+}
+
+type container struct {
+	Image   string   `yaml:"image"`
+	Command []string `yaml:"command"`
+	Args    []string `yaml:"args"`
+	Env     []struct {
+		Name      string    `yaml:"name"`
+		Value     string    `yaml:"value"`
+		ValueFrom yaml.Node `yaml:"valueFrom"`
+	} `yaml:"env"`
+	Resources struct {
+		Requests map[string]string `yaml:"requests"`
+		Limits   map[string]string `yaml:"limits"`
+	} `yaml:"resources"`
+}
+
+func parseService(n *yaml.Node, src source) (api.Function, error) {
+	var s service
+	if err := n.Decode(&s); err != nil {
+		return api.Function{}, fmt.Errorf("%s: %s", src.name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
+	}
+	if s.Kind != Kind || s.APIVersion != APIVersion {
+		return api.Function{}, src.errorf(n, "found kind %q of apiVersion %q, want kind %s of %s", s.Kind, s.APIVersion, Kind, APIVersion)
+	}
+	if err := api.CheckName(s.Metadata.Name); err != nil {
+		return api.Function{}, src.errorf(n, "metadata.%v", err)
+	}
+	spec := s.Spec.Template.Spec
+	if len(spec.Containers) != 1 {
+		return api.Function{}, src.errorf(n, "spec.template.spec.containers has %d entries, want exactly one", len(spec.Containers))
+	}
+	f := api.Function{
+		Name:           api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name),
+		Concurrency:    spec.ContainerConcurrency,
+		RequestTimeout: seconds(spec.TimeoutSeconds),
+		SleepAfter:     api.DefaultSleepAfter,
+		GoneAfter:      api.DefaultGoneAfter,
+		Origin:         src.name,
+	}
+	if err := fromContainer(&f, spec.Containers[0], n, src); err != nil {
+		return api.Function{}, err
+	}
+	if err := fromAnnotations(&f, &s.Spec.Template.Metadata.Annotations, src); err != nil {
+		return api.Function{}, err
+	}
+	if err := checkRuntime(f, n, src); err != nil {
+		return api.Function{}, err
+	}
+	f.Runtime.Model = resolveModel(f.Runtime.Model, src.dir)
+	return f.WithDefaults(), nil
+}
+
+// fromContainer reads the container's command, environment and resources.
+func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error {
+	f.Runtime.Command, f.Runtime.Args = c.Command, c.Args
+	if len(c.Command) > 0 {
+		f.Runtime.Kind = api.RuntimeCommand
+	}
+	for _, e := range c.Env {
+		switch {
+		case !e.ValueFrom.IsZero():
+			return src.errorf(&e.ValueFrom, "the environment variable %s takes its value from the cluster (valueFrom), which one machine does not have: give it a value", e.Name)
+		case e.Name == "" || strings.ContainsAny(e.Name, "=\x00"):
+			return src.errorf(n, "an environment variable is named %q: want a name without '='", e.Name)
+		case e.Name == api.EnvRuntime:
+			f.Runtime.Kind = e.Value
+		case e.Name == api.EnvModel:
+			f.Runtime.Model = e.Value
+		default:
+			f.Runtime.Env = append(f.Runtime.Env, e.Name+"="+e.Value)
+		}
+	}
+	memory := c.Resources.Requests["memory"]
+	if memory == "" {
+		memory = c.Resources.Limits["memory"]
+	}
+	if memory != "" {
+		b, err := api.ParseBytes(memory)
+		if err != nil {
+			return src.errorf(n, "the container's resources: %v", err)
+		}
+		f.Memory.Host = b
+	}
+	if gpus := c.Resources.Limits["nvidia.com/gpu"]; gpus != "" {
+		if _, err := fmt.Sscanf(gpus, "%d", &f.Memory.Devices); err != nil || f.Memory.Devices < 0 {
+			return src.errorf(n, "the container's limit nvidia.com/gpu is %q, want a number of GPUs", gpus)
+		}
+	}
+	return nil
+}
+
+// checkRuntime says what a function's runtime lacks.
+func checkRuntime(f api.Function, n *yaml.Node, src source) error {
+	switch f.Runtime.Kind {
+	case "", api.RuntimeEngine:
+		if f.Runtime.Model == "" {
+			return src.errorf(n, "the function %s names no model: set the annotation %s or the environment variable %s", f.Name.Name(), api.AnnotationModel, api.EnvModel)
+		}
+	case api.RuntimeCommand:
+		if len(f.Runtime.Command) == 0 {
+			return src.errorf(n, "the function %s has the runtime %q and no command: set the container's command", f.Name.Name(), api.RuntimeCommand)
+		}
+	default:
+		return src.errorf(n, "the function %s has the runtime %q, want one of %s", f.Name.Name(), f.Runtime.Kind, strings.Join(Runtimes, ", "))
+	}
+	if f.Concurrency < 0 || f.RequestTimeout < 0 {
+		return src.errorf(n, "the function %s: containerConcurrency and timeoutSeconds can't be negative", f.Name.Name())
+	}
+	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
+		return src.errorf(n, "the function %s: %s is %d and %s is %d: the first can't be larger", f.Name.Name(), api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale)
+	}
+	return nil
+}
+
+// Runtimes are the kinds of runtime that a function may have.
+var Runtimes = []string{api.RuntimeEngine, api.RuntimeCommand}
+
+// resolveModel makes a file's path absolute; names of models that ship with Rouse stay as they are.
+func resolveModel(ref, dir string) string {
+	path, isFile := strings.CutPrefix(ref, "file://")
+	if !isFile && !strings.ContainsAny(ref, "/.") {
+		return ref
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return path
+}
+
+// ForModel declares a function that serves the model at ref, a path or the name
+// of a model that ships with Rouse, under a name made from it.
+func ForModel(ref, origin string) (api.Function, error) {
+	base := strings.TrimSuffix(filepath.Base(ref), ".gguf")
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, base), "-")
+	if name != "" && name[0] >= '0' && name[0] <= '9' {
+		name = "m-" + name
+	}
+	name = strings.TrimRight(name[:min(len(name), 63)], "-")
+	if err := api.CheckName(name); err != nil {
+		return api.Function{}, fmt.Errorf("make a function's name from %s: %w", ref, err)
+	}
+	f := api.Function{
+		Name:       api.NewFunctionName("", name),
+		Runtime:    api.Runtime{Kind: api.RuntimeEngine, Model: resolveModel(ref, ".")},
+		SleepAfter: api.DefaultSleepAfter,
+		GoneAfter:  api.DefaultGoneAfter,
+		Origin:     origin,
+	}
+	if base != name {
+		f.Aliases = slices.DeleteFunc([]api.ModelName{api.ModelName(base)}, func(m api.ModelName) bool { return m == "" })
+	}
+	return f.WithDefaults(), nil
+}

@@ -1,0 +1,174 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+const full = `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata:
+  name: tiny
+  namespace: team
+spec:
+  template:
+    metadata:
+      annotations:
+        autoscaling.knative.dev/class: gpu.autoscaling.rouse.dev
+        autoscaling.knative.dev/min-scale: "1"
+        autoscaling.knative.dev/max-scale: "3"
+        autoscaling.knative.dev/window: 40s
+        rouse.dev/model: models/tiny.gguf
+        rouse.dev/served-model-name: tiny-chat
+        rouse.dev/aliases: gpt-4o-mini, tiny-instruct
+        rouse.dev/sleep-after: 30s
+        rouse.dev/sleep-level: "2"
+        rouse.dev/gone-after: "0"
+        rouse.dev/hold-capacity: "50"
+        rouse.dev/priority: "-2"
+    spec:
+      containerConcurrency: 4
+      timeoutSeconds: 600
+      containers:
+        - image: dev.local/rouse-function:v1
+          args: [--threads, "2"]
+          env:
+            - {name: HF_TOKEN, value: secret}
+          resources:
+            requests: {memory: 512Mi}
+            limits: {nvidia.com/gpu: 2}
+---
+`
+
+func TestParseReadsEveryField(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "functions.yaml")
+	if err := os.WriteFile(path, []byte(full), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []api.Function{{
+		Name: "team/tiny", Model: "tiny-chat", Aliases: []api.ModelName{"gpt-4o-mini", "tiny-instruct"},
+		Runtime:  api.Runtime{Kind: api.RuntimeEngine, Model: filepath.Join(dir, "models/tiny.gguf"), Args: []string{"--threads", "2"}, Env: []string{"HF_TOKEN=secret"}},
+		MinScale: 1, MaxScale: 3, Concurrency: 4,
+		Memory:     api.Memory{Host: 512 * api.MiB, Devices: 2},
+		SleepAfter: 30 * time.Second, SleepLevel: api.Level2,
+		Hold:         api.Hold{Capacity: 50, MaxBytes: 256 * api.MiB, Timeout: 5 * time.Minute},
+		StartTimeout: 10 * time.Minute, WakeTimeout: time.Minute, RequestTimeout: 10 * time.Minute,
+		Priority: -2, Origin: path,
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestErrorsSayWhatToChange reads one bad manifest each and wants the words that let a user mend it.
+func TestErrorsSayWhatToChange(t *testing.T) {
+	good := strings.TrimSuffix(full, "---\n")
+	replace := func(old, with string) string {
+		if !strings.Contains(good, old) {
+			t.Fatalf("the manifest lacks %q", old)
+		}
+		return strings.Replace(good, old, with, 1)
+	}
+	for name, tt := range map[string]struct {
+		manifest string
+		want     []string
+	}{
+		"empty":              {"", []string{"no Service of serving.knative.dev/v1"}},
+		"not YAML":           {"a: [", []string{"m.yaml: not YAML", "line 1"}},
+		"a scalar":           {"hello", []string{"m.yaml", "cannot unmarshal"}},
+		"another kind":       {replace("kind: Service", "kind: Deployment"), []string{`kind "Deployment"`, "want kind Service"}},
+		"core Service":       {replace("serving.knative.dev/v1", "v1"), []string{`apiVersion "v1"`, "serving.knative.dev/v1"}},
+		"bad name":           {replace("name: tiny\n", "name: Tiny_1\n"), []string{`"Tiny_1"`, "a-z"}},
+		"misspelt key":       {replace("rouse.dev/sleep-after", "rouse.dev/sleep-afer"), []string{"m.yaml:17", "did you mean rouse.dev/sleep-after"}},
+		"bad duration":       {replace("sleep-after: 30s", "sleep-after: 30"), []string{"m.yaml:17", "rouse.dev/sleep-after", "30s"}},
+		"bad level":          {replace(`sleep-level: "2"`, `sleep-level: "3"`), []string{"rouse.dev/sleep-level", "want 1 or 2"}},
+		"bad count":          {replace(`hold-capacity: "50"`, `hold-capacity: many`), []string{"rouse.dev/hold-capacity", "whole number"}},
+		"bad memory":         {replace("512Mi", "lots"), []string{`memory "lots"`, "512Mi or 2Gi"}},
+		"bad GPU count":      {replace("nvidia.com/gpu: 2", "nvidia.com/gpu: all"), []string{"nvidia.com/gpu", "number of GPUs"}},
+		"other class":        {replace("gpu.autoscaling.rouse.dev", "kpa.autoscaling.knative.dev"), []string{"kpa.autoscaling.knative.dev", api.Class}},
+		"no model":           {replace("        rouse.dev/model: models/tiny.gguf\n", ""), []string{"names no model", api.AnnotationModel}},
+		"unknown runtime":    {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: cuda"), []string{`runtime "cuda"`, "engine, command"}},
+		"command without":    {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: command"), []string{"no command"}},
+		"min above max":      {replace(`min-scale: "1"`, `min-scale: "4"`), []string{"min-scale is 4", "max-scale is 3"}},
+		"two containers":     {good + "        - image: other\n", []string{"2 entries"}},
+		"value from cluster": {replace("value: secret", "valueFrom: {secretKeyRef: {name: a, key: b}}"), []string{"HF_TOKEN", "valueFrom"}},
+		"the same twice":     {good + "---\n" + good, []string{"team/tiny", "twice"}},
+		"alias of another":   {good + "---\n" + strings.NewReplacer("name: tiny\n", "name: other\n", "tiny-chat", "other-chat").Replace(good), []string{`"gpt-4o-mini"`, "team/tiny", "team/other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := config.Parse(strings.NewReader(tt.manifest), "m.yaml", ".")
+			if err == nil {
+				t.Fatalf("no error, functions %+v", got)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
+	for ref, want := range map[string]struct {
+		name    api.FunctionName
+		aliases []api.ModelName
+	}{
+		"pico":                           {"default/pico", nil},
+		"/models/Qwen2.5-0.5B-Q8_0.gguf": {"default/qwen2-5-0-5b-q8-0", []api.ModelName{"Qwen2.5-0.5B-Q8_0"}},
+		"./0x.gguf":                      {"default/m-0x", []api.ModelName{"0x"}},
+		"/m/" + strings.Repeat("a", 80):  {api.FunctionName("default/" + strings.Repeat("a", 63)), []api.ModelName{api.ModelName(strings.Repeat("a", 80))}},
+	} {
+		f, err := config.ForModel(ref, "test")
+		if err != nil {
+			t.Errorf("ForModel(%q): %v", ref, err)
+			continue
+		}
+		if diff := cmp.Diff(want.aliases, f.Aliases); f.Name != want.name || diff != "" {
+			t.Errorf("ForModel(%q) = %s, want %s; aliases (-want +got):\n%s", ref, f.Name, want.name, diff)
+		}
+	}
+	if _, err := config.ForModel("...", "test"); err == nil {
+		t.Error("ForModel(...) made a name of nothing")
+	}
+}
+
+// TestEveryKeyHasASetter ties the table of keys to the code that reads them.
+func TestEveryKeyHasASetter(t *testing.T) {
+	for _, k := range api.Keys {
+		manifest := strings.Replace(full, "autoscaling.knative.dev/window: 40s", k.Name+": []", 1)
+		_, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
+		if err == nil || !strings.Contains(err.Error(), k.Name) {
+			t.Errorf("key %s: a list as its value gives %v, want an error that names the key", k.Name, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(full)
+	f.Add("a: &a [*a]")
+	f.Fuzz(func(t *testing.T, s string) {
+		functions, err := config.Parse(strings.NewReader(s), "m.yaml", ".")
+		if err != nil {
+			return
+		}
+		for _, fn := range functions {
+			if err := api.CheckName(fn.Name.Name()); err != nil || fn.MaxScale < fn.MinScale || fn.Concurrency < 1 {
+				t.Errorf("accepted %+v: %v", fn, err)
+			}
+		}
+	})
+}
