@@ -1,0 +1,58 @@
+package tokenizer
+
+// endNames are tokens that end a turn or a text in the models of the day, whatever else the file says. The list is the
+// one that llama.cpp keeps (llama-vocab.cpp, "end of generation"), so that a model stops where it stops there.
+var endNames = []string{
+	"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
+	"<EOT>", "_<EOT>", "<|end_of_text|>", "<end_of_utterance>",
+	// fill-in-the-middle padding and file marks: code models run on into the next file without them
+	"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>",
+	"<|file_sep|>",
+}
+
+// turnEndNames end a turn only where the file names no end-of-turn token by id.
+var turnEndNames = []string{"<｜end▁of▁sentence｜>"}
+
+// endTokens returns the ids that end a generation, and marks them as control tokens in types: some converters forget it.
+//
+//  1. The ids that the file names: end of text, of turn, of message.
+//  2. Tokens with one of the names above.
+//  3. Where a vocabulary has both <|return|> and <|call|>, <|end|> only ends a part of an answer: it is no end.
+func endTokens(v *Vocab, types []Type) map[int32]bool {
+	ends := map[int32]bool{}
+	byName := make(map[string]int32, len(endNames)+len(turnEndNames))
+	for _, n := range endNames {
+		byName[n] = None
+	}
+	for _, n := range turnEndNames {
+		byName[n] = None
+	}
+	for i, text := range v.Tokens {
+		if id, ok := byName[text]; ok && id == None {
+			byName[text] = int32(i)
+		}
+	}
+	// 1.
+	for _, id := range []int32{v.EOS, v.EOT, v.EOM} {
+		if id != None {
+			ends[id] = true
+		}
+	}
+	// 2.
+	names := endNames
+	if v.EOT == None {
+		names = append(names[:len(names):len(names)], turnEndNames...)
+	}
+	for _, n := range names {
+		if id := byName[n]; id != None {
+			ends[id] = true
+			types[id] = Control
+		}
+	}
+	// 3.
+	if byName["<|return|>"] != None && byName["<|call|>"] != None && byName["<|end|>"] != None {
+		delete(ends, byName["<|end|>"])
+		types[byName["<|end|>"]] = UserDefined
+	}
+	return ends
+}

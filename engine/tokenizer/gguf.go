@@ -1,0 +1,104 @@
+package tokenizer
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+// FromGGUF builds the Tokenizer of a model file. Nothing in it refers to f afterwards.
+func FromGGUF(f *gguf.File) (*Tokenizer, error) {
+	v, err := ReadVocab(f)
+	if err != nil {
+		return nil, err
+	}
+	return New(v)
+}
+
+// ReadVocab reads the vocabulary of a model file: the keys tokenizer.ggml.*. A key of the wrong type is an error, one
+// that is not there has its default.
+func ReadVocab(f *gguf.File) (Vocab, error) {
+	r := reader{f: f}
+	v := Vocab{
+		Model:  r.text("tokenizer.ggml.model"),
+		Pre:    r.text("tokenizer.ggml.pre"),
+		Tokens: list(&r, "tokenizer.ggml.tokens", "strings", f.Strings),
+		Scores: list(&r, "tokenizer.ggml.scores", "floats", f.Floats),
+		Merges: list(&r, "tokenizer.ggml.merges", "strings", f.Strings),
+	}
+	if r.err == nil && v.Model == "" {
+		r.err = fmt.Errorf("tokenizer: the file has no vocabulary: tokenizer.ggml.model is missing")
+	}
+	if r.err == nil && v.Tokens == nil {
+		r.err = fmt.Errorf("tokenizer: the file has no vocabulary: tokenizer.ggml.tokens is missing")
+	}
+	for _, n := range list(&r, "tokenizer.ggml.token_type", "integers", f.Ints) {
+		v.Types = append(v.Types, Type(n))
+	}
+	bos, eos, unknown := None, None, None
+	if v.Model == "llama" && len(v.Tokens) > 2 { // sentencepiece's own numbering
+		unknown, bos, eos = 0, 1, 2
+	}
+	v.BOS = r.id("tokenizer.ggml.bos_token_id", bos)
+	v.EOS = r.id("tokenizer.ggml.eos_token_id", eos)
+	v.EOT = r.id("tokenizer.ggml.eot_token_id", None)
+	v.EOM = r.id("tokenizer.ggml.eom_token_id", None)
+	v.Unknown = r.id("tokenizer.ggml.unknown_token_id", unknown)
+	v.AddBOS = r.flag("tokenizer.ggml.add_bos_token")
+	v.AddSpacePrefix = r.flag("tokenizer.ggml.add_space_prefix")
+	if b := r.flag("tokenizer.ggml.remove_extra_whitespaces"); b != nil && *b && v.Model == "llama" && r.err == nil {
+		r.err = fmt.Errorf("tokenizer: tokenizer.ggml.remove_extra_whitespaces = true is not supported with an SPM vocabulary")
+	}
+	return v, r.err
+}
+
+// reader reads keys and keeps the first error.
+type reader struct {
+	f   *gguf.File
+	err error
+}
+
+// absent says that key cannot be read as want: it is missing, which is no error, or of another type, which is one.
+func (r *reader) absent(key, want string) {
+	if _, _, _, ok := r.f.Kind(key); ok && r.err == nil {
+		r.err = fmt.Errorf("tokenizer: %s is not of type %s", key, want)
+	}
+}
+
+func (r *reader) text(key string) string {
+	s, ok := r.f.String(key)
+	if !ok {
+		r.absent(key, "string")
+	}
+	return s
+}
+
+func (r *reader) flag(key string) *bool {
+	b, ok := r.f.Bool(key)
+	if !ok {
+		r.absent(key, "bool")
+		return nil
+	}
+	return &b
+}
+
+func (r *reader) id(key string, missing int32) int32 {
+	n, ok := r.f.Uint(key)
+	if !ok {
+		r.absent(key, "unsigned integer")
+		return missing
+	}
+	if n > math.MaxInt32 {
+		n = math.MaxInt32 // New says that it is outside the vocabulary
+	}
+	return int32(n)
+}
+
+func list[T any](r *reader, key, want string, read func(string) ([]T, bool)) []T {
+	v, ok := read(key)
+	if !ok {
+		r.absent(key, "array of "+want)
+	}
+	return v
+}

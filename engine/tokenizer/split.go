@@ -1,0 +1,317 @@
+package tokenizer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A splitter cuts text into words, in order and without loss, and calls emit for each.
+type splitter func(text string, emit func(word string))
+
+// preTokenizer is what tokenizer.ggml.pre says about a byte-level vocabulary.
+type preTokenizer struct {
+	split        splitter
+	ignoreMerges bool // a word that is a token as a whole is taken as it is
+	addBOS       bool // default of tokenizer.ggml.add_bos_token
+}
+
+var (
+	preGPT2    = preTokenizer{split: splitGPT2}
+	preDigits  = preTokenizer{split: splitDigits}
+	preLlama3  = preTokenizer{split: splitLlama3, ignoreMerges: true, addBOS: true}
+	preTriples = preTokenizer{split: splitLlama3}
+	preQwen2   = preTokenizer{split: splitQwen2}
+	preDefault = preTokenizer{split: splitDefault}
+)
+
+// preTokenizers maps the names that converters write to the splitter with the same regular expression.
+var preTokenizers = map[string]preTokenizer{
+	"": preDefault, "default": preDefault,
+	"gpt-2": preGPT2, "phi-2": preGPT2, "mpt": preGPT2, "olmo": preGPT2, "jais": preGPT2, "trillion": preGPT2,
+	"exaone4": preGPT2, "granite-docling": preGPT2, "gigachat": preGPT2, "mellum": preGPT2, "a.x-4.0": preGPT2,
+	"smollm": preDigits, "starcoder": preDigits, "refact": preDigits, "command-r": preDigits, "codeshell": preDigits,
+	"exaone": preDigits, "minerva-7b": preDigits,
+	"llama3": preLlama3, "llama-v3": preLlama3, "llama-bpe": preLlama3, "falcon3": preLlama3, "falcon-h1": preLlama3,
+	"pixtral": preLlama3, "midm-2.0": preLlama3, "lfm2": preLlama3,
+	"dbrx": preTriples, "smaug-bpe": preTriples, "glm4": preTriples, "chatglm-bpe": preTriples,
+	"qwen2": preQwen2, "deepseek-r1-qwen": preQwen2, "kormo": preQwen2, "megrez": preQwen2, "stablelm2": preQwen2,
+	"hunyuan": preQwen2, "grok-2": preQwen2,
+}
+
+func findPreTokenizer(name string) (preTokenizer, error) {
+	p, ok := preTokenizers[name]
+	if ok {
+		return p, nil
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(preTokenizers)), func(n string) bool { return n == "" })
+	return p, fmt.Errorf("tokenizer: unknown pre-tokenizer tokenizer.ggml.pre = %q; supported are %s", name, strings.Join(names, ", "))
+}
+
+// class is what the regular expressions tell apart.
+type class uint8
+
+const (
+	other class = iota
+	letter
+	number
+	space
+)
+
+func classOf(r rune) class {
+	if r < 0x80 {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z':
+			return letter
+		case r >= '0' && r <= '9':
+			return number
+		case r == ' ' || r >= '\t' && r <= '\r':
+			return space
+		}
+		return other
+	}
+	switch {
+	case unicode.IsLetter(r):
+		return letter
+	case unicode.IsSpace(r):
+		return space
+	case unicode.IsNumber(r):
+		return number
+	}
+	return other
+}
+
+// run returns the length of the characters of class c that s begins with.
+func run(s string, c class) int {
+	i := 0
+	for i < len(s) {
+		r, n := decodeRune(s[i:])
+		if classOf(r) != c {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// contraction returns the length of an English contraction at the beginning of s: 's 't 're 've 'm 'll 'd.
+func contraction(s string, anyCase bool) int {
+	if len(s) < 2 || s[0] != '\'' {
+		return 0
+	}
+	lower := func(c byte) byte {
+		if anyCase && c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		return c
+	}
+	a := lower(s[1])
+	if a == 's' || a == 't' || a == 'm' || a == 'd' {
+		return 2
+	}
+	if len(s) < 3 {
+		return 0
+	}
+	if b := lower(s[2]); a == 'r' && b == 'e' || a == 'v' && b == 'e' || a == 'l' && b == 'l' {
+		return 3
+	}
+	return 0
+}
+
+// spaces returns the length of the white space at the beginning of s that makes one word: all of it at the end of the
+// text, else all but the last character, which goes with what follows (\s+(?!\S)|\s+).
+func spaces(s string) int {
+	end, last := 0, 0
+	for end < len(s) {
+		r, n := decodeRune(s[end:])
+		if classOf(r) != space {
+			break
+		}
+		end, last = end+n, n
+	}
+	if end == len(s) || end == last {
+		return end
+	}
+	return end - last
+}
+
+// splitGPT2 is 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+func splitGPT2(text string, emit func(string)) {
+	for text != "" {
+		n := wordGPT2(text)
+		emit(text[:n])
+		text = text[n:]
+	}
+}
+
+func wordGPT2(s string) int {
+	if n := contraction(s, false); n > 0 {
+		return n
+	}
+	r, _ := decodeRune(s)
+	start, c := 0, classOf(r)
+	if r == ' ' && len(s) > 1 {
+		r, _ = decodeRune(s[1:])
+		start, c = 1, classOf(r)
+	}
+	if c == space {
+		return spaces(s)
+	}
+	return start + run(s[start:], c)
+}
+
+// splitLlama3 is (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
+// \s+(?!\S)|\s+
+func splitLlama3(text string, emit func(string)) {
+	for text != "" {
+		n := wordLlama3(text, 3)
+		emit(text[:n])
+		text = text[n:]
+	}
+}
+
+// splitQwen2 is the same but for single digits: \p{N}
+func splitQwen2(text string, emit func(string)) {
+	for text != "" {
+		n := wordLlama3(text, 1)
+		emit(text[:n])
+		text = text[n:]
+	}
+}
+
+func wordLlama3(s string, digits int) int {
+	// 1. contraction
+	if n := contraction(s, true); n > 0 {
+		return n
+	}
+	r, n := decodeRune(s)
+	c := classOf(r)
+	// 2. letters, with one character in front of them that is no letter, digit or line end
+	if c == letter {
+		return run(s, letter)
+	}
+	if c != number && r != '\r' && r != '\n' {
+		if k := run(s[n:], letter); k > 0 {
+			return n + k
+		}
+	}
+	// 3. digits
+	if c == number {
+		end := n
+		for i := 1; i < digits && end < len(s); i++ {
+			r, n := decodeRune(s[end:])
+			if classOf(r) != number {
+				break
+			}
+			end += n
+		}
+		return end
+	}
+	// 4. punctuation, with a space in front and line ends behind
+	start := 0
+	if r == ' ' && len(s) > 1 {
+		r, _ = decodeRune(s[1:])
+		start, c = 1, classOf(r)
+	}
+	if c == other {
+		end := start + run(s[start:], other)
+		for end < len(s) && (s[end] == '\r' || s[end] == '\n') {
+			end++
+		}
+		return end
+	}
+	// 5. white space up to its last line end
+	if ws := run(s, space); ws > 0 {
+		if k := strings.LastIndexAny(s[:ws], "\r\n"); k >= 0 {
+			return k + 1
+		}
+	}
+	// 6. other white space
+	return spaces(s)
+}
+
+// splitDigits makes every digit a word and splits what lies between them as GPT-2 does: \p{N}, then splitGPT2.
+func splitDigits(text string, emit func(string)) {
+	from := 0
+	for i, r := range text {
+		if classOf(r) != number {
+			continue
+		}
+		splitGPT2(text[from:i], emit)
+		_, n := decodeRune(text[i:])
+		emit(text[i : i+n])
+		from = i + n
+	}
+	splitGPT2(text[from:], emit)
+}
+
+// splitDefault is what files without a named pre-tokenizer get, in four passes: [\p{P}$+<=>^~|]+, splitGPT2, \p{N}+,
+// [0-9][0-9][0-9]
+func splitDefault(text string, emit func(string)) {
+	for text != "" {
+		n := runPunct(text, true)
+		if n > 0 {
+			splitGPT2(text[:n], emit)
+			text = text[n:]
+			continue
+		}
+		n = runPunct(text, false)
+		splitGPT2(text[:n], func(word string) { splitNumbers(word, emit) })
+		text = text[n:]
+	}
+}
+
+// runPunct returns the length of the characters at the beginning of s that are (or are not) punctuation.
+func runPunct(s string, want bool) int {
+	for i, r := range s {
+		is := unicode.IsPunct(r) || r < 0x80 && strings.ContainsRune("$+<=>^~|", r)
+		if is != want {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// splitNumbers cuts word before and after its runs of digits, and runs of ASCII digits into threes.
+func splitNumbers(word string, emit func(string)) {
+	for word != "" {
+		n := run(word, number)
+		if n == 0 {
+			for n < len(word) {
+				r, k := decodeRune(word[n:])
+				if classOf(r) == number {
+					break
+				}
+				n += k
+			}
+			emit(word[:n])
+			word = word[n:]
+			continue
+		}
+		splitTriples(word[:n], emit)
+		word = word[n:]
+	}
+}
+
+// splitTriples cuts every three ASCII digits in a row off as one word; what is left between them stays together.
+func splitTriples(digits string, emit func(string)) {
+	from := 0
+	ascii := func(b byte) bool { return b >= '0' && b <= '9' }
+	for i := 0; i+3 <= len(digits); {
+		if !ascii(digits[i]) || !ascii(digits[i+1]) || !ascii(digits[i+2]) {
+			i++
+			continue
+		}
+		if i > from {
+			emit(digits[from:i])
+		}
+		emit(digits[i : i+3])
+		i += 3
+		from = i
+	}
+	if from < len(digits) {
+		emit(digits[from:])
+	}
+}

@@ -1,0 +1,259 @@
+// Package tokenizer turns text into the token ids of one model and back.
+//
+// A Tokenizer is built from the vocabulary that a GGUF file carries. There are two kinds of vocabulary:
+//
+//   - byte-level BPE (tokenizer.ggml.model = "gpt2"): the text is cut into words by a pre-tokenizer (tokenizer.ggml.pre
+//     names it), each word starts as its single bytes, and neighbours are merged in the order of the file's merge list;
+//   - SPM (tokenizer.ggml.model = "llama"): spaces become "▁", the text starts as its characters, and the pair that
+//     makes the token with the highest score is merged first; a character without a token is written as byte tokens.
+//
+// The life of one Encode:
+//
+//  1. The text is cut at special tokens. User-defined tokens always count; control tokens (end of turn, beginning of
+//     text, ...) count only where the caller says parseSpecial. At each place the longest special token wins, and the
+//     scan goes from left to right.
+//  2. Byte-level BPE only: invalid UTF-8 becomes one U+FFFD for each invalid byte.
+//  3. Each stretch between special tokens is cut into words (BPE) or taken whole (SPM) and merged.
+//
+// What it refuses: a kind of vocabulary or a pre-tokenizer that it does not know (a wrong pre-tokenizer gives wrong
+// tokens without any sign of it, so a guess is worse than an error), a vocabulary whose parts contradict one another.
+// It adds no beginning-of-text token by itself: the caller does that, see BOS.
+//
+// Text never becomes a control token by merging, even where a merge or the score table would allow it: without
+// parseSpecial the ids that come out of Encode are harmless.
+//
+// A Tokenizer does not change after New: all its methods may be called from many goroutines. A StreamDecoder belongs
+// to one goroutine.
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// None is the id of a special token that a vocabulary does not have.
+const None int32 = -1
+
+// Type is the kind of a token, numbered as tokenizer.ggml.token_type does.
+type Type int32
+
+// The kinds of a token.
+const (
+	Normal      Type = 1
+	Unknown     Type = 2
+	Control     Type = 3
+	UserDefined Type = 4
+	Unused      Type = 5
+	Byte        Type = 6
+)
+
+// Vocab is what a file says about its tokens. Special ids are None where there is no such token.
+type Vocab struct {
+	Model  string    // "gpt2" (byte-level BPE) or "llama" (SPM)
+	Pre    string    // pre-tokenizer of a BPE vocabulary; "" is the same as "default"
+	Tokens []string  // text of each id; byte-level BPE writes bytes as the printable characters of GPT-2
+	Types  []Type    // one for each token, or nil: then all are Normal but the special ids below
+	Scores []float32 // SPM: one for each token
+	Merges []string  // BPE: "left right", most important first
+
+	BOS, EOS, EOT, EOM, Unknown int32
+
+	AddBOS         *bool // nil: the kind's own default
+	AddSpacePrefix *bool // SPM: nil is true
+}
+
+// merger is one kind of vocabulary: it encodes text that holds no special tokens.
+type merger interface {
+	// encode appends the ids of text. first says that text follows a special token or begins the input.
+	encode(ids []int32, text string, first bool) []int32
+}
+
+// Tokenizer encodes and decodes with one vocabulary.
+type Tokenizer struct {
+	tokens  []string
+	types   []Type
+	pieces  []string
+	ends    map[int32]bool
+	bos     int32
+	addBOS  bool
+	spaced  bool // Decode drops the space that Encode put in front
+	repair  bool // invalid UTF-8 is replaced before encoding
+	always  trie // user-defined tokens
+	special trie // user-defined, control and unknown tokens
+	merger  merger
+}
+
+// New builds a Tokenizer. Its errors name what in the vocabulary is wrong and what would be right.
+func New(v Vocab) (*Tokenizer, error) {
+	if len(v.Tokens) == 0 {
+		return nil, fmt.Errorf("tokenizer: the vocabulary is empty (tokenizer.ggml.tokens)")
+	}
+	if v.Types != nil && len(v.Types) != len(v.Tokens) {
+		return nil, fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), len(v.Tokens))
+	}
+	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS}
+	if err := t.setTypes(&v); err != nil {
+		return nil, err
+	}
+	var err error
+	switch v.Model {
+	case "gpt2":
+		err = t.initBPE(&v)
+	case "llama":
+		err = t.initSPM(&v)
+	default:
+		err = fmt.Errorf("tokenizer: unknown vocabulary kind tokenizer.ggml.model = %q; supported are gpt2 (byte-level BPE) and llama (SPM)", v.Model)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.AddBOS != nil {
+		t.addBOS = *v.AddBOS
+	}
+	if t.addBOS && t.bos == None {
+		return nil, fmt.Errorf("tokenizer: the file wants a beginning-of-text token (tokenizer.ggml.add_bos_token) but names none (tokenizer.ggml.bos_token_id)")
+	}
+	t.initSpecial()
+	return t, nil
+}
+
+// setTypes checks the special ids, copies the types and finds the tokens that end a generation.
+func (t *Tokenizer) setTypes(v *Vocab) error {
+	ids := []struct {
+		name string
+		id   int32
+	}{{"bos", v.BOS}, {"eos", v.EOS}, {"eot", v.EOT}, {"eom", v.EOM}, {"unknown", v.Unknown}}
+	for _, s := range ids {
+		if s.id != None && (s.id < 0 || int(s.id) >= len(v.Tokens)) {
+			return fmt.Errorf("tokenizer: tokenizer.ggml.%s_token_id = %d is outside the vocabulary of %d tokens", s.name, s.id, len(v.Tokens))
+		}
+	}
+	t.types = make([]Type, len(v.Tokens))
+	copy(t.types, v.Types)
+	if v.Types == nil {
+		for i := range t.types {
+			t.types[i] = Normal
+		}
+		for _, s := range ids {
+			if s.id != None {
+				t.types[s.id] = Control
+			}
+		}
+	}
+	t.ends = endTokens(v, t.types)
+	return nil
+}
+
+// initSpecial collects the tokens that are found in the text before anything is merged.
+func (t *Tokenizer) initSpecial() {
+	for i, text := range t.tokens {
+		if text == "" {
+			continue
+		}
+		switch t.types[i] {
+		case UserDefined:
+			t.always.add(text, int32(i))
+			t.special.add(text, int32(i))
+		case Control, Unknown:
+			t.special.add(text, int32(i))
+		}
+	}
+}
+
+// Encode returns the ids of text; nil for an empty text. It adds no beginning-of-text token. With parseSpecial the
+// text of a control token becomes that token: only templates and trusted prompts may ask for it.
+func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
+	if text == "" {
+		return nil
+	}
+	if t.repair {
+		text = toValid(text)
+	}
+	specials := &t.always
+	if parseSpecial {
+		specials = &t.special
+	}
+	ids := make([]int32, 0, len(text)/3+4)
+	first := true
+	for text != "" {
+		at, n, id := specials.find(text)
+		if n == 0 {
+			return t.merger.encode(ids, text, first)
+		}
+		if at > 0 {
+			ids = t.merger.encode(ids, text[:at], first)
+		}
+		ids = append(ids, id)
+		text, first = text[at+n:], true
+	}
+	return ids
+}
+
+// BOS returns the beginning-of-text token and whether the file asks for it in front of every prompt. The id is None
+// where the vocabulary has no such token.
+func (t *Tokenizer) BOS() (id int32, add bool) { return t.bos, t.addBOS }
+
+// IsEnd says whether a generation ends at id: end of text, end of turn, end of message.
+func (t *Tokenizer) IsEnd(id int32) bool { return t.ends[id] }
+
+// Size is the number of tokens: ids are 0 to Size-1.
+func (t *Tokenizer) Size() int { return len(t.tokens) }
+
+// Token returns the text of id as the vocabulary writes it, "" for an id outside the vocabulary.
+func (t *Tokenizer) Token(id int32) string {
+	if id < 0 || int(id) >= len(t.tokens) {
+		return ""
+	}
+	return t.tokens[id]
+}
+
+// Type returns the kind of id, 0 for an id outside the vocabulary.
+func (t *Tokenizer) Type(id int32) Type {
+	if id < 0 || int(id) >= len(t.types) {
+		return 0
+	}
+	return t.types[id]
+}
+
+// Piece returns the bytes that id adds to the output. They need not be valid UTF-8 by themselves. Control, unknown and
+// unused tokens and ids outside the vocabulary add nothing. The caller owns the slice.
+func (t *Tokenizer) Piece(id int32) []byte {
+	return []byte(t.piece(id))
+}
+
+func (t *Tokenizer) piece(id int32) string {
+	if id < 0 || int(id) >= len(t.pieces) {
+		return ""
+	}
+	return t.pieces[id]
+}
+
+// Decode returns the text of ids as the beginning of a text: where Encode puts a space in front, Decode takes it off.
+// For the continuation of a text use a StreamDecoder. The result can hold invalid UTF-8 where ids cut a character.
+func (t *Tokenizer) Decode(ids []int32) string {
+	var b strings.Builder
+	for i, id := range ids {
+		p := t.piece(id)
+		if t.spaced && p != "" && (i == 0 || (i == 1 && t.types[ids[0]] == Control)) {
+			p = strings.TrimPrefix(p, " ")
+		}
+		b.WriteString(p)
+	}
+	return b.String()
+}
+
+// toValid replaces each invalid byte with U+FFFD.
+func toValid(text string) string {
+	for i := 0; i < len(text); {
+		if text[i] < 0x80 {
+			i++
+			continue
+		}
+		r, n := decodeRune(text[i:])
+		if r == replacement && n == 1 {
+			return string([]rune(text))
+		}
+		i += n
+	}
+	return text
+}
