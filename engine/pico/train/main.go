@@ -1,0 +1,41 @@
+// Train makes pico: the commands around train.py that need Go. See ../MODEL_CARD.md for the order and the arguments.
+//
+//	train tokens -dir DIR -seed N -rows N -row N   training rows for train.py
+//	train gguf -from OUT -to FILE                  the model file of what train.py wrote as OUT
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "train:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("name a command: tokens or gguf")
+	}
+	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	dir := fs.String("dir", "", "folder for the token files")
+	seed := fs.Uint64("seed", 1, "seed of the corpus")
+	rows := fs.Int("rows", 1000, "number of rows")
+	row := fs.Int("row", contextLength+1, "tokens in a row: the context and one more")
+	from := fs.String("from", "", "path of the trained weights without ending: OUT of train.py")
+	to := fs.String("to", "engine/pico/pico-q8_0.gguf", "model file to write")
+	if err := fs.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch args[0] {
+	case "tokens":
+		return writeTokens(*dir, *seed, *rows, *row)
+	case "gguf":
+		return writeGGUF(*from, *to)
+	}
+	return fmt.Errorf("no command %q: use tokens or gguf", args[0])
+}
