@@ -1,0 +1,122 @@
+// Package infer is the contract between the engine's step loop and whatever computes
+// logits: infer/cpu in plain Go, infertest's fake, later a worker process or a GPU.
+//
+// An Inferencer is stateless about requests. It owns the model's weights and the memory of
+// the key-value cache, which it offers as numbered blocks of a fixed number of
+// positions. Who uses which block is the caller's business (package block): each Item
+// brings its own list.
+//
+// The life of a step:
+//
+//  1. The scheduler chooses sequences and gives each one's new tokens as an Item:
+//     a chunk of a prompt, or the one token sampled last. Both kinds mix in a Batch.
+//  2. Forward computes keys and values of the new tokens, stores them in the
+//     Item's blocks, attends over all earlier positions of the same Item, and returns
+//     logits after the last token of each Item that asked for them.
+//  3. The caller samples before it calls Forward again: the logits' memory is reused.
+//
+// Sleep gives memory back while the process lives, Wake takes it again. Sleeping
+// discards the key-value cache: the caller drains or recomputes its sequences.
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+// Item is one sequence's share of a step.
+type Item struct {
+	Tokens []int32 // new tokens, at least one; not kept after Forward returns
+	Pos    int     // position of Tokens[0] in the sequence: how many positions are already in the cache
+	Blocks []int32 // cache blocks of positions 0…, in order; must cover Pos+len(Tokens); not kept
+	Logits bool    // want the logits after the last of Tokens
+}
+
+// Batch is what one step computes. Items are independent sequences; two Items must not
+// write to the same block.
+type Batch struct {
+	Items []Item
+}
+
+// Errors that callers branch on.
+var (
+	ErrAsleep = errors.New("the model is asleep: wake it first")
+	ErrClosed = errors.New("the model is closed")
+)
+
+// Inferencer computes logits. All methods are safe for many goroutines; Forward, Sleep,
+// Wake and Close exclude one another and wait for their turn. Results do not
+// depend on how tokens are cut into chunks, on what else is in the batch, or on the
+// number of threads, not even in the last bit.
+type Inferencer interface {
+	// Forward runs one step and returns one entry per Item: [Config().Vocab] logits
+	// for those that asked, nil for the others. They are valid until the next call.
+	// When ctx ends it returns early with ctx's cause; the blocks of the batch's Items then
+	// hold nothing useful from Item.Pos on, earlier positions are untouched, and the
+	// same batch can be run again. A bad batch gives an error before anything is computed.
+	// ErrAsleep, ErrClosed.
+	Forward(ctx context.Context, b *Batch) ([][]float32, error)
+
+	// Config is the model's shape. It does not change and works in every state. Context may
+	// be smaller than the file's, when the Inferencer was told to.
+	Config() model.Config
+
+	// Blocks is the cache's geometry: count blocks, numbered from 0, of size positions.
+	Blocks() (count, size int)
+
+	// MemoryBytes is how much memory the model takes now: weights that are mapped in,
+	// cache blocks written since the last Wake, and working space.
+	MemoryBytes() int64
+
+	// Sleep gives memory back. Level 1 drops the cache and the weights' pages and keeps
+	// the model file mapped; level 2 lets go of the file too. A deeper level than
+	// the current one goes down, the same or a lighter one does nothing. ErrClosed.
+	Sleep(level int) error
+
+	// Wake makes Forward possible again, with an empty cache. Awake already: nothing
+	// happens. After level 2 it fails when the file is gone or holds another model.
+	// ErrClosed.
+	Wake(ctx context.Context) error
+
+	// Close gives everything back and waits for all goroutines. Twice is fine.
+	Close() error
+}
+
+// Check tells whether a batch fits a model with c's shape and a cache of count blocks of
+// size positions. Inferencers call it first; the error names the item and the limit.
+func (b *Batch) Check(c model.Config, count, size int) error {
+	for i := range b.Items {
+		if err := b.Items[i].check(c, count, size); err != nil {
+			return fmt.Errorf("batch item %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (it *Item) check(c model.Config, count, size int) error {
+	n := len(it.Tokens)
+	switch {
+	case n == 0:
+		return errors.New("no tokens: want at least one")
+	case it.Pos < 0:
+		return fmt.Errorf("position %d is negative", it.Pos)
+	case it.Pos > c.Context-n:
+		return fmt.Errorf("%d tokens from position %d reach beyond the context of %d", n, it.Pos, c.Context)
+	case (it.Pos+n+size-1)/size > len(it.Blocks):
+		return fmt.Errorf("%d positions need %d blocks of %d, got %d", it.Pos+n, (it.Pos+n+size-1)/size, size, len(it.Blocks))
+	}
+	for _, t := range it.Tokens {
+		if t < 0 || int(t) >= c.Vocab {
+			return fmt.Errorf("token %d is outside the vocabulary of %d", t, c.Vocab)
+		}
+	}
+	for _, b := range it.Blocks[:(it.Pos+n+size-1)/size] {
+		if b < 0 || int(b) >= count {
+			return fmt.Errorf("block %d is outside the cache of %d blocks", b, count)
+		}
+	}
+	return nil
+}
