@@ -30,23 +30,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/rouse-dev/rouse/engine/block"
 )
 
 // ID names a sequence; the caller chooses it.
 type ID uint64
-
-// Pool is where blocks come from: the engine's KV memory.
-type Pool interface {
-	// Alloc takes n blocks, or none and false if fewer are free.
-	Alloc(n int) ([]int32, bool)
-	// Release gives blocks back.
-	Release(blocks []int32)
-	// Free is the number of blocks that Alloc could give.
-	Free() int
-	// Count is the number of all blocks, Size that of tokens per block.
-	Count() int
-	Size() int
-}
 
 // Config bounds a step. Both fields must be positive.
 type Config struct {
@@ -118,7 +107,7 @@ func (s *sequence) left() int { return len(s.tokens) - s.computed }
 // Scheduler holds all sequences that are not finished.
 type Scheduler struct {
 	cfg         Config
-	pool        Pool
+	pool        *block.Pool
 	running     []*sequence // in order of arrival
 	waiting     []*sequence // in order of arrival
 	byID        map[ID]*sequence
@@ -127,7 +116,7 @@ type Scheduler struct {
 }
 
 // New makes a scheduler that owns all of the pool's blocks. The configuration must be valid.
-func New(cfg Config, pool Pool) *Scheduler {
+func New(cfg Config, pool *block.Pool) *Scheduler {
 	return &Scheduler{cfg: cfg, pool: pool, byID: make(map[ID]*sequence)}
 }
 
@@ -141,7 +130,7 @@ func (s *Scheduler) Add(r Request) error {
 		return fmt.Errorf("add sequence %d: %d prompt tokens of at most %d tokens: want at least 1, and room for 1 more", r.ID, len(r.Prompt), r.Max)
 	}
 	// The last token is never computed, so it needs no memory.
-	if need, have := s.blocksFor(r.Max-1), s.pool.Count(); need > have {
+	if need, have := s.pool.Need(r.Max-1), s.pool.Count(); need > have {
 		return fmt.Errorf("%w: %d tokens need %d blocks, there are %d blocks of %d tokens", ErrTooLong, r.Max, need, have, s.pool.Size())
 	}
 	q := &sequence{Request: r, tokens: slices.Clip(r.Prompt)}
@@ -235,12 +224,12 @@ func (s *Scheduler) put(q *sequence, budget int) {
 
 // grow gives q blocks for all of its tokens; without enough free ones it changes nothing and returns false.
 func (s *Scheduler) grow(q *sequence) bool {
-	need := s.blocksFor(len(q.tokens)) - len(q.blocks)
+	need := s.pool.Need(len(q.tokens)) - len(q.blocks)
 	if need <= 0 {
 		return true
 	}
-	more, ok := s.pool.Alloc(need)
-	q.blocks = append(q.blocks, more...)
+	var ok bool
+	q.blocks, ok = s.pool.AllocN(q.blocks, need)
 	return ok
 }
 
@@ -258,12 +247,8 @@ func (s *Scheduler) preemptLast() *sequence {
 }
 
 func (s *Scheduler) release(q *sequence) {
-	s.pool.Release(q.blocks)
+	s.pool.Free(q.blocks...)
 	q.blocks = nil
-}
-
-func (s *Scheduler) blocksFor(tokens int) int {
-	return (tokens + s.pool.Size() - 1) / s.pool.Size()
 }
 
 // Update appends the chosen tokens to their sequences and drops those that are
@@ -285,7 +270,7 @@ func (s *Scheduler) Update(results []Result) {
 func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Running: len(s.running), Waiting: len(s.waiting),
-		BlocksUsed: s.pool.Count() - s.pool.Free(), BlocksTotal: s.pool.Count(),
+		BlocksUsed: s.pool.Count() - s.pool.Available(), BlocksTotal: s.pool.Count(),
 		Preemptions: s.preemptions,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
@@ -23,7 +24,7 @@ func FuzzSchedule(f *testing.F) {
 		cfg.Budget = cfg.Seats + int(budget)%32
 		m := &machine{
 			t: t, r: rand.New(rand.NewPCG(seed, 1)), cfg: cfg,
-			pool: newPool(1+int(blocks)%24, 1+int(size)%8), live: map[sched.ID]*life{},
+			pool: block.New(1+int(blocks)%24, 1+int(size)%8), live: map[sched.ID]*life{},
 		}
 		m.sched = sched.New(cfg, m.pool)
 		m.slots = make([][]cell, m.pool.Count())
@@ -49,6 +50,9 @@ func FuzzSchedule(f *testing.F) {
 		if got, want := m.sched.Stats(), (sched.Stats{BlocksTotal: m.pool.Count(), Preemptions: m.sched.Stats().Preemptions}); got != want {
 			t.Errorf("after the end: %+v, want %+v", got, want)
 		}
+		if err := m.pool.Check(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -57,7 +61,7 @@ type machine struct {
 	t     *testing.T
 	r     *rand.Rand
 	cfg   sched.Config
-	pool  *pool
+	pool  *block.Pool
 	sched *sched.Scheduler
 	slots [][]cell // what each slot of each block holds
 	live  map[sched.ID]*life
@@ -187,7 +191,7 @@ func (m *machine) compute(item sched.Item) (sched.Result, bool) {
 }
 
 func TestLateResultIsIgnored(t *testing.T) {
-	p := newPool(4, 2)
+	p := block.New(4, 2)
 	s := sched.New(sched.Config{Budget: 4, Seats: 2}, p)
 	if err := s.Add(sched.Request{ID: 1, Prompt: []int32{5}, Max: 4}); err != nil {
 		t.Fatal(err)
@@ -201,7 +205,7 @@ func TestLateResultIsIgnored(t *testing.T) {
 }
 
 func TestPromptIsNotWrittenTo(t *testing.T) {
-	p := newPool(8, 2)
+	p := block.New(8, 2)
 	s := sched.New(sched.Config{Budget: 8, Seats: 2}, p)
 	shared := append(make([]int32, 0, 8), 1, 2, 3)
 	for id := range sched.ID(2) {
@@ -232,7 +236,7 @@ func TestConfig(t *testing.T) {
 }
 
 func BenchmarkStep(b *testing.B) {
-	p := &counter{count: 1 << 16}
+	p := block.New(1<<16, 16)
 	s := sched.New(sched.Config{Budget: 2048, Seats: 256}, p)
 	var next sched.ID
 	results := make([]sched.Result, 0, 256)
@@ -252,18 +256,3 @@ func BenchmarkStep(b *testing.B) {
 		s.Update(results)
 	}
 }
-
-// counter is a pool that only counts, for the benchmark.
-type counter struct{ count, used int }
-
-func (c *counter) Alloc(n int) ([]int32, bool) {
-	if c.used+n > c.count {
-		return nil, false
-	}
-	c.used += n
-	return make([]int32, n), true
-}
-func (c *counter) Release(blocks []int32) { c.used -= len(blocks) }
-func (c *counter) Free() int              { return c.count - c.used }
-func (c *counter) Count() int             { return c.count }
-func (c *counter) Size() int              { return 16 }

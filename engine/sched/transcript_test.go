@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
@@ -68,7 +69,7 @@ func play(t *testing.T, script string) string {
 }
 
 type player struct {
-	pool  *pool
+	pool  *block.Pool
 	sched *sched.Scheduler
 	names map[string]sched.ID
 	size  map[string]int // known tokens of unfinished sequences
@@ -90,7 +91,7 @@ func (p *player) do(t *testing.T, words []string) string {
 	}
 	switch words[0] {
 	case "new":
-		p.pool = newPool(n("blocks"), n("size"))
+		p.pool = block.New(n("blocks"), n("size"))
 		p.sched = sched.New(sched.Config{Budget: n("budget"), Seats: n("seats")}, p.pool)
 		p.names, p.size, p.max = map[string]sched.ID{}, map[string]int{}, map[string]int{}
 		return ""
@@ -157,55 +158,8 @@ func (p *player) name(id sched.ID) string {
 
 func (p *player) state() string {
 	s := p.sched.Stats()
+	if err := p.pool.Check(); err != nil {
+		return err.Error() + "\n"
+	}
 	return fmt.Sprintf("running %d, waiting %d, blocks %d of %d\n", s.Running, s.Waiting, s.BlocksUsed, s.BlocksTotal)
 }
-
-// pool is the obvious pool: a set of free blocks, the lowest first.
-type pool struct {
-	size int
-	free []bool
-}
-
-func newPool(count, size int) *pool {
-	p := &pool{size: size, free: make([]bool, count)}
-	for i := range p.free {
-		p.free[i] = true
-	}
-	return p
-}
-
-func (p *pool) Alloc(n int) ([]int32, bool) {
-	if n > p.Free() {
-		return nil, false
-	}
-	var blocks []int32
-	for i := 0; len(blocks) < n; i++ {
-		if p.free[i] {
-			p.free[i] = false
-			blocks = append(blocks, int32(i))
-		}
-	}
-	return blocks, true
-}
-
-func (p *pool) Release(blocks []int32) {
-	for _, b := range blocks {
-		if p.free[b] {
-			panic(fmt.Sprintf("block %d is released twice", b))
-		}
-		p.free[b] = true
-	}
-}
-
-func (p *pool) Free() int {
-	n := 0
-	for _, free := range p.free {
-		if free {
-			n++
-		}
-	}
-	return n
-}
-
-func (p *pool) Count() int { return len(p.free) }
-func (p *pool) Size() int  { return p.size }
