@@ -1,0 +1,215 @@
+package infertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+// Types of tokens in tokenizer.ggml.token_type, as llama.cpp numbers them.
+const (
+	typeNormal  = 1
+	typeUnknown = 2
+	typeControl = 3
+	typeUnused  = 5
+	typeByte    = 6
+)
+
+// Template is the chat template of generated models: ChatML.
+const Template = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +
+	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+// sampleText is what the merges are learned from.
+const sampleText = `a model that nobody asks should cost nothing and a model that somebody asks should answer at once
+the first request wakes the model and the others wait in a room until there is a place for them
+when the last answer has been sent the model may sleep again and give its memory to another one
+there are one two three four five six seven eight nine ten models on this machine and all of them sleep
+the quick brown fox jumps over the lazy dog while the other animals are waiting in the shade of the old trees
+what is the name of the place where the river meets the sea and how far is it from here to there`
+
+// vocab is a tokenizer in the making.
+type vocab struct {
+	tokens []string
+	types  []int32
+	scores []float32 // SPM only
+	merges []string  // BPE only
+}
+
+func (v *vocab) add(token string, kind int32, score float32) int {
+	v.tokens = append(v.tokens, token)
+	v.types = append(v.types, kind)
+	v.scores = append(v.scores, score)
+	return len(v.tokens) - 1
+}
+
+// addOnce adds a merged token; two merges may lead to the same one.
+func (v *vocab) addOnce(token string, score float32) {
+	if !slices.Contains(v.tokens, token) {
+		v.add(token, typeNormal, score)
+	}
+}
+
+// tokenizer writes the vocabulary, padded with unused tokens to s.Vocab.
+func (s Spec) tokenizer(g *gguf.Writer) error {
+	v := &vocab{}
+	if s.SPM {
+		if err := v.spm(g, s.Vocab); err != nil {
+			return err
+		}
+	} else if err := v.bpe(g, s); err != nil {
+		return err
+	}
+	for i := 0; len(v.tokens) < s.Vocab; i++ {
+		v.add(fmt.Sprintf("<unused%d>", i), typeUnused, 0)
+	}
+	g.SetStrings("tokenizer.ggml.tokens", v.tokens)
+	g.SetInt32s("tokenizer.ggml.token_type", v.types)
+	if s.SPM {
+		g.SetFloats("tokenizer.ggml.scores", v.scores)
+	} else {
+		g.SetStrings("tokenizer.ggml.merges", v.merges)
+	}
+	if !s.NoTemplate {
+		g.SetString("tokenizer.chat_template", Template)
+	}
+	return nil
+}
+
+// bpe makes a byte-level vocabulary: 256 bytes, merges, three control tokens.
+func (v *vocab) bpe(g *gguf.Writer, s Spec) error {
+	const special = 3
+	room := s.Vocab - 256 - special
+	if room < 1 {
+		return fmt.Errorf("model spec: Vocab is %d, a byte-level vocabulary needs at least %d", s.Vocab, 256+special+1)
+	}
+	alphabet := byteRunes()
+	for _, r := range alphabet {
+		v.add(string(r), typeNormal, 0)
+	}
+	var words [][]string
+	for _, w := range strings.Fields(sampleText) {
+		var word []string
+		for _, b := range []byte(" " + w) {
+			word = append(word, string(alphabet[b]))
+		}
+		words = append(words, word)
+	}
+	for _, m := range learn(words, min(room, 500)) {
+		v.merges = append(v.merges, m[0]+" "+m[1])
+		v.addOnce(m[0]+m[1], 0)
+	}
+	text := v.add("<|endoftext|>", typeControl, 0)
+	v.add("<|im_start|>", typeControl, 0)
+	end := v.add("<|im_end|>", typeControl, 0)
+	g.SetString("tokenizer.ggml.model", "gpt2")
+	g.SetString("tokenizer.ggml.pre", s.Pre)
+	g.SetUint32("tokenizer.ggml.bos_token_id", uint32(text))
+	g.SetUint32("tokenizer.ggml.eos_token_id", uint32(end))
+	g.SetUint32("tokenizer.ggml.padding_token_id", uint32(text))
+	g.SetBool("tokenizer.ggml.add_bos_token", false)
+	return nil
+}
+
+// spm makes a SentencePiece vocabulary: control tokens, 256 byte tokens, the printable
+// characters, merged pieces with falling scores.
+func (v *vocab) spm(g *gguf.Writer, size int) error {
+	v.add("<unk>", typeUnknown, 0)
+	v.add("<s>", typeControl, 0)
+	v.add("</s>", typeControl, 0)
+	for b := range 256 {
+		v.add(fmt.Sprintf("<0x%02X>", b), typeByte, 0)
+	}
+	chars := []string{"▁"}
+	for c := '!'; c <= '~'; c++ {
+		chars = append(chars, string(c))
+	}
+	const special = 2
+	room := size - len(v.tokens) - len(chars) - special
+	if room < 1 {
+		return fmt.Errorf("model spec: Vocab is %d, a SentencePiece vocabulary needs at least %d", size, size-room+1)
+	}
+	var words [][]string
+	for _, w := range strings.Fields(sampleText) {
+		words = append(words, strings.Split("▁"+w, ""))
+	}
+	// SentencePiece merges the pair with the highest score first.
+	score := float32(0)
+	for _, m := range learn(words, min(room, 500)) {
+		score--
+		v.addOnce(m[0]+m[1], score)
+	}
+	for _, c := range chars {
+		score--
+		v.add(c, typeNormal, score)
+	}
+	v.add("<|im_start|>", typeControl, 0)
+	end := v.add("<|im_end|>", typeControl, 0)
+	g.SetString("tokenizer.ggml.model", "llama")
+	g.SetString("tokenizer.ggml.pre", "default")
+	g.SetUint32("tokenizer.ggml.bos_token_id", 1)
+	g.SetUint32("tokenizer.ggml.eos_token_id", uint32(end))
+	g.SetUint32("tokenizer.ggml.unknown_token_id", 0)
+	g.SetBool("tokenizer.ggml.add_bos_token", true)
+	g.SetBool("tokenizer.ggml.add_eos_token", false)
+	g.SetBool("tokenizer.ggml.add_space_prefix", true)
+	return nil
+}
+
+// byteRunes is GPT-2's mapping of bytes to printable characters: printable Latin-1
+// stands for itself, the rest is numbered from U+0100.
+func byteRunes() [256]rune {
+	var m [256]rune
+	next := rune(256)
+	for b := range m {
+		switch {
+		case b >= '!' && b <= '~', b >= 0xa1 && b <= 0xac, b >= 0xae:
+			m[b] = rune(b)
+		default:
+			m[b] = next
+			next++
+		}
+	}
+	return m
+}
+
+// learn finds up to n merges: each time the most frequent pair of neighbours, of equals
+// the first in the alphabet, as long as one occurs twice. It changes words.
+func learn(words [][]string, n int) (merges [][2]string) {
+	for len(merges) < n {
+		count := map[[2]string]int{}
+		for _, w := range words {
+			for i := range len(w) - 1 {
+				count[[2]string{w[i], w[i+1]}]++
+			}
+		}
+		var best [2]string
+		for p, c := range count {
+			if b := count[best]; c > b || c == b && slices.Compare(p[:], best[:]) < 0 {
+				best = p
+			}
+		}
+		if count[best] < 2 {
+			return merges
+		}
+		merges = append(merges, best)
+		for k, w := range words {
+			words[k] = merge(w, best)
+		}
+	}
+	return merges
+}
+
+func merge(w []string, p [2]string) []string {
+	out := w[:0]
+	for i := 0; i < len(w); i++ {
+		if i+1 < len(w) && w[i] == p[0] && w[i+1] == p[1] {
+			out = append(out, p[0]+p[1])
+			i++
+			continue
+		}
+		out = append(out, w[i])
+	}
+	return out
+}
