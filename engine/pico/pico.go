@@ -13,9 +13,6 @@ import _ "embed"
 // Name is the model name under which Rouse serves pico.
 const Name = "pico"
 
-// SHA256 is the hexadecimal digest of the model file.
-const SHA256 = "325b74446efbb51286546fa02abc68b5dd3705718ccd0da39bc9f1d3ddac9f9d"
-
 //go:embed pico-q8_0.gguf
 var file []byte
 

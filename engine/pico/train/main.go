@@ -2,9 +2,11 @@
 //
 //	train tokens -dir DIR -seed N -rows N -row N   training rows for train.py
 //	train gguf -from OUT -to FILE                  the model file of what train.py wrote as OUT
+//	train card -n N                                measure the embedded model and write MODEL_CARD.md
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -19,7 +21,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("name a command: tokens or gguf")
+		return fmt.Errorf("name a command: tokens, gguf or card")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	dir := fs.String("dir", "", "folder for the token files")
@@ -28,6 +30,8 @@ func run(args []string) error {
 	row := fs.Int("row", contextLength+1, "tokens in a row: the context and one more")
 	from := fs.String("from", "", "path of the trained weights without ending: OUT of train.py")
 	to := fs.String("to", "engine/pico/pico-q8_0.gguf", "model file to write")
+	n := fs.Int("n", 1000, "held-out questions of each skill")
+	card := fs.String("card", "engine/pico/MODEL_CARD.md", "model card to write")
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -36,6 +40,8 @@ func run(args []string) error {
 		return writeTokens(*dir, *seed, *rows, *row)
 	case "gguf":
 		return writeGGUF(*from, *to)
+	case "card":
+		return writeCard(context.Background(), *card, *n)
 	}
-	return fmt.Errorf("no command %q: use tokens or gguf", args[0])
+	return fmt.Errorf("no command %q: use tokens, gguf or card", args[0])
 }

@@ -16,7 +16,7 @@ import (
 // Weight classes of a token in the loss.
 const (
 	padding byte = iota
-	context
+	given
 	answer
 )
 
@@ -47,25 +47,25 @@ func (e encoder) encode(text string) []int32 { return e.tokens.Encode(text, fals
 func (e encoder) chat(s corpus.Sample) document {
 	var d document
 	for _, m := range append(s.Messages, corpus.Message{Role: corpus.Assistant, Text: s.Answer}) {
-		d.add(context, imStart)
-		d.add(context, e.encode(string(m.Role)+"\n")...)
-		class := context
+		d.add(given, imStart)
+		d.add(given, e.encode(string(m.Role)+"\n")...)
+		class := given
 		if m.Role == corpus.Assistant {
 			class = answer
 		}
 		d.add(class, e.encode(m.Text)...)
 		d.add(class, imEnd)
-		d.add(context, e.encode("\n")...)
+		d.add(given, e.encode("\n")...)
 	}
-	d.add(context, endOfText)
+	d.add(given, endOfText)
 	return d
 }
 
 // tale is a story without a chat around it.
 func (e encoder) tale(text string) document {
 	var d document
-	d.add(context, e.encode(text)...)
-	d.add(context, endOfText)
+	d.add(given, e.encode(text)...)
+	d.add(given, endOfText)
 	return d
 }
 
