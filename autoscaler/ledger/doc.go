@@ -1,0 +1,17 @@
+// Package ledger knows what memory there is and what functions need of it: the
+// devices of a machine, found once at start, and the experience with each
+// function, learned from what its instances report.
+//
+// It decides nothing and reserves nothing. Who gets memory is worked out from
+// its values by package decide, anew for each plan, so that no account can
+// drift from what the instances say.
+//
+//  1. [Discover] finds the host's memory and the GPUs, once, before anything starts.
+//  2. Each report of an instance goes through [Experience.Started],
+//     [Experience.Woken] or [Experience.Slept].
+//  3. A plan asks [Experience.Need] what one awake instance takes,
+//     [Experience.Residue] what stays after a sleep, and [Experience.Return]
+//     what a return costs.
+//
+// Everything but Discover is a plain value: no locks, no clocks, no I/O.
+package ledger

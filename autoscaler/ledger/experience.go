@@ -1,0 +1,147 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Stopped is the level below every sleep: there is no process. It stands
+// beside [api.Level1] and [api.Level2] wherever a way back is measured.
+const Stopped api.Level = 3
+
+// gain is the weight of a new measurement in an exponential average.
+const gain = 0.3
+
+// Durations assumed while nothing has been measured. They only order choices.
+const (
+	assumedLoad  = 10 * time.Second
+	assumedSleep = 500 * time.Millisecond
+)
+
+// Experience is what was learned of one function's instances. Its zero value
+// has learned nothing. It is a value: its methods return what changed.
+type Experience struct {
+	// Load is the time from the start of a process to awake; 0 while unknown.
+	Load time.Duration `json:"load"`
+	// Wake is the time from asleep to awake by level; 0 while unknown. Index 0 is unused.
+	Wake [Stopped]time.Duration `json:"wake"`
+	// Sleep is the time from awake to asleep, draining not counted; 0 while unknown.
+	Sleep time.Duration `json:"sleep"`
+	// Awake is what an awake instance was measured to use.
+	Awake api.Memory `json:"awake"`
+	// Asleep is what stays in use by level. Index 0 is unused.
+	Asleep [Stopped]api.Memory `json:"asleep"`
+	// Starts, Wakes and Sleeps count the measurements.
+	Starts int `json:"starts"`
+	Wakes  int `json:"wakes"`
+	Sleeps int `json:"sleeps"`
+}
+
+// Started learns from an instance that is awake for the first time.
+func (e Experience) Started(s api.InstanceStatus) Experience {
+	e.Load = average(e.Load, s.LoadTime)
+	e.Starts++
+	return e.inUse(s.Memory)
+}
+
+// Woken learns from an instance that came back from a sleep at level from.
+func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
+	if from >= api.Level1 && from < Stopped {
+		e.Wake[from] = average(e.Wake[from], s.WakeTime)
+		e.Wakes++
+	}
+	return e.inUse(s.Memory)
+}
+
+// Slept learns from an instance that fell asleep.
+func (e Experience) Slept(s api.InstanceStatus) Experience {
+	e.Sleep = average(e.Sleep, s.SleepTime)
+	if s.Level >= api.Level1 && s.Level < Stopped {
+		e.Asleep[s.Level] = s.Memory
+	}
+	e.Sleeps++
+	return e
+}
+
+// inUse follows a rise at once and a fall slowly: memory promised too small
+// costs a crash, memory promised too large costs a turn.
+func (e Experience) inUse(m api.Memory) Experience {
+	e.Awake.Host = creep(e.Awake.Host, m.Host)
+	e.Awake.PerDevice = creep(e.Awake.PerDevice, m.PerDevice)
+	e.Awake.Devices = max(e.Awake.Devices, m.Devices)
+	return e
+}
+
+// Need is what one awake instance of f takes: what f declares; where that is
+// nothing, what was measured; where that is nothing too, assumed. Needs that f
+// did not declare are cut to the capacity of the host, so that they never make
+// a function impossible. certain says whether anything but assumption stands behind it.
+func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memory, certain bool) {
+	need = f.Memory
+	if need.Host > 0 {
+		return need, true
+	}
+	need.Host, certain = min(e.Awake.Host, host), e.Awake.Host > 0
+	if !certain && need.Devices == 0 {
+		need.Host = min(assumed, host)
+	}
+	return need, certain
+}
+
+// Residue is what an instance is expected to use after going to level: what
+// was measured, else nothing. Hoping for too much is safe: the report of the
+// instance says what it really holds before anybody else is given the memory.
+func (e Experience) Residue(level api.Level) api.Memory {
+	if level >= api.Level1 && level < Stopped {
+		return e.Asleep[level]
+	}
+	return api.Memory{}
+}
+
+// Return is how long an instance is expected to take from level to awake.
+// Unknown ones are guessed from those that are known; deeper is never quicker.
+func (e Experience) Return(level api.Level) time.Duration {
+	load := e.Load
+	if load == 0 {
+		load = max(assumedLoad, e.Wake[api.Level1], e.Wake[api.Level2])
+	}
+	switch {
+	case level <= api.LevelAwake:
+		return 0
+	case level >= Stopped:
+		return load
+	case e.Wake[level] > 0:
+		return e.Wake[level]
+	case level == api.Level1:
+		return load / 10
+	}
+	return max(load*7/10, e.Wake[api.Level1])
+}
+
+// Rest is how long an instance is expected to take from awake to asleep.
+func (e Experience) Rest() time.Duration {
+	if e.Sleep > 0 {
+		return e.Sleep
+	}
+	return assumedSleep
+}
+
+// average moves old towards v; a v of 0 is no measurement.
+func average(old, v time.Duration) time.Duration {
+	if v <= 0 {
+		return old
+	}
+	if old == 0 {
+		return v
+	}
+	return old + time.Duration(gain*float64(v-old))
+}
+
+// creep rises at once and falls by average.
+func creep(old, v api.Bytes) api.Bytes {
+	if v >= old || v <= 0 {
+		return max(old, v)
+	}
+	return old + api.Bytes(gain*float64(v-old))
+}

@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// hostMemory reads /proc/meminfo and narrows it to the memory limits of the
+// control groups that this process lives in.
+func hostMemory() (memory, error) {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return memory{}, fmt.Errorf("host memory: %w", err)
+	}
+	m, err := parseMeminfo(string(raw))
+	if err != nil {
+		return memory{}, err
+	}
+	own, _ := os.ReadFile("/proc/self/cgroup") // no control groups: no limits
+	for _, g := range cgroupFiles("/sys/fs/cgroup", string(own)) {
+		m = m.within(readBytes(g.limit), readBytes(g.usage))
+	}
+	return m, nil
+}
+
+// within narrows m to a limit of which usage is taken; a limit of 0 is none.
+func (m memory) within(limit, usage api.Bytes) memory {
+	if limit <= 0 || limit > m.total {
+		return m
+	}
+	m.total = limit
+	m.available = min(m.available, max(0, limit-usage))
+	return m
+}
+
+func parseMeminfo(s string) (memory, error) {
+	var m memory
+	for line := range strings.Lines(s) {
+		name, value, _ := strings.Cut(line, ":")
+		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "MemTotal":
+			m.total = api.Bytes(kib) * api.KiB
+		case "MemAvailable":
+			m.available = api.Bytes(kib) * api.KiB
+		}
+	}
+	if m.total <= 0 || m.available <= 0 {
+		return m, fmt.Errorf("host memory: /proc/meminfo has no MemTotal or no MemAvailable")
+	}
+	return m, nil
+}
+
+// cgroup is the two files of one control group's memory.
+type cgroup struct{ limit, usage string }
+
+// cgroupFiles lists the control groups from the process's own up to root, for
+// version 2 ("0::/path") and version 1 ("n:memory:/path"). In a container the
+// path may be the host's and absent here; the root stands for it then.
+func cgroupFiles(root, own string) []cgroup {
+	var files []cgroup
+	for line := range strings.Lines(own) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+				files = append(files, cgroup{filepath.Join(root, dir, "memory.max"), filepath.Join(root, dir, "memory.current")})
+				if dir == "/" {
+					break
+				}
+			}
+		case strings.Contains(","+parts[1]+",", ",memory,"):
+			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+				at := filepath.Join(root, "memory", dir)
+				files = append(files, cgroup{filepath.Join(at, "memory.limit_in_bytes"), filepath.Join(at, "memory.usage_in_bytes")})
+				if dir == "/" {
+					break
+				}
+			}
+		}
+	}
+	return files
+}
+
+// readBytes reads a number from a file; 0 if it isn't there or isn't one ("max").
+func readBytes(path string) api.Bytes {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return api.Bytes(n)
+}

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package ledger
+
+import "errors"
+
+func hostMemory() (memory, error) {
+	return memory{}, errors.New("host memory: its size is only known on Linux")
+}
