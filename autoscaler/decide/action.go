@@ -1,0 +1,84 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Kind is what an action does; its words are those of [api.Decision].
+type Kind string
+
+// Kinds of action.
+const (
+	Start  Kind = "start"  // a new instance, awake when it is done
+	Wake   Kind = "wake"   // a sleeping instance
+	Sleep  Kind = "sleep"  // an awake instance, or a sleeping one deeper
+	Stop   Kind = "stop"   // an instance ends
+	Grant  Kind = "grant"  // activators may wake the instance themselves
+	Revoke Kind = "revoke" // they may no longer
+	Fail   Kind = "fail"   // held requests are refused
+	Wait   Kind = "wait"   // nothing can be done yet; the reason says for what
+)
+
+// Action is one thing to do now. Actions of one plan don't depend on each other.
+type Action struct {
+	Kind     Kind
+	Function api.FunctionName
+	// Instance is empty for Start (the caller names it), Fail and Wait.
+	Instance api.InstanceID
+	// Level is the level to sleep at, for Sleep.
+	Level api.Level
+	// Devices and Memory are where and what: the grant of Start, Wake and Grant.
+	Devices []api.DeviceID
+	Memory  api.Memory
+	// Expires is when a standing grant ends, for Grant.
+	Expires time.Time
+	// Drain is how long running requests may take, for Sleep and Stop.
+	Drain time.Duration
+	// Fault says that the instance failed, and how; it counts as a failed start.
+	Fault string
+	// Err is what held requests are told, for Fail.
+	Err *api.Error
+	// Reason is one sentence with the numbers that mattered.
+	Reason string
+}
+
+// String is the action in one line, for tests and people.
+func (a Action) String() string {
+	s := string(a.Kind) + " "
+	if a.Instance != "" {
+		s += string(a.Instance)
+	} else {
+		s += string(a.Function)
+	}
+	if a.Kind == Sleep {
+		s += fmt.Sprintf(" at level %d", a.Level)
+	}
+	if a.Kind == Start && len(a.Devices) > 0 {
+		s += fmt.Sprintf(" on %v", a.Devices)
+	}
+	return s + ": " + a.Reason
+}
+
+// short prints a duration as people say it.
+func short(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.String()
+}
+
+// many prints a count with its noun.
+func many(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,219 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// class orders what functions want.
+type class int
+
+const (
+	first class = iota // requests wait and nothing is awake or on its way
+	kept               // MinScale
+	extra              // one more beside those that are awake
+)
+
+// claim is a function that wants one more instance awake.
+type claim struct {
+	f     *fn
+	class class
+	// late says that it has starved for Policy.Patience turns and goes before everybody.
+	late bool
+	why  string
+}
+
+// claim collects what functions want and serves it in order:
+//
+//  1. who starves for too long, whatever the priority
+//  2. first instances, then MinScale, then further ones
+//  3. the higher priority
+//  4. who starves for longer
+//  5. the name, so that the order is always the same
+func (p *plan) claim() {
+	var cs []claim
+	for k := range p.fs {
+		cs = p.claims(&p.fs[k], cs)
+	}
+	slices.SortFunc(cs, func(a, b claim) int {
+		if a.late != b.late {
+			return cmp.Compare(btoi(b.late), btoi(a.late))
+		}
+		return cmp.Or(
+			cmp.Compare(a.class, b.class),
+			cmp.Compare(b.f.Spec.Priority, a.f.Spec.Priority),
+			a.f.starved.Compare(b.f.starved),
+			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name))
+	})
+	for k := range cs {
+		p.serve(&cs[k])
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// claims adds what f wants.
+func (p *plan) claims(f *fn, cs []claim) []claim {
+	if f.frozen() || f.refused || f.desired <= f.live() {
+		return cs
+	}
+	if f.Failures >= p.pol.MaxFailures && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
+		return cs // it failed, all that waited was told so, and nobody has asked since
+	}
+	if p.activatorWakes(f) {
+		return cs
+	}
+	for n := f.live(); n < f.desired; n++ {
+		c := claim{f: f}
+		switch {
+		case n == 0 && f.Waiting > 0:
+			patience := time.Duration(p.pol.Patience) * p.pol.TurnWait
+			c.late = p.now.Sub(f.starved) >= patience
+			c.why = fmt.Sprintf("%d waiting, none awake", f.Waiting)
+		case n == 0 && f.Order == OrderWake:
+			c.why = "asked for"
+		case n < f.Spec.MinScale:
+			c.class, c.why = kept, fmt.Sprintf("%d awake or on the way, min-scale is %d", n, f.Spec.MinScale)
+		case f.Waiting == 0:
+			return cs // those that run are served already
+		default:
+			if f.awake > 0 && !p.due(f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
+				return cs
+			}
+			c.class = extra
+			c.why = fmt.Sprintf("%d waiting and %d running at %d each want %d, %d awake or on the way",
+				f.Waiting, f.Running, f.Spec.Concurrency, f.desired, n)
+		}
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// activatorWakes says whether an activator that holds a grant is about to wake
+// an instance of f itself. It gets a moment to begin.
+func (p *plan) activatorWakes(f *fn) bool {
+	if f.live() > 0 || f.Waiting == 0 {
+		return false
+	}
+	for j := f.lo; j < f.hi; j++ {
+		i := &p.is[j]
+		if i.phase != phaseAsleep || !i.reserved(p.now) {
+			continue
+		}
+		if i.Doing == DoingGrant || !p.due(later(f.WaitingSince, i.GrantedAt).Add(p.pol.GrantGrace)) {
+			return true
+		}
+	}
+	return false
+}
+
+// serve gives c an instance, or makes room for it, or says what it waits for.
+func (p *plan) serve(c *claim) {
+	f := c.f
+	// 1. It failed just now: not yet.
+	if !p.due(f.RetryAt) {
+		p.wait(c, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
+		return
+	}
+	// 2. It never fits.
+	if reason, err := p.impossible(f); err != nil {
+		if f.asking() {
+			p.fail(f, err, reason)
+		} else {
+			p.wait(c, reason)
+		}
+		return
+	}
+	// 3. One of its own is just going to sleep: it will be the one to wake.
+	o := p.best(c)
+	if o == nil || o.self == nil && f.falling > 0 {
+		p.pend(c)
+		return
+	}
+	// 4. The best way.
+	p.take(c, o)
+}
+
+// pend explains a claim that nothing can be done for, and books what is on its way for it.
+func (p *plan) pend(c *claim) {
+	if c.f.falling > 0 {
+		p.wait(c, "its own instance is on its way to sleep and is woken after that")
+		return
+	}
+	need := c.f.Need
+	if pinned := p.pinned(c.f); pinned > 0 && c.f.Certain && need.Host > p.s.Devices[0].Capacity-pinned && c.f.asking() {
+		p.fail(c.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: raise --memory, or lower min-scale or %s",
+			c.f.Spec.Name, need.Host, p.s.Devices[0].Capacity, pinned, api.AnnotationMemory),
+			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, p.s.Devices[0].Capacity))
+		return
+	}
+	p.at(c.f.starved.Add(time.Duration(p.pol.Patience) * p.pol.TurnWait)) // its place in the order changes then
+	p.wait(c, fmt.Sprintf("needs %s, free %s and nothing can make room now", amountOf(need), p.s.left(p.free)))
+}
+
+// wait records that c gets nothing yet.
+func (p *plan) wait(c *claim, reason string) {
+	p.do(nil, Action{Kind: Wait, Function: c.f.Spec.Name, Reason: reason})
+}
+
+// impossible says why f can never have an instance on these devices, nil if it can.
+func (p *plan) impossible(f *fn) (string, *api.Error) {
+	if !f.Certain {
+		return "", nil
+	}
+	host := p.s.Devices[0].Capacity
+	if f.Need.Host > host {
+		return fmt.Sprintf("needs %s of host memory, there are %s", f.Need.Host, host),
+			noCapacity("%s needs %s of host memory for one instance and may use %s: raise --memory, or lower %s",
+				f.Spec.Name, f.Need.Host, host, api.AnnotationMemory)
+	}
+	if f.Need.Devices == 0 {
+		return "", nil
+	}
+	var fit int
+	var largest api.Bytes
+	for _, d := range p.s.Devices[1:] {
+		largest = max(largest, d.Capacity)
+		if d.Capacity >= f.Need.PerDevice {
+			fit++
+		}
+	}
+	if fit >= f.Need.Devices {
+		return "", nil
+	}
+	if have := len(p.s.Devices) - 1; have < f.Need.Devices {
+		return fmt.Sprintf("needs %s, there are %d", many(f.Need.Devices, "GPU"), have),
+			noCapacity("%s needs %s for one instance and this machine shows %d: lower nvidia.com/gpu in the manifest, or check nvidia-smi",
+				f.Spec.Name, many(f.Need.Devices, "GPU"), have)
+	}
+	return fmt.Sprintf("needs %s on each of %s, the largest has %s", f.Need.PerDevice, many(f.Need.Devices, "GPU"), largest),
+		noCapacity("%s needs %s on each of %s and the largest has %s: lower %s",
+			f.Spec.Name, f.Need.PerDevice, many(f.Need.Devices, "GPU"), largest, api.AnnotationDeviceMemory)
+}
+
+func noCapacity(format string, args ...any) *api.Error {
+	e := api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, format, args...)
+	e.NoRetry = true
+	return e
+}
+
+// pinned is the host memory that other functions' MinScale keeps.
+func (p *plan) pinned(f *fn) api.Bytes {
+	var sum api.Bytes
+	for k := range p.fs {
+		if g := &p.fs[k]; g != f && g.Spec.MinScale > 0 {
+			sum += g.Need.Host * api.Bytes(g.Spec.MinScale)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,33 @@
+package decide
+
+import "github.com/rouse-dev/rouse/api"
+
+// obey follows orders to go down. An order to wake is a claim like any other.
+func (p *plan) obey() {
+	for k := range p.fs {
+		f := &p.fs[k]
+		if f.Order != OrderSleep && f.Order != OrderStop {
+			continue
+		}
+		for j := f.lo; j < f.hi; j++ {
+			i := &p.is[j]
+			if !p.quiet(i) {
+				continue
+			}
+			if f.Order == OrderStop {
+				p.stop(i, p.pol.Drain, "asked for")
+				continue
+			}
+			level := max(f.OrderLevel, api.Level1)
+			switch {
+			case i.phase == phaseAwake, i.phase == phaseAsleep && i.Status.Level < level:
+				p.sleep(i, level, "asked for")
+			case i.phase == phaseIll:
+				p.stop(i, 0, "asked to sleep, but it is unhealthy")
+			}
+		}
+	}
+}
+
+// frozen says whether f is on its way down by order, and claims nothing.
+func (f *fn) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }

@@ -1,0 +1,94 @@
+package decide
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// overdue stops instances that take longer than their function allows, and
+// refuses held requests of functions that fail again and again.
+func (p *plan) overdue() {
+	for k := range p.is {
+		i := &p.is[k]
+		if i.f == nil || i.Doing != Nothing {
+			continue // a call under way has a time limit of its own
+		}
+		spec := &i.f.Spec
+		switch i.phase {
+		case phaseRising:
+			limit, name := spec.StartTimeout, "start"
+			if i.From < ledger.Stopped {
+				limit, name = spec.WakeTimeout, "wake"
+			}
+			if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
+				p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
+			}
+		case phaseIll:
+			if i.f.Failures >= p.pol.MaxFailures && p.due(i.RetryAt) {
+				p.stop(i, 0, fmt.Sprintf("unhealthy after %s in a row: %s", many(i.f.Failures, "failure"), i.f.LastError))
+			} else if p.due(i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.RetryAt) {
+				p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
+			}
+		case phaseAsleep:
+			if i.Failures >= 2 && i.Doing == Nothing && p.due(i.RetryAt) {
+				p.stop(i, 0, fmt.Sprintf("failed %d times in a row: %s", i.Failures, i.f.LastError))
+			}
+		case phaseFalling:
+			limit := p.pol.Drain + spec.WakeTimeout
+			if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
+				p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
+			}
+		}
+	}
+	for k := range p.fs {
+		p.refuse(&p.fs[k])
+	}
+}
+
+// giveUp stops an instance that failed to come up.
+func (p *plan) giveUp(i *inst, fault string) {
+	p.do(i, Action{Kind: Stop, Fault: fault, Reason: fault})
+	p.leave(i.held, nil)
+}
+
+// stop ends an instance; running requests may take drain to finish.
+func (p *plan) stop(i *inst, drain time.Duration, reason string) {
+	p.do(i, Action{Kind: Stop, Drain: drain, Reason: reason})
+	p.leave(i.held, nil)
+}
+
+// sleep puts an instance to sleep, or a sleeping one deeper.
+func (p *plan) sleep(i *inst, level api.Level, reason string) {
+	p.do(i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Reason: reason})
+	p.amount(p.scratch, i.past().Residue(level), i.Status.Devices)
+	p.leave(i.held, p.scratch)
+}
+
+// refuse answers held requests where starts fail again and again and nothing
+// else can take them.
+func (p *plan) refuse(f *fn) {
+	if f.Failures < p.pol.MaxFailures || f.awake > 0 || !f.asking() || !f.FailedAt.After(f.RefusedAt) {
+		return
+	}
+	err := api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
+		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), f.LastError)
+	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))
+}
+
+// fail refuses all that waits for f.
+func (p *plan) fail(f *fn, err *api.Error, reason string) {
+	f.refused = true
+	p.do(nil, Action{Kind: Fail, Function: f.Spec.Name, Err: err, Reason: reason})
+}
+
+// asking says whether somebody is to be told that f can't be had.
+func (f *fn) asking() bool { return f.Order == OrderWake || f.unanswered() }
+
+// unanswered says whether requests wait that came after the last refusal.
+func (f *fn) unanswered() bool {
+	return f.Waiting > 0 && (f.RefusedAt.IsZero() || later(f.LastRequest, f.WaitingSince).After(f.RefusedAt))
+}

@@ -1,0 +1,276 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// option is one way to bring up an instance.
+type option struct {
+	self    *inst // the sleeper to wake; nil for a new instance
+	devices []api.DeviceID
+	// needs is what it takes beyond what it holds already.
+	needs bytes
+	// touches is above zero for each device that must not be over-committed for this:
+	// where it needs something, or counts on a reservation.
+	touches bytes
+	victims []victim
+	// rank orders ways, best first; see best. regret orders ways of one rank.
+	rank   int
+	regret float64
+	// ready is when the last of the victims may be touched.
+	ready time.Time
+}
+
+// Ranks of ways, best first. Waking costs less than starting, and a start in
+// free memory costs less than interrupting anybody's work.
+const (
+	wakeNow    = iota // a sleeper, in free memory
+	wakeComing        // a sleeper, in memory that is on its way
+	wakeIdle          // a sleeper, after grants or idle instances gave way
+	startNow
+	startComing
+	startIdle
+	wakeBusy // a sleeper, after busy instances gave way
+	startBusy
+)
+
+// best finds the best way for c, nil if there is none. What is returned may
+// have to wait: for memory on its way, or until its victims are ready.
+func (p *plan) best(c *claim) *option {
+	var best *option
+	consider := func(o *option) {
+		if !p.rate(c, o) {
+			return
+		}
+		if best == nil || cmp.Or(cmp.Compare(o.rank, best.rank), cmp.Compare(o.regret, best.regret)) < 0 {
+			best = o
+		}
+	}
+	f := c.f
+	for j := f.lo; j < f.hi; j++ {
+		i := &p.is[j]
+		if i.phase != phaseAsleep || !p.quiet(i) {
+			continue
+		}
+		o := &option{self: i, devices: i.Status.Devices, needs: minus(i.up, i.held)}
+		o.touches, o.regret = o.needs, f.Past.Return(i.Status.Level).Seconds()
+		if i.reserved(p.now) {
+			o.touches, o.regret = i.up, 0
+		}
+		consider(o)
+	}
+	if best != nil && best.rank <= wakeIdle || f.falling > 0 {
+		return best
+	}
+	for _, devices := range p.placements(f) {
+		o := &option{devices: devices, needs: make(bytes, len(p.free))}
+		p.amount(o.needs, whole(f.Need), devices)
+		o.touches = o.needs
+		o.regret = f.Past.Return(ledger.Stopped).Seconds()
+		consider(o)
+	}
+	return best
+}
+
+// rate fills in o's rank and victims, and says whether it is a way at all.
+func (p *plan) rate(c *claim, o *option) bool {
+	base := wakeNow
+	if o.self == nil {
+		base = startNow
+	}
+	if o.fits(p.free, nil) {
+		o.rank = base
+		return true
+	}
+	if o.fits(p.free, p.coming) {
+		o.rank = base + 1
+		return true
+	}
+	var ok bool
+	if o.victims, ok = p.victims(c, o, false); ok {
+		o.rank = base + 2
+	} else if c.class != first {
+		return false
+	} else if o.victims, ok = p.victims(c, o, true); !ok {
+		return false
+	} else if o.rank = wakeBusy; o.self == nil {
+		o.rank = startBusy
+	}
+	for _, v := range o.victims {
+		o.regret += v.regret
+		o.ready = later(o.ready, v.ready)
+	}
+	return true
+}
+
+// fits says whether free and coming together hold what o needs. A device that
+// o does not touch does not matter, however short it is.
+func (o *option) fits(free, coming bytes) bool {
+	for d, n := range o.needs {
+		have := free[d]
+		if coming != nil {
+			have += coming[d]
+		}
+		if o.touches[d] > 0 && n > have {
+			return false
+		}
+	}
+	return true
+}
+
+// placements lists the sets of GPUs that a new instance of f may get: each GPU
+// for an instance that needs one, otherwise the set with most to gain.
+func (p *plan) placements(f *fn) [][]api.DeviceID {
+	if f.Need.Devices == 0 {
+		return [][]api.DeviceID{nil}
+	}
+	var fit []int
+	for d := 1; d < len(p.s.Devices); d++ {
+		if p.s.Devices[d].Capacity >= f.Need.PerDevice {
+			fit = append(fit, d)
+		}
+	}
+	// The fullest GPU that has room comes first, so that large gaps stay whole.
+	// Of those without room, the one that is nearest to having it.
+	roomy := func(d int) bool { return p.free[d] >= max(1, f.Need.PerDevice) }
+	slices.SortStableFunc(fit, func(a, b int) int {
+		if roomy(a) != roomy(b) {
+			return cmp.Compare(btoi(roomy(b)), btoi(roomy(a)))
+		}
+		if roomy(a) {
+			return cmp.Compare(p.free[a], p.free[b])
+		}
+		return cmp.Compare(p.free[b]+p.coming[b], p.free[a]+p.coming[a])
+	})
+	if len(fit) < f.Need.Devices {
+		return nil
+	}
+	if f.Need.Devices > 1 {
+		fit = fit[:f.Need.Devices]
+		ids := make([]api.DeviceID, len(fit))
+		for k, d := range fit {
+			ids[k] = p.s.Devices[d].ID
+		}
+		slices.Sort(ids)
+		return [][]api.DeviceID{ids}
+	}
+	sets := make([][]api.DeviceID, len(fit))
+	for k, d := range fit {
+		sets[k] = []api.DeviceID{p.s.Devices[d].ID}
+	}
+	return sets
+}
+
+// take goes o's way as far as it goes now.
+func (p *plan) take(c *claim, o *option) {
+	f := c.f
+	if o.self != nil {
+		o.self.taken = true
+	}
+	// 1. Victims that are not ready: wait. Who has starved for a turn books ahead,
+	// so that smaller ones don't slip in for ever.
+	if !p.due(o.ready) {
+		overdue := p.now.Sub(f.starved) >= p.pol.TurnWait && c.class == first
+		if overdue {
+			p.book(o.needs)
+		}
+		p.at(f.starved.Add(p.pol.TurnWait))
+		p.wait(c, fmt.Sprintf("lacks %s; %s makes room at %s",
+			p.lack(o.needs), o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
+		return
+	}
+	// 2. Victims, or memory that is on its way: what comes is booked for this claim.
+	if len(o.victims) > 0 || !o.fits(p.free, nil) {
+		lack, from := p.lack(o.needs), p.leavers(o)
+		for k := range o.victims {
+			p.sacrifice(c, &o.victims[k], lack)
+		}
+		p.book(o.needs)
+		p.wait(c, fmt.Sprintf("lacks %s until %s made room", lack, from))
+		return
+	}
+	// 3. There is room.
+	free := p.s.left(p.free)
+	p.book(o.needs)
+	if o.self == nil {
+		p.do(nil, Action{Kind: Start, Function: f.Spec.Name, Devices: o.devices, Memory: f.Need,
+			Reason: fmt.Sprintf("%s; needs %s, free %s", c.why, amountOf(f.Need), free)})
+		return
+	}
+	p.do(o.self, Action{Kind: Wake, Devices: o.devices, Memory: f.Need,
+		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more, free %s", c.why,
+			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.s.left(o.needs), free)})
+}
+
+// book takes needs for a claim: what is on its way first, so that others may
+// use what is free, and the rest from what is free, below zero if it must be.
+func (p *plan) book(needs bytes) {
+	for d, n := range needs {
+		c := min(n, max(0, p.coming[d]))
+		p.coming[d] -= c
+		p.free[d] -= n - c
+	}
+}
+
+// leavers names what o waits for.
+func (p *plan) leavers(o *option) string {
+	var names []string
+	for _, v := range o.victims {
+		names = append(names, string(v.i.Status.Instance))
+	}
+	for k := range p.is {
+		i := &p.is[k]
+		if len(o.victims) == 0 && (i.phase == phaseFalling || i.phase == phaseLeaving) {
+			names = append(names, string(i.Status.Instance))
+		}
+	}
+	if len(names) == 0 {
+		return "a grant is given back"
+	}
+	return strings.Join(names, ", ")
+}
+
+// lack prints what needs go beyond what is free.
+func (p *plan) lack(needs bytes) string {
+	short := make(bytes, len(needs))
+	for d, n := range needs {
+		if n > 0 {
+			short[d] = max(0, n-max(0, p.free[d]))
+		}
+	}
+	return p.s.left(short)
+}
+
+// left prints an amount for each device that has one.
+func (s *Snapshot) left(b bytes) string {
+	var parts []string
+	for d, v := range b {
+		if v == 0 && len(b) > 1 || d > 0 && v < 0 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s of %s", max(0, v), s.Devices[d].ID))
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// amountOf prints a need.
+func amountOf(m api.Memory) string {
+	s := m.Host.String() + " of host"
+	switch {
+	case m.Devices > 0 && m.PerDevice == 0:
+		s += " and " + many(m.Devices, "whole GPU")
+	case m.Devices > 0:
+		s += fmt.Sprintf(" and %s on %s", m.PerDevice, many(m.Devices, "GPU"))
+	}
+	return s
+}

@@ -1,0 +1,174 @@
+package decide
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// Snapshot is all that a plan looks at. The caller owns it; Plan only reads.
+type Snapshot struct {
+	Policy Policy
+	// Devices are the memories, the host's first.
+	Devices []ledger.Device
+	// Functions are the declared ones, by name.
+	Functions []Function
+	// Instances are all that exist, by function's name and then by ID. One of an
+	// undeclared function is counted and left alone.
+	Instances []Instance
+}
+
+// Sort brings functions and instances into the order that [Plan] needs.
+func (s *Snapshot) Sort() {
+	slices.SortFunc(s.Functions, func(a, b Function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	slices.SortFunc(s.Instances, func(a, b Instance) int {
+		return cmp.Or(cmp.Compare(a.Status.Function, b.Status.Function), cmp.Compare(a.Status.Instance, b.Status.Instance))
+	})
+}
+
+// Order is what somebody asked for by hand.
+type Order int
+
+// Orders.
+const (
+	OrderNone  Order = iota
+	OrderWake        // have one instance awake, whatever the demand
+	OrderSleep       // have none awake
+	OrderStop        // have none at all
+)
+
+// Function is one function, the demand for it and its past.
+type Function struct {
+	Spec api.Function
+	// Need is what one awake instance takes. Certain says whether it was declared or
+	// measured; only a certain need makes a function impossible.
+	Need    api.Memory
+	Certain bool
+	// Past is what was learned.
+	Past ledger.Experience
+
+	// Waiting and Running are the sums over all activators.
+	Waiting, Running int
+	// WaitingSince is when the oldest waiting request came, meaningless if none waits.
+	WaitingSince time.Time
+	// LastRequest is when the last request came, zero if none ever did.
+	LastRequest time.Time
+	// NeededAt[n-1] is when n instances were last needed. What is needed now needs no entry.
+	NeededAt []time.Time
+	// ServedUntil is when the function last had an instance awake, zero if it never had.
+	ServedUntil time.Time
+
+	// Failures counts starts and wakes that failed, since the last that succeeded.
+	Failures int
+	// RetryAt is when the next may be tried.
+	RetryAt time.Time
+	// FailedAt and LastError are of the last failure.
+	FailedAt  time.Time
+	LastError string
+	// RefusedAt is when held requests were last refused; what came before was answered.
+	RefusedAt time.Time
+
+	// Order is what was asked by hand, OrderLevel the level of [OrderSleep], OrderedAt the time.
+	Order      Order
+	OrderLevel api.Level
+	OrderedAt  time.Time
+}
+
+// Doing is the call that is under way at an instance. There is at most one.
+type Doing int
+
+// Calls under way.
+const (
+	Nothing Doing = iota
+	DoingStart
+	DoingWake
+	DoingSleep
+	DoingStop
+	DoingGrant
+	DoingRevoke
+)
+
+// Instance is one instance as it last reported, and what is being done to it.
+type Instance struct {
+	Status api.InstanceStatus
+	Doing  Doing
+	// Level is the level that [DoingSleep] aims at.
+	Level api.Level
+	// Since is when it came into the state that it is in.
+	Since time.Time
+	// From is the level it comes from while it is starting or awake; [ledger.Stopped] for a new process.
+	From api.Level
+	// Waking says that an activator is waking it under its grant.
+	Waking bool
+	// Grant is what activators hold. Its memory is reserved until it expires or is revoked.
+	Grant api.Grant
+	// GrantedAt is when Grant was given.
+	GrantedAt time.Time
+	// Failures counts calls that failed at this instance, since the last that succeeded.
+	Failures int
+	// RetryAt is when the next call may be made.
+	RetryAt time.Time
+}
+
+// Policy holds the numbers that decisions turn on. Zero fields take the default.
+type Policy struct {
+	// MinStay is how long a busy instance stays awake at least. Default 2 s.
+	MinStay time.Duration
+	// SwitchShare bounds the share of time lost in switching: a busy instance stays
+	// SwitchShare times what the switch costs, but never longer than MaxStay for it. Default 2.
+	SwitchShare float64
+	// MaxStay bounds what SwitchShare asks for. Default 30 s.
+	MaxStay time.Duration
+	// TurnWait is how long a function starves before a busy one of the same
+	// priority makes room. A higher priority does not wait. Default 5 s.
+	TurnWait time.Duration
+	// Patience is how many TurnWaits a lower priority starves before it goes first. Default 4.
+	Patience int
+	// IdleGrace bounds for how long an instance that has only just become idle is
+	// spared by competitors. Default 250 ms.
+	IdleGrace time.Duration
+	// ScaleUpAfter is how long a request waits before a further instance comes to
+	// help those that are awake. Default 100 ms.
+	ScaleUpAfter time.Duration
+	// Drain is how long running requests may take to finish when an instance goes to sleep. Default 2 min.
+	Drain time.Duration
+	// GrantLife is how long a standing grant is good; it is renewed when a tenth is left. Default 10 min.
+	GrantLife time.Duration
+	// GrantGrace is how long an activator that holds a grant may take to begin the
+	// wake before the autoscaler does it itself. Default 50 ms.
+	GrantGrace time.Duration
+	// MaxFailures is the number of failures in a row after which held requests are refused. Default 3.
+	MaxFailures int
+	// Slack is added to a function's own time limits before an instance is given up. Default 10 s.
+	Slack time.Duration
+}
+
+// WithDefaults fills every zero field.
+func (p Policy) WithDefaults() Policy {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&p.MinStay, 2 * time.Second}, {&p.MaxStay, 30 * time.Second}, {&p.TurnWait, 5 * time.Second},
+		{&p.IdleGrace, 250 * time.Millisecond}, {&p.ScaleUpAfter, 100 * time.Millisecond},
+		{&p.Drain, 2 * time.Minute}, {&p.GrantLife, 10 * time.Minute},
+		{&p.GrantGrace, 50 * time.Millisecond}, {&p.Slack, 10 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if p.SwitchShare == 0 {
+		p.SwitchShare = 2
+	}
+	if p.Patience == 0 {
+		p.Patience = 4
+	}
+	if p.MaxFailures == 0 {
+		p.MaxFailures = 3
+	}
+	return p
+}

@@ -1,0 +1,290 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// Kinds of victim, in the order in which they are taken.
+const (
+	granted = iota // a sleeper's reservation: costs nothing
+	idle           // nobody uses it
+	surplus        // its function is busy, but has more awake than it needs
+	busy           // it has work, or work waits for it
+)
+
+// victim is one thing that could make room.
+type victim struct {
+	i     *inst
+	kind  int
+	to    api.Level // level it goes to: LevelAwake for a revocation, ledger.Stopped for a stop
+	frees bytes
+	// regret is the time its return takes, over the time for which nobody has wanted it.
+	regret float64
+	ready  time.Time
+}
+
+// victims finds the least that must give way for o: grants, then what is idle,
+// and only with interrupt what is busy. Of one kind, the lower priority goes
+// first, then what is ready now, then what is regretted least. false means
+// that everything together is not enough.
+func (p *plan) victims(c *claim, o *option, interrupt bool) ([]victim, bool) {
+	short := make(bytes, len(o.needs))
+	for d, n := range o.needs {
+		if o.touches[d] > 0 {
+			short[d] = max(0, n-p.free[d]-p.coming[d])
+		}
+	}
+	cands := p.candidates(c, o, short, interrupt)
+	slices.SortStableFunc(cands, func(a, b victim) int {
+		return cmp.Or(
+			cmp.Compare(a.kind, b.kind),
+			cmp.Compare(priority(a.i), priority(b.i)),
+			cmp.Compare(btoi(a.ready.After(p.now)), btoi(b.ready.After(p.now))),
+			cmp.Compare(a.regret, b.regret))
+	})
+	var chosen []victim
+	for _, v := range cands {
+		if met(short) {
+			break
+		}
+		if !helps(v.frees, short) {
+			continue
+		}
+		chosen = choose(chosen, v, short)
+	}
+	if !met(short) {
+		return nil, false
+	}
+	return prune(chosen, short), true
+}
+
+// met says whether nothing is short any more.
+func met(short bytes) bool {
+	return !slices.ContainsFunc(short, func(s api.Bytes) bool { return s > 0 })
+}
+
+func priority(i *inst) int {
+	if i.f == nil {
+		return 0
+	}
+	return i.f.Spec.Priority
+}
+
+// helps says whether frees has something of what is short.
+func helps(frees, short bytes) bool {
+	for d, s := range short {
+		if s > 0 && frees[d] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// choose adds v, in the place of a lesser fall of the same instance, and takes
+// what it frees from short, which goes below zero by what is left over.
+func choose(chosen []victim, v victim, short bytes) []victim {
+	for k, w := range chosen {
+		if w.i != v.i {
+			continue
+		}
+		more := false
+		for d := range short {
+			more = more || short[d] > 0 && v.frees[d] > w.frees[d]
+		}
+		if !more {
+			return chosen
+		}
+		for d := range short {
+			short[d] += w.frees[d] - v.frees[d]
+		}
+		chosen[k] = v
+		return chosen
+	}
+	for d := range short {
+		short[d] -= v.frees[d]
+	}
+	return append(chosen, v)
+}
+
+// prune drops victims that turned out not to be needed, the dearest first.
+func prune(chosen []victim, short bytes) []victim {
+	for k := len(chosen) - 1; k >= 0; k-- {
+		spare := true
+		for d := range short {
+			// A device on which nothing was short counts nothing.
+			if short[d]+chosen[k].frees[d] > 0 && chosen[k].frees[d] > 0 {
+				spare = false
+			}
+		}
+		if spare {
+			for d := range short {
+				short[d] += chosen[k].frees[d]
+			}
+			chosen = slices.Delete(chosen, k, k+1)
+		}
+	}
+	return chosen
+}
+
+// candidates lists everything that could give some of what is short.
+func (p *plan) candidates(c *claim, o *option, short bytes, interrupt bool) []victim {
+	var vs []victim
+	add := func(v victim) {
+		if helps(v.frees, short) {
+			vs = append(vs, v)
+		}
+	}
+	for k := range p.fs {
+		f := &p.fs[k]
+		spare := f.live() - f.desired // so many more than it needs
+		awake := 0
+		for j := f.hi - 1; j >= f.lo; j-- { // the newest goes first
+			i := &p.is[j]
+			if i == o.self || i.taken || i.Doing != Nothing {
+				continue
+			}
+			switch i.phase {
+			case phaseAsleep:
+				if i.reserved(p.now) {
+					add(victim{i: i, kind: granted, frees: minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
+				} else {
+					p.fall(i, idle, i.RetryAt, i.Status.Level, add)
+				}
+			case phaseAwake, phaseIll:
+				awake++
+				if f == c.f {
+					continue // its own are no victims
+				}
+				kind := busy
+				switch {
+				case awake <= spare && !f.busy():
+					kind = idle
+				case awake <= spare:
+					kind = surplus
+				case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
+					continue
+				}
+				p.fall(i, kind, later(i.RetryAt, p.readyAt(c, o, i, kind, awake)), api.LevelAwake, add)
+			}
+		}
+	}
+	return vs
+}
+
+// residue is what i is expected to hold at level; what it holds now where it is there already.
+func (p *plan) residue(i *inst, level api.Level) bytes {
+	b := make(bytes, len(p.free))
+	m := i.past().Residue(level)
+	if i.Status.State == api.Asleep && i.Status.Level == level {
+		m = i.Status.Memory
+	}
+	p.amount(b, m, i.Status.Devices)
+	return b
+}
+
+// fall offers i's ways down from level: each deeper sleep and the end.
+func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add func(victim)) {
+	past := i.past()
+	unused := p.now.Sub(p.usedUntil(i, 1)).Seconds() + 0.1
+	weigh := func(to api.Level) float64 { return past.Return(to).Seconds() / max(0.1, unused) }
+	from := max(api.Level1, level+1)
+	if i.f != nil && level == api.LevelAwake {
+		from = max(api.Level1, i.f.Spec.SleepLevel)
+	}
+	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
+		for to := from; to < ledger.Stopped; to++ {
+			add(victim{i: i, kind: kind, to: to, frees: minus(i.held, p.residue(i, to)), regret: weigh(to), ready: ready})
+		}
+	}
+	add(victim{i: i, kind: kind, to: ledger.Stopped, frees: slices.Clone(i.held), regret: weigh(ledger.Stopped), ready: ready})
+}
+
+func minus(a, b bytes) bytes {
+	c := make(bytes, len(a))
+	for d := range a {
+		c[d] = max(0, a[d]-b[d])
+	}
+	return c
+}
+
+// usedUntil is when i, the nth awake of its function, was last of use. For a
+// sleeper it is when the function was last asked for.
+func (p *plan) usedUntil(i *inst, n int) time.Time {
+	t := i.Since
+	if i.f != nil && i.phase == phaseAwake && n <= i.f.desired {
+		return p.now
+	}
+	if i.phase == phaseAsleep && i.f != nil {
+		if len(i.f.NeededAt) > 0 {
+			return later(i.f.LastRequest, i.f.NeededAt[0])
+		}
+		return later(i.f.LastRequest, t)
+	}
+	if i.f != nil && n >= 1 && n <= len(i.f.NeededAt) {
+		t = later(t, i.f.NeededAt[n-1])
+	}
+	return t
+}
+
+// readyAt is when i, the nth from the newest of its function, may make room for c:
+//
+//  1. idle or surplus: after a moment that lets one client's next request come,
+//     but only while it has not stayed for long, and no longer than half of
+//     what bringing it back costs
+//  2. busy: after it has stayed long enough to be worth the switch, and c has
+//     starved for a turn's wait
+func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
+	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
+	if kind != busy { // 1
+		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {
+			return time.Time{}
+		}
+		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
+		return p.usedUntil(i, i.f.awake-n+1).Add(grace)
+	}
+	level := ledger.Stopped // 2
+	if o.self != nil {
+		level = o.self.Status.Level
+	}
+	swap := i.f.Past.Rest() + c.f.Past.Return(level)
+	stay := max(p.pol.MinStay, min(p.pol.MaxStay, time.Duration(p.pol.SwitchShare*float64(swap))))
+	wait := p.pol.TurnWait
+	switch own, other := c.f.Spec.Priority, i.f.Spec.Priority; {
+	case own > other:
+		wait = 0
+	case own < other:
+		wait *= time.Duration(p.pol.Patience)
+	}
+	return later(i.Since.Add(stay), c.f.starved.Add(wait))
+}
+
+// sacrifice makes v give way to c.
+func (p *plan) sacrifice(c *claim, v *victim, lack string) {
+	reason := fmt.Sprintf("makes room for %s, which lacks %s", c.f.Spec.Name, lack)
+	switch {
+	case v.kind == granted:
+		p.do(v.i, Action{Kind: Revoke, Reason: reason})
+		for d := range v.frees {
+			p.coming[d] += v.frees[d]
+		}
+		return
+	case v.kind == busy:
+		reason = fmt.Sprintf("its turn ends after %s with %d running and %d waiting: %s has waited %s and lacks %s",
+			short(p.now.Sub(v.i.Since)), v.i.f.Running, v.i.f.Waiting, c.f.Spec.Name, short(p.now.Sub(c.f.starved)), lack)
+	case v.i.phase == phaseAwake:
+		reason = fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.i, 1))), reason)
+	case v.i.phase == phaseAsleep:
+		reason = fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.i.Since)), reason)
+	}
+	if v.to == ledger.Stopped {
+		p.stop(v.i, p.pol.Drain, reason)
+		return
+	}
+	p.sleep(v.i, v.to, reason)
+}
