@@ -1,0 +1,290 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// act carries out one action of a plan: it marks what is under way, starts the
+// call, and tells of the decision.
+func (a *Autoscaler) act(act *decide.Action, now time.Time) {
+	f := a.functions[act.Function]
+	i := a.instances[act.Instance]
+	if f == nil || i == nil && act.Instance != "" {
+		panic(fmt.Sprintf("autoscaler: the plan acts on what does not exist: %s", act))
+	}
+	switch act.Kind {
+	case decide.Wait:
+		if f.lastWait == act.Reason {
+			return
+		}
+	case decide.Start:
+		i = a.start(f, act, now)
+	case decide.Wake:
+		a.wake(i, act, now)
+	case decide.Sleep:
+		a.sleep(i, act)
+	case decide.Stop:
+		if act.Fault != "" {
+			a.fault(i, act.Fault, now)
+		}
+		a.stop(i, act)
+	case decide.Grant:
+		a.grant(i, act, now)
+	case decide.Revoke:
+		a.revoke(i)
+	case decide.Fail:
+		f.RefusedAt = now
+		if f.Order == decide.OrderWake {
+			f.answer(act.Err)
+		}
+		a.call(a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
+			err := a.fx.Fail(ctx, f.name, act.Err)
+			return func(time.Time) { a.tellError(f, "", string(decide.Fail), err) }
+		})
+	}
+	f.lastWait = ""
+	if act.Kind == decide.Wait {
+		f.lastWait = act.Reason
+	}
+	f.watch(now)
+	d := api.Decision{At: now, Function: f.name, Action: string(act.Kind), Reason: act.Reason}
+	if i != nil {
+		d.Instance = i.Status.Instance
+	}
+	a.tell(f, d)
+}
+
+// call runs one call of Effects in its own goroutine; what it returns runs on the loop.
+func (a *Autoscaler) call(limit time.Duration, do func(ctx context.Context) func(now time.Time)) {
+	a.ops.Go(func() {
+		ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
+		defer cancel()
+		done := do(ctx)
+		a.box.post(func() { done(time.Now()) })
+	})
+}
+
+// begin marks a call under way at i, and ends the mark when it is done.
+func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, do func(context.Context) (api.InstanceStatus, error), done func(error, time.Time)) {
+	i.Doing = what
+	a.call(limit, func(ctx context.Context) func(time.Time) {
+		s, err := do(ctx)
+		return func(now time.Time) {
+			if a.instances[i.Status.Instance] != i {
+				return // it died in the meantime
+			}
+			i.Doing, i.Level = decide.Nothing, 0
+			if err == nil && s.Instance == i.Status.Instance {
+				a.merge(s, now)
+			}
+			done(err, now)
+			i.f.watch(now)
+		}
+	})
+}
+
+func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *instance {
+	id := a.newID(f.name)
+	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.name, State: api.Starting, Since: now,
+		Concurrency: f.Spec.Concurrency, Devices: act.Devices}, now)
+	i.From = ledger.Stopped
+	spec, g := f.Spec, a.newGrant(i, act, now, now.Add(f.Spec.StartTimeout))
+	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
+		return api.InstanceStatus{}, a.fx.Start(ctx, spec, id, g)
+	}, func(err error, now time.Time) {
+		if err == nil {
+			return
+		}
+		a.tellError(f, id, string(decide.Start), err)
+		a.fault(i, err.Error(), now)
+		if !i.reported { // nothing was spawned
+			a.dropInstance(i, now)
+		}
+	})
+	return i
+}
+
+func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
+	g := a.newGrant(i, act, now, now.Add(i.f.Spec.WakeTimeout))
+	i.Since, i.roseAt, i.faulted = now, now, false
+	s := i.Status
+	a.begin(i, decide.DoingWake, i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
+		return a.fx.Wake(ctx, s, g)
+	}, func(err error, now time.Time) {
+		if err == nil && i.Status.State == api.Asleep {
+			err = errors.New("it was woken and says that it is asleep")
+		}
+		if err == nil {
+			i.Failures = 0
+			return
+		}
+		i.Since = now
+		a.tellError(i.f, s.Instance, string(decide.Wake), err)
+		if api.AsError(err).Code == api.CodeStaleEpoch {
+			i.RetryAt = now.Add(backoffFirst) // its report with the epoch is on the way
+			return
+		}
+		i.Failures++
+		a.fault(i, err.Error(), now)
+	})
+}
+
+// sleep takes grants back before the instance goes; an activator that can't be
+// reached does not stop it, for the new epoch makes its grant worthless.
+func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
+	i.Level = act.Level
+	s, old, epoch := i.Status, i.Grant, a.newEpoch(i)
+	limit := act.Drain + i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
+	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {
+		a.takeBack(ctx, old)
+		return a.fx.Sleep(ctx, s, act.Level, epoch, act.Drain)
+	}, func(err error, now time.Time) {
+		if err == nil && i.Status.State == api.Awake {
+			err = errors.New("it was put to sleep and says that it is awake")
+		}
+		if err == nil {
+			i.Grant, i.Failures = api.Grant{}, 0
+			return
+		}
+		a.tellError(i.f, s.Instance, string(decide.Sleep), err)
+		a.failedDown(i, err, now)
+	})
+}
+
+func (a *Autoscaler) stop(i *instance, act *decide.Action) {
+	s, old := i.Status, i.Grant
+	a.begin(i, decide.DoingStop, act.Drain+a.cfg.StopTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
+		a.takeBack(ctx, old)
+		return api.InstanceStatus{}, a.fx.Stop(ctx, s, act.Drain)
+	}, func(err error, now time.Time) {
+		if err == nil {
+			a.dropInstance(i, now)
+			a.bury(i.f)
+			return
+		}
+		a.tellError(i.f, s.Instance, string(decide.Stop), err)
+		a.failedDown(i, err, now)
+	})
+}
+
+// failedDown notes that an instance would not sleep or stop.
+func (a *Autoscaler) failedDown(i *instance, err error, now time.Time) {
+	i.Failures++
+	i.RetryAt = now.Add(backoff(i.Failures))
+	if i.f.Order == decide.OrderSleep || i.f.Order == decide.OrderStop && !i.f.removed {
+		i.f.answer(fmt.Errorf("%s: %w", i.Status.Instance, err))
+	}
+}
+
+// takeBack revokes a grant that is about to be worthless anyway.
+func (a *Autoscaler) takeBack(ctx context.Context, g api.Grant) {
+	if g.Instance == "" || !g.Valid(time.Now()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.CallTimeout)
+	defer cancel()
+	if err := a.fx.Revoke(ctx, g); err != nil {
+		a.log.Warn("a grant could not be taken back; its epoch is out of date from now on", "instance", g.Instance, "error", err)
+	}
+}
+
+func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
+	g := a.newGrant(i, act, now, act.Expires)
+	i.Grant, i.GrantedAt = g, now
+	a.begin(i, decide.DoingGrant, a.cfg.CallTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
+		return api.InstanceStatus{}, a.fx.Grant(ctx, g)
+	}, func(err error, now time.Time) {
+		if err != nil { // it may have arrived all the same: it stays reserved
+			a.tellError(i.f, g.Instance, string(decide.Grant), err)
+			i.RetryAt = now.Add(backoffMost / 30)
+		}
+	})
+}
+
+// revoke takes a grant back and then asks the instance how it is: a wake that
+// was under way may have succeeded. Where the activator can't be reached, a
+// sleep with a new epoch makes the grant worthless at the instance itself.
+func (a *Autoscaler) revoke(i *instance) {
+	s, g, epoch := i.Status, i.Grant, a.newEpoch(i)
+	limit := i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
+	a.begin(i, decide.DoingRevoke, limit, func(ctx context.Context) (api.InstanceStatus, error) {
+		if err := a.fx.Revoke(ctx, g); err != nil {
+			now, err2 := a.fx.State(ctx, s)
+			if err2 != nil || now.State != api.Asleep {
+				return now, err
+			}
+			return a.fx.Sleep(ctx, now, now.Level, epoch, 0)
+		}
+		return a.fx.State(ctx, s)
+	}, func(err error, now time.Time) {
+		if err != nil {
+			a.tellError(i.f, s.Instance, string(decide.Revoke), err)
+			i.RetryAt = now.Add(backoffFirst)
+			return
+		}
+		i.Grant = api.Grant{}
+	})
+}
+
+// newGrant makes the grant of an action, with a new epoch.
+func (a *Autoscaler) newGrant(i *instance, act *decide.Action, now, expires time.Time) api.Grant {
+	return api.Grant{Instance: i.Status.Instance, Function: i.f.name, Epoch: a.newEpoch(i),
+		Devices: act.Devices, Memory: act.Memory, Expires: expires}
+}
+
+// newEpoch is higher than any before of this instance, over restarts too.
+func (a *Autoscaler) newEpoch(i *instance) uint64 {
+	i.epoch = max(uint64(time.Now().UnixNano()), i.epoch+1, i.Status.Epoch+1)
+	return i.epoch
+}
+
+// newID names a new instance: the function's short name and a number.
+func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
+	for {
+		a.counter[name.Name()]++
+		id := api.InstanceID(fmt.Sprintf("%s-%04d", name.Name(), a.counter[name.Name()]))
+		if a.instances[id] == nil && !a.gone.holds(id) {
+			return id
+		}
+	}
+}
+
+// tell keeps a decision and passes it on.
+func (a *Autoscaler) tell(f *function, d api.Decision) {
+	f.why.add(d)
+	a.metrics.decisions.WithLabelValues(d.Action).Inc()
+	level := slog.LevelDebug
+	switch {
+	case d.Error != "", d.Action == string(decide.Fail):
+		level = slog.LevelWarn
+	case d.Action == string(decide.Start), d.Action == string(decide.Wake), d.Action == string(decide.Sleep), d.Action == string(decide.Stop):
+		level = slog.LevelInfo
+	}
+	if a.log.Enabled(a.opsCtx, level) {
+		attrs := []slog.Attr{slog.String("function", string(d.Function)), slog.String("reason", d.Reason)}
+		if d.Instance != "" {
+			attrs = append(attrs, slog.String("instance", string(d.Instance)))
+		}
+		if d.Error != "" {
+			attrs = append(attrs, slog.String("error", d.Error))
+		}
+		a.log.LogAttrs(a.opsCtx, level, d.Action, attrs...)
+	}
+	a.emitter.Emit(api.NewEvent(api.EventDecision, a.cfg.Source, d.Function, d))
+}
+
+// tellError tells that an action failed; nil tells nothing.
+func (a *Autoscaler) tellError(f *function, id api.InstanceID, action string, err error) {
+	if err == nil || a.opsCtx.Err() != nil {
+		return
+	}
+	a.tell(f, api.Decision{At: time.Now(), Function: f.name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
+}

@@ -1,0 +1,180 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
+type Autoscaler struct {
+	cfg     Config
+	fx      Effects
+	emitter api.Emitter
+	log     *slog.Logger
+	metrics *metrics
+	box     mailbox
+
+	// ops counts the calls of Effects under way; opsCtx is theirs.
+	ops    sync.WaitGroup
+	opsCtx context.Context
+
+	// All below belongs to the loop.
+	functions map[api.FunctionName]*function
+	order     []*function // of functions, by name
+	instances map[api.InstanceID]*instance
+	gone      graveyard
+	counter   map[string]int // the last number given to an instance, by the function's short name
+	stopping  bool           // everything is to be stopped
+	emptied   []chan struct{}
+	snap      decide.Snapshot // built anew for each plan, in the same memory
+}
+
+// New makes an autoscaler that starts nothing yet. emitter takes its decisions,
+// registry its metrics; either may be nil.
+func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry *prometheus.Registry) (*Autoscaler, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("autoscaler: %w", err)
+	}
+	if emitter == nil {
+		emitter = api.EmitterFunc(func(api.Event) {})
+	}
+	a := &Autoscaler{
+		cfg: cfg.withDefaults(), fx: fx, emitter: emitter, log: log,
+		box:       mailbox{bell: make(chan struct{}, 1), closed: make(chan struct{})},
+		functions: make(map[api.FunctionName]*function),
+		instances: make(map[api.InstanceID]*instance),
+		counter:   make(map[string]int),
+	}
+	a.metrics = newMetrics(a)
+	if registry != nil {
+		if err := a.metrics.register(registry); err != nil {
+			return nil, fmt.Errorf("autoscaler: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// Run is the owner loop. It blocks until ctx ends; then it cancels the calls
+// under way, waits for them, and returns nil. Instances are left as they are:
+// see [Autoscaler.StopAll]. It runs once.
+func (a *Autoscaler) Run(ctx context.Context) error {
+	if a.opsCtx != nil {
+		return errors.New("autoscaler: Run was called twice")
+	}
+	var cancel context.CancelFunc
+	a.opsCtx, cancel = context.WithCancel(ctx)
+	defer a.ops.Wait()
+	defer cancel()
+	defer a.box.close()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		for _, m := range a.box.take() {
+			m()
+		}
+		a.settle()
+		if next := a.plan(); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-a.box.bell:
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// plan decides, acts, and says when to look again.
+func (a *Autoscaler) plan() time.Time {
+	now := time.Now()
+	forget := a.expire(now)
+	a.snapshot()
+	actions, next := decide.Plan(a.snap, now)
+	a.metrics.plan.Observe(time.Since(now).Seconds())
+	for i := range actions {
+		a.act(&actions[i], now)
+	}
+	if next.IsZero() || !forget.IsZero() && forget.Before(next) {
+		next = forget
+	}
+	return next
+}
+
+// mailbox holds messages for the loop: closures that it calls in order. Posting
+// never blocks; whoever posts is bounded by what it waits for or by its own rate.
+type mailbox struct {
+	// bell holds one ring, so that a ring is never lost and never waits. Posters send, the loop receives, nobody closes it.
+	bell chan struct{}
+	// closed is closed by the loop when it takes no more.
+	closed chan struct{}
+
+	mu    sync.Mutex // guards all below
+	queue []func()
+	spare []func() // the memory of the queue before
+	ended bool
+}
+
+// post adds a message; false says that the loop has ended.
+func (b *mailbox) post(m func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return false
+	}
+	b.queue = append(b.queue, m)
+	select {
+	case b.bell <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take returns what has come. The loop is done with it before it takes again.
+func (b *mailbox) take() []func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.queue
+	clear(b.spare[:cap(b.spare)])
+	b.queue, b.spare = b.spare[:0], q
+	return q
+}
+
+func (b *mailbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	b.queue = nil
+	close(b.closed)
+}
+
+// ask has the loop work out an answer and waits for it. It returns the zero
+// value and an error if ctx or the loop ends before.
+func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) {
+	c := make(chan T, 1) // the loop sends once and never waits
+	var zero T
+	if !a.box.post(func() { c <- answer() }) {
+		return zero, errEnded
+	}
+	select {
+	case v := <-c:
+		return v, nil
+	case <-a.box.closed:
+		return zero, errEnded
+	case <-ctx.Done():
+		return zero, context.Cause(ctx)
+	}
+}
+
+var errEnded = api.Errorf(503, api.CodeShutdown, "the autoscaler is shutting down")

@@ -1,0 +1,95 @@
+package autoscaler
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// inWorld runs body in a bubble of virtual time, in a fleet with so much memory.
+func inWorld(t *testing.T, capacity api.Bytes, body func(w *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := world(t, capacity, decide.Policy{})
+		ctx, cancel := context.WithCancel(t.Context())
+		w.repeat(ctx)
+		w.run(func() { body(w); cancel() })
+		if t.Failed() {
+			t.Logf("calls:\n%s", w.transcript())
+		}
+	})
+}
+
+func TestManyWaitingMakeOneStart(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		f := w.add("a", api.GiB, nil)
+		for range 200 {
+			w.request(f, 1, 10*time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		if got := w.count("start"); got != 1 {
+			t.Errorf("got %d starts, want 1", got)
+		}
+		if f.served != 200 {
+			t.Errorf("served %d, want 200", f.served)
+		}
+	})
+}
+
+func TestLadder(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		f := w.add("a", api.GiB, nil)
+		w.request(f, 1, time.Second)
+		time.Sleep(4*time.Second + time.Millisecond) // loaded and served
+		if got := w.state("a-0001"); got != api.Awake {
+			t.Errorf("after the request it is %s, want awake", got)
+		}
+		time.Sleep(time.Minute - 2*time.Millisecond)
+		if got := w.state("a-0001"); got != api.Awake {
+			t.Errorf("just before sleep-after it is %s, want awake", got)
+		}
+		time.Sleep(time.Second)
+		if got := w.state("a-0001"); got != api.Asleep {
+			t.Errorf("after sleep-after it is %s, want asleep", got)
+		}
+		if got := w.count("grant"); got != 1 {
+			t.Errorf("got %d grants, want 1", got)
+		}
+		// Under the grant the activator wakes it; the autoscaler does not.
+		w.request(f, 1, time.Second)
+		time.Sleep(2 * time.Second)
+		if got, want := f.worst, 3*time.Second; got != want {
+			t.Errorf("the longest wait was %s, want %s", got, want)
+		}
+		if f.served != 2 || w.count("wake") != 0 || w.count("start") != 1 {
+			t.Errorf("served %d, the autoscaler woke %d times and started %d, want 2, 0, 1", f.served, w.count("wake"), w.count("start"))
+		}
+		time.Sleep(17 * time.Minute)
+		if got := w.state("a-0001"); got != api.Gone {
+			t.Errorf("after gone-after it is %s, want gone", got)
+		}
+	})
+}
+
+func TestTurns(t *testing.T) {
+	inWorld(t, 3*api.GiB/2, func(w *fleet) {
+		a, b := w.add("a", api.GiB, nil), w.add("b", api.GiB, nil)
+		for range 1200 { // two minutes of more work than either can do
+			w.request(a, 1, 300*time.Millisecond)
+			w.request(b, 1, 300*time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Minute)
+		if a.served != 1200 || b.served != 1200 {
+			t.Errorf("served %d and %d, want 1200 each", a.served, b.served)
+		}
+		if n := w.count("sleep"); n < 10 || n > 50 {
+			t.Errorf("got %d sleeps, want a turn every few seconds", n)
+		}
+		t.Logf("worst waits %s and %s, %d sleeps", a.worst, b.worst, w.count("sleep"))
+	})
+}

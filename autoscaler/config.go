@@ -1,0 +1,86 @@
+package autoscaler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// Config is what an autoscaler has to know. The zero value lacks devices.
+type Config struct {
+	// Devices are the memories it hands out, the host's first; see [ledger.Discover].
+	Devices []ledger.Device
+	// Policy holds the numbers that decisions turn on; zero fields take their defaults.
+	Policy decide.Policy
+	// AssumedMemory is the host memory that a CPU function which declares none is
+	// taken to need until it has been measured. Default 512 MiB.
+	AssumedMemory api.Bytes
+	// DemandTTL is how long a demand that is not zero counts after it was last
+	// reported; activators repeat it each second. Default 15 s.
+	DemandTTL time.Duration
+	// StopTimeout is how long ending an instance may take beyond its draining. Default 30 s.
+	StopTimeout time.Duration
+	// CallTimeout bounds calls that only pass a word on. Default 5 s.
+	CallTimeout time.Duration
+	// Source is the source of emitted events. Default "/autoscaler".
+	Source string
+}
+
+func (c Config) withDefaults() Config {
+	c.Policy = c.Policy.WithDefaults()
+	if c.AssumedMemory == 0 {
+		c.AssumedMemory = 512 * api.MiB
+	}
+	if c.DemandTTL == 0 {
+		c.DemandTTL = 15 * time.Second
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = 30 * time.Second
+	}
+	if c.CallTimeout == 0 {
+		c.CallTimeout = 5 * time.Second
+	}
+	if c.Source == "" {
+		c.Source = "/autoscaler"
+	}
+	return c
+}
+
+// Validate reports what is wrong with c, nil if nothing is.
+func (c Config) Validate() error {
+	var errs []error
+	if len(c.Devices) == 0 || c.Devices[0].ID != api.HostMemory {
+		errs = append(errs, fmt.Errorf("devices: want the host's memory (%q) first, have %d devices", api.HostMemory, len(c.Devices)))
+	}
+	seen := map[api.DeviceID]bool{}
+	for _, d := range c.Devices {
+		if d.Capacity < 0 || seen[d.ID] {
+			errs = append(errs, fmt.Errorf("device %s: want one of that name, with a capacity of at least 0 (have %s)", d.ID, d.Capacity))
+		}
+		seen[d.ID] = true
+	}
+	if c.AssumedMemory < 0 {
+		errs = append(errs, fmt.Errorf("assumed memory: want at least 0, have %s", c.AssumedMemory))
+	}
+	p := c.Policy
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"minimum stay", p.MinStay}, {"maximum stay", p.MaxStay}, {"turn wait", p.TurnWait}, {"idle grace", p.IdleGrace},
+		{"scale-up after", p.ScaleUpAfter}, {"drain", p.Drain}, {"grant life", p.GrantLife}, {"grant grace", p.GrantGrace},
+		{"slack", p.Slack}, {"demand TTL", c.DemandTTL}, {"stop timeout", c.StopTimeout}, {"call timeout", c.CallTimeout},
+	} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s: want at least 0, have %s", d.name, d.value))
+		}
+	}
+	if p.SwitchShare < 0 || p.Patience < 0 || p.MaxFailures < 0 {
+		errs = append(errs, errors.New("policy: switch share, patience and maximum of failures must be at least 0"))
+	}
+	return errors.Join(errs...)
+}

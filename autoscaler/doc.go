@@ -1,0 +1,27 @@
+// Package autoscaler decides which instances exist and which of them are awake.
+// It is the one writer: nobody else starts, sleeps or stops an instance, and
+// activators wake one only under its grants.
+//
+// It refuses to carry requests, to talk to Kubernetes, and to know how an
+// instance is started or reached: that is behind [Effects].
+//
+// The life of a decision:
+//
+//  1. Activators report demand, instances report their state; both are levels
+//     and come as events ([Autoscaler.Receive]) or calls ([Autoscaler.ObserveDemand],
+//     [Autoscaler.ObserveInstance]). None of these block.
+//  2. The owner loop ([Autoscaler.Run]) takes in everything that has come, makes
+//     a [decide.Snapshot] of it, and plans.
+//  3. Each action becomes one call of [Effects], in a goroutine of its own. What it
+//     came to returns to the loop as a message.
+//  4. The decision and its reason are kept ([Autoscaler.Why]), logged, counted, and
+//     emitted as an [api.EventDecision].
+//  5. The loop sleeps until something comes or the plan wants another look. There is no tick.
+//
+// Every method may be called from any goroutine. State belongs to the loop;
+// methods that ask for it send the loop a message, so they wait until Run runs.
+//
+// Restarts: functions are put again and instances report again. An instance
+// that nobody here started is adopted; if it sleeps, a grant from before may be
+// out, so its awake memory stays reserved until that grant is revoked.
+package autoscaler

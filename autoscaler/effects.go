@@ -1,0 +1,36 @@
+package autoscaler
+
+import (
+	"context"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Effects is what the autoscaler does to the world. Every call may block, must
+// end when its context ends, and may come from any goroutine; there is at most
+// one call at a time for one instance. Calls repeat after a failure, so each must
+// be safe to repeat.
+type Effects interface {
+	// Start creates an instance of f with that ID, to be awake under the grant. It returns
+	// when the process was spawned; reports of the instance tell the rest. An
+	// instance that dies must be reported as [api.Gone] by whoever sees it die.
+	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) error
+	// Wake wakes a sleeping instance and returns when it is awake.
+	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
+	// Sleep drains an instance for at most drain, puts it to sleep, or deeper, and returns when
+	// it sleeps. Grants with a lower epoch are worth nothing from then on.
+	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error)
+	// Stop drains an instance for at most drain and ends it. nil says that no process is left,
+	// be it that there was none.
+	Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error
+	// State asks an instance how it is.
+	State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error)
+	// Grant lets activators wake a sleeping instance until the grant expires.
+	Grant(ctx context.Context, g api.Grant) error
+	// Revoke takes a grant back. nil says that no wake under it is under way or can begin;
+	// one that was under way may have succeeded, so the state is asked for after it.
+	Revoke(ctx context.Context, g api.Grant) error
+	// Fail tells activators to answer all that waits for a function with err.
+	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
+}

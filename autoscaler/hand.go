@@ -1,0 +1,166 @@
+package autoscaler
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// waiter is somebody who waits for an order by hand. done has room for the one
+// answer that the loop sends.
+type waiter struct{ done chan error }
+
+// answer tells everybody who waits how the order ended, and ends it.
+func (f *function) answer(err error) {
+	for _, w := range f.waiters {
+		w.done <- err
+	}
+	f.waiters = nil
+	if !f.removed {
+		f.Order = decide.OrderNone
+	}
+}
+
+// Wake brings up an instance of a function that has none awake, and returns
+// when one is. If ctx ends first and nobody else asked, the wish is dropped.
+// Errors are *[api.Error] where the function is unknown or can't be had.
+func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
+	return a.byHand(ctx, name, decide.OrderWake, 0)
+}
+
+// Sleep puts all awake instances of a function to sleep at level (0: the
+// function's own) and returns when they sleep; requests that run may finish. It
+// refuses where the function would be woken again at once: while requests wait,
+// and where min-scale keeps it awake.
+func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api.Level) error {
+	if level < api.LevelAwake || level > api.Level2 {
+		return api.BadRequest("level", "level %d: want 1 or 2", level)
+	}
+	return a.byHand(ctx, name, decide.OrderSleep, level)
+}
+
+// Stop ends all instances of a function and returns when they are gone; requests
+// that run may finish. The next request starts the function again. It refuses
+// where it would start again at once, like [Autoscaler.Sleep].
+func (a *Autoscaler) Stop(ctx context.Context, name api.FunctionName) error {
+	return a.byHand(ctx, name, decide.OrderStop, 0)
+}
+
+// byHand gives an order and waits until it is carried out.
+func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) error {
+	w := waiter{done: make(chan error, 1)}
+	given, err := ask(ctx, a, func() error { return a.giveOrder(name, order, level, w) })
+	if err != nil {
+		return err
+	}
+	if given != nil {
+		return given
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-a.box.closed:
+		return errEnded
+	case <-ctx.Done():
+		a.box.post(func() { a.withdraw(name, w) })
+		return context.Cause(ctx)
+	}
+}
+
+// giveOrder gives an order on the loop.
+func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level api.Level, w waiter) error {
+	f := a.functions[name]
+	if f == nil || !f.declared || f.removed {
+		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", name)
+	}
+	if a.stopping {
+		return errEnded
+	}
+	if order != decide.OrderWake {
+		switch {
+		case f.Waiting > 0:
+			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting requests, which would bring it back at once", name, f.Waiting)
+		case f.Spec.MinScale > 0:
+			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has min-scale %d, which would bring it back at once: set it to 0 first", name, f.Spec.MinScale)
+		}
+	}
+	if f.Order != decide.OrderNone && f.Order != order {
+		f.answer(api.Errorf(http.StatusConflict, "", "%s was asked for something else in the meantime", name))
+	}
+	if level == 0 {
+		level = max(api.Level1, f.Spec.SleepLevel)
+	}
+	f.Order, f.OrderLevel, f.OrderedAt = order, level, time.Now()
+	f.waiters = append(f.waiters, w)
+	return nil
+}
+
+// withdraw forgets somebody who no longer waits, and with the last of them the order.
+func (a *Autoscaler) withdraw(name api.FunctionName, w waiter) {
+	f := a.functions[name]
+	if f == nil {
+		return
+	}
+	for k, v := range f.waiters {
+		if v == w {
+			f.waiters = append(f.waiters[:k], f.waiters[k+1:]...)
+			if len(f.waiters) == 0 {
+				f.answer(nil)
+			}
+			return
+		}
+	}
+}
+
+// settle ends the orders that are carried out.
+func (a *Autoscaler) settle() {
+	for _, f := range a.order {
+		if f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
+			f.answer(nil)
+		}
+	}
+	if a.stopping && len(a.instances) == 0 {
+		for _, c := range a.emptied {
+			close(c)
+		}
+		a.emptied = nil
+	}
+}
+
+// carriedOut says whether f's order is.
+func (f *function) carriedOut() bool {
+	awake, down := false, true
+	for _, i := range f.instances {
+		awake = awake || i.Status.State == api.Awake && i.Doing == decide.Nothing
+		down = down && i.Status.State == api.Asleep && i.Status.Level >= f.OrderLevel && i.Doing == decide.Nothing
+	}
+	switch f.Order {
+	case decide.OrderWake:
+		return awake
+	case decide.OrderSleep:
+		return down
+	case decide.OrderStop:
+		return len(f.instances) == 0
+	}
+	return true
+}
+
+// StopAll stops every instance and starts none from then on. It returns nil
+// when the last is gone. Run must run until then.
+func (a *Autoscaler) StopAll(ctx context.Context) error {
+	c := make(chan struct{})
+	if !a.box.post(func() { a.stopping = true; a.emptied = append(a.emptied, c) }) {
+		return errEnded
+	}
+	select {
+	case <-c:
+		return nil
+	case <-a.box.closed:
+		return errEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,121 @@
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// metrics are the autoscaler's. Counters are counted as things happen; levels
+// are asked of the loop when somebody collects, so that they cost nothing otherwise.
+type metrics struct {
+	a         *Autoscaler
+	decisions *prometheus.CounterVec
+	plan      prometheus.Histogram
+	wake      *prometheus.HistogramVec
+
+	device, instances, grants *prometheus.Desc
+}
+
+func newMetrics(a *Autoscaler) *metrics {
+	return &metrics{
+		a: a,
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rouse_autoscaler_decisions_total", Help: "Decisions by action, failed ones included.",
+		}, []string{"action"}),
+		plan: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rouse_autoscaler_plan_seconds", Help: "Time that one plan took.",
+			Buckets: prometheus.ExponentialBuckets(1e-6, 4, 9),
+		}),
+		wake: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rouse_autoscaler_wake_seconds", Help: "Time from the decision to awake: hot from level 1, warm from level 2, cold from no process.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
+		}, []string{"path"}),
+		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),
+		instances: prometheus.NewDesc("rouse_autoscaler_instances", "Instances by state.", []string{"state"}, nil),
+		grants:    prometheus.NewDesc("rouse_autoscaler_grants", "Standing grants that sleeping instances have.", nil, nil),
+	}
+}
+
+func (m *metrics) register(r *prometheus.Registry) error {
+	for _, c := range []prometheus.Collector{m.decisions, m.plan, m.wake, m} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// woke counts an instance that became awake.
+func (m *metrics) woke(from api.Level, took time.Duration) {
+	path := "hot"
+	switch {
+	case from >= ledger.Stopped:
+		path = "cold"
+	case from == api.Level2:
+		path = "warm"
+	}
+	m.wake.WithLabelValues(path).Observe(took.Seconds())
+}
+
+// Describe is part of [prometheus.Collector].
+func (m *metrics) Describe(c chan<- *prometheus.Desc) {
+	c <- m.device
+	c <- m.instances
+	c <- m.grants
+}
+
+// levels is what is collected.
+type levels struct {
+	lines     []decide.Line
+	instances map[api.State]int
+	grants    int
+}
+
+// Collect is part of [prometheus.Collector]. A loop that does not answer within
+// a second leaves the levels out.
+func (m *metrics) Collect(c chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l, err := ask(ctx, m.a, m.a.levels)
+	if err != nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, line := range l.lines {
+		for _, s := range []struct {
+			state string
+			bytes api.Bytes
+		}{
+			{"capacity", line.Capacity}, {"awake", line.Awake}, {"rising", line.Rising}, {"reserved", line.Reserved},
+			{"asleep", line.Asleep}, {"leaving", line.Leaving}, {"free", line.Free},
+		} {
+			gauge(m.device, float64(s.bytes), string(line.ID), s.state)
+		}
+	}
+	for _, s := range []api.State{api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy} {
+		gauge(m.instances, float64(l.instances[s]), string(s))
+	}
+	gauge(m.grants, float64(l.grants))
+}
+
+func (a *Autoscaler) levels() levels {
+	now := time.Now()
+	a.snapshot()
+	l := levels{lines: decide.Account(a.snap, now), instances: make(map[api.State]int)}
+	for _, i := range a.instances {
+		l.instances[i.Status.State]++
+		if i.Status.State == api.Asleep && i.Grant.Valid(now) {
+			l.grants++
+		}
+	}
+	return l
+}

@@ -1,0 +1,257 @@
+package autoscaler
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// PutFunction declares a function, or replaces its declaration. Instances that
+// exist stay as they are; what they run changes with the next start. It does not block.
+func (a *Autoscaler) PutFunction(spec api.Function) {
+	a.box.post(func() {
+		f := a.record(spec.Name)
+		if f.removed {
+			f.removed, f.Order = false, decide.OrderNone // declared again before it was gone
+		}
+		f.Spec, f.declared = spec, true
+		// A new declaration may mend what failed.
+		f.Failures, f.RetryAt = 0, time.Time{}
+	})
+}
+
+// RemoveFunction stops all instances of a function and forgets it. It does not block.
+func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
+	a.box.post(func() {
+		f := a.functions[name]
+		if f == nil {
+			return
+		}
+		f.answer(api.Errorf(404, api.CodeModelNotFound, "function %s was removed", name))
+		f.removed, f.Order = true, decide.OrderStop
+		clear(f.demands)
+		f.sum(time.Now())
+		a.bury(f)
+	})
+}
+
+// ObserveInstance takes in what an instance reported. Reports may be repeated,
+// late and out of order. It does not block.
+func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
+	a.box.post(func() { a.merge(s, time.Now()) })
+}
+
+// ObserveDemand takes in the demand that one activator sees for one function.
+// It does not block.
+func (a *Autoscaler) ObserveDemand(d api.Demand) {
+	a.box.post(func() {
+		f := a.functions[d.Function]
+		if f == nil || !f.declared {
+			a.log.Debug("demand for a function that is not declared", "function", d.Function)
+			return
+		}
+		old, known := f.demands[d.Activator]
+		if known && d.At.Before(old.At) {
+			return // late
+		}
+		now := time.Now()
+		f.demands[d.Activator] = demand{Demand: d, heard: now}
+		f.sum(now)
+	})
+}
+
+// Receive takes in an event of any type that the autoscaler knows. Its errors
+// are *[api.Error] with status 400. It does not block.
+func (a *Autoscaler) Receive(e api.Event) error {
+	switch e.Type {
+	case api.EventDemand:
+		d, err := payload[api.Demand](e)
+		if err != nil {
+			return err
+		}
+		if d.Function == "" || d.Waiting < 0 || d.Running < 0 {
+			return api.BadRequest("data", "event %s: want a function and counts of at least 0", e.ID)
+		}
+		a.ObserveDemand(d)
+	case api.EventInstanceState:
+		s, err := payload[api.InstanceStatus](e)
+		if err != nil {
+			return err
+		}
+		if s.Function == "" || s.Instance == "" || !known(s.State) {
+			return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
+		}
+		a.ObserveInstance(s)
+	case api.EventFunction:
+		f, err := payload[api.Function](e)
+		if err != nil {
+			return err
+		}
+		if err := api.CheckName(f.Name.Name()); err != nil {
+			return api.BadRequest("data", "event %s: %v", e.ID, err)
+		}
+		a.PutFunction(f.WithDefaults())
+	case api.EventFunctionGone:
+		f, err := payload[api.Function](e)
+		if err != nil {
+			return err
+		}
+		a.RemoveFunction(f.Name)
+	default:
+		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s or %s", e.ID, e.Type,
+			api.EventDemand, api.EventInstanceState, api.EventFunction, api.EventFunctionGone)
+	}
+	return nil
+}
+
+// payload reads an event's data.
+func payload[T any](e api.Event) (T, error) {
+	var v T
+	if err := json.Unmarshal(e.Data, &v); err != nil {
+		return v, api.BadRequest("data", "event %s of type %s: %v", e.ID, e.Type, err)
+	}
+	return v, nil
+}
+
+func known(s api.State) bool {
+	switch s {
+	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy, api.Gone:
+		return true
+	}
+	return false
+}
+
+// merge takes in a status of an instance, wherever it comes from.
+func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
+	i := a.instances[s.Instance]
+	switch {
+	case i == nil && (s.State == api.Gone || a.gone.holds(s.Instance)):
+		return
+	case i == nil:
+		a.adopt(s, now)
+		return
+	case i.reported && !s.Supersedes(i.Status), s.Function != i.Status.Function:
+		return
+	case s.State == api.Gone:
+		a.died(i, s, now)
+		return
+	}
+	old := i.Status
+	if len(s.Devices) == 0 {
+		s.Devices = old.Devices
+	}
+	i.Status, i.reported = s, true
+	i.epoch = max(i.epoch, s.Epoch)
+	if s.State != old.State || s.Level != old.Level {
+		a.changed(i, old, now)
+	}
+	i.f.watch(now)
+}
+
+// adopt takes in an instance that was not started here.
+func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
+	f := a.record(s.Function)
+	i := a.addInstance(f, s, now)
+	i.reported, i.epoch, i.From = true, s.Epoch, ledger.Stopped
+	if !s.Since.IsZero() && s.Since.Before(now) {
+		i.Since = s.Since
+	}
+	if s.State == api.Asleep {
+		i.From = s.Level
+		// A grant from before may be out: it counts until it is revoked.
+		i.Grant = api.Grant{Instance: s.Instance, Function: s.Function, Epoch: s.Epoch, Devices: s.Devices, Expires: now.Add(a.cfg.Policy.GrantLife)}
+	}
+	f.watch(now)
+	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
+}
+
+// changed follows an instance from one state to another.
+func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time) {
+	f, s := i.f, i.Status
+	i.Since = now
+	rose := old.State != api.Awake && old.State != api.Draining
+	switch s.State {
+	case api.Starting:
+		if old.State != api.Starting {
+			i.roseAt, i.faulted = now, false
+		}
+		if old.State == api.Unhealthy {
+			i.From = ledger.Stopped // its runtime starts again
+		}
+	case api.Awake:
+		if !rose {
+			break
+		}
+		if i.From >= ledger.Stopped {
+			f.Past = f.Past.Started(s)
+		} else {
+			f.Past = f.Past.Woken(s, i.From)
+		}
+		a.metrics.woke(i.From, now.Sub(i.roseAt))
+		f.Failures, f.LastError, f.RetryAt, i.Failures, i.faulted = 0, "", time.Time{}, 0, false
+	case api.Asleep:
+		i.From = s.Level
+		if old.State != api.Starting {
+			f.Past = f.Past.Slept(s)
+		}
+	case api.Unhealthy:
+		if rose {
+			a.fault(i, s.Message, now)
+		}
+		a.log.Warn("an instance is unhealthy", "function", f.name, "instance", s.Instance, "was", old.State, "message", s.Message)
+	}
+}
+
+// died follows an instance to its end, wanted or not.
+func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
+	if i.Doing != decide.DoingStop {
+		if st := i.Status.State; st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake {
+			a.fault(i, "the process ended while it was starting"+because(s.Message), now)
+		}
+		a.log.Warn("an instance is gone", "function", i.f.name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
+	}
+	a.dropInstance(i, now)
+	a.bury(i.f)
+}
+
+func because(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + message
+}
+
+// fault counts a failed start or wake, once for each rise.
+func (a *Autoscaler) fault(i *instance, message string, now time.Time) {
+	if i.faulted {
+		return
+	}
+	i.faulted = true
+	f := i.f
+	f.Failures++
+	f.FailedAt, f.LastError = now, message
+	f.RetryAt = now.Add(backoff(f.Failures))
+	a.log.Warn("a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
+}
+
+// Backoff after failures in a row.
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMost  = 30 * time.Second
+)
+
+// backoff is the pause after the nth failure in a row.
+func backoff(n int) time.Duration {
+	return min(backoffMost, backoffFirst<<min(max(0, n-1), 20))
+}
+
+// bury forgets a removed function whose last instance is gone.
+func (a *Autoscaler) bury(f *function) {
+	if f.removed && len(f.instances) == 0 {
+		f.declared = false
+		a.forgetFunction(f)
+	}
+}

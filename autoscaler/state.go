@@ -1,0 +1,247 @@
+package autoscaler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// function is the loop's record of one function.
+type function struct {
+	// Function is what plans see. Need and Certain are filled in for each snapshot.
+	decide.Function
+	name api.FunctionName
+	// declared is false for one that only has instances.
+	declared  bool
+	removed   bool              // it goes when its last instance does
+	demands   map[string]demand // by activator
+	instances []*instance       // by ID
+	awake     bool              // whether one was awake when last looked at
+	waiters   []waiter          // for the order by hand
+	why       ring
+	lastWait  string // the reason of the last wait, so that it is told once
+}
+
+// demand is what one activator reported, and when.
+type demand struct {
+	api.Demand
+	heard time.Time
+}
+
+func (d demand) zero() bool { return d.Waiting == 0 && d.Running == 0 && d.Waking == "" }
+
+// instance is the loop's record of one instance.
+type instance struct {
+	decide.Instance
+	f     *function
+	epoch uint64 // the highest that was given out
+	// reported says that it has reported itself; before, Status is made up here.
+	reported bool
+	// faulted says that the failure of this rise has been counted.
+	faulted bool
+	// roseAt is when its rise began, for the metrics.
+	roseAt time.Time
+}
+
+// record returns f's record, and makes one.
+func (a *Autoscaler) record(name api.FunctionName) *function {
+	if f := a.functions[name]; f != nil {
+		return f
+	}
+	f := &function{name: name, demands: make(map[string]demand)}
+	f.Spec.Name = name
+	a.functions[name] = f
+	i, _ := slices.BinarySearchFunc(a.order, name, func(f *function, n api.FunctionName) int { return cmp.Compare(f.name, n) })
+	a.order = slices.Insert(a.order, i, f)
+	return f
+}
+
+// forgetFunction drops a record that nothing needs any more.
+func (a *Autoscaler) forgetFunction(f *function) {
+	if f.declared || len(f.instances) > 0 {
+		return
+	}
+	f.answer(nil)
+	delete(a.functions, f.name)
+	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })
+}
+
+// addInstance makes a record of an instance.
+func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
+	i := &instance{f: f}
+	i.Status, i.Since, i.roseAt = s, now, now
+	a.instances[s.Instance] = i
+	k, _ := slices.BinarySearchFunc(f.instances, s.Instance, func(i *instance, id api.InstanceID) int {
+		return cmp.Compare(i.Status.Instance, id)
+	})
+	f.instances = slices.Insert(f.instances, k, i)
+	return i
+}
+
+// dropInstance forgets an instance that is gone for good; late reports of it are ignored.
+func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
+	id := i.Status.Instance
+	if a.instances[id] != i {
+		return
+	}
+	delete(a.instances, id)
+	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *instance) bool { return i == j })
+	a.gone.add(id)
+	i.f.watch(now)
+	a.forgetFunction(i.f)
+}
+
+// snapshot builds a.snap.
+func (a *Autoscaler) snapshot() {
+	s := &a.snap
+	s.Policy, s.Devices = a.cfg.Policy, a.cfg.Devices
+	s.Functions, s.Instances = s.Functions[:0], s.Instances[:0]
+	for _, f := range a.order {
+		if f.declared || a.stopping {
+			f.Need, f.Certain = f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.cfg.Devices[0].Capacity)
+			s.Functions = append(s.Functions, f.Function)
+			last := &s.Functions[len(s.Functions)-1]
+			if a.stopping {
+				last.Order = decide.OrderStop
+			}
+		}
+		for _, i := range f.instances {
+			s.Instances = append(s.Instances, i.Instance)
+		}
+	}
+}
+
+// expire forgets demands that were not repeated, and says when the next would be.
+func (a *Autoscaler) expire(now time.Time) (next time.Time) {
+	for _, f := range a.order {
+		changed := false
+		for who, d := range f.demands {
+			if d.zero() {
+				continue
+			}
+			t := d.heard.Add(a.cfg.DemandTTL)
+			if !t.After(now) {
+				delete(f.demands, who)
+				changed = true
+			} else if next.IsZero() || t.Before(next) {
+				next = t
+			}
+		}
+		if changed {
+			a.log.Warn("an activator went silent: its demand no longer counts", "function", f.name)
+			f.sum(now)
+		}
+	}
+	return next
+}
+
+// sum adds up the demands of all activators.
+func (f *function) sum(now time.Time) {
+	f.noteNeed(now)
+	f.Waiting, f.Running, f.WaitingSince = 0, 0, time.Time{}
+	var waking []api.InstanceID
+	for _, d := range f.demands {
+		f.Waiting += max(0, d.Waiting)
+		f.Running += max(0, d.Running)
+		if d.Waiting > 0 {
+			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
+				f.WaitingSince = t
+			}
+		}
+		if t := d.LastRequest; t.After(f.LastRequest) {
+			f.LastRequest = t
+			if t.After(now) { // another machine's clock
+				f.LastRequest = now
+			}
+		}
+		if d.Waking != "" {
+			waking = append(waking, d.Waking)
+		}
+	}
+	for _, i := range f.instances {
+		if w := slices.Contains(waking, i.Status.Instance); w != i.Waking {
+			i.Waking = w
+			if i.Status.State == api.Asleep {
+				i.Since, i.roseAt = now, now
+			}
+		}
+	}
+}
+
+// noteNeed records that what is needed until now was needed until now.
+func (f *function) noteNeed(now time.Time) {
+	c := max(1, f.Spec.Concurrency)
+	n := min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale), 1024)
+	for len(f.NeededAt) < n {
+		f.NeededAt = append(f.NeededAt, now)
+	}
+	for k := range n {
+		f.NeededAt[k] = now
+	}
+}
+
+// watch records until when the function had an instance awake.
+func (f *function) watch(now time.Time) {
+	awake := slices.ContainsFunc(f.instances, func(i *instance) bool {
+		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
+	})
+	if f.awake && !awake {
+		f.ServedUntil = now
+	}
+	f.awake = awake
+}
+
+// graveyard remembers instances that are gone, so that late reports don't bring them back.
+type graveyard struct {
+	ids  map[api.InstanceID]bool
+	ring []api.InstanceID
+	next int
+}
+
+// graves is how many are remembered.
+const graves = 4096
+
+func (g *graveyard) add(id api.InstanceID) {
+	if g.ids == nil {
+		g.ids = make(map[api.InstanceID]bool)
+	}
+	if g.ids[id] {
+		return
+	}
+	if len(g.ring) < graves {
+		g.ring = append(g.ring, id)
+	} else {
+		delete(g.ids, g.ring[g.next])
+		g.ring[g.next] = id
+		g.next = (g.next + 1) % graves
+	}
+	g.ids[id] = true
+}
+
+func (g *graveyard) holds(id api.InstanceID) bool { return g.ids[id] }
+
+// ring keeps the last decisions of a function.
+type ring struct {
+	all  [100]api.Decision
+	next int
+	full bool
+}
+
+func (r *ring) add(d api.Decision) {
+	r.all[r.next] = d
+	r.next++
+	if r.next == len(r.all) {
+		r.next, r.full = 0, true
+	}
+}
+
+// list returns them, the newest last.
+func (r *ring) list() []api.Decision {
+	if !r.full {
+		return slices.Clone(r.all[:r.next])
+	}
+	return slices.Concat(r.all[r.next:], r.all[:r.next])
+}
