@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/rouse-dev/rouse/engine/sample"
+)
+
+// Limits of one request.
+const (
+	MaxSequences  = 128  // most sequences of one request
+	MaxStops      = 64   // most stop strings
+	MaxStopLength = 1024 // bytes of a stop string
+)
+
+// Request asks for one or several continuations of a prompt.
+type Request struct {
+	// Prompt is the tokens to continue, beginning-of-text included. The engine keeps the slice and does not change it.
+	Prompt []int32
+	// N is the number of independent continuations; 0 means 1.
+	N int
+	// MaxTokens bounds the tokens of each continuation; 0 means what the context has left.
+	MaxTokens int
+	// MinTokens is the number of tokens before which neither an end token nor a stop string ends the text.
+	MinTokens int
+	// Stop ends the text before the first occurrence of any of these. None may be empty.
+	Stop []string
+	// KeepStop leaves the stop string at the end of the text.
+	KeepStop bool
+	// StopTokens end the text as the model's own end tokens do.
+	StopTokens []int32
+	// IgnoreEnd goes on after the model's end tokens, which then count as text.
+	IgnoreEnd bool
+	// Sampling says how tokens are chosen.
+	Sampling sample.Params
+	// ScorePrompt reports each prompt token's log probability in the first event
+	// of each sequence, with Sampling.Top alternatives. It makes the prompt slow: one step a token.
+	ScorePrompt bool
+	// NoTokens computes the prompt only. It makes sense with ScorePrompt.
+	NoTokens bool
+}
+
+// RequestError says what is wrong with a request. Param is the field's name in the OpenAI API.
+type RequestError struct {
+	Param   string
+	TooLong bool // the context is too small for the request
+	Message string
+}
+
+// Error implements error.
+func (e *RequestError) Error() string { return e.Message }
+
+func invalid(param, format string, args ...any) error {
+	return &RequestError{Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// check fills in defaults and reports what can't be done, as a [*RequestError] or a [*sample.RangeError].
+func (e *Engine) check(r *Request) error {
+	if r.N == 0 {
+		r.N = 1
+	}
+	vocab := e.model.Vocab
+	switch {
+	case r.N < 1 || r.N > MaxSequences:
+		return invalid("n", "n is %d: want 1 to %d", r.N, MaxSequences)
+	case r.MaxTokens < 0:
+		return invalid("max_tokens", "max_tokens is %d: want at least 1", r.MaxTokens)
+	case len(r.Stop) > MaxStops:
+		return invalid("stop", "%d stop strings: want at most %d", len(r.Stop), MaxStops)
+	}
+	for _, s := range r.Stop {
+		if s == "" || len(s) > MaxStopLength {
+			return invalid("stop", "a stop string of %d bytes: want 1 to %d", len(s), MaxStopLength)
+		}
+	}
+	for i, t := range r.Prompt {
+		if t < 0 || int(t) >= vocab {
+			return invalid("prompt", "prompt token %d is %d: the vocabulary has the tokens 0 to %d", i, t, vocab-1)
+		}
+	}
+	for _, t := range r.StopTokens {
+		if t < 0 || int(t) >= vocab {
+			return invalid("stop_token_ids", "stop token %d: the vocabulary has the tokens 0 to %d", t, vocab-1)
+		}
+	}
+	if err := e.checkLength(r); err != nil {
+		return err
+	}
+	if r.MinTokens < 0 || r.MinTokens > r.MaxTokens {
+		return invalid("min_tokens", "min_tokens is %d: want 0 to max_tokens, which is %d", r.MinTokens, r.MaxTokens)
+	}
+	return r.Sampling.Validate(vocab)
+}
+
+// checkLength sets MaxTokens, or says by how much the request is too long.
+func (e *Engine) checkLength(r *Request) error {
+	prompt := len(r.Prompt)
+	tooLong := func(format string, args ...any) error {
+		return &RequestError{Param: "prompt", TooLong: true, Message: fmt.Sprintf(format, args...)}
+	}
+	if prompt == 0 {
+		return invalid("prompt", "the prompt has no tokens: want at least one")
+	}
+	if r.NoTokens && prompt <= e.context {
+		r.MaxTokens = 1 // scored, never sampled
+		return nil
+	}
+	left := e.context - prompt
+	switch {
+	case left < 1:
+		return tooLong("the prompt has %d tokens, but the model's context is %d tokens and must hold the answer too: shorten the prompt", prompt, e.context)
+	case r.MaxTokens > left:
+		return tooLong("the prompt has %d tokens and max_tokens is %d, together %d, but the model's context is %d tokens: shorten the prompt or ask for at most %d tokens",
+			prompt, r.MaxTokens, prompt+r.MaxTokens, e.context, left)
+	case r.MaxTokens == 0:
+		r.MaxTokens = left
+	}
+	return nil
+}

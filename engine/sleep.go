@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/sample"
+)
+
+// SleepMode says what Sleep does about requests that are accepted and not finished.
+type SleepMode string
+
+// Modes.
+const (
+	SleepWait   SleepMode = "wait"   // they are finished first, and nothing new is accepted
+	SleepAbort  SleepMode = "abort"  // they end with ErrInterrupted
+	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
+)
+
+// ErrWoken ends a Sleep that a Wake overtook.
+var ErrWoken = errors.New("a wake came before the model was asleep")
+
+// sleeper is a caller of Sleep whose drain is under way.
+type sleeper struct {
+	level int
+	done  chan error // the loop sends once; 1: the caller may have left
+}
+
+// Sleep gives the model's memory back: level 1 keeps the weights near, level 2
+// drops them. From the call on new requests get [ErrAsleep]. It returns when the
+// model is asleep. When ctx ends first the drain is given up, and the model is
+// awake again unless someone else waits for it too. Asleep already, at this level
+// or deeper, it does nothing.
+func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
+	if level != 1 && level != 2 {
+		return invalid("level", "sleep level %d: want 1 or 2", level)
+	}
+	if mode != SleepWait && mode != SleepAbort && mode != SleepRefuse {
+		return invalid("mode", "sleep mode %q: want %q, %q or %q", mode, SleepWait, SleepAbort, SleepRefuse)
+	}
+	s := &sleeper{level: level, done: make(chan error, 1)}
+	if !e.send(func(context.Context) { e.lieDown(s, mode) }) {
+		return ErrStopped
+	}
+	select {
+	case err := <-s.done:
+		return err
+	case <-ctx.Done():
+		e.send(func(context.Context) { e.giveUpSleep(s) })
+		return fmt.Errorf("sleep: %w", context.Cause(ctx))
+	}
+}
+
+// lieDown begins a drain.
+func (e *Engine) lieDown(s *sleeper, mode SleepMode) {
+	if mode == SleepRefuse && len(e.live) > 0 {
+		s.done <- fmt.Errorf("%w: %d sequences", ErrBusy, len(e.live))
+		return
+	}
+	if mode == SleepAbort {
+		e.failAll(ErrInterrupted)
+	}
+	e.sleepers = append(e.sleepers, s)
+	if e.state == api.Awake {
+		e.setState(api.Draining, 0)
+	}
+}
+
+// giveUpSleep withdraws a caller who left.
+func (e *Engine) giveUpSleep(s *sleeper) {
+	e.sleepers = slices.DeleteFunc(e.sleepers, func(o *sleeper) bool { return o == s })
+	if len(e.sleepers) == 0 && e.state == api.Draining {
+		e.setState(api.Awake, 0)
+	}
+}
+
+// sleepIfDrained goes to sleep when someone wants it and nothing is left to do.
+func (e *Engine) sleepIfDrained() {
+	if len(e.sleepers) == 0 {
+		return
+	}
+	e.mu.Lock()
+	open := e.open // also counts what is still in the mailbox
+	e.mu.Unlock()
+	if open > 0 {
+		return
+	}
+	level := e.level
+	for _, s := range e.sleepers {
+		level = max(level, s.level)
+	}
+	err := e.inf.Sleep(level)
+	if err != nil {
+		err = fmt.Errorf("sleep at level %d: %w", level, err)
+		if e.state == api.Draining {
+			e.setState(api.Awake, 0)
+		}
+	} else {
+		e.setState(api.Asleep, level)
+	}
+	e.publish() // whoever waited sees the end of it
+	e.answerSleepers(err)
+}
+
+func (e *Engine) answerSleepers(err error) {
+	for _, s := range e.sleepers {
+		s.done <- err
+	}
+	e.sleepers = nil
+}
+
+func (e *Engine) setState(s api.State, level int) {
+	e.mu.Lock()
+	e.state, e.level = s, level
+	e.mu.Unlock()
+}
+
+// Wake makes the model ready and returns a token that it generated afterwards:
+// who gets one knows that it works. Awake already, it generates one too. A drain
+// under way ends with [ErrWoken]. When ctx ends Wake returns; the wake goes on.
+// If it fails the model is asleep as before.
+func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
+	type answer struct {
+		token int32
+		was   api.State
+		err   error
+	}
+	done := make(chan answer, 1) // the loop sends once; 1: the caller may have left
+	wake := func(loop context.Context) {
+		a := answer{was: e.state}
+		switch e.state {
+		case api.Draining:
+			e.answerSleepers(ErrWoken)
+			e.setState(api.Awake, 0)
+		case api.Asleep:
+			a.token, a.err = e.getUp(loop)
+		}
+		done <- a
+	}
+	if !e.send(wake) {
+		return 0, ErrStopped
+	}
+	select {
+	case a := <-done:
+		if a.was == api.Asleep {
+			return a.token, a.err
+		}
+		return e.Probe(ctx)
+	case <-ctx.Done():
+		return 0, fmt.Errorf("wake: %w", context.Cause(ctx))
+	}
+}
+
+// getUp wakes the inferencer and has it generate one token. Nothing else runs.
+func (e *Engine) getUp(ctx context.Context) (int32, error) {
+	level := e.level
+	e.setState(api.Starting, level)
+	token, err := e.wakeAndProbe(ctx)
+	if err != nil {
+		e.setState(api.Asleep, level)
+		return 0, fmt.Errorf("wake: %w", errors.Join(err, e.inf.Sleep(level)))
+	}
+	e.setState(api.Awake, 0)
+	return token, nil
+}
+
+func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
+	if err := e.inf.Wake(ctx); err != nil {
+		return 0, err
+	}
+	block, ok := e.pool.Alloc()
+	if !ok {
+		panic("engine: asleep, and yet blocks are in use")
+	}
+	defer e.pool.Free(block)
+	probe := infer.Item{Tokens: []int32{e.probeToken()}, Blocks: []int32{block}, Logits: true}
+	logits, err := e.inf.Forward(ctx, &infer.Batch{Items: []infer.Item{probe}})
+	if err != nil {
+		return 0, fmt.Errorf("probe: %w", err)
+	}
+	choice, err := sample.New(sample.Params{}, nil, 0).Next(logits[0], nil)
+	if err != nil {
+		return 0, fmt.Errorf("probe: %w", err)
+	}
+	return choice.Token, nil
+}

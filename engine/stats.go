@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/sched"
+)
+
+// Stats is the state of an engine at the end of its last step. The counters grow
+// for as long as the engine lives.
+type Stats struct {
+	sched.Stats
+	// Open is the number of sequences that are accepted and not finished, those that the loop has not seen included.
+	Open  int
+	State api.State
+	// Level is the depth of the sleep, 0 when awake.
+	Level int
+	// Failure is what the last step failed with; nil after a step that succeeded.
+	Failure error
+
+	Steps           uint64
+	ComputedTokens  uint64 // that went through the model
+	PromptTokens    uint64 // of requests whose first token is there
+	GeneratedTokens uint64
+}
+
+// Stats returns a copy of the current numbers. It does not wait for the loop.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats
+	s.Open, s.State, s.Level = e.open, e.state, e.level
+	return s
+}
+
+// publish shows the schedule to others.
+func (e *Engine) publish() {
+	s := e.sched.Stats()
+	e.mu.Lock()
+	e.stats.Stats = s
+	e.mu.Unlock()
+}
+
+// count adds a step.
+func (e *Engine) count(tokens int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Failure = err
+	if err == nil {
+		e.stats.Steps++
+		e.stats.ComputedTokens += uint64(tokens)
+	}
+}
+
+// countToken adds a token, and the prompt with the first of a request.
+func (e *Engine) countToken(q *sequence, ev Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ev.Token >= 0 {
+		e.stats.GeneratedTokens++
+	}
+	if q.made <= 1 && q.index == 0 {
+		e.stats.PromptTokens += uint64(len(q.request.Prompt))
+	}
+}
