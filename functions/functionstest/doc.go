@@ -1,0 +1,25 @@
+// Package functionstest is a model server without a model, for tests: it speaks
+// the OpenAI API, answers deterministic tokens and fails in every way that a
+// real server does, when told so by a flag or by a request.
+//
+// It stands for a command runtime (--port, vLLM's sleep calls) and, when its
+// arguments begin with "engine serve", for Rouse's own engine (--listen, the
+// line "listening on …", its sleep calls). [Main] is the whole program: a test
+// binary calls it from TestMain when an environment variable says so, an e2e
+// test builds it as a command.
+//
+// The answer to a request with max_tokens N is the N words "t0 t1 t2 …". A
+// request may carry its own fault in the header [HeaderFault]:
+//
+//	hang            no answer, ever
+//	delay=50ms      wait before the first byte
+//	pause=5ms       wait between tokens
+//	cut=3           end the connection after 3 tokens, in the middle of the answer
+//	eof=3           end the stream after 3 tokens as if it were complete
+//	status=500      answer this status
+//	exit=3          the process exits with this status
+//	exit-after=3    the process exits after 3 tokens
+//
+// Several are separated by commas. GET /stats says how many requests it saw,
+// how many run and how many clients left.
+package functionstest

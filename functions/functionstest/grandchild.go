@@ -1,0 +1,79 @@
+package functionstest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// spawn starts the grandchild, if one is wanted, and writes the ids of both.
+func (o options) spawn() error {
+	ids := fmt.Sprintln(os.Getpid())
+	if o.grandchild != "" {
+		args := []string{"linger"}
+		if o.grandchild == "orphan" {
+			args = append(args, "orphan")
+		}
+		id, err := lingerer(args, o.grandchild != "group")
+		if err != nil {
+			return err
+		}
+		ids += id
+	}
+	if o.pids == "" {
+		return nil
+	}
+	// Renamed into place, so that who sees the file sees all of it.
+	if err := os.WriteFile(o.pids+".new", []byte(ids), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(o.pids+".new", o.pids)
+}
+
+// lingerer starts a process that ignores every polite signal and returns the
+// line with the id of the one that stays.
+func lingerer(args []string, session bool) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(self, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+	cmd.Stderr = os.Stderr // held open, as a real helper process does
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	id, err := bufio.NewReader(out).ReadString('\n')
+	if len(args) > 1 {
+		_ = cmd.Wait() // the one in the middle ends, and orphans the other
+	}
+	return id, err
+}
+
+// linger is the grandchild. It ends by itself after five minutes, so that a
+// failed test leaves nothing for good.
+func linger(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 {
+		id, err := lingerer([]string{"linger"}, true)
+		if err != nil {
+			fmt.Fprintln(stderr, "linger:", err)
+			return 1
+		}
+		fmt.Fprintln(stdout, strings.TrimSpace(id))
+		return 0
+	}
+	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+	fmt.Fprintln(stdout, os.Getpid())
+	time.Sleep(5 * time.Minute)
+	return 0
+}

@@ -1,0 +1,99 @@
+package process
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Log keeps the last lines of output, whoever wrote them, and passes them on to
+// those who follow. The zero value keeps nothing: see [NewLog].
+type Log struct {
+	echo io.Writer
+
+	mu        sync.Mutex // guards what follows
+	lines     []string   // a ring once it is full
+	next      int        // where the next line goes in a full ring
+	followers map[chan string]bool
+}
+
+// followerQueue is how many lines a follower may lag behind before it loses some.
+const followerQueue = 256
+
+// NewLog makes a log of the last keep lines. Each line also goes to echo, if
+// that is not nil: a slow echo slows the writer.
+func NewLog(keep int, echo io.Writer) *Log {
+	return &Log{echo: echo, lines: make([]string, 0, keep), followers: map[chan string]bool{}}
+}
+
+// Write adds one line. Its signature is that of [Spec.Lines].
+func (l *Log) Write(line []byte) {
+	s := string(line)
+	if l.echo != nil {
+		_, _ = io.WriteString(l.echo, s+"\n") // nobody to tell
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) < cap(l.lines) {
+		l.lines = append(l.lines, s)
+	} else if len(l.lines) > 0 {
+		l.lines[l.next] = s
+		l.next = (l.next + 1) % len(l.lines)
+	}
+	for f := range l.followers {
+		select {
+		case f <- s:
+		default: // it is too slow: it loses this line, the runtime goes on
+		}
+	}
+}
+
+// Tail returns the last n lines that are kept, oldest first; n < 0: all.
+func (l *Log) Tail(n int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tail(n)
+}
+
+func (l *Log) tail(n int) []string {
+	all := slices.Concat(l.lines[l.next:], l.lines[:l.next])
+	if n >= 0 && n < len(all) {
+		all = all[len(all)-n:]
+	}
+	return all
+}
+
+// Message is the last n lines as one text, for an error message.
+func (l *Log) Message(n int) string { return strings.Join(l.Tail(n), "\n") }
+
+// Follow gives f the last n lines and then each new one, until ctx ends or f
+// fails, whose error it returns. A follower that lags far behind loses lines.
+func (l *Log) Follow(ctx context.Context, n int, f func(line string) error) error {
+	fresh := make(chan string, followerQueue) // sent to by Write; never closed
+	l.mu.Lock()
+	old := l.tail(n)
+	l.followers[fresh] = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.followers, fresh)
+		l.mu.Unlock()
+	}()
+	for _, line := range old {
+		if err := f(line); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case line := <-fresh:
+			if err := f(line); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

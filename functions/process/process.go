@@ -1,0 +1,158 @@
+package process
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// MaxLine is the length in bytes at which a line of output is broken in two.
+const MaxLine = 8 << 10
+
+// outputGrace is how long output is read after the child is gone: only a
+// descendant that could not be killed still holds the pipe then.
+const outputGrace = 200 * time.Millisecond
+
+// Spec says what to start.
+type Spec struct {
+	// Path is the program, with a slash in it or to be found in PATH.
+	Path string
+	// Args follow the program's name.
+	Args []string
+	// Env is the whole environment as "KEY=VALUE". Values may be secrets: nothing here prints them.
+	Env []string
+	// Dir is the working directory; empty: ours.
+	Dir string
+	// DeathSignal is sent to the child when we die (Linux only); 0: SIGKILL.
+	DeathSignal syscall.Signal
+	// Lines gets each line of stdout and stderr, without its end, from one
+	// goroutine; it must not keep the slice. Nil: output is dropped.
+	Lines func(line []byte)
+}
+
+// Process is a child that was started.
+type Process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed by watch once nothing of the child remains
+
+	status string // how it ended; written by watch before exited is closed
+
+	mu   sync.Mutex // guards dead, so that no signal is sent to an id that was given back
+	dead bool
+}
+
+// Start starts a child. It returns once the child runs its program, or with an
+// error that says why it can't.
+func Start(spec Spec) (*Process, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
+	}
+	if spec.DeathSignal == 0 {
+		spec.DeathSignal = syscall.SIGKILL
+	}
+	cmd := exec.Command(spec.Path, spec.Args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, w, w
+	cmd.SysProcAttr = attributes(spec.DeathSignal)
+	err = spawn(cmd)
+	_ = w.Close() // the child has its own
+	if err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
+	}
+	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	lines := make(chan struct{}) // closed by the reader of the output at its end
+	go func() {
+		defer close(lines)
+		readLines(r, spec.Lines)
+	}()
+	go p.watch(r, lines)
+	return p, nil
+}
+
+// PID is the child's process id, and the id of its group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Exited is closed once the child, its group and its output are at their end.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Status says how the child ended, such as "exit status 3" or "signal: killed".
+// It is empty before [Process.Exited] is closed.
+func (p *Process) Status() string {
+	select {
+	case <-p.exited:
+		return p.status
+	default:
+		return ""
+	}
+}
+
+// Stop asks the child's group to end with SIGTERM, kills it after grace and
+// returns once it is gone. A grace of 0 kills at once.
+func (p *Process) Stop(grace time.Duration) {
+	if grace > 0 {
+		p.signal(syscall.SIGTERM)
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-p.exited:
+			return
+		case <-timer.C:
+		}
+	}
+	p.Kill()
+	<-p.exited
+}
+
+// Kill kills the child's group and returns at once.
+func (p *Process) Kill() { p.signal(syscall.SIGKILL) }
+
+// signal reaches the whole group, as long as its id is ours.
+func (p *Process) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dead {
+		_ = syscall.Kill(-p.PID(), sig) // ESRCH: it is gone, which is what was wanted
+	}
+}
+
+// watch waits for the child's end and clears up after it.
+func (p *Process) watch(output *os.File, lines <-chan struct{}) {
+	err := p.reap()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		p.status = "exit status 0"
+	case errors.As(err, &exit):
+		p.status = exit.String()
+	default:
+		p.status = err.Error()
+	}
+	sweepStrays()
+	_ = output.SetReadDeadline(time.Now().Add(outputGrace))
+	<-lines
+	_ = output.Close()
+	close(p.exited)
+}
+
+// readLines gives each line of r to lines until the end of r.
+func readLines(r *os.File, lines func([]byte)) {
+	br := bufio.NewReaderSize(r, MaxLine)
+	for {
+		line, err := br.ReadSlice('\n')
+		for n := len(line); n > 0 && (line[n-1] == '\n' || line[n-1] == '\r'); n-- {
+			line = line[:n-1]
+		}
+		if lines != nil && (len(line) > 0 || err == nil) {
+			lines(line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}

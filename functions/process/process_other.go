@@ -1,0 +1,39 @@
+//go:build !linux
+
+package process
+
+import (
+	"errors"
+	"os/exec"
+	"syscall"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+var errLinux = errors.New("process: works on Linux only")
+
+func attributes(syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func spawn(cmd *exec.Cmd) error { return cmd.Start() }
+
+// reap kills the group once the child is reaped: without waitid's WNOWAIT the
+// id might by then belong to another group, if the system reuses ids that fast.
+func (p *Process) reap() error {
+	err := p.cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+	p.dead = true
+	return err
+}
+
+func sweepStrays() {}
+
+// DieWithParent is supported on Linux only.
+func DieWithParent(syscall.Signal) (alive bool, err error) { return true, errLinux }
+
+// Adopt is supported on Linux only.
+func Adopt() error { return errLinux }
+
+// Memory is supported on Linux only.
+func (p *Process) Memory() (api.Bytes, error) { return 0, errLinux }
