@@ -103,12 +103,13 @@ func Add(acc, v []float32) {
 
 // Half widens an IEEE 754 half. It is small enough to be inlined.
 func Half(h uint16) float32 {
-	e := uint32(h&0x7fff) << 13
-	f := math.Float32frombits(e) * 0x1p112 // see gguf.F16ToF32
-	if e >= 0x7c00<<13 {
-		f = math.Float32frombits(e | 0x7f800000)
+	// The arithmetic shift leaves the sign on top, the mask clears its copies. The half's
+	// exponent bias is 15, the single's 127: 2^112 makes up for it, for subnormals too.
+	b := uint32(int32(int16(h))<<13) & 0x8fffe000
+	if h&0x7c00 == 0x7c00 { // infinity, NaN
+		return math.Float32frombits(b | 0x7f800000)
 	}
-	return math.Float32frombits(math.Float32bits(f) | uint32(h&0x8000)<<16)
+	return math.Float32frombits(b) * 0x1p112
 }
 
 // WidenF16 decodes len(dst) halves from src.

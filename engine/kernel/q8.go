@@ -172,34 +172,30 @@ func dotOne(w []byte, x []uint64, scale []float32, bias []int32) float32 {
 	var sum float32
 	bias = bias[:len(scale)]
 	for i, d := range scale {
-		b := (*[q8Bytes]byte)(w)
-		w = w[q8Bytes:]
-		xb := (*[16]uint64)(x[i*16:])
-		u := binary.LittleEndian.Uint64(b[2:]) ^ flip
-		v := binary.LittleEndian.Uint64(b[10:]) ^ flip
-		p := (u & lanes) * xb[0]
-		q := (u >> 8 & lanes) * xb[1]
-		p += (u >> 16 & lanes) * xb[2]
-		q += (u >> 24 & lanes) * xb[3]
-		p += (v & lanes) * xb[4]
-		q += (v >> 8 & lanes) * xb[5]
-		p += (v >> 16 & lanes) * xb[6]
-		q += (v >> 24 & lanes) * xb[7]
-		u = binary.LittleEndian.Uint64(b[18:]) ^ flip
-		v = binary.LittleEndian.Uint64(b[26:]) ^ flip
-		p += (u & lanes) * xb[8]
-		q += (u >> 8 & lanes) * xb[9]
-		p += (u >> 16 & lanes) * xb[10]
-		q += (u >> 24 & lanes) * xb[11]
-		p += (v & lanes) * xb[12]
-		q += (v >> 8 & lanes) * xb[13]
-		p += (v >> 16 & lanes) * xb[14]
-		q += (v >> 24 & lanes) * xb[15]
-		p += q
+		b, xb := (*[q8Bytes]byte)(w[i*q8Bytes:]), (*[16]uint64)(x[i*16:])
+		p := halfOne(binary.LittleEndian.Uint64(b[2:]), binary.LittleEndian.Uint64(b[10:]), (*[8]uint64)(xb[:]))
+		p += halfOne(binary.LittleEndian.Uint64(b[18:]), binary.LittleEndian.Uint64(b[26:]), (*[8]uint64)(xb[8:]))
 		s := int32((p-uint64(int64(int32(p))))>>32) - bias[i]
 		sum += float32(float32(Half(binary.LittleEndian.Uint16(b[:]))*d) * float32(s))
 	}
 	return sum
+}
+
+// halfOne is half a block's weights times a packed half block. Inlined it would be slower:
+// the compiler then loads all of a block's words first and spills them.
+//
+//go:noinline
+func halfOne(u, v uint64, x *[8]uint64) uint64 {
+	u, v = u^flip, v^flip
+	p := (u & lanes) * x[0]
+	q := (u >> 8 & lanes) * x[1]
+	p += (u >> 16 & lanes) * x[2]
+	q += (u >> 24 & lanes) * x[3]
+	p += (v & lanes) * x[4]
+	q += (v >> 8 & lanes) * x[5]
+	p += (v >> 16 & lanes) * x[6]
+	q += (v >> 24 & lanes) * x[7]
+	return p + q
 }
 
 // dotThree is a Q8_0 row times a group of vectors.

@@ -175,7 +175,7 @@ func byteRunes() [256]rune {
 }
 
 // learn finds up to n merges: each time the most frequent pair of neighbours, of equals
-// the first in the alphabet, as long as one occurs twice. It changes words.
+// the first in the alphabet, until each word is one token. It changes words.
 func learn(words [][]string, n int) (merges [][2]string) {
 	for len(merges) < n {
 		count := map[[2]string]int{}
@@ -190,7 +190,7 @@ func learn(words [][]string, n int) (merges [][2]string) {
 				best = p
 			}
 		}
-		if count[best] < 2 {
+		if len(count) == 0 {
 			return merges
 		}
 		merges = append(merges, best)

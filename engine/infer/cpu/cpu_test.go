@@ -1,0 +1,267 @@
+package cpu_test
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/infer/infersuite"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+)
+
+var (
+	tokens  = infersuite.Tokens
+	blocks  = infersuite.Blocks
+	forward = infersuite.Forward
+)
+
+func open(t testing.TB, path string, cfg cpu.Config) *cpu.Runner {
+	t.Helper()
+	r, err := cpu.Open(path, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// TestSuite runs with one to four goroutines in turn, for each kind of weights.
+func TestSuite(t *testing.T) {
+	for _, s := range []infertest.Spec{
+		{Dim: 128, Type: gguf.Q8_0, Heads: 8, KVHeads: 2},
+		{Type: gguf.F32, FFN: 300, Arch: "qwen2"},
+		{Type: gguf.F16, Untied: true},
+	} {
+		t.Run(s.Type.String(), func(t *testing.T) {
+			s.Context = 400
+			path := infertest.File(t, s)
+			n := 0
+			infersuite.Run(t, func(t *testing.T) infer.Inferencer {
+				n++
+				return open(t, path, cpu.Config{Threads: n%4 + 1})
+			})
+		})
+	}
+}
+
+// TestBlockSize: the size of blocks does not change a bit.
+func TestBlockSize(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{})
+	seq := tokens(40, 400, 3)
+	var want []float32
+	for _, size := range []int{1, 7, 16, 64} {
+		r := open(t, path, cpu.Config{BlockSize: size, Sequences: 2})
+		got := forward(t, r, infer.Item{Tokens: seq, Blocks: blocks(0, (40+size-1)/size), Logits: true})[0]
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("blocks of %d: other bits", size)
+		}
+	}
+}
+
+// TestMemory: what MemoryBytes counts.
+func TestMemory(t *testing.T) {
+	s := infertest.Spec{Type: gguf.Q8_0, Context: 256}
+	r := open(t, infertest.File(t, s), cpu.Config{Context: 200})
+	if got := r.Config().Context; got != 200 {
+		t.Errorf("context: got %d, want 200", got)
+	}
+	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(0, 7), Logits: true})
+	small := r.MemoryBytes()
+	weights := int64(400*64+2*(4*64*64+3*64*128)) / 32 * 34
+	cache := int64(7 * 16 * 2 * 2 * 64 * 4)
+	if small < weights+cache || small > weights+cache+1<<20 {
+		t.Errorf("got %d bytes for %d of weights and %d of cache", small, weights, cache)
+	}
+	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(10, 7), Logits: true})
+	if got := r.MemoryBytes() - small; got < cache || got > cache+1<<13 { // and some working memory
+		t.Errorf("seven more blocks: %d bytes, want %d", got, cache)
+	}
+}
+
+// TestTwin compares logits after each token with the slow twin's, for each difference
+// between models.
+func TestTwin(t *testing.T) {
+	for name, s := range map[string]infertest.Spec{
+		"llama":       {},
+		"untied":      {Untied: true, Layers: 3},
+		"qwen2":       {Arch: "qwen2", KVHeads: 2},
+		"gqa":         {Heads: 8, KVHeads: 2, Dim: 96, HeadDim: 16},
+		"one kv head": {Heads: 4, KVHeads: 1, Seed: 3},
+		"head dim":    {HeadDim: 24, FFN: 100},
+		"rope dim":    {RopeDim: 8, RopeBase: 500},
+		"rope scale":  {RopeScale: 4, Arch: "qwen2"},
+		"rope freqs":  {RopeFactors: true, RopeBase: 500000},
+		"spm":         {SPM: true},
+		"f16":         {Type: gguf.F16, Arch: "qwen2", HeadDim: 10},
+		"bf16":        {Type: gguf.BF16},
+		"q8_0":        {Type: gguf.Q8_0, Dim: 128, Untied: true},
+		"q8_0 qwen2":  {Type: gguf.Q8_0, Arch: "qwen2", Dim: 128, Heads: 8, KVHeads: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Vocab = 400
+			path := infertest.File(t, s)
+			f, err := gguf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			seq := tokens(37, s.Vocab, 5)
+			want := newTwin(t, f).logits(seq)
+			r := open(t, path, cpu.Config{Threads: 2})
+			least := 0.999999
+			if s.Type == gguf.Q8_0 {
+				least = 0.999
+			}
+			for n := 1; n <= len(seq); n += 4 {
+				got := forward(t, r, infer.Item{Tokens: seq[:n], Blocks: blocks(3, 3), Logits: true})[0]
+				if c := cosine(got, want[n-1]); !(c >= least) {
+					t.Errorf("after %d tokens: cosine %v, want at least %v", n, c, least)
+				}
+			}
+		})
+	}
+}
+
+func TestWakeChangedFile(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{})
+	other := infertest.File(t, infertest.Spec{Layers: 1})
+	r := open(t, path, cpu.Config{})
+	if err := r.Sleep(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wake(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("wake without a file: %v", err)
+	}
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wake(t.Context()); err == nil || !strings.Contains(err.Error(), "another model") {
+		t.Errorf("wake with another model: %v", err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wake(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGoroutines: Sleep and Close end what Forward started.
+func TestGoroutines(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{Dim: 256, FFN: 1024})
+	before := runtime.NumGoroutine()
+	r := open(t, path, cpu.Config{Threads: 4})
+	it := infer.Item{Tokens: tokens(64, 400, 1), Blocks: blocks(0, 4), Logits: true}
+	for range 3 {
+		forward(t, r, it)
+		if n := runtime.NumGoroutine(); n != before+3 {
+			t.Errorf("%d goroutines after a step, want %d", n, before+3)
+		}
+		if err := r.Sleep(1); err != nil {
+			t.Fatal(err)
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines asleep, %d before", n, before)
+		}
+		if err := r.Wake(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forward(t, r, it)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		t.Errorf("%d goroutines after Close, %d before", n, before)
+	}
+}
+
+// TestBorrowed: a model in memory, at any alignment.
+func TestBorrowed(t *testing.T) {
+	s := infertest.Spec{Type: gguf.F32}
+	want := forward(t, open(t, infertest.File(t, s), cpu.Config{}), infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Logits: true})[0]
+	b, err := infertest.Bytes(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shift := range 4 {
+		moved := append(make([]byte, shift, len(b)+shift), b...)[shift:]
+		f, err := gguf.Parse(moved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := cpu.New(f, cpu.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for level := range 3 {
+			if level > 0 {
+				if err := errors.Join(r.Sleep(level), r.Wake(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := forward(t, r, infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Logits: true})[0]
+			if !slices.Equal(got, want) {
+				t.Errorf("shifted by %d, after sleep %d: other logits", shift, level)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{})
+	for want, cfg := range map[string]cpu.Config{
+		"Threads is -1":         {Threads: -1},
+		"CacheBytes is -5":      {CacheBytes: -5},
+		"raise CacheBytes":      {CacheBytes: 100},
+		"BlockSize is -9223372": {BlockSize: math.MinInt},
+	} {
+		if _, err := cpu.Open(path, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got %v, want an error with %q", cfg, err, want)
+		}
+	}
+	if _, err := cpu.Open(filepath.Join(t.TempDir(), "none"), cpu.Config{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestBlocks: the cache's size follows the configuration.
+func TestBlocks(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{Context: 100, Layers: 2, Dim: 64}) // 2·2·64·4 bytes a position
+	for _, tt := range []struct {
+		cfg         cpu.Config
+		count, size int
+	}{
+		{cpu.Config{}, 7 * 8, 16},
+		{cpu.Config{Sequences: 3, BlockSize: 10}, 30, 10},
+		{cpu.Config{Context: 32, Sequences: 2}, 4, 16},
+		{cpu.Config{Context: 1000, Sequences: 1}, 7, 16},
+		{cpu.Config{CacheBytes: 5*16*1024 + 100}, 5, 16},
+	} {
+		r := open(t, path, tt.cfg)
+		if count, size := r.Blocks(); count != tt.count || size != tt.size {
+			t.Errorf("%+v: %d blocks of %d, want %d of %d", tt.cfg, count, size, tt.count, tt.size)
+		}
+	}
+}
