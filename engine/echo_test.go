@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
@@ -40,76 +41,31 @@ func byteTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
-// echo is a model that answers the first line of its prompt with that line, and
-// ends. It keeps tokens where a model keeps keys and values, so wrong books about
-// blocks give wrong answers.
+// echo is a model that answers the first line of its prompt with that line, and ends.
 type echo struct {
-	config  model.Config
-	latency time.Duration // of one step, virtual time
+	*infertest.Fake
+	latency time.Duration // of one step
 
 	mu     sync.Mutex
-	memory [][]int32
-	level  int
-	fail   error // of the next Forward
-	steps  int
+	fail   error // of the next Forward or Wake
 	sleeps []int // levels that Sleep was called with
 }
 
-func newEcho(blocks, size, context int) *echo {
-	m := &echo{config: model.Config{Vocab: vocabSize, Context: context}, memory: make([][]int32, blocks)}
-	for i := range m.memory {
-		m.memory[i] = make([]int32, size)
+func newEcho(blocks, size, length int) *echo {
+	m := &echo{}
+	m.Fake = &infertest.Fake{
+		Shape: model.Config{Vocab: vocabSize, Context: length}, Count: blocks, Size: size, Next: answer,
+		Before: func(context.Context, *infer.Batch) error {
+			time.Sleep(m.latency)
+			return m.failure()
+		},
 	}
 	return m
 }
 
-func (m *echo) Config() model.Config { return m.config }
-func (m *echo) Blocks() (count, size int) {
-	return len(m.memory), len(m.memory[0])
-}
-func (m *echo) MemoryBytes() int64 { return 0 }
-func (m *echo) Close() error       { return nil }
-
-func (m *echo) Forward(ctx context.Context, b *infer.Batch) ([][]float32, error) {
-	if m.latency > 0 {
-		time.Sleep(m.latency)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	count, size := m.Blocks()
-	if err := b.Check(m.config, count, size); err != nil {
-		return nil, err
-	}
-	if m.level > 0 {
-		return nil, infer.ErrAsleep
-	}
-	if err := m.fail; err != nil {
-		m.fail = nil
-		return nil, err
-	}
-	m.steps++
-	logits := make([][]float32, len(b.Items))
-	for i, item := range b.Items {
-		for j, token := range item.Tokens {
-			pos := item.Pos + j
-			m.memory[item.Blocks[pos/size]][pos%size] = token
-		}
-		if item.Logits {
-			logits[i] = make([]float32, vocabSize)
-			logits[i][m.answer(item, size)] = 10
-		}
-	}
-	return logits, nil
-}
-
-// answer reads a sequence back and says how it goes on.
-func (m *echo) answer(item infer.Item, size int) int32 {
-	var text []int32
-	for pos := range item.Pos + len(item.Tokens) {
-		if token := m.memory[item.Blocks[pos/size]][pos%size]; token != bos {
-			text = append(text, token)
-		}
-	}
+// answer says how a sequence goes on.
+func answer(sequence []int32) int32 {
+	text := slices.DeleteFunc(slices.Clone(sequence), func(t int32) bool { return t == bos })
 	line := slices.Index(text, '\n')
 	if line < 0 {
 		return '\n'
@@ -122,24 +78,25 @@ func (m *echo) answer(item infer.Item, size int) int32 {
 
 func (m *echo) Sleep(level int) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.sleeps = append(m.sleeps, level)
-	m.level = max(m.level, level)
-	for _, block := range m.memory {
-		clear(block)
-	}
-	return nil
+	m.mu.Unlock()
+	return m.Fake.Sleep(level)
 }
 
-func (m *echo) Wake(context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.fail; err != nil {
-		m.fail = nil
+func (m *echo) Wake(ctx context.Context) error {
+	if err := m.failure(); err != nil {
 		return err
 	}
-	m.level = 0
-	return nil
+	return m.Fake.Wake(ctx)
+}
+
+// failure returns what failNext set, once.
+func (m *echo) failure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.fail
+	m.fail = nil
+	return err
 }
 
 // failNext makes the next Forward or Wake fail.

@@ -64,8 +64,8 @@ func TestSleepDrains(t *testing.T) {
 				t.Errorf("sleep %d while asleep: %v", level, err)
 			}
 		}
-		if got := e.Stats(); got.Level != 2 || m.level != 2 {
-			t.Errorf("after level 2: %+v, the model at %d", got, m.level)
+		if got := e.Stats(); got.Level != 2 || m.Level() != 2 {
+			t.Errorf("after level 2: %+v, the model at %d", got, m.Level())
 		}
 		token, err := e.Wake(t.Context())
 		if err != nil || token != '\n' {
