@@ -1,0 +1,72 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// engine runs Rouse's own engine: "PROGRAM engine serve" on a Unix socket. It
+// announces itself once it has generated a token, /sleep drains, and /wake_up
+// answers after it has generated one.
+type engine struct {
+	cfg    Config
+	client *client
+}
+
+func newEngine(cfg Config, c *client) (Runtime, error) {
+	switch {
+	case cfg.Engine == "":
+		return nil, errors.New("runtime engine: no program to run it; set the engine's binary")
+	case cfg.Dir == "":
+		return nil, errors.New("runtime engine: no folder for its socket")
+	case cfg.Spec.Model == "":
+		return nil, errors.New("runtime engine: no model; set the model's reference, such as pico or a path to a GGUF file")
+	}
+	if err := api.CheckEndpoint(socketIn(cfg.Dir)); err != nil {
+		return nil, fmt.Errorf("runtime engine: choose a folder with a shorter path: %w", err)
+	}
+	return &engine{cfg: cfg, client: c}, nil
+}
+
+func socketIn(dir string) api.Endpoint {
+	return api.Endpoint("unix:" + filepath.Join(dir, "engine.sock"))
+}
+
+func (r *engine) Traits() Traits { return Traits{Sleeps: true, Deepens: true} }
+
+func (r *engine) Launch() (Launch, error) {
+	e := socketIn(r.cfg.Dir)
+	path, _ := e.Socket()
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Launch{}, fmt.Errorf("launch the engine: remove the old socket: %w", err)
+	}
+	args := []string{"engine", "serve", "--model", r.cfg.Spec.Model, "--listen", string(e)}
+	return Launch{
+		Path:     r.cfg.Engine,
+		Args:     slices.Concat(args, r.cfg.Spec.Args),
+		Env:      slices.Concat(r.cfg.Env, r.cfg.Spec.Env),
+		Endpoint: e,
+		Announce: "listening on",
+	}, nil
+}
+
+func (r *engine) Probe(ctx context.Context, e api.Endpoint) error {
+	return r.client.generate(ctx, e, string(r.cfg.Model))
+}
+
+func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
+	_, err := r.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d", level), nil)
+	return err
+}
+
+func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
+	_, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
+	return err
+}

@@ -1,0 +1,112 @@
+// Package runtime knows the model servers: how each is started, where it then
+// listens, how it shows that it generates, and how it sleeps and wakes. It
+// starts no process and keeps no state of an instance; package supervise does.
+//
+// A runtime is used in this order, by one goroutine at a time:
+//
+//  1. [Runtime.Launch] gives the command line and the endpoint of one start.
+//  2. Where the launch announces, the supervisor waits for its line of output.
+//  3. [Runtime.Probe] is tried until it has generated one token: health paths
+//     of model servers answer before the model does, so nothing less counts.
+//  4. [Runtime.Sleep] and [Runtime.Wake], where [Traits] say that it has them.
+//     Who calls Sleep has drained: most servers cut what runs.
+//
+// One adapter is one file. A new one is a new case in [New].
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Launch is one start of a runtime.
+type Launch struct {
+	// Path, Args and Env are as in package process. Env may hold secrets.
+	Path string
+	Args []string
+	Env  []string
+	// Endpoint is where the runtime will listen.
+	Endpoint api.Endpoint
+	// Announce is the beginning of the line of output that says that it listens; empty: it says nothing.
+	Announce string
+}
+
+// Traits are what a supervisor must know of a runtime.
+type Traits struct {
+	// Sleeps: it sleeps in place. Else its sleep is a stop of its process.
+	Sleeps bool
+	// Deepens: asleep at level 1 it can go to level 2 without a wake.
+	Deepens bool
+}
+
+// Runtime is one kind of model server. Every call ends when its context ends.
+type Runtime interface {
+	Traits() Traits
+	// Launch prepares a start.
+	Launch() (Launch, error)
+	// Probe generates one token. A server that is not there yet or still loads is an error like any other.
+	Probe(ctx context.Context, e api.Endpoint) error
+	// Sleep puts an idle server to sleep, or deepens its sleep.
+	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
+	// Wake wakes one that sleeps at level. It returns once the server has generated a token.
+	Wake(ctx context.Context, e api.Endpoint, level api.Level) error
+}
+
+// Config says which runtime.
+type Config struct {
+	// Spec is the runtime as the function declares it.
+	Spec api.Runtime
+	// Model is the name that clients use.
+	Model api.ModelName
+	// Aliases are further names for it.
+	Aliases []api.ModelName
+	// Dir is a folder of the instance's own for a socket.
+	Dir string
+	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].
+	Engine string
+	// Env is the environment that the runtime inherits; Spec.Env is added to it.
+	Env []string
+	// Transport reaches every [api.Endpoint].
+	Transport http.RoundTripper
+}
+
+// New makes the adapter for cfg.Spec.Kind.
+func New(cfg Config) (Runtime, error) {
+	client := &client{http: &http.Client{Transport: cfg.Transport}}
+	switch cfg.Spec.Kind {
+	case api.RuntimeEngine:
+		return newEngine(cfg, client)
+	case api.RuntimeCommand:
+		return newCommand(cfg, client)
+	}
+	return nil, fmt.Errorf("runtime kind %q: want %q or %q", cfg.Spec.Kind, api.RuntimeEngine, api.RuntimeCommand)
+}
+
+// Await probes until the server has generated a token, which is the end of a
+// start, and returns the last failure when ctx ends first. heard is called once,
+// when the server first answers anything. The pause between two tries grows with
+// the time waited, so that a short start is seen within 2 ms and a long one
+// within 2 % of its length, or 200 ms.
+func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
+	begin := time.Now()
+	for {
+		err := r.Probe(ctx, e)
+		if err == nil {
+			return nil
+		}
+		if heard != nil && answered(err) {
+			heard()
+			heard = nil
+		}
+		pause := min(max(time.Since(begin)/50, 2*time.Millisecond), 200*time.Millisecond)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last try: %w", context.Cause(ctx), err)
+		}
+	}
+}
