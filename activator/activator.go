@@ -1,0 +1,246 @@
+// Package activator is the front door and the data path: clients speak the
+// OpenAI API to it, and it answers through the instances of functions, waking
+// them first where they sleep. Nobody gets an error because a model was asleep.
+//
+// It decides nothing about memory: it wakes only under a grant, and otherwise
+// tells the autoscaler how much is wanted (package demand). It changes no body.
+//
+// The life of one request:
+//
+//  1. The router ([Activator.Handler]) tells the front door, where the field
+//     "model" names the function, from a function's own host, where every path
+//     is the function's.
+//  2. The body is read whole, within bounds, before anything else: the request
+//     can then wait, and be sent again, without its client. Package parse reads
+//     what must be known of it.
+//  3. An instance is awake and has a free slot (package route): the request
+//     goes there at once.
+//  4. None is: it waits in the function's room (package hold), or is refused at
+//     once with an honest Retry-After. A sleeping instance with a grant is woken
+//     (package wake), once, however many wait. A streaming client that waits
+//     longer than [Config.CommentAfter] gets comments with the stage.
+//  5. The instance answers (package forward). If it refuses, or fails before
+//     the first byte, the request goes elsewhere or back to its place in the
+//     room: its client has seen nothing.
+//  6. After the first byte the answer is passed on as it comes. One that is cut
+//     ends in an error that the client can tell from an end.
+//  7. The slot goes to the next who waits.
+//
+// What runs where: each request on its own goroutine, from the router to the
+// last byte; wakes on theirs (package wake); demand and timers on the runtime's
+// timer goroutines. The methods of [Activator] are safe for many goroutines.
+package activator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/activator/wake"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Deps are what the activator needs of others. Emitter, Waker and Transport must be given.
+type Deps struct {
+	// Emitter takes the demand events.
+	Emitter api.Emitter
+	// Waker wakes instances; a *control.Client is one.
+	Waker wake.Waker
+	// Transport reaches instances, as [api.NewTransport] does.
+	Transport http.RoundTripper
+	// Logger; nil: nothing is logged.
+	Logger *slog.Logger
+	// Registry takes the metrics and is served at /metrics; nil: a new one.
+	Registry *prometheus.Registry
+}
+
+// Activator holds, routes and wakes. See the package comment.
+type Activator struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics.Metrics
+	nobody  *metrics.Function // of requests that found no function
+	client  *forward.Client
+	wakes   *wake.Once
+	handler http.Handler
+
+	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
+	memory   atomic.Int64              // bytes of bodies in memory
+	inFlight atomic.Int64              // requests between their first line and last byte
+	draining atomic.Bool
+	// idle is closed, once, when the activator drains and no request is in flight.
+	idle     chan struct{}
+	idleOnce sync.Once
+
+	mu        sync.Mutex // guards functions and orders changes of names; taken before a function's mu
+	functions map[api.FunctionName]*function
+}
+
+// New makes an activator. It starts nothing.
+func New(cfg Config, deps Deps) (*Activator, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Emitter == nil || deps.Waker == nil || deps.Transport == nil {
+		return nil, errors.New("activator: Emitter, Waker and Transport must be given")
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	a := &Activator{
+		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
+		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
+		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}),
+	}
+	var dropped func() int64
+	if d, ok := deps.Emitter.(interface{ Dropped() int64 }); ok {
+		dropped = d.Dropped
+	}
+	m, err := metrics.New(deps.Registry, dropped)
+	if err != nil {
+		return nil, fmt.Errorf("activator: register metrics: %w", err)
+	}
+	a.metrics, a.nobody = m, m.Of("")
+	a.names.Store(newDirectory(nil, a.cfg.Domain))
+	a.handler = a.router()
+	return a, nil
+}
+
+// Handler serves clients.
+func (a *Activator) Handler() http.Handler { return a.handler }
+
+// Run blocks until ctx ends, then ends the wakes under way and sends each
+// function's last level. Call [Activator.Drain] before ctx ends to lose no request.
+func (a *Activator) Run(ctx context.Context) error {
+	<-ctx.Done()
+	a.wakes.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.functions {
+		f.close()
+	}
+	return nil
+}
+
+// function returns the record of a function, making it where it is not known:
+// reports and grants may come before the declaration.
+func (a *Activator) function(name api.FunctionName) *function {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := a.functions[name]
+	if f == nil {
+		f = newFunction(a, name)
+		a.functions[name] = f
+	}
+	return f
+}
+
+// PutFunction declares a function, or changes it. Requests that wait go on waiting, under the new bounds.
+func (a *Activator) PutFunction(spec api.Function) {
+	spec = spec.WithDefaults()
+	f := a.function(spec.Name)
+	f.mu.Lock()
+	f.spec, f.declared = spec, true
+	f.failed = nil
+	f.room.Limit(spec.Hold)
+	f.set.Slots(spec.Concurrency)
+	f.dispatch()
+	a.index()
+}
+
+// RemoveFunction forgets a function. Requests that wait for it are refused; running ones finish.
+func (a *Activator) RemoveFunction(name api.FunctionName) {
+	a.mu.Lock()
+	f := a.functions[name]
+	delete(a.functions, name)
+	a.mu.Unlock()
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.declared = false
+	f.mu.Unlock()
+	a.index()
+	f.refuseHeld(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed while the request waited", name))
+	f.close()
+	f.metrics.Remove()
+}
+
+// index makes a new directory of the functions that are declared.
+func (a *Activator) index() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []*function
+	for _, f := range a.functions {
+		f.mu.Lock()
+		if f.declared {
+			list = append(list, f)
+		}
+		f.mu.Unlock()
+	}
+	a.names.Store(newDirectory(list, a.cfg.Domain))
+}
+
+// ObserveInstance takes in a report of an instance. Reports that are out of date do nothing.
+func (a *Activator) ObserveInstance(st api.InstanceStatus) {
+	a.function(st.Function).observe(st)
+	if st.State == api.Gone {
+		a.wakes.Forget(st.Instance)
+	}
+}
+
+// Grant takes in a grant. If requests wait, the wake begins at once.
+func (a *Activator) Grant(g api.Grant) {
+	if !a.wakes.Grant(g) {
+		return
+	}
+	f := a.function(g.Function)
+	f.mu.Lock()
+	f.beginWake(time.Now())
+	waking := f.waking != ""
+	f.mu.Unlock()
+	if waking {
+		f.meter.Changed()
+	}
+}
+
+// Revoke takes back the grants of g's instance up to g's epoch, and returns nil
+// when no wake under them is under way or can begin.
+func (a *Activator) Revoke(ctx context.Context, g api.Grant) error { return a.wakes.Revoke(ctx, g) }
+
+// Fail says that a function can't start now: requests that wait are refused
+// with err, and so are new ones until an instance is awake or err's RetryAfter,
+// if it has one, is over. A nil err takes it back.
+func (a *Activator) Fail(name api.FunctionName, err *api.Error) {
+	f := a.function(name)
+	f.mu.Lock()
+	f.failed, f.failedUntil = err, time.Time{}
+	if err != nil && err.RetryAfter > 0 {
+		f.failedUntil = time.Now().Add(err.RetryAfter)
+	}
+	f.mu.Unlock()
+	if err != nil {
+		f.refuseHeld(err)
+	}
+}
+
+// close ends what f does on its own.
+func (f *function) close() {
+	f.mu.Lock()
+	f.retry.Stop()
+	f.mu.Unlock()
+	f.meter.Close()
+}

@@ -1,0 +1,348 @@
+package activator
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/hold"
+	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Headers of clients.
+const (
+	headerTimeout = "X-Request-Timeout" // how long the client waits for the whole answer: seconds, or a Go duration
+	headerTiming  = "Server-Timing"
+)
+
+// maxGiven is how many runtimes one request may see fail before its first byte:
+// a request that kills runtimes must not kill them all.
+const maxGiven = 3
+
+// call is one client's request from its first line to its last byte. It belongs
+// to its goroutine, but for what comments guards.
+type call struct {
+	a      *Activator
+	f      *function
+	w      http.ResponseWriter
+	r      *http.Request
+	out    *http.ResponseController
+	id     string
+	body   *forward.Body
+	req    parse.Request
+	kind   forward.Kind
+	ctx    context.Context // ends with the client, the deadline, or cancel
+	cancel context.CancelCauseFunc
+
+	begun    time.Time // when the body was complete
+	deadline time.Time // the client's own; zero: none
+	attempts int       // times that it was sent to an instance
+	given    int       // of these, times that a runtime may have seen it
+
+	// While it waits.
+	entry    *hold.Entry[slot]
+	held     time.Time // when it first entered the room; zero: it never did
+	holdCtx  context.Context
+	holdDone context.CancelFunc
+	timing   forward.Timing
+	comment  comments
+}
+
+// serve serves one request for f, or where f is nil for the function that the body names.
+func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
+	c := &call{a: a, f: f, w: w, r: r, out: http.NewResponseController(w), id: requestID(r), begun: time.Now()}
+	c.comment.c = c
+	w.Header()[forward.HeaderID] = []string{c.id}
+	defer a.leave()
+	if !a.come() {
+		w.Header().Set("Connection", "close")
+		c.refuse(shuttingDown())
+		return
+	}
+	c.ctx, c.cancel = context.WithCancelCause(r.Context())
+	defer c.cancel(nil)
+	if err := c.timeLimit(); err != nil {
+		c.refuse(err)
+		return
+	}
+	size, err := c.read()
+	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of the body is not worth reading
+		c.refuse(err)
+		return
+	}
+	defer a.memory.Add(-size)
+	defer c.body.Release()
+	if err := c.understand(); err != nil {
+		c.refuse(err)
+		return
+	}
+	defer c.f.part(c)
+	defer c.comment.stop()
+	c.run()
+}
+
+// timeLimit reads the client's time limit.
+func (c *call) timeLimit() error {
+	v := c.r.Header.Get(headerTimeout)
+	if v == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(v)
+	if seconds, err2 := strconv.ParseFloat(v, 64); err2 == nil {
+		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 {
+		return api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
+	}
+	c.deadline = c.begun.Add(d)
+	c.limit(d, "the answer took longer than the client's %s of %s", headerTimeout, d)
+	return nil
+}
+
+// limit ends the call after d, with a 504; 0 means no limit.
+func (c *call) limit(d time.Duration, format string, args ...any) (stop func() bool) {
+	if d <= 0 {
+		return func() bool { return false }
+	}
+	return time.AfterFunc(d, func() {
+		c.cancel(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, format, args...))
+	}).Stop
+}
+
+// entryDeadline is how long the call may wait from now.
+func (c *call) entryDeadline(hold time.Duration, now time.Time) time.Duration {
+	if !c.deadline.IsZero() {
+		return min(hold, c.deadline.Sub(now))
+	}
+	return hold
+}
+
+// read reads the body, counting its bytes against what all bodies may take.
+func (c *call) read() (size int64, err error) {
+	size = max(c.r.ContentLength, 0)
+	if size > int64(c.a.cfg.MaxBody) {
+		size = 0 // refused below, before a byte is read
+	}
+	if c.a.memory.Add(size) > int64(c.a.cfg.MaxMemory) {
+		c.a.memory.Add(-size)
+		return 0, api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
+			"the bodies of all requests take %s already: try again", c.a.cfg.MaxMemory).WithRetryAfter(time.Second)
+	}
+	c.body, err = forward.ReadBody(c.r, c.a.cfg.MaxBody)
+	if err != nil {
+		c.a.memory.Add(-size)
+		return 0, err
+	}
+	c.a.memory.Add(int64(c.body.Len()) - size)
+	c.begun = time.Now()
+	return int64(c.body.Len()), nil
+}
+
+// understand reads what must be known of the body and finds the function.
+func (c *call) understand() error {
+	kind, isJSON := modelPaths[c.r.URL.Path]
+	c.kind = kind
+	var bad *api.Error
+	switch {
+	case isJSON && c.r.Method == http.MethodPost:
+		c.req, bad = parse.JSON(c.body.Bytes())
+	case strings.HasPrefix(c.r.Header.Get("Content-Type"), "multipart/form-data"):
+		c.req, bad = parse.Form(c.r.Header.Get("Content-Type"), c.body.Bytes())
+	case c.f == nil:
+		return api.BadRequest("", "the Content-Type is %s: want multipart/form-data", quoteName(c.r.Header.Get("Content-Type")))
+	}
+	if bad != nil {
+		return bad
+	}
+	if c.f != nil {
+		return nil
+	}
+	f, bad := c.a.names.Load().model(c.req.Model)
+	if bad != nil {
+		return bad
+	}
+	c.f = f
+	return nil
+}
+
+// run gets the request answered: it waits for a slot, sends, and where the
+// instance did not take it, does so again.
+func (c *call) run() {
+	for {
+		s, err := c.f.acquire(c)
+		if err != nil {
+			c.refuse(err)
+			return
+		}
+		stop := c.limit(s.limit, "the answer took longer than the function's limit of %s", s.limit)
+		answer, err := c.try(s)
+		if err == nil {
+			defer stop()
+			c.answer(s, answer)
+			return
+		}
+		stop()
+		var failed *forward.Failure
+		if !errors.As(err, &failed) { // the client left, or its time is up
+			c.f.finish(s, false)
+			c.refuse(err)
+			return
+		}
+		c.f.giveBack(s, failed.Code)
+		if failed.Given {
+			c.given++
+		}
+		if c.given >= maxGiven {
+			c.refuse(failed.Err)
+			return
+		}
+		c.f.metrics.Retried(failed.Code)
+		c.a.log.Debug("attempt failed", "request", c.id, "function", c.f.name, "instance", s.instance.ID, "error", failed)
+	}
+}
+
+// try sends the request to one instance and waits for the first bytes of its answer.
+func (c *call) try(s slot) (*forward.Answer, error) {
+	c.attempts++
+	c.comment.dispatched()
+	sent := time.Now()
+	answer, err := c.a.client.Send(c.ctx, forward.Call{In: c.r, Body: c.body, ID: c.id, Base: s.base, Kind: c.kind})
+	c.timing.First = time.Since(sent)
+	return answer, err
+}
+
+// answer hands the instance's answer to the client and gives the slot back.
+func (c *call) answer(s slot, answer *forward.Answer) {
+	c.f.metrics.Timing(c.timing)
+	status := answer.Status()
+	err := c.copy(answer)
+	// Before the slot goes to the next: a runtime that still generates has none free.
+	if err != nil {
+		c.cancel(err)
+	}
+	answer.Close()
+	c.f.finish(s, true)
+	var e *api.Error
+	if errors.As(err, &e) {
+		status = e.Status
+		c.a.log.Error("answer cut", "request", c.id, "function", c.f.name, "instance", s.instance.ID, "error", err)
+	} else if err != nil {
+		status = api.StatusClientClosed
+	}
+	c.f.metrics.Done(status, time.Since(c.begun))
+	if errors.Is(err, errAbort) {
+		panic(http.ErrAbortHandler) // the only way to tell the client of a body that has no events
+	}
+}
+
+// errAbort marks a cut answer whose client must be told by cutting its connection.
+var errAbort = errors.New("abort the client's connection")
+
+// copy writes the answer. The error wraps an *[api.Error] if the answer was cut,
+// [errAbort] too if the client does not know yet, and is another if the client left.
+func (c *call) copy(answer *forward.Answer) error {
+	if c.comment.stop() {
+		return c.copyLate(answer)
+	}
+	h := c.w.Header()
+	answer.Header(h)
+	h[headerTiming] = append([]string{c.timing.String()}, h[headerTiming]...)
+	c.w.WriteHeader(answer.Status())
+	return c.end(answer, answer.Copy(c))
+}
+
+// copyLate writes the answer where the header is sent: the client expects events, whatever came.
+func (c *call) copyLate(answer *forward.Answer) error {
+	defer c.w.Header().Set(headerTiming, c.timing.String())
+	var e *api.Error
+	switch {
+	case answer.Status()/100 != 2:
+		e = answer.Error()
+	case !answer.Events():
+		e = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered a stream with something that is no event stream")
+	default:
+		if _, err := c.Write([]byte(": server-timing " + c.timing.String() + "\n\n")); err != nil {
+			return err
+		}
+		return c.end(answer, answer.Copy(c))
+	}
+	return c.event(e)
+}
+
+// end turns the end of a copied answer into an error, and tells a client that reads events.
+func (c *call) end(answer *forward.Answer, err error) error {
+	if err == nil || errors.Is(err, forward.ErrClient) {
+		return err
+	}
+	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut: %v", err)
+	if cause := context.Cause(c.ctx); cause != nil {
+		if !errors.As(cause, &e) {
+			return cause // the client left
+		}
+	}
+	if answer.Events() {
+		return errors.Join(e, c.event(e))
+	}
+	return errors.Join(e, errAbort)
+}
+
+// event writes an error as the last event of a stream.
+func (c *call) event(e *api.Error) error {
+	if _, err := c.Write(e.SSE()); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// refuse answers with an error that is Rouse's own.
+func (c *call) refuse(err error) {
+	e := api.AsError(err)
+	m := c.a.nobody
+	if c.f != nil {
+		m = c.f.metrics
+	}
+	m.Refused(e.Code)
+	m.Done(e.Status, time.Since(c.begun))
+	switch started := c.comment.stop(); {
+	case e.Status == api.StatusClientClosed: // nobody listens
+	case started:
+		c.w.Header().Set(headerTiming, c.timing.String())
+		_ = c.event(e) // the client may have left: nothing to do about it
+	default:
+		if !c.held.IsZero() {
+			c.w.Header().Set(headerTiming, c.timing.String())
+		}
+		api.WriteError(c.w, e)
+	}
+}
+
+// Write writes to the client.
+func (c *call) Write(p []byte) (int, error) { return c.w.Write(p) }
+
+// Flush sends what was written.
+func (c *call) Flush() error { return c.out.Flush() }
+
+// comments says whether the client reads server-sent comments.
+func (c *call) comments() bool { return c.req.Stream && c.kind != forward.Opaque }
+
+// requestID returns the client's id of the request if it is fit for a log line, else a new one.
+func requestID(r *http.Request) string {
+	const most = 128
+	id := r.Header.Get(forward.HeaderID)
+	if id == "" || len(id) > most {
+		return "req_" + rand.Text()
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] >= 0x7f {
+			return "req_" + rand.Text()
+		}
+	}
+	return id
+}

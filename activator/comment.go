@@ -1,0 +1,121 @@
+package activator
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// comments keeps a streaming client informed while its request is held:
+// server-sent comments, which every client of such streams ignores. The first
+// one sends the header: from then on a failure can only be an event.
+//
+// It writes from a timer's goroutine, so that the request's own goroutine does
+// nothing but wait for its slot; after stop the connection is the request's alone.
+type comments struct {
+	c *call
+
+	mu      sync.Mutex // guards all below, and the connection until stop
+	timer   *time.Timer
+	state   commentState
+	started bool // the header is sent
+	sent    bool // the request is with an instance
+}
+
+type commentState int
+
+const (
+	commentIdle commentState = iota
+	commentOn
+	commentStopped
+)
+
+// begin starts the timer, if the client reads comments and it does not run yet.
+func (m *comments) begin() {
+	if !m.c.comments() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent = false
+	if m.state != commentIdle {
+		return
+	}
+	m.state = commentOn
+	m.timer = time.AfterFunc(max(m.c.a.cfg.CommentAfter-m.c.timing.Hold, 0), m.tick)
+}
+
+// dispatched says that the request is on its way. A client that has no header
+// yet gets no comment now, so that it can still get an honest status.
+func (m *comments) dispatched() {
+	if m.timer == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent = true
+	if !m.started && m.state == commentOn {
+		m.timer.Stop()
+		m.state = commentIdle
+	}
+}
+
+// stop ends the comments and says whether the header is sent. It waits for one that is being written.
+func (m *comments) stop() (started bool) {
+	if m.timer == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.timer.Stop()
+	m.state = commentStopped
+	return m.started
+}
+
+// tick writes one comment.
+func (m *comments) tick() {
+	now := time.Now()
+	stage, expected := m.c.f.stage(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state != commentOn {
+		return
+	}
+	if !m.started {
+		m.started = true
+		m.header()
+	}
+	if m.sent {
+		stage, expected = "first-token", 0
+	}
+	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.c.held).Seconds())
+	if expected > 0 {
+		line += fmt.Sprintf(" expected=%.1fs", expected.Seconds())
+	}
+	if _, err := m.c.Write([]byte(line + "\n\n")); err == nil {
+		_ = m.c.Flush() // a client that left ends the request's context
+	}
+	m.timer.Reset(m.c.a.cfg.CommentEvery)
+}
+
+// header sends the header of a stream whose answer is not there yet.
+func (m *comments) header() {
+	h := m.c.w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep the comments back
+	h.Set("Trailer", "Server-Timing")
+	m.c.w.WriteHeader(http.StatusOK)
+}
+
+// word makes a stage one printable word: it comes from an instance.
+func word(stage string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == 0x7f {
+			return '-'
+		}
+		return r
+	}, stage)
+}

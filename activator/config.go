@@ -1,0 +1,65 @@
+package activator
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Config is the activator's configuration. The zero value is usable once it has a Name.
+type Config struct {
+	// Name is the sender's name in events, unique among activators.
+	Name string
+	// MaxBody bounds one request's body. Default 64 MiB.
+	MaxBody api.Bytes
+	// MaxMemory bounds the bodies of all requests together, waiting or running. Default 1 GiB.
+	MaxMemory api.Bytes
+	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
+	CommentAfter time.Duration
+	// CommentEvery is the time between further comments. Default 5 s.
+	CommentEvery time.Duration
+	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost".
+	Domain string
+}
+
+// withDefaults fills the zero fields.
+func (c Config) withDefaults() Config {
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 * api.MiB
+	}
+	if c.MaxMemory == 0 {
+		c.MaxMemory = api.GiB
+	}
+	if c.CommentAfter == 0 {
+		c.CommentAfter = time.Second
+	}
+	if c.CommentEvery == 0 {
+		c.CommentEvery = 5 * time.Second
+	}
+	if c.Domain == "" {
+		c.Domain = "localhost"
+	}
+	return c
+}
+
+var domain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+// Validate reports the first field that is wrong, and what it should be. Zero fields have defaults and are right.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	switch {
+	case c.Name == "":
+		return fmt.Errorf("activator: the name is empty: set one that no other activator has")
+	case c.MaxBody < 0:
+		return fmt.Errorf("activator: the limit of a body is %s: want more than 0", c.MaxBody)
+	case c.MaxMemory < c.MaxBody:
+		return fmt.Errorf("activator: all bodies together may take %s, less than one may have (%s): raise it", c.MaxMemory, c.MaxBody)
+	case c.CommentAfter < 0 || c.CommentEvery <= 0:
+		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
+	case !domain.MatchString(c.Domain):
+		return fmt.Errorf("activator: domain %q: want lower-case labels separated by dots, such as localhost or example.com", c.Domain)
+	}
+	return nil
+}

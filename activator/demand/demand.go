@@ -1,0 +1,135 @@
+// Package demand tells the autoscaler, by CloudEvents, how much one function is
+// wanted: a level, never a delta, so that a lost or repeated event does no harm.
+//
+// The rules of a [Meter]:
+//
+//  1. [Meter.Urgent] sends the level now, from the caller's goroutine: a request
+//     came and nobody is awake.
+//  2. Any other change ([Meter.Changed]) is sent within [Every], together with
+//     all the others of that time.
+//  3. A level that is not zero is repeated each [Repeat].
+//  4. The last event of a meter is a zero level ([Meter.Close]).
+//
+// Events leave in the order in which their levels were read. Sending never
+// blocks: it is the emitter's contract. A Meter is safe for many goroutines.
+package demand
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Intervals of a meter.
+const (
+	Every  = 50 * time.Millisecond
+	Repeat = time.Second
+)
+
+// Meter sends the levels of one function.
+type Meter struct {
+	level   func() api.Demand
+	emitter api.Emitter
+	source  string
+
+	// dirty is set by those who change the level and cleared, under mu, before it is read.
+	dirty atomic.Bool
+
+	mu     sync.Mutex // guards all below; held while an event is handed to the emitter, so that they stay in order
+	timer  *time.Timer
+	due    time.Time // when the timer fires; zero: it does not
+	last   time.Time // when the last event was sent
+	sent   api.Demand
+	closed bool
+}
+
+// New makes a meter. level reads the current level: it is called without locks
+// of the meter's callers and must not call the meter. source is the events' source.
+func New(level func() api.Demand, e api.Emitter, source string) *Meter {
+	m := &Meter{level: level, emitter: e, source: source}
+	m.timer = time.AfterFunc(time.Hour, m.tick)
+	m.timer.Stop()
+	return m
+}
+
+// Urgent sends the level now.
+func (m *Meter) Urgent() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.send(time.Now())
+	}
+}
+
+// Changed says that the level changed. It costs next to nothing while an event is due anyway.
+func (m *Meter) Changed() {
+	if m.dirty.Swap(true) {
+		return // whoever set it has seen to it that a tick comes
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		now := time.Now()
+		m.arm(now, m.last.Add(Every))
+	}
+}
+
+// arm makes the timer fire at the given time, or earlier if it is due earlier.
+func (m *Meter) arm(now, at time.Time) {
+	if !m.due.IsZero() && !at.Before(m.due) {
+		return
+	}
+	m.due = at
+	m.timer.Reset(max(at.Sub(now), 0))
+}
+
+// tick is the timer's: it sends what has changed, or repeats.
+func (m *Meter) tick() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	now := time.Now()
+	m.due = time.Time{}
+	m.send(now)
+}
+
+// send reads the level, sends it and arms the timer for the next.
+func (m *Meter) send(now time.Time) {
+	m.dirty.Store(false)
+	m.sent = m.level()
+	m.last = now
+	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, m.sent.Function, m.sent))
+	m.due = time.Time{}
+	m.timer.Stop()
+	switch {
+	case m.dirty.Load(): // it changed while it was read; that caller found mu taken and arms as well
+		m.arm(now, now.Add(Every))
+	case !Zero(m.sent):
+		m.arm(now, now.Add(Repeat))
+	}
+}
+
+// Zero says whether nobody waits and nothing runs.
+func Zero(d api.Demand) bool { return d.Waiting == 0 && d.Running == 0 && d.Waking == "" }
+
+// Close sends a zero level, unless the last one sent was zero, and stops. No
+// event is sent after it returned.
+func (m *Meter) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.closed = true
+	m.timer.Stop()
+	if Zero(m.sent) && !m.dirty.Load() {
+		return
+	}
+	last := m.level()
+	last.Waiting, last.WaitingTokens, last.OldestAge, last.Running, last.Waking = 0, 0, 0, 0, ""
+	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, last.Function, last))
+}

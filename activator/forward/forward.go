@@ -1,0 +1,192 @@
+// Package forward carries one request to one instance and its answer back.
+//
+// It never decides where a request goes, never waits for an instance and never
+// tries again: it says what happened, and whether the request may be sent elsewhere.
+//
+// The life of one attempt:
+//
+//  1. [Client.Send] sends the body as it came, the headers without the ones
+//     that belong to one connection (RFC 9110, 7.6.1), and the request's id.
+//  2. It waits for the first bytes of the answer's body, not only for its
+//     header: until then the client has seen nothing, and a failure is a
+//     [Failure] that says whether the runtime may have seen the request.
+//  3. [Answer.Copy] hands the rest to the client. Server-sent events are passed
+//     on whole, each flushed at once, and their end is judged: a stream that is
+//     cut, or that ends without saying that it is complete, is an error.
+//  4. [Answer.Close] lets go of the instance; before the end it cancels the
+//     request there, so that the runtime stops generating.
+//
+// A Client is safe for many goroutines; an Answer belongs to one.
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// HeaderID carries a request's id.
+const HeaderID = "X-Request-Id"
+
+// Client sends requests.
+type Client struct {
+	transport http.RoundTripper
+}
+
+// NewClient makes a client. transport must reach endpoints as [api.NewTransport] does and must not retry on its own what it has sent.
+func NewClient(transport http.RoundTripper) *Client { return &Client{transport: transport} }
+
+// Call is one attempt: an inbound request, with its body and id, for the instance at Base.
+type Call struct {
+	In   *http.Request
+	Body *Body
+	ID   string
+	Base *url.URL
+	// Kind is what an event stream that answers must end with.
+	Kind Kind
+}
+
+// Failure is an attempt that ended before the client saw a byte.
+type Failure struct {
+	// Given says that the runtime may have seen the request: it may have caused the failure.
+	Given bool
+	// Code is the refusal's code, or the like.
+	Code string
+	// Err is what a client is told if nobody else answers.
+	Err *api.Error
+}
+
+// Error says what happened.
+func (f *Failure) Error() string { return f.Err.Message }
+
+// Unwrap returns Err.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Send makes one attempt. It returns once the first bytes of the answer's body
+// are there. The error is a *[Failure], or the cause of ctx's end.
+func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
+	out := call.request(ctx)
+	resp, err := c.transport.RoundTrip(out)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, unanswered(err)
+	}
+	a := &Answer{resp: resp, buf: smallBuffers.Get().(*[]byte)}
+	if err := a.first(); err != nil {
+		a.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, broken(fmt.Errorf("the connection ended before the first byte: %w", err))
+	}
+	f := a.failure()
+	if f == nil && a.n == 0 && call.Kind != Opaque && a.Events() {
+		f = broken(errors.New("the stream ended before its first event"))
+	}
+	if f != nil {
+		a.Close()
+		return nil, f
+	}
+	a.kind = call.Kind
+	return a, nil
+}
+
+// request makes the outbound request.
+func (call Call) request(ctx context.Context) *http.Request {
+	in := call.In
+	u := *call.Base
+	u.Path, u.RawPath, u.RawQuery = in.URL.Path, in.URL.RawPath, in.URL.RawQuery
+	out := (&http.Request{
+		Method:        in.Method,
+		URL:           &u,
+		Host:          in.Host,
+		Header:        make(http.Header, len(in.Header)+2),
+		ContentLength: int64(call.Body.Len()),
+		Body:          call.Body.Reader(),
+		Proto:         "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	if call.Body.Len() > 0 {
+		// So that the transport can send it on another connection if an idle one turns out to be closed.
+		out.GetBody = func() (io.ReadCloser, error) { return call.Body.Reader(), nil }
+	}
+	copyHeader(out.Header, in.Header)
+	out.Header.Del("Expect") // the body is here already
+	out.Header[HeaderID] = []string{call.ID}
+	if _, found := out.Header["User-Agent"]; !found {
+		out.Header["User-Agent"] = []string{""} // keeps Go's own out
+	}
+	if host, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
+		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+			host = strings.Join(prior, ", ") + ", " + host
+		}
+		out.Header["X-Forwarded-For"] = []string{host}
+	}
+	return out
+}
+
+// hop are the headers of one connection, in canonical form.
+var hop = map[string]bool{
+	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
+	"Proxy-Authorization": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+}
+
+// copyHeader copies what may pass from one connection to the next. The values are shared.
+func copyHeader(to, from http.Header) {
+	for key, values := range from {
+		if !hop[key] {
+			to[key] = values
+		}
+	}
+	for _, list := range from["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			to.Del(strings.TrimSpace(name))
+		}
+	}
+}
+
+// unanswered turns an error of the transport into a failure.
+func unanswered(err error) *Failure {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED) {
+		return &Failure{Code: api.CodeUnhealthy, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
+			"the instance can't be reached: %v", err)}
+	}
+	return broken(err)
+}
+
+// broken is the failure of a request that the runtime may have seen.
+func broken(err error) *Failure {
+	return &Failure{Given: true, Code: api.CodeRuntimeFailed, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
+		"the instance failed before it answered: %v", err)}
+}
+
+// failure tells an instance's refusal, and its runtime's failure, from an answer.
+func (a *Answer) failure() *Failure {
+	status := a.resp.StatusCode
+	if status != http.StatusBadGateway && status != http.StatusServiceUnavailable {
+		return nil
+	}
+	code := a.resp.Header.Get(control.HeaderRefused)
+	if code == "" && status != http.StatusBadGateway {
+		return nil
+	}
+	e := a.error()
+	if code != "" {
+		return &Failure{Code: code, Err: e}
+	}
+	if e.Code == api.CodeRuntimeFailed {
+		return &Failure{Given: true, Code: e.Code, Err: e}
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+package activator
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/demand"
+	"github.com/rouse-dev/rouse/activator/hold"
+	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// function is one function as this activator sees it: its instances, the
+// requests that wait and run, and what it tells the autoscaler. One mutex
+// guards the room and the instances together, so that "no slot is free" and
+// "then wait" are one step.
+//
+// Whatever may free a slot or wake an instance ends with [function.dispatch],
+// which returns only when nobody waits or no slot is free. So a request that
+// has just entered the room need not look again.
+type function struct {
+	name    api.FunctionName
+	created time.Time
+	a       *Activator
+	metrics *metrics.Function
+	meter   *demand.Meter
+
+	mu       sync.Mutex // guards all below; never held while something blocks
+	spec     api.Function
+	declared bool // by PutFunction; reports and grants may come before it
+	room     hold.Room[slot]
+	set      route.Set
+	calls    map[*call]struct{} // all that wait or run
+	slots    int                // in use
+	last     time.Time          // when the last request arrived
+	// What the autoscaler says: the function can't start; until when (zero: until it is awake).
+	failed      *api.Error
+	failedUntil time.Time
+	// The wake under way that this activator began.
+	waking     api.InstanceID
+	wakingFrom time.Time
+	// The last known durations of a wake and a start; 0 while unknown.
+	wakeTime, loadTime time.Duration
+	dark               clock
+	retry              *time.Timer // calls again, when an instance is avoided or a wake is paused
+	retryAt            time.Time   // zero: not armed
+}
+
+// slot is what a waiting request gets: an instance, or the reason why there is none.
+type slot struct {
+	instance *route.Instance
+	base     *url.URL
+	limit    time.Duration // from dispatch to the last byte; 0: none
+	refused  *api.Error
+}
+
+// clock adds up the time in which a condition held.
+type clock struct {
+	since time.Time // zero: it does not hold
+	total time.Duration
+}
+
+func (c *clock) set(holds bool, now time.Time) {
+	switch {
+	case holds && c.since.IsZero():
+		c.since = now
+	case !holds && !c.since.IsZero():
+		c.total += now.Sub(c.since)
+		c.since = time.Time{}
+	}
+}
+
+func (c *clock) at(now time.Time) time.Duration {
+	if c.since.IsZero() {
+		return c.total
+	}
+	return c.total + now.Sub(c.since)
+}
+
+func newFunction(a *Activator, name api.FunctionName) *function {
+	f := &function{name: name, created: time.Now(), a: a, calls: make(map[*call]struct{})}
+	f.metrics = a.metrics.Of(name)
+	f.meter = demand.New(f.level, a.deps.Emitter, "/activator/"+a.cfg.Name)
+	f.dark.set(true, f.created)
+	f.retry = time.AfterFunc(time.Hour, f.again)
+	f.retry.Stop()
+	return f
+}
+
+// level is what the autoscaler is told.
+func (f *function) level() api.Demand {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	return api.Demand{
+		Function: f.name, Activator: f.a.cfg.Name,
+		Waiting: f.room.Len(), OldestAge: f.room.Oldest(now), WaitingTokens: f.room.Tokens(),
+		Running: f.slots, LastRequest: f.last, Waking: f.waking, At: now,
+	}
+}
+
+// acquire gets a slot for c, waiting in the room where there is none. The error
+// is the refusal, or the cause of the context's end. c.timing.Hold and the like
+// grow by the time in the room.
+func (f *function) acquire(c *call) (slot, error) {
+	now := time.Now()
+	f.mu.Lock()
+	if err := f.refusal(now); err != nil {
+		f.last = now // it counts as demand all the same
+		f.mu.Unlock()
+		f.meter.Changed()
+		return slot{}, err
+	}
+	again := c.attempts > 0
+	if !again {
+		f.last = now
+		f.calls[c] = struct{}{}
+	}
+	if again || f.room.Len() == 0 { // who was given back goes before all who wait
+		if i := f.set.Pick(now); i != nil {
+			s := f.take(i)
+			f.mu.Unlock()
+			f.meter.Changed()
+			return s, nil
+		}
+	}
+	if err := f.enter(c, again, now); err != nil {
+		f.mu.Unlock()
+		f.meter.Changed()
+		return slot{}, err
+	}
+	dark := f.dark.at(now)
+	urgent := f.room.Len() == 1 && !f.set.Awake(now)
+	f.beginWake(now)
+	f.mu.Unlock()
+	if urgent {
+		f.meter.Urgent()
+	} else {
+		f.meter.Changed()
+	}
+	return f.wait(c, now, dark)
+}
+
+// take makes a slot of i that was just picked. The caller holds mu.
+func (f *function) take(i *route.Instance) slot {
+	f.slots++
+	f.metrics.Running(1)
+	return slot{instance: i, base: i.Base(), limit: f.spec.RequestTimeout}
+}
+
+// release gives a slot back. The caller holds mu.
+func (f *function) release(s slot) {
+	f.slots--
+	f.metrics.Running(-1)
+	f.set.Release(s.instance)
+}
+
+// part forgets a call that has ended. It holds no slot any more.
+func (f *function) part(c *call) {
+	f.mu.Lock()
+	delete(f.calls, c)
+	f.mu.Unlock()
+}
+
+// refusal says why f takes no requests at all; nil if it does. The caller holds mu.
+func (f *function) refusal(now time.Time) *api.Error {
+	switch {
+	case !f.declared:
+		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed", f.name)
+	case f.failed == nil:
+		return nil
+	case !f.failedUntil.IsZero() && !now.Before(f.failedUntil):
+		f.failed = nil // let one try again: demand makes the autoscaler try too
+		return nil
+	}
+	return f.failed
+}
+
+// enter puts c into the room. The caller holds mu.
+func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
+	if c.held.IsZero() {
+		c.held = now
+	}
+	limit := c.held.Add(f.spec.Hold.Timeout)
+	ctx, cancel := context.WithDeadlineCause(c.ctx, limit, f.timedOut())
+	deadline := limit
+	if !c.deadline.IsZero() && c.deadline.Before(limit) {
+		deadline = c.deadline
+	}
+	e := c.entry
+	if e == nil {
+		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline}
+	}
+	e.Until(ctx)
+	if again {
+		f.room.PutBack(e, now)
+	} else if why, ok := f.room.Enter(e, now, f.expected(now)); !ok {
+		cancel()
+		return f.full(c, why, now)
+	}
+	c.entry, c.holdCtx, c.holdDone = e, ctx, cancel
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	return nil
+}
+
+// timedOut is the error of a request that waited too long. The caller holds mu.
+func (f *function) timedOut() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout).
+		WithRetryAfter(time.Second)
+}
+
+// full is the error of a request that can't enter the room. The caller holds mu.
+func (f *function) full(c *call, why hold.Full, now time.Time) *api.Error {
+	expected := f.expected(now)
+	after := f.room.RetryAfter(expected)
+	switch why {
+	case hold.FullDeadline:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
+			f.name, expected.Round(time.Millisecond), c.entryDeadline(f.spec.Hold.Timeout, now).Round(time.Millisecond)).WithRetryAfter(after)
+	case hold.FullBytes:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
+			f.room.Len(), f.name, f.room.Bytes(), f.spec.Hold.MaxBytes).WithRetryAfter(after)
+	}
+	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.room.Len(), f.name).WithRetryAfter(after)
+}
+
+// wait blocks until c gets a slot, is refused, or gives up. since and dark are
+// the time and the dark clock when it entered.
+func (f *function) wait(c *call, since time.Time, dark time.Duration) (slot, error) {
+	c.comment.begin()
+	s, ok := c.entry.Wait()
+	now := time.Now()
+	f.mu.Lock()
+	left := f.room.Leave(c.entry)
+	held, woke := now.Sub(since), f.dark.at(now)-dark
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.mu.Unlock()
+	if left {
+		f.meter.Changed()
+	}
+	c.timing.Hold += held
+	c.timing.Wake += woke
+	c.timing.Queue += held - woke
+	ended := context.Cause(c.holdCtx)
+	c.holdDone()
+	switch {
+	case !ok:
+		return slot{}, ended
+	case s.refused != nil:
+		return slot{}, s.refused
+	}
+	return s, nil
+}
+
+// dispatch hands free slots to those who wait, in order, until there are no
+// more slots or nobody waits. The caller holds mu; dispatch releases it.
+func (f *function) dispatch() {
+	changed := false
+	for f.room.Len() > 0 {
+		i := f.set.Pick(time.Now())
+		if i == nil {
+			break
+		}
+		e := f.room.Next()
+		s := f.take(i)
+		changed = true
+		f.metrics.Held(f.room.Len(), f.room.Bytes())
+		f.mu.Unlock()
+		taken := e.Offer(s)
+		f.mu.Lock()
+		if !taken {
+			f.release(s)
+		}
+	}
+	f.mu.Unlock()
+	if changed {
+		f.meter.Changed()
+	}
+}
+
+// finish gives a slot back after the last byte, or when the client left.
+func (f *function) finish(s slot, served bool) {
+	now := time.Now()
+	f.mu.Lock()
+	f.release(s)
+	if served {
+		f.room.Served(now)
+		f.set.Served(s.instance)
+	}
+	f.dispatch()
+	f.meter.Changed()
+}
+
+// giveBack gives a slot back because the instance refused the request or failed.
+func (f *function) giveBack(s slot, code string) {
+	now := time.Now()
+	f.mu.Lock()
+	f.release(s)
+	f.callAgain(f.set.Avoid(s.instance, code, now), now)
+	f.dark.set(!f.set.Awake(now), now)
+	f.dispatch()
+	f.meter.Changed()
+}
+
+// callAgain makes f look again at the given time. The caller holds mu.
+func (f *function) callAgain(at, now time.Time) {
+	if !f.retryAt.IsZero() && !at.Before(f.retryAt) {
+		return
+	}
+	f.retryAt = at
+	f.retry.Reset(max(at.Sub(now), 0))
+}
+
+// again is the timer's: an instance may be tried again, or a wake begun.
+func (f *function) again() {
+	now := time.Now()
+	f.mu.Lock()
+	f.retryAt = time.Time{}
+	if next := f.set.NextTry(now); !next.IsZero() {
+		f.callAgain(next, now)
+	}
+	f.dark.set(!f.set.Awake(now), now)
+	f.beginWake(now)
+	f.dispatch()
+}
+
+// refuseHeld refuses all who wait.
+func (f *function) refuseHeld(err *api.Error) {
+	f.mu.Lock()
+	for e := f.room.Next(); e != nil; e = f.room.Next() {
+		f.mu.Unlock()
+		e.Offer(slot{refused: err}) // who left needs no refusal
+		f.mu.Lock()
+	}
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.mu.Unlock()
+	f.meter.Changed()
+}
+
+// cut ends all that still waits or runs, with err.
+func (f *function) cut(err *api.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.calls {
+		c.cancel(err)
+	}
+}

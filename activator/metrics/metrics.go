@@ -1,0 +1,172 @@
+// Package metrics is what the activator measures of itself, for Prometheus.
+//
+// Labels are bounded: "function" is a declared function or "none", never what a
+// client wrote; the series of a function that is removed are deleted.
+package metrics
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// None is the function label of requests that found no function.
+const None = "none"
+
+// buckets reach from 100 µs, a warm hop, to 10 min, a cold start of a large model.
+var buckets = []float64{
+	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+	0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
+}
+
+// Metrics are the activator's. All methods are safe for many goroutines.
+type Metrics struct {
+	requests                           *prometheus.CounterVec
+	duration, hold, wake, queue, first *prometheus.HistogramVec
+	held, heldBytes, running           *prometheus.GaugeVec
+	wakes, refused, retries            *prometheus.CounterVec
+}
+
+// New registers the metrics. dropped, if not nil, counts the events that the emitter dropped.
+func New(reg prometheus.Registerer, dropped func() int64) (*Metrics, error) {
+	byFunction := []string{"function"}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help}, byFunction)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help, Buckets: buckets}, byFunction)
+	}
+	m := &Metrics{
+		requests:  counter("requests_total", "Requests answered, by function and HTTP status; 499 is a client that left.", "function", "code"),
+		duration:  histogram("request_duration_seconds", "Time from the request's last body byte to the end of the answer."),
+		hold:      histogram("hold_seconds", "Time in the holding room, of requests that were held."),
+		wake:      histogram("wake_seconds", "The part of the time in the holding room in which no instance was awake."),
+		queue:     histogram("queue_seconds", "The part of the time in the holding room spent waiting for a free slot."),
+		first:     histogram("ttft_seconds", "Time from the dispatch to the first byte of the answer's body."),
+		held:      gauge("held_requests", "Requests in the holding room."),
+		heldBytes: gauge("held_bytes", "Memory of the bodies in the holding room."),
+		running:   gauge("running_requests", "Requests sent to instances and not finished."),
+		wakes:     counter("wakes_total", "Wakes, by path (direct: by this activator under a grant) and result.", "function", "path", "result"),
+		refused:   counter("refused_total", "Requests that Rouse itself refused, by code.", "function", "reason"),
+		retries:   counter("retries_total", "Attempts that an instance gave back or failed before the first byte, by code.", "function", "reason"),
+	}
+	all := []prometheus.Collector{m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
+	if dropped != nil {
+		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "rouse", Subsystem: "activator", Name: "events_dropped_total",
+			Help: "CloudEvents dropped because the receiver was slower than the events came.",
+		}, func() float64 { return float64(dropped()) }))
+	}
+	for _, c := range all {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Function is the metrics of one function, found once, so that a request costs no look-up.
+type Function struct {
+	m                                  *Metrics
+	label                              string
+	duration, hold, wake, queue, first prometheus.Observer
+	held, heldBytes, running           prometheus.Gauge
+	codes                              sync.Map // int → prometheus.Counter; as many as there are statuses
+}
+
+// Of returns the metrics of a function; an empty name means [None].
+func (m *Metrics) Of(name api.FunctionName) *Function {
+	label := string(name)
+	if label == "" {
+		label = None
+	}
+	return &Function{
+		m: m, label: label,
+		duration: m.duration.WithLabelValues(label), hold: m.hold.WithLabelValues(label), wake: m.wake.WithLabelValues(label),
+		queue: m.queue.WithLabelValues(label), first: m.first.WithLabelValues(label),
+		held: m.held.WithLabelValues(label), heldBytes: m.heldBytes.WithLabelValues(label), running: m.running.WithLabelValues(label),
+	}
+}
+
+// Remove deletes the function's series.
+func (f *Function) Remove() {
+	by := prometheus.Labels{"function": f.label}
+	m := f.m
+	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+		m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries,
+	} {
+		c.DeletePartialMatch(by)
+	}
+}
+
+// Done counts a finished request.
+func (f *Function) Done(status int, took time.Duration) {
+	c, found := f.codes.Load(status)
+	if !found {
+		c, _ = f.codes.LoadOrStore(status, f.m.requests.WithLabelValues(f.label, strconv.Itoa(status)))
+	}
+	c.(prometheus.Counter).Inc()
+	f.duration.Observe(took.Seconds())
+}
+
+// Timing notes where the time of an answered request went.
+func (f *Function) Timing(t forward.Timing) {
+	f.first.Observe(t.First.Seconds())
+	if t.Hold > 0 {
+		f.hold.Observe(t.Hold.Seconds())
+		f.wake.Observe(t.Wake.Seconds())
+		f.queue.Observe(t.Queue.Seconds())
+	}
+}
+
+// Held sets the gauges of the holding room.
+func (f *Function) Held(n int, b api.Bytes) {
+	f.held.Set(float64(n))
+	f.heldBytes.Set(float64(b))
+}
+
+// Running adds to the number of running requests.
+func (f *Function) Running(delta int) { f.running.Add(float64(delta)) }
+
+// Woke counts a wake; err is nil for one that succeeded.
+func (f *Function) Woke(path string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "failed"
+	}
+	f.m.wakes.WithLabelValues(f.label, path, result).Inc()
+}
+
+// Refused counts a refusal. code is one of package api's, or empty.
+func (f *Function) Refused(code string) {
+	if code == "" {
+		code = "bad_request"
+	}
+	f.m.refused.WithLabelValues(f.label, code).Inc()
+}
+
+// Retried counts an attempt that goes to another instance or back into the room.
+func (f *Function) Retried(code string) {
+	f.m.retries.WithLabelValues(f.label, reason(code)).Inc()
+}
+
+// reasons bounds the label: the code comes from an instance's header.
+var reasons = map[string]bool{
+	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
+	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true,
+}
+
+func reason(code string) string {
+	if reasons[code] {
+		return code
+	}
+	return "other"
+}

@@ -1,0 +1,103 @@
+package activator
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// model is OpenAI's model object, with what Rouse knows of it besides.
+type model struct {
+	ID      api.ModelName `json:"id"`
+	Object  string        `json:"object"`
+	Created int64         `json:"created"`
+	OwnedBy string        `json:"owned_by"`
+	Rouse   modelState    `json:"rouse"`
+}
+
+type modelState struct {
+	Function api.FunctionName `json:"function"`
+	// State is that of the instance that takes a request soonest; "gone" where there is none.
+	State api.State `json:"state"`
+}
+
+func (m listed) object() model {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	state := api.Gone
+	if st, found := m.f.set.Best(); found {
+		state = st.State
+	}
+	return model{ID: m.name, Object: "model", Created: m.f.created.Unix(), OwnedBy: "rouse", Rouse: modelState{Function: m.f.name, State: state}}
+}
+
+// listModels lists the names and aliases of all functions.
+func (a *Activator) listModels(w http.ResponseWriter, r *http.Request) {
+	list := struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}{Object: "list", Data: []model{}}
+	for _, m := range a.names.Load().models {
+		list.Data = append(list.Data, m.object())
+	}
+	writeJSON(w, r, list)
+}
+
+// showModel shows one model.
+func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
+	name := mux.Vars(r)["model"]
+	f, err := a.names.Load().model(name)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	writeJSON(w, r, listed{api.ModelName(name), f}.object())
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Request-Id", requestID(r))
+	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+}
+
+// Stats is what the activator knows of one function, for people.
+type Stats struct {
+	Waiting     int           `json:"waiting"`
+	OldestAge   time.Duration `json:"oldestAge"`
+	HeldBytes   api.Bytes     `json:"heldBytes"`
+	Running     int           `json:"running"`
+	LastRequest time.Time     `json:"lastRequest"`
+	// Waking is the instance that the activator is waking; empty for none.
+	Waking api.InstanceID `json:"waking,omitempty"`
+	// Failed says why requests are refused; empty while they are not.
+	Failed string `json:"failed,omitempty"`
+	// Instances are their last reports.
+	Instances []api.InstanceStatus `json:"instances"`
+}
+
+// Stats returns what is known of a function; ok is false if it is not declared.
+func (a *Activator) Stats(name api.FunctionName) (s Stats, ok bool) {
+	f := a.names.Load().byName[name]
+	if f == nil {
+		return Stats{}, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s = Stats{
+		Waiting: f.room.Len(), OldestAge: f.room.Oldest(time.Now()), HeldBytes: f.room.Bytes(),
+		Running: f.slots, LastRequest: f.last, Waking: f.waking, Instances: f.set.Reports(),
+	}
+	if f.failed != nil {
+		s.Failed = f.failed.Message
+	}
+	return s, true
+}

@@ -1,0 +1,198 @@
+package activator
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// directory finds functions by what clients write. It is immutable, so that
+// requests share it without a lock.
+type directory struct {
+	domain string
+	// list is all functions, by name.
+	list []*function
+	// byModel has, in order of precedence where names clash: models' names,
+	// aliases, functions' names in the default namespace, in any namespace, and "namespace/name".
+	byModel map[string]*function
+	byName  map[api.FunctionName]*function
+	// models is what a list of models shows: model names and aliases, in order.
+	models []listed
+}
+
+// listed is one name in the list of models.
+type listed struct {
+	name api.ModelName
+	f    *function
+}
+
+func newDirectory(list []*function, domain string) *directory {
+	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
+	d := &directory{domain: domain, list: list, byModel: make(map[string]*function), byName: make(map[api.FunctionName]*function)}
+	add := func(name string, f *function) bool {
+		if _, taken := d.byModel[name]; taken {
+			return false
+		}
+		d.byModel[name] = f
+		return true
+	}
+	show := func(name api.ModelName, f *function) {
+		if add(string(name), f) {
+			d.models = append(d.models, listed{name, f})
+		}
+	}
+	specs := make([]api.Function, len(list))
+	for i, f := range list {
+		f.mu.Lock()
+		specs[i] = f.spec
+		f.mu.Unlock()
+		d.byName[f.name] = f
+		show(specs[i].Model, f)
+	}
+	for i, f := range list {
+		for _, alias := range specs[i].Aliases {
+			show(alias, f)
+		}
+	}
+	for _, own := range []bool{true, false} {
+		for _, f := range list {
+			if own == (f.name.Namespace() == api.DefaultNamespace) {
+				add(f.name.Name(), f)
+			}
+		}
+	}
+	for _, f := range list {
+		add(string(f.name), f)
+	}
+	slices.SortFunc(d.models, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
+	return d
+}
+
+// model finds a function by what a client wrote in "model".
+func (d *directory) model(name string) (*function, *api.Error) {
+	if f := d.byModel[name]; f != nil {
+		return f, nil
+	}
+	if name == "" {
+		return nil, api.BadRequest("model", "the field model is missing or empty: GET /v1/models lists the names")
+	}
+	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist", quoteName(name))
+	e.Param = "model"
+	names := make([]string, len(d.models))
+	for i, m := range d.models {
+		names[i] = string(m.name)
+	}
+	if like := near(name, names, 3); len(like) > 0 {
+		e.Message += ": did you mean " + strings.Join(like, " or ") + "?"
+	}
+	e.Message += " (GET /v1/models lists the names)"
+	return nil, e
+}
+
+// quoteName quotes a name that a client wrote, cut to a length that fits a message.
+func quoteName(name string) string {
+	const most = 100
+	if len(name) > most {
+		return fmt.Sprintf("%q…", strings.ToValidUTF8(name[:most], ""))
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// ownHost says whether host is one of functions' own, NAME.NAMESPACE.DOMAIN, and not the front door.
+func (d *directory) ownHost(host string) (rest string, own bool) {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(host, ".")
+	n := len(host) - len(d.domain) - 1
+	if n <= 0 || host[n] != '.' || !strings.EqualFold(host[n+1:], d.domain) {
+		return "", false
+	}
+	rest = host[:n]
+	return rest, strings.Contains(rest, ".")
+}
+
+// host finds a function by its own host.
+func (d *directory) host(host string) (*function, *api.Error) {
+	rest, _ := d.ownHost(host)
+	name, namespace, _ := strings.Cut(strings.ToLower(rest), ".")
+	if f := d.byName[api.NewFunctionName(namespace, name)]; f != nil {
+		return f, nil
+	}
+	known := make([]string, 0, len(d.list))
+	for _, f := range d.list {
+		known = append(known, f.name.Name()+"."+f.name.Namespace()+"."+d.domain)
+	}
+	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "no function has the host %s", quoteName(host))
+	const most = 10
+	switch {
+	case len(known) > most:
+		e.Message += fmt.Sprintf(": known are %s and %d more", strings.Join(known[:most], ", "), len(known)-most)
+	case len(known) > 0:
+		e.Message += ": known are " + strings.Join(known, ", ")
+	default:
+		e.Message += ": there are no functions"
+	}
+	return nil, e
+}
+
+// near returns up to most of names that are like name, the nearest first.
+func near(name string, names []string, most int) []string {
+	type match struct {
+		name     string
+		distance int
+	}
+	limit := max(2, len(name)/3)
+	var found []match
+	low := strings.ToLower(name)
+	for _, n := range names {
+		d := distance(low, strings.ToLower(n), limit)
+		if d > limit && len(low) >= 3 && strings.Contains(strings.ToLower(n), low) {
+			d = limit // a part of the name
+		}
+		if d <= limit {
+			found = append(found, match{n, d})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b match) int { return cmp.Compare(a.distance, b.distance) })
+	out := make([]string, 0, most)
+	for _, m := range found[:min(len(found), most)] {
+		out = append(out, m.name)
+	}
+	return out
+}
+
+// distance is the number of bytes to insert, delete or change to turn a into b
+// (Levenshtein), or some number above limit if it is more than that.
+func distance(a, b string, limit int) int {
+	if d := len(a) - len(b); d > limit || -d > limit {
+		return limit + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		best := row[0]
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			best = min(best, row[j+1])
+		}
+		if best > limit {
+			return limit + 1
+		}
+	}
+	return row[len(b)]
+}

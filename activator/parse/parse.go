@@ -1,0 +1,208 @@
+// Package parse reads what the activator must know of a request's body (which
+// model, whether it streams, how big, how urgent) in one pass, without decoding
+// it. The body is forwarded as it came: this package never copies, changes or
+// re-encodes it, and ignores every field that it does not know.
+//
+// [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8,
+// nested at most [MaxDepth] deep, whose known fields have the right types.
+// Everything else is a 400 that says what is wrong and at which byte: a body
+// that no runtime could read must not wake one.
+//
+// Both functions are pure and safe for many goroutines.
+package parse
+
+import (
+	"bytes"
+	"encoding/json"
+	"mime"
+	"mime/multipart"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Request is what the activator knows of a body.
+type Request struct {
+	// Model is the field "model"; empty if there is none.
+	Model string
+	// Stream is the field "stream".
+	Stream bool
+	// Priority is how urgent the request is, higher first: minus the field
+	// "priority" (vLLM's, where lower is earlier), else 1 or -1 for the
+	// "service_tier" "priority" or "flex", else 0.
+	Priority int
+	// Tokens estimates what the request costs: a quarter of its bytes plus the tokens it asks for.
+	Tokens api.Tokens
+}
+
+// bytesPerToken is the usual mean for English text; the estimate is for sums, not for limits.
+const bytesPerToken = 4
+
+// JSON reads a JSON body.
+func JSON(body []byte) (Request, *api.Error) {
+	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
+		return Request{}, api.BadRequest("", `the body is empty: send a JSON object such as {"model": "…", "messages": […]}`)
+	}
+	if !utf8.Valid(body) {
+		return Request{}, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
+	}
+	s := scanner{data: body}
+	var f fields
+	if err := s.document(&f); err != nil {
+		return Request{}, err
+	}
+	return f.request(body)
+}
+
+// invalidAt returns the offset of the first byte that is not UTF-8.
+func invalidAt(body []byte) int {
+	for at := 0; at < len(body); {
+		r, n := utf8.DecodeRune(body[at:])
+		if r == utf8.RuneError && n <= 1 {
+			return at
+		}
+		at += n
+	}
+	return len(body)
+}
+
+// fields are the raw values of the known fields, nil where absent; of a repeated field the last counts, as in most parsers.
+type fields struct {
+	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
+}
+
+// set keeps the value of a known field.
+func (f *fields) set(key, value []byte) {
+	switch string(key) { // the compiler does not copy here
+	case "model":
+		f.model = value
+	case "stream":
+		f.stream = value
+	case "priority":
+		f.priority = value
+	case "service_tier":
+		f.tier = value
+	case "max_tokens":
+		f.maxTokens = value
+	case "max_completion_tokens":
+		f.maxCompletionTokens = value
+	}
+}
+
+// request checks the types that matter to the activator. Of the other fields
+// (priority, the limits) a wrong type is the runtime's to refuse: here it counts as absent.
+func (f *fields) request(body []byte) (Request, *api.Error) {
+	r := Request{Tokens: api.Tokens(len(body) / bytesPerToken)}
+	if f.model != nil && !isNull(f.model) {
+		if f.model[0] != '"' {
+			return Request{}, api.BadRequest("model", "the field model is %s: want a string with a model's name", kind(f.model))
+		}
+		r.Model = text(f.model)
+	}
+	switch {
+	case f.stream == nil || isNull(f.stream) || string(f.stream) == "false":
+	case string(f.stream) == "true":
+		r.Stream = true
+	default:
+		return Request{}, api.BadRequest("stream", "the field stream is %s: want true or false", kind(f.stream))
+	}
+	if n, found := number(f.priority); found {
+		r.Priority = int(-max(min(n, 1<<20), -1<<20))
+	} else if len(f.tier) > 0 && f.tier[0] == '"' {
+		switch text(f.tier) {
+		case "priority":
+			r.Priority = 1
+		case "flex":
+			r.Priority = -1
+		}
+	}
+	asked, found := number(f.maxCompletionTokens)
+	if !found {
+		asked, _ = number(f.maxTokens)
+	}
+	r.Tokens += api.Tokens(min(max(asked, 0), 1<<30))
+	return r, nil
+}
+
+func isNull(v []byte) bool { return string(v) == "null" }
+
+// number reads a raw value as an integer.
+func number(v []byte) (n int64, ok bool) {
+	if len(v) == 0 || len(v) > 19 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	return n, err == nil
+}
+
+// text decodes a raw JSON string. The scanner has checked it.
+func text(v []byte) string {
+	inner := v[1 : len(v)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner)
+	}
+	var s string
+	if err := json.Unmarshal(v, &s); err != nil {
+		return string(inner)
+	}
+	return s
+}
+
+// kind names the type of a raw value, for people.
+func kind(v []byte) string {
+	switch v[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// maxPart bounds what is read of a form's field.
+const maxPart = 4 << 10
+
+// Form reads a multipart/form-data body, as the audio paths have it. The file in it is not looked at.
+func Form(contentType string, body []byte) (Request, *api.Error) {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" {
+		return Request{}, api.BadRequest("", "the Content-Type %q has no boundary: want multipart/form-data; boundary=…", contentType)
+	}
+	r := Request{Tokens: api.Tokens(len(body) / bytesPerToken)}
+	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	for {
+		part, err := form.NextPart()
+		if err != nil {
+			break // the end, or a broken form, which is the runtime's to refuse
+		}
+		if part.FormName() != "model" && part.FormName() != "stream" {
+			continue
+		}
+		value := make([]byte, maxPart)
+		n, _ := readFull(part, value)
+		switch part.FormName() {
+		case "model":
+			r.Model = string(value[:n])
+		case "stream":
+			r.Stream = string(value[:n]) == "true"
+		}
+	}
+	return r, nil
+}
+
+// readFull is io.ReadFull for which a short part is no error.
+func readFull(part *multipart.Part, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var k int
+		k, err = part.Read(p[n:])
+		n += k
+	}
+	return n, err
+}

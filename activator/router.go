@@ -1,0 +1,131 @@
+package activator
+
+import (
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// modelPaths are the paths whose JSON body names a model, and what a stream
+// that answers ends with. Which of them an instance has is its runtime's affair.
+var modelPaths = map[string]forward.Kind{
+	"/v1/chat/completions":      forward.Chat,
+	"/v1/completions":           forward.Chat,
+	"/v1/embeddings":            forward.Opaque,
+	"/v1/responses":             forward.Responses,
+	"/v1/messages":              forward.Messages,
+	"/v1/messages/count_tokens": forward.Opaque,
+	"/v1/rerank":                forward.Opaque,
+	"/v2/rerank":                forward.Opaque,
+	"/rerank":                   forward.Opaque,
+	"/v1/score":                 forward.Opaque,
+	"/score":                    forward.Opaque,
+	"/pooling":                  forward.Opaque,
+	"/classify":                 forward.Opaque,
+	"/tokenize":                 forward.Opaque,
+	"/detokenize":               forward.Opaque,
+}
+
+// formPaths are the paths whose multipart form names a model.
+var formPaths = []string{"/v1/audio/transcriptions", "/v1/audio/translations"}
+
+// router builds the handler. The chain of a client's request is: host, path,
+// [Activator.serve]. The busiest path comes first: the router tries them in order.
+func (a *Activator) router() http.Handler {
+	r := mux.NewRouter().SkipClean(true)
+	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
+	r.Path("/v1/chat/completions").Methods(http.MethodPost).HandlerFunc(a.serveModel)
+	for p := range modelPaths {
+		if p != "/v1/chat/completions" {
+			r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
+		}
+	}
+	for _, p := range formPaths {
+		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
+	}
+	reads := []string{http.MethodGet, http.MethodHead}
+	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listModels)
+	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
+	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
+	r.Path("/readyz").Methods(reads...).HandlerFunc(a.readyz)
+	r.Path("/metrics").Methods(reads...).Handler(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}))
+	r.NotFoundHandler = http.HandlerFunc(a.notFound)
+	r.MethodNotAllowedHandler = http.HandlerFunc(a.methodNotAllowed)
+	return r
+}
+
+func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
+	_, own := a.names.Load().ownHost(r.Host)
+	return own
+}
+
+// serveModel serves a request at the front door, whose body names the model.
+func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil) }
+
+// serveHost serves a request at a function's own host: all paths are the function's.
+func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
+	f, err := a.names.Load().host(r.Host)
+	switch {
+	case err != nil:
+	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.URL.Path):
+		err = unknownPath(r)
+	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
+		err = api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on: use HTTP")
+	}
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.serve(w, r, f)
+}
+
+// isControl says whether a path is one of an instance's administrative ones, which clients never reach.
+func isControl(p string) bool {
+	p = strings.ToLower(path.Clean(p))
+	return p == "/rouse" || strings.HasPrefix(p, "/rouse/")
+}
+
+func unknownPath(r *http.Request) *api.Error {
+	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %s %s", r.Method, quoteName(r.URL.Path))
+}
+
+// refuse answers a request that never became a call.
+func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
+	w.Header()[forward.HeaderID] = []string{requestID(r)}
+	a.nobody.Refused(err.Code)
+	a.nobody.Done(err.Status, 0)
+	api.WriteError(w, err)
+}
+
+func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, unknownPath(r)) }
+
+func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	allow := http.MethodPost
+	switch p := r.URL.Path; {
+	case p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/readyz", p == "/metrics":
+		allow = "GET, HEAD"
+	}
+	w.Header().Set("Allow", allow)
+	a.refuse(w, r, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", quoteMethod(r.Method), r.URL.Path, allow))
+}
+
+// quoteMethod cuts a method, which a client may make as long as it likes.
+func quoteMethod(m string) string { return m[:min(len(m), 20)] }
+
+// healthz says that the process works.
+func (a *Activator) healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+
+// readyz says whether new requests are taken.
+func (a *Activator) readyz(w http.ResponseWriter, _ *http.Request) {
+	if a.draining.Load() {
+		api.WriteError(w, shuttingDown())
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}

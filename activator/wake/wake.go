@@ -1,0 +1,215 @@
+// Package wake wakes sleeping instances under grants of the autoscaler: at most
+// one call per instance at a time, however many requests wait for it.
+//
+// It never wakes without a grant that is valid when the wake begins, and never
+// decides which instance should wake: its owner asks, it says yes or no.
+//
+// The life of a wake:
+//
+//  1. The autoscaler gives a standing grant ([Once.Grant]) while an instance sleeps.
+//  2. A request comes; the owner calls [Once.Begin]. The first call starts the
+//     wake and returns; further ones are told that it is under way.
+//  3. The instance answers once it has generated a token; the owner's callback
+//     gets its status. The grant stays: the instance may fall asleep and wake again.
+//  4. The autoscaler takes the grant back ([Once.Revoke]): no wake can begin from
+//     that moment, and the call returns when the one under way has ended. From
+//     then on no grant with this epoch or a lower one is accepted, however late
+//     it arrives.
+//
+// A Once is safe for many goroutines. It starts one goroutine per wake;
+// [Once.Close] waits for them.
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Waker wakes an instance and returns once it has generated a token. Package api/control has one.
+type Waker interface {
+	Wake(ctx context.Context, at api.Endpoint, under api.Grant) (api.InstanceStatus, error)
+}
+
+// Backoff after a failed wake: the first pause, doubled each time; after the
+// last attempt the grant is dropped and the autoscaler sees demand without a wake.
+const (
+	pauseFirst = 100 * time.Millisecond
+	attempts   = 3
+)
+
+// ErrClosed is the cause of wakes that [Once.Close] cancels.
+var ErrClosed = errors.New("the activator shuts down")
+
+// Once wakes instances. The zero value is not usable: see [New].
+type Once struct {
+	waker  Waker
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wakes  sync.WaitGroup
+
+	mu        sync.Mutex // guards all below
+	closed    bool
+	instances map[api.InstanceID]*permit
+}
+
+// permit is what is known of one instance.
+type permit struct {
+	grant   api.Grant // zero: none
+	revoked uint64    // no grant with this epoch or a lower one is accepted
+	flight  *flight   // nil: no wake under way
+	failed  int       // failures in a row under this grant
+	pause   time.Time // no wake begins before
+}
+
+// flight is one wake under way.
+type flight struct {
+	epoch uint64
+	// done is closed by the wake's goroutine when the call has returned.
+	done chan struct{}
+}
+
+// New makes a Once.
+func New(w Waker) *Once {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &Once{waker: w, ctx: ctx, cancel: cancel, instances: make(map[api.InstanceID]*permit)}
+}
+
+func (o *Once) permit(id api.InstanceID) *permit {
+	p := o.instances[id]
+	if p == nil {
+		p = &permit{}
+		o.instances[id] = p
+	}
+	return p
+}
+
+// Grant takes in a grant. It returns false for one that is out of date.
+func (o *Once) Grant(g api.Grant) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.permit(g.Instance)
+	if g.Instance == "" || g.Epoch <= p.revoked || g.Epoch < p.grant.Epoch {
+		return false
+	}
+	p.grant, p.failed, p.pause = g, 0, time.Time{}
+	return true
+}
+
+// Revoke takes back every grant of g's instance up to g's epoch. It returns nil
+// when no wake under them is under way or can begin. If ctx ends first the
+// grants are taken back too, but a wake may still be under way.
+func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
+	o.mu.Lock()
+	p := o.permit(g.Instance)
+	p.revoked = max(p.revoked, g.Epoch)
+	if p.grant.Epoch <= g.Epoch {
+		p.grant = api.Grant{}
+	}
+	f := p.flight
+	o.mu.Unlock()
+	if f == nil || f.epoch > g.Epoch {
+		return nil
+	}
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("revoke the grant of %s: a wake is under way: %w", g.Instance, context.Cause(ctx))
+	}
+}
+
+// Forget drops what is known of an instance that is gone.
+func (o *Once) Forget(id api.InstanceID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.instances, id)
+}
+
+// Outcome says what [Once.Begin] did.
+type Outcome int
+
+// Outcomes.
+const (
+	NoGrant  Outcome = iota // nothing allows it
+	Paused                  // a wake failed a moment ago
+	UnderWay                // one is under way
+	Begun                   // it begins now
+)
+
+// Begin starts a wake of id at e, bounded by limit, unless one is under way or
+// no valid grant allows it. It does not block. finished is called from another
+// goroutine when the wake that this call has begun has ended. If the outcome is
+// Paused, retry is when to ask again.
+func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, finished func(api.InstanceStatus, error)) (out Outcome, retry time.Time) {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.instances[id]
+	switch {
+	case p == nil || o.closed:
+		return NoGrant, time.Time{}
+	case p.flight != nil:
+		return UnderWay, time.Time{}
+	case !p.grant.Valid(now):
+		return NoGrant, time.Time{}
+	case now.Before(p.pause):
+		return Paused, p.pause
+	}
+	f := &flight{epoch: p.grant.Epoch, done: make(chan struct{})}
+	p.flight = f
+	grant := p.grant
+	o.wakes.Go(func() {
+		ctx, cancel := context.WithTimeout(o.ctx, limit)
+		st, err := o.waker.Wake(ctx, e, grant)
+		cancel()
+		if err == nil && !st.Ready() {
+			err = fmt.Errorf("wake %s: it answered that it is %s", id, st.State)
+		}
+		o.end(p, f, err)
+		finished(st, err)
+	})
+	return Begun, time.Time{}
+}
+
+// end notes the end of a wake.
+func (o *Once) end(p *permit, f *flight, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.flight = nil
+	close(f.done)
+	var refused *api.Error
+	switch {
+	case err == nil:
+		p.failed = 0
+	case f.epoch != p.grant.Epoch: // revoked, or replaced: nothing to conclude
+	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
+		p.grant = api.Grant{} // the autoscaler has decided since; its word is on the way
+	default:
+		p.pause = time.Now().Add(pauseFirst << p.failed)
+		if p.failed++; p.failed >= attempts {
+			p.grant = api.Grant{}
+		}
+	}
+}
+
+// Waking says whether a wake of id is under way.
+func (o *Once) Waking(id api.InstanceID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.instances[id]
+	return p != nil && p.flight != nil
+}
+
+// Close cancels the wakes under way, lets no other begin and waits for their ends.
+func (o *Once) Close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.cancel(ErrClosed)
+	o.wakes.Wait()
+}

@@ -1,0 +1,125 @@
+package activator
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/wake"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// beginWake begins a wake where requests wait, nobody is awake or being woken,
+// and a grant allows it. The caller holds mu.
+func (f *function) beginWake(now time.Time) {
+	if f.room.Len() == 0 || f.waking != "" || f.set.Awake(now) {
+		return
+	}
+	for _, i := range f.set.All() {
+		if st := i.Status(); st.State == api.Starting && st.Stage == stageWaking {
+			return // the autoscaler wakes it
+		}
+	}
+	for _, i := range f.set.Asleep(now) {
+		id := i.ID
+		out, retry := f.a.wakes.Begin(id, i.Status().Endpoint, f.spec.WakeTimeout, func(st api.InstanceStatus, err error) { f.woke(id, st, err) })
+		switch out {
+		case wake.Begun:
+			f.waking, f.wakingFrom = id, now
+			return
+		case wake.UnderWay:
+			return
+		case wake.Paused:
+			f.callAgain(retry, now)
+		}
+	}
+}
+
+// stageWaking is the stage of an instance that starts out of a sleep.
+const stageWaking = "waking"
+
+// woke takes in the end of a wake.
+func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
+	f.metrics.Woke("direct", err)
+	if err != nil {
+		f.a.log.Warn("wake failed", "function", f.name, "instance", id, "error", err)
+	}
+	now := time.Now()
+	f.mu.Lock()
+	f.waking = ""
+	if err == nil {
+		f.learn(st, now)
+	}
+	f.beginWake(now)
+	f.dispatch()
+	if err != nil {
+		f.meter.Urgent() // it is the autoscaler's turn now
+	}
+}
+
+// observe takes in a report of an instance.
+func (f *function) observe(st api.InstanceStatus) {
+	now := time.Now()
+	f.mu.Lock()
+	f.learn(st, now)
+	f.beginWake(now)
+	f.dispatch()
+}
+
+// learn keeps what a report says. The caller holds mu.
+func (f *function) learn(st api.InstanceStatus, now time.Time) {
+	if !f.set.Observe(st, now) {
+		return
+	}
+	if st.WakeTime > 0 {
+		f.wakeTime = st.WakeTime
+	}
+	if st.LoadTime > 0 {
+		f.loadTime = st.LoadTime
+	}
+	if st.Ready() {
+		f.failed = nil
+	}
+	f.dark.set(!f.set.Awake(now), now)
+}
+
+// expected is how long it takes until an instance takes requests; 0 means now or unknown. The caller holds mu.
+func (f *function) expected(now time.Time) time.Duration {
+	if f.set.Awake(now) {
+		return 0
+	}
+	if f.waking != "" {
+		return max(f.wakeTime-now.Sub(f.wakingFrom), 0)
+	}
+	st, found := f.set.Best()
+	switch {
+	case !found:
+		return f.loadTime
+	case st.State == api.Asleep, st.State == api.Draining:
+		return f.wakeTime
+	case st.State == api.Starting && st.Stage == stageWaking:
+		return max(f.wakeTime-now.Sub(st.Since), 0)
+	case st.State == api.Starting:
+		return max(f.loadTime-now.Sub(st.Since), 0)
+	}
+	return f.loadTime
+}
+
+// stage is a word on what a waiting request waits for, and how long that should take; 0: unknown.
+func (f *function) stage(now time.Time) (word string, expected time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	expected = f.expected(now)
+	st, found := f.set.Best()
+	switch {
+	case f.set.Awake(now):
+		word = "queue"
+	case f.waking != "":
+		word = stageWaking
+	case !found:
+		word = string(api.Starting)
+	case st.Stage != "":
+		word = st.Stage
+	default:
+		word = string(st.State)
+	}
+	return word, expected
+}
