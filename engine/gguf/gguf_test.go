@@ -130,6 +130,34 @@ func checkSample(t *testing.T, f *gguf.File) {
 	}
 }
 
+// TestCopy rewrites a file value by value and gets the same bytes.
+func TestCopy(t *testing.T) {
+	want := sample(t)
+	f, err := gguf.Parse(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	w := gguf.NewWriter(&got)
+	for _, k := range f.Keys() {
+		w.Copy(f, k)
+	}
+	for _, tt := range f.Tensors() {
+		w.AddTensor(tt.Name, tt.Dims, tt.Type, tt.Data)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Error("the copy differs")
+	}
+	w = gguf.NewWriter(io.Discard)
+	w.Copy(f, "absent")
+	if err := w.Flush(); err == nil || !strings.Contains(err.Error(), `"absent" is not in the file`) {
+		t.Errorf("copy of an absent key: %v", err)
+	}
+}
+
 func TestHalf(t *testing.T) {
 	for h := range 1 << 16 {
 		f := gguf.F16ToF32(uint16(h))

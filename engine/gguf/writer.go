@@ -130,6 +130,27 @@ func (w *Writer) SetFloats(key string, v []float32) {
 	}
 }
 
+// Copy sets a key to the value that it has in f, of whatever kind.
+func (w *Writer) Copy(f *File, key string) {
+	v, ok := f.values[key]
+	if !ok {
+		w.fail(fmt.Errorf("metadata key %q is not in the file to copy from", key))
+		return
+	}
+	if v.kind == KindArray {
+		w.array(key, v.elem, v.count)
+	} else {
+		w.key(key, v.kind)
+	}
+	if v.kind == KindString {
+		w.meta = binary.LittleEndian.AppendUint64(w.meta, uint64(v.hi-v.lo))
+	}
+	w.meta = append(w.meta, f.data[v.lo:v.hi]...)
+	if a, ok := f.Uint(key); ok && key == keyAlignment {
+		w.align = int(a)
+	}
+}
+
 // AddTensor adds a tensor whose bytes are already encoded; see Encode. dims are in
 // GGUF's order, the row length first. data is kept, not copied, until Flush.
 func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
