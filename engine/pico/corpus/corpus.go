@@ -82,20 +82,42 @@ const (
 type Generator struct {
 	rng   *rand.Rand
 	split Split
+	mix   mix
 }
 
 // New returns a generator.
 func New(seed uint64, split Split) *Generator {
-	return &Generator{rng: rand.New(rand.NewPCG(seed, uint64(split)+1)), split: split}
+	return &Generator{rng: rand.New(rand.NewPCG(seed, uint64(split)+1)), split: split, mix: everyday}
 }
 
-// skillWeights is how often each skill is drawn for training, in percent.
-var skillWeights = []struct {
-	skill  Skill
-	weight int
-}{
-	{Echo, 13}, {Reverse, 12}, {Upper, 10}, {Count, 10}, {Sort, 13}, {Add, 13}, {Convert, 10}, {JSON, 8}, {Story, 6}, {Help, 5},
+// NewDrill returns a generator of training samples that asks what is hard to learn more often than New's does: the harder
+// skills, and words to copy that are not of the list or are capitalised. It asks nothing that New's could not ask.
+func NewDrill(seed uint64) *Generator {
+	g := New(seed, Training)
+	g.mix = drill
+	return g
 }
+
+// mix is how often things are drawn, in percent.
+type mix struct {
+	skills   []share
+	stranger int // a word to copy is not of the list
+	capitals int // all words to copy are capitalised
+}
+
+type share struct {
+	skill   Skill
+	percent int
+}
+
+var (
+	everyday = mix{[]share{
+		{Echo, 13}, {Reverse, 12}, {Upper, 10}, {Count, 10}, {Sort, 13}, {Add, 13}, {Convert, 10}, {JSON, 8}, {Story, 6}, {Help, 5},
+	}, 25, 8}
+	drill = mix{[]share{
+		{Echo, 11}, {Reverse, 11}, {Upper, 14}, {Count, 13}, {Sort, 14}, {Add, 12}, {Convert, 10}, {JSON, 4}, {Story, 8}, {Help, 3},
+	}, 50, 20}
+)
 
 // Sample draws a chat of one to three turns.
 func (g *Generator) Sample() Sample {
@@ -142,12 +164,12 @@ func (t Task) HeldOut() bool {
 
 func (g *Generator) skill() Skill {
 	n := g.rng.IntN(100)
-	for _, w := range skillWeights {
-		if n -= w.weight; n < 0 {
+	for _, w := range g.mix.skills {
+		if n -= w.percent; n < 0 {
 			return w.skill
 		}
 	}
-	panic("corpus: skill weights do not add up to 100")
+	panic("corpus: shares of skills do not add up to 100")
 }
 
 // chance is true in percent of 100 cases.

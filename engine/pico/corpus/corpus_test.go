@@ -36,12 +36,13 @@ func TestGeneratorKeepsItsSequence(t *testing.T) {
 }
 
 func TestSplitsAreDisjointInEveryTurn(t *testing.T) {
-	g := New(3, Training)
-	for range 20000 {
-		s := g.Sample()
-		for _, m := range s.Messages {
-			if task := Parse(m.Text); m.Role == User && task.HeldOut() {
-				t.Fatalf("training asks the held-out %q", m.Text)
+	for _, g := range []*Generator{New(3, Training), NewDrill(3)} {
+		for range 20000 {
+			s := g.Sample()
+			for _, m := range s.Messages {
+				if task := Parse(m.Text); m.Role == User && task.HeldOut() {
+					t.Fatalf("training asks the held-out %q", m.Text)
+				}
 			}
 		}
 	}

@@ -48,10 +48,10 @@ func (g *Generator) words(n int) []string {
 // copyable draws lo to hi words; now and then one of them is not of the list.
 func (g *Generator) copyable(lo, hi int) []string {
 	w := g.words(g.between(lo, hi))
-	if g.chance(25) {
+	if g.chance(g.mix.stranger) {
 		w[g.rng.IntN(len(w))] = g.stranger()
 	}
-	if g.chance(8) {
+	if g.chance(g.mix.capitals) {
 		for i := range w {
 			w[i] = title(w[i])
 		}

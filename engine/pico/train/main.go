@@ -1,8 +1,8 @@
 // Train makes pico: the commands around train.py that need Go. See ../MODEL_CARD.md for the order and the arguments.
 //
-//	train tokens -dir DIR -seed N -rows N -row N   training rows for train.py
-//	train gguf -from OUT -to FILE                  the model file of what train.py wrote as OUT
-//	train card -n N                                measure the embedded model and write MODEL_CARD.md
+//	train tokens -dir DIR -seed N -rows N -row N [-drill]   training rows for train.py
+//	train gguf -from OUT -to FILE                           the model file of what train.py wrote as OUT
+//	train card -n N                                         measure the embedded model and write MODEL_CARD.md
 package main
 
 import (
@@ -10,6 +10,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+
+	"github.com/rouse-dev/rouse/engine/pico/corpus"
 )
 
 func main() {
@@ -26,6 +28,7 @@ func run(args []string) error {
 	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	dir := fs.String("dir", "", "folder for the token files")
 	seed := fs.Uint64("seed", 1, "seed of the corpus")
+	drill := fs.Bool("drill", false, "more of what is hard to learn")
 	rows := fs.Int("rows", 1000, "number of rows")
 	row := fs.Int("row", contextLength+1, "tokens in a row: the context and one more")
 	from := fs.String("from", "", "path of the trained weights without ending: OUT of train.py")
@@ -37,7 +40,11 @@ func run(args []string) error {
 	}
 	switch args[0] {
 	case "tokens":
-		return writeTokens(*dir, *seed, *rows, *row)
+		g := corpus.New(*seed, corpus.Training)
+		if *drill {
+			g = corpus.NewDrill(*seed)
+		}
+		return writeTokens(*dir, g, *rows, *row)
 	case "gguf":
 		return writeGGUF(*from, *to)
 	case "card":

@@ -70,7 +70,7 @@ func (e encoder) tale(text string) document {
 }
 
 // writeTokens writes rows of whole documents, padded at the end, as tokens.u16 and weights.u8.
-func writeTokens(dir string, seed uint64, rows, row int) (err error) {
+func writeTokens(dir string, g *corpus.Generator, rows, row int) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
@@ -88,7 +88,6 @@ func writeTokens(dir string, seed uint64, rows, row int) (err error) {
 	if err != nil {
 		return err
 	}
-	g := corpus.New(seed, corpus.Training)
 	var pool []document
 	docs, used := 0, 0
 	for range rows {
