@@ -195,17 +195,27 @@ func (e *Engine) knock() {
 	}
 }
 
-// Add starts a request. It does not wait for the loop. When ctx ends the
-// request is dropped and its stream ends with ctx's cause. It fails with
-// [ErrAsleep], [ErrFull], [ErrStopped], a [*RequestError] or a
+// Add starts requests that share a stream; most callers have one. Their
+// sequences are numbered through: Event.Index counts the first request's N, then
+// the next one's. All are accepted or none. Add does not wait for the loop. When
+// ctx ends the requests are dropped and the stream ends with ctx's cause. It
+// fails with [ErrAsleep], [ErrFull], [ErrStopped], a [*RequestError] or a
 // [*sample.RangeError].
-func (e *Engine) Add(ctx context.Context, r Request) (*Stream, error) {
-	if err := e.check(&r); err != nil {
-		return nil, err
-	}
+func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) {
 	stream := newStream()
-	stream.sequences = e.sequences(&r, stream)
 	stream.abort = func() { e.send(func(context.Context) { e.drop(stream) }) }
+	for i := range requests {
+		r := requests[i]
+		if err := e.check(&r); err != nil {
+			return nil, err
+		}
+		e.addSequences(stream, &r)
+	}
+	n := len(stream.sequences)
+	if n == 0 {
+		return nil, invalid("prompt", "there is no prompt: want at least one")
+	}
+	stream.left = n
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -214,14 +224,14 @@ func (e *Engine) Add(ctx context.Context, r Request) (*Stream, error) {
 		return nil, ErrStopped
 	case e.state != api.Awake:
 		return nil, ErrAsleep
-	case e.open+r.N > e.cfg.Queue:
+	case e.open+n > e.cfg.Queue:
 		return nil, ErrFull
 	}
 	for _, q := range stream.sequences {
 		e.lastID++
 		q.id = e.lastID
 	}
-	e.open += r.N
+	e.open += n
 	stream.bind(ctx)
 	e.mailbox = append(e.mailbox, func(context.Context) { e.admit(stream) })
 	e.knock()

@@ -13,6 +13,7 @@ import (
 type sequence struct {
 	id      sched.ID
 	index   int
+	first   bool // of its request
 	request *Request
 	stream  *Stream
 

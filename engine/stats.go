@@ -58,7 +58,7 @@ func (e *Engine) countToken(q *sequence, ev Event) {
 	if ev.Token >= 0 {
 		e.stats.GeneratedTokens++
 	}
-	if q.made <= 1 && q.index == 0 {
+	if q.made <= 1 && q.first {
 		e.stats.PromptTokens += uint64(len(q.request.Prompt))
 	}
 }

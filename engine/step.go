@@ -11,19 +11,16 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// sequences makes the request's sequences. They have no ID yet.
-func (e *Engine) sequences(r *Request, s *Stream) []*sequence {
-	all := make([]*sequence, r.N)
-	for i := range all {
-		all[i] = &sequence{
-			index: i, request: r, stream: s,
+// addSequences adds a request's sequences to a stream. They have no ID yet.
+func (e *Engine) addSequences(s *Stream, r *Request) {
+	for i := range r.N {
+		s.sequences = append(s.sequences, &sequence{
+			index: len(s.sequences), first: i == 0, request: r, stream: s,
 			sampler: sample.New(r.Sampling, r.Prompt, i),
 			text:    e.tok.Stream(),
 			stop:    newStopper(r.Stop, r.KeepStop),
-		}
+		})
 	}
-	s.left = r.N
-	return all
 }
 
 // admit hands a request to the scheduler, unless its client has left already.
