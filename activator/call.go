@@ -45,6 +45,8 @@ type call struct {
 	attempts int       // times that it was sent to an instance
 	given    int       // of these, times that a runtime may have seen it
 
+	ticket uint64 // its place among those who wait for f
+
 	// While it waits.
 	entry    *hold.Entry[slot]
 	held     time.Time // when it first entered the room; zero: it never did

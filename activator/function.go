@@ -119,6 +119,7 @@ func (f *function) acquire(c *call) (slot, error) {
 	if !again {
 		f.last = now
 		f.calls[c] = struct{}{}
+		c.ticket = f.room.Ticket()
 	}
 	if again || f.room.Len() == 0 { // who was given back goes before all who wait
 		if i := f.set.Pick(now); i != nil {
@@ -193,7 +194,7 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 	}
 	e := c.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline}
+		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket}
 	}
 	e.Until(ctx)
 	if again {

@@ -46,9 +46,10 @@ type Entry[T any] struct {
 	Tokens api.Tokens
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
+	// Ticket is the entry's place within its priority, from [Room.Ticket]; zero: [Room.Enter] draws one.
+	Ticket uint64
 
 	arrived    time.Time
-	seq        uint64
 	prev, next *Entry[T]
 	line       *line[T]
 	gone       <-chan struct{}
@@ -103,8 +104,9 @@ type Room[T any] struct {
 	count  int
 	bytes  api.Bytes
 	tokens api.Tokens
-	seq    uint64
-	pace   Pace
+	pace   pace
+	// tickets is the last one drawn.
+	tickets uint64
 }
 
 // Limit sets the bounds. Entries that are in stay in.
@@ -131,16 +133,25 @@ func (r *Room[T]) Enter(e *Entry[T], now time.Time, expected time.Duration) (why
 	case expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline):
 		return FullDeadline, false
 	}
-	r.seq++
-	e.seq, e.arrived = r.seq, now
+	if e.Ticket == 0 {
+		e.Ticket = r.Ticket()
+	}
+	e.arrived = now
 	r.insert(e)
 	return "", true
 }
 
-// PutBack takes in again an entry that had left through [Room.Next], at the
-// place that it had. It ignores the bounds: the entry was accepted before.
+// Ticket draws the next place. A request that is served without waiting draws
+// one too: should it come back, it stands before all who came later.
+func (r *Room[T]) Ticket() uint64 {
+	r.tickets++
+	return r.tickets
+}
+
+// PutBack takes in an entry that has been with an instance, at the place of its
+// ticket. It ignores the bounds: the request was accepted before.
 func (r *Room[T]) PutBack(e *Entry[T], now time.Time) {
-	if e.seq == 0 { // it was served without waiting, so it is older than all who wait
+	if e.arrived.IsZero() { // it was served without waiting
 		e.arrived = now
 	}
 	r.insert(e)
@@ -154,13 +165,13 @@ func (r *Room[T]) insert(e *Entry[T]) {
 	r.count++
 	r.bytes += e.Bytes
 	r.tokens += e.Tokens
-	if l.back != nil && l.back.seq < e.seq {
+	if l.back != nil && l.back.Ticket < e.Ticket {
 		e.prev, e.next = l.back, nil
 		l.back.next, l.back = e, e
 		return
 	}
 	at := l.front
-	for at != nil && at.seq < e.seq {
+	for at != nil && at.Ticket < e.Ticket {
 		at = at.next
 	}
 	e.next = at
@@ -238,7 +249,7 @@ func (r *Room[T]) Oldest(now time.Time) time.Duration {
 }
 
 // Served notes that a request was finished; the room's pace comes from it.
-func (r *Room[T]) Served(now time.Time) { r.pace.note(now) }
+func (r *Room[T]) Served(now time.Time) { r.pace.note(now, r.count > 0) }
 
 // RetryAfter estimates when somebody who is refused now would find a place:
 // the expected wake plus the time for those who wait, from the measured pace.
@@ -248,19 +259,18 @@ func (r *Room[T]) RetryAfter(expected time.Duration) time.Duration {
 	return min(max(d, time.Second), 5*time.Minute)
 }
 
-// Pace is the measured time between two finished requests while the function is busy.
-type Pace struct {
-	last     time.Time
+// pace is the measured time between two finished requests while others wait.
+type pace struct {
+	last     time.Time // zero: nobody waited when the last request was finished
 	interval time.Duration
 }
 
-// idleGap is the pause after which the gap to the next finished request says nothing about the pace.
-const idleGap = time.Minute
-
-func (p *Pace) note(now time.Time) {
-	gap := now.Sub(p.last)
-	known := !p.last.IsZero() && gap < idleGap
+func (p *pace) note(now time.Time, waiting bool) {
+	gap, known := now.Sub(p.last), !p.last.IsZero()
 	p.last = now
+	if !waiting {
+		p.last = time.Time{}
+	}
 	switch {
 	case !known:
 	case p.interval == 0:

@@ -1,0 +1,80 @@
+package activator
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// BenchmarkWarm measures the hop: a client and an instance on Unix sockets,
+// with the activator between them (hop) and without it (direct). The difference
+// of the two is what the activator costs.
+func BenchmarkWarm(b *testing.B) {
+	bench := startBench(b, nil)
+	name := bench.function("m", func(f *api.Function) { f.Concurrency = 1000 })
+	i := startFake(b, name, "m-0001", 1000)
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"hi"}}]}`)
+	}
+	bench.a.ObserveInstance(i.set(api.Awake))
+	front := serveSocket(b, bench.a.Handler())
+	for _, at := range []struct {
+		name     string
+		endpoint api.Endpoint
+	}{{"direct", i.endpoint}, {"hop", front}} {
+		transport := api.NewTransport(256)
+		b.Run(at.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				warm(b, transport, at.endpoint)
+			}
+		})
+		b.Run(at.name+"-32", func(b *testing.B) {
+			b.SetParallelism(8) // of 4 cores
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					warm(b, transport, at.endpoint)
+				}
+			})
+		})
+		transport.CloseIdleConnections()
+	}
+}
+
+func serveSocket(b *testing.B, h http.Handler) api.Endpoint {
+	socket := filepath.Join(b.TempDir(), "s")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	go func() { _ = s.Serve(l) }()
+	b.Cleanup(func() { _ = s.Close() })
+	return api.Endpoint("unix:" + socket)
+}
+
+const warmBody = `{"model":"m","messages":[{"role":"user","content":"Say hello in one word, please."}],"max_tokens":16}`
+
+func warm(b *testing.B, transport http.RoundTripper, e api.Endpoint) {
+	req, _ := http.NewRequest(http.MethodPost, e.URL(chatPath), strings.NewReader(warmBody))
+	req.Host = "localhost"
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b.Errorf("got %s", resp.Status)
+	}
+}

@@ -1,0 +1,212 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/internal/transcript"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// TestTranscripts drives a room. Commands:
+//
+//	limit N BYTES                 set the bounds
+//	at DURATION                   set the clock
+//	enter NAME [priority=N] [bytes=N] [deadline=DURATION] [expected=DURATION]
+//	next | leave NAME | ticket NAME | putback NAME | served | retry DURATION | state
+func TestTranscripts(t *testing.T) {
+	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string, []string) string {
+		d := &driver{t: t, entries: make(map[string]*Entry[int])}
+		return d.do
+	})
+}
+
+type driver struct {
+	t       *testing.T
+	room    Room[int]
+	now     time.Duration
+	entries map[string]*Entry[int]
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (d *driver) duration(s string) time.Duration {
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return v
+}
+
+func (d *driver) number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return n
+}
+
+func (d *driver) name(e *Entry[int]) string {
+	for name, other := range d.entries {
+		if e == other {
+			return name
+		}
+	}
+	return "nobody"
+}
+
+func (d *driver) do(command string, args []string) string {
+	now := epoch.Add(d.now)
+	switch command {
+	case "limit":
+		d.room.Limit(api.Hold{Capacity: d.number(args[0]), MaxBytes: api.Bytes(d.number(args[1]))})
+	case "at":
+		d.now = d.duration(args[0])
+	case "enter":
+		return d.enter(args[0], args[1:], now)
+	case "next":
+		return d.name(d.room.Next())
+	case "leave":
+		if !d.room.Leave(d.entries[args[0]]) {
+			return "was not in"
+		}
+	case "ticket":
+		d.entries[args[0]] = &Entry[int]{Ticket: d.room.Ticket()}
+	case "putback":
+		d.room.PutBack(d.entries[args[0]], now)
+	case "served":
+		d.room.Served(now)
+	case "retry":
+		return d.room.RetryAfter(d.duration(args[0])).String()
+	case "state":
+		return fmt.Sprintf("%d wait, %s, %d tokens, oldest %s", d.room.Len(), d.room.Bytes(), d.room.Tokens(), d.room.Oldest(now))
+	default:
+		d.t.Fatalf("unknown command %s", command)
+	}
+	return ""
+}
+
+func (d *driver) enter(name string, options []string, now time.Time) string {
+	e := &Entry[int]{}
+	var expected time.Duration
+	for _, o := range options {
+		key, value, _ := strings.Cut(o, "=")
+		switch key {
+		case "priority":
+			e.Priority = d.number(value)
+		case "bytes":
+			e.Bytes = api.Bytes(d.number(value))
+			e.Tokens = api.Tokens(e.Bytes / 4)
+		case "deadline":
+			e.Deadline = epoch.Add(d.duration(value))
+		case "expected":
+			expected = d.duration(value)
+		}
+	}
+	d.entries[name] = e
+	if why, ok := d.room.Enter(e, now, expected); !ok {
+		return "refused: " + string(why)
+	}
+	return ""
+}
+
+func TestOfferReachesOnlyWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := Room[int]{}
+		room.Limit(api.Hold{Capacity: 2, MaxBytes: 10})
+		gaveUp := errors.New("gave up")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		leaves, stays := &Entry[int]{}, &Entry[int]{}
+		leaves.Until(ctx)
+		stays.Until(t.Context())
+		for _, e := range []*Entry[int]{leaves, stays} {
+			if why, ok := room.Enter(e, time.Now(), 0); !ok {
+				t.Fatalf("refused: %s", why)
+			}
+		}
+		got := make(chan int)
+		go func() {
+			v, ok := stays.Wait()
+			if !ok {
+				v = -1
+			}
+			got <- v
+		}()
+		cancel(gaveUp)
+		if _, ok := leaves.Wait(); ok {
+			t.Error("who left was handed something")
+		}
+		e := room.Next() // taken out before the leaver could say so
+		if e.Offer(7) {
+			t.Error("an offer to who left was taken")
+		}
+		if room.Leave(leaves) {
+			t.Error("the leaver was still in the room")
+		}
+		if !room.Next().Offer(7) {
+			t.Error("an offer to who waits was not taken")
+		}
+		if v := <-got; v != 7 {
+			t.Errorf("got %d, want 7", v)
+		}
+	})
+}
+
+// TestAgainstSlowTwin compares the lines with a slice that is searched and sorted each time.
+func TestAgainstSlowTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var room Room[int]
+	room.Limit(api.Hold{Capacity: 50, MaxBytes: 1000})
+	var twin, out []*Entry[int]
+	before := func(a, b *Entry[int]) int {
+		if pa, pb := min(max(a.Priority, MinPriority), MaxPriority), min(max(b.Priority, MinPriority), MaxPriority); pa != pb {
+			return pb - pa
+		}
+		return int(a.Ticket) - int(b.Ticket)
+	}
+	for step := range 20000 {
+		switch op := r.IntN(5); {
+		case op <= 1:
+			e := &Entry[int]{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
+			if _, ok := room.Enter(e, epoch, 0); ok {
+				twin = append(twin, e)
+			}
+		case op == 2:
+			want := (*Entry[int])(nil)
+			if len(twin) > 0 {
+				slices.SortFunc(twin, before)
+				want, twin = twin[0], twin[1:]
+				out = append(out, want)
+			}
+			if got := room.Next(); got != want {
+				t.Fatalf("step %d: next: got %+v, want %+v", step, got, want)
+			}
+		case op == 3 && len(out) > 0:
+			i := r.IntN(len(out))
+			room.PutBack(out[i], epoch)
+			twin = append(twin, out[i])
+			out = slices.Delete(out, i, i+1)
+		case op == 4 && len(twin) > 0:
+			i := r.IntN(len(twin))
+			if !room.Leave(twin[i]) {
+				t.Fatalf("step %d: an entry in the room could not leave", step)
+			}
+			twin = slices.Delete(twin, i, i+1)
+		}
+		var bytes api.Bytes
+		for _, e := range twin {
+			bytes += e.Bytes
+		}
+		if room.Len() != len(twin) || room.Bytes() != bytes {
+			t.Fatalf("step %d: got %d entries of %d bytes, want %d of %d", step, room.Len(), room.Bytes(), len(twin), bytes)
+		}
+	}
+}
