@@ -61,7 +61,7 @@ func (s Spec) vector(g *gguf.Writer, name string, n int, mean float32) {
 	r := s.random(name)
 	x := make([]float32, n)
 	for i := range x {
-		x[i] = mean + 0.1*float32(r.NormFloat64())
+		x[i] = mean + float32(0.1*r.NormFloat64())
 	}
 	data, err := gguf.Encode(gguf.F32, x)
 	if err != nil {

@@ -1,0 +1,130 @@
+package cpu_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+)
+
+// goldenSpecs are the generated models for which testdata holds answers of another
+// implementation; GOLDEN_MODELS=DIR writes the models there, for making new answers.
+var goldenSpecs = map[string]infertest.Spec{
+	"llama-f32":       {KVHeads: 2, Layers: 3, Untied: true},
+	"llama-f16-spm":   {Type: gguf.F16, SPM: true, HeadDim: 32},
+	"llama-bf16":      {Type: gguf.BF16, KVHeads: 1},
+	"llama-q8_0-rope": {Type: gguf.Q8_0, Dim: 128, RopeFactors: true, RopeBase: 500000, Untied: true},
+	"llama-q8_0-lin":  {Type: gguf.Q8_0, Dim: 128, RopeScale: 4},
+	"qwen2-f32":       {Arch: "qwen2", KVHeads: 2, Untied: true},
+	"qwen2-q8_0":      {Arch: "qwen2", Type: gguf.Q8_0, Dim: 128, Heads: 8, KVHeads: 2, RopeBase: 1000000, Untied: true},
+}
+
+// golden is a file of package engine/golden.
+type golden struct {
+	MadeWith, SHA256 string
+	Runs             []struct {
+		Prompt string
+		IDs    []int32
+		Logits string
+		Greedy []int32
+		Ties   []struct{ Step int }
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, s := range goldenSpecs {
+		s.Context = 512
+		t.Run(name, func(t *testing.T) {
+			model := infertest.File(t, s)
+			if dir := os.Getenv("GOLDEN_MODELS"); dir != "" {
+				if err := os.Rename(model, filepath.Join(dir, name+".gguf")); err != nil {
+					t.Fatal(err)
+				}
+				t.Skip("model written")
+			}
+			checkGolden(t, model, filepath.Join("testdata", name+".json"))
+		})
+	}
+	t.Run("pico", func(t *testing.T) { checkGolden(t, "../../pico/pico-q8_0.gguf", "../../testdata/golden/pico.json") })
+}
+
+func checkGolden(t *testing.T, model, answers string) {
+	t.Helper()
+	var g golden
+	data, err := os.ReadFile(answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &g); err != nil {
+		t.Fatal(err)
+	}
+	if data, err = os.ReadFile(model); err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(data)); sum != g.SHA256 || len(g.Runs) < 10 {
+		t.Fatalf("%s holds %d runs of the model %s, and the model is %s: make it again", answers, len(g.Runs), g.SHA256, sum)
+	}
+	r := open(t, model, cpu.Config{})
+	same, least := 0, 1.0
+	for _, run := range g.Runs {
+		got := forward(t, r, infer.Item{Tokens: run.IDs, Blocks: blocks(0, len(run.IDs)/16+1), Logits: true})[0]
+		c := cosine(got, decode(t, run.Logits))
+		least = min(least, c)
+		if !(c >= 0.999) {
+			t.Errorf("%q: cosine %v, want at least 0.999", run.Prompt, c)
+		}
+		tie := len(run.Greedy)
+		for _, x := range run.Ties {
+			tie = min(tie, x.Step)
+		}
+		same += follow(t, r, run.IDs, run.Greedy, tie, got)
+	}
+	t.Logf("smallest cosine %v; %d of %d continuations are equal", least, same, len(g.Runs))
+}
+
+// follow continues a prompt greedily. Another token is an error before step tie, the first one
+// whose two best tokens are so close that rounding decides. It returns 1 if all tokens are equal.
+func follow(t *testing.T, r infer.Inferencer, ids, want []int32, tie int, logits []float32) int {
+	t.Helper()
+	pos := len(ids)
+	for i, w := range want {
+		best := int32(0)
+		for id, l := range logits {
+			if l > logits[best] {
+				best = int32(id)
+			}
+		}
+		if best != w {
+			if i < tie {
+				t.Errorf("after %v, token %d: got %d, want %d (logits %v, %v)", ids, i, best, w, logits[best], logits[w])
+			}
+			return 0
+		}
+		logits = forward(t, r, infer.Item{Tokens: []int32{w}, Pos: pos, Blocks: blocks(0, pos/16+1), Logits: true})[0]
+		pos++
+	}
+	return 1
+}
+
+func decode(t *testing.T, s string) []float64 {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]float64, len(raw)/4)
+	for i := range out {
+		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+	}
+	return out
+}
