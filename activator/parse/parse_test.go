@@ -1,0 +1,183 @@
+package parse
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func TestJSON(t *testing.T) {
+	deep := strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1)
+	for _, tc := range []struct {
+		name, body string
+		want       Request
+	}{
+		{"plain", `{"model":"m","stream":true}`, Request{Model: "m", Stream: true}},
+		{"spaces", " \r\n\t{ \"model\" : \"m\" , \"stream\" : false } \n", Request{Model: "m"}},
+		{"empty object", `{}`, Request{}},
+		{"nulls", `{"model":null,"stream":null}`, Request{}},
+		{"escaped key and value", `{"mod\u0065l":"a\/b\u00e9"}`, Request{Model: "a/bé"}},
+		{"a repeated field: the last counts", `{"model":"a","model":"b"}`, Request{Model: "b"}},
+		{"only at the top", `{"x":{"model":"no","stream":true},"y":[{"model":"no"}],"model":"m"}`, Request{Model: "m"}},
+		{"case counts", `{"Model":"x","model":"m"}`, Request{Model: "m"}},
+		{"quotes in strings", `{"a":"\"model\":\"x\"","model":"m"}`, Request{Model: "m"}},
+		{"max_tokens", `{"max_tokens":100}`, Request{Tokens: 100}},
+		{"max_completion_tokens wins", `{"max_tokens":100,"max_completion_tokens":7}`, Request{Tokens: 7}},
+		{"absurd max_tokens", `{"max_tokens":9223372036854775807}`, Request{Tokens: 1 << 30}},
+		{"negative max_tokens", `{"max_tokens":-5}`, Request{}},
+		{"max_tokens of another type is the runtime's to refuse", `{"max_tokens":"many"}`, Request{}},
+		{"priority, lower is earlier", `{"priority":-3}`, Request{Priority: 3}},
+		{"absurd priority", `{"priority":9223372036854775807}`, Request{Priority: -1 << 20}},
+		{"service tiers", `{"service_tier":"flex"}`, Request{Priority: -1}},
+		{"priority tier", `{"service_tier":"priority"}`, Request{Priority: 1}},
+		{"n, logprobs, stop as string", `{"n":3,"logprobs":true,"stop":"x"}`, Request{}},
+		{"stop as list", `{"stop":["x","y"],"logprobs":5}`, Request{}},
+		{"numbers", `{"a":[0,-0,1.5,1e9,-1.25E-3,1e999]}`, Request{}},
+		{"deepest", `{"a":` + deep + `}`, Request{}},
+		{"lone surrogate", `{"a":"\ud800"}`, Request{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := JSON([]byte(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.want.Tokens += api.Tokens(len(tc.body) / bytesPerToken)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestJSONRefuses(t *testing.T) {
+	for _, tc := range []struct{ name, body, param, want string }{
+		{"empty", "", "", "the body is empty"},
+		{"spaces only", " \n", "", "the body is empty"},
+		{"not JSON", "hello", "", `want a JSON object, beginning with { at byte 0, got "hello"`},
+		{"an array", `[1]`, "", "want a JSON object"},
+		{"a form", "model=m&stream=true", "", "want a JSON object"},
+		{"truncated", `{"model":"m","messages":[{"role":"us`, "", "the body ends too early, after 36 bytes"},
+		{"truncated after a key", `{"model"`, "", "want a colon (is it cut off?)"},
+		{"truncated after a comma", `{"model":"m",`, "", "want a field's name"},
+		{"two objects", `{}{}`, "", "want nothing after the object at byte 2"},
+		{"trailing comma", `{"a":1,}`, "", "want a field's name in double quotes at byte 7"},
+		{"single quotes", `{'model':'m'}`, "", "want a field's name in double quotes at byte 1"},
+		{"NaN", `{"temperature":NaN}`, "", "want a value at byte 15"},
+		{"leading zero", `{"a":01}`, "", "want a comma or } at byte 6"},
+		{"bare minus", `{"a":-}`, "", "want a digit at byte 6"},
+		{"no digits after a point", `{"a":1.}`, "", "want a digit"},
+		{"control character", "{\"a\":\"x\ny\"}", "", "want no control character in a string"},
+		{"bad escape", `{"a":"\x"}`, "", "want a valid escape at byte 6"},
+		{"bad unicode escape", `{"a":"\u12g4"}`, "", "want a valid escape at byte 6"},
+		{"mismatched brackets", `{"a":[1}`, "", "want a comma or ]"},
+		{"invalid UTF-8", "{\"a\":\"\xff\"}", "", "not valid UTF-8 at byte 6"},
+		{"UTF-16", "\xff\xfe{\x00", "", "not valid UTF-8 at byte 0"},
+		{"too deep", `{"a":` + strings.Repeat("[", 100000), "", "more than 512 deep"},
+		{"zero byte", "{\"a\":1}\x00", "", "want nothing after the object"},
+		{"model is a number", `{"model":5}`, "model", "the field model is a number: want a string"},
+		{"model is an object", `{"model":{"id":"m"}}`, "model", "the field model is an object"},
+		{"model is a list", `{"model":["m"]}`, "model", "the field model is an array"},
+		{"model is a boolean", `{"model":true}`, "model", "the field model is a boolean"},
+		{"stream is a string", `{"model":"m","stream":"true"}`, "stream", "the field stream is a string: want true or false"},
+		{"stream is a number", `{"model":"m","stream":1}`, "stream", "the field stream is a number"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := JSON([]byte(tc.body))
+			if err == nil || err.Status != http.StatusBadRequest || err.Param != tc.param || !strings.Contains(err.Message, tc.want) {
+				t.Errorf("got %+v, want a 400 for %q with %q", err, tc.param, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzJSON compares with encoding/json: what is accepted, and what the fields are.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"model":"m","stream":true,"messages":[{"role":"user","content":"x\u00e9\"\\"}]}`,
+		`{"model":null,"a":[1,-2.5e+3,{"b":[]},[],{}],"stream":false}`, `{"model":"a","mod\u0065l":"b"}`,
+		`{"a":tru}`, `[`, "{\"a\":\"\x01\"}", "{\"\xff\":1}", `{"a":1}x`, `{"priority":-1,"max_tokens":3}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := bytes.Clone(body)
+		got, bad := JSON(body)
+		if !bytes.Equal(before, body) {
+			t.Fatal("the body was changed")
+		}
+		if bad != nil && (bad.Status != http.StatusBadRequest || bad.Message == "" || !utf8.ValidString(bad.Message)) {
+			t.Fatalf("refusal %+v: want a 400 with a message in UTF-8", bad)
+		}
+		want, ok := slow(body)
+		if depth(body) > MaxDepth {
+			return // encoding/json allows more
+		}
+		if ok != (bad == nil) {
+			t.Fatalf("body %q: got refusal %v, want accepted: %t", body, bad, ok)
+		}
+		if ok && (got.Model != want.Model || got.Stream != want.Stream) {
+			t.Fatalf("body %q: got %+v, want %+v", body, got, want)
+		}
+	})
+}
+
+// slow is JSON by encoding/json.
+func slow(body []byte) (r Request, ok bool) {
+	var fields map[string]json.RawMessage
+	if !utf8.Valid(body) || json.Unmarshal(body, &fields) != nil || fields == nil {
+		return r, false
+	}
+	read := func(key string, into any) bool {
+		raw, found := fields[key]
+		return !found || json.Unmarshal(raw, into) == nil
+	}
+	ok = read("model", &r.Model) && read("stream", &r.Stream)
+	return r, ok
+}
+
+// depth is an upper bound of how deep brackets are nested.
+func depth(body []byte) int { return bytes.Count(body, []byte("[")) + bytes.Count(body, []byte("{")) }
+
+func TestForm(t *testing.T) {
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	file, _ := w.CreateFormFile("file", "speech.wav")
+	_, _ = file.Write(bytes.Repeat([]byte{0xff}, 10000))
+	_ = w.WriteField("model", "whisper")
+	_ = w.WriteField("stream", "true")
+	_ = w.Close()
+	got, err := Form(w.FormDataContentType(), b.Bytes())
+	if err != nil || got.Model != "whisper" || !got.Stream {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := Form("multipart/form-data", b.Bytes()); err == nil || err.Status != http.StatusBadRequest {
+		t.Errorf("no boundary: got %v, want a 400", err)
+	}
+	if got, err := Form(w.FormDataContentType(), b.Bytes()[:500]); err != nil || got.Model != "" {
+		t.Errorf("cut off: got %+v, %v, want no model", got, err)
+	}
+}
+
+func BenchmarkJSON(b *testing.B) {
+	for _, size := range []int{100, 10_000, 1_000_000} {
+		body := fmt.Appendf(nil, `{"model":"m","stream":true,"messages":[{"role":"user","content":"%s"}]}`, strings.Repeat("word and ", size/9))
+		b.Run(fmt.Sprint(len(body)), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := JSON(body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
