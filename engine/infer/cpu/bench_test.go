@@ -29,7 +29,7 @@ func BenchmarkForward(b *testing.B) {
 		if err := errors.Join(infertest.Write(f, s), f.Close()); err != nil {
 			b.Fatal(err)
 		}
-		for _, threads := range []int{1, 4} {
+		for _, threads := range []int{1, 3} {
 			r := open(b, path, cpu.Config{Threads: threads})
 			run := func(kind string, n int, items []infer.Item) {
 				b.Run(fmt.Sprintf("%s/threads=%d/%s", name, threads, kind), func(b *testing.B) {

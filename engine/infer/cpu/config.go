@@ -7,7 +7,8 @@ import (
 
 // Config sets limits. The zero value is good for most uses.
 type Config struct {
-	// Threads is how many goroutines compute, at most. 0: min(GOMAXPROCS, 4).
+	// Threads is how many goroutines compute, at most. 0: one less than GOMAXPROCS, from 1 to 4,
+	// so that whoever feeds the model has a processor too.
 	Threads int
 	// Context lowers the model's number of positions per sequence. 0: as the model says.
 	Context int
@@ -20,15 +21,17 @@ type Config struct {
 	CacheBytes int64
 }
 
-// Validate refuses negative values.
+// Validate refuses negative values and ones far beyond any use.
 func (c Config) Validate() error {
 	for _, f := range []struct {
-		name string
-		v    int64
-	}{{"Threads", int64(c.Threads)}, {"Context", int64(c.Context)}, {"BlockSize", int64(c.BlockSize)},
-		{"Sequences", int64(c.Sequences)}, {"CacheBytes", c.CacheBytes}} {
-		if f.v < 0 {
-			return fmt.Errorf("cpu config: %s is %d, want 0 for the default or more", f.name, f.v)
+		name    string
+		v, most int64
+	}{
+		{"Threads", int64(c.Threads), 1 << 10}, {"Context", int64(c.Context), 1 << 30}, {"BlockSize", int64(c.BlockSize), 1 << 12},
+		{"Sequences", int64(c.Sequences), 1 << 20}, {"CacheBytes", c.CacheBytes, 1 << 50},
+	} {
+		if f.v < 0 || f.v > f.most {
+			return fmt.Errorf("cpu config: %s is %d, want 0 for the default or up to %d", f.name, f.v, f.most)
 		}
 	}
 	return nil
@@ -40,7 +43,7 @@ func (c Config) withDefaults() Config {
 			*v = d
 		}
 	}
-	or(&c.Threads, min(runtime.GOMAXPROCS(0), 4))
+	or(&c.Threads, max(1, min(runtime.GOMAXPROCS(0)-1, 4)))
 	or(&c.BlockSize, 16)
 	or(&c.Sequences, 8)
 	if c.CacheBytes == 0 {

@@ -235,7 +235,8 @@ func TestOpenErrors(t *testing.T) {
 		"Threads is -1":         {Threads: -1},
 		"CacheBytes is -5":      {CacheBytes: -5},
 		"raise CacheBytes":      {CacheBytes: 100},
-		"BlockSize is -9223372": {BlockSize: math.MinInt},
+		"BlockSize is 92233720": {BlockSize: math.MaxInt},
+		"Sequences is 92233720": {Sequences: math.MaxInt},
 	} {
 		if _, err := cpu.Open(path, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got %v, want an error with %q", cfg, err, want)
@@ -264,4 +265,34 @@ func TestBlocks(t *testing.T) {
 			t.Errorf("%+v: %d blocks of %d, want %d of %d", tt.cfg, count, size, tt.count, tt.size)
 		}
 	}
+}
+
+// FuzzModel: whatever a file says, opening it and running a step end in an error or in
+// logits.
+func FuzzModel(f *testing.F) {
+	for _, s := range []infertest.Spec{{}, {Arch: "qwen2", Type: gguf.Q8_0, Untied: true, RopeFactors: true}, {Type: gguf.F16, RopeScale: 2}} {
+		s.Dim, s.Layers, s.Heads, s.FFN, s.Vocab, s.NoTemplate = 32, 1, 2, 32, 262, true
+		b, err := infertest.Bytes(s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := gguf.Parse(b)
+		if err != nil {
+			return
+		}
+		r, err := cpu.New(file, cpu.Config{Threads: 1, Sequences: 1, CacheBytes: 1 << 24})
+		if err != nil {
+			return
+		}
+		defer r.Close()
+		c := r.Config()
+		n := min(3, c.Context)
+		out, err := r.Forward(t.Context(), &infer.Batch{Items: []infer.Item{{Tokens: make([]int32, n), Blocks: []int32{0}, Logits: true}}})
+		if err != nil || len(out[0]) != c.Vocab {
+			t.Fatalf("%d logits for a vocabulary of %d: %v", len(out), c.Vocab, err)
+		}
+	})
 }

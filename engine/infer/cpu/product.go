@@ -22,9 +22,10 @@ type term struct {
 type product []term
 
 const (
-	// worthwhile is the work, in multiplications, below which one goroutine is quicker
-	// than several.
-	worthwhile = 32_768
+	// worthwhile is the work, in multiplications, from which several goroutines are quicker than
+	// one: some 100 µs. An idle machine would gain from half of that, a busy one loses, because
+	// a stage waits for whichever goroutine the system has put aside.
+	worthwhile = 1 << 18
 	// chunkBytes is the size of weights that a chunk should not exceed, so that they stay
 	// in the first-level cache while all tokens pass.
 	chunkBytes = 24 << 10
