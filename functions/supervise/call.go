@@ -1,0 +1,199 @@
+package supervise
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// goal is what is wanted of the runtime.
+type goal struct {
+	state api.State // Awake, Asleep or Gone
+	level api.Level // of Asleep
+}
+
+// call is one call of the control plane that waits for its goal.
+type call struct {
+	goal  goal
+	grant api.Grant     // of a wake
+	epoch uint64        // of a wake or sleep
+	drain time.Duration // of a sleep or stop
+	// answer gets nil or the refusal, from the owner, once; one place, so that
+	// the owner never waits for a caller who left.
+	answer chan error
+}
+
+// Wake wakes the runtime under a grant and returns once it has generated a
+// token; an awake one at once. It fails once the runtime has failed to come up
+// three times in a row. A caller who leaves does not stop the wake.
+func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
+	return s.do(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch})
+}
+
+// Sleep drains the runtime and puts it to sleep, or deepens its sleep. When the
+// running requests take longer than r.Drain it stays awake (409 busy); a caller
+// who leaves during the drain ends it too.
+func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
+	return s.do(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain})
+}
+
+// Stop drains the runtime and ends it, and with it Run. Requests that take longer
+// than r.Drain are cut. A caller who leaves does not stop it.
+func (s *Supervisor) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
+	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain})
+}
+
+func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error) {
+	c.answer = make(chan error, 1)
+	select {
+	case s.calls <- c:
+	case <-s.done:
+		return s.afterEnd(c, refusal(api.Gone, ""))
+	case <-ctx.Done():
+		return api.InstanceStatus{}, context.Cause(ctx)
+	}
+	select {
+	case err := <-c.answer: // the owner answers every call that it took
+		return s.Status(), err
+	case <-ctx.Done():
+		select {
+		case s.leaves <- c:
+		case <-s.done:
+		}
+		return api.InstanceStatus{}, context.Cause(ctx)
+	}
+}
+
+// afterEnd answers a call that came when all was over: a stop has what it wants.
+func (s *Supervisor) afterEnd(c *call, err *api.Error) (api.InstanceStatus, error) {
+	if c.goal.state == api.Gone {
+		return s.Status(), nil
+	}
+	return s.Status(), err
+}
+
+// take admits a call: it is refused, or its goal becomes what is wanted.
+func (s *Supervisor) take(c *call) {
+	if err := s.check(c); err != nil {
+		c.answer <- err
+		return
+	}
+	s.noteEpoch(c.epoch)
+	switch c.goal.state {
+	case api.Awake:
+		s.takeWake(c)
+	case api.Asleep:
+		s.takeSleep(c)
+	case api.Gone:
+		s.takeStop(c)
+	}
+}
+
+// check refuses what may not be done, in this order: 1. anything after a stop;
+// 2. what is malformed; 3. what is older than what was seen; 4. a wake whose
+// time to begin has passed.
+func (s *Supervisor) check(c *call) error {
+	switch {
+	case c.goal.state == api.Gone:
+		return nil
+	case s.want.state == api.Gone: // 1.
+		return refusal(api.Gone, "")
+	case c.goal.state == api.Asleep && c.goal.level != api.Level1 && c.goal.level != api.Level2: // 2.
+		return api.BadRequest("level", "level is %d: want 1 or 2", c.goal.level)
+	case c.drain < 0:
+		return api.BadRequest("drain", "drain is negative: want a duration, or 0")
+	case c.goal.state == api.Awake && c.grant.Instance != "" && c.grant.Instance != s.cfg.Status.Instance:
+		return stale("the grant is for instance %s, this is %s", c.grant.Instance, s.cfg.Status.Instance)
+	case c.epoch < s.epoch: // 3.
+		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, s.epoch)
+	case c.goal.state == api.Awake && s.state != api.Awake && !c.grant.Expires.IsZero() && !c.grant.Valid(time.Now()): // 4.
+		return stale("the grant has expired at %s", c.grant.Expires.Format(time.RFC3339Nano))
+	}
+	return nil
+}
+
+func stale(format string, args ...any) *api.Error {
+	return api.Errorf(http.StatusConflict, api.CodeStaleEpoch, format, args...)
+}
+
+func (s *Supervisor) takeWake(c *call) {
+	s.want = goal{state: api.Awake}
+	if s.phase == awake || s.phase == draining {
+		s.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))
+	}
+	if s.phase == awake {
+		c.answer <- nil
+		return
+	}
+	if s.gaveUp {
+		s.gaveUp, s.failures, s.backoff, s.retryAt = false, 0, 0, time.Time{}
+	}
+	s.waiting = append(s.waiting, c)
+}
+
+func (s *Supervisor) takeSleep(c *call) {
+	if s.state == api.Asleep && c.goal.level <= s.level {
+		c.answer <- nil
+		return
+	}
+	if s.want.state == api.Asleep {
+		c.goal.level = max(c.goal.level, s.want.level)
+	}
+	s.want = c.goal
+	s.drainUntil = time.Time{}
+	if c.drain > 0 {
+		s.drainUntil = time.Now().Add(c.drain)
+	}
+	s.waiting = append(s.waiting, c)
+}
+
+func (s *Supervisor) takeStop(c *call) {
+	until := time.Now().Add(c.drain)
+	if s.want.state != api.Gone || until.Before(s.drainUntil) {
+		s.drainUntil = until
+	}
+	s.want = goal{state: api.Gone}
+	s.answer(api.Asleep, refusal(api.Gone, ""))
+	s.answer(api.Awake, refusal(api.Gone, ""))
+	s.waiting = append(s.waiting, c)
+}
+
+// left forgets a caller. A drain that nobody waits for any more is given up.
+func (s *Supervisor) left(c *call) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *call) bool { return w == c })
+	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !slices.ContainsFunc(s.waiting, func(w *call) bool { return w.goal.state == api.Asleep }) {
+		s.want = goal{state: api.Awake}
+	}
+}
+
+// answer answers all who wait for a state.
+func (s *Supervisor) answer(state api.State, err error) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *call) bool {
+		if w.goal.state != state {
+			return false
+		}
+		w.answer <- err
+		return true
+	})
+}
+
+// settle answers those whose goal is reached, and those whose goal can't be
+// reached any more because what is wanted is reached and is something else.
+func (s *Supervisor) settle() {
+	final := s.state == s.want.state && (s.state != api.Asleep || s.level >= s.want.level)
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *call) bool {
+		switch {
+		case w.goal.state == s.state && (s.state != api.Asleep || s.level >= w.goal.level):
+			w.answer <- nil
+		case final && w.goal.state != api.Gone:
+			w.answer <- stale("a newer call overtook this one: the instance is %s", s.state)
+		default:
+			return false
+		}
+		return true
+	})
+}

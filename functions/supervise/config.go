@@ -1,0 +1,91 @@
+package supervise
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// Child is a started process; *[process.Process] is one.
+type Child interface {
+	PID() int
+	Exited() <-chan struct{}
+	Status() string
+	Stop(grace time.Duration)
+	Kill()
+	Memory() (api.Bytes, error)
+}
+
+// Config of a [Supervisor].
+type Config struct {
+	// Status is what never changes in the instance's reports: Instance, Function,
+	// Endpoint, Devices, Concurrency; and Epoch, the first one.
+	Status api.InstanceStatus
+	// Runtime is what runs.
+	Runtime runtime.Runtime
+	// Start starts a process; nil: [process.Start].
+	Start func(process.Spec) (Child, error)
+	// Log gets the runtime's output.
+	Log *process.Log
+	// Report gets each change of state, in order, from one goroutine. It must not block. Nil: nobody.
+	Report func(api.InstanceStatus)
+	// Closed is called when a runtime's process has ended: connections to it are dead. Nil: nobody.
+	Closed func()
+	// StartTimeout bounds a start, to the first token; 0: 10 min.
+	StartTimeout time.Duration
+	// WakeTimeout bounds a wake, to the first token; 0: 1 min.
+	WakeTimeout time.Duration
+	// SleepTimeout bounds the runtime's own part of a sleep; 0: 1 min.
+	SleepTimeout time.Duration
+	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
+	StopGrace time.Duration
+	// ProbeInterval is the time between health probes of an idle runtime; 0: 30 s, negative: none.
+	ProbeInterval time.Duration
+	// ProbeTimeout is how long a health probe may take before the runtime counts as hung; 0: 30 s.
+	ProbeTimeout time.Duration
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+func (c *Config) defaults() error {
+	switch {
+	case c.Runtime == nil || c.Log == nil:
+		return errors.New("supervise: Config needs Runtime and Log")
+	case c.Status.Concurrency < 1:
+		return errors.New("supervise: Config.Status.Concurrency is less than 1")
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.StartTimeout, 10 * time.Minute}, {&c.WakeTimeout, time.Minute}, {&c.SleepTimeout, time.Minute},
+		{&c.StopGrace, 5 * time.Second}, {&c.ProbeInterval, 30 * time.Second}, {&c.ProbeTimeout, 30 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Start == nil {
+		c.Start = func(s process.Spec) (Child, error) {
+			p, err := process.Start(s)
+			if err != nil {
+				return nil, err // not p: a nil *Process is no nil Child
+			}
+			return p, nil
+		}
+	}
+	if c.Report == nil {
+		c.Report = func(api.InstanceStatus) {}
+	}
+	if c.Closed == nil {
+		c.Closed = func() {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+// Package supervise keeps one runtime as it is wanted: awake, asleep or gone.
+// It starts it, believes it awake only after a generated token, starts it again
+// when it dies or hangs, drains it before a sleep, and answers the control
+// plane's calls. It decides nothing about when to sleep or wake.
+//
+// One goroutine, [Supervisor.Run], owns all state. A call (wake, sleep, stop)
+// says what is wanted and waits; the owner then moves step by step:
+//
+//		off ──start──► starting ──token──► awake ◄──reopen── draining
+//		 ▲                │ failure          │ ▲                 │ idle
+//		 │                ▼                  │ └──token── rising │
+//		 └──────────── ending ◄──stop/hang───┘              ▲    ▼
+//		                  ▲                                 │ falling
+//		                  └──────────stop────────────── asleep ◄─┘
+//
+//	 1. At most one operation on the runtime is under way: start, wake, sleep,
+//	    end or a health probe. Each is a goroutine that sends its result.
+//	 2. Between operations the owner compares what is with what is wanted and
+//	    makes the next move (see step).
+//	 3. Every change of state is reported at once, with a growing number.
+//
+// What overtakes what:
+//
+//   - A call with a lower epoch than one that was seen is refused (409 stale_epoch).
+//   - A wake during a drain ends the drain, as long as the runtime has not been
+//     told to sleep; the sleep is answered 409. After that, it wakes when it sleeps.
+//   - A sleep during a start or wake waits for its end; those who waited for the
+//     wake are answered first.
+//   - A sleep takes an instance that can't start out of its misery: there is no
+//     process, so it is asleep at level 2, and a wake starts one.
+//   - A stop overtakes all, and nothing overtakes it.
+//
+// Failures: a runtime that dies, or does not answer the health probe, is ended
+// with all its descendants and started again after a pause that doubles from
+// 100 ms to 10 s and is forgotten after a minute awake. After three failed starts
+// or wakes in a row it stays unhealthy until a wake asks for it.
+//
+// Requests enter by the [Gate], which is open only while the runtime is awake.
+// The owner closes it before it drains, so none can slip in between.
+package supervise

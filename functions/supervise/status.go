@@ -1,0 +1,116 @@
+package supervise
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// book is the status as it can be read from any goroutine.
+type book struct {
+	gate *Gate
+
+	mu     sync.Mutex // guards status; numbers are given out under it, so that they order what they number
+	status api.InstanceStatus
+}
+
+// read returns the status, numbered as a report of its own.
+func (b *book) read() api.InstanceStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Seq++
+	s := b.status
+	s.Running, _ = b.gate.Running()
+	return s
+}
+
+// change changes the status and returns it, numbered.
+func (b *book) change(f func(*api.InstanceStatus)) api.InstanceStatus {
+	b.mu.Lock()
+	f(&b.status)
+	b.mu.Unlock()
+	return b.read()
+}
+
+// noProcess forgets the process; the next report says so.
+func (b *book) noProcess() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.PID, b.status.Memory = 0, api.Memory{}
+}
+
+// firstSeq makes numbers grow over restarts of the instance's process too.
+func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
+
+// enter changes the state and reports it.
+func (s *Supervisor) enter(state api.State, stage string) {
+	level := api.LevelAwake
+	if state == api.Asleep {
+		level = s.level
+	}
+	pid := 0
+	if s.child != nil {
+		pid = s.child.PID()
+	}
+	if state != api.Awake {
+		s.idle = s.gate.shut(refusal(state, s.message))
+	}
+	s.state = state
+	s.cfg.Report(s.book.change(func(st *api.InstanceStatus) {
+		if st.State != state || st.Level != level {
+			st.Since = time.Now()
+		}
+		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
+		st.Restarts, st.Progress = s.restarts, 0
+		st.LoadTime, st.WakeTime, st.SleepTime = s.loadTime, s.wakeTime, s.sleepTime
+	}))
+	s.cfg.Logger.Debug("state", "state", state, "level", level, "stage", stage, "pid", pid)
+}
+
+// noteEpoch remembers the highest epoch.
+func (s *Supervisor) noteEpoch(epoch uint64) {
+	s.epoch = max(s.epoch, epoch)
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	s.book.status.Epoch = s.epoch
+}
+
+// measurement is the memory of a child.
+type measurement struct {
+	child Child
+	host  api.Bytes
+	err   error
+}
+
+// measure starts to measure the runtime's memory, off the owner's goroutine.
+func (s *Supervisor) measure() {
+	s.measureAt = time.Time{}
+	if s.child == nil || s.measuring {
+		return
+	}
+	s.measuring = true
+	child := s.child
+	go func() {
+		host, err := child.Memory()
+		s.measured <- measurement{child, host, err}
+	}()
+}
+
+// memoryInterval is how often the memory of a busy runtime is measured.
+const memoryInterval = 30 * time.Second
+
+// noteMemory takes a measurement; a change of more than a tenth is reported.
+func (s *Supervisor) noteMemory(m measurement) {
+	s.measuring = false
+	if s.phase == awake {
+		s.measureAt = time.Now().Add(memoryInterval)
+	}
+	if m.err != nil || m.child != s.child {
+		return
+	}
+	old := s.book.read().Memory.Host
+	if diff := max(m.host-old, old-m.host); diff*10 > old {
+		s.cfg.Report(s.book.change(func(st *api.InstanceStatus) { st.Memory.Host = m.host }))
+	}
+}

@@ -1,0 +1,666 @@
+package supervise_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+// world is a runtime and its processes, all scripted. Time is the bubble's.
+type world struct {
+	t      *testing.T
+	log    *process.Log
+	traits runtime.Traits
+
+	mu                 sync.Mutex // guards what follows
+	load, rise, fall   time.Duration
+	wakeErr, sleepErr  error
+	probeErr, startErr error
+	exits              bool // each process ends right after its start
+	hangs              bool // the first process answers no probe
+	calls              []string
+	children           []*child
+	reports            []api.InstanceStatus
+}
+
+type child struct {
+	w      *world
+	pid    int
+	exited chan struct{}
+	once   sync.Once
+	status string
+}
+
+func (c *child) PID() int                   { return c.pid }
+func (c *child) Exited() <-chan struct{}    { return c.exited }
+func (c *child) Status() string             { return c.status }
+func (c *child) Memory() (api.Bytes, error) { return api.MiB, nil }
+func (c *child) Kill()                      { c.end("signal: killed") }
+func (c *child) end(status string)          { c.once.Do(func() { c.status = status; close(c.exited) }) }
+func (c *child) Stop(grace time.Duration) {
+	c.w.call(fmt.Sprintf("stop %d after %v", c.pid, grace))
+	c.end("signal: terminated")
+}
+
+func (w *world) call(s string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, s)
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) Traits() runtime.Traits { return w.traits }
+
+func (w *world) Launch() (runtime.Launch, error) {
+	return runtime.Launch{Path: "srv", Endpoint: "http://runtime"}, nil
+}
+
+func (w *world) start(spec process.Spec) (supervise.Child, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.startErr != nil {
+		return nil, w.startErr
+	}
+	c := &child{w: w, pid: 100 + len(w.children), exited: make(chan struct{})}
+	w.children = append(w.children, c)
+	w.calls = append(w.calls, fmt.Sprintf("start %d", c.pid))
+	spec.Lines([]byte("a line of output"))
+	if w.exits {
+		c.end("exit status 3")
+	}
+	return c, nil
+}
+
+// nap waits in the bubble's time, or until ctx ends.
+func nap(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *world) Probe(ctx context.Context, _ api.Endpoint) error {
+	w.mu.Lock()
+	load, err, hangs := w.load, w.probeErr, w.hangs && len(w.children) == 1
+	w.load = 0
+	w.mu.Unlock()
+	if hangs {
+		load = 24 * time.Hour
+	}
+	if napErr := nap(ctx, load); napErr != nil {
+		return napErr
+	}
+	return err
+}
+
+func (w *world) Sleep(ctx context.Context, _ api.Endpoint, level api.Level) error {
+	w.call(fmt.Sprintf("sleep %d", level))
+	if err := nap(ctx, w.fall); err != nil {
+		return err
+	}
+	return w.sleepErr
+}
+
+func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level) error {
+	w.call(fmt.Sprintf("wake from %d", level))
+	if err := nap(ctx, w.rise); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wakeErr
+}
+
+func (w *world) report(s api.InstanceStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.reports); n > 0 && s.Seq <= w.reports[n-1].Seq {
+		w.t.Errorf("report %d has number %d, the one before %d", n, s.Seq, w.reports[n-1].Seq)
+	}
+	w.reports = append(w.reports, s)
+}
+
+// states are the reported states since the last call, levels with the sleeps.
+func (w *world) states() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, r := range w.reports {
+		s := string(r.State)
+		if r.State == api.Asleep {
+			s += fmt.Sprint(r.Level)
+		}
+		if r.Stage != "" {
+			s += "(" + r.Stage + ")"
+		}
+		if n := len(out); n == 0 || out[n-1] != s {
+			out = append(out, s)
+		}
+	}
+	w.reports = nil
+	return strings.Join(out, " ")
+}
+
+// made are the calls to the runtime since the last call.
+func (w *world) made() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() { w.calls = nil }()
+	return slices.Clone(w.calls)
+}
+
+const (
+	comesUp = "starting(starting runtime) starting(loading) awake"
+	second  = time.Second
+)
+
+// run runs a supervisor on w in a bubble, with the test's steps in f.
+func run(t *testing.T, w *world, f func(t *testing.T, s *supervise.Supervisor), change ...func(*supervise.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w.t, w.log = t, process.NewLog(50, nil)
+		cfg := supervise.Config{
+			Status:  api.InstanceStatus{Instance: "i", Function: "default/f", Concurrency: 2, Epoch: 1},
+			Runtime: w, Start: w.start, Log: w.log, Report: w.report,
+		}
+		for _, c := range change {
+			c(&cfg)
+		}
+		s, err := supervise.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		synctest.Wait()
+		f(t, s)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, c := range w.children {
+			select {
+			case <-c.exited:
+			default:
+				t.Errorf("process %d is left", c.pid)
+			}
+		}
+		if got := s.Status().State; got != api.Gone {
+			t.Errorf("state at the end %q, want gone", got)
+		}
+	})
+}
+
+func wantStates(t *testing.T, w *world, want string) {
+	t.Helper()
+	if got := w.states(); got != want {
+		t.Errorf("states:\n got %s\nwant %s", got, want)
+	}
+}
+
+func wantCalls(t *testing.T, w *world, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.made()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// wantCode checks that err is an api.Error with a code; "": no error.
+func wantCode(t *testing.T, what string, err error, code string) {
+	t.Helper()
+	var e *api.Error
+	switch {
+	case code == "" && err != nil:
+		t.Errorf("%s: %v", what, err)
+	case code != "" && (!errors.As(err, &e) || e.Code != code):
+		t.Errorf("%s: %v, want code %s", what, err, code)
+	}
+}
+
+func wake(s *supervise.Supervisor, epoch uint64) error {
+	_, err := s.Wake(context.Background(), api.Grant{Instance: "i", Epoch: epoch, Expires: time.Now().Add(time.Minute)})
+	return err
+}
+
+func sleep(s *supervise.Supervisor, epoch uint64, level api.Level, drain time.Duration) error {
+	_, err := s.Sleep(context.Background(), control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
+	return err
+}
+
+// later runs f in a goroutine and returns where its error comes.
+func later(f func() error) <-chan error {
+	c := make(chan error, 1)
+	go func() { c <- f() }()
+	synctest.Wait()
+	return c
+}
+
+var inPlace = runtime.Traits{Sleeps: true, Deepens: true}
+
+func TestSleepsAndWakesInPlace(t *testing.T) {
+	w := &world{traits: inPlace, load: 3 * second, rise: 2 * second, fall: second}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeLoading {
+			t.Errorf("while it starts: %v, want loading", refused)
+		}
+		time.Sleep(4 * second)
+		wantStates(t, w, comesUp)
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeAsleep {
+			t.Errorf("while it sleeps: %v, want asleep", refused)
+		}
+		wantCode(t, "sleep again", sleep(s, 2, 1, 0), "")
+		wantCode(t, "deepen", sleep(s, 2, 2, 0), "")
+		wantCode(t, "shallower", sleep(s, 2, 1, 0), "")
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCode(t, "wake again", wake(s, 3), "")
+		wantStates(t, w, "draining asleep1 asleep2 starting(waking) awake")
+		wantCalls(t, w, "start 100", "sleep 1", "sleep 2", "wake from 2")
+		st := s.Status()
+		if st.LoadTime != 3*second || st.SleepTime != second || st.WakeTime != 2*second || st.Epoch != 3 || st.Restarts != 0 {
+			t.Errorf("status %+v: want load 3s, sleep 1s, wake 2s, epoch 3, no restart", st)
+		}
+		if base, refused := s.Gate().Enter(); refused != nil || base != "http://runtime" {
+			t.Errorf("Enter = %q, %v; want the runtime's URL", base, refused)
+		}
+		s.Gate().Leave()
+	})
+}
+
+func TestSleepByStop(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		if st := s.Status(); st.Level != api.Level2 || st.PID != 0 || st.Memory.Host != 0 {
+			t.Errorf("asleep without a process: %+v, want level 2, no PID, no memory", st)
+		}
+		w.set(func() { w.load = 5 * second })
+		wantCode(t, "wake", wake(s, 3), "")
+		wantStates(t, w, comesUp+" draining asleep2 "+comesUp)
+		wantCalls(t, w, "start 100", "stop 100 after 5s", "start 101")
+		if st := s.Status(); st.WakeTime != 5*second || st.Restarts != 0 {
+			t.Errorf("wake time %v, restarts %d; want 5s, 0: a wake is no restart", st.WakeTime, st.Restarts)
+		}
+	})
+}
+
+// vLLM can't go from level 1 to 2 without a wake, which would take the memory back.
+func TestDeepensByStop(t *testing.T) {
+	w := &world{traits: runtime.Traits{Sleeps: true}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		wantCode(t, "deepen", sleep(s, 3, 2, 0), "")
+		wantCalls(t, w, "start 100", "sleep 1", "stop 100 after 5s")
+		if st := s.Status(); st.State != api.Asleep || st.Level != api.Level2 {
+			t.Errorf("%s %d, want asleep 2", st.State, st.Level)
+		}
+	})
+}
+
+func TestEpochs(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "older than the first", sleep(s, 0, 1, 0), api.CodeStaleEpoch)
+		wantCode(t, "sleep 5", sleep(s, 5, 1, 0), "")
+		wantCode(t, "wake 4", wake(s, 4), api.CodeStaleEpoch)
+		_, err := s.Wake(t.Context(), api.Grant{Instance: "other", Epoch: 9})
+		wantCode(t, "another's grant", err, api.CodeStaleEpoch)
+		_, err = s.Wake(t.Context(), api.Grant{Epoch: 9, Expires: time.Now().Add(-second)})
+		wantCode(t, "expired grant", err, api.CodeStaleEpoch)
+		if st := s.Status(); st.Epoch != 5 || st.State != api.Asleep {
+			t.Errorf("epoch %d, %s; want 5, asleep: what is refused leaves no trace", st.Epoch, st.State)
+		}
+		wantCode(t, "wake 5", wake(s, 5), "")
+		if err := sleep(s, 6, 3, 0); err == nil || api.AsError(err).Status != http.StatusBadRequest {
+			t.Errorf("level 3: %v, want 400", err)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		for range 2 {
+			if _, refused := s.Gate().Enter(); refused != nil {
+				t.Fatal(refused)
+			}
+		}
+		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeBusy {
+			t.Errorf("the third of two: %v, want busy", refused)
+		}
+		w.states()
+
+		began := time.Now()
+		wantCode(t, "drain that expires", sleep(s, 2, 1, 3*second), api.CodeBusy)
+		if d := time.Since(began); d != 3*second {
+			t.Errorf("drained for %v, want 3s", d)
+		}
+		wantStates(t, w, "draining awake")
+
+		slept := later(func() error { return sleep(s, 3, 1, 0) })
+		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeDraining {
+			t.Errorf("while it drains: %v, want draining", refused)
+		}
+		s.Gate().Leave()
+		synctest.Wait()
+		wantStates(t, w, "draining")
+		s.Gate().Leave()
+		wantCode(t, "drain that ends", <-slept, "")
+		wantStates(t, w, "asleep1")
+	})
+}
+
+func TestWakeOvertakesDrain(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		_, _ = s.Gate().Enter()
+		w.states()
+		slept := later(func() error { return sleep(s, 2, 1, 0) })
+		wantCode(t, "older wake", wake(s, 1), api.CodeStaleEpoch)
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCode(t, "sleep", <-slept, api.CodeStaleEpoch)
+		wantStates(t, w, "draining awake")
+		wantCalls(t, w, "start 100")
+		s.Gate().Leave()
+	})
+}
+
+func TestWakeAfterTheRuntimeWasToldToSleep(t *testing.T) {
+	w := &world{traits: inPlace, fall: 2 * second}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		slept := later(func() error { return sleep(s, 2, 1, 0) })
+		woken := later(func() error { return wake(s, 3) })
+		wantCode(t, "sleep", <-slept, "")
+		wantCode(t, "wake", <-woken, "")
+		wantStates(t, w, "draining asleep1 starting(waking) awake")
+	})
+}
+
+func TestSleepDuringAStartWaits(t *testing.T) {
+	w := &world{traits: inPlace, load: 5 * second}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		woken := later(func() error { return wake(s, 1) })
+		slept := later(func() error { return sleep(s, 2, 1, second) })
+		wantCode(t, "wake", <-woken, "")
+		wantCode(t, "sleep", <-slept, "")
+		wantStates(t, w, comesUp+" draining asleep1")
+	})
+}
+
+func TestManyWakesAreOne(t *testing.T) {
+	w := &world{traits: inPlace, rise: second}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		w.made()
+		var woken []<-chan error
+		for range 20 {
+			woken = append(woken, later(func() error { return wake(s, 2) }))
+		}
+		for _, c := range woken {
+			wantCode(t, "wake", <-c, "")
+		}
+		wantCalls(t, w, "wake from 1")
+	})
+}
+
+// A caller who leaves during the drain ends it: nobody would tell the runtime to
+// sleep for him.
+func TestSleeperLeaves(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		_, _ = s.Gate().Enter()
+		w.states()
+		ctx, cancel := context.WithTimeout(t.Context(), second)
+		defer cancel()
+		if _, err := s.Sleep(ctx, control.SleepRequest{Level: 1, Epoch: 2}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("sleep: %v, want the context's error", err)
+		}
+		wantStates(t, w, "draining awake")
+		s.Gate().Leave()
+	})
+}
+
+func TestCrashRestarts(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		began := time.Now()
+		w.children[0].end("signal: segmentation fault")
+		synctest.Wait()
+		st := s.Status()
+		if st.State != api.Unhealthy || !strings.Contains(st.Message, "segmentation fault") || !strings.Contains(st.Message, "a line of output") {
+			t.Errorf("status %+v: want unhealthy with the exit and the output", st)
+		}
+		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeUnhealthy {
+			t.Errorf("Enter: %v, want unhealthy", refused)
+		}
+		wantCode(t, "wake", wake(s, 1), "")
+		if d := time.Since(began); d < 100*time.Millisecond || d > 110*time.Millisecond {
+			t.Errorf("awake after %v, want 100ms", d)
+		}
+		wantStates(t, w, "unhealthy "+comesUp)
+		if st := s.Status(); st.Restarts != 1 || st.Message != "" {
+			t.Errorf("restarts %d, message %q; want 1, none", st.Restarts, st.Message)
+		}
+		// The pause doubles, and is forgotten after a minute awake.
+		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond} {
+			began = time.Now()
+			w.children[len(w.children)-1].end("signal: killed")
+			synctest.Wait()
+			wantCode(t, "wake", wake(s, 1), "")
+			if d := time.Since(began); d < want || d > want+10*time.Millisecond {
+				t.Errorf("awake after %v, want %v", d, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		began = time.Now()
+		w.children[len(w.children)-1].end("signal: killed")
+		synctest.Wait()
+		wantCode(t, "wake", wake(s, 1), "")
+		if d := time.Since(began); d > 110*time.Millisecond {
+			t.Errorf("awake after %v, want 100ms", d)
+		}
+	})
+}
+
+func TestGivesUpAfterThreeStarts(t *testing.T) {
+	w := &world{exits: true}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		err := wake(s, 1)
+		wantCode(t, "wake", err, api.CodeStartFailed)
+		if !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "a line of output") {
+			t.Errorf("error %q, want the exit status and the output in it", err)
+		}
+		time.Sleep(time.Hour)
+		wantCalls(t, w, "start 100", "start 101", "start 102")
+		const fails = "starting(starting runtime) starting(loading) unhealthy"
+		wantStates(t, w, strings.Join([]string{fails, fails, fails}, " "))
+		w.set(func() { w.exits = false })
+		wantCode(t, "wake", wake(s, 1), "")
+	})
+}
+
+func TestProgramIsMissing(t *testing.T) {
+	w := &world{startErr: errors.New("start srv: no such file")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		err := wake(s, 1)
+		wantCode(t, "wake", err, api.CodeStartFailed)
+		if !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("error %q, want the reason", err)
+		}
+	})
+}
+
+func TestNeverReady(t *testing.T) {
+	w := &world{probeErr: errors.New("still loading")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		time.Sleep(10*time.Minute + second)
+		wantCalls(t, w, "start 100", "stop 100 after 0s", "start 101")
+		w.set(func() { w.probeErr = nil })
+		wantCode(t, "wake", wake(s, 1), "")
+		if got := w.states(); !strings.Contains(got, "unhealthy") {
+			t.Errorf("states %s, want unhealthy among them", got)
+		}
+	})
+}
+
+func TestSleepEndsMisery(t *testing.T) {
+	w := &world{exits: true, traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		_ = wake(s, 1)
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		if st := s.Status(); st.State != api.Asleep || st.Level != api.Level2 || st.PID != 0 {
+			t.Errorf("%+v: want asleep at level 2 without a process", st)
+		}
+		w.set(func() { w.exits = false })
+		wantCode(t, "wake", wake(s, 2), "")
+	})
+}
+
+func TestDiesAsleep(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		w.states()
+		w.children[0].end("signal: killed")
+		wantStates(t, w, "asleep2") // not started again: nobody granted the memory
+		w.made()
+		wantCode(t, "wake", wake(s, 2), "")
+		wantCalls(t, w, "start 101")
+	})
+}
+
+func TestWakeFails(t *testing.T) {
+	w := &world{traits: inPlace, wakeErr: errors.New("out of memory")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		w.made()
+		w.states()
+		wantCode(t, "wake", wake(s, 2), "") // by a fresh start
+		wantCalls(t, w, "wake from 1", "stop 100 after 0s", "start 101")
+		wantStates(t, w, "starting(waking) unhealthy "+comesUp)
+	})
+}
+
+func TestSleepFails(t *testing.T) {
+	w := &world{traits: inPlace, sleepErr: errors.New("no")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		wantCode(t, "sleep", sleep(s, 2, 2, 0), api.CodeRuntimeFailed)
+		wantStates(t, w, "draining starting(waking) awake")
+		wantCalls(t, w, "start 100", "sleep 2", "wake from 2")
+	})
+}
+
+func TestHang(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		w.made()
+		time.Sleep(10 * time.Minute) // healthy: probes pass
+		w.set(func() { w.hangs = true })
+		_, _ = s.Gate().Enter() // a request runs: no probe may condemn the runtime
+		time.Sleep(10 * time.Minute)
+		s.Gate().Leave()
+		wantCalls(t, w)
+		time.Sleep(61 * second)
+		wantStates(t, w, "awake unhealthy "+comesUp)
+		wantCalls(t, w, "stop 100 after 0s", "start 101")
+	})
+}
+
+// A sleep does not wait for a health probe that hangs.
+func TestSleepCancelsProbe(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.set(func() { w.hangs = true })
+		time.Sleep(31 * second)
+		began := time.Now()
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		if d := time.Since(began); d != 0 {
+			t.Errorf("sleep took %v, want no time", d)
+		}
+	})
+}
+
+func TestNoProbeAsleep(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		w.set(func() { w.hangs = true })
+		w.states()
+		time.Sleep(time.Hour)
+		if got := w.states(); strings.Contains(got, "unhealthy") {
+			t.Errorf("states %s while asleep", got)
+		}
+	})
+}
+
+func TestStop(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		_, _ = s.Gate().Enter()
+		slept := later(func() error { return sleep(s, 2, 1, 0) })
+		began := time.Now()
+		st, err := s.Stop(t.Context(), control.StopRequest{Drain: 2 * second})
+		if err != nil || st.State != api.Gone || time.Since(began) != 2*second {
+			t.Errorf("Stop: %s, %v after %v; want gone after 2s", st.State, err, time.Since(began))
+		}
+		wantCode(t, "the sleep", <-slept, api.CodeShutdown)
+		wantCode(t, "a wake", wake(s, 9), api.CodeShutdown)
+		if _, err := s.Stop(t.Context(), control.StopRequest{}); err != nil {
+			t.Errorf("a second Stop: %v", err)
+		}
+		wantCalls(t, w, "start 100", "stop 100 after 5s")
+		s.Gate().Leave()
+	})
+}
+
+// Stop overtakes a start, and ctx a stop.
+func TestStopDuringAStart(t *testing.T) {
+	w := &world{load: time.Hour}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		woken := later(func() error { return wake(s, 1) })
+		if _, err := s.Stop(t.Context(), control.StopRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, "wake", <-woken, api.CodeShutdown)
+		wantStates(t, w, "starting(starting runtime) starting(loading) gone")
+	})
+}
+
+func TestMemoryIsReported(t *testing.T) {
+	w := &world{traits: inPlace}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		time.Sleep(2 * second)
+		synctest.Wait()
+		if got := s.Status().Memory.Host; got != api.MiB {
+			t.Errorf("memory %v a second after it is awake, want 1 MiB", got)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package supervise
+
+import (
+	"context"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// phase is where the owner is; it is finer than [api.State].
+type phase int
+
+const (
+	off      phase = iota // no process
+	starting              // a process that has not generated yet; operation start
+	awake                 // the gate is open; perhaps operation probe
+	draining              // the gate is shut, requests run
+	falling               // operation sleep
+	asleep                // the process sleeps
+	rising                // operation wake
+	ending                // operation end
+)
+
+// Supervisor keeps one runtime, see the package comment.
+type Supervisor struct {
+	cfg  Config
+	gate *Gate
+	book *book
+
+	calls    chan *call       // from callers to the owner; unbuffered; never closed
+	leaves   chan *call       // from callers who stop waiting; unbuffered; never closed
+	results  chan result      // from the operation under way; unbuffered; never closed
+	notes    chan string      // the stage, from the operation start; unbuffered; never closed
+	measured chan measurement // from measure; unbuffered; never closed
+	done     chan struct{}    // closed by Run at its end
+
+	// All that follows is Run's own.
+	phase   phase
+	state   api.State // as last reported
+	want    goal
+	waiting []*call
+	epoch   uint64
+
+	child    Child // nil while off
+	launch   runtime.Launch
+	exitSeen bool            // the child has ended and that is not dealt with
+	level    api.Level       // of the sleep, or of the sleep that a wake ends
+	stopped  bool            // asleep without a process: the next start is a wake
+	op       *operation      // nil: none
+	idle     <-chan struct{} // closed when a shut gate has no requests left
+
+	drainUntil time.Time // zero: no bound
+	retryAt    time.Time // when a start may be tried again
+	probeAt    time.Time // of the next health probe; zero: none
+	measureAt  time.Time // of the next measurement; zero: none
+	awakeSince time.Time
+
+	backoff  time.Duration // the last pause before a restart
+	failures int           // starts and wakes that failed in a row
+	gaveUp   bool          // too many of them
+	message  string        // why it is unhealthy
+	restarts int
+	entered  uint64 // requests ever, at the last look
+
+	loadTime, wakeTime, sleepTime time.Duration
+	measuring, hard               bool // hard: end at once, no SIGTERM first
+}
+
+// New makes a supervisor; it starts nothing until Run.
+func New(cfg Config) (*Supervisor, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	gate := NewGate(cfg.Status.Concurrency)
+	st := cfg.Status
+	st.State, st.Since, st.Seq = api.Starting, time.Now(), firstSeq(time.Now())
+	return &Supervisor{
+		cfg: cfg, gate: gate, book: &book{gate: gate, status: st},
+		calls: make(chan *call), leaves: make(chan *call), results: make(chan result), notes: make(chan string),
+		measured: make(chan measurement), done: make(chan struct{}),
+		want: goal{state: api.Awake}, epoch: st.Epoch, state: api.Starting,
+	}, nil
+}
+
+// Gate is where requests enter.
+func (s *Supervisor) Gate() *Gate { return s.gate }
+
+// Status is the status now. It never blocks; each call is a report of its own.
+func (s *Supervisor) Status() api.InstanceStatus { return s.book.read() }
+
+// Run starts the runtime and keeps it until a Stop is done, or until ctx ends,
+// when it kills the runtime at once. When it returns nothing of it is left.
+func (s *Supervisor) Run(ctx context.Context) error {
+	defer close(s.done)
+	cancelled := ctx.Done()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		for s.step() {
+		}
+		if s.phase == off && s.want.state == api.Gone && s.op == nil {
+			break
+		}
+		timer.Reset(s.untilNext())
+		var exited <-chan struct{}
+		if s.child != nil && !s.exitSeen {
+			exited = s.child.Exited()
+		}
+		var idle <-chan struct{}
+		if s.phase == draining {
+			idle = s.idle
+		}
+		select {
+		case c := <-s.calls:
+			s.take(c)
+		case c := <-s.leaves:
+			s.left(c)
+		case r := <-s.results:
+			s.finish(r)
+		case stage := <-s.notes:
+			s.enter(api.Starting, stage)
+		case m := <-s.measured:
+			s.noteMemory(m)
+		case <-exited:
+			s.exitSeen = true
+		case <-idle:
+			s.drained()
+		case <-timer.C:
+			s.due(time.Now())
+		case <-cancelled:
+			cancelled = nil
+			s.abandon()
+		}
+	}
+	if s.measuring {
+		<-s.measured
+	}
+	s.enter(api.Gone, "")
+	s.settle()
+	return nil
+}
+
+// abandon ends the runtime with no regard to what it does.
+func (s *Supervisor) abandon() {
+	s.hard = true
+	s.want, s.drainUntil = goal{state: api.Gone}, time.Now()
+	s.answer(api.Asleep, refusal(api.Gone, ""))
+	s.answer(api.Awake, refusal(api.Gone, ""))
+	if s.child != nil {
+		s.child.Kill()
+	}
+}
+
+// untilNext is the time to the earliest deadline.
+func (s *Supervisor) untilNext() time.Duration {
+	next := time.Now().Add(time.Hour)
+	earlier := func(on bool, t time.Time) {
+		if on && !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	earlier(s.phase == draining, s.drainUntil)
+	earlier(s.phase == off && s.want.state == api.Awake && !s.gaveUp, s.retryAt)
+	earlier(s.phase == awake && s.op == nil, s.probeAt)
+	earlier(s.phase == awake && !s.measuring, s.measureAt)
+	return time.Until(next)
+}
+
+// due does what a deadline asks for. A start that was put off is made by step.
+func (s *Supervisor) due(now time.Time) {
+	reached := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	switch {
+	case s.phase == draining && reached(s.drainUntil):
+		s.drainExpired()
+	case s.phase == awake && s.op == nil && reached(s.probeAt):
+		s.health()
+	case s.phase == awake && !s.measuring && reached(s.measureAt):
+		s.measureBusy(now)
+	}
+}
