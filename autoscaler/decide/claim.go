@@ -30,7 +30,7 @@ type claim struct {
 
 // claim collects what functions want and serves it in order:
 //
-//  1. who starves for too long, whatever the priority
+//  1. who starves for too long, the longest first, whatever the priority
 //  2. first instances, then MinScale, then further ones
 //  3. the higher priority
 //  4. who starves for longer
@@ -44,6 +44,9 @@ func (p *plan) claim() {
 		if a.late != b.late {
 			return cmp.Compare(btoi(b.late), btoi(a.late))
 		}
+		if a.late {
+			return cmp.Or(a.f.starved.Compare(b.f.starved), cmp.Compare(a.f.Spec.Name, b.f.Spec.Name))
+		}
 		return cmp.Or(
 			cmp.Compare(a.class, b.class),
 			cmp.Compare(b.f.Spec.Priority, a.f.Spec.Priority),
@@ -51,8 +54,20 @@ func (p *plan) claim() {
 			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name))
 	})
 	for k := range cs {
+		if cs[k].class != first {
+			p.bookDeferred()
+		}
 		p.serve(&cs[k])
 	}
+	p.bookDeferred()
+}
+
+// bookDeferred books for the first instances that have to wait, before others are served.
+func (p *plan) bookDeferred() {
+	for _, needs := range p.deferred {
+		p.book(needs)
+	}
+	p.deferred = nil
 }
 
 func btoi(b bool) int {
@@ -120,6 +135,9 @@ func (p *plan) activatorWakes(f *fn) bool {
 // serve gives c an instance, or makes room for it, or says what it waits for.
 func (p *plan) serve(c *claim) {
 	f := c.f
+	if f.refused {
+		return
+	}
 	// 1. It failed just now: not yet.
 	if !p.due(f.RetryAt) {
 		p.wait(c, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
@@ -157,12 +175,18 @@ func (p *plan) pend(c *claim) {
 			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, p.s.Devices[0].Capacity))
 		return
 	}
-	p.at(c.f.starved.Add(time.Duration(p.pol.Patience) * p.pol.TurnWait)) // its place in the order changes then
+	needs := make(bytes, len(p.free))
+	needs[0] = need.Host
+	p.ahead(c, needs)
 	p.wait(c, fmt.Sprintf("needs %s, free %s and nothing can make room now", amountOf(need), p.s.left(p.free)))
 }
 
-// wait records that c gets nothing yet.
+// wait records that c gets nothing yet, once for each function.
 func (p *plan) wait(c *claim, reason string) {
+	if c.f.waits {
+		return
+	}
+	c.f.waits = true
 	p.do(nil, Action{Kind: Wait, Function: c.f.Spec.Name, Reason: reason})
 }
 

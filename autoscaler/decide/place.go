@@ -174,14 +174,9 @@ func (p *plan) take(c *claim, o *option) {
 	if o.self != nil {
 		o.self.taken = true
 	}
-	// 1. Victims that are not ready: wait. Who has starved for a turn books ahead,
-	// so that smaller ones don't slip in for ever.
+	// 1. Victims that are not ready: wait.
 	if !p.due(o.ready) {
-		overdue := p.now.Sub(f.starved) >= p.pol.TurnWait && c.class == first
-		if overdue {
-			p.book(o.needs)
-		}
-		p.at(f.starved.Add(p.pol.TurnWait))
+		p.ahead(c, o.needs)
 		p.wait(c, fmt.Sprintf("lacks %s; %s makes room at %s",
 			p.lack(o.needs), o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
 		return
@@ -198,7 +193,9 @@ func (p *plan) take(c *claim, o *option) {
 	}
 	// 3. There is room.
 	free := p.s.left(p.free)
-	p.book(o.needs)
+	for d, n := range o.needs {
+		p.free[d] -= n
+	}
 	if o.self == nil {
 		p.do(nil, Action{Kind: Start, Function: f.Spec.Name, Devices: o.devices, Memory: f.Need,
 			Reason: fmt.Sprintf("%s; needs %s, free %s", c.why, amountOf(f.Need), free)})
@@ -209,7 +206,21 @@ func (p *plan) take(c *claim, o *option) {
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.s.left(o.needs), free)})
 }
 
-// book takes needs for a claim: what is on its way first, so that others may
+// ahead books for a claim that has to wait. Who has starved for a turn books at
+// once, so that smaller ones don't slip in for ever; others let first instances
+// that fit go ahead, but nothing else.
+func (p *plan) ahead(c *claim, needs bytes) {
+	p.at(c.f.starved.Add(time.Duration(p.pol.Patience) * p.pol.TurnWait)) // its place in the order changes then
+	switch {
+	case c.class != first:
+	case p.due(c.f.starved.Add(p.pol.TurnWait)):
+		p.book(needs)
+	default:
+		p.deferred = append(p.deferred, needs)
+	}
+}
+
+// book takes needs for a claim that waits: what is on its way first, so that others may
 // use what is free, and the rest from what is free, below zero if it must be.
 func (p *plan) book(needs bytes) {
 	for d, n := range needs {

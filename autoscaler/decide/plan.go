@@ -49,8 +49,8 @@ type fn struct {
 	awake, rising, falling, leaving, ill, asleep int
 	// desired is how many should be awake.
 	desired int
-	// refused says that this plan refuses what waits for it.
-	refused bool
+	// refused says that this plan refuses what waits for it; waits that it was told to wait.
+	refused, waits bool
 	// starved is since when it waits without having anything awake.
 	starved time.Time
 }
@@ -83,8 +83,10 @@ type plan struct {
 	// free is what is left of each device. It goes below zero where claims that may
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
-	scratch      bytes
-	actions      []Action
+	// deferred is what claims need that wait and have not booked yet.
+	deferred []bytes
+	scratch  bytes
+	actions  []Action
 }
 
 func newPlan(s *Snapshot, now time.Time) *plan {
@@ -139,10 +141,8 @@ func (p *plan) place(k int, f *fn, held, up bytes) {
 		}
 		f.count(i.phase)
 	}
-	if i.phase != phaseAsleep || i.reserved(p.now) {
-		if i.Doing != DoingSleep || i.Status.State != api.Asleep { // a sleeper that goes deeper holds what it holds
-			copy(held, up)
-		}
+	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved(p.now) {
+		copy(held, up)
 	}
 	for d := range held {
 		p.free[d] -= held[d]

@@ -153,8 +153,10 @@ func (p *plan) candidates(c *claim, o *option, short bytes, interrupt bool) []vi
 			case phaseAsleep:
 				if i.reserved(p.now) {
 					add(victim{i: i, kind: granted, frees: minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
-				} else {
+				} else if f.Waiting == 0 || f.live() > 0 {
 					p.fall(i, idle, i.RetryAt, i.Status.Level, add)
+				} else if interrupt && f != c.f { // it is wanted: the way back is not made longer lightly
+					p.fall(i, busy, i.RetryAt, i.Status.Level, add)
 				}
 			case phaseAwake, phaseIll:
 				awake++
@@ -274,7 +276,7 @@ func (p *plan) sacrifice(c *claim, v *victim, lack string) {
 			p.coming[d] += v.frees[d]
 		}
 		return
-	case v.kind == busy:
+	case v.kind == busy && v.i.phase == phaseAwake:
 		reason = fmt.Sprintf("its turn ends after %s with %d running and %d waiting: %s has waited %s and lacks %s",
 			short(p.now.Sub(v.i.Since)), v.i.f.Running, v.i.f.Waiting, c.f.Spec.Name, short(p.now.Sub(c.f.starved)), lack)
 	case v.i.phase == phaseAwake:

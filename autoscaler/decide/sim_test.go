@@ -1,0 +1,292 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// sim is a small world for plans: it carries actions out, with the time that
+// they take, and keeps the demand of a constant number of users per function.
+// It is the slow, obvious twin of the owner loop.
+type sim struct {
+	Snapshot
+	now   time.Time
+	start time.Time
+	// nature is what functions are really like.
+	nature map[api.FunctionName]*nature
+	// due are the ends of what is under way.
+	due    []end
+	number int
+	epoch  uint64
+	sleeps int
+	// restless says that plans went on acting without anything having changed.
+	restless bool
+	// told are the actions since the last look, a line each; waits are told once.
+	told     []string
+	lastWait map[api.FunctionName]string
+}
+
+// nature is what a function is really like, and who uses it.
+type nature struct {
+	load, wake, sleep time.Duration
+	residue           [3]api.Bytes // of host, by level
+	perResidue        [3]api.Bytes // of each device, by level
+	users             int
+	// starving is since when users wait without an instance; worst is the longest that lasted.
+	starving time.Time
+	worst    time.Duration
+}
+
+// end is the end of a call.
+type end struct {
+	at time.Time
+	id api.InstanceID
+	do func(i *Instance)
+}
+
+func newSim() *sim {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	return &sim{now: now, start: now, nature: map[api.FunctionName]*nature{}, lastWait: map[api.FunctionName]string{},
+		Snapshot: Snapshot{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}}}}
+}
+
+func (s *sim) function(name api.FunctionName) *Function {
+	for k := range s.Functions {
+		if s.Functions[k].Spec.Name == name {
+			return &s.Functions[k]
+		}
+	}
+	return nil
+}
+
+func (s *sim) instance(id api.InstanceID) *Instance {
+	for k := range s.Instances {
+		if s.Instances[k].Status.Instance == id {
+			return &s.Instances[k]
+		}
+	}
+	return nil
+}
+
+// declare adds a function.
+func (s *sim) declare(spec api.Function) *nature {
+	s.Functions = append(s.Functions, Function{Spec: spec, Need: spec.Memory, Certain: spec.Memory.Host > 0})
+	n := &nature{load: 3 * time.Second, wake: 300 * time.Millisecond, sleep: 200 * time.Millisecond}
+	s.nature[spec.Name] = n
+	s.Sort()
+	return n
+}
+
+// use sets the number of users of a function.
+func (s *sim) use(name api.FunctionName, users int) {
+	f := s.function(name)
+	s.note(f)
+	s.nature[name].users = users
+	if users > 0 {
+		f.LastRequest = s.now
+	}
+	s.demand(f)
+}
+
+// note does what the loop does when demand changes: what was needed until now was needed until now.
+func (s *sim) note(f *Function) {
+	n := min((f.Waiting+f.Running+f.Spec.Concurrency-1)/f.Spec.Concurrency, f.Spec.MaxScale)
+	for len(f.NeededAt) < n {
+		f.NeededAt = append(f.NeededAt, s.now)
+	}
+	for k := range n {
+		f.NeededAt[k] = s.now
+	}
+}
+
+// demand spreads a function's users over what is awake.
+func (s *sim) demand(f *Function) {
+	s.note(f)
+	n := s.nature[f.Spec.Name]
+	places := 0
+	for _, i := range s.Instances {
+		if i.Status.Function == f.Spec.Name && phaseOf(&i) == phaseAwake {
+			places += f.Spec.Concurrency
+		}
+	}
+	f.Running = min(n.users, places)
+	waiting := n.users - f.Running
+	if waiting > 0 && f.Waiting == 0 {
+		f.WaitingSince = s.now
+	}
+	f.Waiting = waiting
+	if places > 0 {
+		f.ServedUntil = s.now
+	}
+	switch {
+	case n.users == 0 || places > 0:
+		if !n.starving.IsZero() {
+			n.worst = max(n.worst, s.now.Sub(n.starving))
+		}
+		n.starving = time.Time{}
+	case n.starving.IsZero():
+		n.starving = s.now
+	}
+}
+
+// plan plans and begins what it says until there is no more to begin, and
+// returns when to look again. Several rounds are needed because victims' users
+// become waiting users.
+func (s *sim) plan() time.Time {
+	for range 10 {
+		if next, quiet := s.once(); quiet {
+			return next
+		}
+	}
+	s.restless = true
+	return time.Time{}
+}
+
+// once plans and begins what it says.
+func (s *sim) once() (next time.Time, quiet bool) {
+	actions, next := Plan(s.Snapshot, s.now)
+	quiet = true
+	for _, a := range actions {
+		if a.Kind == Wait {
+			if s.lastWait[a.Function] != a.Reason {
+				s.lastWait[a.Function] = a.Reason
+				s.told = append(s.told, fmt.Sprintf("%8s %s", short(s.now.Sub(s.start)), a))
+			}
+			continue
+		}
+		quiet = false
+		delete(s.lastWait, a.Function)
+		s.told = append(s.told, fmt.Sprintf("%8s %s", short(s.now.Sub(s.start)), a))
+		s.act(a)
+	}
+	for k := range s.Functions {
+		s.demand(&s.Functions[k])
+	}
+	return next, quiet
+}
+
+// act begins an action.
+func (s *sim) act(a Action) {
+	n := s.nature[a.Function]
+	i := s.instance(a.Instance)
+	later := func(d time.Duration, do func(*Instance)) {
+		s.due = append(s.due, end{s.now.Add(d), i.Status.Instance, do})
+	}
+	become := func(st api.State, level api.Level) func(*Instance) {
+		return func(i *Instance) {
+			i.Doing, i.Since = Nothing, s.now
+			i.Status.State, i.Status.Level = st, level
+			s.weigh(i)
+		}
+	}
+	switch a.Kind {
+	case Start:
+		s.number++
+		id := api.InstanceID(fmt.Sprintf("%s-%04d", a.Function.Name(), s.number))
+		s.Instances = append(s.Instances, Instance{Doing: DoingStart, Since: s.now, From: ledger.Stopped,
+			Status: api.InstanceStatus{Instance: id, Function: a.Function, State: api.Starting, Devices: a.Devices}})
+		s.Sort()
+		i = s.instance(id)
+		later(n.load, become(api.Awake, 0))
+	case Wake:
+		i.Doing, i.Since = DoingWake, s.now
+		later(n.wake, become(api.Awake, 0))
+	case Sleep:
+		s.sleeps++
+		i.Doing, i.Level = DoingSleep, a.Level
+		later(n.sleep, func(i *Instance) { i.Grant = api.Grant{}; become(api.Asleep, a.Level)(i); i.From = a.Level })
+	case Stop:
+		i.Doing = DoingStop
+		later(n.sleep, func(i *Instance) {
+			s.Instances = slices.DeleteFunc(s.Instances, func(j Instance) bool { return j.Status.Instance == i.Status.Instance })
+		})
+	case Grant:
+		s.epoch++
+		i.Doing, i.GrantedAt = DoingGrant, s.now
+		i.Grant = api.Grant{Instance: i.Status.Instance, Epoch: s.epoch, Expires: a.Expires}
+		later(time.Millisecond, func(i *Instance) { i.Doing = Nothing })
+	case Revoke:
+		i.Doing = DoingRevoke
+		later(time.Millisecond, func(i *Instance) { i.Doing, i.Grant = Nothing, api.Grant{} })
+	case Fail:
+		f := s.function(a.Function)
+		f.RefusedAt, f.Waiting = s.now, 0
+		n.users = 0
+	}
+}
+
+// weigh measures an instance.
+func (s *sim) weigh(i *Instance) {
+	f, n := s.function(i.Status.Function), s.nature[i.Status.Function]
+	i.Status.Memory = api.Memory{Host: f.Need.Host, Devices: f.Need.Devices, PerDevice: f.Need.PerDevice}
+	if i.Status.State == api.Asleep {
+		i.Status.Memory = api.Memory{Host: n.residue[i.Status.Level], Devices: f.Need.Devices, PerDevice: n.perResidue[i.Status.Level]}
+		f.Past.Asleep[i.Status.Level] = i.Status.Memory
+		f.Past.Sleep = n.sleep
+	} else if i.Status.State == api.Awake {
+		f.Past.Load, f.Past.Wake[1], f.Past.Wake[2] = n.load, n.wake, n.wake*2
+	}
+}
+
+// run lets time pass: from each end or wanted look to the next. check is called after each plan.
+func (s *sim) run(d time.Duration, check func()) {
+	until := s.now.Add(d)
+	for {
+		next := s.plan()
+		if check != nil {
+			check()
+		}
+		slices.SortStableFunc(s.due, func(a, b end) int { return a.at.Compare(b.at) })
+		if len(s.due) > 0 && (next.IsZero() || s.due[0].at.Before(next)) {
+			next = s.due[0].at
+		}
+		if next.IsZero() || next.After(until) {
+			s.now = until
+			return
+		}
+		s.now = next
+		for len(s.due) > 0 && !s.due[0].at.After(s.now) {
+			e := s.due[0]
+			s.due = s.due[1:]
+			if i := s.instance(e.id); i != nil {
+				e.do(i)
+			}
+		}
+		for k := range s.Functions {
+			s.demand(&s.Functions[k])
+		}
+	}
+}
+
+// over says which device has more awake, on the way, falling or reserved than it holds; empty for none.
+func (s *sim) over() string {
+	for _, l := range Account(s.Snapshot, s.now) {
+		if l.Free < 0 {
+			return fmt.Sprintf("%s: awake %s, rising %s, reserved %s, asleep %s, leaving %s of %s",
+				l.ID, l.Awake, l.Rising, l.Reserved, l.Asleep, l.Leaving, l.Capacity)
+		}
+	}
+	return ""
+}
+
+// tell returns and forgets what was told.
+func (s *sim) tell() []string {
+	t := s.told
+	s.told = nil
+	return t
+}
+
+// sortedKeys keeps reports in one order.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	var ks []K
+	for k := range m {
+		ks = append(ks, k)
+	}
+	slices.Sort(ks)
+	return ks
+}
