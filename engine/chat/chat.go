@@ -1,0 +1,113 @@
+// Package chat turns a conversation into the prompt text that a model was trained on.
+//
+// A model file carries a Jinja template for that. The gonja library runs it, with Hugging Face's conventions
+// (trim_blocks and lstrip_blocks on; raise_exception, strftime_now, tojson as json.dumps) and Python's insertion order
+// of objects. A file without a template gets ChatML. The plain ChatML templates that many files carry are recognised
+// by their text and rendered without Jinja, which tests compare with the Jinja result.
+//
+// What it refuses: templates that read other files (include, import, extends), that loop without end (range is limited,
+// and so is the size of the result), and conversations that the template itself refuses with raise_exception: that is a
+// RefusedError, whose reason is meant for the client. A template can never panic its caller.
+//
+// Special tokens. Templates write special tokens as text ("<|im_end|>"), so the prompt must be encoded with
+// parseSpecial, and then a user who writes "<|im_end|>" into a message would end his turn and speak in another role.
+// Options.Guard closes this door: it is applied to every string of the messages and tools before the template sees it,
+// and tokenizer.Guard, made for this, marks the special tokens in a text such that Encode takes them for plain text.
+// Without a Guard everything is rendered as it is, as most servers do.
+//
+// Beginning of text. Many templates write bos_token themselves. The rule for a caller: encode the prompt; if the
+// tokenizer asks for a beginning-of-text token and the ids do not begin with it, put it in front.
+//
+// The life of a template: New parses it once, at load; Render runs it for each request, from many goroutines.
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Message is one turn of a conversation, as in OpenAI's API.
+type Message struct {
+	Role       string
+	Content    string // text; the text parts of a content list, put together
+	Name       string
+	ToolCalls  []ToolCall
+	ToolCallID string // role tool: which call this answers
+	Reasoning  string // what the model thought before it answered; templates know it as reasoning_content
+}
+
+// ToolCall is a model's wish to call a function.
+type ToolCall struct {
+	ID        string
+	Name      string
+	Arguments string // JSON object; templates see it as an object, or as this string where it is no JSON
+}
+
+// Options say how to render. The zero value renders the messages only.
+type Options struct {
+	AddGenerationPrompt bool                       // end with the beginning of the assistant's turn
+	Tools               json.RawMessage            // JSON array of tools, as in the request; empty for none
+	Extra               map[string]json.RawMessage // further template variables (chat_template_kwargs), as enable_thinking
+	Now                 time.Time                  // for strftime_now; zero is the time of the call
+	Guard               func(string) string        // applied to all text that comes with the request; nil for none
+}
+
+// RefusedError says that the template refuses the conversation (raise_exception): the client's mistake.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string {
+	return "the model's chat template refuses this conversation: " + e.Reason
+}
+
+// Template renders conversations for one model. It does not change; Render may be called from many goroutines.
+type Template struct {
+	bos, eos string
+	direct   func(*strings.Builder, []Message, Options) // instead of Jinja, for templates known by their text
+	jinja    *jinja
+}
+
+// ChatML is the template of files that carry none.
+const ChatML = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}" +
+	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+// New parses a template. An empty source means ChatML. bos and eos are the texts of the special tokens, "" for none.
+func New(source, bos, eos string) (*Template, error) {
+	if source == "" {
+		source = ChatML
+	}
+	t := &Template{bos: bos, eos: eos}
+	if isChatML(source) {
+		t.direct = renderChatML
+		return t, nil
+	}
+	var err error
+	t.jinja, err = parseJinja(source)
+	if err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	return t, nil
+}
+
+// Render returns the prompt of a conversation. A *RefusedError is the template's own refusal; any other error tells
+// what in the request or the template cannot be rendered.
+func (t *Template) Render(messages []Message, o Options) (string, error) {
+	if o.Guard == nil {
+		o.Guard = func(s string) string { return s }
+	}
+	if t.direct != nil {
+		var b strings.Builder
+		t.direct(&b, messages, o)
+		return b.String(), nil
+	}
+	vars, err := t.variables(messages, o)
+	if err != nil {
+		return "", err
+	}
+	now := o.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	return t.jinja.render(vars, now)
+}
