@@ -22,8 +22,11 @@ type team struct {
 	ending  atomic.Bool
 	// wake is sent to by run and stop and received from by parked members. It holds one
 	// token per member; a token too many makes a member look once for nothing.
-	wake    chan struct{}
-	members sync.WaitGroup
+	wake chan struct{}
+	// finished is sent to by the member that finishes a job whose caller has parked, and
+	// received from by run. It holds one token; one too many makes run look once more.
+	finished chan struct{}
+	members  sync.WaitGroup
 }
 
 // job is n chunks of work. A new one is made for each run, so that a late member can
@@ -33,16 +36,20 @@ type job struct {
 	n    int32
 	next atomic.Int32 // chunks taken
 	done atomic.Int32 // chunks finished
+
+	parked atomic.Bool // the caller waits for finished
 }
 
-func (j *job) work(member int) {
+func (t *team) work(j *job, member int) {
 	for {
 		i := j.next.Add(1) - 1
 		if i >= j.n {
 			return
 		}
 		j.do(member, int(i))
-		j.done.Add(1)
+		if j.done.Add(1) == j.n && j.parked.Load() {
+			nudge(t.finished)
+		}
 	}
 }
 
@@ -59,19 +66,33 @@ func (t *team) run(n int, do func(member, chunk int)) {
 	j := &job{do: do, n: int32(n)}
 	t.job.Store(j)
 	for range min(int(t.parked.Load()), n-1) {
-		t.token()
+		nudge(t.wake)
 	}
-	j.work(0)
+	t.work(j, 0)
 	for i := 0; j.done.Load() < j.n; i++ {
 		if i%1024 == 1023 {
 			runtime.Gosched()
 		}
+		if i > spins {
+			t.wait(j)
+		}
 	}
 }
 
-func (t *team) token() {
+// wait parks the caller of run: a member has been put aside by the system in the middle of
+// a chunk, and may need this very processor.
+func (t *team) wait(j *job) {
+	j.parked.Store(true)
+	// work counts, then looks at parked: one of the two sees the other.
+	for j.done.Load() < j.n {
+		<-t.finished
+	}
+}
+
+// nudge sends a token without waiting: a full channel has one for the receiver already.
+func nudge(c chan struct{}) {
 	select {
-	case t.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -84,6 +105,7 @@ func (t *team) start() {
 	t.ending.Store(false)
 	t.job.Store(nil)
 	t.wake = make(chan struct{}, t.size-1)
+	t.finished = make(chan struct{}, 1)
 	for i := 1; i < t.size; i++ {
 		t.members.Go(func() { t.member(i) })
 	}
@@ -93,7 +115,7 @@ func (t *team) member(id int) {
 	var last *job
 	for idle := 0; !t.ending.Load(); idle++ {
 		if j := t.job.Load(); j != last {
-			j.work(id)
+			t.work(j, id)
 			last, idle = j, 0
 			continue
 		}
@@ -120,7 +142,7 @@ func (t *team) stop() {
 	}
 	t.ending.Store(true)
 	for range t.size - 1 {
-		t.token()
+		nudge(t.wake)
 	}
 	t.members.Wait()
 	t.running = false
