@@ -37,6 +37,8 @@ type Action struct {
 	Expires time.Time
 	// Drain is how long running requests may take, for Sleep and Stop.
 	Drain time.Duration
+	// For is the function that gets the room, where one makes room for another.
+	For api.FunctionName
 	// Fault says that the instance failed, and how; it counts as a failed start.
 	Fault string
 	// Err is what held requests are told, for Fail.

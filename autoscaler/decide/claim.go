@@ -135,7 +135,7 @@ func (p *plan) activatorWakes(f *fn) bool {
 // serve gives c an instance, or makes room for it, or says what it waits for.
 func (p *plan) serve(c *claim) {
 	f := c.f
-	if f.refused {
+	if f.refused || f.gives {
 		return
 	}
 	// 1. It failed just now: not yet.

@@ -57,13 +57,13 @@ func (p *plan) giveUp(i *inst, fault string) {
 
 // stop ends an instance; running requests may take drain to finish.
 func (p *plan) stop(i *inst, drain time.Duration, reason string) {
-	p.do(i, Action{Kind: Stop, Drain: drain, Reason: reason})
+	p.do(i, Action{Kind: Stop, Drain: drain, For: p.gainer, Reason: reason})
 	p.leave(i.held, nil)
 }
 
 // sleep puts an instance to sleep, or a sleeping one deeper.
 func (p *plan) sleep(i *inst, level api.Level, reason string) {
-	p.do(i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Reason: reason})
+	p.do(i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, For: p.gainer, Reason: reason})
 	p.amount(p.scratch, i.past().Residue(level), i.Status.Devices)
 	p.leave(i.held, p.scratch)
 }

@@ -137,17 +137,20 @@ func (p *plan) placements(f *fn) [][]api.DeviceID {
 			fit = append(fit, d)
 		}
 	}
-	// The fullest GPU that has room comes first, so that large gaps stay whole.
-	// Of those without room, the one that is nearest to having it.
-	roomy := func(d int) bool { return p.free[d] >= max(1, f.Need.PerDevice) }
+	// The GPU that is nearest to having room comes first; of those that have it,
+	// the fullest, so that large gaps stay whole.
+	lack := func(d int, coming api.Bytes) api.Bytes {
+		need := f.Need.PerDevice
+		if need == 0 {
+			need = p.s.Devices[d].Capacity
+		}
+		return max(0, need-p.free[d]-coming)
+	}
 	slices.SortStableFunc(fit, func(a, b int) int {
-		if roomy(a) != roomy(b) {
-			return cmp.Compare(btoi(roomy(b)), btoi(roomy(a)))
-		}
-		if roomy(a) {
-			return cmp.Compare(p.free[a], p.free[b])
-		}
-		return cmp.Compare(p.free[b]+p.coming[b], p.free[a]+p.coming[a])
+		return cmp.Or(
+			cmp.Compare(lack(a, p.coming[a]), lack(b, p.coming[b])),
+			cmp.Compare(lack(a, 0), lack(b, 0)),
+			cmp.Compare(p.free[a], p.free[b]))
 	})
 	if len(fit) < f.Need.Devices {
 		return nil

@@ -49,8 +49,9 @@ type fn struct {
 	awake, rising, falling, leaving, ill, asleep int
 	// desired is how many should be awake.
 	desired int
-	// refused says that this plan refuses what waits for it; waits that it was told to wait.
-	refused, waits bool
+	// refused says that this plan refuses what waits for it; waits that it was told
+	// to wait; gives that it makes room for another and claims nothing itself.
+	refused, waits, gives bool
 	// starved is since when it waits without having anything awake.
 	starved time.Time
 }
@@ -86,7 +87,9 @@ type plan struct {
 	// deferred is what claims need that wait and have not booked yet.
 	deferred []bytes
 	scratch  bytes
-	actions  []Action
+	// gainer is the function that room is being made for, empty for none.
+	gainer  api.FunctionName
+	actions []Action
 }
 
 func newPlan(s *Snapshot, now time.Time) *plan {

@@ -118,6 +118,67 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
+// TestIdleBeforeBusy checks, in worlds with nothing but host memory, that work
+// is interrupted only where everything idle together would not have made the room.
+func TestIdleBeforeBusy(t *testing.T) {
+	interrupted := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		s := randomWorld(r)
+		s.Devices = s.Devices[:1]
+		for k := range s.Functions {
+			s.Functions[k].Spec.Memory.Devices, s.Functions[k].Need.Devices = 0, 0
+		}
+		s.watch = func(actions []Action) {
+			gainers := map[api.FunctionName]bool{} // and whoever else waits
+			busy := false
+			for _, a := range actions {
+				switch a.Kind {
+				case Wait:
+					gainers[a.Function] = true
+				case Start, Wake:
+					return
+				}
+				if a.For != "" {
+					gainers[a.For] = true
+					f := s.function(a.Function)
+					busy = busy || f.Waiting+f.Running > 0 && s.instance(a.Instance).Status.State == api.Awake
+				}
+			}
+			if !busy || len(gainers) != 1 {
+				return // where several want room, one may have taken what was idle
+			}
+			interrupted++
+			line := Account(s.Snapshot, s.now)[0]
+			room, need := max(0, line.Free), api.Bytes(0)
+			for name := range gainers {
+				need = s.function(name).Need.Host
+			}
+			for _, i := range s.Instances {
+				f := s.function(i.Status.Function)
+				idle := f.Waiting+f.Running == 0 && f.Spec.MinScale == 0
+				if idle && i.Doing != DoingStart && i.Doing != DoingWake && i.Failures == 0 {
+					room += i.Status.Memory.Host
+				}
+			}
+			if room >= need {
+				t.Errorf("seed %d at %s: %s are free or idle and %s are needed, but work is interrupted: %v\n%s", seed, s.now.Sub(s.start), room, need, actions, describe(s))
+			}
+		}
+		for range 12 {
+			for k := range s.Functions {
+				if r.IntN(2) == 0 {
+					s.use(s.Functions[k].Spec.Name, r.IntN(10)*r.IntN(2))
+				}
+			}
+			s.run(time.Duration(1+r.IntN(40))*time.Second, nil)
+		}
+	}
+	if interrupted < 100 {
+		t.Errorf("only %d interruptions were seen: the worlds are too easy to tell anything", interrupted)
+	}
+}
+
 // checkPlan checks the plan that would follow now.
 func checkPlan(s *sim, fail func(string, ...any)) {
 	before := clone(s.Snapshot)

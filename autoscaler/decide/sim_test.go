@@ -24,6 +24,8 @@ type sim struct {
 	number int
 	epoch  uint64
 	sleeps int
+	// watch sees each plan before it is carried out.
+	watch func([]Action)
 	// restless says that plans went on acting without anything having changed.
 	restless bool
 	// told are the actions since the last look, a line each; waits are told once.
@@ -150,6 +152,9 @@ func (s *sim) plan() time.Time {
 // once plans and begins what it says.
 func (s *sim) once() (next time.Time, quiet bool) {
 	actions, next := Plan(s.Snapshot, s.now)
+	if s.watch != nil {
+		s.watch(actions)
+	}
 	quiet = true
 	for _, a := range actions {
 		if a.Kind == Wait {

@@ -268,10 +268,13 @@ func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
 
 // sacrifice makes v give way to c.
 func (p *plan) sacrifice(c *claim, v *victim, lack string) {
+	v.i.f.gives = true
+	p.gainer = c.f.Spec.Name
+	defer func() { p.gainer = "" }()
 	reason := fmt.Sprintf("makes room for %s, which lacks %s", c.f.Spec.Name, lack)
 	switch {
 	case v.kind == granted:
-		p.do(v.i, Action{Kind: Revoke, Reason: reason})
+		p.do(v.i, Action{Kind: Revoke, For: p.gainer, Reason: reason})
 		for d := range v.frees {
 			p.coming[d] += v.frees[d]
 		}
@@ -279,6 +282,8 @@ func (p *plan) sacrifice(c *claim, v *victim, lack string) {
 	case v.kind == busy && v.i.phase == phaseAwake:
 		reason = fmt.Sprintf("its turn ends after %s with %d running and %d waiting: %s has waited %s and lacks %s",
 			short(p.now.Sub(v.i.Since)), v.i.f.Running, v.i.f.Waiting, c.f.Spec.Name, short(p.now.Sub(c.f.starved)), lack)
+	case v.kind == surplus:
+		reason = fmt.Sprintf("%d awake or on the way, %d needed; %s", v.i.f.live(), v.i.f.desired, reason)
 	case v.i.phase == phaseAwake:
 		reason = fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.i, 1))), reason)
 	case v.i.phase == phaseAsleep:
