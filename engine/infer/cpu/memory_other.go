@@ -2,7 +2,7 @@
 
 package cpu
 
-// Without mmap the cache lies in the Go heap, as float32 words for their alignment.
+// Without mmap the cache lies in the Go heap, which aligns an allocation of this size.
 func mapAnonymous(n int) ([]byte, error) { return make([]byte, n), nil }
 
 func unmapAnonymous([]byte) error { return nil }
