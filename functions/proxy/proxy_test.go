@@ -1,0 +1,462 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
+)
+
+// gate is open for base, or refuses.
+type gate struct {
+	base    string
+	refused *api.Error
+	inside  atomic.Int32
+}
+
+func (g *gate) Enter() (string, *api.Error) {
+	if g.refused != nil {
+		return "", g.refused
+	}
+	g.inside.Add(1)
+	return g.base, nil
+}
+
+func (g *gate) Leave() { g.inside.Add(-1) }
+
+// bench is a client before a proxy before a runtime.
+type bench struct {
+	*httptest.Server
+	gate     *gate
+	outcomes chan proxy.Outcome
+}
+
+func set(t *testing.T, runtime http.HandlerFunc, change ...func(*proxy.Config)) *bench {
+	t.Helper()
+	rt := httptest.NewServer(runtime)
+	t.Cleanup(rt.Close)
+	b := &bench{gate: &gate{base: rt.URL}, outcomes: make(chan proxy.Outcome, 100)}
+	cfg := proxy.Config{Gate: b.gate, Transport: api.NewTransport(8), Observe: func(o proxy.Outcome) { b.outcomes <- o }}
+	for _, c := range change {
+		c(&cfg)
+	}
+	b.Server = httptest.NewServer(proxy.New(cfg))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *bench) post(t *testing.T, path, body string) (*http.Response, string, error) {
+	t.Helper()
+	resp, err := http.Post(b.URL+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	return resp, string(raw), err
+}
+
+// wantIdle checks that every place was given back.
+func (b *bench) wantIdle(t *testing.T) proxy.Outcome {
+	t.Helper()
+	o := <-b.outcomes // comes after Leave
+	if n := b.gate.inside.Load(); n != 0 {
+		t.Errorf("%d places are taken after the request", n)
+	}
+	return o
+}
+
+func code(t *testing.T, body string) string {
+	t.Helper()
+	var e struct {
+		Error struct{ Message, Code string }
+	}
+	if err := json.Unmarshal([]byte(body), &e); err != nil || e.Error.Message == "" {
+		t.Errorf("body %q is no OpenAI error: %v", body, err)
+	}
+	return e.Error.Code
+}
+
+func TestRoute(t *testing.T) {
+	for path, want := range map[string]bool{
+		"GET /v1/models": true, "GET /v1/models/a": true, "GET /v1/models/Qwen/Qwen3": true, "POST /v1/chat/completions": true,
+		"POST /v1/audio/transcriptions": true, "POST /rerank": true, "GET /version": true,
+		"POST /v1/models": false, "GET /v1/chat/completions": false, "POST /sleep": false, "POST /wake_up": false,
+		"POST /collective_rpc": false, "GET /metrics": false, "GET /": false, "POST /api/generate": false, "POST /rouse/v1/wake": false,
+		"POST /v1/audio/": false, "POST /v1/audio/../../sleep": false, "POST /v1/audio//x": false, "POST /v1/audio/%2e%2e/x": false,
+		"GET /v1/models/a/./b": false, "GET /v1/models/..": false, "GET /v1/models/..\\..": false, "POST /v1/load_lora_adapter": false,
+	} {
+		method, p, _ := strings.Cut(path, " ")
+		if _, got := proxy.Route(method, p); got != want {
+			t.Errorf("%s is served: %t, want %t", path, got, want)
+		}
+	}
+}
+
+func TestUnknownPathIs404(t *testing.T) {
+	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") })
+	for _, path := range []string{"/sleep", "/v1/audio/..%2F..%2Fsleep", "/v1/nothing"} {
+		resp, body, err := b.post(t, path, "{}")
+		if err != nil || resp.StatusCode != 404 || code(t, body) != api.CodeUnknownPath {
+			t.Errorf("%s: %v %v %s, want 404 %s", path, resp, err, body, api.CodeUnknownPath)
+		}
+	}
+}
+
+func TestBytesAreUntouched(t *testing.T) {
+	const sent = `{"model": "x",  "weird":1.0e5, "unknown":{"ключ":[]}}` + "\n"
+	const answer = "{ \"a\" :  1 }\n\n"
+	var got http.Header
+	b := set(t, func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		if string(raw) != sent || r.URL.RawQuery != "x=%20y&b" || r.ContentLength != int64(len(sent)) {
+			t.Errorf("the runtime got %q, query %q, length %d", raw, r.URL.RawQuery, r.ContentLength)
+		}
+		got = r.Header.Clone()
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Own", "1")
+		w.Header().Set(control.HeaderRefused, "spoofed")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, answer)
+	})
+	req, _ := http.NewRequest("POST", b.URL+"/v1/chat/completions?x=%20y&b", strings.NewReader(sent))
+	req.Header = http.Header{"X-Client": {"a", "b"}, "Authorization": {"Bearer k"}, "Connection": {"close, X-Hop"}, "X-Hop": {"1"}, "User-Agent": {"ua"}}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, _ := io.ReadAll(resp.Body)
+	if string(raw) != answer || resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Own") != "1" || resp.Header.Get(control.HeaderRefused) != "" {
+		t.Errorf("the client got %d %q %v", resp.StatusCode, raw, resp.Header)
+	}
+	want := http.Header{"X-Client": {"a", "b"}, "Authorization": {"Bearer k"}, "User-Agent": {"ua"}, "Content-Length": {fmt.Sprint(len(sent))}, "Accept-Encoding": {"gzip"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("headers at the runtime (-want +got):\n%s", diff)
+	}
+	if o := b.wantIdle(t); o.Status != http.StatusTeapot || o.Path != "/v1/chat/completions" || o.FirstByte <= 0 || o.Total < o.FirstByte {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") })
+	b.gate.refused = api.Errorf(503, api.CodeAsleep, "the instance is asleep")
+	resp, body, err := b.post(t, "/v1/completions", strings.Repeat("x", 1<<20)) // more than a server reads by itself
+	if err != nil || resp.StatusCode != 503 || code(t, body) != api.CodeAsleep || resp.Header.Get(control.HeaderRefused) != api.CodeAsleep {
+		t.Errorf("%v %v %s, want 503 asleep and the header", resp, err, body)
+	}
+	b.wantIdle(t)
+}
+
+func TestBodyTooLarge(t *testing.T) {
+	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") }, func(c *proxy.Config) { c.MaxBody = 10 })
+	for name, body := range map[string]io.Reader{"known length": strings.NewReader("12345678901"), "unknown length": io.MultiReader(strings.NewReader("12345678901"))} {
+		resp, err := http.Post(b.URL+"/v1/completions", "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 413 || code(t, string(raw)) != api.CodeTooLarge || resp.Header.Get(control.HeaderRefused) != "" {
+			t.Errorf("%s: %d %s, want 413", name, resp.StatusCode, raw)
+		}
+		b.wantIdle(t)
+	}
+}
+
+func TestNoConnectionIsARefusal(t *testing.T) {
+	b := set(t, nil)
+	b.gate.base = "http://127.0.0.1:1"
+	resp, body, err := b.post(t, "/v1/completions", "{}")
+	if err != nil || resp.StatusCode != 503 || resp.Header.Get(control.HeaderRefused) != api.CodeUnhealthy {
+		t.Errorf("%v %v %s, want 503 and the header: the runtime has not seen it", resp, err, body)
+	}
+	b.wantIdle(t)
+}
+
+// raw answers with bytes and then closes the connection, with no regard to HTTP.
+func raw(answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.WriteString(conn, answer)
+		_ = conn.Close()
+	}
+}
+
+const (
+	chunked   = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	plainHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+)
+
+func TestRuntimeFails(t *testing.T) {
+	big := strings.Repeat("x", 100<<10)
+	for name, tt := range map[string]struct {
+		answer  string
+		aborted bool
+	}{
+		"no answer":               {"", false},
+		"no headers":              {"HTTP/1.1 200 OK\r\nConte", false},
+		"stream without a byte":   {chunked, false},
+		"half a line of stream":   {chunked + "8\r\ndata: {\"\r\n", false},
+		"short answer cut":        {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"a\":", false},
+		"chunked JSON cut":        {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n", false},
+		"long answer cut":         {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n" + big, true},
+		"audio of unknown length": {"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nRIFF.\r\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := set(t, raw(tt.answer))
+			resp, body, err := b.post(t, "/v1/chat/completions", "{}")
+			o := b.wantIdle(t)
+			switch {
+			case tt.aborted:
+				if resp == nil || !errors.Is(err, io.ErrUnexpectedEOF) || o.Code != api.CodeStreamCut {
+					t.Errorf("%v, error %v, outcome %+v; want an answer that breaks off", resp, err, o)
+				}
+			case err != nil || resp.StatusCode != 502 || code(t, body) != api.CodeRuntimeFailed || resp.Header.Get(control.HeaderRefused) != "":
+				t.Errorf("%v %v %s, want 502 runtime_failed and no promise", resp, err, body)
+			}
+		})
+	}
+}
+
+func chunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
+
+func TestStreamEnds(t *testing.T) {
+	const token = "data: {\"choices\":[{\"delta\":{\"content\":\"a \\\"finish_reason\\\":\\\"x\"},\"finish_reason\":null}]}\n\n"
+	const finish = "data: {\"choices\":[{\"delta\":{},\"finish_reason\": \"stop\"}]}\n\n"
+	const done = "data: [DONE]\n\n"
+	for name, tt := range map[string]struct {
+		path, answer, body string
+		cut                bool
+	}{
+		"done":                     {"", chunked + chunk(token) + chunk(done) + chunk(""), token + done, false},
+		"done, connection lost":    {"", chunked + chunk(token) + chunk(done), token + done, false},
+		"done without a blank":     {"", plainHead + token + "data: [DONE]", token + "data: [DONE]", false},
+		"done in two chunks":       {"", chunked + chunk(token+"data: [DO") + chunk("NE]\n\n"), token + done, false},
+		"carriage returns":         {"", chunked + chunk("data:[DONE]\r\n\r\n"), "data:[DONE]\r\n\r\n", false},
+		"finish, proper end":       {"", chunked + chunk(token+finish) + chunk(""), token + finish, false},
+		"finish, connection lost":  {"", chunked + chunk(token+finish), token + finish, true},
+		"no finish, proper end":    {"", chunked + chunk(token) + chunk(""), token, true},
+		"connection lost":          {"", chunked + chunk(token), token, true},
+		"half a line is kept back": {"", chunked + chunk(token+"data: {\"cho"), token, true},
+		"half an event is closed":  {"", chunked + chunk("event: x\ndata: {}\n"), "event: x\ndata: {}\n\n", true},
+		"runtime's own error":      {"", chunked + chunk(token+"data: {\"error\":{\"message\":\"m\"}}\n\n") + chunk(""), token + "data: {\"error\":{\"message\":\"m\"}}\n\n", false},
+		"responses, completed":     {"/v1/responses", chunked + chunk("event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n") + chunk(""), "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n", false},
+		"responses, no event line": {"/v1/responses", chunked + chunk("data: {\"type\": \"response.incomplete\"}\n\n") + chunk(""), "data: {\"type\": \"response.incomplete\"}\n\n", false},
+		"responses, cut":           {"/v1/responses", chunked + chunk("event: response.created\ndata: {}\n\n") + chunk(""), "event: response.created\ndata: {}\n\n", true},
+		"messages, stop":           {"/v1/messages", chunked + chunk("event: message_stop\ndata: {}\n\n") + chunk(""), "event: message_stop\ndata: {}\n\n", false},
+		"messages, cut":            {"/v1/messages", chunked + chunk("event: message_start\ndata: {}\n\n") + chunk(""), "event: message_start\ndata: {}\n\n", true},
+		"audio has its own end":    {"/v1/audio/speech", chunked + chunk("data: {\"type\":\"speech.audio.done\"}\n\n") + chunk(""), "data: {\"type\":\"speech.audio.done\"}\n\n", false},
+		"line longer than buffers": {"", chunked + chunk("data: "+strings.Repeat("x", 100<<10)+"\n\n"+done) + chunk(""), "data: " + strings.Repeat("x", 100<<10) + "\n\n" + done, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.path == "" {
+				tt.path = "/v1/chat/completions"
+			}
+			b := set(t, raw(tt.answer))
+			resp, body, err := b.post(t, tt.path, "{}")
+			if err != nil || resp.StatusCode != 200 {
+				t.Fatalf("%v %v", resp, err)
+			}
+			rest, found := strings.CutPrefix(body, tt.body)
+			if !found {
+				t.Fatalf("got %q, want it to begin with %q", body, tt.body)
+			}
+			o := b.wantIdle(t)
+			if !tt.cut {
+				if rest != "" || o.Code != "" {
+					t.Errorf("after the stream: %q, code %q; want nothing", rest, o.Code)
+				}
+				return
+			}
+			event, found := strings.CutPrefix(rest, "data: ")
+			if !found || code(t, event) != api.CodeStreamCut || !strings.HasSuffix(event, "\n\n") || o.Code != api.CodeStreamCut {
+				t.Errorf("after the stream: %q, outcome %+v; want one error event", rest, o)
+			}
+		})
+	}
+}
+
+// Each event reaches the client while the runtime waits with the next one.
+func TestStreamIsPassedAtOnce(t *testing.T) {
+	next := make(chan struct{})
+	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		for range 3 {
+			_, _ = io.WriteString(w, ": ping\n\n")
+			w.(http.Flusher).Flush()
+			<-next
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	})
+	resp, err := http.Post(b.URL+"/v1/completions", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for range 3 {
+		if line, err := lines.ReadString('\n'); line != ": ping\n" || err != nil {
+			t.Fatalf("got %q, %v", line, err)
+		}
+		_, _ = lines.ReadString('\n')
+		next <- struct{}{}
+	}
+	if rest, err := io.ReadAll(lines); string(rest) != "data: [DONE]\n\n" || err != nil {
+		t.Errorf("rest %q, %v", rest, err)
+	}
+}
+
+func TestClientLeaves(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		began, left := make(chan struct{}), make(chan struct{})
+		b := set(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if stream {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "data: {}\n\n")
+				w.(http.Flusher).Flush()
+			}
+			close(began)
+			<-r.Context().Done()
+			close(left)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		req, _ := http.NewRequestWithContext(ctx, "POST", b.URL+"/v1/completions", strings.NewReader("{}"))
+		go func() {
+			<-began
+			cancel()
+		}()
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the client's error: %v", err)
+		}
+		<-left
+		if o := b.wantIdle(t); o.Status != api.StatusClientClosed {
+			t.Errorf("stream %t: outcome %+v, want status 499", stream, o)
+		}
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		b := set(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if stream {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "data: {}\n\n")
+				w.(http.Flusher).Flush()
+			}
+			<-r.Context().Done()
+		}, func(c *proxy.Config) { c.Timeout = 20 * time.Millisecond })
+		resp, body, err := b.post(t, "/v1/completions", "{}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stream {
+			body = strings.TrimPrefix(body, "data: {}\n\ndata: ")
+		}
+		if got := code(t, body); got != api.CodeRequestTimeout || (resp.StatusCode == 504) == stream {
+			t.Errorf("stream %t: %d %s, want %s", stream, resp.StatusCode, body, api.CodeRequestTimeout)
+		}
+		b.wantIdle(t)
+	}
+}
+
+// An idle connection turns out to be closed before a byte is written to it: the
+// request goes over a new one.
+func TestIdleConnectionWasClosed(t *testing.T) {
+	var conns []*brokenConn
+	transport := api.NewTransport(8)
+	transport.DialContext = func(_ context.Context, network, addr string) (net.Conn, error) {
+		c, err := net.Dial(network, addr)
+		conns = append(conns, &brokenConn{Conn: c})
+		return conns[len(conns)-1], err
+	}
+	b := set(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	}, func(c *proxy.Config) { c.Transport = transport })
+	for i := range 3 {
+		resp, body, err := b.post(t, "/v1/completions", "{}")
+		if err != nil || resp.StatusCode != 200 || body != "{}" || len(conns) != i+1 {
+			t.Fatalf("%v %v %q over %d connections", resp, err, body, len(conns))
+		}
+		conns[i].broken.Store(true)
+	}
+}
+
+type brokenConn struct {
+	net.Conn
+	broken atomic.Bool
+}
+
+func (c *brokenConn) Write(p []byte) (int, error) {
+	if c.broken.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+func FuzzEnding(f *testing.F) {
+	f.Add("data: [DONE]\n\n", 3)
+	f.Add("data: {\"finish_reason\": null, \"finish_reason\":\"x\"}\n", 1)
+	f.Add("event: message_stop\r\n\r\n", 7)
+	f.Fuzz(func(t *testing.T, stream string, size int) {
+		// Whatever a runtime sends in whatever pieces reaches the client unchanged.
+		size = max(1, min(size, 100))
+		rt := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(&pieces{stream, size}), ContentLength: -1}, nil
+		})
+		w := httptest.NewRecorder()
+		func() {
+			defer func() { _ = recover() }() // http.ErrAbortHandler
+			proxy.New(proxy.Config{Gate: &gate{base: "http://x"}, Transport: rt}).ServeHTTP(w, httptest.NewRequest("POST", "/v1/completions", strings.NewReader("{}")))
+		}()
+		if got := w.Body.String(); w.Code == 200 && !strings.HasPrefix(got, stream) {
+			t.Errorf("sent %q, got %q", stream, got)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+type pieces struct {
+	rest string
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.rest == "" {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), p.size)], p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}

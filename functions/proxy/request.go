@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// hopByHop are the headers that belong to one connection (RFC 9110, 7.6.1).
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+func dropHopByHop(h http.Header) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				h.Del(name)
+			}
+		}
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+}
+
+// outbound makes the runtime's request out of the client's, whose headers it
+// takes over. body is whole, so the transport can send it again over a new
+// connection where an idle one turns out to be closed.
+func outbound(ctx context.Context, r *http.Request, base string, body []byte) *http.Request {
+	out := r.WithContext(ctx)
+	out.URL = &url.URL{
+		Scheme: "http", Host: strings.TrimPrefix(base, "http://"),
+		Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery,
+	}
+	// Servers that guard against DNS rebinding refuse names that they don't know.
+	out.Host = "localhost"
+	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
+	dropHopByHop(out.Header)
+	delete(out.Header, "Expect") // the body is here, nobody has to ask for it
+	if _, found := out.Header["User-Agent"]; !found {
+		out.Header["User-Agent"] = []string{""} // else the transport makes one up
+	}
+	out.ContentLength = int64(len(body))
+	out.Body, out.GetBody = http.NoBody, nil
+	if len(body) > 0 {
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		out.Body, _ = out.GetBody() // never fails
+	}
+	return out
+}
+
+// copyHeader passes the runtime's headers on, except those of its connection
+// and the one by which we speak for ourselves.
+func copyHeader(dst, src http.Header) {
+	dropHopByHop(src)
+	delete(src, http.CanonicalHeaderKey(control.HeaderRefused))
+	for name, values := range src {
+		dst[name] = values
+	}
+}
