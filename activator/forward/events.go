@@ -88,7 +88,8 @@ func Whole(b []byte) int {
 				}
 			}
 		case '\r':
-			if b[i-1] == '\r' || b[i-1] == '\n' {
+			// The last byte may be the first half of a CRLF: the next read says.
+			if i+1 < len(b) && b[i+1] != '\n' && (b[i-1] == '\r' || b[i-1] == '\n') {
 				return i + 1
 			}
 		}
@@ -134,9 +135,9 @@ func finishReason(b []byte) bool {
 		if at < 0 {
 			return false
 		}
-		b = bytes.TrimLeft(b[at+len(field):], " \t\r\n")
+		b = bytes.TrimLeft(b[at+len(field):], " \t")
 		if len(b) > 0 && b[0] == ':' {
-			if v := bytes.TrimLeft(b[1:], " \t\r\n"); len(v) > 0 && v[0] == '"' {
+			if v := bytes.TrimLeft(b[1:], " \t"); len(v) > 0 && v[0] == '"' {
 				return true
 			}
 		}
