@@ -179,9 +179,10 @@ func (p *plan) take(c *claim, o *option) {
 	}
 	// 1. Victims that are not ready: wait.
 	if !p.due(o.ready) {
+		lack := p.lack(o.needs)
 		p.ahead(c, o.needs)
 		p.wait(c, fmt.Sprintf("lacks %s; %s makes room at %s",
-			p.lack(o.needs), o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
+			lack, o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
 		return
 	}
 	// 2. Victims, or memory that is on its way: what comes is booked for this claim.
@@ -191,7 +192,7 @@ func (p *plan) take(c *claim, o *option) {
 			p.sacrifice(c, &o.victims[k], lack)
 		}
 		p.book(o.needs)
-		p.wait(c, fmt.Sprintf("lacks %s until %s made room", lack, from))
+		p.wait(c, fmt.Sprintf("lacks %s until %s makes room", lack, from))
 		return
 	}
 	// 3. There is room.
@@ -241,14 +242,11 @@ func (p *plan) leavers(o *option) string {
 	}
 	for k := range p.is {
 		i := &p.is[k]
-		if len(o.victims) == 0 && (i.phase == phaseFalling || i.phase == phaseLeaving) {
+		if len(o.victims) == 0 && (i.phase == phaseFalling || i.phase == phaseLeaving || i.Doing == DoingRevoke) {
 			names = append(names, string(i.Status.Instance))
 		}
 	}
-	if len(names) == 0 {
-		return "a grant is given back"
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, " and ")
 }
 
 // lack prints what needs go beyond what is free.

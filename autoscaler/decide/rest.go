@@ -37,12 +37,12 @@ func (p *plan) tire(f *fn) {
 	n := f.live()
 	for j := f.hi - 1; j >= f.lo && n > f.desired; j-- {
 		i := &p.is[j]
-		if i.phase != phaseAwake || i.taken {
+		if i.phase != phaseAwake {
 			continue
 		}
 		used := p.usedUntil(i, n)
 		n--
-		if !p.due(used.Add(f.Spec.SleepAfter)) || !p.quiet(i) {
+		if i.taken || !p.due(used.Add(f.Spec.SleepAfter)) || !p.quiet(i) {
 			continue
 		}
 		level := max(api.Level1, f.Spec.SleepLevel)
