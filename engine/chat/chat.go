@@ -5,14 +5,18 @@
 // of objects. A file without a template gets ChatML. The plain ChatML templates that many files carry are recognised
 // by their text and rendered without Jinja, which tests compare with the Jinja result.
 //
-// What it refuses: templates that read other files (include, import, extends), that loop without end (range is limited,
-// and so is the size of the result), and conversations that the template itself refuses with raise_exception: that is a
-// RefusedError, whose reason is meant for the client. A template can never panic its caller.
+// What it refuses: templates that read other files (include, import, extends), that call themselves without end, nest
+// or grow beyond measure (range, macros, brackets and the prompt's size are limited), and conversations that the
+// template itself refuses with raise_exception: that is a RefusedError, whose reason is meant for the client. A template
+// never panics its caller.
+//
+// Known differences from Jinja2: an undefined variable and None are the same ("none is defined" is false), text is indexed
+// by bytes ("é"[0]), x ** y is a float, a division by zero is no error.
 //
 // Special tokens. Templates write special tokens as text ("<|im_end|>"), so the prompt must be encoded with
 // parseSpecial, and then a user who writes "<|im_end|>" into a message would end his turn and speak in another role.
 // Options.Guard closes this door: it is applied to every string of the messages and tools before the template sees it,
-// and tokenizer.Guard, made for this, marks the special tokens in a text such that Encode takes them for plain text.
+// and Tokenizer.Guard, made for this, marks the special tokens in a text such that Encode takes them for plain text.
 // Without a Guard everything is rendered as it is, as most servers do.
 //
 // Beginning of text. Many templates write bos_token themselves. The rule for a caller: encode the prompt; if the

@@ -10,14 +10,20 @@ import (
 	"time"
 
 	"github.com/nikolalohinski/gonja/v2/builtins"
+	controlStructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/loaders"
+	"github.com/nikolalohinski/gonja/v2/nodes"
+	"github.com/nikolalohinski/gonja/v2/parser"
 )
 
 const (
 	maxRange  = 1 << 16 // elements of range()
 	maxPrompt = 8 << 20 // bytes of a rendered prompt
+	maxSource = 1 << 16 // bytes of a template
+	maxNest   = 100     // brackets within brackets: the library's parser takes 6 KB of stack for each
+	maxCalls  = 200     // macros within macros
 )
 
 // jinja is a parsed template.
@@ -32,6 +38,12 @@ func parseJinja(source string) (j *jinja, err error) {
 			err = fmt.Errorf("syntax: %v", p)
 		}
 	}()
+	if len(source) > maxSource {
+		return nil, fmt.Errorf("the template has %d bytes, at most %d are read", len(source), maxSource)
+	}
+	if d := nesting(source); d > maxNest {
+		return nil, fmt.Errorf("the template nests brackets %d deep, at most %d are read", d, maxNest)
+	}
 	source = generation.ReplaceAllStringFunc(source, func(tag string) string {
 		m := generation.FindStringSubmatch(tag)
 		if m[2] == "end" {
@@ -45,9 +57,24 @@ func parseJinja(source string) (j *jinja, err error) {
 		if inner := errors.Unwrap(err); inner != nil { // the outer message repeats the whole template
 			err = inner
 		}
-		return nil, fmt.Errorf("syntax: %w", err)
+		return nil, errors.New("syntax: " + shorten(err.Error()))
 	}
 	return &jinja{t}, nil
+}
+
+// nesting is how deep the brackets of source nest, text and strings included: an upper limit of the expressions' depth.
+func nesting(source string) int {
+	depth, most := 0, 0
+	for i := range len(source) {
+		switch source[i] {
+		case '(', '[', '{':
+			depth++
+			most = max(most, depth)
+		case ')', ']', '}':
+			depth = max(depth-1, 0)
+		}
+	}
+	return most
 }
 
 // environment is what Hugging Face's templates may use: the library's own, repaired where python.go says.
@@ -58,8 +85,56 @@ func environment() *exec.Environment {
 	global.Set("range", rangeList)
 	return &exec.Environment{
 		Context: global, Filters: pythonFilters(), Tests: builtins.Tests,
-		ControlStructures: builtins.ControlStructures, Methods: methods,
+		ControlStructures: statements(), Methods: methods,
 	}
+}
+
+// statements are the library's, less those that read other templates.
+func statements() *exec.ControlStructureSet {
+	set := map[string]parser.ControlStructureParser{}
+	for _, name := range []string{"block", "break", "call", "continue", "do", "filter", "for", "if", "raw", "set", "with"} {
+		if p, ok := builtins.ControlStructures.Get(name); ok {
+			set[name] = p
+		}
+	}
+	macro, _ := builtins.ControlStructures.Get("macro")
+	set["macro"] = func(p, args *parser.Parser) (nodes.ControlStructure, error) {
+		s, err := macro(p, args)
+		if m, ok := s.(*controlStructures.MacroControlStructure); ok {
+			return boundedMacro{m}, err
+		}
+		return s, err
+	}
+	return exec.NewControlStructureSet(set)
+}
+
+// boundedMacro is a macro that cannot call itself forever: a goroutine whose stack overflows takes the process along.
+type boundedMacro struct {
+	*controlStructures.MacroControlStructure
+}
+
+// callDepth is the template variable that counts the macros being run: an *int, one for each render.
+const callDepth = "__call_depth__"
+
+// Execute defines the macro.
+func (m boundedMacro) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
+	f, err := exec.MacroNodeToFunc(m.Macro, r)
+	if err != nil {
+		return fmt.Errorf("macro %s: %w", m.Name, err)
+	}
+	v, _ := r.Environment.Context.Get(callDepth)
+	depth, ok := v.(*int)
+	if !ok {
+		return fmt.Errorf("macro %s: %s belongs to the server", m.Name, callDepth)
+	}
+	r.Environment.Context.Set(m.Name, exec.Macro(func(args *exec.VarArgs) *exec.Value {
+		if *depth++; *depth > maxCalls {
+			return exec.AsValue(fmt.Errorf("macro %s: more than %d calls within calls", m.Name, maxCalls))
+		}
+		defer func() { *depth-- }()
+		return f(args)
+	}))
+	return nil
 }
 
 // render runs the template.
@@ -75,6 +150,7 @@ func (j *jinja) render(vars map[string]any, now time.Time) (out string, err erro
 	vars["strftime_now"] = func(args *exec.VarArgs) (any, error) {
 		return strftime(now, args.First().String())
 	}
+	vars[callDepth] = new(int)
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = "", fmt.Errorf("chat template: %v", p)
@@ -88,9 +164,19 @@ func (j *jinja) render(vars map[string]any, now time.Time) (out string, err erro
 	case w.full:
 		return "", fmt.Errorf("chat template: the prompt is longer than %d bytes", maxPrompt)
 	case err != nil:
-		return "", fmt.Errorf("chat template: %w", err)
+		return "", errors.New("chat template: " + shorten(err.Error()))
 	}
 	return w.String(), nil
+}
+
+// shorten cuts the middle out of a message of the library, which can repeat whole templates and conversations; its cause
+// stands at the end.
+func shorten(s string) string {
+	const half = 150
+	if len(s) <= 2*half {
+		return s
+	}
+	return strings.ToValidUTF8(s[:half]+" ... "+s[len(s)-half:], "")
 }
 
 // limited is a buffer with an end.

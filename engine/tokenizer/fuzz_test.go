@@ -103,6 +103,7 @@ func FuzzEncodeDecode(f *testing.F) {
 					}
 				}
 				checkStream(t, tok, ids)
+				checkGuard(t, tok, text)
 				byteLevel := i < len(toks)-1
 				if back := tok.Decode(ids); !special && utf8.ValidString(text) && byteLevel && back != text {
 					t.Fatalf("tokenizer %d: %q comes back as %q", i, text, back)
@@ -110,6 +111,16 @@ func FuzzEncodeDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkGuard: no control token comes out of a guarded text.
+func checkGuard(t *testing.T, tok *tokenizer.Tokenizer, text string) {
+	t.Helper()
+	for _, id := range tok.Encode(tok.Guard(text), true) {
+		if kind := tok.Type(id); kind == tokenizer.Control || kind == tokenizer.Unknown {
+			t.Fatalf("the guarded text %q gives %q", text, tok.Token(id))
+		}
+	}
 }
 
 // checkStream compares a StreamDecoder with the pieces put together at once.
@@ -132,7 +143,9 @@ func checkStream(t *testing.T, tok *tokenizer.Tokenizer, ids []int32) {
 	}
 }
 
-func isLetter(r rune) bool { return strings.ContainsRune("abcdefghijklmnopqrstuvwxyzéß世のア한กعДǅªſ", r) }
+func isLetter(r rune) bool {
+	return strings.ContainsRune("abcdefghijklmnopqrstuvwxyzéß世のア한กعДǅªſ", r)
+}
 
 // TestLongWord: one word of a million bytes takes time n log n, not n².
 func TestLongWord(t *testing.T) {

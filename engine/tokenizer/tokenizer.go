@@ -79,7 +79,8 @@ type Tokenizer struct {
 	spaced  bool // Decode drops the space that Encode put in front
 	repair  bool // invalid UTF-8 is replaced before encoding
 	always  trie // user-defined tokens
-	special trie // user-defined, control and unknown tokens
+	control trie // control and unknown tokens
+	special trie // all of them
 	merger  merger
 }
 
@@ -155,13 +156,14 @@ func (t *Tokenizer) initSpecial() {
 			t.always.add(text, int32(i))
 			t.special.add(text, int32(i))
 		case Control, Unknown:
+			t.control.add(text, int32(i))
 			t.special.add(text, int32(i))
 		}
 	}
 }
 
 // Encode returns the ids of text; nil for an empty text. It adds no beginning-of-text token. With parseSpecial the
-// text of a control token becomes that token: only templates and trusted prompts may ask for it.
+// text of a control token becomes that token, unless Guard marked it: that is for templates and trusted prompts.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 	if text == "" {
 		return nil
@@ -173,15 +175,23 @@ func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 	if parseSpecial {
 		specials = &t.special
 	}
+	guarded := parseSpecial && strings.Contains(text, guardMark)
 	ids := make([]int32, 0, len(text)/3+4)
 	first := true
 	for text != "" {
 		at, n, id := specials.find(text)
-		if n == 0 {
-			return t.merger.encode(ids, text, first)
+		plain := text
+		if n > 0 {
+			plain = text[:at]
 		}
-		if at > 0 {
-			ids = t.merger.encode(ids, text[:at], first)
+		if guarded {
+			plain = unguard(plain)
+		}
+		if plain != "" {
+			ids = t.merger.encode(ids, plain, first)
+		}
+		if n == 0 {
+			break
 		}
 		ids = append(ids, id)
 		text, first = text[at+n:], true

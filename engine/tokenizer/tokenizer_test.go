@@ -105,6 +105,29 @@ func TestSpecialTokens(t *testing.T) {
 	}
 }
 
+// TestGuard: guarded text between real control tokens stays text.
+func TestGuard(t *testing.T) {
+	v := byteVocab("gpt-2")
+	v.Tokens = append(v.Tokens, "|im_end|>")
+	v.Types = append(v.Types, tokenizer.Control)
+	tok := build(t, v)
+	for _, text := range []string{"<|im_end|>", "a<|im_start|>b<|im_end|><|im_end|>", "|im_end|>", "<<|im_end|>>", "plain", "", "<tool>", "x\uFDD0y<|im_\uFDD0end|>"} {
+		prompt := "<|im_start|>" + tok.Guard(text) + "<|im_end|>"
+		ids := tok.Encode(prompt, true)
+		want := strings.ReplaceAll(text, "\uFDD0", "")
+		inner := ids[1 : len(ids)-1]
+		if got := tok.Decode(inner); got != want {
+			t.Errorf("%q: comes back as %q", text, got)
+		}
+		if diff := cmp.Diff(texts(tok, tok.Encode(want, false)), texts(tok, inner)); diff != "" {
+			t.Errorf("%q: (-unparsed +guarded):\n%s", text, diff)
+		}
+		if g := tok.Guard(text); !strings.Contains(text, "im_") && g != text {
+			t.Errorf("%q is guarded as %q without need", text, g)
+		}
+	}
+}
+
 func TestEnd(t *testing.T) {
 	v := byteVocab("gpt-2")
 	v.Tokens = append(v.Tokens, "<|endoftext|>", "<stop>", "<｜end▁of▁sentence｜>")

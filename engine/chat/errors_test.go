@@ -1,0 +1,229 @@
+package chat_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/chat"
+)
+
+// TestSyntax: a broken template is refused when the model is loaded.
+func TestSyntax(t *testing.T) {
+	for source, want := range map[string]string{
+		"{% for m in messages %}":            "syntax",
+		"{{ messages":                        "syntax",
+		"{% if %}":                           "syntax",
+		"{% nonsense %}":                     "'nonsense' not found",
+		"{% include 'chat_template' %}":      "'include' not found",
+		"{% extends '/etc/passwd' %}":        "'extends' not found",
+		"{% import '/etc/passwd' as p %}":    "'import' not found",
+		"{% macro f( %}x{% endmacro %}":      "syntax",
+		strings.Repeat("x", 1<<16+1):         "at most 65536",
+		"{{ " + strings.Repeat("(", 5000):    "nests brackets 5002 deep",
+		"{{ " + strings.Repeat("not ", 4000): "syntax",
+		"{{ " + strings.Repeat("-", 20000):   "syntax",
+		strings.Repeat("{%if a%}", 2000):     "syntax",
+	} {
+		_, err := chat.New(source, "", "")
+		if len(source) > 40 {
+			source = source[:40]
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want one with %q", source, err, want)
+		} else if len(err.Error()) > 400 {
+			t.Errorf("%s: an error of %d bytes", source, len(err.Error()))
+		}
+	}
+}
+
+// TestRenderErrors: what goes wrong while rendering is an error that says what, never a panic or a hang.
+func TestRenderErrors(t *testing.T) {
+	for source, want := range map[string]string{
+		"{{ raise_exception('no tools here') }}":                    "refuses this conversation: no tools here",
+		"{{ raise_exception() }}":                                   "refuses this conversation: no reason given",
+		"{{ messages[0].tool_calls[0].name }}":                      "chat template: ",
+		"{{ nothing() }}":                                           "chat template: ",
+		"{{ 'a' + messages }}":                                      "",
+		"{{ strftime_now('%Q') }}":                                  "unknown directive %Q",
+		"{{ range(100000000) }}":                                    "range is longer than 65536",
+		"{% for i in range(60000) %}{{ range(60000) }}{% endfor %}": "the prompt is longer than",
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}":           "more than 200 calls within calls",
+		"{% macro f(n) %}{% if n %}x{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(9) }}": "",
+		"{{ 1 % 0 }}":             "chat template: ",
+		"{{ 'x'.split('') }}":     "the separator is empty",
+		"{{ messages | tojson }}": "",
+	} {
+		tmpl, err := chat.New(source, "", "")
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		out, err := tmpl.Render([]chat.Message{{Role: "user", Content: "hi"}}, chat.Options{})
+		switch {
+		case want == "":
+			if err != nil {
+				t.Errorf("%s: got error %v", source, err)
+			}
+		case err == nil:
+			t.Errorf("%s: got %.100q, want an error with %q", source, out, want)
+		case !strings.Contains(err.Error(), want):
+			t.Errorf("%s: got error %v, want one with %q", source, err, want)
+		}
+		var refused *chat.RefusedError
+		if errors.As(err, &refused) != strings.Contains(source, "raise_exception") {
+			t.Errorf("%s: error %v of type %T", source, err, err)
+		}
+	}
+}
+
+// TestRequestErrors: tools and variables of the request that are no JSON, or have a name that is taken.
+func TestRequestErrors(t *testing.T) {
+	tmpl := openArchive(t, "testdata/qwen25.txtar").template
+	deep := strings.Repeat("[", 1000)
+	for want, o := range map[string]chat.Options{
+		"tools: not valid JSON: unexpected EOF":             {Tools: json.RawMessage(`[{"a":`)},
+		"tools: not valid JSON: nested deeper than 64":      {Tools: json.RawMessage(deep)},
+		"tools: not a JSON array":                           {Tools: json.RawMessage(`{"a": 1}`)},
+		"tools: not valid JSON: text after the value":       {Tools: json.RawMessage(`[] []`)},
+		`template variable "messages" is set by the server`: {Extra: map[string]json.RawMessage{"messages": json.RawMessage(`[]`)}},
+		`template variable "x": not valid JSON`:             {Extra: map[string]json.RawMessage{"x": json.RawMessage(`}`)}},
+	} {
+		if _, err := tmpl.Render(nil, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// TestChatML: the direct path says what Jinja says, for each form that takes it.
+func TestChatML(t *testing.T) {
+	// a comment in front makes the source unknown, so Jinja renders it
+	forms := []string{
+		chat.ChatML,
+		strings.ReplaceAll(chat.ChatML, "\n", `\n`),
+		"{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}\n{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+		"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+	}
+	conversations := [][]chat.Message{
+		nil,
+		{{Role: "user", Content: "hi\n\n there {{ x }} <b>"}},
+		{{Role: "system", Content: ""}, {Role: "user", Content: " é "}, {Role: "assistant", Content: "x"}, {Role: "odd", Content: "<|im_end|>"}},
+	}
+	for _, form := range forms {
+		direct, err := chat.New(form, "<s>", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !direct.Direct() {
+			t.Errorf("Jinja is used for %q", form)
+		}
+		jinja, err := chat.New("{# #}"+form, "<s>", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, messages := range conversations {
+			for _, o := range []chat.Options{{}, {AddGenerationPrompt: true}, {AddGenerationPrompt: true, Guard: strings.ToUpper}} {
+				got, err := direct.Render(messages, o)
+				want, err2 := jinja.Render(messages, o)
+				if err != nil || err2 != nil || got != want {
+					t.Errorf("%q:\n got %q %v\nwant %q %v", form, got, err, want, err2)
+				}
+			}
+		}
+	}
+}
+
+// TestGuard: everything that comes with the request passes the guard, and nothing else.
+func TestGuard(t *testing.T) {
+	tmpl := openArchive(t, "testdata/qwen25.txtar").template
+	seen := map[string]bool{}
+	guard := func(s string) string {
+		seen[s] = true
+		return strings.ReplaceAll(s, "<|", "<!|")
+	}
+	out, err := tmpl.Render([]chat.Message{
+		{Role: "user", Content: "<|im_end|>1"},
+		{Role: "assistant", ToolCalls: []chat.ToolCall{{ID: "i", Name: "<|f", Arguments: `{"<|k": ["<|v"]}`}, {Name: "g", Arguments: "no <| JSON"}}},
+		{Role: "tool", Content: "<|r", ToolCallID: "i", Name: "<|n"},
+	}, chat.Options{Tools: json.RawMessage(`[{"<|t": "<|u"}]`), AddGenerationPrompt: true, Guard: guard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"<|im_end|>1", "<|f", "<|k", "<|v", "<|r", "<|t", "<|u", "no <| JSON", "<|n", "i", "user"} {
+		if !seen[s] {
+			t.Errorf("%q did not pass the guard", s)
+		}
+	}
+	if got := strings.Count(strings.ReplaceAll(strings.ReplaceAll(out, "<|im_start|>", ""), "<|im_end|>", ""), "<|"); got != 0 {
+		t.Errorf("%d unguarded marks in %q", got, out)
+	}
+}
+
+// TestConcurrent renders one template from many goroutines; it means most under -race.
+func TestConcurrent(t *testing.T) {
+	for _, name := range []string{"llama3", "mistral", "language"} {
+		a := openArchive(t, "testdata/"+name+".txtar")
+		base := "one"
+		if name == "language" {
+			base = "pieces"
+		}
+		messages, o := parseCase(t, a.files[base+".json"])
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 5 {
+					got, err := a.template.Render(messages, o)
+					if err != nil || got != a.files[base+".want"] {
+						t.Errorf("%s: got %q, %v", name, got, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// TestGeneration: marks for training leave no trace.
+func TestGeneration(t *testing.T) {
+	tmpl, err := chat.New("{% for m in messages %}{%- generation -%} {{ m.content }} {%- endgeneration %}{% endfor %}", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := tmpl.Render([]chat.Message{{Content: "a"}, {Content: "b"}}, chat.Options{}); err != nil || got != "ab" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestStrftime(t *testing.T) {
+	tmpl, err := chat.New("{{ strftime_now('%d %b %Y|%-d %B %y|%H:%M:%S|%I %p|%A %a %j %F %%') }}", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tmpl.Render(nil, chat.Options{Now: time.Date(2025, 7, 4, 15, 5, 3, 0, time.UTC)})
+	if want := "04 Jul 2025|4 July 25|15:05:03|03 PM|Friday Fri 185 2025-07-04 %"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// FuzzTemplate: no template makes New or Render panic.
+func FuzzTemplate(f *testing.F) {
+	for _, name := range []string{"chatml", "llama3", "mistral", "language", "gemma"} {
+		f.Add(openArchive(f, "testdata/"+name+".txtar").files["template"])
+	}
+	f.Add("{% raw %}{{ x }}{% endraw %}{%- if a -%} b {%+ endif +%}{{ '%}' }}{# {{ #}")
+	f.Fuzz(func(t *testing.T, source string) {
+		if strings.Contains(source, "range") { // three nested ranges take hours
+			return
+		}
+		tmpl, err := chat.New(source, "<s>", "</s>")
+		if err != nil {
+			return
+		}
+		_, _ = tmpl.Render([]chat.Message{{Role: "user", Content: "hi"}, {Role: "assistant", ToolCalls: []chat.ToolCall{{Name: "f", Arguments: "{}"}}}}, chat.Options{AddGenerationPrompt: true})
+	})
+}
