@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// health answers GET /health and /ping: the process lives and its last step did
+// not fail. A model that is asleep is healthy.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	if err := s.engine.Stats().Failure; err != nil {
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the last step failed: %v", err)
+	}
+	return writeJSON(w, struct{}{})
+}
+
+// version answers GET /version.
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, map[string]string{"version": s.cfg.Version})
+}
+
+// load answers GET /load: requests that are accepted and not finished, as vLLM counts them.
+func (s *Server) load(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, map[string]int{"server_load": s.engine.Stats().Open})
+}
+
+// isSleeping answers GET /is_sleeping: true until a wake has generated its token.
+func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
+	state := s.engine.Stats().State
+	return writeJSON(w, map[string]bool{"is_sleeping": state == api.Asleep || state == api.Starting})
+}
+
+// sleep answers POST /sleep?level=1|2&mode=wait|abort|refuse, when the model is
+// asleep. The default is level 1 and wait. A client that leaves before gives the sleep up.
+func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	level := 1
+	if text := query.Get("level"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return api.BadRequest("level", "level is %s: want 1 or 2", quote(text))
+		}
+		level = n
+	}
+	mode := engine.SleepWait
+	if text := query.Get("mode"); text != "" {
+		mode = engine.SleepMode(text)
+	}
+	if err := s.engine.Sleep(r.Context(), level, mode); err != nil {
+		return err
+	}
+	s.log.Info("asleep", "level", level, "mode", mode)
+	return writeJSON(w, map[string]any{"is_sleeping": true, "level": s.engine.Stats().Level})
+}
+
+// wakeUp answers POST /wake_up, after the model has generated a token.
+func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) error {
+	token, err := s.engine.Wake(r.Context())
+	if err != nil {
+		return err
+	}
+	s.log.Info("awake", "token", token)
+	return writeJSON(w, map[string]int32{"token": token})
+}

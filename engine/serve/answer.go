@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/sample"
+)
+
+// answer writes one request's events in the form of an endpoint. It is used from
+// one goroutine: events in order, each with the first event of every choice marked.
+type answer interface {
+	// chunk appends an event's choice as the stream tells it; nothing if the event says nothing new to a client.
+	chunk(dst []byte, ev *engine.Event, first bool) []byte
+	// collect keeps an event of an answer that is not streamed.
+	collect(ev *engine.Event, first bool)
+	// choice appends the collected choice of an index.
+	choice(dst []byte, index int) []byte
+	// object names the kind of the whole answer and of a stream's chunks.
+	object() (whole, chunk string)
+}
+
+// envelope is what surrounds choices: the same for every chunk of an answer.
+type envelope struct {
+	id, model string
+	created   int64
+	answer    answer
+	choices   int
+}
+
+func newEnvelope(prefix, model string, choices int, a answer) *envelope {
+	return &envelope{id: prefix + rand.Text(), model: model, created: time.Now().Unix(), answer: a, choices: choices}
+}
+
+// head appends everything before the choices.
+func (e *envelope) head(dst []byte, object string) []byte {
+	dst = appendString(append(dst, `{"id":`...), e.id)
+	dst = appendString(append(dst, `,"object":`...), object)
+	dst = appendInt(append(dst, `,"created":`...), e.created)
+	dst = appendString(append(dst, `,"model":`...), e.model)
+	return append(dst, `,"choices":[`...)
+}
+
+// whole appends the body of an answer that is not streamed.
+func (e *envelope) whole(dst []byte, u usage) []byte {
+	object, _ := e.answer.object()
+	dst = e.head(dst, object)
+	for i := range e.choices {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = e.answer.choice(dst, i)
+	}
+	dst = appendUsage(append(dst, `],`...), u)
+	return append(dst, '}', '\n')
+}
+
+// collected is a choice under collection.
+type collected struct {
+	text   []byte
+	events []engine.Event // only if log probabilities are wanted
+	finish engine.Finish
+	stop   string
+}
+
+func (c *collected) add(ev *engine.Event, logprobs bool) {
+	c.text = append(c.text, ev.Text...)
+	if logprobs {
+		c.events = append(c.events, *ev)
+	}
+	c.finish, c.stop = ev.Finish, ev.StopString
+}
+
+// appendFinish appends the end of a choice: why it ended, null while it has not.
+func appendFinish(dst []byte, finish engine.Finish, stop string) []byte {
+	if finish == "" {
+		return append(dst, `,"finish_reason":null}`...)
+	}
+	dst = appendString(append(dst, `,"finish_reason":`...), string(finish))
+	if stop != "" { // vLLM's field
+		dst = appendString(append(dst, `,"stop_reason":`...), stop)
+	}
+	return append(dst, '}')
+}
+
+// words turns tokens into the texts of log probabilities.
+type words interface {
+	Piece(id int32) []byte
+	Token(id int32) string
+}
+
+// word is a token's text; a control token, which adds nothing to the text, shows its name.
+func word(w words, id int32) (text string, raw []byte) {
+	raw = w.Piece(id)
+	if len(raw) == 0 {
+		raw = []byte(w.Token(id))
+	}
+	return string(raw), raw
+}
+
+// scored says whether an event has a token with a log probability.
+func scored(c sample.Choice) bool { return c.Token >= 0 }

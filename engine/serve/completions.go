@@ -1,0 +1,181 @@
+package serve
+
+import (
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/sample"
+)
+
+// maxPrompts bounds the prompts of one request.
+const maxPrompts = 256
+
+// completions answers POST /v1/completions.
+func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
+	var c completionRequest
+	if err := s.read(w, r, &c); err != nil {
+		return err
+	}
+	model, err := s.modelName(c.Model)
+	if err != nil {
+		return err
+	}
+	req, err := c.request()
+	if err != nil {
+		return err
+	}
+	if len(c.Prompt) == 0 || len(c.Prompt) > maxPrompts {
+		return api.BadRequest("prompt", "%d prompts: want 1 to %d", len(c.Prompt), maxPrompts)
+	}
+	a := &textAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs != nil, echo: c.Echo, n: req.N}
+	requests := make([]engine.Request, len(c.Prompt))
+	for i, p := range c.Prompt {
+		requests[i] = req
+		if requests[i].Prompt = p.tokens; p.tokens == nil {
+			requests[i].Prompt = s.encode(p.text, true)
+		} else if c.Echo {
+			if err := s.checkTokens("prompt", p.tokens); err != nil {
+				return err
+			}
+			p.text = s.engine.Tokenizer().Decode(p.tokens)
+		}
+		a.prompts = append(a.prompts, textPrompt{text: p.text, tokens: requests[i].Prompt})
+	}
+	n := len(requests) * req.N
+	a.choices = make([]collected, n)
+	a.offsets, a.begun = make([]int, n), make([]bool, n)
+	return s.generate(w, r, &c.options, newEnvelope("cmpl-", model, n, a), requests)
+}
+
+// textPrompt is a prompt in both forms.
+type textPrompt struct {
+	text   string
+	tokens []int32
+}
+
+// textAnswer is the form of /v1/completions.
+type textAnswer struct {
+	words    words
+	logprobs bool
+	echo     bool
+	n        int // choices of each prompt
+	prompts  []textPrompt
+	choices  []collected
+	offsets  []int  // characters that the log probabilities of each choice have covered
+	begun    []bool // whether they have covered anything, the prompt included
+}
+
+func (*textAnswer) object() (whole, chunk string) { return "text_completion", "text_completion" }
+
+func (a *textAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
+	if ev.Text == "" && ev.Finish == "" && !a.logprobs && !(a.echo && first) {
+		return dst
+	}
+	text := ev.Text
+	if a.echo && first {
+		text = a.prompts[ev.Index/a.n].text + text
+	}
+	return a.append(dst, ev.Index, text, ev.Finish, ev.StopString, *ev)
+}
+
+func (a *textAnswer) collect(ev *engine.Event, first bool) {
+	if a.echo && first {
+		a.choices[ev.Index].text = append([]byte{}, a.prompts[ev.Index/a.n].text...)
+	}
+	a.choices[ev.Index].add(ev, a.logprobs)
+}
+
+func (a *textAnswer) choice(dst []byte, index int) []byte {
+	c := &a.choices[index]
+	return a.append(dst, index, string(c.text), c.finish, c.stop, c.events...)
+}
+
+func (a *textAnswer) append(dst []byte, index int, text string, finish engine.Finish, stop string, events ...engine.Event) []byte {
+	dst = appendInt(append(dst, `{"index":`...), index)
+	dst = appendString(append(dst, `,"text":`...), text)
+	dst = append(dst, `,"logprobs":`...)
+	if a.logprobs {
+		dst = a.appendLogprobs(dst, index, events)
+	} else {
+		dst = append(dst, `null`...)
+	}
+	return appendFinish(dst, finish, stop)
+}
+
+// entry is one token of the log probabilities; the first of a prompt has none.
+type entry struct {
+	sample.Choice
+	none bool
+}
+
+// appendLogprobs appends the four parallel lists of the completions API: tokens, their offsets in the text (in characters), their log
+// probabilities, and for each the most probable alternatives with the token itself.
+func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event) []byte {
+	var entries []entry
+	if a.echo && !a.begun[index] && len(events) > 0 {
+		entries = append(entries, entry{Choice: sample.Choice{Token: a.prompts[index/a.n].tokens[0]}, none: true})
+		for _, c := range events[0].Prompt {
+			entries = append(entries, entry{Choice: c})
+		}
+	}
+	a.begun[index] = true
+	for i := range events {
+		if scored(events[i].Choice) {
+			entries = append(entries, entry{Choice: events[i].Choice})
+		}
+	}
+	list := func(name string, item func(e *entry)) {
+		dst = append(appendString(dst, name), ':', '[')
+		for i := range entries {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			item(&entries[i])
+		}
+		dst = append(dst, ']')
+	}
+	dst = append(dst, '{')
+	list("tokens", func(e *entry) {
+		text, _ := word(a.words, e.Token)
+		dst = appendString(dst, text)
+	})
+	dst = append(dst, ',')
+	list("token_logprobs", func(e *entry) {
+		if e.none {
+			dst = append(dst, `null`...)
+			return
+		}
+		dst = appendLogprob(dst, e.Logprob)
+	})
+	dst = append(dst, ',')
+	list("top_logprobs", func(e *entry) { dst = a.appendTop(dst, e) })
+	dst = append(dst, ',')
+	list("text_offset", func(e *entry) {
+		dst = appendInt(dst, a.offsets[index])
+		a.offsets[index] += utf8.RuneCount(a.words.Piece(e.Token))
+	})
+	return append(dst, '}')
+}
+
+// appendTop appends an object from token texts to log probabilities. Tokens that look the same appear once, with the better one.
+func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
+	if e.none {
+		return append(dst, `null`...)
+	}
+	seen := map[string]bool{}
+	dst = append(dst, '{')
+	for _, t := range append(e.Top[:len(e.Top):len(e.Top)], sample.Alternative{Token: e.Token, Logprob: e.Logprob}) {
+		text, _ := word(a.words, t.Token)
+		if text = string([]rune(text)); seen[text] { // as it looks in JSON
+			continue
+		}
+		if len(seen) > 0 {
+			dst = append(dst, ',')
+		}
+		seen[text] = true
+		dst = appendLogprob(append(appendString(dst, text), ':'), t.Logprob)
+	}
+	return append(dst, '}')
+}

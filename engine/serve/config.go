@@ -1,0 +1,85 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+// Config says what to serve and where.
+type Config struct {
+	// Model is the path of a GGUF file, or "pico" for the model in the program.
+	Model string
+	// Names are the names that clients may use; the first is the one that is listed. Default: the file's name without ".gguf".
+	Names []string
+	// Listen is "unix:/path", or the host and port of a loopback address; port 0 picks one. Default "127.0.0.1:0".
+	Listen string
+	// Threads is the number of threads that compute; 0: the inferencer's default.
+	Threads int
+	// MaxSeqs is the number of sequences that run at once; 0: the engine's default. More wait.
+	MaxSeqs int
+	// Context bounds prompt and answer, in tokens; 0: as the model says.
+	Context int
+	// MaxBody bounds a request's body, in bytes; 0: 16 MiB.
+	MaxBody int64
+	// DrainTimeout bounds how long running requests may go on when the server is told to end; 0: 30 seconds.
+	DrainTimeout time.Duration
+	// WriteTimeout bounds each write to a client that does not read; 0: one minute.
+	WriteTimeout time.Duration
+	// Version is what GET /version answers; empty: "dev".
+	Version string
+	// Log gets everything that is not an answer; nil discards it.
+	Log *slog.Logger
+}
+
+// withDefaults fills zero fields.
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	if len(c.Names) == 0 {
+		c.Names = []string{strings.TrimSuffix(filepath.Base(c.Model), ".gguf")}
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = 16 << 20
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 30 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = time.Minute
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Validate reports the first field that can't be meant.
+func (c Config) Validate() error {
+	if c.Model == "" {
+		return fmt.Errorf("no model: give the path of a GGUF file, or %q", pico.Name)
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"threads", int64(c.Threads)}, {"max-seqs", int64(c.MaxSeqs)}, {"context", int64(c.Context)}, {"body limit", c.MaxBody}} {
+		if f.value < 0 {
+			return fmt.Errorf("%s is %d: want 0 for the default, or more", f.name, f.value)
+		}
+	}
+	for _, n := range c.Names {
+		if n == "" {
+			return errors.New("an empty model name: leave it out to get the file's name")
+		}
+	}
+	return nil
+}

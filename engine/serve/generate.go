@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// generate runs the requests of one call and writes what comes of them. An error
+// that it returns was not written: nothing was.
+func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e *envelope, requests []engine.Request) error {
+	stream, err := s.engine.Add(r.Context(), requests...)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	g := &generation{
+		server: s, envelope: e, events: stream, meter: s.metrics.meter(), begun: make([]bool, e.choices),
+		stream: o.Stream, usageInStream: o.includeUsage(),
+	}
+	for i := range requests {
+		g.usage.prompt += len(requests[i].Prompt)
+	}
+	if g.stream {
+		return g.send(w)
+	}
+	return g.collect(w)
+}
+
+// generation is one call under way. Its handler's goroutine owns it.
+type generation struct {
+	server   *Server
+	envelope *envelope
+	events   *engine.Stream
+	meter    *meter
+	begun    []bool // of each choice
+	usage    usage
+
+	stream        bool
+	usageInStream bool
+}
+
+// next returns the next event, counted, and whether it is the first of its choice.
+func (g *generation) next() (ev engine.Event, first bool, err error) {
+	if ev, err = g.events.Next(); err != nil {
+		return ev, false, err
+	}
+	g.meter.event(&ev)
+	if scored(ev.Choice) {
+		g.usage.completion++
+	}
+	first = !g.begun[ev.Index]
+	g.begun[ev.Index] = true
+	return ev, first, nil
+}
+
+// collect answers with one body.
+func (g *generation) collect(w http.ResponseWriter) error {
+	for {
+		ev, first, err := g.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		g.envelope.answer.collect(&ev, first)
+	}
+	body := g.envelope.whole(make([]byte, 0, 1024), g.usage)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // the client may have left: nothing to do about it
+	return nil
+}
+
+// send answers with a stream of events. The status is written with the first
+// event; from then on a failure is an event too, and the stream ends without [DONE].
+func (g *generation) send(w http.ResponseWriter) error {
+	ev, first, err := g.next()
+	if err != nil {
+		return err // io.EOF can't be: every request has an event
+	}
+	out := newEvents(w, g.server.cfg.WriteTimeout)
+	defer out.close()
+	_, object := g.envelope.answer.object()
+	head := g.envelope.head([]byte("data: "), object)
+	frame := make([]byte, 0, 512)
+	for err == nil {
+		frame = append(frame[:0], head...)
+		if frame = g.envelope.answer.chunk(frame, &ev, first); len(frame) > len(head) {
+			frame = g.closeChunk(frame)
+			if err := out.write(frame); err != nil {
+				return nil // the client left, or does not read
+			}
+		}
+		ev, first, err = g.next()
+	}
+	if !errors.Is(err, io.EOF) {
+		known := toError(err)
+		g.server.log.Warn("a stream breaks off", "id", g.envelope.id, "error", err)
+		_ = out.write(known.SSE()) // the client may have left: nothing to do about it
+		return nil
+	}
+	frame = frame[:0]
+	if g.usageInStream {
+		frame = append(append(frame, head...), `],`...)
+		frame = append(appendUsage(frame, g.usage), "}\n\n"...)
+	}
+	_ = out.write(append(frame, "data: [DONE]\n\n"...)) // as above
+	return nil
+}
+
+// closeChunk ends a chunk after its one choice.
+func (g *generation) closeChunk(frame []byte) []byte {
+	if g.usageInStream {
+		return append(frame, "],\"usage\":null}\n\n"...)
+	}
+	return append(frame, "]}\n\n"...)
+}
+
+// events writes server-sent events.
+type events struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration // of each write
+}
+
+// newEvents begins an event stream. The header goes out with the first write.
+func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	return &events{w: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+// write sends whole frames at once. A client that does not read is given up after the timeout.
+func (e *events) write(frames []byte) error {
+	if err := e.control.SetWriteDeadline(time.Now().Add(e.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := e.w.Write(frames); err != nil {
+		return err
+	}
+	return e.control.Flush()
+}
+
+// close lifts the time limit: the connection may carry another request.
+func (e *events) close() {
+	_ = e.control.SetWriteDeadline(time.Time{}) // it fails where write's did
+}

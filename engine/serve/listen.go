@@ -1,0 +1,91 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// unixPrefix marks an address as the path of a Unix socket.
+const unixPrefix = "unix:"
+
+// maxSocketPath is the longest path that a Linux socket address holds.
+const maxSocketPath = 107
+
+// Listen opens addr: "unix:/path" (mode 0600; a socket that nobody listens on
+// any more is replaced) or "HOST:PORT" with a loopback host. It refuses every
+// other host, because the server's administrative paths are open to whoever can
+// connect. It returns the address in the form that a client needs.
+func Listen(addr string) (net.Listener, string, error) {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		l, err := listenUnix(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("listen on %s: %w", addr, err)
+		}
+		return l, addr, nil
+	}
+	if err := checkLoopback(addr); err != nil {
+		return nil, "", fmt.Errorf("listen on %q: %w", addr, err)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, "", err // it names the act and the address
+	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() { // a name that points elsewhere
+		return nil, "", errors.Join(fmt.Errorf("listen on %q: %s is not a loopback address", addr, l.Addr()), l.Close())
+	}
+	return l, "http://" + l.Addr().String(), nil
+}
+
+// checkLoopback refuses what another host could reach.
+func checkLoopback(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%w: want 127.0.0.1:PORT, localhost:PORT, [::1]:PORT or unix:/path", err)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return errors.New("the engine has no access control and listens on this host only: want 127.0.0.1:PORT, localhost:PORT, [::1]:PORT or unix:/path")
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("a socket path of %d bytes: want 1 to %d", len(path), maxSocketPath)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that a dead process left behind, and nothing else.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("there is a file that is not a socket: choose another path or remove it")
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = c.Close() // it was only a question
+		return errors.New("another process listens there: stop it or choose another path")
+	}
+	return os.Remove(path)
+}

@@ -1,0 +1,73 @@
+package serve
+
+import (
+	"fmt"
+
+	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+// loaded is a model ready for an engine.
+type loaded struct {
+	runner   *cpu.Runner
+	tok      *tokenizer.Tokenizer
+	template *chat.Template
+}
+
+// load opens the model of a configuration. After an error nothing stays open.
+func load(cfg Config) (*loaded, error) {
+	limits := cpu.Config{Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs}
+	if cfg.Model == pico.Name {
+		f, err := gguf.Parse(pico.GGUF())
+		if err != nil {
+			return nil, err
+		}
+		l, err := vocabulary(f)
+		if err == nil {
+			l.runner, err = cpu.New(f, limits)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("load model %s: %w", cfg.Model, err)
+		}
+		return l, nil
+	}
+	f, err := gguf.Open(cfg.Model)
+	if err != nil {
+		return nil, err
+	}
+	l, err := vocabulary(f)
+	// The runner opens the file itself, so that it can let go of it in a deep sleep.
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load model file %s: %w", cfg.Model, err)
+	}
+	if l.runner, err = cpu.Open(cfg.Model, limits); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// vocabulary reads tokenizer and template; neither keeps the file.
+func vocabulary(f *gguf.File) (*loaded, error) {
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		return nil, err
+	}
+	source, _ := f.String("tokenizer.chat_template")
+	token := func(key string) string {
+		if id, ok := f.Uint(key); ok && id < uint64(tok.Size()) {
+			return tok.Token(int32(id))
+		}
+		return ""
+	}
+	template, err := chat.New(source, token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"))
+	if err != nil {
+		return nil, err
+	}
+	return &loaded{tok: tok, template: template}, nil
+}

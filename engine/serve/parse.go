@@ -1,0 +1,240 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// readBody reads the whole body, at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) && r.Context().Err() == nil {
+		return nil, api.BadRequest("", "the body ends too early: %v", err)
+	}
+	return body, err
+}
+
+// read reads and parses a request's body.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := readBody(w, r, s.cfg.MaxBody)
+	if err != nil {
+		return err
+	}
+	return parse(body, v)
+}
+
+// parse decodes a JSON object into v. Unknown fields are ignored. Every error is an
+// [*api.Error] with status 400, whose Param is the path of the field at fault.
+func parse(body []byte, v any) error {
+	if len(body) == 0 {
+		return api.BadRequest("", "the body is empty: want a JSON object")
+	}
+	if !utf8.Valid(body) {
+		return api.BadRequest("", "the body is not valid UTF-8")
+	}
+	err := json.Unmarshal(body, v)
+	var known *api.Error
+	var syntax *json.SyntaxError
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &wrongType):
+		return wrongTypeError(wrongType)
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(body)) && strings.Contains(syntax.Error(), "unexpected end"):
+		return api.BadRequest("", "the body is truncated JSON: it ends after %d bytes", len(body))
+	case errors.As(err, &syntax):
+		return api.BadRequest("", "the body is not JSON: %v at byte %d", syntax, syntax.Offset)
+	}
+	return api.BadRequest("", "the body can't be read: %v", err)
+}
+
+func wrongTypeError(e *json.UnmarshalTypeError) error {
+	if e.Field == "" {
+		return api.BadRequest("", "the body is a JSON %s: want an object", e.Value)
+	}
+	// Embedded structs show in the path, and are nothing that a client knows.
+	field := strings.TrimPrefix(strings.TrimPrefix(e.Field, "options."), "prompt.")
+	return api.BadRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
+}
+
+// wanted says in the client's words what a Go type takes.
+func wanted(t reflect.Type) string {
+	if w, ok := reflect.Zero(t).Interface().(interface{ wants() string }); ok {
+		return w.wants()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "an integer in range"
+	case reflect.Float32, reflect.Float64:
+		return "a number in range"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return "another type"
+}
+
+// kindOf names the JSON value that data is.
+func kindOf(data []byte) string {
+	switch data[0] {
+	case '"':
+		return "string"
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "bool"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}
+
+// mismatch is the error of a union type for a value that none of its forms takes. The decoder adds the field's path.
+func mismatch[T any](data []byte) error {
+	return &json.UnmarshalTypeError{Value: kindOf(data), Type: reflect.TypeFor[T]()}
+}
+
+// stringList is one string or a list of strings.
+type stringList []string
+
+func (stringList) wants() string { return "a string or an array of strings" }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *stringList) UnmarshalJSON(data []byte) error {
+	switch kindOf(data) {
+	case "null":
+		*l = nil
+		return nil
+	case "string":
+		*l = stringList{""}
+		return json.Unmarshal(data, &(*l)[0])
+	}
+	var many []string
+	if json.Unmarshal(data, &many) != nil {
+		return mismatch[stringList](data)
+	}
+	*l = many
+	return nil
+}
+
+// content is a message's text: a string, or a list of parts of type text.
+type content string
+
+func (content) wants() string { return "a string or an array of text parts" }
+
+// UnmarshalJSON implements json.Unmarshaler. Parts are joined with a line feed, as other servers of open models do.
+func (c *content) UnmarshalJSON(data []byte) error {
+	switch kindOf(data) {
+	case "null":
+		*c = ""
+		return nil
+	case "string":
+		return json.Unmarshal(data, (*string)(c))
+	case "array":
+	default:
+		return mismatch[content](data)
+	}
+	var parts []struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return mismatch[content](data)
+	}
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		if p.Type != "text" && p.Type != "input_text" && p.Type != "output_text" && p.Type != "refusal" {
+			return api.BadRequest("messages.content", "content part %d has type %q: this model reads parts of type \"text\" only", i, p.Type)
+		}
+		if p.Text == nil {
+			return api.BadRequest("messages.content", "content part %d has no text", i)
+		}
+		texts[i] = *p.Text
+	}
+	*c = content(strings.Join(texts, "\n"))
+	return nil
+}
+
+// prompts is a completion's prompt: a string, a list of strings, a list of token ids, or a list of such lists.
+type prompts []textOrTokens
+
+// textOrTokens is one prompt. Tokens are used if they are not nil.
+type textOrTokens struct {
+	text   string
+	tokens []int32
+}
+
+func (prompts) wants() string {
+	return "a string, an array of strings, an array of token ids, or an array of arrays of token ids"
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *prompts) UnmarshalJSON(data []byte) error {
+	var text string
+	var texts []string
+	var tokens []int32
+	var lists [][]int32
+	switch {
+	case kindOf(data) == "null":
+		*p = nil
+	case json.Unmarshal(data, &text) == nil:
+		*p = prompts{{text: text}}
+	case kindOf(data) != "array":
+		return mismatch[prompts](data)
+	case json.Unmarshal(data, &texts) == nil:
+		*p = make(prompts, len(texts))
+		for i, t := range texts {
+			(*p)[i].text = t
+		}
+	case json.Unmarshal(data, &tokens) == nil:
+		*p = prompts{{tokens: tokens}}
+	case json.Unmarshal(data, &lists) == nil:
+		*p = make(prompts, len(lists))
+		for i, l := range lists {
+			(*p)[i].tokens = append([]int32{}, l...)
+		}
+	default:
+		return mismatch[prompts](data)
+	}
+	return nil
+}
+
+// tokenBias is a logit bias: JSON keys are strings, here they are token ids.
+type tokenBias map[int32]float32
+
+func (tokenBias) wants() string { return "an object of token ids and numbers" }
+
+// unsupported is the error for a field that asks for something the engine can't do.
+func unsupported(param, what string) error {
+	return api.BadRequest(param, "%s: this engine does not support it; leave %s out", what, param)
+}
+
+// maxQuoted bounds what an error message quotes of a client's text.
+const maxQuoted = 100
+
+// quote shows a client's text in an error message.
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		s = strings.ToValidUTF8(s[:maxQuoted], "") + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}

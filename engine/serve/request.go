@@ -1,0 +1,215 @@
+package serve
+
+import (
+	"encoding/json"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/sample"
+)
+
+// options are the fields that chat and text completions have in common. A nil
+// field was absent or null.
+type options struct {
+	Model string `json:"model"`
+
+	N                   *int      `json:"n"`
+	BestOf              *int      `json:"best_of"`
+	MaxTokens           *int      `json:"max_tokens"`
+	MaxCompletionTokens *int      `json:"max_completion_tokens"`
+	MinTokens           *int      `json:"min_tokens"`
+	Temperature         *float64  `json:"temperature"`
+	TopP                *float64  `json:"top_p"`
+	TopK                *int      `json:"top_k"`
+	MinP                *float64  `json:"min_p"`
+	RepetitionPenalty   *float64  `json:"repetition_penalty"`
+	PresencePenalty     *float64  `json:"presence_penalty"`
+	FrequencyPenalty    *float64  `json:"frequency_penalty"`
+	LogitBias           tokenBias `json:"logit_bias"`
+	Seed                *int64    `json:"seed"`
+
+	Stop       stringList `json:"stop"`
+	StopTokens []int32    `json:"stop_token_ids"`
+	KeepStop   bool       `json:"include_stop_str_in_output"`
+	IgnoreEnd  bool       `json:"ignore_eos"`
+
+	Stream        bool `json:"stream"`
+	StreamOptions *struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+
+	ResponseFormat *struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
+}
+
+// chatRequest is the body of POST /v1/chat/completions.
+type chatRequest struct {
+	options
+	prompt
+	Logprobs    bool            `json:"logprobs"`
+	TopLogprobs *int            `json:"top_logprobs"`
+	ToolChoice  json.RawMessage `json:"tool_choice"`
+}
+
+// prompt is the part of a chat request that becomes the prompt; /tokenize takes it too.
+type prompt struct {
+	Messages            []message                  `json:"messages"`
+	Tools               json.RawMessage            `json:"tools"`
+	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
+	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
+}
+
+// message is one turn of a conversation.
+type message struct {
+	Role       string  `json:"role"`
+	Content    content `json:"content"`
+	Name       string  `json:"name"`
+	Reasoning  string  `json:"reasoning_content"`
+	ToolCallID string  `json:"tool_call_id"`
+	ToolCalls  []struct {
+		ID       string `json:"id"`
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+// completionRequest is the body of POST /v1/completions.
+type completionRequest struct {
+	options
+	Prompt   prompts `json:"prompt"`
+	Suffix   string  `json:"suffix"`
+	Echo     bool    `json:"echo"`
+	Logprobs *int    `json:"logprobs"`
+}
+
+// or is *p, or fallback if p is nil.
+func or[T any](p *T, fallback T) T {
+	if p == nil {
+		return fallback
+	}
+	return *p
+}
+
+// request makes the engine's request, but for the prompt and log probabilities.
+func (o *options) request() (engine.Request, error) {
+	d := sample.Default()
+	r := engine.Request{
+		N:         or(o.N, 1),
+		MinTokens: or(o.MinTokens, 0),
+		Stop:      o.Stop, StopTokens: o.StopTokens, KeepStop: o.KeepStop, IgnoreEnd: o.IgnoreEnd,
+		Sampling: sample.Params{
+			Temperature:       or(o.Temperature, d.Temperature),
+			TopP:              or(o.TopP, d.TopP),
+			TopK:              max(or(o.TopK, 0), 0),
+			MinP:              or(o.MinP, 0),
+			RepetitionPenalty: or(o.RepetitionPenalty, d.RepetitionPenalty),
+			PresencePenalty:   or(o.PresencePenalty, 0),
+			FrequencyPenalty:  or(o.FrequencyPenalty, 0),
+			LogitBias:         o.LogitBias,
+			Seed:              o.Seed,
+		},
+	}
+	limit := o.MaxCompletionTokens
+	if limit == nil {
+		limit = o.MaxTokens
+	}
+	switch {
+	case limit != nil && *limit < 1:
+		return r, api.BadRequest(o.limitName(), "%s is %d: want at least 1", o.limitName(), *limit)
+	case o.N != nil && *o.N < 1:
+		return r, api.BadRequest("n", "n is %d: want at least 1", *o.N)
+	case o.TopK != nil && *o.TopK < -1:
+		return r, api.BadRequest("top_k", "top_k is %d: want a positive number, or 0 or -1 for all tokens", *o.TopK)
+	case o.RepetitionPenalty != nil && *o.RepetitionPenalty <= 0:
+		return r, api.BadRequest("repetition_penalty", "repetition_penalty is %v: want more than 0", *o.RepetitionPenalty)
+	case o.StreamOptions != nil && !o.Stream:
+		return r, api.BadRequest("stream_options", "stream_options is set and stream is not: set both or none")
+	case o.BestOf != nil && *o.BestOf != r.N:
+		return r, unsupported("best_of", "choosing the best of several texts")
+	case o.ResponseFormat != nil && o.ResponseFormat.Type != "text":
+		return r, unsupported("response_format", "output of type "+quote(o.ResponseFormat.Type))
+	}
+	r.MaxTokens = or(limit, 0)
+	if o.TopP != nil && *o.TopP == 0 { // the most probable token only; the sampler's zero means all
+		r.Sampling.TopK = 1
+	}
+	return r, nil
+}
+
+// limitName is the field that the client wrote for the bound on tokens.
+func (o *options) limitName() string {
+	if o.MaxCompletionTokens != nil {
+		return "max_completion_tokens"
+	}
+	return "max_tokens"
+}
+
+func (o *options) includeUsage() bool { return o.StreamOptions != nil && o.StreamOptions.IncludeUsage }
+
+// request makes the engine's request, but for the prompt.
+func (c *chatRequest) request() (engine.Request, error) {
+	r, err := c.options.request()
+	if err != nil {
+		return r, err
+	}
+	if c.TopLogprobs != nil && !c.Logprobs {
+		return r, api.BadRequest("top_logprobs", "top_logprobs is set and logprobs is not true: set both or none")
+	}
+	r.Sampling.Logprobs, r.Sampling.Top = c.Logprobs, or(c.TopLogprobs, 0)
+	switch choice := string(c.ToolChoice); choice {
+	case "", "null", `"auto"`, `"none"`:
+	default:
+		return r, unsupported("tool_choice", "forcing a tool call")
+	}
+	return r, nil
+}
+
+// request makes the engine's request, but for the prompt.
+func (c *completionRequest) request() (engine.Request, error) {
+	o := c.options
+	nothing := c.Echo && o.MaxTokens != nil && *o.MaxTokens == 0 // only the prompt is wanted
+	if nothing {
+		o.MaxTokens = nil
+	}
+	r, err := o.request()
+	if err != nil {
+		return r, err
+	}
+	if c.Suffix != "" {
+		return r, unsupported("suffix", "filling a gap")
+	}
+	r.NoTokens = nothing
+	if c.Logprobs != nil {
+		if *c.Logprobs < 0 || *c.Logprobs > sample.MaxTop {
+			return r, api.BadRequest("logprobs", "logprobs is %d: want 0 to %d", *c.Logprobs, sample.MaxTop)
+		}
+		r.Sampling.Logprobs, r.Sampling.Top = true, *c.Logprobs
+		r.ScorePrompt = c.Echo
+	}
+	return r, nil
+}
+
+// turns makes the messages those of the template.
+func (p *prompt) turns() ([]chat.Message, error) {
+	if len(p.Messages) == 0 {
+		return nil, api.BadRequest("messages", "messages is missing or empty: want at least one message")
+	}
+	turns := make([]chat.Message, len(p.Messages))
+	for i, m := range p.Messages {
+		if m.Role == "" {
+			return nil, api.BadRequest("messages.role", "message %d has no role: want \"system\", \"user\", \"assistant\" or \"tool\"", i)
+		}
+		if m.Role == "developer" { // OpenAI's newer word; no template of an open model knows it
+			m.Role = "system"
+		}
+		turns[i] = chat.Message{Role: m.Role, Content: string(m.Content), Name: m.Name, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID}
+		for _, c := range m.ToolCalls {
+			turns[i].ToolCalls = append(turns[i].ToolCalls, chat.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
+		}
+	}
+	return turns, nil
+}

@@ -1,0 +1,101 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// lastGasp is how long the step under way has to end, and handlers to tell their clients.
+const lastGasp = 5 * time.Second
+
+// Run loads the model, has it generate a token, listens, and writes one line to
+// stdout: "listening on " and the address, as a client needs it. It serves until
+// ctx ends; then it takes no new connections, lets running requests finish for at
+// most cfg.DrainTimeout, ends the others with an error, and returns nil.
+func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	cfg = cfg.withDefaults()
+	began := time.Now()
+	m, err := load(cfg)
+	if err != nil {
+		return err
+	}
+	e, err := engine.New(m.runner, m.tok, engine.Config{Seats: cfg.MaxSeqs, Context: cfg.Context})
+	if err != nil {
+		return errors.Join(err, m.runner.Close())
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan error, 1) // Run of the engine sends its end
+	go func() { stopped <- e.Run(running) }()
+	loadTime := time.Since(began)
+
+	err = announceAndServe(ctx, cfg, e, NewServer(e, m.template, cfg), stop, stdout, loadTime)
+	stop()
+	return errors.Join(err, <-stopped, m.runner.Close())
+}
+
+// announceAndServe probes, listens, announces and serves.
+func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Server, stop func(), stdout io.Writer, loadTime time.Duration) error {
+	began := time.Now()
+	token, err := e.Probe(ctx)
+	if err != nil {
+		return fmt.Errorf("the model %s can't generate a token: %w", cfg.Model, err)
+	}
+	l, address, err := Listen(cfg.Listen)
+	if err != nil {
+		return err
+	}
+	model := e.Model()
+	cfg.Log.Info("ready", "model", cfg.Model, "names", cfg.Names, "architecture", model.Arch, "context", e.Context(),
+		"address", address, "load", loadTime, "probe", time.Since(began), "token", token)
+	if _, err := fmt.Fprintf(stdout, "listening on %s\n", address); err != nil {
+		return errors.Join(fmt.Errorf("announce the address: %w", err), l.Close())
+	}
+	return Serve(ctx, l, s, stop)
+}
+
+// Serve answers on l until ctx ends, then drains as [Run] says. stop ends the
+// engine: it is called when the drain takes too long.
+func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
+	server := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1) // the accept loop sends its end
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.log.Info("draining", "open", s.engine.Stats().Open, "timeout", s.cfg.DrainTimeout)
+	err := shutdown(server, s.cfg.DrainTimeout)
+	if err != nil {
+		s.log.Warn("the drain takes too long: the rest ends with an error", "open", s.engine.Stats().Open)
+		stop()
+		err = shutdown(server, lastGasp)
+	}
+	if err != nil {
+		err = server.Close()
+	}
+	<-failed
+	return err
+}
+
+func shutdown(server *http.Server, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return server.Shutdown(ctx)
+}

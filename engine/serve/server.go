@@ -1,0 +1,124 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/chat"
+)
+
+// Server is the HTTP face of one engine. It is an http.Handler, safe for many
+// goroutines, and starts none.
+type Server struct {
+	cfg      Config
+	engine   *engine.Engine
+	template *chat.Template
+	guard    func(string) string // makes special tokens in a client's text plain text
+	metrics  *metrics
+	created  int64
+	log      *slog.Logger
+	handler  http.Handler
+}
+
+// NewServer makes the face of an engine whose Run is under way or about to be.
+func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	guard := func(s string) string { return s }
+	if g, ok := any(e.Tokenizer()).(interface{ Guard(string) string }); ok {
+		guard = g.Guard
+	}
+	s := &Server{
+		cfg: cfg, engine: e, template: t, guard: guard, metrics: newMetrics(e, cfg.Names[0]),
+		created: time.Now().Unix(), log: cfg.Log,
+	}
+	s.handler = s.routes()
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// handler is an http.HandlerFunc that may fail before it wrote anything.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// routes is the whole of the API.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	methods := map[string]string{}
+	for _, route := range []struct {
+		method, path string
+		handler      handler
+	}{
+		{"POST", "/v1/chat/completions", s.chatCompletions},
+		{"POST", "/v1/completions", s.completions},
+		{"POST", "/v1/embeddings", s.embeddings},
+		{"GET", "/v1/models", s.models},
+		{"GET", "/v1/models/{id...}", s.model},
+		{"POST", "/tokenize", s.tokenize},
+		{"POST", "/detokenize", s.detokenize},
+		{"GET", "/health", s.health},
+		{"GET", "/ping", s.health},
+		{"GET", "/version", s.version},
+		{"GET", "/load", s.load},
+		{"POST", "/sleep", s.sleep},
+		{"POST", "/wake_up", s.wakeUp},
+		{"GET", "/is_sleeping", s.isSleeping},
+	} {
+		mux.Handle(route.method+" "+route.path, s.wrap(route.handler))
+		methods[route.path] = route.method
+	}
+	mux.Handle("GET /metrics", s.metrics.handler())
+	methods["/metrics"] = "GET"
+	mux.Handle("/", s.wrap(func(w http.ResponseWriter, r *http.Request) error { return notThere(w, r, methods) }))
+	return mux
+}
+
+// wrap writes a handler's error.
+func (s *Server) wrap(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id := r.Header.Get("X-Request-Id"); id != "" {
+			w.Header().Set("X-Request-Id", id)
+		}
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		known := toError(err)
+		if known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep) {
+			s.log.Warn("a request fails", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
+		}
+		if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+			return // nobody is there to read it
+		}
+		api.WriteError(w, known)
+	})
+}
+
+// notThere answers for paths and methods that no route takes.
+func notThere(w http.ResponseWriter, r *http.Request, methods map[string]string) error {
+	if m := methods[r.URL.Path]; m != "" {
+		w.Header().Set("Allow", m)
+		return api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, quote(r.URL.Path), m)
+	}
+	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", quote(r.URL.Path))
+}
+
+// modelName checks a request's model; none means the first name.
+func (s *Server) modelName(name string) (string, error) {
+	if name == "" {
+		return s.cfg.Names[0], nil
+	}
+	for _, n := range s.cfg.Names {
+		if n == name {
+			return name, nil
+		}
+	}
+	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), quote(s.cfg.Names[0]))
+	e.Param = "model"
+	return "", e
+}
