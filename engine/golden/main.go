@@ -1,0 +1,186 @@
+// Command golden asks llama.cpp what the right answers are, and writes them into files that the engine's tests read:
+// the ids of hard texts for each pre-tokenizer, logits after prompts, greedy continuations. It is run by hand, where
+// the set of models or texts changes; README.md says how.
+//
+//	golden -tokens DIR           vocabularies and ids for engine/tokenizer/testdata
+//	golden -model FILE -o FILE   logits and continuations of ChatML prompts for a GGUF file
+//	golden -model FILE -ollama URL -name NAME -o FILE   what a running Ollama answers, a second witness
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+func main() {
+	if err := execute(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "golden:", err)
+		os.Exit(1)
+	}
+}
+
+func execute(args []string) error {
+	flags := flag.NewFlagSet("golden", flag.ContinueOnError)
+	tokens := flags.String("tokens", "", "write vocabularies and the ids of hard texts into this folder")
+	model := flags.String("model", "", "GGUF file to run")
+	out := flags.String("o", "", "file to write")
+	ollama := flags.String("ollama", "", "address of a running Ollama to ask")
+	name := flags.String("name", "pico", "name of the model there")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	slog.SetLogLoggerLevel(slog.LevelError + 1) // llama.cpp's chatter follows the default logger's level
+	switch {
+	case *tokens != "":
+		return makeTokens(*tokens)
+	case *model != "" && *out != "" && *ollama != "":
+		return askOllama(*ollama, *name, *model, *out)
+	case *model != "" && *out != "":
+		return makeModel(*model, *out)
+	}
+	return errors.New("nothing to do: see -h")
+}
+
+// makeTokens trains one vocabulary of each kind and encodes all texts with each pre-tokenizer.
+func makeTokens(dir string) error {
+	random := randomTexts(220)
+	corpus := append(slices.Clone(texts), random...)
+	bpe, spm := trainBPE(corpus, 1400), trainSPM(corpus, 500)
+	if err := writeJSON(filepath.Join(dir, "vocab-bpe.json"), map[string]any{"vocab": bpe}, nil); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(dir, "vocab-spm.json"), map[string]any{"vocab": spm}, nil); err != nil {
+		return err
+	}
+	for _, pre := range []string{"", "gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2"} {
+		v := bpe
+		v.Pre = pre
+		if pre == "llama-bpe" { // this family asks for a beginning of text by default
+			v.BOS = v.EOS
+		}
+		name := "golden-" + pre + ".json"
+		if pre == "" {
+			name = "golden-none.json"
+		}
+		if err := encodeAll(filepath.Join(dir, name), "vocab-bpe.json", v, corpus); err != nil {
+			return err
+		}
+	}
+	no := false
+	for name, prefix := range map[string]*bool{"golden-spm.json": nil, "golden-spm-noprefix.json": &no} {
+		v := spm
+		v.AddSpacePrefix = prefix
+		if err := encodeAll(filepath.Join(dir, name), "vocab-spm.json", v, corpus); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeAll writes the ids of all texts with v.
+func encodeAll(path, vocab string, v tokenizer.Vocab, corpus []string) error {
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("golden-%d.gguf", os.Getpid()))
+	defer func() { _ = os.Remove(file) }()
+	if err := writeVocab(file, v); err != nil {
+		return err
+	}
+	o, err := openOracle(file, true)
+	if err != nil {
+		return err
+	}
+	var cases []any
+	add := func(text string, special bool) error {
+		ids, err := o.tokenize(text, special)
+		if err != nil {
+			return fmt.Errorf("%q: %w", text, err)
+		}
+		cases = append(cases, newEncoded(text, special, ids))
+		return nil
+	}
+	for _, text := range append(slices.Clone(corpus), specialTexts...) {
+		if err := add(text, false); err != nil {
+			return err
+		}
+	}
+	for _, text := range specialTexts {
+		if err := add(text, true); err != nil {
+			return err
+		}
+	}
+	ends := []int32{}
+	for id := range v.Tokens {
+		if o.model.TokenIsEog(id) {
+			ends = append(ends, int32(id))
+		}
+	}
+	head := map[string]any{"vocab": vocab, "pre": v.Pre, "bos": v.BOS, "addBOS": o.model.AddBOSToken(), "ends": ends}
+	if v.AddSpacePrefix != nil {
+		head["addSpacePrefix"] = *v.AddSpacePrefix
+	}
+	fmt.Println(path, len(cases))
+	return writeJSON(path, head, map[string][]any{"cases": cases})
+}
+
+// makeModel runs prompts of the shipped model's skills through a GGUF file.
+func makeModel(model, out string) error {
+	sum, err := fileSum(model)
+	if err != nil {
+		return err
+	}
+	o, err := openOracle(model, false)
+	if err != nil {
+		return err
+	}
+	var runs []any
+	for _, p := range picoPrompts {
+		text := "<|im_start|>user\n" + p + "<|im_end|>\n<|im_start|>assistant\n"
+		ids, err := o.tokenize(text, true)
+		if err != nil {
+			return err
+		}
+		r, err := o.run(ids, 48, true)
+		if err != nil {
+			return err
+		}
+		r.Prompt = text
+		runs = append(runs, r)
+	}
+	// beyond the end token the model is in strange waters, where small errors show
+	for _, p := range []string{"the cat", "once upon a time there was a dog and 12 + 30 =", ""} {
+		ids, err := o.tokenize("<|im_start|>"+p, true)
+		if err != nil {
+			return err
+		}
+		r, err := o.run(ids, 40, false)
+		if err != nil {
+			return err
+		}
+		r.Prompt = "<|im_start|>" + p
+		runs = append(runs, r)
+	}
+	head := map[string]any{"sha256": sum}
+	return writeJSON(out, head, map[string][]any{"runs": runs})
+}
+
+// picoPrompts are one or two requests for each skill of the shipped model.
+var picoPrompts = []string{
+	"echo alpha bravo charlie", "reverse red green blue", "upper hello world", "count one two three four", "sort pear apple fig",
+	"add 12 30", "convert 5 km to m", "json name=alice item=lamp", "story cat boat", "help", "What can you do?", "Привет 😀",
+}
+
+// fileSum is the SHA-256 of a file.
+func fileSum(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	return fmt.Sprintf("%x", sha256.Sum256(data)), err
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
