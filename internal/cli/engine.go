@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/engine/serve"
+)
+
+// engineCommand is `rouse engine`: the inference engine as a process of its own.
+func engineCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "engine",
+		Short: "Run the inference engine by itself",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(engineServeCommand())
+	return c
+}
+
+// engineServeCommand is `rouse engine serve`.
+func engineServeCommand() *cobra.Command {
+	var cfg serve.Config
+	var logFormat string
+	var exitWithParent bool
+	c := &cobra.Command{
+		Use:   "serve --model FILE|pico",
+		Short: "Serve one GGUF model with the OpenAI API, on this host only",
+		Long: `Serve one GGUF model with the OpenAI API, on a loopback port or a Unix socket.
+
+When the model has generated its first token, one line on standard output says
+where to connect:
+
+    listening on http://127.0.0.1:41234
+    listening on unix:/run/rouse/engine.sock
+
+Logs go to standard error. SIGTERM and SIGINT let running requests finish first.`,
+		Example: "  rouse engine serve --model pico\n  rouse engine serve --model qwen2.5-0.5b-q8_0.gguf --listen unix:/tmp/engine.sock --name qwen",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if exitWithParent {
+				if err := serve.ExitWithParent(); err != nil {
+					return err
+				}
+			}
+			var err error
+			if cfg.Log, err = newLogger(c, logFormat); err != nil {
+				return err
+			}
+			cfg.Version = buildVersion()
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
+			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends the process at once
+			return serve.Run(ctx, cfg, c.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&cfg.Model, "model", "", `GGUF file, or "pico" for the model in this program (required)`)
+	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "loopback HOST:PORT, port 0 picks one, or unix:/path")
+	f.StringArrayVar(&cfg.Names, "name", nil, "name that clients may use for the model; repeat for more (default: the file's name)")
+	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 for as many as there are processors, at most 4")
+	f.IntVar(&cfg.MaxSeqs, "max-seqs", 0, "sequences that run at once, the others wait; 0 for 32")
+	f.IntVar(&cfg.Context, "context", 0, "tokens of prompt and answer together; 0 for the model's own limit")
+	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 0, "how long running requests may go on after SIGTERM; 0 for 30s")
+	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	f.BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends (Linux)")
+	if err := c.MarkFlagRequired("model"); err != nil {
+		panic(err) // the flag is declared above
+	}
+	return c
+}
+
+// newLogger logs to the command's standard error.
+func newLogger(c *cobra.Command, format string) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(c.ErrOrStderr(), nil)), nil
+	}
+	return nil, fmt.Errorf("log format %q: want text or json", format)
+}
+
+// buildVersion is the module version that was built, "dev" from a working tree.
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}
