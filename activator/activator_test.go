@@ -2,6 +2,7 @@ package activator
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -28,6 +29,10 @@ func TestWarm(t *testing.T) {
 	}
 	if n := i.served.Load(); n != 1 {
 		t.Errorf("served: got %d, want 1", n)
+	}
+	resp, _ = b.post(chatPath, body, "X-Request-Id", "bad\tid")
+	if id := resp.Header.Get("X-Request-Id"); !strings.HasPrefix(id, "req_") {
+		t.Errorf("x-request-id: got %q, want a new one", id)
 	}
 }
 
@@ -58,5 +63,173 @@ func TestManyAtZeroWakeOnce(t *testing.T) {
 	})
 	if first := b.demands()[0]; first.Waiting != 1 || first.Waking != "m-0001" || first.LastRequest.IsZero() {
 		t.Errorf("first demand: got %+v, want one waiting and m-0001 waking", first)
+	}
+}
+
+// TestWithoutAGrant leaves the wake to the autoscaler: the demand is all that the activator does.
+func TestWithoutAGrant(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	go func() {
+		b.eventually("a demand", func() bool { d := b.demands(); return len(d) > 0 && d[0].Waiting == 1 && d[0].Waking == "" })
+		b.a.ObserveInstance(i.set(api.Awake))
+	}()
+	resp, got := b.post(chatPath, `{"model":"m"}`)
+	if resp.StatusCode != http.StatusOK || i.wakes.Load() != 0 {
+		t.Errorf("got %s %s and %d wakes, want 200 and none", resp.Status, got, i.wakes.Load())
+	}
+	timing := resp.Header.Get("Server-Timing")
+	var hold, wake, queue, first float64
+	if _, err := fmt.Sscanf(timing, "hold;dur=%f, wake;dur=%f, queue;dur=%f, ttft;dur=%f", &hold, &wake, &queue, &first); err != nil || hold <= 0 || wake <= 0 || queue > hold/2 {
+		t.Errorf("server-timing: got %s (%v), want a wake that is most of the hold", timing, err)
+	}
+}
+
+// TestRefusalPutsBack: the instance fell asleep while the activator thought it awake.
+func TestRefusalPutsBack(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Awake)
+	b.grant(i, 1)
+	i.set(api.Asleep) // and nobody reports it
+	resp, got := b.post(chatPath, `{"model":"m"}`)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("got %s %s", resp.Status, got)
+	}
+	if refused, wakes, served := i.refused.Load(), i.wakes.Load(), i.served.Load(); refused != 1 || wakes != 1 || served != 1 {
+		t.Errorf("got %d refusals, %d wakes, %d served; want one of each", refused, wakes, served)
+	}
+}
+
+func TestAFailedWakeIsTriedAgain(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	i.wakeFails.Store(2)
+	b.grant(i, 1)
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != http.StatusOK || i.wakes.Load() != 3 {
+		t.Errorf("got %s %s after %d wakes, want 200 after 3", resp.Status, got, i.wakes.Load())
+	}
+}
+
+func TestFail(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	go func() {
+		b.eventually("a demand", func() bool { return len(b.demands()) > 0 })
+		b.a.Fail(name, api.Errorf(503, api.CodeStartFailed, "the model file is missing"))
+	}()
+	for range 2 { // held, and new
+		resp, got := b.post(chatPath, `{"model":"m"}`)
+		if resp.StatusCode != 503 || !strings.Contains(got, "the model file is missing") || !strings.Contains(got, api.CodeStartFailed) {
+			t.Errorf("got %s %s", resp.Status, got)
+		}
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != 200 {
+		t.Errorf("awake again: got %s %s", resp.Status, got)
+	}
+}
+
+func TestFullRoom(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Hold.Capacity = 2; f.Hold.MaxBytes = api.KiB })
+	i := b.instance(name, "m-0001", api.Asleep)
+	var held sync.WaitGroup
+	for range 2 {
+		held.Go(func() {
+			if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != 200 {
+				t.Errorf("held: got %s %s", resp.Status, got)
+			}
+		})
+	}
+	b.eventually("two held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 2 })
+	resp, got := b.post(chatPath, `{"model":"m"}`)
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" || !strings.Contains(got, api.CodeHoldFull) || !strings.Contains(got, "2 requests wait") {
+		t.Errorf("third: got %s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), got)
+	}
+	b.function("m", func(f *api.Function) { f.Hold.Capacity = 5; f.Hold.MaxBytes = api.KiB })
+	resp, got = b.post(chatPath, `{"model":"m","x":"`+strings.Repeat("x", 1000)+`"}`)
+	if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(got, "1 KiB may be used") {
+		t.Errorf("large: got %s %s", resp.Status, got)
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	held.Wait()
+}
+
+func TestTimeLimits(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Hold.Timeout = 50 * time.Millisecond })
+	i := startFake(t, name, "m-0001", 1)
+	i.status.WakeTime = 10 * time.Second
+	b.a.ObserveInstance(i.set(api.Asleep))
+	for _, tc := range []struct {
+		name, timeout string
+		status        int
+		want          string
+	}{
+		{"nearer than the expected wake", "", 503, "is expected to take requests in 10s"},
+		{"the client's too", "2", 503, "this one may wait 50ms"},
+		{"not a time", "soon", 400, "want seconds"},
+		{"not above 0", "-1", 400, "want seconds"},
+		{"not a number", "NaN", 400, "want seconds"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			resp, got := b.post(chatPath, `{"model":"m"}`, "X-Request-Timeout", tc.timeout)
+			if resp.StatusCode != tc.status || !strings.Contains(got, tc.want) {
+				t.Errorf("got %s %s, want %d with %s", resp.Status, got, tc.status, tc.want)
+			}
+		})
+	}
+	i.mu.Lock()
+	i.status.WakeTime = 0
+	i.mu.Unlock()
+	other := b.function("unknown-wake", func(f *api.Function) { f.Hold.Timeout = 50 * time.Millisecond })
+	b.instance(other, "u-0001", api.Asleep)
+	if resp, got := b.post(chatPath, `{"model":"unknown-wake"}`); resp.StatusCode != 503 || !strings.Contains(got, api.CodeHoldTimeout) {
+		t.Errorf("held too long: got %s %s", resp.Status, got)
+	}
+	if resp, got := b.post(chatPath, `{"model":"unknown-wake"}`, "X-Request-Timeout", "20ms"); resp.StatusCode != 504 || !strings.Contains(got, api.CodeRequestTimeout) {
+		t.Errorf("the client's time is up: got %s %s", resp.Status, got)
+	}
+	limited := b.function("slow", func(f *api.Function) { f.RequestTimeout = 50 * time.Millisecond })
+	slow := b.instance(limited, "s-0001", api.Awake)
+	cancelled := make(chan struct{}, 2)
+	slow.chat = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "stream") {
+			stream(w, "data: {}\n\n")
+		}
+		<-r.Context().Done()
+		cancelled <- struct{}{}
+	}
+	if resp, got := b.post(chatPath, `{"model":"slow"}`); resp.StatusCode != 504 || !strings.Contains(got, "limit of 50ms") {
+		t.Errorf("a slow answer: got %s %s", resp.Status, got)
+	}
+	if resp, got := b.post(chatPath, `{"model":"slow","stream":true}`); resp.StatusCode != 200 || !strings.HasPrefix(got, "data: {}\n\ndata: {\"error\"") || !strings.Contains(got, api.CodeRequestTimeout) {
+		t.Errorf("a slow stream: got %s %s", resp.Status, got)
+	}
+	<-cancelled
+	<-cancelled
+}
+
+func TestRemoveFunction(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	b.instance(name, "m-0001", api.Asleep)
+	go func() {
+		b.eventually("one held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 1 })
+		b.a.RemoveFunction(name)
+	}()
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != 404 || !strings.Contains(got, "was removed") {
+		t.Errorf("held: got %s %s", resp.Status, got)
+	}
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != 404 || !strings.Contains(got, api.CodeModelNotFound) {
+		t.Errorf("new: got %s %s", resp.Status, got)
+	}
+	if d := b.demands(); d[len(d)-1].Waiting != 0 {
+		t.Errorf("last demand: got %+v, want zero", d[len(d)-1])
 	}
 }
