@@ -1,0 +1,97 @@
+package functions
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Config is all that an instance is told when it is started.
+type Config struct {
+	// Function is what it runs. Defaults are filled in as [api.Function.WithDefaults] says.
+	Function api.Function
+	// Instance is its name, unique in the cluster.
+	Instance api.InstanceID
+	// Listen is where it takes requests: "unix:/path", or "http://host:port" with port 0 for any.
+	Listen api.Endpoint
+	// TokenFile holds the bearer token of the control plane; needed where Listen is
+	// no Unix socket. It is read at each use, so that it can be renewed.
+	TokenFile string
+	// Dir is a folder of its own, for the engine's socket; empty: a temporary one.
+	Dir string
+	// Engine is the program with the subcommand "engine serve"; for the runtime kind engine.
+	Engine string
+	// Env is the environment that the runtime inherits.
+	Env []string
+	// Events is where state changes are posted, at control.PathEvents; empty: nowhere.
+	Events api.Endpoint
+	// Devices are the devices it was given.
+	Devices []api.DeviceID
+	// Epoch is that of the grant it was started under; calls with a lower one are refused.
+	Epoch uint64
+	// Drain bounds how long requests may go on when Run's context ends; 0: 30 s.
+	Drain time.Duration
+	// StopGrace is the time between SIGTERM and SIGKILL for the runtime; 0: 5 s.
+	StopGrace time.Duration
+	// ProbeInterval is the time between health probes of an idle runtime; 0: 30 s, negative: none.
+	ProbeInterval time.Duration
+	// ProbeTimeout is how long a health probe may take; 0: 30 s.
+	ProbeTimeout time.Duration
+	// MaxBody bounds a request's body; 0: 64 MiB.
+	MaxBody api.Bytes
+	// OwnProcess says that this process does nothing else: it adopts the runtime's
+	// orphans and kills every child that is not the runtime (process.Adopt).
+	OwnProcess bool
+	// Kill, when closed, ends the runtime at once, without a drain; nil: never.
+	Kill <-chan struct{}
+	// Output gets the runtime's output, line by line; nil: nobody but the logs path.
+	Output io.Writer
+	// Listening is called once requests are taken, with the endpoint; nil: nobody.
+	Listening func(api.Endpoint)
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// Validate reports the first field that can't be meant, and fills in defaults.
+func (c *Config) Validate() error {
+	if c.Function.Name == "" || c.Instance == "" {
+		return errors.New("function: name the function and the instance")
+	}
+	if err := api.CheckName(c.Function.Name.Name()); err != nil {
+		return fmt.Errorf("function: %w", err)
+	}
+	if err := api.CheckEndpoint(c.Listen); err != nil {
+		return fmt.Errorf("function %s: listen: %w", c.Function.Name, err)
+	}
+	if _, unix := c.Listen.Socket(); !unix && c.TokenFile == "" {
+		return fmt.Errorf("function %s: listen on %s: the control paths need a token file there; give one, or listen on a Unix socket", c.Function.Name, c.Listen)
+	}
+	if c.Events != "" {
+		if err := api.CheckEndpoint(c.Events); err != nil {
+			return fmt.Errorf("function %s: events: %w", c.Function.Name, err)
+		}
+	}
+	c.Function = c.Function.WithDefaults()
+	for name, d := range map[string]time.Duration{
+		"drain": c.Drain, "stop grace": c.StopGrace, "probe timeout": c.ProbeTimeout,
+		"start timeout": c.Function.StartTimeout, "wake timeout": c.Function.WakeTimeout, "request timeout": c.Function.RequestTimeout,
+	} {
+		if d < 0 {
+			return fmt.Errorf("function %s: %s is %v: want no negative time", c.Function.Name, name, d)
+		}
+	}
+	if c.Function.Concurrency < 1 || c.MaxBody < 0 {
+		return fmt.Errorf("function %s: concurrency is %d and the body's limit %d: want at least 1 and 0", c.Function.Name, c.Function.Concurrency, c.MaxBody)
+	}
+	if c.Drain == 0 {
+		c.Drain = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

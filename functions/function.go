@@ -1,0 +1,194 @@
+package functions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+const (
+	logLines = 50 // of the runtime's output that are kept
+	// idleConnection is shorter than the five seconds after which common servers
+	// close an idle connection: a request sent at that moment would be lost.
+	idleConnection = 3 * time.Second
+	lastAnswers    = 2 * time.Second // for handlers to finish after the runtime has gone
+)
+
+// function is an instance that runs.
+type function struct {
+	cfg        Config
+	transport  *http.Transport
+	log        *process.Log
+	supervisor *supervise.Supervisor
+	proxy      *proxy.Proxy
+	metrics    *metrics
+	events     *cloudevent.Sender // nil: nobody wants them
+	ending     context.Context    // ends when the instance does: followers of the logs leave
+}
+
+// Run runs one instance. It returns nil after a stop call or the end of ctx, once
+// nothing of the runtime is left, and an error where it could not begin.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if cfg.OwnProcess {
+		if err := process.Adopt(); err != nil {
+			return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
+		}
+	}
+	if cfg.Dir == "" {
+		dir, err := os.MkdirTemp("", "rouse-")
+		if err != nil {
+			return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
+		}
+		defer os.RemoveAll(dir)
+		cfg.Dir = dir
+	} else if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
+	}
+	listener, endpoint, err := listen(cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
+	}
+	cfg.Listen = endpoint
+	f, err := assemble(cfg)
+	if err != nil {
+		return errors.Join(fmt.Errorf("function %s: %w", cfg.Function.Name, err), listener.Close())
+	}
+	return f.run(ctx, listener)
+}
+
+// assemble makes the parts; nothing runs yet.
+func assemble(cfg Config) (*function, error) {
+	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: api.NewTransport(cfg.Function.Concurrency + 2)}
+	f.transport.IdleConnTimeout = idleConnection
+	rt, err := runtime.New(runtime.Config{
+		Spec: cfg.Function.Runtime, Model: cfg.Function.Model, Aliases: cfg.Function.Aliases,
+		Dir: cfg.Dir, Engine: cfg.Engine, Env: cfg.Env, Transport: f.transport,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Events != "" {
+		f.events, err = cloudevent.NewSender(cloudevent.SenderConfig{
+			URL: cfg.Events.URL(control.PathEvents), Transport: api.NewTransport(1), Logger: cfg.Logger,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	f.supervisor, err = supervise.New(supervise.Config{
+		Status: api.InstanceStatus{
+			Instance: cfg.Instance, Function: cfg.Function.Name, Endpoint: cfg.Listen, Devices: cfg.Devices,
+			Concurrency: cfg.Function.Concurrency, Epoch: cfg.Epoch,
+		},
+		Runtime: rt, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		StartTimeout: cfg.Function.StartTimeout, WakeTimeout: cfg.Function.WakeTimeout,
+		StopGrace: cfg.StopGrace, ProbeInterval: cfg.ProbeInterval, ProbeTimeout: cfg.ProbeTimeout, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.metrics = newMetrics(f.supervisor.Status)
+	f.proxy = proxy.New(proxy.Config{
+		Gate: f.supervisor.Gate(), Transport: f.transport, MaxBody: cfg.MaxBody,
+		Timeout: cfg.Function.RequestTimeout, Observe: f.metrics.observe, Logger: cfg.Logger,
+	})
+	return f, nil
+}
+
+// report posts a change of state.
+func (f *function) report(s api.InstanceStatus) {
+	if f.events != nil {
+		source := "/instance/" + s.Function.Namespace() + "/" + string(s.Instance)
+		f.events.Emit(api.NewEvent(api.EventInstanceState, source, s.Function, s))
+	}
+}
+
+// run serves until the supervisor has ended. Every goroutine that it starts has
+// ended when it returns.
+func (f *function) run(ctx context.Context, listener net.Listener) error {
+	alive, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	f.ending = alive
+	supervised := make(chan error, 1)
+	killed, kill := context.WithCancel(alive)
+	go func() { supervised <- f.supervisor.Run(killed) }()
+
+	server := &http.Server{
+		Handler: f, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if f.events != nil {
+			_ = f.events.Run(alive) // it only ends with alive
+		}
+	}()
+	if f.cfg.Listening != nil {
+		f.cfg.Listening(f.cfg.Listen)
+	}
+
+	var failed error
+	select {
+	case err := <-served:
+		failed = fmt.Errorf("function %s: serve: %w", f.cfg.Function.Name, err)
+		served <- err
+		kill()
+	case err := <-supervised:
+		supervised <- err
+	case <-f.cfg.Kill:
+		kill()
+	case <-ctx.Done():
+		f.stop(kill)
+	}
+	err := <-supervised
+	kill()
+	end()
+	f.shutdown(server)
+	<-served
+	<-sent
+	f.transport.CloseIdleConnections()
+	return errors.Join(failed, err)
+}
+
+// stop drains and ends the runtime, or kills it if told so meanwhile.
+func (f *function) stop(kill func()) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_, _ = f.supervisor.Stop(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // fails for nobody
+	}()
+	select {
+	case <-stopped:
+	case <-f.cfg.Kill:
+		kill()
+		<-stopped
+	}
+}
+
+// shutdown lets handlers write their last answers.
+func (f *function) shutdown(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // the rest is cut
+	}
+}

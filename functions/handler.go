@@ -1,0 +1,173 @@
+package functions
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// maxControlBody bounds a control call.
+const maxControlBody = 1 << 20
+
+// ServeHTTP is the one door: our own paths, the control plane's, and the clients'.
+func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := r.URL.Path; {
+	case path == "/healthz":
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case path == "/readyz" || path == "/health":
+		f.ready(w)
+	case path == "/metrics" || strings.HasPrefix(path, "/rouse/"):
+		if err := f.authorize(r); err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		f.administer(w, r)
+	default:
+		f.proxy.ServeHTTP(w, r)
+	}
+}
+
+// ready answers 200 only where a request would be taken now, however many run.
+func (f *function) ready(w http.ResponseWriter) {
+	s := f.supervisor.Status()
+	if s.Ready() {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		return
+	}
+	code := map[api.State]string{
+		api.Starting: api.CodeLoading, api.Draining: api.CodeDraining, api.Asleep: api.CodeAsleep,
+		api.Unhealthy: api.CodeUnhealthy, api.Gone: api.CodeShutdown,
+	}[s.State]
+	api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, code, "the instance is %s", s.State))
+}
+
+// authorize lets everybody in who can open a Unix socket of ours, and elsewhere
+// who has the token.
+func (f *function) authorize(r *http.Request) error {
+	if _, unix := f.cfg.Listen.Socket(); unix {
+		return nil
+	}
+	want, err := os.ReadFile(f.cfg.TokenFile)
+	token := strings.TrimSpace(string(want))
+	if err != nil || token == "" {
+		f.cfg.Logger.Error("the control plane can't be recognised: its token file can't be read or is empty", "file", f.cfg.TokenFile, "error", err)
+		return api.Errorf(http.StatusServiceUnavailable, "", "this instance has no token to compare with: see its log")
+	}
+	got, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	// Equal lengths, so that the comparison says nothing about the token's.
+	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(token))
+	if !found || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
+		return api.Errorf(http.StatusUnauthorized, "", "%s is for the control plane: send its bearer token", r.URL.Path)
+	}
+	return nil
+}
+
+// administer answers the control plane.
+func (f *function) administer(w http.ResponseWriter, r *http.Request) {
+	want := map[string]string{
+		"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
+		control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
+	}[r.URL.Path]
+	if want != r.Method {
+		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
+		if want != "" {
+			w.Header().Set("Allow", want)
+			err = api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, r.URL.Path, want)
+		}
+		api.WriteError(w, err)
+		return
+	}
+	switch r.URL.Path {
+	case "/metrics":
+		f.metrics.handler.ServeHTTP(w, r)
+	case control.PathState:
+		writeJSON(w, http.StatusOK, f.supervisor.Status())
+	case control.PathLogs:
+		f.logs(w, r)
+	case control.PathWake:
+		var g api.Grant
+		f.answer(w, r, &g, func() (api.InstanceStatus, error) { return f.supervisor.Wake(r.Context(), g) })
+	case control.PathSleep:
+		var s control.SleepRequest
+		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Sleep(r.Context(), s) })
+	case control.PathStop:
+		var s control.StopRequest
+		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Stop(r.Context(), s) })
+	}
+}
+
+// answer reads the call into in, makes it and answers with the status.
+func (f *function) answer(w http.ResponseWriter, r *http.Request, in any, call func() (api.InstanceStatus, error)) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxControlBody))
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	if err := json.Unmarshal(raw, in); err != nil {
+		api.WriteError(w, api.BadRequest("", "%s %s: the body is not what is wanted: %v", r.Method, r.URL.Path, err))
+		return
+	}
+	status, err := call()
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, status)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // the caller may have left
+}
+
+// logs answers with the runtime's last lines and, with follow, all further ones.
+func (f *function) logs(w http.ResponseWriter, r *http.Request) {
+	tail := -1
+	if text := r.FormValue("tail"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			api.WriteError(w, api.BadRequest("tail", "tail is %q: want a number of lines, or -1 for all", text))
+			return
+		}
+		tail = n
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	line := func(s string) error {
+		_, err := io.WriteString(w, s+"\n")
+		return err
+	}
+	if r.FormValue("follow") != "true" {
+		for _, s := range f.log.Tail(tail) {
+			if line(s) != nil {
+				return
+			}
+		}
+		return
+	}
+	flush := http.NewResponseController(w)
+	_ = flush.Flush() // the caller sees that it follows before there is a line
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(f.ending, cancel)()
+	err := f.log.Follow(ctx, tail, func(s string) error { return errors.Join(line(s), flush.Flush()) })
+	if err != nil {
+		f.cfg.Logger.Debug("a follower of the logs left", "error", err)
+	}
+}

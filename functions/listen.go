@@ -1,0 +1,58 @@
+package functions
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// listen opens e and returns where it listens. A Unix socket lies in a folder
+// that only we can enter (made if it is not there) and replaces one that was left behind.
+func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
+	network, address := e.Network()
+	if path, unix := e.Socket(); unix {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+		}
+		if err := removeStale(path); err != nil {
+			return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+		}
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, "", errors.Join(fmt.Errorf("listen on %s: %w", e, err), l.Close())
+		}
+		return l, e, nil
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, "", fmt.Errorf("listen on %s: %w", e, err)
+	}
+	return l, api.Endpoint("http://" + l.Addr().String()), nil
+}
+
+// removeStale removes a socket that a dead process left behind, and nothing else.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return errors.New("there is a file that is no socket; choose another path or remove it")
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		_ = c.Close() // it was only a question
+		return errors.New("another process listens there; stop it or choose another path")
+	}
+	return os.Remove(path)
+}
