@@ -51,7 +51,7 @@ import (
 
 // Deps are what the activator needs of others. Emitter, Waker and Transport must be given.
 type Deps struct {
-	// Emitter takes the demand events.
+	// Emitter takes the demand events. Emit must not call the activator.
 	Emitter api.Emitter
 	// Waker wakes instances; a *control.Client is one.
 	Waker wake.Waker

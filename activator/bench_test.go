@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -33,9 +35,14 @@ func BenchmarkWarm(b *testing.B) {
 		transport := api.NewTransport(256)
 		b.Run(at.name, func(b *testing.B) {
 			b.ReportAllocs()
+			var took []time.Duration
 			for b.Loop() {
+				began := time.Now()
 				warm(b, transport, at.endpoint)
+				took = append(took, time.Since(began))
 			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2])/1e3, "p50-µs")
 		})
 		b.Run(at.name+"-32", func(b *testing.B) {
 			b.SetParallelism(8) // of 4 cores

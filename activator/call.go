@@ -54,6 +54,9 @@ type call struct {
 	holdDone context.CancelFunc
 	timing   forward.Timing
 	comment  comments
+
+	wrote   time.Time // when the deadline of writes was last set
+	guarded bool      // one is set
 }
 
 // serve serves one request for f, or where f is nil for the function that the body names.
@@ -86,6 +89,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 		return
 	}
 	defer c.f.part(c)
+	defer c.expectNothing()
 	defer c.comment.stop()
 	c.run()
 }
@@ -202,7 +206,9 @@ func (c *call) run() {
 			c.given++
 		}
 		if c.given >= maxGiven {
-			c.refuse(failed.Err)
+			last := *failed.Err
+			last.NoRetry = true
+			c.refuse(&last)
 			return
 		}
 		c.f.metrics.Retried(failed.Code)
@@ -325,11 +331,36 @@ func (c *call) refuse(err error) {
 	}
 }
 
-// Write writes to the client.
-func (c *call) Write(p []byte) (int, error) { return c.w.Write(p) }
+// Write writes to the client. A client that does not read for too long has left.
+func (c *call) Write(p []byte) (int, error) {
+	c.expectRead()
+	return c.w.Write(p)
+}
 
 // Flush sends what was written.
 func (c *call) Flush() error { return c.out.Flush() }
+
+// expectRead moves the deadline of writes on, now and then: a timer for each
+// event would cost more than the event. The first write has none: what it
+// writes fits into buffers.
+func (c *call) expectRead() {
+	limit := c.a.cfg.WriteTimeout
+	now := time.Now()
+	switch {
+	case c.wrote.IsZero():
+		c.wrote = now.Add(-limit) // so that the next write sets one
+	case now.Sub(c.wrote) > limit/4:
+		c.wrote, c.guarded = now, true
+		_ = c.out.SetWriteDeadline(now.Add(limit)) // a connection without deadlines is a test's
+	}
+}
+
+// expectNothing takes the deadline back: the connection may serve another request later.
+func (c *call) expectNothing() {
+	if c.guarded {
+		_ = c.out.SetWriteDeadline(time.Time{})
+	}
+}
 
 // comments says whether the client reads server-sent comments.
 func (c *call) comments() bool { return c.req.Stream && c.kind != forward.Opaque }

@@ -20,6 +20,8 @@ type Config struct {
 	CommentAfter time.Duration
 	// CommentEvery is the time between further comments. Default 5 s.
 	CommentEvery time.Duration
+	// WriteTimeout is how long a client may leave an answer unread before its request is ended. Default 1 min.
+	WriteTimeout time.Duration
 	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost".
 	Domain string
 }
@@ -37,6 +39,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CommentEvery == 0 {
 		c.CommentEvery = 5 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = time.Minute
 	}
 	if c.Domain == "" {
 		c.Domain = "localhost"
@@ -58,6 +63,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("activator: all bodies together may take %s, less than one may have (%s): raise it", c.MaxMemory, c.MaxBody)
 	case c.CommentAfter < 0 || c.CommentEvery <= 0:
 		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
+	case c.WriteTimeout < 0:
+		return fmt.Errorf("activator: a client may leave an answer unread for %s: want a time above 0", c.WriteTimeout)
 	case !domain.MatchString(c.Domain):
 		return fmt.Errorf("activator: domain %q: want lower-case labels separated by dots, such as localhost or example.com", c.Domain)
 	}

@@ -187,7 +187,7 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 		c.held = now
 	}
 	limit := c.held.Add(f.spec.Hold.Timeout)
-	ctx, cancel := context.WithDeadlineCause(c.ctx, limit, f.timedOut())
+	ctx, cancel := context.WithDeadlineCause(c.ctx, limit, f.timedOut(now))
 	deadline := limit
 	if !c.deadline.IsZero() && c.deadline.Before(limit) {
 		deadline = c.deadline
@@ -209,10 +209,10 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 }
 
 // timedOut is the error of a request that waited too long. The caller holds mu.
-func (f *function) timedOut() *api.Error {
+func (f *function) timedOut(now time.Time) *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout).
-		WithRetryAfter(time.Second)
+		WithRetryAfter(f.room.RetryAfter(f.expected(now)))
 }
 
 // full is the error of a request that can't enter the room. The caller holds mu.

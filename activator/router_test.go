@@ -123,7 +123,9 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%s %s%s: the instance saw %s", tc.method, tc.host, tc.path, path)
 		}
 		if status >= 400 {
-			var e struct{ Error struct{ Message, Type string } }
+			var e struct {
+				Error struct{ Message, Type string }
+			}
 			if err := json.Unmarshal([]byte(got), &e); err != nil || e.Error.Message == "" || e.Error.Type == "" {
 				t.Errorf("%s %s%s: the error is not OpenAI's: %s", tc.method, tc.host, tc.path, got)
 			}

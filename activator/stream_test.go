@@ -94,7 +94,7 @@ func TestRuntimeFailsBeforeTheFirstByte(t *testing.T) {
 	b.a.ObserveInstance(works.set(api.Gone))
 	before := broken.served.Load()
 	resp, got := b.post(chatPath, `{"model":"m"}`)
-	if resp.StatusCode != 502 || !strings.Contains(got, api.CodeRuntimeFailed) || broken.served.Load()-before != maxGiven {
+	if resp.StatusCode != 502 || resp.Header.Get("X-Should-Retry") != "false" || !strings.Contains(got, api.CodeRuntimeFailed) || broken.served.Load()-before != maxGiven {
 		t.Errorf("a request that kills every runtime: got %s %s after %d attempts, want 502 after %d", resp.Status, got, broken.served.Load()-before, maxGiven)
 	}
 }
@@ -196,6 +196,45 @@ func TestClientLeavesWhileStreaming(t *testing.T) {
 	resp.Body.Close()
 	<-stopped
 	b.eventually("the slot is free", func() bool { s, _ := b.a.Stats(name); return s.Running == 0 })
+}
+
+func TestAClientThatDoesNotRead(t *testing.T) {
+	b := startBench(t, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Awake)
+	event := "data: " + strings.Repeat("x", 1<<20) + "\n\n"
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, event)
+		}
+	}
+	resp, err := http.Post(b.ts.URL+chatPath, "application/json", strings.NewReader(`{"model":"m","stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b.eventually("the slot is free", func() bool { s, _ := b.a.Stats(name); return s.Running == 0 })
+}
+
+// TestAPausedStreamIsNoClientThatDoesNotRead: the deadline is the client's, not the runtime's.
+func TestAPausedStreamIsNoClientThatDoesNotRead(t *testing.T) {
+	b := startBench(t, func(c *Config) { c.WriteTimeout = 20 * time.Millisecond })
+	i := b.instance(b.function("m", nil), "m-0001", api.Awake)
+	i.chat = func(w http.ResponseWriter, _ *http.Request) {
+		pause := time.NewTicker(50 * time.Millisecond)
+		defer pause.Stop()
+		for range 4 {
+			stream(w, "data: {}\n\n")
+			<-pause.C
+		}
+		stream(w, "data: [DONE]\n\n")
+	}
+	for range 2 { // the second on the same connection
+		if resp, got := b.post(chatPath, `{"model":"m","stream":true}`); resp.StatusCode != 200 || !strings.HasSuffix(got, "[DONE]\n\n") {
+			t.Errorf("got %s %q", resp.Status, got)
+		}
+	}
 }
 
 func TestDrainFinishesWhatWasAccepted(t *testing.T) {
