@@ -1,0 +1,39 @@
+package exam_test
+
+import (
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/pico/exam"
+)
+
+// What the server makes of a chat with the file's own template must be what the model was trained on.
+func TestTemplateOfTheFileIsChatML(t *testing.T) {
+	f, err := gguf.Parse(pico.GGUF())
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, ok := f.String("tokenizer.chat_template")
+	if !ok {
+		t.Fatal("the model file has no chat template")
+	}
+	template, err := chat.New(source, "", "<|im_end|>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range exam.Talks(5, 200) {
+		var messages []chat.Message
+		for _, m := range q.Messages {
+			messages = append(messages, chat.Message{Role: string(m.Role), Content: m.Text})
+		}
+		got, err := template.Render(messages, chat.Options{AddGenerationPrompt: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := exam.ChatML(q.Messages); got != want {
+			t.Fatalf("the template gives\n%s\nwant\n%s", got, want)
+		}
+	}
+}
