@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 	case "function":
 		_ = os.Setenv("FUNCTION_TEST", "runtime")
 		os.Exit(command(os.Args[1:]))
+	case "parent":
+		os.Exit(parent(os.Args[1:]))
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}

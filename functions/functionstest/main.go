@@ -19,12 +19,23 @@ const HeaderFault = "X-Fault"
 // options are the flags.
 type options struct {
 	listen, model, pids, starts                string
+	names                                      names
 	port                                       int
 	load, wake, sleep                          time.Duration
 	announce, neverReady, noCompletions        bool
 	exitCode, failStarts, hangAfter, exitAfter int
 	ignoreTerm, sleeps, sleepFails, wakeFails  bool
 	grandchild                                 string
+}
+
+// names is a flag that may be repeated.
+type names []string
+
+func (n *names) String() string { return strings.Join(*n, ",") }
+
+func (n *names) Set(s string) error {
+	*n = append(*n, s)
+	return nil
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -38,6 +49,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.listen, "listen", "", "`endpoint` unix:/path or http://host:port")
 	f.IntVar(&o.port, "port", 0, "listen on this `port` of 127.0.0.1")
 	f.StringVar(&o.model, "model", "fake", "the model's `name`; others are unknown, \"any\" knows all")
+	f.Var(&o.names, "name", "further `name` of the model; repeat for more")
 	f.DurationVar(&o.load, "load", 0, "time before it listens")
 	f.DurationVar(&o.wake, "wake", 0, "time that a wake takes")
 	f.DurationVar(&o.sleep, "sleep", 0, "time that a sleep takes")

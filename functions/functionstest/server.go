@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,7 +166,7 @@ func (s *server) generate(w http.ResponseWriter, r *http.Request) {
 	case garbage:
 		refuse(w, 500, "the weights are garbage, or the cache is")
 		return
-	case s.model != "any" && req.Model != s.model && !s.announce:
+	case s.model != "any" && req.Model != s.model && !slices.Contains(s.names, req.Model):
 		refuse(w, 404, fmt.Sprintf("no model %q", req.Model))
 		return
 	}

@@ -47,7 +47,10 @@ func (r *engine) Launch() (Launch, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Launch{}, fmt.Errorf("launch the engine: remove the old socket: %w", err)
 	}
-	args := []string{"engine", "serve", "--model", r.cfg.Spec.Model, "--listen", string(e)}
+	args := []string{"engine", "serve", "--model", r.cfg.Spec.Model, "--listen", string(e), "--name", string(r.cfg.Model)}
+	for _, alias := range r.cfg.Aliases {
+		args = append(args, "--name", string(alias))
+	}
 	return Launch{
 		Path:     r.cfg.Engine,
 		Args:     slices.Concat(args, r.cfg.Spec.Args),

@@ -1,0 +1,242 @@
+//go:build linux
+
+package functions_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/functionstest"
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+// parent is a node agent: it starts a function with its own arguments, as local
+// mode does, prints the function's id and waits for its end.
+func parent(args []string) int {
+	if err := process.Adopt(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	_ = os.Setenv("FUNCTION_TEST", "function")
+	p, err := process.Start(process.Spec{Path: os.Args[0], Args: args, Env: os.Environ(), DeathSignal: syscall.SIGTERM})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(p.PID())
+	<-p.Exited()
+	return 0
+}
+
+// spawned is a function as a process of its own.
+type spawned struct {
+	*instance
+	cmd      *exec.Cmd
+	function int   // process id
+	pids     []int // of the runtime and its grandchild
+}
+
+// spawn starts a function process, below a parent if as is "parent", and waits
+// until it is awake.
+func spawn(t *testing.T, as string, runtimeArgs ...string) *spawned {
+	t.Helper()
+	s := &spawned{instance: newInstance(t)}
+	file := filepath.Join(t.TempDir(), "pids")
+	args := []string{
+		"--function", "default/fake", "--instance", "fake-0001", "--listen", string(s.at), "--events", s.receive.URL,
+		"--exit-with-parent", "--stop-grace", "500ms", "--quiet", "--drain", "10s", "--",
+		os.Args[0], "-port=$(PORT)", "-pids=" + file,
+	}
+	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)
+	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as)
+	s.cmd.Stderr = os.Stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // it has ended where the test passed
+		for _, pid := range s.pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	s.function = s.cmd.Process.Pid
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as == "parent" {
+		if s.function, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+			t.Fatal(err)
+		}
+	} else if want := fmt.Sprintf("listening on %s\n", s.at); line != want {
+		t.Errorf("the function prints %q, want %q", line, want)
+	}
+	s.until(api.Awake)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range strings.Fields(string(raw)) {
+		pid, _ := strconv.Atoi(field)
+		s.pids = append(s.pids, pid)
+	}
+	return s
+}
+
+// alive says whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// wantGone waits for the end of processes that are nobody's children here.
+func wantGone(t *testing.T, pids ...int) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for _, pid := range pids {
+		for alive(pid) {
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatalf("process %d is alive after 10 s", pid)
+			}
+		}
+	}
+}
+
+// The function is killed and so is its runtime, by the kernel.
+func TestFunctionIsKilled(t *testing.T) {
+	s := spawn(t, "function")
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait() // "signal: killed" is what we did
+	wantGone(t, s.pids...)
+}
+
+// The function is killed below a node agent: nothing is left, wherever it hid.
+func TestFunctionIsKilledBelowAnAgent(t *testing.T) {
+	for _, kind := range []string{"group", "session", "orphan"} {
+		t.Run(kind, func(t *testing.T) {
+			s := spawn(t, "parent", "-grandchild="+kind, "-ignore-term")
+			if err := syscall.Kill(s.function, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+			wantGone(t, append(s.pids, s.function)...)
+		})
+	}
+}
+
+// Whoever started the function is killed: the function ends everything, and
+// does so at once, for a runtime that ignores SIGTERM too.
+func TestParentIsKilled(t *testing.T) {
+	for _, kind := range []string{"group", "session", "orphan"} {
+		t.Run(kind, func(t *testing.T) {
+			s := spawn(t, "parent", "-grandchild="+kind, "-ignore-term")
+			if err := s.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.cmd.Wait() // "signal: killed" is what we did
+			wantGone(t, append(s.pids, s.function)...)
+		})
+	}
+}
+
+// A runtime that dies takes its grandchild with it, and the next one is no victim.
+func TestRestartSweeps(t *testing.T) {
+	s := spawn(t, "function", "-grandchild=orphan")
+	if err := syscall.Kill(s.pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.until(api.Unhealthy)
+	s.until(api.Awake)
+	wantGone(t, s.pids...)
+	s.wantAnswer()
+	if _, err := s.api.Stop(t.Context(), s.at, control.StopRequest{}); err != nil {
+		t.Error(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// SIGTERM drains: what runs is finished, what comes is refused, and the process
+// ends with status 0.
+func TestTerm(t *testing.T) {
+	s := spawn(t, "function", "-grandchild=session", "-ignore-term")
+	req, _ := http.NewRequest(http.MethodPost, s.at.URL("/v1/completions"), strings.NewReader(`{"model":"fake","max_tokens":20,"stream":true}`))
+	req.Header.Set(functionstest.HeaderFault, "pause=20ms")
+	resp, err := s.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	s.until(api.Draining)
+	if refused, _, err := s.ask("/v1/completions", whole, ""); err != nil || refused.Header.Get(control.HeaderRefused) == "" {
+		t.Errorf("a request during the drain: %v, %v; want a refusal", refused, err)
+	}
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasSuffix(string(raw), "data: [DONE]\n\n") {
+		t.Errorf("the stream ends with %v:\n%s", err, raw)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the function ends with %v", err)
+	}
+	wantGone(t, s.pids...)
+	s.until(api.Gone)
+}
+
+// A second SIGTERM does not wait for anybody.
+func TestTermTwice(t *testing.T) {
+	s := spawn(t, "function", "-ignore-term")
+	req, _ := http.NewRequest(http.MethodPost, s.at.URL("/v1/completions"), strings.NewReader(stream))
+	req.Header.Set(functionstest.HeaderFault, "hang")
+	go func() {
+		if resp, err := s.http.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	for running := 0; running == 0; {
+		st, err := s.api.State(t.Context(), s.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = st.Running
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	s.until(api.Draining)
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	wantGone(t, s.pids...)
+}
