@@ -261,6 +261,9 @@ func (c *call) copy(answer *forward.Answer) error {
 	}
 	h := c.w.Header()
 	answer.Header(h)
+	if answer.Events() {
+		h.Del("Content-Length") // an error event may have to follow
+	}
 	h[headerTiming] = append([]string{c.timing.String()}, h[headerTiming]...)
 	c.w.WriteHeader(answer.Status())
 	return c.end(answer, answer.Copy(c))

@@ -1,0 +1,154 @@
+package activator
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// wakerFunc wakes by a function.
+type wakerFunc func(ctx context.Context) (api.InstanceStatus, error)
+
+func (f wakerFunc) Wake(ctx context.Context, _ api.Endpoint, _ api.Grant) (api.InstanceStatus, error) {
+	return f(ctx)
+}
+
+// transportFunc answers requests by a function.
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestLifeOfAHeldStream follows one request in virtual time: a wake of 7 s, then 300 ms to the first token.
+func TestLifeOfAHeldStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var demands []string
+		emit := api.EmitterFunc(func(e api.Event) {
+			var d api.Demand
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				t.Error(err)
+			}
+			demands = append(demands, time.Since(start).String()+" "+strings.Join([]string{
+				"waiting", string(rune('0' + d.Waiting)), "running", string(rune('0' + d.Running)), "waking", string(d.Waking), "age", d.OldestAge.String()}, " "))
+		})
+		asleep := api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Asleep, Level: api.Level1, Seq: 1, Endpoint: "unix:/s", Concurrency: 1, WakeTime: 8 * time.Second}
+		wakes := wakerFunc(func(context.Context) (api.InstanceStatus, error) {
+			time.Sleep(7 * time.Second)
+			st := asleep
+			st.State, st.Level, st.Seq = api.Awake, api.LevelAwake, 2
+			return st, nil
+		})
+		const events = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			time.Sleep(300 * time.Millisecond)
+			return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(events))}, nil
+		})
+		a, err := New(Config{Name: "one"}, Deps{Emitter: emit, Waker: wakes, Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m"})
+		a.ObserveInstance(asleep)
+		a.Grant(api.Grant{Instance: "m-0001", Function: "default/m", Epoch: 1, Expires: start.Add(time.Hour)})
+
+		w := httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m","stream":true}`)))
+		time.Sleep(10 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := a.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+
+		want := ": rouse stage=waking waited=1.0s expected=7.0s\n\n" +
+			": rouse stage=waking waited=6.0s expected=2.0s\n\n" +
+			": server-timing hold;dur=7000, wake;dur=7000, queue;dur=0, ttft;dur=300\n\n" + events
+		if diff := cmp.Diff(want, w.Body.String()); diff != "" {
+			t.Errorf("body (-want +got):\n%s", diff)
+		}
+		wantDemands := []string{
+			"0s waiting 1 running 0 waking m-0001 age 0s",
+			"1s waiting 1 running 0 waking m-0001 age 1s",
+			"2s waiting 1 running 0 waking m-0001 age 2s",
+			"3s waiting 1 running 0 waking m-0001 age 3s",
+			"4s waiting 1 running 0 waking m-0001 age 4s",
+			"5s waiting 1 running 0 waking m-0001 age 5s",
+			"6s waiting 1 running 0 waking m-0001 age 6s",
+		}
+		if diff := cmp.Diff(wantDemands, demands[:min(len(demands), 7)]); diff != "" {
+			t.Errorf("demands (-want +got):\n%s", diff)
+		}
+		if last := demands[len(demands)-1]; last != "7.3s waiting 0 running 0 waking  age 0s" {
+			t.Errorf("last demand: got %s", last)
+		}
+	})
+}
+
+// TestQueueIsNotWake: an instance is awake and full, so the time in the room is queue.
+func TestQueueIsNotWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			time.Sleep(time.Second)
+			return &http.Response{StatusCode: 200, ContentLength: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+		})
+		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m"})
+		a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+		timings := make(chan string, 3) // one for each request
+		for range 3 {
+			go func() {
+				w := httptest.NewRecorder()
+				a.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m"}`)))
+				timings <- w.Header().Get("Server-Timing")
+			}()
+			synctest.Wait()
+		}
+		for _, want := range []string{
+			"hold;dur=0, wake;dur=0, queue;dur=0, ttft;dur=1000",
+			"hold;dur=1000, wake;dur=0, queue;dur=1000, ttft;dur=1000",
+			"hold;dur=2000, wake;dur=0, queue;dur=2000, ttft;dur=1000",
+		} {
+			if got := <-timings; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = a.Run(ctx)
+	})
+}
+
+func TestMemoryOfAllBodies(t *testing.T) {
+	b := startBench(t, func(c *Config) { c.MaxBody, c.MaxMemory = api.KiB, api.KiB })
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	body := `{"model":"m","x":"` + strings.Repeat("x", 600) + `"}`
+	held := make(chan int)
+	go func() {
+		resp, _ := b.post(chatPath, body)
+		held <- resp.StatusCode
+	}()
+	b.eventually("one held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 1 })
+	if resp, got := b.post(chatPath, body); resp.StatusCode != 503 || !strings.Contains(got, "bodies of all requests take 1 KiB already") {
+		t.Errorf("got %s %s", resp.Status, got)
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	if status := <-held; status != 200 {
+		t.Errorf("held: got %d", status)
+	}
+}
