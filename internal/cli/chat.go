@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+type endpoint = api.Endpoint
+
+// message is one message of a conversation.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// chatOptions are what a person can set.
+type chatOptions struct {
+	model, system string
+	maxTokens     int
+	temperature   float64
+}
+
+// chatEvents are called as an answer comes; a nil one is not.
+type chatEvents struct {
+	comment func(string)
+	text    func(string)
+}
+
+// measured is what an answer took: what the server says of itself, and what the client saw.
+type measured struct {
+	hold, wake, queue time.Duration // from Server-Timing
+	firstToken, total time.Duration // seen here, from the request on
+	tokens            int
+}
+
+// rate is the tokens per second after the first one.
+func (m measured) rate() float64 {
+	if m.tokens < 2 || m.total <= m.firstToken {
+		return 0
+	}
+	return float64(m.tokens-1) / (m.total - m.firstToken).Seconds()
+}
+
+// chunk is the part of a streamed chunk that is read.
+type chunk struct {
+	Choices []struct {
+		Delta struct {
+			Content string `json:"content"`
+		} `json:"delta"`
+	} `json:"choices"`
+	Usage *struct {
+		CompletionTokens int `json:"completion_tokens"`
+	} `json:"usage"`
+	Error *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// chat asks once, streaming. An answer that is cut is an error.
+func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, messages []message, on chatEvents) (measured, error) {
+	body := map[string]any{
+		"model": o.model, "messages": messages, "stream": true, "temperature": o.temperature,
+		"stream_options": map[string]bool{"include_usage": true},
+	}
+	if o.maxTokens > 0 {
+		body["max_completion_tokens"] = o.maxTokens
+	}
+	var m measured
+	start := time.Now()
+	resp, err := c.do(ctx, http.MethodPost, door, "/v1/chat/completions", body)
+	if err != nil {
+		return m, err
+	}
+	defer resp.Body.Close()
+	done := false
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 8<<20)
+	for lines.Scan() && !done {
+		if done, err = m.take(lines.Text(), start, on); err != nil {
+			return m, err
+		}
+	}
+	m.total = time.Since(start)
+	if err := lines.Err(); err != nil {
+		if ctx.Err() != nil {
+			return m, ctx.Err()
+		}
+		return m, fmt.Errorf("the answer was cut: %w", err)
+	}
+	if !done {
+		return m, errors.New("the answer was cut: it ended without [DONE]")
+	}
+	_, _ = io.Copy(io.Discard, resp.Body) // for the trailer
+	m.timing(resp.Header.Values("Server-Timing"))
+	m.timing(resp.Trailer.Values("Server-Timing"))
+	return m, nil
+}
+
+// take reads one line of the stream; done after [DONE].
+func (m *measured) take(line string, start time.Time, on chatEvents) (done bool, err error) {
+	if text, found := strings.CutPrefix(line, ":"); found {
+		if on.comment != nil {
+			on.comment(strings.TrimSpace(text))
+		}
+		return false, nil
+	}
+	data, found := strings.CutPrefix(line, "data:")
+	if !found {
+		return false, nil
+	}
+	if data = strings.TrimSpace(data); data == "[DONE]" {
+		return true, nil
+	}
+	var got chunk
+	if err := json.Unmarshal([]byte(data), &got); err != nil {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	if got.Error != nil {
+		return false, fmt.Errorf("the answer broke off: %s", got.Error.Message)
+	}
+	if got.Usage != nil {
+		m.tokens = got.Usage.CompletionTokens
+	}
+	for _, choice := range got.Choices {
+		if m.firstToken == 0 {
+			m.firstToken = time.Since(start)
+		}
+		if choice.Delta.Content != "" && on.text != nil {
+			on.text(choice.Delta.Content)
+		}
+	}
+	return false, nil
+}
+
+// timing reads Server-Timing: "hold;dur=1.2, wake;dur=3".
+func (m *measured) timing(values []string) {
+	for metric := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		name, rest, _ := strings.Cut(strings.TrimSpace(metric), ";")
+		text, found := strings.CutPrefix(strings.TrimSpace(rest), "dur=")
+		ms, err := strconv.ParseFloat(text, 64)
+		if !found || err != nil {
+			continue
+		}
+		d := time.Duration(ms * float64(time.Millisecond))
+		switch name {
+		case "hold":
+			m.hold = d
+		case "wake":
+			m.wake = d
+		case "queue":
+			m.queue = d
+		}
+	}
+}

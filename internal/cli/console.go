@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/local"
+)
+
+// console tells what a server does: to a person, as lines and a progress bar on
+// a terminal; to a program, as JSON logs. Its methods are safe for many goroutines.
+type console struct {
+	out      io.Writer
+	log      *slog.Logger
+	people   bool // text for a person, not JSON
+	terminal bool // lines may be redrawn
+
+	mu     sync.Mutex // guards what follows, and out
+	states map[api.InstanceID]api.InstanceStatus
+	bars   map[api.InstanceID]*bar
+}
+
+// bar shows that an instance loads.
+type bar struct {
+	status api.InstanceStatus // the last report, guarded by the console's mu
+	shown  *progressbar.ProgressBar
+	stop   chan struct{} // closed when the instance has ended its start
+	done   chan struct{} // closed by the goroutine that redraws
+}
+
+// A start gets a bar once it takes long: quick ones need none. Then it is redrawn at an interval.
+const (
+	barAfter = 300 * time.Millisecond
+	barEvery = 100 * time.Millisecond
+)
+
+func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
+	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}}
+	if !people {
+		c.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: level}))
+		return c
+	}
+	// A person reads the lines below; the log adds what goes wrong.
+	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
+	if level < slog.LevelInfo {
+		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
+	}
+	return c
+}
+
+// shortTime prints the time of a log line as a clock does.
+func shortTime(groups []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey && len(groups) == 0 {
+		a.Value = slog.StringValue(a.Value.Time().Format("15:04:05.000"))
+	}
+	return a
+}
+
+// ready says what is served, where, and how to ask.
+func (c *console) ready(info local.Info, functions []api.Function) {
+	first := functions[0]
+	prompt := "echo hello world"
+	try := fmt.Sprintf(`curl %s/v1/chat/completions -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, first.Model, prompt)
+	if !c.people {
+		for _, f := range functions {
+			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", source(f), "origin", f.Origin)
+		}
+		c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(c.out, "rouse %s takes requests at %s\n\n", info.Version, info.URL)
+	width := 0
+	for _, f := range functions {
+		width = max(width, len(f.Name.Name()))
+	}
+	for _, f := range functions {
+		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Name(), source(f), f.Origin)
+	}
+	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  rouse run %s %q\n  stop:  Ctrl-C\n\n", try, first.Name.Name(), prompt)
+}
+
+// source says what a function runs.
+func source(f api.Function) string {
+	if f.Runtime.Kind == api.RuntimeCommand {
+		return strings.Join(f.Runtime.Command, " ")
+	}
+	return "engine, " + f.Runtime.Model
+}
+
+// observe tells of changes of instances. The autoscaler logs its decisions itself.
+func (c *console) observe(e api.Event) {
+	if !c.people || e.Type != api.EventInstanceState {
+		return
+	}
+	var s api.InstanceStatus
+	if err := json.Unmarshal(e.Data, &s); err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.states[s.Instance]
+	c.states[s.Instance] = s
+	switch {
+	case s.State == api.Starting:
+		c.startBar(s)
+	default:
+		c.endBar(s.Instance)
+	}
+	if line := change(old, s); line != "" {
+		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
+	}
+	if s.State == api.Gone {
+		delete(c.states, s.Instance)
+	}
+}
+
+// change is what a person wants to know of a change of state; empty: nothing.
+func change(old, s api.InstanceStatus) string {
+	if old.State == s.State && old.Level == s.Level {
+		return ""
+	}
+	switch s.State {
+	case api.Starting:
+		if old.State == api.Asleep {
+			return ""
+		}
+		return "starts"
+	case api.Awake:
+		if s.WakeTime > 0 && s.SleepTime > 0 {
+			return fmt.Sprintf("is awake again after %s", rounded(s.WakeTime))
+		}
+		return fmt.Sprintf("is awake after %s", rounded(s.LoadTime))
+	case api.Asleep:
+		return fmt.Sprintf("is asleep (level %d)", s.Level)
+	case api.Unhealthy:
+		return "is unhealthy: " + s.Message
+	case api.Gone:
+		return "is gone"
+	}
+	return ""
+}
+
+// startBar shows progress once a start takes long. The caller holds c.mu.
+func (c *console) startBar(s api.InstanceStatus) {
+	if !c.terminal {
+		return
+	}
+	b := c.bars[s.Instance]
+	if b == nil {
+		b = &bar{stop: make(chan struct{}), done: make(chan struct{})}
+		c.bars[s.Instance] = b
+		go c.redraw(b)
+	}
+	b.status = s
+}
+
+// redraw shows a bar until its start ends.
+func (c *console) redraw(b *bar) {
+	defer close(b.done)
+	wait := time.NewTimer(barAfter)
+	defer wait.Stop()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-wait.C:
+		}
+		c.mu.Lock()
+		select {
+		case <-b.stop:
+		default:
+			c.draw(b)
+		}
+		c.mu.Unlock()
+		wait.Reset(barEvery)
+	}
+}
+
+// draw draws a bar as it is now. The caller holds c.mu.
+func (c *console) draw(b *bar) {
+	if b.shown == nil {
+		most := -1 // unknown: a spinner
+		if b.status.Progress > 0 {
+			most = 100
+		}
+		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+	}
+	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage))
+	if b.status.Progress > 0 {
+		_ = b.shown.Set(int(100 * b.status.Progress))
+	} else {
+		_ = b.shown.RenderBlank()
+	}
+}
+
+// endBar takes a bar away. The caller holds c.mu.
+func (c *console) endBar(id api.InstanceID) {
+	if b := c.bars[id]; b != nil {
+		delete(c.bars, id)
+		close(b.stop)
+		if b.shown != nil {
+			_ = b.shown.Clear()
+		}
+	}
+}
+
+// stopping says that requests may finish.
+func (c *console) stopping(drain time.Duration) {
+	if !c.people {
+		return // the server logs it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
+}
+
+// close waits for what still draws.
+func (c *console) close() {
+	c.mu.Lock()
+	var left []*bar
+	for id, b := range c.bars {
+		left = append(left, b)
+		c.endBar(id)
+	}
+	c.mu.Unlock()
+	for _, b := range left {
+		<-b.done
+	}
+}
+
+// rounded keeps three digits or so of a duration.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// outputFlag adds --output to a command that lists.
+func outputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringP("output", "o", "text", "`format`: text, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+}
+
+// output writes v in the format that was asked for; text writes it for people.
+func output(cmd *cobra.Command, v any, text func(io.Writer) error) error {
+	format, _ := cmd.Flags().GetString("output")
+	w := cmd.OutOrStdout()
+	switch format {
+	case "text":
+		return text(w)
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	case "yaml":
+		return writeYAML(w, v)
+	}
+	return fmt.Errorf("--output %q: want text, json or yaml", format)
+}
+
+// writeYAML writes v with the names that it has in JSON.
+func writeYAML(w io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var node yaml.Node // JSON is YAML; a node keeps the order of its keys and its numbers
+	if err := yaml.Unmarshal(raw, &node); err != nil {
+		return err
+	}
+	blockStyle(&node)
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(&node); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// blockStyle takes JSON's brackets and quotes away where YAML needs none.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+// table writes rows in columns.
+func table(w io.Writer, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, cell)
+		}
+		fmt.Fprintln(tw)
+	}
+	return tw.Flush()
+}

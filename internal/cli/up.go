@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/local"
+)
+
+// upFlags are the command line of rouse up.
+type upFlags struct {
+	files, models       []string
+	listen, memory      string
+	adminToken          string
+	logFormat, logLevel string
+	drain               time.Duration
+	noGPU               bool
+}
+
+func upCommand() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:   "up [-f FILE …] [--model FILE.gguf …]",
+		Short: "Serve functions on this machine until Ctrl-C",
+		Long: `Serve functions on this machine until Ctrl-C.
+
+A FILE is a plain Knative Service manifest, as kubectl takes it; --model serves a GGUF
+file without one. With neither, the small model that ships with Rouse is served as pico.
+Nothing is loaded until the first request asks for it.
+
+The first Ctrl-C lets requests finish; the second one ends everything at once.`,
+		Example: `  rouse up
+  rouse up --model ./qwen2.5-0.5b-instruct-q8_0.gguf
+  rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	s := cmd.Flags()
+	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions; - is standard input (repeatable)")
+	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico (repeatable)")
+	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at; port 0 picks one")
+	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
+	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
+	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
+	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
+	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
+	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	console, err := f.console(stdout, stderr)
+	if err != nil {
+		return err
+	}
+	cfg.Logger = console.log
+	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }
+	cfg.Observe = console.observe
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer console.close()
+	signals := make(chan os.Signal, 2) // from the Go runtime; two places: the second signal must not be lost
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() { // ends with the process
+		<-signals
+		console.stopping(f.drain)
+		stop()
+		<-signals
+		// Children die with this process: see package functions/process.
+		os.Exit(130)
+	}()
+	return local.Run(ctx, cfg)
+}
+
+// config reads manifests and flags.
+func (f *upFlags) config() (local.Config, error) {
+	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, Sink: os.Getenv("K_SINK"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	for _, path := range f.files {
+		functions, err := config.Load(path)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Functions = append(cfg.Functions, functions...)
+	}
+	for _, ref := range f.models {
+		fn, err := config.ForModel(ref, "--model")
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Functions = append(cfg.Functions, fn)
+	}
+	if len(cfg.Functions) == 0 {
+		fn, err := config.ForModel(pico.Name, "built in")
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Functions = append(cfg.Functions, fn)
+	}
+	if err := config.CheckUnique(cfg.Functions); err != nil {
+		return cfg, err
+	}
+	if f.memory != "" {
+		memory, err := api.ParseBytes(f.memory)
+		if err != nil || memory == 0 {
+			return cfg, fmt.Errorf("--memory %q: want an amount such as 512Mi or 2Gi", f.memory)
+		}
+		cfg.Memory = memory
+	}
+	if f.adminToken != "" {
+		if _, err := readToken(f.adminToken); err != nil {
+			return cfg, err
+		}
+		cfg.AdminToken = func() (string, error) { return readToken(f.adminToken) }
+	}
+	return cfg, nil
+}
+
+// readToken reads the token anew each time, so that it can be renewed.
+func readToken(path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the administrative token: %w", err)
+	}
+	token := strings.TrimSpace(string(raw))
+	if len(token) < 16 {
+		return "", fmt.Errorf("the administrative token in %s has %d characters: use 16 or more", path, len(token))
+	}
+	return token, nil
+}
+
+// console makes what tells people or programs what happens.
+func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
+	}
+	file, isFile := stdout.(*os.File)
+	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	switch f.logFormat {
+	case "auto":
+		return newConsole(stdout, stderr, terminal, terminal, level), nil
+	case "text":
+		return newConsole(stdout, stderr, true, terminal, level), nil
+	case "json":
+		return newConsole(stdout, stderr, false, false, level), nil
+	}
+	return nil, errors.New("--log-format: want auto, text or json")
+}

@@ -1,0 +1,246 @@
+package local
+
+import (
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+// Paths of the administrative API, beside [control.PathEvents].
+const (
+	PathInfo      = "/rouse/v1/info"      // GET: Info
+	PathDevices   = "/rouse/v1/devices"   // GET: []Device
+	PathFunctions = "/rouse/v1/functions" // GET: []Function; POST api.Function: declare it
+	// PathFunction + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
+	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision.
+	PathFunction = PathFunctions
+)
+
+// Device is the account of one device.
+type Device = decide.Line
+
+// Function is all that a server knows of a function.
+type Function struct {
+	autoscaler.View
+	Activator activator.Stats `json:"activator"`
+}
+
+// maxDeclaration bounds the body of a declaration.
+const maxDeclaration = 1 << 20
+
+// adminHandler serves the administrative API. It is meant for the user's own
+// socket; see guard for the front door.
+func (s *server) adminHandler() http.Handler {
+	r := mux.NewRouter()
+	r.HandleFunc(PathInfo, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.info) }).Methods(http.MethodGet)
+	r.HandleFunc(PathDevices, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.autoscaler.Devices()) }).Methods(http.MethodGet)
+	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
+	r.HandleFunc(control.PathEvents, s.tailEvents).Methods(http.MethodGet)
+	r.HandleFunc(PathFunctions, s.listFunctions).Methods(http.MethodGet)
+	r.HandleFunc(PathFunctions, s.declareFunction).Methods(http.MethodPost)
+	f := r.PathPrefix(PathFunction + "/{namespace}/{name}").Subrouter()
+	f.HandleFunc("", s.describeFunction).Methods(http.MethodGet)
+	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
+	f.HandleFunc("/wake", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Wake(r.Context(), name) })).Methods(http.MethodPost)
+	f.HandleFunc("/sleep", s.byHand(s.sleepFunction)).Methods(http.MethodPost)
+	f.HandleFunc("/stop", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Stop(r.Context(), name) })).Methods(http.MethodPost)
+	f.HandleFunc("/logs", s.tailLogs).Methods(http.MethodGet)
+	f.HandleFunc("/why", s.why).Methods(http.MethodGet)
+	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such administrative path")
+	r.MethodNotAllowedHandler = refuse(http.StatusMethodNotAllowed, "this administrative path takes another method")
+	return r
+}
+
+func refuse(status int, message string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.WriteError(w, api.Errorf(status, api.CodeUnknownPath, "%s %s: %s", r.Method, r.URL.Path, message))
+	})
+}
+
+// guard lets bearers of the administrative token through to next.
+func guard(token func() (string, error), next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		want, err := token()
+		got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		switch {
+		case err != nil:
+			api.WriteError(w, fmt.Errorf("read the administrative token: %w", err))
+		case want == "" || !isBearer || subtle.ConstantTimeCompare([]byte(got), []byte(want)) != 1:
+			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "administrative paths want the token of --admin-token-file as a bearer token"))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {
+	list := []Function{}
+	for _, v := range s.autoscaler.List() {
+		list = append(list, s.view(v))
+	}
+	writeJSON(w, list)
+}
+
+func (s *server) view(v autoscaler.View) Function {
+	stats, _ := s.activator.Stats(v.Function.Name)
+	v.Function.Runtime.Env = nil // may hold secrets
+	return Function{v, stats}
+}
+
+func (s *server) describeFunction(w http.ResponseWriter, r *http.Request) {
+	v, found := s.autoscaler.Status(named(r))
+	if !found {
+		api.WriteError(w, s.unknown(named(r)))
+		return
+	}
+	writeJSON(w, s.view(v))
+}
+
+func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
+	var f api.Function
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		api.WriteError(w, api.BadRequest("", "the body is no function: %v", err))
+		return
+	}
+	change, err := s.declare(r.Context(), f)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	writeJSON(w, map[string]string{"function": string(f.Name), "result": change})
+}
+
+func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
+	if err := s.remove(named(r)); err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	writeJSON(w, map[string]string{"function": string(named(r)), "result": "removed"})
+}
+
+func (s *server) sleepFunction(r *http.Request, name api.FunctionName) error {
+	level := 0
+	if text := r.URL.Query().Get("level"); text != "" {
+		var err error
+		if level, err = strconv.Atoi(text); err != nil || level < 1 {
+			return api.BadRequest("level", "level %q: want 1 or 2", text)
+		}
+	}
+	return s.autoscaler.Sleep(r.Context(), name, api.Level(level))
+}
+
+// byHand carries out an order on a function and answers with the function.
+func (s *server) byHand(order func(*http.Request, api.FunctionName) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, found := s.autoscaler.Status(named(r)); !found {
+			api.WriteError(w, s.unknown(named(r)))
+			return
+		}
+		if err := order(r, named(r)); err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		s.describeFunction(w, r)
+	}
+}
+
+func (s *server) why(w http.ResponseWriter, r *http.Request) {
+	if _, found := s.autoscaler.Status(named(r)); !found {
+		api.WriteError(w, s.unknown(named(r)))
+		return
+	}
+	writeJSON(w, append([]api.Decision{}, s.autoscaler.Why(named(r))...))
+}
+
+func (s *server) tailLogs(w http.ResponseWriter, r *http.Request) {
+	if _, found := s.autoscaler.Status(named(r)); !found {
+		api.WriteError(w, s.unknown(named(r)))
+		return
+	}
+	n, follow := tailParameters(r, -1)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	rc := http.NewResponseController(w)
+	_ = rc.Flush()
+	_ = s.agent.followLog(r.Context(), named(r), n, follow, func(line string) error {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+		return rc.Flush()
+	}) // only the client's own leaving ends it
+}
+
+// takeEvent receives what instances report.
+func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
+	e, err := cloudevent.Receive(r)
+	if err == nil && e.Type != api.EventInstanceState {
+		err = api.BadRequest("type", "event %s has the type %q: want %s", e.ID, e.Type, api.EventInstanceState)
+	}
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	s.bus.Emit(e)
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// tailEvents writes events as lines of structured JSON.
+func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
+	n, follow := tailParameters(r, keptEvents)
+	subject := r.URL.Query().Get("function")
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	rc := http.NewResponseController(w)
+	_ = rc.Flush()
+	_ = s.bus.follow(r.Context(), n, follow, func(e api.Event) error {
+		if subject != "" && e.Subject != subject {
+			return nil
+		}
+		line, err := cloudevent.Encode(e)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(line, '\n')); err != nil {
+			return err
+		}
+		return rc.Flush()
+	}) // only the client's own leaving ends it
+}
+
+func tailParameters(r *http.Request, tail int) (n int, follow bool) {
+	q := r.URL.Query()
+	if v, err := strconv.Atoi(q.Get("tail")); err == nil {
+		tail = v
+	}
+	return tail, q.Get("follow") == "true"
+}
+
+func (s *server) unknown(name api.FunctionName) error {
+	var known []string
+	for _, v := range s.autoscaler.List() {
+		known = append(known, v.Function.Name.Name())
+	}
+	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s; there are: %s", name.Name(), strings.Join(known, ", "))
+}
+
+func named(r *http.Request) api.FunctionName {
+	v := mux.Vars(r)
+	return api.NewFunctionName(v["namespace"], v["name"])
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client may have left
+}

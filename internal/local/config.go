@@ -1,0 +1,94 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Config says what a machine serves and how.
+type Config struct {
+	// Listen is the host and port of the front door. Default "127.0.0.1:8080"; port 0 picks one.
+	Listen string
+	// Functions are served from the start.
+	Functions []api.Function
+	// Memory is the host memory that instances may use, all together. 0: four fifths of the machine's.
+	Memory api.Bytes
+	// NoGPU leaves GPUs alone.
+	NoGPU bool
+	// BaseDir holds one folder per running server. Default: see [BaseDir].
+	BaseDir string
+	// Program is the rouse binary, which instances run. Default: the running program.
+	Program string
+	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
+	Sink string
+	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
+	AdminToken func() (string, error)
+	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
+	DrainTimeout time.Duration
+	// Version is reported to clients of the administrative API.
+	Version string
+	// Logger gets what happens. Nil: nothing is logged.
+	Logger *slog.Logger
+	// InstanceOutput gets every line that instances print, after the instance's name. Nil: kept for `rouse logs` only.
+	InstanceOutput io.Writer
+	// Observe, if not nil, is called with each event, in order, by one goroutine; it must not block for long.
+	Observe func(api.Event)
+	// Ready, if not nil, is called once when requests are taken.
+	Ready func(Info)
+}
+
+// Info is what the administrative API says about a server.
+type Info struct {
+	Version string       `json:"version"`
+	URL     string       `json:"url"`
+	Admin   api.Endpoint `json:"admin"`
+	PID     int          `json:"pid"`
+	Started time.Time    `json:"started"`
+}
+
+// withDefaults fills zero fields.
+func (c Config) withDefaults() (Config, error) {
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.BaseDir == "" {
+		c.BaseDir = BaseDir()
+	}
+	if c.Program == "" {
+		self, err := executable()
+		if err != nil {
+			return c, err
+		}
+		c.Program = self
+	}
+	return c, nil
+}
+
+// DefaultListen is where a server listens unless told otherwise.
+const DefaultListen = "127.0.0.1:8080"
+
+// Validate reports the first field that can't be meant.
+func (c Config) Validate() error {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil && c.Listen != "" {
+		return fmt.Errorf("listen address %q: want host:port, such as 127.0.0.1:8080", c.Listen)
+	}
+	if c.Memory < 0 {
+		return fmt.Errorf("memory %d: want a positive amount, such as 2Gi", c.Memory)
+	}
+	if len(c.Functions) == 0 {
+		return errors.New("no functions to serve")
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log"
+	"log/slog"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+// overhead is what an engine takes beside its model's file, before it was measured.
+const overhead = 48 * api.MiB
+
+// declareAll declares the functions of the configuration.
+func (s *server) declareAll(ctx context.Context) error {
+	for _, f := range s.cfg.Functions {
+		if _, err := s.declare(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// declare adds a function or replaces its declaration, and says which
+// ("created", "configured" or "unchanged"). Instances of a function that is
+// replaced drain and stop; requests that wait for it go to the new ones.
+func (s *server) declare(_ context.Context, f api.Function) (string, error) {
+	if err := api.CheckName(f.Name.Name()); err != nil {
+		return "", api.BadRequest("name", "%v", err)
+	}
+	f = f.WithDefaults()
+	if err := checkModel(&f); err != nil {
+		return "", err
+	}
+	s.declaring.Lock()
+	defer s.declaring.Unlock()
+	old, known := s.functions[f.Name]
+	if known && reflect.DeepEqual(old, f) {
+		return "unchanged", nil
+	}
+	all := []api.Function{f}
+	for name, other := range s.functions {
+		if name != f.Name {
+			all = append(all, other)
+		}
+	}
+	if err := config.CheckUnique(all); err != nil {
+		return "", api.Errorf(http.StatusConflict, "", "declare %s: %v", f.Name, err)
+	}
+	s.functions[f.Name] = f
+	s.activator.PutFunction(f)
+	if known && !reflect.DeepEqual(old.Runtime, f.Runtime) {
+		s.autoscaler.RemoveFunction(f.Name) // its instances run what was declared before
+	}
+	s.autoscaler.PutFunction(f)
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
+	if known {
+		return "configured", nil
+	}
+	return "created", nil
+}
+
+// remove forgets a function. Its instances drain and stop; what waits for it is refused.
+func (s *server) remove(name api.FunctionName) error {
+	s.declaring.Lock()
+	defer s.declaring.Unlock()
+	f, known := s.functions[name]
+	if !known {
+		return s.unknown(name)
+	}
+	delete(s.functions, name)
+	s.activator.RemoveFunction(name)
+	s.autoscaler.RemoveFunction(name)
+	s.agent.forget(name)
+	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, withoutSecrets(f)))
+	return nil
+}
+
+// withoutSecrets is f without the values of its environment.
+func withoutSecrets(f api.Function) api.Function {
+	f.Runtime.Env = nil
+	return f
+}
+
+// checkModel says at once what is wrong with an engine's model file, and
+// estimates the memory where the function declares none.
+func checkModel(f *api.Function) error {
+	if f.Runtime.Kind != api.RuntimeEngine {
+		return nil
+	}
+	size := api.Bytes(len(pico.GGUF()))
+	if f.Runtime.Model != pico.Name {
+		info, err := os.Stat(f.Runtime.Model)
+		switch {
+		case err != nil && !strings.ContainsAny(f.Runtime.Model, "/."):
+			return api.BadRequest("model", "the function %s has the model %q: want %s, which ships with Rouse, or the path of a GGUF file", f.Name.Name(), f.Runtime.Model, pico.Name)
+		case err != nil:
+			return api.BadRequest("model", "the function %s: its model can't be read: %v", f.Name.Name(), err)
+		case info.Mode()&fs.ModeType != 0:
+			return api.BadRequest("model", "the function %s: its model %s is not a file; want a GGUF file", f.Name.Name(), f.Runtime.Model)
+		}
+		size = api.Bytes(info.Size())
+	}
+	if f.Memory.Host == 0 {
+		f.Memory.Host = size + size/10 + overhead
+	}
+	return nil
+}
+
+// decode reads an event's data.
+func decode[T any](e api.Event) (T, error) {
+	var v T
+	if err := json.Unmarshal(e.Data, &v); err != nil {
+		return v, fmt.Errorf("event %s: %w", e.Type, err)
+	}
+	return v, nil
+}
+
+func newOutputs() map[api.FunctionName]*process.Log { return map[api.FunctionName]*process.Log{} }
+
+func isAdminPath(path string) bool { return strings.HasPrefix(path, "/rouse/") }
+
+// quietLog keeps what net/http says about broken connections for debugging.
+func quietLog(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -1,0 +1,90 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// BaseDir is where running servers of this user keep their sockets:
+// $XDG_RUNTIME_DIR/rouse, or a folder of the user's own under the temporary one.
+func BaseDir() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "rouse")
+	}
+	return filepath.Join(os.TempDir(), "rouse-"+strconv.Itoa(os.Getuid()))
+}
+
+// AdminSocket is where the server whose front door has that port takes administrative requests.
+func AdminSocket(base string, port int) api.Endpoint {
+	return api.Endpoint("unix:" + filepath.Join(base, strconv.Itoa(port), "admin.sock"))
+}
+
+// runDir is a server's folder of sockets. It is private to the user, and locked
+// for as long as the server lives, however that ends.
+type runDir struct {
+	path string
+	lock *os.File
+}
+
+// openRunDir makes the folder of the server on port, and clears away what one
+// that was killed left in it.
+func openRunDir(base string, port int) (*runDir, error) {
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder for sockets: %w", err)
+	}
+	if err := checkPrivate(base); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(base, strconv.Itoa(port))
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("another rouse serves port %d already (%s is locked): choose another port with --listen", port, lock.Name())
+	}
+	d := &runDir{path, lock}
+	if err := errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700)); err != nil {
+		d.close()
+		return nil, fmt.Errorf("make the folder for sockets: %w", err)
+	}
+	return d, nil
+}
+
+// checkPrivate refuses a folder that another user could have made or can write to.
+func checkPrivate(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("check the folder for sockets: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !ok || int(stat.Uid) != os.Getuid() {
+		return fmt.Errorf("the folder %s must be yours alone (mode 0700): remove it, or set XDG_RUNTIME_DIR to a folder of your own", path)
+	}
+	return nil
+}
+
+func (d *runDir) close() {
+	_ = os.RemoveAll(d.path)
+	_ = os.Remove(d.lock.Name())
+	_ = d.lock.Close()
+}
+
+// executable is the path of the running program, good also when its file was replaced.
+func executable() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the program that instances run: %w", err)
+	}
+	if _, err := os.Stat(self); err != nil {
+		return "", fmt.Errorf("find the program that instances run: %w", err)
+	}
+	return self, nil
+}

@@ -1,0 +1,249 @@
+// Package local runs all of Rouse on one machine, without Kubernetes: the
+// activator and the autoscaler in this process, each instance as a child
+// process of its own. The parts meet through the contracts of package api, as
+// they do in a cluster; here most of these are Go calls.
+//
+// The life of a server:
+//
+//  1. [Run] listens, so that a port that is taken is said before anything starts.
+//  2. It makes its folder of sockets (private, locked), finds the devices, and
+//     declares the functions. Nothing is started for them: they are at zero.
+//  3. The front door takes requests. The activator's demand reaches the
+//     autoscaler through the bus; what that decides, the agent carries out.
+//  4. Instances report to the administrative socket; each report goes to the
+//     activator and to the autoscaler.
+//  5. When its context ends, the server drains: it takes nothing new, lets held
+//     and running requests finish within a bound, stops every instance, and
+//     removes its folder. Whoever kills it leaves no process behind either: see
+//     package functions/process.
+//
+// Run is called once per server, from one goroutine; several servers may run in
+// one process on different ports.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+// Limits of the front door and the administrative socket.
+const (
+	headerTimeout  = 10 * time.Second
+	maxHeaderBytes = 64 << 10
+)
+
+// server is one running server.
+type server struct {
+	cfg        Config
+	info       Info
+	dir        *runDir
+	bus        *bus
+	agent      *agent
+	activator  *activator.Activator
+	autoscaler *autoscaler.Autoscaler
+	sink       *cloudevent.Sender // nil: none
+
+	declaring sync.Mutex // held while a function is declared or removed
+	functions map[api.FunctionName]api.Function
+}
+
+// Run serves until ctx ends and everything is stopped. It returns nil then, and
+// an error where it could not start or a part failed.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	front, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("%w: stop what listens there, or choose another address with --listen", err)
+	}
+	defer front.Close()
+	s := &server{cfg: cfg, bus: newBus(), functions: map[api.FunctionName]api.Function{}}
+	port := front.Addr().(*net.TCPAddr).Port
+	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
+		return err
+	}
+	defer s.dir.close()
+	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), PID: os.Getpid(), Started: time.Now()}
+	admin, err := net.Listen(s.info.Admin.Network())
+	if err != nil {
+		return fmt.Errorf("listen for administrative requests: %w", err)
+	}
+	defer admin.Close()
+	if err := process.Adopt(); err != nil {
+		return err
+	}
+	if err := s.build(ctx); err != nil {
+		return err
+	}
+	return s.serve(ctx, front, admin)
+}
+
+// build makes the parts and ties them together. It starts nothing.
+func (s *server) build(ctx context.Context) error {
+	cfg := s.cfg
+	devices, err := ledger.Discover(ctx, ledger.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU})
+	if err != nil {
+		if len(devices) == 0 {
+			return err
+		}
+		cfg.Logger.Warn("going on without GPUs", "error", err)
+	}
+	registry := prometheus.NewRegistry()
+	client := control.New(controlTransport(), nil)
+	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
+		instances: map[api.InstanceID]*instance{}, output: newOutputs()}
+	s.activator, err = activator.New(activator.Config{Name: "local"},
+		activator.Deps{Emitter: s.bus, Waker: client, Transport: api.NewTransport(256), Logger: cfg.Logger, Registry: registry})
+	if err != nil {
+		return err
+	}
+	s.agent.activator = s.activator
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices}, s.agent, s.bus, cfg.Logger, registry)
+	if err != nil {
+		return err
+	}
+	s.bus.receivers = append(s.bus.receivers, s.route)
+	if cfg.Sink != "" {
+		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Logger: cfg.Logger}); err != nil {
+			return fmt.Errorf("K_SINK: %w", err)
+		}
+		s.bus.receivers = append(s.bus.receivers, s.sink.Emit)
+	}
+	return nil
+}
+
+// route gives an event to the parts that act on it.
+func (s *server) route(e api.Event) {
+	switch e.Type {
+	case api.EventInstanceState:
+		status, err := decode[api.InstanceStatus](e)
+		if err != nil {
+			s.cfg.Logger.Warn("an instance's report can't be read", "error", err)
+			return
+		}
+		s.activator.ObserveInstance(status)
+		s.autoscaler.ObserveInstance(status)
+	case api.EventDemand:
+		if err := s.autoscaler.Receive(e); err != nil {
+			s.cfg.Logger.Warn("a demand can't be read", "error", err)
+		}
+	}
+}
+
+// serve runs the parts until ctx ends, then drains and stops them.
+func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
+	parts, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	failed := make(chan error, 1) // sent to by the first part that fails; one place: the first one counts
+	run := func(name string, f func(context.Context) error) {
+		running.Go(func() {
+			if err := f(parts); err != nil && parts.Err() == nil {
+				select {
+				case failed <- fmt.Errorf("%s: %w", name, err):
+				default:
+				}
+			}
+		})
+	}
+	run("activator", s.activator.Run)
+	run("autoscaler", s.autoscaler.Run)
+	if s.sink != nil {
+		run("event sink", s.sink.Run)
+	}
+	if s.cfg.Observe != nil {
+		run("observer", func(ctx context.Context) error {
+			return s.bus.follow(ctx, keptEvents, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
+		})
+	}
+	err := s.declareAll(ctx)
+	if err == nil {
+		err = s.takeRequests(ctx, front, admin, failed)
+	}
+	stop(errors.New("the server ends"))
+	running.Wait()
+	s.agent.killAll()
+	return err
+}
+
+// takeRequests serves the front door and the administrative socket until ctx
+// ends or a part fails, and then drains.
+func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
+	public := &http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
+	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
+	ended := make(chan error, 2) // sent to by the two servers, once each
+	go func() { ended <- public.Serve(front) }()
+	go func() { ended <- private.Serve(admin) }()
+	if s.cfg.Ready != nil {
+		s.cfg.Ready(s.info)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	case err = <-ended:
+		ended <- http.ErrServerClosed // so that both are waited for below
+	}
+	s.drain(public)
+	_ = private.Close()
+	for range 2 {
+		<-ended
+	}
+	return err
+}
+
+// drain lets requests finish and stops every instance, all within the drain timeout and its grace.
+func (s *server) drain(public *http.Server) {
+	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	defer cancel()
+	if err := s.activator.Drain(ctx); err != nil {
+		s.cfg.Logger.Warn("some requests did not finish in time", "error", err)
+	}
+	closing, cancelClosing := context.WithTimeout(context.Background(), time.Second)
+	defer cancelClosing()
+	if public.Shutdown(closing) != nil {
+		_ = public.Close()
+	}
+	stopping, cancelStopping := context.WithTimeout(context.Background(), 2*stopGrace)
+	defer cancelStopping()
+	if err := s.autoscaler.StopAll(stopping); err != nil {
+		s.cfg.Logger.Warn("some instances did not stop in time and are killed", "error", err)
+	}
+}
+
+// frontDoor is the activator, and the administrative API where a token opens it.
+func (s *server) frontDoor() http.Handler {
+	clients := s.activator.Handler()
+	if s.cfg.AdminToken == nil {
+		return clients
+	}
+	admin := guard(s.cfg.AdminToken, s.adminHandler())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isAdminPath(r.URL.Path) {
+			admin.ServeHTTP(w, r)
+			return
+		}
+		clients.ServeHTTP(w, r)
+	})
+}
