@@ -80,7 +80,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer stop()
 	defer console.close()
 	signals := make(chan os.Signal, 2) // from the Go runtime; two places: the second signal must not be lost
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	go func() { // ends with the process
 		<-signals
