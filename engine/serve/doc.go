@@ -21,7 +21,8 @@
 // owns this process is the only door to it.
 //
 // What it refuses: images, audio, guided decoding, tool choice by force,
-// embeddings. A field that asks for one of them is an error, not ignored.
+// embeddings. A field that asks for one of them is an error, not ignored. Tools
+// reach the template; what the model says about them comes back as plain text.
 //
 // Every status is written by api.WriteError or by the one success path of its
 // handler; the table from errors to statuses is toError.

@@ -38,6 +38,9 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
 // model answers GET /v1/models/{id}. A name may contain slashes.
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
+	if id == "" { // only a slash
+		return s.models(w, r)
+	}
 	name, err := s.modelName(id)
 	if err != nil {
 		return err

@@ -28,12 +28,8 @@ type Server struct {
 // NewServer makes the face of an engine whose Run is under way or about to be.
 func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	guard := func(s string) string { return s }
-	if g, ok := any(e.Tokenizer()).(interface{ Guard(string) string }); ok {
-		guard = g.Guard
-	}
 	s := &Server{
-		cfg: cfg, engine: e, template: t, guard: guard, metrics: newMetrics(e, cfg.Names[0]),
+		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, cfg.Names[0]),
 		created: time.Now().Unix(), log: cfg.Log,
 	}
 	s.handler = s.routes()

@@ -332,9 +332,6 @@ func TestRefusals(t *testing.T) {
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, serve.Config{}, 0)
-		if _, ok := any(c.model.tok).(interface{ Guard(string) string }); !ok {
-			t.Skip("the tokenizer has no Guard")
-		}
 		ends := func(say string) int {
 			var got struct{ Tokens []int32 }
 			body := strings.TrimSuffix(chatBody(say, ""), `,"temperature":0}`) + "}"
