@@ -56,6 +56,30 @@ func BenchmarkWarm(b *testing.B) {
 	}
 }
 
+// BenchmarkFromZero measures a request that finds its instance asleep, whose
+// wake itself takes no time: hold, event, wake call, dispatch and answer.
+func BenchmarkFromZero(b *testing.B) {
+	bench := startBench(b, nil)
+	name := bench.function("m", nil)
+	i := bench.instance(name, "m-0001", api.Asleep)
+	bench.grant(i, 1)
+	front := serveSocket(b, bench.a.Handler())
+	transport := api.NewTransport(256)
+	defer transport.CloseIdleConnections()
+	var took []time.Duration
+	for b.Loop() {
+		bench.a.ObserveInstance(i.set(api.Asleep))
+		began := time.Now()
+		warm(b, transport, front)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2])/1e3, "p50-µs")
+	if n := int(i.wakes.Load()); n != len(took) {
+		b.Errorf("got %d wakes for %d requests", n, len(took))
+	}
+}
+
 func serveSocket(b *testing.B, h http.Handler) api.Endpoint {
 	socket := filepath.Join(b.TempDir(), "s")
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)

@@ -55,25 +55,39 @@ func New(level func() api.Demand, e api.Emitter, source string) *Meter {
 }
 
 // Urgent sends the level now.
-func (m *Meter) Urgent() {
+func (m *Meter) Urgent() { m.emit() }
+
+// tick is the timer's: it sends what has changed, or repeats.
+func (m *Meter) tick() { m.emit() }
+
+func (m *Meter) emit() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if !m.closed {
 		m.send(time.Now())
 	}
+	m.mu.Unlock()
+	m.settle()
 }
 
-// Changed says that the level changed. It costs next to nothing while an event is due anyway.
+// Changed says that the level changed. It does not block, not even while an
+// event is handed to the emitter, and costs next to nothing while one is due anyway.
 func (m *Meter) Changed() {
-	if m.dirty.Swap(true) {
-		return // whoever set it has seen to it that a tick comes
+	if !m.dirty.Swap(true) {
+		m.settle()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+}
+
+// settle sees to it that a change is sent. Where somebody else holds mu, that
+// one settles when it is done: whoever unlocks mu calls settle after.
+func (m *Meter) settle() {
+	if !m.dirty.Load() || !m.mu.TryLock() {
+		return
+	}
 	if !m.closed {
 		now := time.Now()
 		m.arm(now, m.last.Add(Every))
 	}
+	m.mu.Unlock()
 }
 
 // arm makes the timer fire at the given time, or earlier if it is due earlier.
@@ -85,18 +99,6 @@ func (m *Meter) arm(now, at time.Time) {
 	m.timer.Reset(max(at.Sub(now), 0))
 }
 
-// tick is the timer's: it sends what has changed, or repeats.
-func (m *Meter) tick() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return
-	}
-	now := time.Now()
-	m.due = time.Time{}
-	m.send(now)
-}
-
 // send reads the level, sends it and arms the timer for the next.
 func (m *Meter) send(now time.Time) {
 	m.dirty.Store(false)
@@ -105,10 +107,7 @@ func (m *Meter) send(now time.Time) {
 	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, m.sent.Function, m.sent))
 	m.due = time.Time{}
 	m.timer.Stop()
-	switch {
-	case m.dirty.Load(): // it changed while it was read; that caller found mu taken and arms as well
-		m.arm(now, now.Add(Every))
-	case !Zero(m.sent):
+	if !Zero(m.sent) {
 		m.arm(now, now.Add(Repeat))
 	}
 }
