@@ -99,17 +99,22 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 // plan decides, acts, and says when to look again.
 func (a *Autoscaler) plan() time.Time {
 	now := time.Now()
-	forget := a.expire(now)
+	look := earlier(a.expire(now), a.probe(now))
 	a.snapshot()
 	actions, next := decide.Plan(a.snap, now)
 	a.metrics.plan.Observe(time.Since(now).Seconds())
 	for i := range actions {
 		a.act(&actions[i], now)
 	}
-	if next.IsZero() || !forget.IsZero() && forget.Before(next) {
-		next = forget
+	return earlier(next, look)
+}
+
+// earlier is the earlier of two times, where zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	return next
+	return a
 }
 
 // mailbox holds messages for the loop: closures that it calls in order. Posting

@@ -18,6 +18,7 @@ func inWorld(t *testing.T, capacity api.Bytes, body func(w *fleet)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w.repeat(ctx)
 		w.run(func() { body(w); cancel() })
+		w.wg.Wait()
 		if t.Failed() {
 			t.Logf("calls:\n%s", w.transcript())
 		}

@@ -26,6 +26,9 @@ type Config struct {
 	StopTimeout time.Duration
 	// CallTimeout bounds calls that only pass a word on. Default 5 s.
 	CallTimeout time.Duration
+	// ProbeAfter is how long an instance whose state matters may be silent before it
+	// is asked: one on its way up or down, and one whose function has waiting requests. Default 5 s.
+	ProbeAfter time.Duration
 	// Source is the source of emitted events. Default "/autoscaler".
 	Source string
 }
@@ -43,6 +46,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CallTimeout == 0 {
 		c.CallTimeout = 5 * time.Second
+	}
+	if c.ProbeAfter == 0 {
+		c.ProbeAfter = 5 * time.Second
 	}
 	if c.Source == "" {
 		c.Source = "/autoscaler"
@@ -74,6 +80,7 @@ func (c Config) Validate() error {
 		{"minimum stay", p.MinStay}, {"maximum stay", p.MaxStay}, {"turn wait", p.TurnWait}, {"idle grace", p.IdleGrace},
 		{"scale-up after", p.ScaleUpAfter}, {"drain", p.Drain}, {"grant life", p.GrantLife}, {"grant grace", p.GrantGrace},
 		{"slack", p.Slack}, {"demand TTL", c.DemandTTL}, {"stop timeout", c.StopTimeout}, {"call timeout", c.CallTimeout},
+		{"probe after", c.ProbeAfter},
 	} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: want at least 0, have %s", d.name, d.value))

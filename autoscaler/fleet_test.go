@@ -107,7 +107,6 @@ func (w *fleet) run(body func()) {
 	if err := <-done; err != nil {
 		w.t.Errorf("Run: %v", err)
 	}
-	w.wg.Wait()
 }
 
 // add declares a function of so much memory.

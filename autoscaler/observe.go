@@ -127,6 +127,9 @@ func known(s api.State) bool {
 // merge takes in a status of an instance, wherever it comes from.
 func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	i := a.instances[s.Instance]
+	if i != nil {
+		i.heard, i.misses = now, 0
+	}
 	switch {
 	case i == nil && (s.State == api.Gone || a.gone.holds(s.Instance)):
 		return

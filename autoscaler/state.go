@@ -42,6 +42,10 @@ type instance struct {
 	reported bool
 	// faulted says that the failure of this rise has been counted.
 	faulted bool
+	// heard is when it last reported or was last asked, misses how often it did not answer.
+	heard   time.Time
+	misses  int
+	probing bool
 	// roseAt is when its rise began, for the metrics.
 	roseAt time.Time
 }
@@ -72,7 +76,7 @@ func (a *Autoscaler) forgetFunction(f *function) {
 // addInstance makes a record of an instance.
 func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
 	i := &instance{f: f}
-	i.Status, i.Since, i.roseAt = s, now, now
+	i.Status, i.Since, i.roseAt, i.heard = s, now, now, now
 	a.instances[s.Instance] = i
 	k, _ := slices.BinarySearchFunc(f.instances, s.Instance, func(i *instance, id api.InstanceID) int {
 		return cmp.Compare(i.Status.Instance, id)

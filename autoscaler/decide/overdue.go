@@ -17,6 +17,10 @@ func (p *plan) overdue() {
 		if i.f == nil || i.Doing != Nothing {
 			continue // a call under way has a time limit of its own
 		}
+		if i.Lost != "" && p.due(i.RetryAt) {
+			p.stop(i, 0, "it does not answer: "+i.Lost)
+			continue
+		}
 		spec := &i.f.Spec
 		switch i.phase {
 		case phaseRising:

@@ -107,6 +107,8 @@ type Instance struct {
 	Grant api.Grant
 	// GrantedAt is when Grant was given.
 	GrantedAt time.Time
+	// Lost says why it is taken to be lost, though nobody saw it die; empty if it is not.
+	Lost string
 	// Failures counts calls that failed at this instance, since the last that succeeded.
 	Failures int
 	// RetryAt is when the next call may be made.

@@ -1,0 +1,62 @@
+package autoscaler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func TestMetrics(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		r := prometheus.NewRegistry()
+		if err := w.a.metrics.register(r); err != nil {
+			t.Fatal(err)
+		}
+		f := w.add("a", api.GiB, nil)
+		w.request(f, 1, time.Second)
+		time.Sleep(2 * time.Minute)
+		got := gather(t, r)
+		want := map[string]float64{
+			"rouse_autoscaler_decisions_total action=start":            1,
+			"rouse_autoscaler_decisions_total action=sleep":            1,
+			"rouse_autoscaler_decisions_total action=grant":            1,
+			"rouse_autoscaler_grants":                                  1,
+			"rouse_autoscaler_instances state=asleep":                  1,
+			"rouse_autoscaler_instances state=awake":                   0,
+			"rouse_autoscaler_device_bytes device=host state=reserved": float64(api.GiB),
+			"rouse_autoscaler_device_bytes device=host state=capacity": float64(4 * api.GiB),
+			"rouse_autoscaler_wake_seconds path=cold":                  1,
+		}
+		for name, v := range want {
+			if g, found := got[name]; !found || g != v {
+				t.Errorf("%s: got %g (%t), want %g", name, g, found, v)
+			}
+		}
+		if got["rouse_autoscaler_plan_seconds"] < 5 {
+			t.Errorf("got %g plans, want some", got["rouse_autoscaler_plan_seconds"])
+		}
+	})
+}
+
+// gather reads all metrics: counters and gauges by value, histograms by count.
+func gather(t *testing.T, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			all[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return all
+}

@@ -1,0 +1,67 @@
+package autoscaler
+
+import (
+	"context"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// mostMisses is how often in a row an instance may leave a probe unanswered
+// before it is taken to be lost.
+const mostMisses = 3
+
+// probe asks instances that have been silent for too long, in case that a
+// report was lost, and says when the next would be. Where nothing is under way
+// and nobody waits it asks nobody and wants no look.
+func (a *Autoscaler) probe(now time.Time) (next time.Time) {
+	for _, f := range a.order {
+		for _, i := range f.instances {
+			if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
+				continue
+			}
+			if t := i.heard.Add(a.cfg.ProbeAfter); t.After(now) {
+				next = earlier(next, t)
+				continue
+			}
+			a.look(i, now)
+		}
+	}
+	return next
+}
+
+// matters says whether somebody depends on what i is about.
+func (i *instance) matters() bool {
+	switch i.Status.State {
+	case api.Awake:
+		return i.f.Waiting > 0
+	case api.Asleep:
+		return i.f.Waiting > 0 || i.f.Running > 0 && !i.f.awake
+	}
+	return true
+}
+
+// look asks an instance how it is.
+func (a *Autoscaler) look(i *instance, now time.Time) {
+	i.probing, i.heard = true, now
+	s := i.Status
+	a.call(a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
+		got, err := a.fx.State(ctx, s)
+		return func(now time.Time) {
+			i.probing = false
+			if a.instances[s.Instance] != i {
+				return
+			}
+			if err == nil {
+				a.merge(got, now)
+				return
+			}
+			a.log.Debug("an instance does not answer", "function", i.f.name, "instance", s.Instance, "error", err)
+			// One that starts may have nobody to answer yet: its time limit watches over it.
+			if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
+				i.Lost = err.Error()
+			}
+		}
+	})
+}
