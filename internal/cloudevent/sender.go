@@ -102,7 +102,9 @@ func (s *Sender) Run(ctx context.Context) error {
 			case <-s.wake:
 				continue
 			case <-ctx.Done():
-				return nil
+				if e, found = s.next(); !found { // one may have come in the same moment
+					return nil
+				}
 			}
 		}
 		if ctx.Err() != nil {
@@ -110,8 +112,13 @@ func (s *Sender) Run(ctx context.Context) error {
 			return nil
 		}
 		err := s.try(ctx, e)
+		if err != nil && ctx.Err() != nil { // cut short by the end: it may not have arrived
+			s.flush(e)
+			return nil
+		}
+		s.count(err)
 		switch {
-		case err != nil && !failing && ctx.Err() == nil:
+		case err != nil && !failing:
 			s.cfg.Logger.Warn("events don't reach their receiver; requests go on", "url", s.cfg.URL, "error", err)
 		case err == nil && failing:
 			s.cfg.Logger.Info("events reach their receiver again", "url", s.cfg.URL)
@@ -148,7 +155,7 @@ func (s *Sender) try(ctx context.Context, e api.Event) error {
 			select {
 			case <-time.After(time.Duration(50<<(i-1)) * time.Millisecond):
 			case <-ctx.Done():
-				return s.count(ctx.Err())
+				return ctx.Err()
 			}
 		}
 		err = s.post(ctx, e)
@@ -156,16 +163,15 @@ func (s *Sender) try(ctx context.Context, e api.Event) error {
 			break
 		}
 	}
-	return s.count(err)
+	return err
 }
 
-func (s *Sender) count(err error) error {
+func (s *Sender) count(err error) {
 	if err != nil {
 		s.failed.Add(1)
 	} else {
 		s.sent.Add(1)
 	}
-	return err
 }
 
 // errRefused marks an answer that a further attempt won't change.
