@@ -76,7 +76,7 @@ func generateAll(t *testing.T, r *cpu.Runner, tok *tokenizer.Tokenizer, cfg engi
 		seed := int64(i)
 		req := engine.Request{
 			Prompt:    tok.Encode(fmt.Sprint("the first request wakes ", slices.Repeat([]string{"a model "}, i)), false),
-			MaxTokens: 20, IgnoreEnd: true,
+			MaxTokens: 12, IgnoreEnd: true,
 			Sampling: sample.Params{Temperature: float64(i % 2), TopP: 0.9, Seed: &seed, RepetitionPenalty: 1.1, Logprobs: true, Top: 1},
 		}
 		wg.Go(func() {
