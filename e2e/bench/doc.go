@@ -1,0 +1,26 @@
+// Command bench measures what Rouse adds to a model server on one machine, and
+// says whether the gates hold:
+//
+//	go run ./e2e/bench -o docs/bench/local.json
+//
+// Each measurement has a baseline, the model server alone, taken in the same
+// run by the same client code. The two alternate, round by round, so that
+// whatever else the machine does meets both alike. A measurement's result is a
+// median: of rounds, and of the differences of neighbouring rounds.
+//
+// What is measured:
+//
+//  1. asleep: from the request to the first byte of a stream, by an instance that
+//     sleeps and has a standing grant. Baseline: POST /wake_up, then the same
+//     request, to an engine alone.
+//  2. gone: the same where no process exists. Baseline: from the exec of an engine
+//     to its line "listening on", then the request.
+//  3. warm: requests of one token, one at a time and many at a time, by a model
+//     server that does nothing and by the engine.
+//  4. up: from the exec of "rouse up" to its first answer; its memory and its
+//     processor time while nothing happens.
+//
+// The program under test is built from this module, and talked to as users and
+// the control plane do: by its command line, its front door and its
+// administrative socket. Every process that bench starts dies with it.
+package main

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Limits of "rouse up" itself.
+const (
+	readyGate  = 300.0 // ms
+	memoryGate = 40.0  // MiB
+	idleGate   = 0.5   // percent of one processor
+	idleFor    = 20 * time.Second
+)
+
+// up measures the way from the exec of "rouse up" to its first answer.
+func (b *bench) up(ctx context.Context) ([]Measurement, error) {
+	var took []float64
+	for range b.rounds(20) {
+		s, err := b.startServer(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		resp, err := s.http.Get(s.door.URL("/readyz"))
+		at := time.Now()
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("GET /readyz: %s", resp.Status)
+			}
+		}
+		took = append(took, millis(at.Sub(s.began)))
+		s.stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+	m := Measurement{Name: "up to ready", Unit: "ms", N: len(took), Rouse: summarise(took),
+		What: "the exec of rouse up, with the built-in function, to its first answer to GET /readyz"}
+	return []Measurement{m.gate(m.Rouse.P50 <= readyGate, "p50 ≤ %g ms", readyGate)}, nil
+}
+
+// idle measures what rouse up takes while nothing happens.
+func (b *bench) idle(ctx context.Context) ([]Measurement, error) {
+	s, err := b.startServer(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	c := newClient(s.door)
+	body := chat("pico", 4, true)
+	if err := c.whole(ctx, pathChat, body); err != nil {
+		return nil, err
+	}
+	awake, err := s.share(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.sleep(ctx, "pico"); err != nil { // one sleep, one wake, and asleep again
+		return nil, err
+	}
+	if err := c.whole(ctx, pathChat, body); err != nil {
+		return nil, err
+	}
+	c.close()
+	if err := s.sleep(ctx, "pico"); err != nil {
+		return nil, err
+	}
+	asleep, err := s.share(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pss, rss, err := s.memory()
+	if err != nil {
+		return nil, err
+	}
+	one := func(name, unit, what string, v float64) Measurement {
+		return Measurement{Name: name, Unit: unit, What: what, N: 1, Rouse: summarise([]float64{v})}
+	}
+	const cpu = "user and system time of the process rouse up (activator, autoscaler, node agent) over 20 s without traffic"
+	const memory = "the process rouse up, after a start, a wake and two sleeps, 20 s without traffic"
+	return []Measurement{
+		one("idle processor time, awake", "%", cpu+", its function awake", awake).gate(awake <= idleGate, "≤ %g %% of one processor", idleGate),
+		one("idle processor time, asleep", "%", cpu+", its function asleep", asleep).gate(asleep <= idleGate, "≤ %g %% of one processor", idleGate),
+		one("idle memory, Pss", "MiB", "its share of the memory of "+memory, pss).gate(pss <= memoryGate, "≤ %g MiB", memoryGate),
+		one("idle memory, Rss", "MiB", "all resident memory, that shared with its instances included, of "+memory, rss).gate(rss <= memoryGate, "≤ %g MiB", memoryGate),
+	}, nil
+}
+
+// share is the share of one processor that a process takes while it is left alone, in percent.
+func (c *child) share(ctx context.Context) (float64, error) {
+	time.Sleep(time.Second) // what was asked before ends
+	began := time.Now()
+	before, err := c.processorTime()
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-time.After(idleFor):
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	after, err := c.processorTime()
+	return 100 * (after - before) / time.Since(began).Seconds(), err
+}

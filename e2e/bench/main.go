@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/rouse-dev/rouse/functions/functionstest"
+)
+
+// fakeRuntime as the first argument makes this program a model server that does nothing.
+const fakeRuntime = "fake-runtime"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == fakeRuntime {
+		os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	rouse  string  // the program under test
+	dir    string  // for sockets and manifests; short, a socket's path has 107 bytes
+	effort float64 // scales the number of rounds
+	log    io.Writer
+}
+
+// rounds scales a number of rounds.
+func (b *bench) rounds(n int) int { return max(2, int(float64(n)*b.effort)) }
+
+// suites are the measurements, in order.
+var suites = []struct {
+	name string
+	run  func(*bench, context.Context) ([]Measurement, error)
+}{
+	{"asleep", (*bench).asleep},
+	{"gone", (*bench).gone},
+	{"warm-noop", (*bench).warmNoop},
+	{"warm-engine", (*bench).warmEngine},
+	{"up", (*bench).up},
+	{"idle", (*bench).idle},
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	out := flags.String("o", "", "`file` for the report as JSON")
+	only := flags.String("only", "", "measure only what matches this `regexp`")
+	rouse := flags.String("rouse", "", "`program` to measure (default: built from this module)")
+	effort := flags.Float64("effort", 1, "`factor` for the number of rounds")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	selected, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "rb")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{rouse: *rouse, dir: dir, effort: *effort, log: stdout}
+	if b.rouse == "" {
+		if b.rouse, err = build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	r := newReport()
+	for _, s := range suites {
+		if !selected.MatchString(s.name) {
+			continue
+		}
+		began := time.Now()
+		ms, err := s.run(b, ctx)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", s.name, err)
+		}
+		for _, m := range ms {
+			fmt.Fprintln(stdout, m.line())
+		}
+		r.Measurements = append(r.Measurements, ms...)
+		fmt.Fprintf(stdout, "  (%s took %s, load %s)\n", s.name, time.Since(began).Round(time.Second), loadAverage())
+	}
+	return r.finish(*out)
+}
+
+// build makes the program under test.
+func build(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "rouse")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "github.com/rouse-dev/rouse/cmd/rouse")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("build the program under test: %w", err), errors.New(string(output)))
+	}
+	return path, nil
+}

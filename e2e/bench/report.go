@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is the file that a run writes.
+type Report struct {
+	// Command makes the report, from the root of the module.
+	Command string    `json:"command"`
+	At      time.Time `json:"at"`
+	Machine Machine   `json:"machine"`
+	// AllHeld says whether every gate held.
+	AllHeld      bool          `json:"allHeld"`
+	Measurements []Measurement `json:"measurements"`
+}
+
+// Machine is where the run took place.
+type Machine struct {
+	Cores int    `json:"cores"`
+	CPU   string `json:"cpu"`
+	OS    string `json:"os"`
+	Go    string `json:"go"`
+	// The load averages say how much else the machine did.
+	LoadBefore string `json:"loadBefore"`
+	LoadAfter  string `json:"loadAfter"`
+}
+
+// Measurement is one number with all that is needed to judge it.
+type Measurement struct {
+	Name string `json:"name"`
+	// What says what was measured, and Baseline against what.
+	What string `json:"what"`
+	Unit string `json:"unit"`
+	// N is the number of rounds of each side; every round of the two alternates.
+	N        int      `json:"n"`
+	Rouse    Summary  `json:"rouse"`
+	Against  string   `json:"against,omitempty"`
+	Baseline *Summary `json:"baseline,omitempty"`
+	// Difference is the median of the differences of neighbouring rounds, and
+	// DifferenceOfP50 that of the two medians.
+	Difference      float64 `json:"difference,omitempty"`
+	DifferenceOfP50 float64 `json:"differenceOfP50,omitempty"`
+	// Ratio is that of the two medians.
+	Ratio float64 `json:"ratio,omitempty"`
+	// Gate is the condition, and Held whether it is met; empty: there is none.
+	Gate string `json:"gate,omitempty"`
+	Held *bool  `json:"held,omitempty"`
+	Note string `json:"note,omitempty"`
+}
+
+// Summary is what is kept of a series.
+type Summary struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	Min float64 `json:"min"`
+}
+
+func summarise(series []float64) Summary {
+	return Summary{P50: round(quantile(series, 0.5)), P95: round(quantile(series, 0.95)), Min: round(slices.Min(series))}
+}
+
+// quantile is the q-quantile of a series; of an even number of values the
+// median is the mean of the middle two.
+func quantile(series []float64, q float64) float64 {
+	s := slices.Sorted(slices.Values(series))
+	at := q * float64(len(s)-1)
+	low := int(at)
+	high := min(low+1, len(s)-1)
+	return s[low] + (s[high]-s[low])*(at-float64(low))
+}
+
+// round keeps four decimals.
+func round(v float64) float64 { return float64(int64(v*1e4+0.5)) / 1e4 }
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// compare makes a measurement of two series whose neighbours belong together.
+func compare(m Measurement, rouse, baseline []float64) Measurement {
+	differences := make([]float64, len(rouse))
+	for i := range rouse {
+		differences[i] = rouse[i] - baseline[i]
+	}
+	b := summarise(baseline)
+	m.N, m.Rouse, m.Baseline = len(rouse), summarise(rouse), &b
+	m.Difference = round(quantile(differences, 0.5))
+	m.DifferenceOfP50 = round(m.Rouse.P50 - b.P50)
+	m.Ratio = round(m.Rouse.P50 / b.P50)
+	return m
+}
+
+// gate sets the condition and whether it held.
+func (m Measurement) gate(held bool, format string, args ...any) Measurement {
+	m.Gate, m.Held = fmt.Sprintf(format, args...), &held
+	return m
+}
+
+// line is a measurement for people.
+func (m Measurement) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-30s %9.3f %s (p95 %.3f, min %.3f, n %d)", m.Name, m.Rouse.P50, m.Unit, m.Rouse.P95, m.Rouse.Min, m.N)
+	if m.Baseline != nil {
+		fmt.Fprintf(&b, "; alone %.3f (p95 %.3f, min %.3f); difference %+.3f, of p50 %+.3f, ratio %.3f", m.Baseline.P50, m.Baseline.P95, m.Baseline.Min, m.Difference, m.DifferenceOfP50, m.Ratio)
+	}
+	if m.Held != nil {
+		verdict := "HELD"
+		if !*m.Held {
+			verdict = "NOT HELD"
+		}
+		fmt.Fprintf(&b, "; gate: %s: %s", m.Gate, verdict)
+	}
+	return b.String()
+}
+
+func newReport() *Report {
+	return &Report{
+		Command: "go run ./e2e/bench -o docs/bench/local.json", At: time.Now().UTC().Truncate(time.Second),
+		Machine: Machine{Cores: runtime.NumCPU(), CPU: processor(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), LoadBefore: loadAverage()},
+	}
+}
+
+// finish writes the report to a file, if one is named.
+func (r *Report) finish(path string) error {
+	r.Machine.LoadAfter = loadAverage()
+	r.AllHeld = !slices.ContainsFunc(r.Measurements, func(m Measurement) bool { return m.Held != nil && !*m.Held })
+	if path == "" {
+		return nil
+	}
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, raw.Bytes(), 0o644))
+}
+
+// processor is the model of the first one.
+func processor() string {
+	raw, _ := os.ReadFile("/proc/cpuinfo") // empty elsewhere
+	for line := range strings.Lines(string(raw)) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// loadAverage is that of the last 1, 5 and 15 minutes.
+func loadAverage() string {
+	raw, _ := os.ReadFile("/proc/loadavg") // empty elsewhere
+	fields := strings.Fields(string(raw))
+	return strings.Join(fields[:min(3, len(fields))], " ")
+}

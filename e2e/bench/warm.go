@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Limits of what the two hops may take of a warm runtime.
+const (
+	latencyGate    = 250.0 // microseconds
+	throughputGate = 0.5   // share of the runtime's requests per second
+	manyAtOnce     = 32
+)
+
+// manifest declares a function with room for many requests at once; runtime are lines of its container.
+func manifest(name, annotations, container string) string {
+	return fmt.Sprintf(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata:
+  name: %s
+spec:
+  template:
+    metadata:
+      annotations: {%s}
+    spec:
+      containerConcurrency: %d
+      containers:
+      - image: example.com/any
+%s`, name, annotations, 2*manyAtOnce, container)
+}
+
+// warmNoop measures the hops in front of a model server that does nothing.
+func (b *bench) warmNoop(ctx context.Context) ([]Measurement, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, fakeRuntime, "-port", port, "-announce")
+	fake, _, err := start(cmd, func(c *exec.Cmd) (io.ReadCloser, error) { return c.StdoutPipe() }, "listening on")
+	if err != nil {
+		return nil, err
+	}
+	defer fake.stop()
+	s, err := b.startServer(ctx, manifest("fake", "rouse.dev/model: fake", fmt.Sprintf("        command: [%q, %s, -port, $(PORT)]\n", self, fakeRuntime)))
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	return b.warm(ctx, "no-op runtime", "a model server that does nothing, over TCP on loopback", api.Endpoint("http://127.0.0.1:"+port), s.door, chat("fake", 1, false))
+}
+
+// warmEngine measures the hops in front of the engine.
+func (b *bench) warmEngine(ctx context.Context) ([]Measurement, error) {
+	e, err := b.startEngine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer e.stop()
+	s, err := b.startServer(ctx, manifest("pico", "rouse.dev/model: pico", ""))
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	return b.warm(ctx, "engine", "rouse engine serve alone on a Unix socket", e.endpoint, s.door, chat("pico", 1, false))
+}
+
+// warm compares the runtime at alone with the one behind door.
+func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte) ([]Measurement, error) {
+	direct, through := newClient(alone), newClient(door)
+	defer direct.close()
+	defer through.close()
+	for _, c := range []*client{direct, through} { // starts what is not there, and opens connections
+		if _, err := c.serial(ctx, 200, pathChat, body); err != nil {
+			return nil, err
+		}
+		if _, err := c.flood(ctx, 300*time.Millisecond, manyAtOnce, pathChat, body); err != nil {
+			return nil, err
+		}
+	}
+	var latency, rate [2][]float64 // of direct and through
+	for range b.rounds(30) {
+		for i, c := range []*client{direct, through} {
+			took, err := c.serial(ctx, 200, pathChat, body)
+			if err != nil {
+				return nil, err
+			}
+			latency[i] = append(latency[i], quantile(took, 0.5))
+		}
+	}
+	for range b.rounds(15) {
+		for i, c := range []*client{direct, through} {
+			perSecond, err := c.flood(ctx, 500*time.Millisecond, manyAtOnce, pathChat, body)
+			if err != nil {
+				return nil, err
+			}
+			rate[i] = append(rate[i], perSecond)
+		}
+	}
+	l := compare(Measurement{
+		Name: "warm, one at a time, " + name, Unit: "µs", Against: against,
+		What: "the p50 of rounds of 200 chat requests of one token over TCP on loopback to rouse up, keep-alive, the same client code on both sides",
+	}, latency[1], latency[0])
+	r := compare(Measurement{
+		Name: "warm, " + strconv.Itoa(manyAtOnce) + " at a time, " + name, Unit: "requests/s", Against: against,
+		What: "the same requests, answered per second in rounds of 500 ms; the client and all servers share the machine's cores",
+	}, rate[1], rate[0])
+	return []Measurement{
+		l.gate(l.Difference <= latencyGate, "median difference ≤ %g µs", latencyGate),
+		r.gate(r.Ratio >= throughputGate, "ratio ≥ %g", throughputGate),
+	}, nil
+}
+
+// freePort finds a port that nobody listens on now.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+}

@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// commands are the scripts' own; testdata/script/README.md describes them.
+var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	"up":          up,
+	"signal":      sendSignal,
+	"downed":      downed,
+	"noprocess":   noProcess,
+	"waitfor":     waitFor,
+	"killruntime": killRuntime,
+	"killfn":      killFunction,
+	"burst":       burstCommand,
+	"burstwait":   burstWait,
+	"sink":        sinkCommand,
+	"sinkgot":     sinkGot,
+	"stats":       statsCommand,
+	"spoil":       spoilCommand,
+	"bytes":       bytesCommand,
+}
+
+// up [ARG …]: start a server.
+func up(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("use: ! exec rouse up …")
+	}
+	p := placeOf(ts)
+	p.dir = ts.MkAbs(".")
+	p.extra = []string{"K_SINK=" + ts.Getenv("K_SINK")}
+	ts.Check(p.start(args...))
+	ts.Setenv("URL", p.server.url)
+	ts.Setenv("PORT", p.server.port())
+	ts.Setenv("ROUSE_SERVER", p.server.admin)
+}
+
+var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+
+// signal NAME [group]: send the server a signal; with "group", as a terminal does, to all of its process group.
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 || signals[args[0]] == 0 {
+		ts.Fatalf("signal: %v", errUsage)
+	}
+	pid := placeOf(ts).server.cmd.Process.Pid
+	if len(args) == 2 {
+		pid = -pid
+	}
+	ts.Check(syscall.Kill(pid, signals[args[0]]))
+}
+
+// downed STATUS: wait until the server has ended with that exit status ("-" takes any), and no process is left.
+func downed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("downed: %v", errUsage)
+	}
+	p := placeOf(ts)
+	status, err := p.server.wait()
+	ts.Check(err)
+	if args[0] != "-" && args[0] != strconv.Itoa(status) {
+		ts.Fatalf("the server ended with status %d, want %s:\n%s", status, args[0], p.server.output())
+	}
+	ts.Check(p.alone())
+}
+
+// noprocess [PATTERN]: wait until no process of the place matches.
+func noProcess(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 1 {
+		ts.Fatalf("noprocess: %v", errUsage)
+	}
+	p := placeOf(ts)
+	if len(args) == 0 {
+		ts.Check(p.alone())
+		return
+	}
+	pattern, err := regexp.Compile(args[0])
+	ts.Check(err)
+	ts.Check(retry(func() error {
+		all, err := p.processes()
+		for _, process := range all {
+			if pattern.MatchString(process) {
+				return fmt.Errorf("a process is left: %s", process)
+			}
+		}
+		return err
+	}))
+}
+
+// waitfor [!] PATTERN COMMAND [ARG …]: run the command again and again until what it prints matches (or no longer does).
+func waitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("waitfor: %v", errUsage)
+	}
+	without := args[0] == "!"
+	if without {
+		args = args[1:]
+	}
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	ts.Check(retry(func() error {
+		path := args[1]
+		if path == "rouse" {
+			path = filepath.Join(bin, "rouse")
+		}
+		cmd := exec.Command(path, args[2:]...)
+		cmd.Dir = ts.MkAbs(".")
+		cmd.Env = append(os.Environ(), append(placeOf(ts).env(), "ROUSE_SERVER="+ts.Getenv("ROUSE_SERVER"))...)
+		out, err := cmd.CombinedOutput()
+		if pattern.Match(out) == without {
+			return fmt.Errorf("%s: %v; its output does not fit %s:\n%s", strings.Join(args[1:], " "), err, pattern, out)
+		}
+		return nil
+	}))
+}
+
+// killruntime NAME: SIGKILL a function's runtime.
+func killRuntime(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("killruntime: %v", errUsage)
+	}
+	i, err := placeOf(ts).instance(args[0])
+	ts.Check(err)
+	ts.Check(syscall.Kill(i.PID, syscall.SIGKILL))
+}
+
+// killfn NAME: SIGKILL a function's process, the parent of its runtime.
+func killFunction(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("killfn: %v", errUsage)
+	}
+	i, err := placeOf(ts).instance(args[0])
+	ts.Check(err)
+	parent, err := parentOf(i.PID)
+	ts.Check(err)
+	if server := placeOf(ts).server.cmd.Process.Pid; parent == server || parent <= 1 {
+		ts.Fatalf("the runtime %d is a child of %d, want a function's process", i.PID, parent)
+	}
+	ts.Check(syscall.Kill(parent, syscall.SIGKILL))
+}
+
+func parentOf(pid int) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if text, found := bytes.CutPrefix(line, []byte("PPid:")); found {
+			return strconv.Atoi(string(bytes.TrimSpace(text)))
+		}
+	}
+	return 0, fmt.Errorf("process %d has no parent", pid)
+}
+
+// stats NAME: set GENERATIONS, RUNNING and LEFT to what a function's fake runtime counted.
+func statsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("stats: %v", errUsage)
+	}
+	s, err := placeOf(ts).stats(args[0])
+	ts.Check(err)
+	ts.Setenv("GENERATIONS", strconv.Itoa(s.Generations))
+	ts.Setenv("RUNNING", strconv.Itoa(s.Running))
+	ts.Setenv("LEFT", strconv.Itoa(s.Left))
+}
+
+// bytes FILE N [PIECE]: write N copies of a piece of text to a file.
+func bytesCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("bytes: %v", errUsage)
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	ts.Check(err)
+	piece, err := strconv.Unquote(`"` + args[2] + `"`)
+	ts.Check(err)
+	_, err = f.WriteString(strings.Repeat(piece, n))
+	ts.Check(err)
+	ts.Check(f.Close())
+}

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// bin holds the programs under test: rouse and fakeruntime.
+var bin string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "rouse-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	bin = dir
+	// GOFLAGS=-race builds them with the race detector.
+	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/rouse", "./fakeruntime")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// TestScripts runs every script; with -short only those that are named 0*.
+func TestScripts(t *testing.T) {
+	pattern := "*.txtar"
+	if testing.Short() {
+		pattern = "0*.txtar"
+	}
+	files, err := filepath.Glob(filepath.Join("testdata", "script", pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts match %s: %v", pattern, err)
+	}
+	testscript.Run(t, testscript.Params{
+		Files:               files,
+		Setup:               setup,
+		Cmds:                commands,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// setup gives a script the programs, a folder for sockets, and nothing of the user's own.
+func setup(env *testscript.Env) error {
+	e, err := newPlace()
+	if err != nil {
+		return err
+	}
+	env.Defer(func() {
+		if err := e.close(); err != nil {
+			env.T().Log(err)
+			env.T().FailNow()
+		}
+	})
+	e.dir = env.WorkDir
+	env.Values[placeKey{}] = e
+	env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	for _, kv := range e.env() {
+		name, value, _ := strings.Cut(kv, "=")
+		env.Setenv(name, value)
+	}
+	model, err := filepath.Abs("../engine/pico/pico-q8_0.gguf")
+	if err != nil {
+		return err
+	}
+	env.Setenv("PICO", model)
+	return nil
+}
+
+// placeKey finds a script's place among its values.
+type placeKey struct{}
+
+func placeOf(ts *testscript.TestScript) *place { return ts.Value(placeKey{}).(*place) }
+
+// errUsage is a command of a script that is written wrongly.
+var errUsage = errors.New("wrong arguments, see testdata/script/README.md")
