@@ -17,7 +17,7 @@ type Endpoint string
 func CheckEndpoint(e Endpoint) error {
 	if path, found := strings.CutPrefix(string(e), "unix:"); found {
 		if path == "" {
-			return fmt.Errorf("endpoint %q: want a path after unix:", e)
+			return fmt.Errorf("endpoint %q: want unix: and a path", e)
 		}
 		// Linux keeps 108 bytes for the path, the closing zero included.
 		if len(path) > 107 {

@@ -175,10 +175,9 @@ func (r *Room[T]) insert(e *Entry[T]) {
 		at = at.next
 	}
 	e.next = at
-	switch {
-	case at == nil: // the line is empty: any other end was handled above
+	if at == nil { // the line is empty: any other end was handled above
 		e.prev, l.back = nil, e
-	default:
+	} else {
 		e.prev, at.prev = at.prev, e
 	}
 	if e.prev == nil {

@@ -44,7 +44,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 		c.token = strings.TrimSpace(string(raw))
 	}
 	if c.endpoint == "" {
-		found, err := findServer(local.BaseDir())
+		found, err := findServer(cmd.Context(), local.BaseDir())
 		if err != nil {
 			return nil, err
 		}
@@ -57,11 +57,11 @@ func dial(cmd *cobra.Command) (*client, error) {
 }
 
 // findServer looks for servers of this user: the one on the usual port, else the only one.
-func findServer(base string) (api.Endpoint, error) {
+func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
 	var ports []int
 	for _, path := range sockets {
-		conn, err := net.DialTimeout("unix", path, time.Second)
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 		if err != nil {
 			continue
 		}

@@ -110,10 +110,9 @@ func (c *console) observe(e api.Event) {
 	defer c.mu.Unlock()
 	old := c.states[s.Instance]
 	c.states[s.Instance] = s
-	switch {
-	case s.State == api.Starting:
+	if s.State == api.Starting {
 		c.startBar(s)
-	default:
+	} else {
 		c.endBar(s.Instance)
 	}
 	if line := change(old, s); line != "" {

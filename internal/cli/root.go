@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -86,6 +85,3 @@ func versionCommand() *cobra.Command {
 		},
 	}
 }
-
-// warn tells the person at the terminal about something that went wrong on the side.
-func warn(format string, args ...any) { fmt.Fprintf(os.Stderr, "rouse: "+format+"\n", args...) }

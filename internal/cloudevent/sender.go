@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,8 +48,8 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	if cfg.URL == "" {
 		return nil, errors.New("event sender: no URL to send to")
 	}
-	if _, err := http.NewRequest(http.MethodPost, cfg.URL, nil); err != nil {
-		return nil, fmt.Errorf("event sender: %w", err)
+	if u, err := url.Parse(cfg.URL); err != nil || u.Host == "" {
+		return nil, fmt.Errorf("event sender: %q is no URL to send to, such as http://host/path", cfg.URL)
 	}
 	if cfg.Queue <= 0 {
 		cfg.Queue = 1024

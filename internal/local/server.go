@@ -207,7 +207,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	s.drain(public)
 	_ = private.Close()
 	for range 2 {
-		<-ended
+		_ = <-ended // both were told to end
 	}
 	return err
 }

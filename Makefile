@@ -1,0 +1,78 @@
+# make up       build, start, and serve the model that ships with Rouse
+# make test     everything that proves that it works
+# make lint     the linters, pinned in internal/tools/go.mod
+# make bench    benchmarks; their results go to docs/bench
+# make help     all targets
+
+GO      ?= go
+BIN     := bin
+CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rouse
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/rouse-dev/rouse/internal/cli.Version=$(VERSION)
+# The programs need no C compiler.
+export CGO_ENABLED ?= 0
+
+# The linters are built once for each version of what they are made of.
+TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
+NODE  := e2e/clients/node_modules
+
+.PHONY: up build test unit race e2e lint vuln fuzz bench cover fmt keys clean help
+.DEFAULT_GOAL := help
+
+up: build ## build, start, and serve the model that ships with Rouse
+	@$(BIN)/rouse up $(ARGS)
+
+build: ## build the programs into bin/
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+test: unit e2e ## everything that proves that it works
+
+unit: ## tests of the packages
+	$(GO) test $$($(GO) list ./... | grep -v /e2e)
+
+e2e: $(NODE)/.package-lock.json ## black-box tests, with the official clients
+	$(GO) test -count=1 ./e2e/...
+
+$(NODE)/.package-lock.json: e2e/clients/package-lock.json
+	cd e2e/clients && npm ci --no-audit --no-fund
+
+race: ## the tests of the packages under the race detector; needs a C compiler
+	CGO_ENABLED=1 $(GO) test -race -short $$($(GO) list ./... | grep -v -e /e2e -e /engine/pico -e /engine/infer)
+
+lint: $(TOOLS)/golangci-lint ## the linters
+	$(TOOLS)/golangci-lint run ./...
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not formatted:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
+
+vuln: $(TOOLS)/govulncheck ## known vulnerabilities; asks vuln.go.dev
+	$(TOOLS)/govulncheck ./...
+
+$(TOOLS)/%:
+	@mkdir -p $(TOOLS)
+	cd internal/tools && $(GO) build -o $(TOOLS)/ tool
+
+FUZZTIME ?= 10s
+fuzz: ## every fuzz target for FUZZTIME
+	@for pkg in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6-); do \
+			echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+
+bench: build ## benchmarks; their results go to docs/bench
+	$(GO) run ./e2e/bench -o docs/bench/local.json
+
+cover: ## coverage of the packages, as a page
+	$(GO) test -coverprofile $(BIN)/cover.out $$($(GO) list ./... | grep -v /e2e)
+	$(GO) tool cover -html $(BIN)/cover.out -o $(BIN)/cover.html
+	@$(GO) tool cover -func $(BIN)/cover.out | tail -n 1
+
+fmt: ## format the code
+	gofmt -w $$(git ls-files '*.go')
+
+keys: ## write the table of keys from api/keys.go to docs/keys.md
+	$(GO) test ./api -run TestKeysAreDocumented -update
+
+clean: ## remove what was built
+	rm -rf $(BIN) $(NODE)
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10

@@ -1,0 +1,131 @@
+package rouse_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rouse-dev/rouse/"
+
+// pkg is what go list says of a package.
+type pkg struct {
+	ImportPath string
+	Name       string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+// packages lists the packages of the module that match the patterns.
+func packages(t *testing.T, patterns ...string) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Imports,Deps,Standard"}, patterns...)...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %s", exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []pkg
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 {
+		t.Fatalf("no packages match %v", patterns)
+	}
+	return all
+}
+
+// in says whether a package lies in one of the folders of the module.
+func in(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool {
+		return path == module+f || strings.HasPrefix(path, module+f+"/")
+	})
+}
+
+// rules are the imports that may not be, and why.
+var rules = []struct {
+	from   []string // folders of the importing package
+	except []string // folders in from that may
+	not    func(path string) bool
+	why    string
+}{
+	{
+		from: []string{"activator"},
+		not:  func(p string) bool { return in(p, "autoscaler", "functions", "engine", "internal/local", "internal/cli") },
+		why:  "the activator meets the other parts in api: in a cluster they are other processes",
+	}, {
+		from: []string{"autoscaler"},
+		not:  func(p string) bool { return in(p, "activator", "functions", "engine", "internal/local", "internal/cli") },
+		why:  "the autoscaler meets the other parts in api: in a cluster they are other processes",
+	}, {
+		from: []string{"functions"},
+		not:  func(p string) bool { return in(p, "activator", "autoscaler", "engine", "internal/local", "internal/cli") },
+		why:  "a function meets the other parts in api, and its runtime over HTTP",
+	}, {
+		from: []string{"engine"},
+		not:  func(p string) bool { return in(p, "activator", "autoscaler", "functions", "internal", "config") },
+		why:  "the engine is a model server like any other and knows nothing of Rouse but its error bodies",
+	}, {
+		from: []string{"api"},
+		not:  func(p string) bool { return strings.Contains(p, ".") && !in(p, "api") },
+		why:  "contracts need the standard library only, so that everybody can import them",
+	}, {
+		from: []string{"config"},
+		not:  func(p string) bool { return strings.HasPrefix(p, module) && !in(p, "api", "config") },
+		why:  "configuration is values of api, made from files",
+	}, {
+		from:   []string{"activator", "autoscaler", "functions", "engine", "config", "api", "internal", "cmd"},
+		except: []string{"internal/cloudevent"},
+		not:    func(p string) bool { return strings.HasPrefix(p, "github.com/cloudevents/") },
+		why:    "only internal/cloudevent knows the CloudEvents SDK; the others pass api.Event",
+	}, {
+		from: []string{"engine/sched", "engine/block", "engine/sample", "engine/kernel", "activator/route", "activator/parse", "autoscaler/decide"},
+		not: func(p string) bool {
+			return slices.Contains([]string{"log", "log/slog", "net", "os", "os/exec"}, p)
+		},
+		why: "it decides or computes: it returns reasons instead of logging, and does no I/O",
+	},
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range packages(t, "./...") {
+		for _, r := range rules {
+			if !in(p.ImportPath, r.from...) || in(p.ImportPath, r.except...) {
+				continue
+			}
+			for _, i := range p.Imports {
+				if r.not(i) {
+					t.Errorf("%s imports %s: %s", p.ImportPath, i, r.why)
+				}
+			}
+		}
+	}
+}
+
+// TestLocalModeReachesNoKubernetes follows every import of the programs that run without a cluster.
+func TestLocalModeReachesNoKubernetes(t *testing.T) {
+	for _, p := range packages(t, "./cmd/rouse", "./cmd/function") {
+		if p.Name != "main" {
+			t.Errorf("%s is no program", p.ImportPath)
+		}
+		for _, d := range p.Deps {
+			if strings.HasPrefix(d, "k8s.io/") || strings.HasPrefix(d, "knative.dev/") {
+				t.Errorf("%s reaches %s: one machine needs no Kubernetes code", p.ImportPath, d)
+			}
+		}
+	}
+}
