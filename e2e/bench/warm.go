@@ -58,7 +58,7 @@ func (b *bench) warmNoop(ctx context.Context) ([]Measurement, error) {
 		return nil, err
 	}
 	defer s.stop()
-	return b.warm(ctx, "no-op runtime", "a model server that does nothing, over TCP on loopback", api.Endpoint("http://127.0.0.1:"+port), s.door, chat("fake", 1, false))
+	return b.warm(ctx, "no-op runtime", "a model server that does nothing, over TCP on loopback", api.Endpoint("http://127.0.0.1:"+port), s.door, chat("fake", 1, false), 200)
 }
 
 // warmEngine measures the hops in front of the engine.
@@ -73,16 +73,16 @@ func (b *bench) warmEngine(ctx context.Context) ([]Measurement, error) {
 		return nil, err
 	}
 	defer s.stop()
-	return b.warm(ctx, "engine", "rouse engine serve alone on a Unix socket", e.endpoint, s.door, chat("pico", 1, false))
+	return b.warm(ctx, "engine", "rouse engine serve alone on a Unix socket", e.endpoint, s.door, chat("pico", 1, false), 20)
 }
 
-// warm compares the runtime at alone with the one behind door.
-func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte) ([]Measurement, error) {
+// warm compares the runtime at alone with the one behind door, in rounds of n requests.
+func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte, n int) ([]Measurement, error) {
 	direct, through := newClient(alone), newClient(door)
 	defer direct.close()
 	defer through.close()
 	for _, c := range []*client{direct, through} { // starts what is not there, and opens connections
-		if _, err := c.serial(ctx, 200, pathChat, body); err != nil {
+		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
 			return nil, err
 		}
 		if _, err := c.flood(ctx, 300*time.Millisecond, manyAtOnce, pathChat, body); err != nil {
@@ -92,7 +92,7 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 	var latency, rate [2][]float64 // of direct and through
 	for range b.rounds(30) {
 		for i, c := range []*client{direct, through} {
-			took, err := c.serial(ctx, 200, pathChat, body)
+			took, err := c.serial(ctx, n, pathChat, body)
 			if err != nil {
 				return nil, err
 			}
@@ -110,7 +110,7 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 	}
 	l := compare(Measurement{
 		Name: "warm, one at a time, " + name, Unit: "µs", Against: against,
-		What: "the p50 of rounds of 200 chat requests of one token over TCP on loopback to rouse up, keep-alive, the same client code on both sides",
+		What: fmt.Sprintf("the p50 of rounds of %d chat requests of one token over TCP on loopback to rouse up, keep-alive, the same client code on both sides", n),
 	}, latency[1], latency[0])
 	r := compare(Measurement{
 		Name: "warm, " + strconv.Itoa(manyAtOnce) + " at a time, " + name, Unit: "requests/s", Against: against,
