@@ -19,6 +19,9 @@ type Config struct {
 	// AssumedMemory is the host memory that a CPU function which declares none is
 	// taken to need until it has been measured. Default 512 MiB.
 	AssumedMemory api.Bytes
+	// AssumedResidue is what a sleeping process is taken to keep of each of its GPUs
+	// where it does not report it. Default 1 GiB.
+	AssumedResidue api.Bytes
 	// DemandTTL is how long a demand that is not zero counts after it was last
 	// reported; activators repeat it each second. Default 15 s.
 	DemandTTL time.Duration
@@ -37,6 +40,9 @@ func (c Config) withDefaults() Config {
 	c.Policy = c.Policy.WithDefaults()
 	if c.AssumedMemory == 0 {
 		c.AssumedMemory = 512 * api.MiB
+	}
+	if c.AssumedResidue == 0 {
+		c.AssumedResidue = api.GiB
 	}
 	if c.DemandTTL == 0 {
 		c.DemandTTL = 15 * time.Second
@@ -69,8 +75,8 @@ func (c Config) Validate() error {
 		}
 		seen[d.ID] = true
 	}
-	if c.AssumedMemory < 0 {
-		errs = append(errs, fmt.Errorf("assumed memory: want at least 0, have %s", c.AssumedMemory))
+	if c.AssumedMemory < 0 || c.AssumedResidue < 0 {
+		errs = append(errs, fmt.Errorf("assumed memory and residue: want at least 0, have %s and %s", c.AssumedMemory, c.AssumedResidue))
 	}
 	p := c.Policy
 	for _, d := range []struct {

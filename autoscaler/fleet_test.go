@@ -168,10 +168,8 @@ func (w *fleet) weigh() {
 func (w *fleet) to(i *fakeInstance, state api.State, level api.Level) {
 	i.s.State, i.s.Level, i.s.Since = state, level, time.Now()
 	i.s.Seq++
-	i.s.Memory.Host = i.f.awake
-	if state == api.Asleep {
-		i.s.Memory.Host = i.f.asleep
-	}
+	// As real instances do, it says what it used before, and measures after that.
+	w.wg.Go(func() { w.measure(i, i.s.Seq) })
 	w.weigh()
 	if state == api.Gone {
 		i.dead = true
@@ -181,6 +179,28 @@ func (w *fleet) to(i *fakeInstance, state api.State, level api.Level) {
 		w.a.ObserveInstance(i.s)
 	}
 	w.dispatch(i.f)
+}
+
+// measure reports what an instance uses, a moment after its state has changed.
+func (w *fleet) measure(i *fakeInstance, seq uint64) {
+	time.Sleep(2 * time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i.s.Seq != seq || i.dead {
+		return
+	}
+	switch i.s.State {
+	case api.Awake:
+		i.s.Memory.Host = i.f.awake
+	case api.Asleep:
+		i.s.Memory.Host = i.f.asleep
+	default:
+		return
+	}
+	i.s.Seq++
+	if !w.mute {
+		w.a.ObserveInstance(i.s)
+	}
 }
 
 // demand reports a function's demand. w.mu is held.

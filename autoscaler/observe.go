@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -9,13 +10,20 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/ledger"
 )
 
-// PutFunction declares a function, or replaces its declaration. Instances that
-// exist stay as they are; what they run changes with the next start. It does not block.
+// PutFunction declares a function, or replaces its declaration. Where what an
+// instance runs has changed, or the function was removed in between, those that
+// exist drain and end, and new ones take their place. It does not block.
 func (a *Autoscaler) PutFunction(spec api.Function) {
 	a.box.post(func() {
 		f := a.record(spec.Name)
+		if f.removed || f.declared && !reflect.DeepEqual(f.Spec.Runtime, spec.Runtime) {
+			for _, i := range f.instances {
+				i.Outdated = true
+			}
+			f.Past = ledger.Experience{}
+		}
 		if f.removed {
-			f.removed, f.Order = false, decide.OrderNone // declared again before it was gone
+			f.removed, f.Order = false, decide.OrderNone
 		}
 		f.Spec, f.declared = spec, true
 		// A new declaration may mend what failed.
@@ -146,16 +154,37 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if len(s.Devices) == 0 {
 		s.Devices = old.Devices
 	}
+	a.complete(&s)
 	i.Status, i.reported = s, true
 	i.epoch = max(i.epoch, s.Epoch)
-	if s.State != old.State || s.Level != old.Level {
+	changed := s.State != old.State || s.Level != old.Level
+	if changed {
 		a.changed(i, old, now)
+	}
+	// A sleeper that reports what it used awake has not been measured yet.
+	if unmeasured := changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host; unmeasured {
+		i.Settles = now.Add(settleTime)
+	} else if changed || s.Memory != old.Memory {
+		i.Settles = time.Time{}
+		i.f.Past = i.f.Past.Measured(s)
 	}
 	i.f.watch(now)
 }
 
+// settleTime is how long the measurement of a sleeper may take.
+const settleTime = 300 * time.Millisecond
+
+// complete fills in what instances don't measure: a process that sleeps keeps
+// some of each GPU that it has a context on.
+func (a *Autoscaler) complete(s *api.InstanceStatus) {
+	if s.State == api.Asleep && len(s.Devices) > 0 && s.PID != 0 && s.Memory.PerDevice == 0 {
+		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), a.cfg.AssumedResidue
+	}
+}
+
 // adopt takes in an instance that was not started here.
 func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
+	a.complete(&s)
 	f := a.record(s.Function)
 	i := a.addInstance(f, s, now)
 	i.reported, i.epoch, i.From = true, s.Epoch, ledger.Stopped

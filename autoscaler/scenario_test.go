@@ -460,6 +460,22 @@ func TestRemove(t *testing.T) {
 		if f.served != 2 {
 			t.Errorf("served %d, want 2: it was declared again", f.served)
 		}
+		// Removed and declared again at once: the old instance does not stay.
+		w.a.RemoveFunction(f.spec.Name)
+		w.a.PutFunction(f.spec)
+		time.Sleep(time.Second)
+		w.request(f, 1, time.Second)
+		time.Sleep(10 * time.Second)
+		if f.served != 3 || w.state("a-0002") != api.Gone || w.state("a-0003") != api.Awake {
+			t.Errorf("served %d, want 3 and a third instance:\n%s", f.served, w.transcript())
+		}
+		// Another runtime: the same.
+		f.spec.Runtime.Args = []string{"--other"}
+		w.a.PutFunction(f.spec)
+		time.Sleep(time.Second)
+		if w.state("a-0003") != api.Gone {
+			t.Errorf("an instance with the old runtime stays")
+		}
 	})
 }
 

@@ -152,9 +152,10 @@ func (p *plan) serve(c *claim) {
 		}
 		return
 	}
-	// 3. One of its own is just going to sleep: it will be the one to wake.
+	// 3. One of its own is just going to sleep, or being given or taken a grant: it
+	// will be the one to wake.
 	o := p.best(c)
-	if o == nil || o.self == nil && f.falling > 0 {
+	if o == nil || o.self == nil && f.falling+f.passing > 0 {
 		p.pend(c)
 		return
 	}
@@ -164,6 +165,9 @@ func (p *plan) serve(c *claim) {
 
 // pend explains a claim that nothing can be done for, and books what is on its way for it.
 func (p *plan) pend(c *claim) {
+	if c.f.passing > 0 {
+		return // a matter of microseconds
+	}
 	if c.f.falling > 0 {
 		p.wait(c, "its own instance is on its way to sleep and is woken after that")
 		return

@@ -29,7 +29,7 @@ func (p *plan) grant() {
 		}
 	}
 	for k, i := range cs {
-		if i.taken || i.Doing != Nothing {
+		if i.taken || i.Doing != Nothing || i.settling(p.now) {
 			continue
 		}
 		if i.reserved(p.now) {

@@ -2,8 +2,15 @@ package decide
 
 import "github.com/rouse-dev/rouse/api"
 
-// obey follows orders to go down. An order to wake is a claim like any other.
+// obey ends what is out of date and follows orders to go down. An order to wake
+// is a claim like any other.
 func (p *plan) obey() {
+	for k := range p.is {
+		i := &p.is[k]
+		if i.Outdated && p.quiet(i) { // what it leaves is booked as coming already
+			p.do(i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
+		}
+	}
 	for k := range p.fs {
 		f := &p.fs[k]
 		if f.Order != OrderSleep && f.Order != OrderStop {

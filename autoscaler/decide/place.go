@@ -17,6 +17,8 @@ type option struct {
 	devices []api.DeviceID
 	// needs is what it takes beyond what it holds already.
 	needs bytes
+	// own is the part of what is coming that the sleeper itself has not left yet.
+	own bytes
 	// touches is above zero for each device that must not be over-committed for this:
 	// where it needs something, or counts on a reservation.
 	touches bytes
@@ -60,13 +62,19 @@ func (p *plan) best(c *claim) *option {
 			continue
 		}
 		o := &option{self: i, devices: i.Status.Devices, needs: minus(i.up, i.held)}
+		if i.settling(p.now) {
+			// What it has not left yet is its own to take back, unless it was promised to another.
+			if o.own = minus(i.held, p.expected(i)); !within(o.own, p.coming) {
+				o.needs, o.own = minus(i.up, p.expected(i)), nil
+			}
+		}
 		o.touches, o.regret = o.needs, f.Past.Return(i.Status.Level).Seconds()
 		if i.reserved(p.now) {
 			o.touches, o.regret = i.up, 0
 		}
 		consider(o)
 	}
-	if best != nil && best.rank <= wakeIdle || f.falling > 0 {
+	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 {
 		return best
 	}
 	for _, devices := range p.placements(f) {
@@ -199,6 +207,9 @@ func (p *plan) take(c *claim, o *option) {
 	free := p.s.left(p.free)
 	for d, n := range o.needs {
 		p.free[d] -= n
+		if o.own != nil {
+			p.coming[d] -= o.own[d]
+		}
 	}
 	if o.self == nil {
 		p.do(nil, Action{Kind: Start, Function: f.Spec.Name, Devices: o.devices, Memory: f.Need,
@@ -242,7 +253,7 @@ func (p *plan) leavers(o *option) string {
 	}
 	for k := range p.is {
 		i := &p.is[k]
-		if len(o.victims) == 0 && (i.phase == phaseFalling || i.phase == phaseLeaving || i.Doing == DoingRevoke) {
+		if len(o.victims) == 0 && (i.phase == phaseFalling || i.phase == phaseLeaving || i.Doing == DoingRevoke || i.settling(p.now)) {
 			names = append(names, string(i.Status.Instance))
 		}
 	}

@@ -47,6 +47,8 @@ type fn struct {
 	lo, hi int // its instances are is[lo:hi]
 	// How many instances are in which phase.
 	awake, rising, falling, leaving, ill, asleep int
+	// passing counts sleepers to which a grant is just being given, or taken from.
+	passing int
 	// desired is how many should be awake.
 	desired int
 	// refused says that this plan refuses what waits for it; waits that it was told
@@ -143,6 +145,9 @@ func (p *plan) place(k int, f *fn, held, up bytes) {
 			up[d] = max(up[d], p.scratch[d])
 		}
 		f.count(i.phase)
+		if i.Doing == DoingGrant || i.Doing == DoingRevoke {
+			f.passing++
+		}
 	}
 	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved(p.now) {
 		copy(held, up)
@@ -158,6 +163,10 @@ func (p *plan) place(k int, f *fn, held, up bytes) {
 		p.leave(held, p.scratch)
 	case i.Doing == DoingRevoke:
 		p.amount(p.scratch, m, i.Status.Devices)
+		p.leave(held, p.scratch)
+	case i.settling(p.now):
+		p.at(i.Settles)
+		p.amount(p.scratch, i.past().Residue(i.Status.Level), i.Status.Devices)
 		p.leave(held, p.scratch)
 	}
 }
@@ -211,6 +220,9 @@ func phaseOf(i *Instance) phase {
 	case DoingStart, DoingWake:
 		return phaseRising
 	}
+	if i.Outdated {
+		return phaseLeaving
+	}
 	switch i.Status.State {
 	case api.Awake:
 		return phaseAwake
@@ -232,6 +244,18 @@ func phaseOf(i *Instance) phase {
 // reserved says whether memory is kept for i to be awake, though it is not.
 func (i *Instance) reserved(now time.Time) bool {
 	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Valid(now)
+}
+
+// settling says whether i sleeps and is expected to report less than it holds.
+func (i *inst) settling(now time.Time) bool {
+	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved(now)
+}
+
+// expected is what i, which is settling, will hold.
+func (p *plan) expected(i *inst) bytes {
+	b := make(bytes, len(p.free))
+	p.amount(b, i.past().Residue(i.Status.Level), i.Status.Devices)
+	return b
 }
 
 func (f *fn) count(ph phase) {

@@ -186,7 +186,17 @@ func (s *sim) act(a Action) {
 		return func(i *Instance) {
 			i.Doing, i.Since = Nothing, s.now
 			i.Status.State, i.Status.Level = st, level
-			s.weigh(i)
+			if st != api.Asleep || i.Status.Memory.Host == 0 {
+				s.weigh(i)
+				return
+			}
+			// A sleeper is measured a moment after it said that it sleeps.
+			i.Settles = s.now.Add(300 * time.Millisecond)
+			s.due = append(s.due, end{s.now.Add(2 * time.Millisecond), i.Status.Instance, func(i *Instance) {
+				if i.Settles = (time.Time{}); i.Status.State == api.Asleep {
+					s.weigh(i)
+				}
+			}})
 		}
 	}
 	switch a.Kind {

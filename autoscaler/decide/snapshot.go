@@ -107,6 +107,11 @@ type Instance struct {
 	Grant api.Grant
 	// GrantedAt is when Grant was given.
 	GrantedAt time.Time
+	// Settles is until when the memory in Status may still be that of before the
+	// sleep: it was reported unchanged and is being measured. Zero if it is known.
+	Settles time.Time
+	// Outdated says that the function has been declared anew since it started: it ends.
+	Outdated bool
 	// Lost says why it is taken to be lost, though nobody saw it die; empty if it is not.
 	Lost string
 	// Failures counts calls that failed at this instance, since the last that succeeded.

@@ -193,6 +193,10 @@ func (p *plan) residue(i *inst, level api.Level) bytes {
 // fall offers i's ways down from level: each deeper sleep and the end.
 func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add func(victim)) {
 	past := i.past()
+	held := i.held
+	if i.settling(p.now) { // the rest is on its way already
+		held, ready = p.expected(i), later(ready, i.Settles)
+	}
 	unused := p.now.Sub(p.usedUntil(i, 1)).Seconds() + 0.1
 	weigh := func(to api.Level) float64 { return past.Return(to).Seconds() / max(0.1, unused) }
 	from := max(api.Level1, level+1)
@@ -201,10 +205,10 @@ func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add fun
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < ledger.Stopped; to++ {
-			add(victim{i: i, kind: kind, to: to, frees: minus(i.held, p.residue(i, to)), regret: weigh(to), ready: ready})
+			add(victim{i: i, kind: kind, to: to, frees: minus(held, p.residue(i, to)), regret: weigh(to), ready: ready})
 		}
 	}
-	add(victim{i: i, kind: kind, to: ledger.Stopped, frees: slices.Clone(i.held), regret: weigh(ledger.Stopped), ready: ready})
+	add(victim{i: i, kind: kind, to: ledger.Stopped, frees: slices.Clone(held), regret: weigh(ledger.Stopped), ready: ready})
 }
 
 func minus(a, b bytes) bytes {

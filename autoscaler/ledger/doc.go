@@ -8,7 +8,7 @@
 //
 //  1. [Discover] finds the host's memory and the GPUs, once, before anything starts.
 //  2. Each report of an instance goes through [Experience.Started],
-//     [Experience.Woken] or [Experience.Slept].
+//     [Experience.Woken] or [Experience.Slept], and [Experience.Measured].
 //  3. A plan asks [Experience.Need] what one awake instance takes,
 //     [Experience.Residue] what stays after a sleep, and [Experience.Return]
 //     what a return costs.

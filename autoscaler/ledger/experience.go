@@ -15,7 +15,7 @@ const gain = 0.3
 
 // Durations assumed while nothing has been measured. They only order choices.
 const (
-	assumedLoad  = 10 * time.Second
+	assumedLoad  = 3 * time.Second
 	assumedSleep = 500 * time.Millisecond
 )
 
@@ -42,7 +42,7 @@ type Experience struct {
 func (e Experience) Started(s api.InstanceStatus) Experience {
 	e.Load = average(e.Load, s.LoadTime)
 	e.Starts++
-	return e.inUse(s.Memory)
+	return e
 }
 
 // Woken learns from an instance that came back from a sleep at level from.
@@ -51,16 +51,24 @@ func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
 		e.Wake[from] = average(e.Wake[from], s.WakeTime)
 		e.Wakes++
 	}
-	return e.inUse(s.Memory)
+	return e
 }
 
 // Slept learns from an instance that fell asleep.
 func (e Experience) Slept(s api.InstanceStatus) Experience {
 	e.Sleep = average(e.Sleep, s.SleepTime)
-	if s.Level >= api.Level1 && s.Level < Stopped {
+	e.Sleeps++
+	return e
+}
+
+// Measured learns from the memory that an instance reports in its state.
+func (e Experience) Measured(s api.InstanceStatus) Experience {
+	switch {
+	case s.State == api.Awake:
+		return e.inUse(s.Memory)
+	case s.State == api.Asleep && s.Level >= api.Level1 && s.Level < Stopped:
 		e.Asleep[s.Level] = s.Memory
 	}
-	e.Sleeps++
 	return e
 }
 
