@@ -101,3 +101,12 @@ func (a *Activator) Stats(name api.FunctionName) (s Stats, ok bool) {
 	}
 	return s, true
 }
+
+// Report sends the demand of a function now, whatever is due later: whoever
+// gives an order by hand wants it judged by what is, not by what was a moment
+// ago. A function that is not declared has none.
+func (a *Activator) Report(name api.FunctionName) {
+	if f := a.names.Load().byName[name]; f != nil {
+		f.meter.Urgent()
+	}
+}

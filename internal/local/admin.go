@@ -150,6 +150,7 @@ func (s *server) byHand(order func(*http.Request, api.FunctionName) error) http.
 			api.WriteError(w, s.unknown(named(r)))
 			return
 		}
+		s.activator.Report(named(r)) // an order is refused while requests wait: those of now count
 		if err := order(r, named(r)); err != nil {
 			api.WriteError(w, err)
 			return
