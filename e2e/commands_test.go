@@ -28,6 +28,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"sink":        sinkCommand,
 	"sinkgot":     sinkGot,
 	"stats":       statsCommand,
+	"waitleft":    waitLeft,
+	"waitlog":     waitLog,
 	"spoil":       spoilCommand,
 	"bytes":       bytesCommand,
 }
@@ -162,7 +164,7 @@ func parentOf(pid int) (int, error) {
 	return 0, fmt.Errorf("process %d has no parent", pid)
 }
 
-// stats NAME: set GENERATIONS, RUNNING and LEFT to what a function's fake runtime counted.
+// stats NAME: set GENERATIONS and LEFT to what a function's fake runtime counted.
 func statsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("stats: %v", errUsage)
@@ -170,8 +172,36 @@ func statsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s, err := placeOf(ts).stats(args[0])
 	ts.Check(err)
 	ts.Setenv("GENERATIONS", strconv.Itoa(s.Generations))
-	ts.Setenv("RUNNING", strconv.Itoa(s.Running))
 	ts.Setenv("LEFT", strconv.Itoa(s.Left))
+}
+
+// waitleft NAME N: wait until N clients have left a function's fake runtime.
+func waitLeft(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("waitleft: %v", errUsage)
+	}
+	ts.Check(retry(func() error {
+		s, err := placeOf(ts).stats(args[0])
+		if err == nil && strconv.Itoa(s.Left) != args[1] {
+			err = fmt.Errorf("%d clients have left %s, want %s", s.Left, args[0], args[1])
+		}
+		return err
+	}))
+}
+
+// waitlog PATTERN: wait until the server has printed a line that matches.
+func waitLog(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("waitlog: %v", errUsage)
+	}
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	ts.Check(retry(func() error {
+		if out := placeOf(ts).server.output(); !pattern.MatchString(out) {
+			return fmt.Errorf("the server did not print %s:\n%s", pattern, out)
+		}
+		return nil
+	}))
 }
 
 // bytes FILE N [PIECE]: write N copies of a piece of text to a file.

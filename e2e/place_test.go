@@ -28,6 +28,8 @@ type place struct {
 	runtime string // XDG_RUNTIME_DIR: short, because a Unix socket's path has 107 bytes at most
 	extra   []string
 	server  *server // nil: none was started
+	bursts  []*burst
+	sink    *sink // nil: none receives
 }
 
 func newPlace() (*place, error) {

@@ -17,8 +17,6 @@ type sink struct {
 	got []string // "TYPE SUBJECT BODY"
 }
 
-var sinks sync.Map // *place to *sink
-
 // ServeHTTP takes an event in the binary or the structured form.
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -46,17 +44,16 @@ func sinkCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := &sink{}
 	receiver := httptest.NewServer(s)
 	ts.Defer(receiver.Close)
-	sinks.Store(placeOf(ts), s)
+	placeOf(ts).sink = s
 	ts.Setenv("K_SINK", receiver.URL)
 }
 
 // sinkgot WORD …: wait for an event that has every word.
 func sinkGot(ts *testscript.TestScript, neg bool, args []string) {
-	v, found := sinks.Load(placeOf(ts))
-	if neg || !found || len(args) == 0 {
+	s := placeOf(ts).sink
+	if neg || s == nil || len(args) == 0 {
 		ts.Fatalf("sinkgot: %v", errUsage)
 	}
-	s := v.(*sink)
 	ts.Check(retry(func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
