@@ -65,16 +65,22 @@ var rules = []struct {
 }{
 	{
 		from: []string{"activator"},
-		not:  func(p string) bool { return in(p, "autoscaler", "functions", "engine", "internal/local", "internal/cli") },
-		why:  "the activator meets the other parts in api: in a cluster they are other processes",
+		not: func(p string) bool {
+			return in(p, "autoscaler", "functions", "engine", "internal/local", "internal/cli")
+		},
+		why: "the activator meets the other parts in api: in a cluster they are other processes",
 	}, {
 		from: []string{"autoscaler"},
-		not:  func(p string) bool { return in(p, "activator", "functions", "engine", "internal/local", "internal/cli") },
-		why:  "the autoscaler meets the other parts in api: in a cluster they are other processes",
+		not: func(p string) bool {
+			return in(p, "activator", "functions", "engine", "internal/local", "internal/cli")
+		},
+		why: "the autoscaler meets the other parts in api: in a cluster they are other processes",
 	}, {
 		from: []string{"functions"},
-		not:  func(p string) bool { return in(p, "activator", "autoscaler", "engine", "internal/local", "internal/cli") },
-		why:  "a function meets the other parts in api, and its runtime over HTTP",
+		not: func(p string) bool {
+			return in(p, "activator", "autoscaler", "engine", "internal/local", "internal/cli")
+		},
+		why: "a function meets the other parts in api, and its runtime over HTTP",
 	}, {
 		from: []string{"engine"},
 		not:  func(p string) bool { return in(p, "activator", "autoscaler", "functions", "internal", "config") },

@@ -207,7 +207,9 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	s.drain(public)
 	_ = private.Close()
 	for range 2 {
-		_ = <-ended // both were told to end
+		if e := <-ended; err == nil && !errors.Is(e, http.ErrServerClosed) {
+			err = e
+		}
 	}
 	return err
 }
