@@ -86,29 +86,28 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		child.Stop(op.grace)
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
-		err = fmt.Errorf("%w (%v)", context.Cause(ctx), err)
+		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 	}
 	return err
 }
 
-// awaitStart waits for the announcement, if there is to be one, and the first token.
+// awaitStart waits for the first token: for the runtime's announcement of it, or
+// for the answer to a probe.
 func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runtime.Launch) error {
-	probing := func() {
+	if launch.Announce != "" {
+		select {
+		case <-op.announced:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
 		select {
 		case s.notes <- "probing":
 		case <-ctx.Done():
 		}
-	}
-	select {
-	case <-op.announced:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if launch.Announce != "" {
-		probing()
-		probing = nil
-	}
-	return runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, probing)
+	})
 }
 
 // finish takes the result of the operation.
