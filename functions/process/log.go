@@ -16,6 +16,7 @@ type Log struct {
 	mu        sync.Mutex // guards what follows
 	lines     []string   // a ring once it is full
 	next      int        // where the next line goes in a full ring
+	marked    int        // lines since the mark
 	followers map[chan string]bool
 }
 
@@ -42,6 +43,7 @@ func (l *Log) Write(line []byte) {
 		l.lines[l.next] = s
 		l.next = (l.next + 1) % len(l.lines)
 	}
+	l.marked++
 	for f := range l.followers {
 		select {
 		case f <- s:
@@ -65,8 +67,20 @@ func (l *Log) tail(n int) []string {
 	return all
 }
 
-// Message is the last n lines as one text, for an error message.
-func (l *Log) Message(n int) string { return strings.Join(l.Tail(n), "\n") }
+// Mark is called when another process begins to write: what the one before it
+// said explains nothing of it.
+func (l *Log) Mark() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marked = 0
+}
+
+// Message is at most the last n lines since the mark as one text, for an error message.
+func (l *Log) Message(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.tail(min(n, l.marked)), "\n")
+}
 
 // Follow gives f the last n lines and then each new one, until ctx ends or f
 // fails, whose error it returns. A follower that lags far behind loses lines.

@@ -112,6 +112,7 @@ func (s *Supervisor) startProcess() {
 		return
 	}
 	s.launch = launch
+	s.cfg.Log.Mark()
 	announced := make(chan struct{})
 	if launch.Announce == "" {
 		close(announced)
@@ -237,7 +238,7 @@ func (s *Supervisor) failedToCome(reason string) {
 	}
 	if s.failures++; s.failures >= maxFailures {
 		s.gaveUp = true
-		reason = fmt.Sprintf("%d starts in a row failed, no further one until a wake: %s", s.failures, reason)
+		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.failures, maxFailures)
 	}
 	s.failed(reason)
 	if s.gaveUp {
