@@ -131,7 +131,7 @@ func describe(w io.Writer, f local.Function) error {
 		rows = append(rows, []string{"Waits:", f.Waits})
 	}
 	if f.LastError != "" {
-		rows = append(rows, []string{"Last error:", f.LastError})
+		rows = append(rows, []string{"Last error:", oneLine(f.LastError)})
 	}
 	if err := table(w, rows); err != nil {
 		return err
@@ -149,7 +149,7 @@ func describe(w io.Writer, f local.Function) error {
 		} else if i.Stage != "" {
 			state += " (" + i.Stage + ")"
 		}
-		instances = append(instances, []string{string(i.Instance), state, ago(i.Since), i.Memory.Host.String(), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), strings.ReplaceAll(i.Message, "\n", " | ")})
+		instances = append(instances, []string{string(i.Instance), state, ago(i.Since), i.Memory.Host.String(), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), oneLine(i.Message)})
 	}
 	return table(w, instances)
 }
@@ -164,6 +164,9 @@ func need(m api.Memory) string {
 	}
 	return s
 }
+
+// oneLine keeps a message of several lines in its cell.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
 
 func never(d time.Duration) string {
 	if d == 0 {
