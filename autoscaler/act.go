@@ -96,7 +96,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices}, now)
 	i.From = ledger.Stopped
-	spec, g := f.Spec, a.newGrant(i, act, now, now.Add(f.Spec.StartTimeout))
+	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
 		return api.InstanceStatus{}, a.fx.Start(ctx, spec, id, g)
 	}, func(err error, now time.Time) {
@@ -113,7 +113,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 }
 
 func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
-	g := a.newGrant(i, act, now, now.Add(i.f.Spec.WakeTimeout))
+	g := a.newGrant(i, act, now.Add(i.f.Spec.WakeTimeout))
 	i.Since, i.roseAt, i.faulted = now, now, false
 	s := i.Status
 	a.begin(i, decide.DoingWake, i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
@@ -197,7 +197,7 @@ func (a *Autoscaler) takeBack(ctx context.Context, g api.Grant) {
 }
 
 func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
-	g := a.newGrant(i, act, now, act.Expires)
+	g := a.newGrant(i, act, act.Expires)
 	i.Grant, i.GrantedAt = g, now
 	a.begin(i, decide.DoingGrant, a.cfg.CallTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
 		return api.InstanceStatus{}, a.fx.Grant(ctx, g)
@@ -235,7 +235,7 @@ func (a *Autoscaler) revoke(i *instance) {
 }
 
 // newGrant makes the grant of an action, with a new epoch.
-func (a *Autoscaler) newGrant(i *instance, act *decide.Action, now, expires time.Time) api.Grant {
+func (a *Autoscaler) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
 	return api.Grant{Instance: i.Status.Instance, Function: i.f.name, Epoch: a.newEpoch(i),
 		Devices: act.Devices, Memory: act.Memory, Expires: expires}
 }

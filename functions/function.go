@@ -163,7 +163,7 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	kill()
 	end()
 	f.shutdown(server)
-	<-served
+	<-served //nolint:errcheck // the server was told to end
 	<-sent
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err)

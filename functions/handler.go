@@ -23,7 +23,7 @@ const maxControlBody = 1 << 20
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/healthz":
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		writeJSON(w, map[string]string{"status": "ok"})
 	case path == "/readyz" || path == "/health":
 		f.ready(w)
 	case path == "/metrics" || strings.HasPrefix(path, "/rouse/"):
@@ -41,7 +41,7 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *function) ready(w http.ResponseWriter) {
 	s := f.supervisor.Status()
 	if s.Ready() {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		writeJSON(w, map[string]string{"status": "ok"})
 		return
 	}
 	code := map[api.State]string{
@@ -91,7 +91,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case "/metrics":
 		f.metrics.handler.ServeHTTP(w, r)
 	case control.PathState:
-		writeJSON(w, http.StatusOK, f.supervisor.Status())
+		writeJSON(w, f.supervisor.Status())
 	case control.PathLogs:
 		f.logs(w, r)
 	case control.PathWake:
@@ -122,10 +122,10 @@ func (f *function) answer(w http.ResponseWriter, r *http.Request, in any, call f
 		api.WriteError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, status)
+	writeJSON(w, status)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		api.WriteError(w, err)
@@ -133,7 +133,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
-	w.WriteHeader(status)
 	_, _ = w.Write(raw) // the caller may have left
 }
 

@@ -75,7 +75,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 // are there. The error is a *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	out := call.request(ctx)
-	resp, err := c.transport.RoundTrip(out)
+	resp, err := c.transport.RoundTrip(out) //nolint:bodyclose // the Answer closes it
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

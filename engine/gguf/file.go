@@ -31,7 +31,7 @@ func Open(path string) (*File, error) {
 	}
 	f, err := Parse(data)
 	if err != nil {
-		unmap(data)
+		_ = unmap(data) // the file itself is what is wrong
 		return nil, fmt.Errorf("open model file %s: %w", path, err)
 	}
 	f.mapped = true

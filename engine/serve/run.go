@@ -90,7 +90,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	if err != nil {
 		err = server.Close()
 	}
-	<-failed
+	<-failed //nolint:errcheck // the server was told to end, and how is in err
 	return err
 }
 

@@ -55,7 +55,7 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 			m.longest = max(m.longest, len(text))
 		}
 	}
-	if err := m.checkBytes(v.Tokens, t.types); err != nil {
+	if err := m.checkBytes(t.types); err != nil {
 		return err
 	}
 	t.merger, t.addBOS, t.spaced = m, true, m.prefix
@@ -63,7 +63,7 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 }
 
 // checkBytes finds byte tokens that are not marked as such, and sees to it that any text can be encoded.
-func (m *spm) checkBytes(tokens []string, types []Type) error {
+func (m *spm) checkBytes(types []Type) error {
 	for b, id := range m.bytes {
 		if id != None {
 			continue
