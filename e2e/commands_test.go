@@ -32,6 +32,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"waitlog":     waitLog,
 	"spoil":       spoilCommand,
 	"bytes":       bytesCommand,
+	"ask":         ask,
 }
 
 // up [ARG …]: start a server.
@@ -218,4 +219,16 @@ func bytesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	_, err = f.WriteString(strings.Repeat(piece, n))
 	ts.Check(err)
 	ts.Check(f.Close())
+}
+
+// ask BODY: send a chat request with curl; standard output is the answer and then the status as "[200]".
+func ask(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("ask: %v", errUsage)
+	}
+	cmd := exec.Command("curl", "-sS", "-m", "60", "-w", "[%{http_code}]", ts.Getenv("URL")+"/v1/chat/completions",
+		"-H", "Content-Type: application/json", "--data-binary", args[0])
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Stdout, cmd.Stderr = ts.Stdout(), ts.Stderr()
+	ts.Check(cmd.Run())
 }
