@@ -133,6 +133,9 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	return nil
 }
 
+// rateTokens is the length from which an answer's rate says something.
+const rateTokens = 8
+
 // line says what an answer took.
 func (m measured) line() string {
 	var parts []string
@@ -148,7 +151,7 @@ func (m measured) line() string {
 	if m.tokens > 0 {
 		parts = append(parts, fmt.Sprintf("%d tokens", m.tokens))
 	}
-	if rate := m.rate(); rate > 0 {
+	if rate := m.rate(); m.tokens >= rateTokens {
 		parts = append(parts, fmt.Sprintf("%.0f tokens/s", rate))
 	}
 	return "[" + strings.Join(parts, " · ") + "]"

@@ -134,7 +134,7 @@ func printDecisions(w io.Writer, decisions []api.Decision) error {
 		return err
 	}
 	for _, d := range decisions {
-		fmt.Fprintf(w, "%s  %-7s %-14s %s\n", d.At.Local().Format(time.TimeOnly), d.Action, d.Instance, d.Reason)
+		fmt.Fprintf(w, "%s  %-7s %-14s %s\n", d.At.Local().Format(time.TimeOnly), d.Action, d.Instance, strings.ReplaceAll(d.Reason, "\n", "\n"+strings.Repeat(" ", 34)))
 		if d.Error != "" {
 			fmt.Fprintf(w, "%28s failed: %s\n", "", d.Error)
 		}
