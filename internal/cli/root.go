@@ -68,7 +68,7 @@ func version() string {
 		return Version
 	}
 	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
 		return "dev"
 	}
 	return info.Main.Version
