@@ -10,6 +10,9 @@
 // Signals: the first SIGTERM or SIGINT drains and ends the runtime, a second one
 // ends it at once. With --exit-with-parent, a SIGTERM after the parent has died
 // ends it at once too.
+//
+// With --standby the process starts ahead of its instance: it waits for an
+// [Order] on its standard input and goes on as if it had been started with that.
 package cli
 
 import (
@@ -45,6 +48,7 @@ type flags struct {
 	devices        []string
 	exitWithParent bool
 	quiet          bool
+	standby        bool
 }
 
 // Command makes the command. It writes "listening on ENDPOINT" to its output
@@ -62,6 +66,9 @@ serves the OpenAI API on 127.0.0.1 (--runtime command -- COMMAND ARGS…); $(POR
 command becomes the port. With --runtime engine, what stands after -- goes to the engine.`,
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.standby {
+				return standby(cmd)
+			}
 			if err := f.build(args, os.Environ(), cmd.Flags().Changed); err != nil {
 				return err
 			}
@@ -98,6 +105,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
 	s.StringVar(&f.maxBody, "max-body", "", "largest body of a request, such as 64Mi (default 64Mi)")
 	s.BoolVar(&f.exitWithParent, "exit-with-parent", false, "end, with the runtime, as soon as the parent process dies (Linux)")
+	s.BoolVar(&f.standby, "standby", false, "wait for the rest of the command line and the environment on the standard input, as JSON")
 	s.BoolVar(&f.quiet, "quiet", false, "don't copy the runtime's output to the error output")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }

@@ -28,6 +28,8 @@ type Spec struct {
 	Env []string
 	// Dir is the working directory; empty: ours.
 	Dir string
+	// Stdin is the child's standard input; nil: it is empty. The caller closes its own end.
+	Stdin *os.File
 	// DeathSignal is sent to the child when we die (Linux only); 0: SIGKILL.
 	DeathSignal syscall.Signal
 	// Lines gets each line of stdout and stderr, without its end, from one
@@ -58,6 +60,9 @@ func Start(spec Spec) (*Process, error) {
 	}
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, w, w
+	if spec.Stdin != nil { // a nil *os.File is no nil io.Reader
+		cmd.Stdin = spec.Stdin
+	}
 	cmd.SysProcAttr = attributes(spec.DeathSignal)
 	err = spawn(cmd)
 	_ = w.Close() // the child has its own

@@ -40,9 +40,12 @@ type agent struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[api.InstanceID]*instance
+	spare     *spare // nil: none
 	output    map[api.FunctionName]*process.Log
 	serial    int
 	ended     sync.WaitGroup // the goroutines that wait for processes
+
+	spareTaken chan struct{} // to keepSpare: look whether there is a spare; one place, so that who sends never waits
 }
 
 // instance is one child process.
@@ -71,7 +74,7 @@ func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g ap
 		_ = os.RemoveAll(dir)
 		return fmt.Errorf("start %s: %w", id, err)
 	}
-	p, err := process.Start(spec)
+	p, err := a.launch(spec)
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return fmt.Errorf("start %s: %w", id, err)

@@ -112,7 +112,7 @@ func (s *server) build(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
-		instances: map[api.InstanceID]*instance{}, output: newOutputs()}
+		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
 	s.activator, err = activator.New(activator.Config{Name: "local"},
 		activator.Deps{Emitter: s.bus, Waker: client, Transport: api.NewTransport(256), Logger: cfg.Logger, Registry: registry})
 	if err != nil {
@@ -144,6 +144,9 @@ func (s *server) route(e api.Event) {
 		}
 		s.activator.ObserveInstance(status)
 		s.autoscaler.ObserveInstance(status)
+		if status.State != api.Starting {
+			s.agent.wantSpare()
+		}
 	case api.EventDemand:
 		if err := s.autoscaler.Receive(e); err != nil {
 			s.cfg.Logger.Warn("a demand can't be read", "error", err)
@@ -168,6 +171,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	run("activator", s.activator.Run)
 	run("autoscaler", s.autoscaler.Run)
+	run("spare", s.agent.keepSpare)
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}
