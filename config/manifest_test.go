@@ -146,6 +146,33 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	}
 }
 
+// TestREADMEsManifest reads the manifest that the README shows.
+func TestREADMEsManifest(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(readme), "```yaml\n")
+	manifest, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("the README shows no manifest")
+	}
+	functions, err := config.Parse(strings.NewReader(manifest), "README.md", "/models-of")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(functions) != 2 {
+		t.Fatalf("%d functions, want 2", len(functions))
+	}
+	chat, qwen := functions[0], functions[1]
+	if chat.Runtime.Model != "/models-of/models/chat.gguf" || chat.Memory.Host != 2*api.GiB || chat.SleepAfter != 30*time.Second {
+		t.Errorf("chat is %+v", chat)
+	}
+	if qwen.Runtime.Kind != api.RuntimeCommand || !qwen.Runtime.Sleeps || qwen.Memory.Devices != 1 || qwen.Runtime.Command[4] != "$(PORT)" {
+		t.Errorf("qwen is %+v", qwen)
+	}
+}
+
 // TestEveryKeyHasASetter ties the table of keys to the code that reads them.
 func TestEveryKeyHasASetter(t *testing.T) {
 	for _, k := range api.Keys {
