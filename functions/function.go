@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -72,12 +73,24 @@ func Run(ctx context.Context, cfg Config) error {
 	return f.run(ctx, listener)
 }
 
+// otherNames are what clients may call the model beside its own name: the
+// aliases, and the function's name, which the front door takes for it too.
+func otherNames(f api.Function) []api.ModelName {
+	names := slices.Clone(f.Aliases)
+	for _, n := range []api.ModelName{api.ModelName(f.Name.Name()), api.ModelName(f.Name)} {
+		if n != f.Model && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
 // assemble makes the parts; nothing runs yet.
 func assemble(cfg Config) (*function, error) {
 	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: api.NewTransport(cfg.Function.Concurrency + 2)}
 	f.transport.IdleConnTimeout = idleConnection
 	rt, err := runtime.New(runtime.Config{
-		Spec: cfg.Function.Runtime, Model: cfg.Function.Model, Aliases: cfg.Function.Aliases,
+		Spec: cfg.Function.Runtime, Model: cfg.Function.Model, Aliases: otherNames(cfg.Function),
 		Dir: cfg.Dir, Engine: cfg.Engine, Env: cfg.Env, Transport: f.transport,
 	})
 	if err != nil {
