@@ -25,13 +25,19 @@ func inWorld(t *testing.T, capacity api.Bytes, body func(w *fleet)) {
 	})
 }
 
+// pass lets time pass, and what is due happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestManyWaitingMakeOneStart(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
 		for range 200 {
 			w.request(f, 1, 10*time.Millisecond)
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if got := w.count("start"); got != 1 {
 			t.Errorf("got %d starts, want 1", got)
 		}
@@ -45,15 +51,15 @@ func TestLadder(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
 		w.request(f, 1, time.Second)
-		time.Sleep(4*time.Second + time.Millisecond) // loaded and served
+		pass(4*time.Second + time.Millisecond) // loaded and served
 		if got := w.state("a-0001"); got != api.Awake {
 			t.Errorf("after the request it is %s, want awake", got)
 		}
-		time.Sleep(time.Minute - 2*time.Millisecond)
+		pass(time.Minute - 2*time.Millisecond)
 		if got := w.state("a-0001"); got != api.Awake {
 			t.Errorf("just before sleep-after it is %s, want awake", got)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if got := w.state("a-0001"); got != api.Asleep {
 			t.Errorf("after sleep-after it is %s, want asleep", got)
 		}
@@ -62,14 +68,14 @@ func TestLadder(t *testing.T) {
 		}
 		// Under the grant the activator wakes it; the autoscaler does not.
 		w.request(f, 1, time.Second)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if got, want := f.worst, 3*time.Second; got != want {
 			t.Errorf("the longest wait was %s, want %s", got, want)
 		}
 		if f.served != 2 || w.count("wake") != 0 || w.count("start") != 1 {
 			t.Errorf("served %d, the autoscaler woke %d times and started %d, want 2, 0, 1", f.served, w.count("wake"), w.count("start"))
 		}
-		time.Sleep(17 * time.Minute)
+		pass(17 * time.Minute)
 		if got := w.state("a-0001"); got != api.Gone {
 			t.Errorf("after gone-after it is %s, want gone", got)
 		}
@@ -82,9 +88,9 @@ func TestTurns(t *testing.T) {
 		for range 1200 { // two minutes of more work than either can do
 			w.request(a, 1, 300*time.Millisecond)
 			w.request(b, 1, 300*time.Millisecond)
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 		}
-		time.Sleep(3 * time.Minute)
+		pass(3 * time.Minute)
 		if a.served != 1200 || b.served != 1200 {
 			t.Errorf("served %d and %d, want 1200 each", a.served, b.served)
 		}

@@ -3,7 +3,6 @@ package autoscaler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -69,6 +68,7 @@ type fakeInstance struct {
 	idle    chan struct{} // closed when running falls to zero; nil if nobody waits
 	waking  chan struct{} // closed when the wake under way ends
 	dead    bool
+	up      bool // it takes what it takes awake
 }
 
 // world runs a test in a fleet with so much memory.
@@ -155,7 +155,7 @@ func (w *fleet) transcript() string {
 func (w *fleet) weigh() {
 	var sum api.Bytes
 	for _, i := range w.instances {
-		if i.s.State != api.Asleep {
+		if i.up {
 			sum += i.f.awake
 		}
 	}
@@ -166,14 +166,27 @@ func (w *fleet) weigh() {
 
 // to changes an instance's state and reports it. w.mu is held.
 func (w *fleet) to(i *fakeInstance, state api.State, level api.Level) {
+	w.log("  %s is %s (mute %t, deaf %t)", i.s.Instance, state, w.mute, w.deaf)
+	switch state {
+	case api.Starting, api.Awake:
+		i.up = true
+	case api.Asleep, api.Gone:
+		i.up = false
+	}
 	i.s.State, i.s.Level, i.s.Since = state, level, time.Now()
 	i.s.Seq++
 	// As real instances do, it says what it used before, and measures after that.
-	w.wg.Go(func() { w.measure(i, i.s.Seq) })
+	seq := i.s.Seq
+	w.wg.Go(func() { w.measure(i, seq) })
 	w.weigh()
 	if state == api.Gone {
 		i.dead = true
 		delete(w.instances, i.s.Instance)
+		i.f.running -= i.running // what ran there is sent again
+		for range i.running {
+			i.f.queue = append(i.f.queue, &request{came: time.Now(), work: time.Second})
+		}
+		i.running = 0
 	}
 	if !w.mute {
 		w.a.ObserveInstance(i.s)
@@ -271,6 +284,9 @@ func (w *fleet) serve(i *fakeInstance, r *request) {
 	time.Sleep(r.work)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if i.dead {
+		return // it was put back into the queue
+	}
 	i.running--
 	i.f.running--
 	i.f.served++
@@ -308,206 +324,4 @@ func (w *fleet) state(id api.InstanceID) api.State {
 		return i.s.State
 	}
 	return api.Gone
-}
-
-// Start is part of [Effects].
-func (w *fleet) Start(_ context.Context, spec api.Function, id api.InstanceID, g api.Grant) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.log("start %s", id)
-	f := w.functions[spec.Name]
-	if f.failStarts > 0 && f.load == 0 {
-		f.failStarts--
-		return errors.New("exec: no such file")
-	}
-	i := &fakeInstance{f: f, s: api.InstanceStatus{Instance: id, Function: spec.Name, Epoch: g.Epoch, Concurrency: spec.Concurrency}}
-	w.instances[id] = i
-	w.to(i, api.Starting, 0)
-	w.wg.Go(func() {
-		time.Sleep(f.load)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if i.dead {
-			return
-		}
-		if f.failStarts > 0 {
-			f.failStarts--
-			i.s.Message = "the model file is broken"
-			w.to(i, api.Gone, 0)
-			return
-		}
-		i.s.LoadTime = f.load
-		w.to(i, api.Awake, 0)
-	})
-	return nil
-}
-
-// Wake is part of [Effects].
-func (w *fleet) Wake(ctx context.Context, s api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
-	w.mu.Lock()
-	w.log("wake %s", s.Instance)
-	w.mu.Unlock()
-	return w.wakeUp(ctx, s.Instance, g)
-}
-
-func (w *fleet) wakeUp(_ context.Context, id api.InstanceID, g api.Grant) (api.InstanceStatus, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i := w.instances[id]
-	if i == nil {
-		return api.InstanceStatus{}, errors.New("connection refused")
-	}
-	for i.waking != nil {
-		c := i.waking
-		w.mu.Unlock()
-		<-c
-		w.mu.Lock()
-	}
-	switch {
-	case i.dead:
-		return api.InstanceStatus{}, errors.New("connection refused")
-	case i.s.State == api.Awake:
-		return i.s, nil
-	case g.Epoch < i.s.Epoch:
-		return i.s, api.Errorf(409, api.CodeStaleEpoch, "epoch %d is older than %d", g.Epoch, i.s.Epoch)
-	case i.s.State != api.Asleep:
-		return i.s, api.Errorf(503, api.CodeDraining, "it is %s", i.s.State)
-	}
-	i.s.Epoch = g.Epoch
-	from := i.s.Level
-	c := make(chan struct{})
-	i.waking = c
-	w.to(i, api.Starting, from)
-	w.mu.Unlock()
-	time.Sleep(i.f.wake)
-	w.mu.Lock()
-	i.waking = nil
-	close(c)
-	if i.dead {
-		return api.InstanceStatus{}, errors.New("connection reset")
-	}
-	if i.f.failWakes > 0 {
-		i.f.failWakes--
-		w.to(i, api.Asleep, from)
-		return api.InstanceStatus{}, errors.New("out of memory")
-	}
-	i.s.WakeTime = i.f.wake
-	w.to(i, api.Awake, 0)
-	return i.s, nil
-}
-
-// Sleep is part of [Effects].
-func (w *fleet) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.log("sleep %s %d", s.Instance, level)
-	i := w.instances[s.Instance]
-	if i == nil {
-		return api.InstanceStatus{}, errors.New("connection refused")
-	}
-	if i.f.failSleeps > 0 {
-		i.f.failSleeps--
-		return api.InstanceStatus{}, errors.New("the runtime says 500")
-	}
-	i.s.Epoch = max(i.s.Epoch, epoch)
-	if i.s.State == api.Asleep && i.s.Level >= level {
-		return i.s, nil
-	}
-	w.drain(i, drain)
-	w.mu.Unlock()
-	time.Sleep(i.f.sleep)
-	w.mu.Lock()
-	if i.dead {
-		return api.InstanceStatus{}, errors.New("connection reset")
-	}
-	i.s.SleepTime = i.f.sleep
-	w.to(i, api.Asleep, level)
-	return i.s, nil
-}
-
-func (w *fleet) drain(i *fakeInstance, limit time.Duration) {
-	w.to(i, api.Draining, i.s.Level)
-	if i.running == 0 {
-		return
-	}
-	i.idle = make(chan struct{})
-	c := i.idle
-	w.mu.Unlock()
-	select {
-	case <-c:
-	case <-time.After(limit):
-	}
-	w.mu.Lock()
-}
-
-// Stop is part of [Effects].
-func (w *fleet) Stop(_ context.Context, s api.InstanceStatus, drain time.Duration) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.log("stop %s", s.Instance)
-	if i := w.instances[s.Instance]; i != nil {
-		if i.s.State == api.Awake {
-			w.drain(i, drain)
-		}
-		if !i.dead {
-			w.to(i, api.Gone, 0)
-		}
-	}
-	return nil
-}
-
-// State is part of [Effects].
-func (w *fleet) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i := w.instances[s.Instance]; i != nil {
-		return i.s, nil
-	}
-	return api.InstanceStatus{}, errors.New("connection refused")
-}
-
-// Grant is part of [Effects].
-func (w *fleet) Grant(_ context.Context, g api.Grant) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.log("grant %s", g.Instance)
-	if w.deaf {
-		return errors.New("connection refused")
-	}
-	f := w.functions[g.Function]
-	f.grants[g.Instance] = g
-	w.dispatch(f)
-	return nil
-}
-
-// Revoke is part of [Effects].
-func (w *fleet) Revoke(_ context.Context, g api.Grant) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.log("revoke %s", g.Instance)
-	if w.deaf {
-		return errors.New("connection refused")
-	}
-	delete(w.functions[g.Function].grants, g.Instance)
-	if i := w.instances[g.Instance]; i != nil && i.waking != nil {
-		c := i.waking
-		w.mu.Unlock()
-		<-c
-		w.mu.Lock()
-	}
-	return nil
-}
-
-// Fail is part of [Effects].
-func (w *fleet) Fail(_ context.Context, name api.FunctionName, err *api.Error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.functions[name]
-	for range f.queue {
-		w.refused[name] = append(w.refused[name], fmt.Sprintf("%d %s: %s", err.Status, err.Code, err.Message))
-	}
-	w.log("fail %s", name)
-	f.queue = nil
-	w.demand(f)
-	return nil
 }

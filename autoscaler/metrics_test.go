@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 		}
 		f := w.add("a", api.GiB, nil)
 		w.request(f, 1, time.Second)
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		got := gather(t, r)
 		want := map[string]float64{
 			"rouse_autoscaler_decisions_total action=start":            1,

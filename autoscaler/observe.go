@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"time"
 
@@ -98,8 +99,11 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		if err != nil {
 			return err
 		}
-		if err := api.CheckName(f.Name.Name()); err != nil {
+		if err := errors.Join(api.CheckName(f.Name.Namespace()), api.CheckName(f.Name.Name())); err != nil {
 			return api.BadRequest("data", "event %s: %v", e.ID, err)
+		}
+		if m := f.Memory; m.Host < 0 || m.Devices < 0 || m.PerDevice < 0 || f.MinScale < 0 || f.MaxScale < 0 || f.Concurrency < 0 {
+			return api.BadRequest("data", "event %s: want memory, scales and concurrency of at least 0", e.ID)
 		}
 		a.PutFunction(f.WithDefaults())
 	case api.EventFunctionGone:
@@ -174,9 +178,11 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 // settleTime is how long the measurement of a sleeper may take.
 const settleTime = 300 * time.Millisecond
 
-// complete fills in what instances don't measure: a process that sleeps keeps
-// some of each GPU that it has a context on.
+// complete puts a status into bounds and fills in what instances don't measure: a
+// process that sleeps keeps some of each GPU that it has a context on.
 func (a *Autoscaler) complete(s *api.InstanceStatus) {
+	s.Memory.Host, s.Memory.PerDevice = max(0, s.Memory.Host), max(0, s.Memory.PerDevice)
+	s.Level = min(max(s.Level, api.LevelAwake), api.Level2)
 	if s.State == api.Asleep && len(s.Devices) > 0 && s.PID != 0 && s.Memory.PerDevice == 0 {
 		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), a.cfg.AssumedResidue
 	}

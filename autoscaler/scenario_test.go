@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
@@ -17,9 +15,9 @@ func TestVictimMakesRoom(t *testing.T) {
 	inWorld(t, 3*api.GiB/2, func(w *fleet) {
 		a, b := w.add("a", api.GiB, nil), w.add("b", api.GiB, nil)
 		w.request(a, 1, time.Second)
-		time.Sleep(30 * time.Second) // a is awake and idle
+		pass(30 * time.Second) // a is awake and idle
 		w.request(b, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if b.served != 1 || b.worst > 4*time.Second {
 			t.Errorf("b was served %d times and waited %s, want 1 and at most a sleep and a load", b.served, b.worst)
 		}
@@ -28,7 +26,7 @@ func TestVictimMakesRoom(t *testing.T) {
 		}
 		// Back to a: b is the victim, and a wakes instead of starting.
 		w.request(a, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if a.served != 2 || w.count("start a") != 1 || w.count("wake a") != 1 {
 			t.Errorf("a was served %d times with %d starts and %d wakes, want 2, 1, 1", a.served, w.count("start a"), w.count("wake a"))
 		}
@@ -50,7 +48,7 @@ func TestWakeFails(t *testing.T) {
 			inWorld(t, 4*api.GiB, func(w *fleet) {
 				f := w.add("a", api.GiB, nil)
 				w.request(f, 1, time.Second)
-				time.Sleep(2 * time.Minute)
+				pass(2 * time.Minute)
 				if got := w.state("a-0001"); got != api.Asleep {
 					t.Fatalf("it is %s, want asleep", got)
 				}
@@ -59,7 +57,7 @@ func TestWakeFails(t *testing.T) {
 				clear(f.grants)
 				w.mu.Unlock()
 				w.request(f, 1, time.Second)
-				time.Sleep(30 * time.Second)
+				pass(30 * time.Second)
 				if got := w.count("start"); got != c.wantStarts {
 					t.Errorf("got %d starts, want %d", got, c.wantStarts)
 				}
@@ -78,7 +76,7 @@ func TestStartFails(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, func(f *fakeFunction) { f.failStarts = 4 })
 		w.request(f, 5, time.Second)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if got := w.count("start"); got != 3 {
 			t.Errorf("got %d starts, want 3 and none after everybody was refused", got)
 		}
@@ -88,9 +86,9 @@ func TestStartFails(t *testing.T) {
 		}
 		// Whoever asks later makes the next try: it fails, and the one after that works.
 		w.request(f, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		w.request(f, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if f.served != 1 || len(w.refused[f.spec.Name]) != 6 {
 			t.Errorf("served %d and refused %d, want 1 and 6", f.served, len(w.refused[f.spec.Name]))
 		}
@@ -101,7 +99,7 @@ func TestSpawnFails(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, func(f *fakeFunction) { f.failStarts, f.load = 3, 0 })
 		w.request(f, 1, time.Second)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if got := w.refused[f.spec.Name]; len(got) != 1 || !strings.Contains(got[0], "exec: no such file") {
 			t.Errorf("refused %q, want the spawner's message", got)
 		}
@@ -116,9 +114,9 @@ func TestSleepFails(t *testing.T) {
 		a := w.add("a", api.GiB, func(f *fakeFunction) { f.failSleeps = 100 })
 		b := w.add("b", api.GiB, nil)
 		w.request(a, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		w.request(b, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if b.served != 1 {
 			t.Errorf("b was not served")
 		}
@@ -132,13 +130,7 @@ func TestSleepFails(t *testing.T) {
 func (w *fleet) kill(id api.InstanceID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := w.instances[id]
-	i.f.running -= i.running // what ran there comes back to the front
-	for range i.running {
-		i.f.queue = append(i.f.queue, &request{came: time.Now(), work: time.Second})
-	}
-	i.running = 0
-	w.to(i, api.Gone, 0)
+	w.to(w.instances[id], api.Gone, 0)
 }
 
 func TestDeath(t *testing.T) {
@@ -150,9 +142,9 @@ func TestDeath(t *testing.T) {
 			inWorld(t, 4*api.GiB, func(w *fleet) {
 				f := w.add("a", api.GiB, nil)
 				w.request(f, 3, 10*time.Second)
-				time.Sleep(c.after)
+				pass(c.after)
 				w.kill("a-0001")
-				time.Sleep(time.Minute)
+				pass(time.Minute)
 				if got := w.count("start"); got != 2 {
 					t.Errorf("got %d starts, want 2", got)
 				}
@@ -168,11 +160,11 @@ func TestLostReports(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
 		w.request(f, 1, time.Second)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		w.mu.Lock()
 		w.mute = true // "awake" is lost
 		w.mu.Unlock()
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		v, _ := w.a.Status(f.spec.Name)
 		if len(v.Instances) != 1 || v.Instances[0].State != api.Awake {
 			t.Errorf("got %+v, want the awake instance: it is asked when it is silent", v.Instances)
@@ -183,7 +175,7 @@ func TestLostReports(t *testing.T) {
 		w.mute = false
 		w.mu.Unlock()
 		w.request(f, 1, time.Second)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if f.served != 2 || w.count("start") != 2 {
 			t.Errorf("served %d with %d starts, want 2 and 2", f.served, w.count("start"))
 		}
@@ -194,7 +186,7 @@ func TestLateAndRepeatedReports(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
 		w.request(f, 1, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		v, _ := w.a.Status(f.spec.Name)
 		now := v.Instances[0]
 		old := now
@@ -204,14 +196,14 @@ func TestLateAndRepeatedReports(t *testing.T) {
 			w.a.ObserveInstance(now)
 			w.a.ObserveDemand(api.Demand{Function: f.spec.Name, Activator: "door", Waiting: 9, At: w.from})
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		v, _ = w.a.Status(f.spec.Name)
 		if len(v.Instances) != 1 || v.Instances[0].State != api.Awake || v.Waiting != 0 {
 			t.Errorf("got %+v, want it awake and nobody waiting", v)
 		}
 		w.kill("a-0001")
 		w.a.ObserveInstance(now)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if v, _ = w.a.Status(f.spec.Name); len(v.Instances) != 0 {
 			t.Errorf("got %+v: a late report brought it back", v.Instances)
 		}
@@ -222,15 +214,15 @@ func TestSilentActivator(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
 		w.a.ObserveDemand(api.Demand{Function: f.spec.Name, Activator: "other", Waiting: 1, Running: 2, At: time.Now()})
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if v, _ := w.a.Status(f.spec.Name); v.Running != 2 {
 			t.Errorf("got %d running, want 2", v.Running)
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if v, _ := w.a.Status(f.spec.Name); v.Running != 0 || v.Waiting != 0 {
 			t.Errorf("got %+v, want no demand of an activator that went silent", v)
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if got := w.state("a-0001"); got != api.Asleep {
 			t.Errorf("it is %s, want asleep", got)
 		}
@@ -246,9 +238,9 @@ func TestRestart(t *testing.T) {
 		w.run(func() {
 			a, b, c = w.add("a", api.GiB, nil), w.add("b", api.GiB, nil), w.add("c", 2*api.GiB, nil)
 			w.request(a, 1, time.Second)
-			time.Sleep(90 * time.Second) // a sleeps, with a grant
+			pass(90 * time.Second) // a sleeps, with a grant
 			w.request(b, 1, 200*time.Second)
-			time.Sleep(10 * time.Second) // b works
+			pass(10 * time.Second) // b works
 		})
 		calls := len(w.calls)
 		w.restart(decide.Policy{})
@@ -261,18 +253,18 @@ func TestRestart(t *testing.T) {
 				w.a.ObserveInstance(i.s)
 			}
 			w.mu.Unlock()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if got := w.calls[calls:]; len(got) != 0 {
 				t.Errorf("after the restart it did %q, want nothing", got)
 			}
 			// The grant of before is still out, and used: the ledger knows.
 			w.request(a, 1, time.Second)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if got := w.state("a-0001"); got != api.Awake {
 				t.Errorf("a is %s, want awake", got)
 			}
 			w.request(c, 1, time.Second)
-			time.Sleep(4 * time.Minute)
+			pass(4 * time.Minute)
 			if a.served != 2 || b.served != 1 || c.served != 1 {
 				t.Errorf("served %d, %d, %d, want 2, 1, 1", a.served, b.served, c.served)
 			}
@@ -289,12 +281,12 @@ func TestDeafActivator(t *testing.T) {
 	inWorld(t, 3*api.GiB/2, func(w *fleet) {
 		a, b := w.add("a", api.GiB, nil), w.add("b", api.GiB, nil)
 		w.request(a, 1, time.Second)
-		time.Sleep(2 * time.Minute) // a sleeps and has the grant
+		pass(2 * time.Minute) // a sleeps and has the grant
 		w.mu.Lock()
 		w.deaf = true
 		w.mu.Unlock()
 		w.request(b, 1, time.Second)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if b.served != 1 {
 			t.Errorf("b was not served though the instance itself can be told that its grant is void")
 		}
@@ -305,15 +297,15 @@ func TestNeverFits(t *testing.T) {
 	inWorld(t, api.GiB, func(w *fleet) {
 		f := w.add("big", 4*api.GiB, nil)
 		w.request(f, 2, time.Second)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		got := w.refused[f.spec.Name]
 		if len(got) != 2 || !strings.HasPrefix(got[0], "503 no_capacity: ") ||
 			!strings.Contains(got[0], "4 GiB") || !strings.Contains(got[0], "1 GiB") || !strings.Contains(got[0], "--memory") {
 			t.Errorf("refused %q, want 2 with both numbers and what to change", got)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		w.request(f, 1, time.Second)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if got := w.refused[f.spec.Name]; len(got) != 3 {
 			t.Errorf("refused %d, want the third too", len(got))
 		}
@@ -328,14 +320,14 @@ func TestScaleUpAndDown(t *testing.T) {
 		f := w.add("a", api.GiB, func(f *fakeFunction) { f.spec.MaxScale = 3; f.spec.Concurrency = 2 })
 		for range 60 { // six at once for half a minute
 			w.request(f, 3, time.Second)
-			time.Sleep(500 * time.Millisecond)
+			pass(500 * time.Millisecond)
 		}
 		if got := w.count("start"); got != 3 {
 			t.Errorf("got %d starts, want 3", got)
 		}
 		for range 360 { // one at once for three minutes
 			w.request(f, 1, 400*time.Millisecond)
-			time.Sleep(500 * time.Millisecond)
+			pass(500 * time.Millisecond)
 		}
 		awake := 0
 		for _, i := range w.instances {
@@ -350,153 +342,4 @@ func TestScaleUpAndDown(t *testing.T) {
 			t.Errorf("served %d, want 540", f.served)
 		}
 	})
-}
-
-func TestMinScale(t *testing.T) {
-	inWorld(t, 4*api.GiB, func(w *fleet) {
-		f := w.add("a", api.GiB, func(f *fakeFunction) { f.spec.MinScale, f.spec.MaxScale = 2, 2 })
-		time.Sleep(time.Hour)
-		if w.state("a-0001") != api.Awake || w.state("a-0002") != api.Awake || w.count("start") != 2 {
-			t.Errorf("want two awake, have\n%s", w.transcript())
-		}
-		if err := w.a.Sleep(w.t.Context(), f.spec.Name, 0); err == nil || !strings.Contains(err.Error(), "min-scale") {
-			t.Errorf("Sleep: got %v, want an error that names min-scale", err)
-		}
-		w.kill("a-0002")
-		time.Sleep(10 * time.Second)
-		if w.state("a-0003") != api.Awake {
-			t.Errorf("the one that died was not replaced")
-		}
-	})
-}
-
-func TestByHand(t *testing.T) {
-	inWorld(t, 4*api.GiB, func(w *fleet) {
-		f := w.add("a", api.GiB, nil)
-		name := f.spec.Name
-		began := time.Now()
-		if err := w.a.Wake(w.t.Context(), name); err != nil || time.Since(began) != f.load {
-			t.Errorf("Wake: %v after %s, want nil after %s", err, time.Since(began), f.load)
-		}
-		if err := w.a.Sleep(w.t.Context(), name, api.Level2); err != nil {
-			t.Errorf("Sleep: %v", err)
-		}
-		if v, _ := w.a.Status(name); len(v.Instances) != 1 || v.Instances[0].State != api.Asleep || v.Instances[0].Level != api.Level2 {
-			t.Errorf("got %+v, want it asleep at level 2", v.Instances)
-		}
-		began = time.Now()
-		if err := w.a.Wake(w.t.Context(), name); err != nil || time.Since(began) != f.wake {
-			t.Errorf("Wake: %v after %s, want nil after %s", err, time.Since(began), f.wake)
-		}
-		if err := w.a.Stop(w.t.Context(), name); err != nil || w.state("a-0001") != api.Gone {
-			t.Errorf("Stop: %v, and it is %s", err, w.state("a-0001"))
-		}
-		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
-		defer cancel()
-		if err := w.a.Wake(ctx, name); err != context.DeadlineExceeded {
-			t.Errorf("Wake: got %v, want the deadline", err)
-		}
-		if err := w.a.Wake(w.t.Context(), "default/none"); api.AsError(err).Status != 404 {
-			t.Errorf("Wake of an unknown function: got %v, want 404", err)
-		}
-		time.Sleep(time.Minute)
-		w.mu.Lock()
-		f.load = time.Hour // so that requests wait
-		w.mu.Unlock()
-		if err := w.a.Stop(w.t.Context(), name); err != nil {
-			t.Errorf("Stop: %v", err)
-		}
-		w.request(f, 3, time.Second)
-		synctest.Wait()
-		if err := w.a.Sleep(w.t.Context(), name, 0); err == nil || !strings.Contains(err.Error(), "3 waiting") {
-			t.Errorf("Sleep: got %v, want an error that says that 3 wait", err)
-		}
-		if ds := w.a.Why(name); len(ds) < 6 || ds[0].Action != "start" || ds[0].Reason == "" || ds[len(ds)-1].Action != "start" {
-			t.Errorf("Why: got %+v, want all decisions, the newest last", ds)
-		}
-	})
-}
-
-func TestStopAll(t *testing.T) {
-	inWorld(t, 8*api.GiB, func(w *fleet) {
-		a, b := w.add("a", api.GiB, nil), w.add("b", api.GiB, nil)
-		w.request(a, 1, 5*time.Second)
-		w.request(b, 1, time.Second)
-		time.Sleep(4 * time.Second)
-		began := time.Now()
-		if err := w.a.StopAll(w.t.Context()); err != nil {
-			t.Errorf("StopAll: %v", err)
-		}
-		if len(w.instances) != 0 || a.served != 1 || b.served != 1 {
-			t.Errorf("%d instances are left, served %d and %d, want none, 1, 1", len(w.instances), a.served, b.served)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("it took %s, want as long as the running request", took)
-		}
-		w.request(a, 1, time.Second)
-		time.Sleep(time.Minute)
-		if w.count("start a") != 1 {
-			t.Errorf("after StopAll something was started:\n%s", w.transcript())
-		}
-		if err := w.a.Wake(w.t.Context(), a.spec.Name); err == nil {
-			t.Error("Wake after StopAll succeeded")
-		}
-	})
-}
-
-func TestRemove(t *testing.T) {
-	inWorld(t, 4*api.GiB, func(w *fleet) {
-		f := w.add("a", api.GiB, nil)
-		w.request(f, 1, time.Second)
-		time.Sleep(10 * time.Second)
-		w.a.RemoveFunction(f.spec.Name)
-		time.Sleep(10 * time.Second)
-		if vs := w.a.List(); len(vs) != 0 || len(w.instances) != 0 {
-			t.Errorf("got %+v and %d instances, want none", vs, len(w.instances))
-		}
-		w.a.PutFunction(f.spec)
-		w.request(f, 1, time.Second)
-		time.Sleep(10 * time.Second)
-		if f.served != 2 {
-			t.Errorf("served %d, want 2: it was declared again", f.served)
-		}
-		// Removed and declared again at once: the old instance does not stay.
-		w.a.RemoveFunction(f.spec.Name)
-		w.a.PutFunction(f.spec)
-		time.Sleep(time.Second)
-		w.request(f, 1, time.Second)
-		time.Sleep(10 * time.Second)
-		if f.served != 3 || w.state("a-0002") != api.Gone || w.state("a-0003") != api.Awake {
-			t.Errorf("served %d, want 3 and a third instance:\n%s", f.served, w.transcript())
-		}
-		// Another runtime: the same.
-		f.spec.Runtime.Args = []string{"--other"}
-		w.a.PutFunction(f.spec)
-		time.Sleep(time.Second)
-		if w.state("a-0003") != api.Gone {
-			t.Errorf("an instance with the old runtime stays")
-		}
-	})
-}
-
-func TestIdleCostsNothing(t *testing.T) {
-	inWorld(t, 8*api.GiB, func(w *fleet) {
-		for _, name := range []string{"a", "b", "c"} {
-			f := w.add(name, api.GiB, func(f *fakeFunction) { f.spec.SleepAfter, f.spec.GoneAfter = 0, 0 })
-			w.request(f, 1, time.Second)
-		}
-		time.Sleep(time.Minute)
-		before := w.plans()
-		time.Sleep(24 * time.Hour)
-		if got := w.plans() - before; got > 2 {
-			t.Errorf("got %d plans in an idle day, want none but those that this test causes", got)
-		}
-	})
-}
-
-// plans is how many plans there were.
-func (w *fleet) plans() uint64 {
-	r := prometheus.NewRegistry()
-	r.MustRegister(w.a.metrics.plan)
-	return uint64(gather(w.t, r)["rouse_autoscaler_plan_seconds"])
 }

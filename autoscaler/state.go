@@ -142,14 +142,17 @@ func (a *Autoscaler) expire(now time.Time) (next time.Time) {
 	return next
 }
 
+// mostRequests bounds what one activator can claim to have, so that sums stay sums.
+const mostRequests = 1 << 30
+
 // sum adds up the demands of all activators.
 func (f *function) sum(now time.Time) {
 	f.noteNeed(now)
 	f.Waiting, f.Running, f.WaitingSince = 0, 0, time.Time{}
 	var waking []api.InstanceID
 	for _, d := range f.demands {
-		f.Waiting += max(0, d.Waiting)
-		f.Running += max(0, d.Running)
+		f.Waiting += min(max(0, d.Waiting), mostRequests)
+		f.Running += min(max(0, d.Running), mostRequests)
 		if d.Waiting > 0 {
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
 				f.WaitingSince = t

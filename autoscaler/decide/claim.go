@@ -77,6 +77,9 @@ func btoi(b bool) int {
 	return 0
 }
 
+// mostClaims bounds what one function claims in one plan; the rest follows in later ones.
+const mostClaims = 16
+
 // claims adds what f wants.
 func (p *plan) claims(f *fn, cs []claim) []claim {
 	if f.frozen() || f.refused || f.desired <= f.live() {
@@ -88,7 +91,7 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 	if p.activatorWakes(f) {
 		return cs
 	}
-	for n := f.live(); n < f.desired; n++ {
+	for n := f.live(); n < min(f.desired, f.live()+mostClaims); n++ {
 		c := claim{f: f}
 		switch {
 		case n == 0 && f.Waiting > 0:

@@ -29,7 +29,10 @@ func (p *plan) grant() {
 		}
 	}
 	for k, i := range cs {
-		if i.taken || i.Doing != Nothing || i.settling(p.now) {
+		if i.settling(p.now) {
+			break // what it leaves is measured first: it comes before the rest
+		}
+		if i.taken || i.Doing != Nothing {
 			continue
 		}
 		if i.reserved(p.now) {

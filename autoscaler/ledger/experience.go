@@ -129,8 +129,11 @@ func (e Experience) Return(level api.Level) time.Duration {
 
 // Rest is how long an instance is expected to take from awake to asleep.
 func (e Experience) Rest() time.Duration {
-	if e.Sleep > 0 {
+	switch {
+	case e.Sleep > 0:
 		return e.Sleep
+	case e.Load > 0:
+		return min(assumedSleep, e.Load/5)
 	}
 	return assumedSleep
 }

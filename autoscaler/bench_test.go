@@ -1,0 +1,95 @@
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// signals are Effects that say when they are called.
+type signals struct {
+	Effects
+	started, woken chan time.Time
+}
+
+func (s signals) Start(context.Context, api.Function, api.InstanceID, api.Grant) error {
+	s.started <- time.Now()
+	return nil
+}
+
+func (s signals) Wake(_ context.Context, i api.InstanceStatus, _ api.Grant) (api.InstanceStatus, error) {
+	s.woken <- time.Now()
+	i.State, i.Level = api.Awake, 0
+	i.Seq++
+	return i, nil
+}
+
+func (s signals) Sleep(_ context.Context, i api.InstanceStatus, l api.Level, _ uint64, _ time.Duration) (api.InstanceStatus, error) {
+	i.State, i.Level = api.Asleep, l
+	i.Memory.Host = 1
+	i.Seq++
+	return i, nil
+}
+
+func (s signals) Grant(context.Context, api.Grant) error { return nil }
+
+func (s signals) Revoke(context.Context, api.Grant) error { return nil }
+
+func (s signals) State(_ context.Context, i api.InstanceStatus) (api.InstanceStatus, error) {
+	return i, nil
+}
+
+// BenchmarkDemandToWake measures, in real time, from ObserveDemand to the call
+// of Effects.Wake, with 100 functions that have two instances each.
+func BenchmarkDemandToWake(b *testing.B) {
+	fx := signals{woken: make(chan time.Time, 16), started: make(chan time.Time, 1024)}
+	a, err := New(Config{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: 150 * api.GiB}}}, fx, nil,
+		slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError})), prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error)
+	go func() { done <- a.Run(ctx) }()
+	spec := api.Function{Memory: api.Memory{Host: api.GiB}}.WithDefaults()
+	for f := range 100 {
+		spec.Name = api.FunctionName(fmt.Sprintf("default/f%03d", f))
+		a.PutFunction(spec)
+		for i := range 2 {
+			a.ObserveInstance(api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("f%03d-%d", f, i)), Function: spec.Name,
+				State: api.Awake, Seq: 1, Memory: api.Memory{Host: api.MiB}})
+		}
+	}
+	a.Devices()
+	name := api.FunctionName("default/f050")
+	var total time.Duration
+	at := time.Now()
+	for b.Loop() {
+		b.StopTimer()
+		if err := a.Sleep(ctx, name, api.Level1); err != nil {
+			b.Fatal(err)
+		}
+		a.Devices()
+		b.StartTimer()
+		at = at.Add(time.Second)
+		began := time.Now()
+		a.ObserveDemand(api.Demand{Function: name, Activator: "x", Waiting: 1, LastRequest: began, At: at})
+		total += (<-fx.woken).Sub(began)
+		b.StopTimer()
+		at = at.Add(time.Second)
+		a.ObserveDemand(api.Demand{Function: name, Activator: "x", At: at})
+		a.Devices()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "µs/wake")
+	cancel()
+	<-done
+}
