@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -68,10 +70,14 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 func (c *console) ready(info local.Info, functions []api.Function) {
 	first := functions[0]
 	prompt := "echo hello world"
+	open := !loopback(info.URL)
 	try := fmt.Sprintf(`curl %s/v1/chat/completions -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, first.Model, prompt)
 	if !c.people {
 		for _, f := range functions {
 			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", source(f), "origin", f.Origin)
+		}
+		if open {
+			c.log.Warn(openWarning, "url", info.URL)
 		}
 		c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
 		return
@@ -86,7 +92,23 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	for _, f := range functions {
 		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Name(), source(f), f.Origin)
 	}
+	if open {
+		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
+	}
 	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  rouse run %s %q\n  stop:  Ctrl-C\n\n", try, first.Name.Name(), prompt)
+}
+
+// openWarning is said where others can reach the front door, which asks nobody who they are.
+const openWarning = "whoever can reach this address can use the models; put a proxy that authenticates in front, or listen on 127.0.0.1"
+
+// loopback says whether only this machine reaches a URL.
+func loopback(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return ip != nil && ip.IsLoopback()
 }
 
 // source says what a function runs.

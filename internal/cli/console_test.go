@@ -57,6 +57,19 @@ func TestConsoleTellsAPerson(t *testing.T) {
 	}
 }
 
+// TestConsoleWarnsOfAnOpenDoor wants the warning where others can reach the server, and only there.
+func TestConsoleWarnsOfAnOpenDoor(t *testing.T) {
+	for address, want := range map[string]bool{"http://127.0.0.1:8080": false, "http://[::1]:8080": false, "http://[::]:8080": true, "http://192.0.2.1:80": true} {
+		for _, people := range []bool{true, false} {
+			var out bytes.Buffer
+			newConsole(&out, &out, people, false, slog.LevelInfo).ready(local.Info{URL: address}, []api.Function{{Name: "default/pico", Model: "pico"}})
+			if got := strings.Contains(out.String(), openWarning); got != want {
+				t.Errorf("%s: warns is %v, want %v:\n%s", address, got, want, out.String())
+			}
+		}
+	}
+}
+
 func TestConsoleTellsAProgram(t *testing.T) {
 	var out, errs bytes.Buffer
 	c := newConsole(&out, &errs, false, false, slog.LevelInfo)

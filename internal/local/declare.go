@@ -59,9 +59,6 @@ func (s *server) declare(_ context.Context, f api.Function) (string, error) {
 	}
 	s.functions[f.Name] = f
 	s.activator.PutFunction(f)
-	if known && !reflect.DeepEqual(old.Runtime, f.Runtime) {
-		s.autoscaler.RemoveFunction(f.Name) // its instances run what was declared before
-	}
 	s.autoscaler.PutFunction(f)
 	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
 	if known {
