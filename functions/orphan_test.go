@@ -50,13 +50,13 @@ type spawned struct {
 
 // spawn starts a function process, below a parent if as is "parent", and waits
 // until it is awake.
-func spawn(t *testing.T, as string, runtimeArgs ...string) *spawned {
+func spawn(t testing.TB, as string, runtimeArgs ...string) *spawned {
 	t.Helper()
 	s := &spawned{instance: newInstance(t)}
 	file := filepath.Join(t.TempDir(), "pids")
 	args := []string{
 		"--function", "default/fake", "--instance", "fake-0001", "--listen", string(s.at), "--events", s.receive.URL,
-		"--exit-with-parent", "--stop-grace", "500ms", "--quiet", "--drain", "10s", "--",
+		"--exit-with-parent", "--stop-grace", "500ms", "--quiet", "--drain", "10s", "--concurrency", "64", "--",
 		os.Args[0], "-port=$(PORT)", "-pids=" + file,
 	}
 	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)

@@ -5,8 +5,9 @@
 // A runtime is used in this order, by one goroutine at a time:
 //
 //  1. [Runtime.Launch] gives the command line and the endpoint of one start.
-//  2. Where the launch announces, the supervisor waits for its line of output.
-//  3. [Runtime.Probe] is tried until it has generated one token: health paths
+//  2. Where the launch announces, the supervisor waits for its line of output,
+//     and the start is over.
+//  3. Else [Runtime.Probe] is tried until it has generated one token: health paths
 //     of model servers answer before the model does, so nothing less counts.
 //  4. [Runtime.Sleep] and [Runtime.Wake], where [Traits] say that it has them.
 //     Who calls Sleep has drained: most servers cut what runs.
@@ -31,7 +32,8 @@ type Launch struct {
 	Env  []string
 	// Endpoint is where the runtime will listen.
 	Endpoint api.Endpoint
-	// Announce is the beginning of the line of output that says that it listens; empty: it says nothing.
+	// Announce is the beginning of the line of output that says that it listens
+	// and has generated a token, which spares the first probe; empty: it says nothing.
 	Announce string
 }
 
@@ -93,10 +95,14 @@ func New(cfg Config) (Runtime, error) {
 // within 2 % of its length, or 200 ms.
 func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
 	begin := time.Now()
+	var last error
 	for {
 		err := r.Probe(ctx, e)
 		if err == nil {
 			return nil
+		}
+		if last == nil || ctx.Err() == nil { // that it was cancelled explains nothing
+			last = err
 		}
 		if heard != nil && answered(err) {
 			heard()
@@ -106,7 +112,7 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return fmt.Errorf("%w; the last try: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w; the last try: %w", context.Cause(ctx), last)
 		}
 	}
 }
