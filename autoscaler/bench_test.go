@@ -48,8 +48,14 @@ func (s signals) State(_ context.Context, i api.InstanceStatus) (api.InstanceSta
 }
 
 // BenchmarkDemandToWake measures, in real time, from ObserveDemand to the call
-// of Effects.Wake, with 100 functions that have two instances each.
+// of Effects.Wake, among functions that have two instances each.
 func BenchmarkDemandToWake(b *testing.B) {
+	for _, functions := range []int{2, 100} {
+		b.Run(fmt.Sprintf("functions=%d", functions), func(b *testing.B) { demandToWake(b, functions) })
+	}
+}
+
+func demandToWake(b *testing.B, functions int) {
 	fx := signals{woken: make(chan time.Time, 16), started: make(chan time.Time, 1024)}
 	a, err := New(Config{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: 150 * api.GiB}}}, fx, nil,
 		slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError})), prometheus.NewRegistry())
@@ -60,7 +66,7 @@ func BenchmarkDemandToWake(b *testing.B) {
 	done := make(chan error)
 	go func() { done <- a.Run(ctx) }()
 	spec := api.Function{Memory: api.Memory{Host: api.GiB}}.WithDefaults()
-	for f := range 100 {
+	for f := range functions {
 		spec.Name = api.FunctionName(fmt.Sprintf("default/f%03d", f))
 		a.PutFunction(spec)
 		for i := range 2 {
@@ -69,7 +75,7 @@ func BenchmarkDemandToWake(b *testing.B) {
 		}
 	}
 	a.Devices()
-	name := api.FunctionName("default/f050")
+	name := api.FunctionName("default/f001")
 	var total time.Duration
 	at := time.Now()
 	for b.Loop() {

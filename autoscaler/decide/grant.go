@@ -79,7 +79,7 @@ func (p *plan) permit(i *inst, reason string) {
 // permitIfRoom gives i a grant if its memory is free, or becomes free by taking
 // the grants of those that were used longer ago.
 func (p *plan) permitIfRoom(i *inst, after []*inst) {
-	needs := minus(i.up, i.held)
+	needs := p.minus(i.up, i.held)
 	if within(needs, p.free) {
 		free := p.s.left(p.free)
 		for d, n := range needs {
@@ -95,7 +95,7 @@ func (p *plan) permitIfRoom(i *inst, after []*inst) {
 		if !w.reserved(p.now) || w.f == i.f || !p.quiet(w) || !p.usedUntil(w, 1).Before(p.usedUntil(i, 1)) {
 			continue
 		}
-		freed := minus(w.held, p.residue(w, w.Status.Level))
+		freed := p.minus(w.held, p.residue(w, w.Status.Level))
 		if !helps(freed, needs) {
 			continue
 		}

@@ -61,11 +61,11 @@ func (p *plan) best(c *claim) *option {
 		if i.phase != phaseAsleep || !p.quiet(i) {
 			continue
 		}
-		o := &option{self: i, devices: i.Status.Devices, needs: minus(i.up, i.held)}
+		o := &option{self: i, devices: i.Status.Devices, needs: p.minus(i.up, i.held)}
 		if i.settling(p.now) {
 			// What it has not left yet is its own to take back, unless it was promised to another.
-			if o.own = minus(i.held, p.expected(i)); !within(o.own, p.coming) {
-				o.needs, o.own = minus(i.up, p.expected(i)), nil
+			if o.own = p.minus(i.held, p.expected(i)); !within(o.own, p.coming) {
+				o.needs, o.own = p.minus(i.up, p.expected(i)), nil
 			}
 		}
 		o.touches, o.regret = o.needs, f.Past.Return(i.Status.Level).Seconds()
@@ -78,7 +78,7 @@ func (p *plan) best(c *claim) *option {
 		return best
 	}
 	for _, devices := range p.placements(f) {
-		o := &option{devices: devices, needs: make(bytes, len(p.free))}
+		o := &option{devices: devices, needs: p.alloc()}
 		p.amount(o.needs, whole(f.Need), devices)
 		o.touches = o.needs
 		o.regret = f.Past.Return(ledger.Stopped).Seconds()
@@ -102,13 +102,16 @@ func (p *plan) rate(c *claim, o *option) bool {
 		return true
 	}
 	var ok bool
-	if o.victims, ok = p.victims(c, o, false); ok {
+	if o.victims, ok = p.victims(c, o); !ok {
+		return false
+	}
+	interrupts := slices.ContainsFunc(o.victims, func(v victim) bool { return v.kind == busy })
+	switch {
+	case !interrupts:
 		o.rank = base + 2
-	} else if c.class != first {
-		return false
-	} else if o.victims, ok = p.victims(c, o, true); !ok {
-		return false
-	} else if o.rank = wakeBusy; o.self == nil {
+	case o.self != nil:
+		o.rank = wakeBusy
+	default:
 		o.rank = startBusy
 	}
 	for _, v := range o.victims {
@@ -262,7 +265,7 @@ func (p *plan) leavers(o *option) string {
 
 // lack prints what needs go beyond what is free.
 func (p *plan) lack(needs bytes) string {
-	short := make(bytes, len(needs))
+	short := p.alloc()
 	for d, n := range needs {
 		if n > 0 {
 			short[d] = max(0, n-max(0, p.free[d]))

@@ -89,6 +89,7 @@ type plan struct {
 	// deferred is what claims need that wait and have not booked yet.
 	deferred []bytes
 	scratch  bytes
+	slab     bytes // what alloc cuts from
 	// gainer is the function that room is being made for, empty for none.
 	gainer  api.FunctionName
 	actions []Action
@@ -98,14 +99,8 @@ func newPlan(s *Snapshot, now time.Time) *plan {
 	p := &plan{s: s, pol: s.Policy.WithDefaults(), now: now}
 	p.fs = make([]fn, len(s.Functions))
 	p.is = make([]inst, len(s.Instances))
-	d := len(s.Devices)
-	arena := make(bytes, d*(3+2*len(s.Instances)))
-	cut := func() bytes {
-		b := arena[:d:d]
-		arena = arena[d:]
-		return b
-	}
-	p.free, p.coming, p.scratch = cut(), cut(), cut()
+	p.slab = make(bytes, len(s.Devices)*(3+2*len(s.Instances)))
+	p.free, p.coming, p.scratch = p.alloc(), p.alloc(), p.alloc()
 	for i, dev := range s.Devices {
 		p.free[i] = dev.Capacity
 	}
@@ -114,21 +109,32 @@ func newPlan(s *Snapshot, now time.Time) *plan {
 		f := &p.fs[i]
 		f.Function = &s.Functions[i]
 		for k < len(s.Instances) && s.Instances[k].Status.Function < f.Spec.Name {
-			p.place(k, nil, cut(), cut())
+			p.place(k, nil, p.alloc(), p.alloc())
 			k++
 		}
 		f.lo = k
 		for k < len(s.Instances) && s.Instances[k].Status.Function == f.Spec.Name {
-			p.place(k, f, cut(), cut())
+			p.place(k, f, p.alloc(), p.alloc())
 			k++
 		}
 		f.hi = k
 		p.weigh(f)
 	}
 	for ; k < len(s.Instances); k++ {
-		p.place(k, nil, cut(), cut())
+		p.place(k, nil, p.alloc(), p.alloc())
 	}
 	return p
+}
+
+// alloc returns zeros for each device. They live as long as the plan.
+func (p *plan) alloc() bytes {
+	d := len(p.s.Devices)
+	if len(p.slab) < d {
+		p.slab = make(bytes, 64*d)
+	}
+	b := p.slab[:d:d]
+	p.slab = p.slab[d:]
+	return b
 }
 
 // place books instance k.
@@ -253,7 +259,7 @@ func (i *inst) settling(now time.Time) bool {
 
 // expected is what i, which is settling, will hold.
 func (p *plan) expected(i *inst) bytes {
-	b := make(bytes, len(p.free))
+	b := p.alloc()
 	p.amount(b, i.past().Residue(i.Status.Level), i.Status.Devices)
 	return b
 }

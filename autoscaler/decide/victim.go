@@ -30,38 +30,60 @@ type victim struct {
 }
 
 // victims finds the least that must give way for o: grants, then what is idle,
-// and only with interrupt what is busy. Of one kind, the lower priority goes
-// first, then what is ready now, then what is regretted least. false means
+// and only for a first instance what is busy. Of one kind, the lower priority
+// goes first, then what is ready now, then what is regretted least. false means
 // that everything together is not enough.
-func (p *plan) victims(c *claim, o *option, interrupt bool) ([]victim, bool) {
-	short := make(bytes, len(o.needs))
+func (p *plan) victims(c *claim, o *option) ([]victim, bool) {
+	short := p.alloc()
 	for d, n := range o.needs {
 		if o.touches[d] > 0 {
 			short[d] = max(0, n-p.free[d]-p.coming[d])
 		}
 	}
-	cands := p.candidates(c, o, short, interrupt)
-	slices.SortStableFunc(cands, func(a, b victim) int {
-		return cmp.Or(
-			cmp.Compare(a.kind, b.kind),
-			cmp.Compare(priority(a.i), priority(b.i)),
-			cmp.Compare(btoi(a.ready.After(p.now)), btoi(b.ready.After(p.now))),
-			cmp.Compare(a.regret, b.regret))
-	})
+	cands := p.candidates(c, o, short)
+	order := make([]int32, len(cands))
+	for k := range order {
+		order[k] = int32(k)
+	}
+	compare := func(a, b int32) int { return cmp.Or(cands[a].compare(&cands[b], p.now), cmp.Compare(a, b)) }
 	var chosen []victim
-	for _, v := range cands {
-		if met(short) {
-			break
+	for n := 0; n < len(order) && !met(short); n++ {
+		bring(order, n, compare)
+		if v := cands[order[n]]; helps(v.frees, short) {
+			chosen = choose(chosen, v, short)
 		}
-		if !helps(v.frees, short) {
-			continue
-		}
-		chosen = choose(chosen, v, short)
 	}
 	if !met(short) {
 		return nil, false
 	}
 	return prune(chosen, short), true
+}
+
+// compare orders victims, those that go first before others.
+func (v *victim) compare(w *victim, now time.Time) int {
+	return cmp.Or(
+		cmp.Compare(v.kind, w.kind),
+		cmp.Compare(priority(v.i), priority(w.i)),
+		cmp.Compare(btoi(v.ready.After(now)), btoi(w.ready.After(now))),
+		cmp.Compare(v.regret, w.regret))
+}
+
+// bring puts the nth in order at place n. Few victims are enough most of the
+// time, so it selects the first ones and sorts only when it has to go on.
+func bring(order []int32, n int, compare func(a, b int32) int) {
+	const few = 8
+	switch {
+	case n < few:
+		least := n
+		for k := n + 1; k < len(order); k++ {
+			if compare(order[k], order[least]) < 0 {
+				least = k
+			}
+		}
+		order[n], order[least] = order[least], order[n]
+	case n == few:
+		slices.SortFunc(order[n:], compare)
+	}
 }
 
 // met says whether nothing is short any more.
@@ -132,9 +154,11 @@ func prune(chosen []victim, short bytes) []victim {
 	return chosen
 }
 
-// candidates lists everything that could give some of what is short.
-func (p *plan) candidates(c *claim, o *option, short bytes, interrupt bool) []victim {
-	var vs []victim
+// candidates lists everything that could give some of what is short. What is
+// busy gives way to first instances only.
+func (p *plan) candidates(c *claim, o *option, short bytes) []victim {
+	interrupt := c.class == first
+	vs := make([]victim, 0, 64)
 	add := func(v victim) {
 		if helps(v.frees, short) {
 			vs = append(vs, v)
@@ -152,7 +176,7 @@ func (p *plan) candidates(c *claim, o *option, short bytes, interrupt bool) []vi
 			switch i.phase {
 			case phaseAsleep:
 				if i.reserved(p.now) {
-					add(victim{i: i, kind: granted, frees: minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
+					add(victim{i: i, kind: granted, frees: p.minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
 				} else if f.Waiting == 0 || f.live() > 0 {
 					p.fall(i, idle, i.RetryAt, i.Status.Level, add)
 				} else if interrupt && f != c.f { // it is wanted: the way back is not made longer lightly
@@ -181,7 +205,7 @@ func (p *plan) candidates(c *claim, o *option, short bytes, interrupt bool) []vi
 
 // residue is what i is expected to hold at level; what it holds now where it is there already.
 func (p *plan) residue(i *inst, level api.Level) bytes {
-	b := make(bytes, len(p.free))
+	b := p.alloc()
 	m := i.past().Residue(level)
 	if i.Status.State == api.Asleep && i.Status.Level == level {
 		m = i.Status.Memory
@@ -205,14 +229,15 @@ func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add fun
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < ledger.Stopped; to++ {
-			add(victim{i: i, kind: kind, to: to, frees: minus(held, p.residue(i, to)), regret: weigh(to), ready: ready})
+			add(victim{i: i, kind: kind, to: to, frees: p.minus(held, p.residue(i, to)), regret: weigh(to), ready: ready})
 		}
 	}
-	add(victim{i: i, kind: kind, to: ledger.Stopped, frees: slices.Clone(held), regret: weigh(ledger.Stopped), ready: ready})
+	add(victim{i: i, kind: kind, to: ledger.Stopped, frees: held, regret: weigh(ledger.Stopped), ready: ready})
 }
 
-func minus(a, b bytes) bytes {
-	c := make(bytes, len(a))
+// minus is a less b, at least 0.
+func (p *plan) minus(a, b bytes) bytes {
+	c := p.alloc()
 	for d := range a {
 		c[d] = max(0, a[d]-b[d])
 	}
