@@ -14,14 +14,14 @@ import (
 func TestModelFileIsTheOneOfTheCard(t *testing.T) {
 	sum := sha256.Sum256(pico.GGUF())
 	if got := hex.EncodeToString(sum[:]); got != pico.SHA256 {
-		t.Errorf("the embedded file has SHA-256 %s, the constant says %s: run `go run ./engine/pico/train card`", got, pico.SHA256)
+		t.Errorf("the embedded file has SHA-256 %s, the constant says %s: run `go run ./engine/pico/train gguf`", got, pico.SHA256)
 	}
 	card, err := os.ReadFile("MODEL_CARD.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(card), pico.SHA256) {
-		t.Errorf("MODEL_CARD.md does not name the file %s: measure again", pico.SHA256)
+		t.Errorf("MODEL_CARD.md does not name the file %s: run `go run ./engine/pico/train card`", pico.SHA256)
 	}
 	if got, limit := len(pico.GGUF()), 4<<20; got > limit {
 		t.Errorf("the model file has %d bytes, want at most %d", got, limit)

@@ -3,4 +3,4 @@
 package pico
 
 // SHA256 is the hexadecimal digest of the model file.
-const SHA256 = "325b74446efbb51286546fa02abc68b5dd3705718ccd0da39bc9f1d3ddac9f9d"
+const SHA256 = "8ab88f1107bfa720ca86d3cca61164b4c1bbc942d5a0bb2ec4f4d75fcd76b53e"

@@ -30,7 +30,7 @@ func open(t *testing.T) exam.Model {
 	return exam.Model{Inferencer: runner, Tokens: tok}
 }
 
-// The questions are drawn, not chosen, and none of them was trained on; the model card asks more of them.
+// The questions are drawn, not chosen, and none of them was trained on; the model card asks a thousand of each skill.
 func TestHeldOutAccuracy(t *testing.T) {
 	m := open(t)
 	for _, skill := range corpus.Skills {
@@ -38,8 +38,32 @@ func TestHeldOutAccuracy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := 16; mark.Right < want {
+		want := mark.Asked
+		switch skill {
+		case corpus.Sort, corpus.Add, corpus.Convert, corpus.Reverse, corpus.Upper:
+			want-- // These are not perfect in the card; one slip in 24 is what it promises at worst.
+		}
+		if mark.Right < want {
 			t.Errorf("%s: %d right of %d, want at least %d; first wrong: %s", skill, mark.Right, mark.Asked, want, mark.Wrong)
+		}
+	}
+}
+
+// What the documentation shows must come out to the letter.
+func TestPromptsOfTheDocumentation(t *testing.T) {
+	m := open(t)
+	for _, prompt := range []string{
+		"echo hello world", "echo alpha beta", "Please echo Hello World", "upper alpha beta", "count alpha beta", "reverse alpha beta gamma",
+		"sort delta alpha", "add 12 7", "12 + 7", "What is 12 + 7?", "convert 12 kg to g", "json name=alice item=lamp",
+		"json name=bob age=7", "story cat boat", "story 8 cat boat", "Tell me a story about a cat and a boat.", "hello", "Hello!",
+		"who are you", "What is the capital of France?", "help",
+	} {
+		answers, err := m.Answers(t.Context(), [][]corpus.Message{{{Role: corpus.User, Text: prompt}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := corpus.Parse(prompt).Answer(); answers[0] != want {
+			t.Errorf("%q: got %q, want %q", prompt, answers[0], want)
 		}
 	}
 }
