@@ -253,3 +253,12 @@ func (s *server) port() string {
 	}
 	return u.Port()
 }
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
