@@ -1,0 +1,147 @@
+package hop
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// conn is a connection. It carries one request at a time, or is idle.
+type conn struct {
+	transport *Transport
+	host      string
+	net       net.Conn
+	raw       syscall.RawConn // nil: the kernel can't be asked
+	in        *bufio.Reader
+	idleSince time.Time // written before it becomes idle
+}
+
+func newConn(t *Transport, host string, nc net.Conn) *conn {
+	c := &conn{transport: t, host: host, net: nc, in: bufio.NewReaderSize(nc, 8<<10)}
+	if s, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn() // nil for a connection that is closed: the first write says so
+	}
+	return c
+}
+
+func (c *conn) close() { _ = c.net.Close() } // there is nothing to save
+
+// exchange sends a request and reads the header of its answer. After an error
+// the connection is closed; untouched says that the other side has seen nothing.
+func (c *conn) exchange(r *http.Request, out []byte) (resp *http.Response, untouched bool, err error) {
+	ctx := r.Context()
+	stop := func() bool { return true }
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, c.close)
+	}
+	n, err := c.net.Write(out)
+	if err == nil {
+		resp, err = c.header(r)
+	} else if n > 0 { // it may have answered already, why it reads no further
+		if early, err2 := c.header(r); err2 == nil {
+			early.Close = true
+			resp, err = early, nil
+		}
+	}
+	if err != nil {
+		stop()
+		c.close()
+		if ctx.Err() != nil {
+			return nil, false, context.Cause(ctx)
+		}
+		return nil, n == 0, fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, err)
+	}
+	b := &body{conn: c, ctx: ctx, stop: stop, in: resp.Body, keep: !resp.Close && !r.Close}
+	if resp.Body == http.NoBody {
+		b.end(complete)
+		return resp, false, nil
+	}
+	resp.Body = b
+	return resp, false, nil
+}
+
+// maxInterim bounds the interim answers to one request.
+const maxInterim = 8
+
+// header reads the answer's header.
+func (c *conn) header(r *http.Request) (*http.Response, error) {
+	for range maxInterim {
+		resp, err := http.ReadResponse(c.in, r)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode >= 200 {
+			return resp, nil
+		}
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			return nil, fmt.Errorf("status %s, which was not asked for", resp.Status)
+		}
+	}
+	return nil, fmt.Errorf("more than %d interim answers", maxInterim)
+}
+
+// body is an answer's body. Close may be called while Read blocks.
+type body struct {
+	conn  *conn
+	ctx   context.Context
+	stop  func() bool // the context's end does nothing any more; false: it is too late
+	in    io.ReadCloser
+	keep  bool // the connection may be used again
+	state atomic.Int32
+}
+
+// States of a body.
+const (
+	underWay  int32 = iota
+	complete        // read to its end
+	abandoned       // closed before, or broken
+)
+
+// Read reads from the connection. At the end of the body the connection is given back.
+func (b *body) Read(p []byte) (int, error) {
+	switch b.state.Load() {
+	case complete:
+		return 0, io.EOF
+	case abandoned:
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.in.Read(p)
+	switch {
+	case err == io.EOF:
+		b.end(complete)
+	case err != nil:
+		b.end(abandoned)
+		if b.ctx.Err() != nil {
+			err = context.Cause(b.ctx)
+		}
+	}
+	return n, err
+}
+
+// Close ends the connection, unless the body was read to its end. Further calls do nothing.
+func (b *body) Close() error {
+	b.end(abandoned)
+	return nil
+}
+
+// end lets go of the connection, once.
+func (b *body) end(how int32) {
+	if !b.state.CompareAndSwap(underWay, how) {
+		return
+	}
+	inTime := b.stop()
+	if how == complete && b.keep && inTime && b.conn.in.Buffered() == 0 {
+		b.conn.transport.put(b.conn)
+		return
+	}
+	b.conn.close()
+}

@@ -1,0 +1,185 @@
+// Package hop carries HTTP requests between the processes of one machine, in a
+// fraction of the time that net/http's own client takes.
+//
+// A [http.Transport] keeps two goroutines per connection, and a request passes
+// through both: hand-overs between threads, which on a busy machine cost more
+// than all else that a hop does. A [Transport] has none: the goroutine that asks
+// writes the request and reads the answer itself.
+//
+// The life of a request:
+//
+//  1. Is it simple: http, a body of known and moderate length, no upgrade? What is
+//     not goes to a [http.Transport], whole.
+//  2. Header and body are put together in memory, and written at once to an idle
+//     connection, which was looked at first: one that the other side has closed
+//     is thrown away. If nothing at all could be written, another one is tried.
+//  3. The header of the answer is read; interim answers (1xx) are skipped.
+//  4. The caller reads the body from the connection. At its end the connection
+//     becomes idle; a body that is closed before ends the connection, by which
+//     the server knows that nobody listens any more.
+//  5. The end of the request's context, whenever it comes, ends the connection.
+//
+// It refuses headers that can't be written, never sends a request twice, and
+// knows no proxies, no TLS, no cookies and no redirects.
+package hop
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Transport is an [http.RoundTripper] for [api.Endpoint]s, safe for many
+// goroutines. Idle connections are kept until they are old, see [New].
+type Transport struct {
+	general *http.Transport // for what is not simple; it dials for both
+	perHost int
+	oldest  time.Duration
+
+	mu    sync.Mutex // guards what follows
+	idle  map[string][]*conn
+	count int         // of idle connections
+	sweep *time.Timer // closes old ones; armed while there are idle ones
+}
+
+// New makes a transport that keeps up to idlePerHost idle connections to each
+// endpoint, each for idleTime at most. idleTime must be positive.
+func New(idlePerHost int, idleTime time.Duration) *Transport {
+	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*conn{}}
+	t.general.IdleConnTimeout = idleTime
+	t.sweep = time.AfterFunc(time.Hour, t.closeOld)
+	t.sweep.Stop()
+	return t
+}
+
+// RoundTrip sends a request and returns once the answer's header is there. As
+// [http.RoundTripper] says, it closes the request's body, and the caller closes
+// the answer's.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !simple(r) {
+		return t.general.RoundTrip(r)
+	}
+	out, err := whole(r)
+	if err != nil {
+		return nil, err
+	}
+	defer out.release()
+	ctx := r.Context()
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		c := t.take(r.URL.Host)
+		reused := c != nil
+		if !reused {
+			if c, err = t.dial(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		resp, untouched, err := c.exchange(r, out.bytes)
+		if err != nil && reused && untouched && ctx.Err() == nil {
+			continue // the other side closed it a moment ago; it has seen nothing
+		}
+		return resp, err
+	}
+}
+
+// dial opens a connection to where r goes.
+func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
+	address := r.URL.Host
+	if r.URL.Port() == "" {
+		address = net.JoinHostPort(r.URL.Hostname(), "80")
+	}
+	nc, err := t.general.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(t, r.URL.Host, nc), nil
+}
+
+// take returns an idle connection to host that still works, or nil.
+func (t *Transport) take(host string) *conn {
+	now := time.Now()
+	for {
+		t.mu.Lock()
+		list := t.idle[host]
+		if len(list) == 0 {
+			t.mu.Unlock()
+			return nil
+		}
+		c := list[len(list)-1] // the one used last: the others may grow old
+		list[len(list)-1] = nil
+		t.idle[host] = list[:len(list)-1]
+		t.count--
+		t.mu.Unlock()
+		if now.Sub(c.idleSince) < t.oldest && c.quiet() {
+			return c
+		}
+		c.close()
+	}
+}
+
+// put makes c idle, or closes it where there are enough.
+func (t *Transport) put(c *conn) {
+	c.idleSince = time.Now()
+	t.mu.Lock()
+	list := t.idle[c.host]
+	full := len(list) >= t.perHost
+	if !full {
+		t.idle[c.host] = append(list, c)
+		if t.count++; t.count == 1 {
+			t.sweep.Reset(t.oldest)
+		}
+	}
+	t.mu.Unlock()
+	if full {
+		c.close()
+	}
+}
+
+// closeOld closes the connections that have been idle for too long.
+func (t *Transport) closeOld() {
+	limit := time.Now().Add(-t.oldest)
+	t.closeIdle(func(c *conn) bool { return c.idleSince.Before(limit) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count > 0 {
+		t.sweep.Reset(t.oldest)
+	}
+}
+
+// CloseIdleConnections closes all connections that carry no request.
+func (t *Transport) CloseIdleConnections() {
+	t.general.CloseIdleConnections()
+	t.closeIdle(func(*conn) bool { return true })
+}
+
+// closeIdle closes the idle connections for which old holds.
+func (t *Transport) closeIdle(old func(*conn) bool) {
+	var left []*conn
+	t.mu.Lock()
+	for host, list := range t.idle {
+		kept := list[:0]
+		for _, c := range list {
+			if old(c) {
+				left = append(left, c)
+			} else {
+				kept = append(kept, c)
+			}
+		}
+		clear(list[len(kept):])
+		t.idle[host] = kept
+		if len(kept) == 0 {
+			delete(t.idle, host)
+		}
+	}
+	t.count -= len(left)
+	t.mu.Unlock()
+	for _, c := range left {
+		c.close()
+	}
+}

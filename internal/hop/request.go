@@ -1,0 +1,129 @@
+package hop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// most is the largest body that is put together with its header in memory.
+const most = 256 << 10
+
+// simple says whether the transport carries r itself.
+func simple(r *http.Request) bool {
+	return r.URL != nil && r.URL.Scheme == "http" && r.URL.Host != "" && r.Method != http.MethodConnect &&
+		(r.Body == nil || r.Body == http.NoBody || r.ContentLength > 0 && r.ContentLength <= most) &&
+		len(r.TransferEncoding) == 0 && len(r.Trailer) == 0 && r.Header["Upgrade"] == nil && r.Header["Expect"] == nil
+}
+
+// message is a request as it goes over the wire.
+type message struct {
+	bytes []byte
+	whole *[]byte
+}
+
+// messages are the buffers of messages.
+var messages = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+func (m message) release() {
+	if cap(m.bytes) <= most/4 { // a rare large one is not kept
+		*m.whole = m.bytes[:0]
+		messages.Put(m.whole)
+	}
+}
+
+// errHeader is a header or address that can't be written without changing the request's meaning.
+var errHeader = errors.New("hop: a control character or separator where none may be")
+
+// whole writes r into memory and closes its body.
+func whole(r *http.Request) (message, error) {
+	m := message{whole: messages.Get().(*[]byte)}
+	b, err := appendHead((*m.whole)[:0], r)
+	if r.Body != nil && r.Body != http.NoBody {
+		if err == nil {
+			n := len(b)
+			b = append(b, make([]byte, r.ContentLength)...)
+			if _, err = io.ReadFull(r.Body, b[n:]); err != nil {
+				err = fmt.Errorf("hop: read the request's body of %d bytes: %w", r.ContentLength, err)
+			}
+		}
+		_ = r.Body.Close() // it was read
+	}
+	m.bytes = b
+	if err != nil {
+		m.release()
+		return message{}, err
+	}
+	return m, nil
+}
+
+// appendHead appends the request line and the header.
+func appendHead(b []byte, r *http.Request) ([]byte, error) {
+	method, host, target := r.Method, r.Host, r.URL.RequestURI()
+	if method == "" {
+		method = http.MethodGet
+	}
+	if host == "" {
+		host = r.URL.Host
+	}
+	if !token(method) || unsafe(host) || unsafe(target) || strings.Contains(host, " ") || strings.Contains(target, " ") {
+		return b, errHeader
+	}
+	b = append(append(append(b, method...), ' '), target...)
+	b = append(append(b, " HTTP/1.1\r\nHost: "...), host...)
+	b = append(b, "\r\n"...)
+	for name, values := range r.Header {
+		switch name {
+		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
+			continue // ours to say
+		}
+		if !token(name) {
+			return b, errHeader
+		}
+		for _, v := range values {
+			if unsafe(v) {
+				return b, errHeader
+			}
+			if name == "User-Agent" && v == "" {
+				continue // net/http's way of saying that there is none
+			}
+			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
+		}
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), r.ContentLength, 10), "\r\n"...)
+	} else if method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
+		b = append(b, "Content-Length: 0\r\n"...)
+	}
+	if r.Close {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	return append(b, "\r\n"...), nil
+}
+
+// unsafe says whether a value would end its line.
+func unsafe(v string) bool {
+	for i := range len(v) {
+		if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return true
+		}
+	}
+	return false
+}
+
+// token says whether a name is one (RFC 9110, 5.6.2).
+func token(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
