@@ -76,7 +76,8 @@ type Decision struct {
 	At       time.Time    `json:"at"`
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance,omitempty"`
-	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait".
+	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait", or
+	// "fail" where waiting requests are refused.
 	Action string `json:"action"`
 	// Reason says why in one sentence, with the numbers that mattered.
 	Reason string `json:"reason"`

@@ -175,6 +175,7 @@ func (w *fleet) to(i *fakeInstance, state api.State, level api.Level) {
 	}
 	i.s.State, i.s.Level, i.s.Since = state, level, time.Now()
 	i.s.Seq++
+	i.s.PID = 1
 	// As real instances do, it says what it used before, and measures after that.
 	seq := i.s.Seq
 	w.wg.Go(func() { w.measure(i, seq) })

@@ -34,7 +34,7 @@ func newMetrics(a *Autoscaler) *metrics {
 			Buckets: prometheus.ExponentialBuckets(1e-6, 4, 9),
 		}),
 		wake: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rouse_autoscaler_wake_seconds", Help: "Time from the decision to awake: hot from level 1, warm from level 2, cold from no process.",
+			Name: "rouse_autoscaler_wake_seconds", Help: "Time from the beginning to awake: hot wakes a runtime that sleeps, warm starts a runtime in an instance that is there, cold starts an instance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
 		}, []string{"path"}),
 		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),
@@ -53,15 +53,19 @@ func (m *metrics) register(r *prometheus.Registry) error {
 }
 
 // woke counts an instance that became awake.
-func (m *metrics) woke(from api.Level, took time.Duration) {
-	path := "hot"
-	switch {
-	case from >= ledger.Stopped:
-		path = "cold"
-	case from == api.Level2:
-		path = "warm"
-	}
+func (m *metrics) woke(path string, took time.Duration) {
 	m.wake.WithLabelValues(path).Observe(took.Seconds())
+}
+
+// path is how i became awake.
+func (i *instance) path() string {
+	switch {
+	case i.From >= ledger.Stopped:
+		return "cold"
+	case i.process:
+		return "hot"
+	}
+	return "warm"
 }
 
 // Describe is part of [prometheus.Collector].

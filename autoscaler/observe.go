@@ -198,7 +198,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 		i.Since = s.Since
 	}
 	if s.State == api.Asleep {
-		i.From = s.Level
+		i.From, i.process = s.Level, s.PID != 0
 		// A grant from before may be out: it counts until it is revoked.
 		i.Grant = api.Grant{Instance: s.Instance, Function: s.Function, Epoch: s.Epoch, Devices: s.Devices, Expires: now.Add(a.cfg.Policy.GrantLife)}
 	}
@@ -228,10 +228,10 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 		} else {
 			f.Past = f.Past.Woken(s, i.From)
 		}
-		a.metrics.woke(i.From, now.Sub(i.roseAt))
+		a.metrics.woke(i.path(), now.Sub(i.roseAt))
 		f.Failures, f.LastError, f.RetryAt, i.Failures, i.faulted = 0, "", time.Time{}, 0, false
 	case api.Asleep:
-		i.From = s.Level
+		i.From, i.process = s.Level, s.PID != 0
 		if old.State != api.Starting {
 			f.Past = f.Past.Slept(s)
 		}

@@ -46,8 +46,10 @@ type instance struct {
 	heard   time.Time
 	misses  int
 	probing bool
-	// roseAt is when its rise began, for the metrics.
-	roseAt time.Time
+	// process says whether a process was kept while it slept. roseAt is when its
+	// rise began. Both are for the metrics.
+	process bool
+	roseAt  time.Time
 }
 
 // record returns f's record, and makes one.
@@ -167,6 +169,9 @@ func (f *function) sum(now time.Time) {
 		if d.Waking != "" {
 			waking = append(waking, d.Waking)
 		}
+	}
+	if f.Waiting == 0 && f.Order == decide.OrderNone {
+		f.lastWait = ""
 	}
 	for _, i := range f.instances {
 		if w := slices.Contains(waking, i.Status.Instance); w != i.Waking {

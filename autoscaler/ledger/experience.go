@@ -81,17 +81,14 @@ func (e Experience) inUse(m api.Memory) Experience {
 	return e
 }
 
-// Need is what one awake instance of f takes: what f declares; where that is
-// nothing, what was measured; where that is nothing too, assumed. Needs that f
-// did not declare are cut to the capacity of the host, so that they never make
-// a function impossible. certain says whether anything but assumption stands behind it.
+// Need is what one awake instance of f takes: what f declares, or what was
+// measured where that is more; where both are nothing, assumed. What f did not
+// declare is cut to the capacity of the host, so that it never makes a function
+// impossible. certain says whether anything but assumption stands behind it.
 func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memory, certain bool) {
 	need = f.Memory
-	if need.Host > 0 {
-		return need, true
-	}
-	need.Host, certain = min(e.Awake.Host, host), e.Awake.Host > 0
-	if !certain && need.Devices == 0 {
+	need.Host = max(need.Host, min(e.Awake.Host, host))
+	if certain = need.Host > 0; !certain && need.Devices == 0 {
 		need.Host = min(assumed, host)
 	}
 	return need, certain

@@ -149,6 +149,8 @@ func TestNeed(t *testing.T) {
 	check("more than there is", 4*api.GiB, true)
 	f.Memory.Host = 16 * api.GiB
 	check("declared", 16*api.GiB, true)
+	f.Memory.Host = api.GiB
+	check("declared, and measured to be more", 4*api.GiB, true)
 }
 
 func TestResidue(t *testing.T) {
