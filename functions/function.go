@@ -17,7 +17,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 const (
@@ -31,7 +33,7 @@ const (
 // function is an instance that runs.
 type function struct {
 	cfg        Config
-	transport  *http.Transport
+	transport  *hop.Transport
 	log        *process.Log
 	supervisor *supervise.Supervisor
 	proxy      *proxy.Proxy
@@ -87,8 +89,7 @@ func otherNames(f api.Function) []api.ModelName {
 
 // assemble makes the parts; nothing runs yet.
 func assemble(cfg Config) (*function, error) {
-	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: api.NewTransport(cfg.Function.Concurrency + 2)}
-	f.transport.IdleConnTimeout = idleConnection
+	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: hop.New(cfg.Function.Concurrency+2, idleConnection)}
 	rt, err := runtime.New(runtime.Config{
 		Spec: cfg.Function.Runtime, Model: cfg.Function.Model, Aliases: otherNames(cfg.Function),
 		Dir: cfg.Dir, Engine: cfg.Engine, Env: cfg.Env, Transport: f.transport,
@@ -142,10 +143,10 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	killed, kill := context.WithCancel(alive)
 	go func() { supervised <- f.supervisor.Run(killed) }()
 
-	server := &http.Server{
+	server := closing.New(&http.Server{
 		Handler: f, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
-	}
+	})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	sent := make(chan struct{})
@@ -198,7 +199,7 @@ func (f *function) stop(kill func()) {
 }
 
 // shutdown lets handlers write their last answers.
-func (f *function) shutdown(server *http.Server) {
+func (f *function) shutdown(server *closing.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {

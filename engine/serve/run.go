@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/internal/closing"
 )
 
 // lastGasp is how long the step under way has to end, and handlers to tell their clients.
@@ -67,12 +68,12 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 // Serve answers on l until ctx ends, then drains as [Run] says. stop ends the
 // engine: it is called when the drain takes too long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
-	server := &http.Server{
+	server := closing.New(&http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
+	})
 	failed := make(chan error, 1) // the accept loop sends its end
 	go func() { failed <- server.Serve(l) }()
 	select {
@@ -94,7 +95,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	return err
 }
 
-func shutdown(server *http.Server, timeout time.Duration) error {
+func shutdown(server *closing.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return server.Shutdown(ctx)

@@ -1,0 +1,84 @@
+package closing_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/closing"
+)
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	conns chan net.Conn // sent to by dial, received by Accept; unbuffered: a dial is an accept
+	done  chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p pipes) Close() error   { close(p.done); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client, nil
+}
+
+// TestAnUnusedConnectionDelaysNothing has one connection that never carried a
+// request and one request under way: the end waits for the request only.
+func TestAnUnusedConnectionDelaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := pipes{make(chan net.Conn), make(chan struct{})}
+		server := closing.New(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Second)
+			_, _ = io.WriteString(w, "done")
+		})})
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		unused, err := listener.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan string, 1)
+		transport := &http.Transport{DialContext: listener.dial, DisableKeepAlives: true}
+		go func() {
+			resp, err := (&http.Client{Transport: transport}).Get("http://server/")
+			if err != nil {
+				answered <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			answered <- string(body)
+		}()
+		synctest.Wait()
+		start := time.Now()
+		if err := server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the end took %s, want little more than the second of the request", took)
+		}
+		if got := <-answered; got != "done" {
+			t.Errorf("the request under way got %q, want its answer", got)
+		}
+		if _, err := unused.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the unused connection reads %v, want its end", err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
