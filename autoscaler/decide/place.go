@@ -203,7 +203,7 @@ func (p *plan) take(c *claim, o *option) {
 			p.sacrifice(c, &o.victims[k], lack)
 		}
 		p.book(o.needs)
-		p.wait(c, fmt.Sprintf("lacks %s until %s makes room", lack, from))
+		p.wait(c, fmt.Sprintf("lacks %s; waits for %s", lack, from))
 		return
 	}
 	// 3. There is room.
