@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // keptLines is how many lines of output are kept per function.
@@ -237,4 +238,7 @@ const deathSignal = syscall.SIGTERM
 
 // controlTransport reaches instances for the control plane: a few connections
 // each, apart from those that carry requests.
-func controlTransport() http.RoundTripper { return api.NewTransport(2) }
+func controlTransport() http.RoundTripper { return hop.New(2, idleConnection) }
+
+// idleConnection is less than an instance keeps an idle connection.
+const idleConnection = 90 * time.Second

@@ -39,7 +39,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/ledger"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // Limits of the front door and the administrative socket.
@@ -114,7 +116,7 @@ func (s *server) build(ctx context.Context) error {
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
 	s.activator, err = activator.New(activator.Config{Name: "local"},
-		activator.Deps{Emitter: s.bus, Waker: client, Transport: api.NewTransport(256), Logger: cfg.Logger, Registry: registry})
+		activator.Deps{Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry})
 	if err != nil {
 		return err
 	}
@@ -193,7 +195,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
-	public := &http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
+	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	go func() { ended <- public.Serve(front) }()
@@ -219,7 +221,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 }
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
-func (s *server) drain(public *http.Server) {
+func (s *server) drain(public *closing.Server) {
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout)
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()

@@ -34,18 +34,7 @@ const orderLimit = time.Second
 // keepSpare sees to it that there is a spare, until ctx ends.
 func (a *agent) keepSpare(ctx context.Context) error {
 	for {
-		a.mu.Lock()
-		there := a.spare != nil && !ended(a.spare.process)
-		a.mu.Unlock()
-		if !there {
-			s, err := a.startSpare()
-			if err != nil { // instances start all the same, only later
-				a.log.Debug("no process is started ahead", "error", err)
-			}
-			a.mu.Lock()
-			a.spare = s
-			a.mu.Unlock()
-		}
+		a.refillSpare()
 		select {
 		case <-ctx.Done():
 			a.dismissSpare()
@@ -56,6 +45,20 @@ func (a *agent) keepSpare(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-time.After(spareAfter):
 		}
+	}
+}
+
+// refillSpare starts a spare where there is none. An instance that is to start
+// meanwhile waits for it: it would have to start a process too.
+func (a *agent) refillSpare() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.spare != nil && !ended(a.spare.process) {
+		return
+	}
+	var err error
+	if a.spare, err = a.startSpare(); err != nil { // instances start all the same, only later
+		a.log.Debug("no process is started ahead", "error", err)
 	}
 }
 
