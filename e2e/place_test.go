@@ -51,11 +51,25 @@ func (p *place) close() error {
 		_ = p.server.cmd.Process.Kill()
 		<-p.server.ended
 	}
-	err := p.alone()
+	err := errors.Join(p.alone(), p.sane())
 	if removed := os.RemoveAll(p.runtime); err == nil {
 		err = removed
 	}
 	return err
+}
+
+// sane looks through all that the last server printed for what no program may print.
+func (p *place) sane() error {
+	if p.server == nil {
+		return nil
+	}
+	out := p.server.output()
+	for _, bad := range []string{"panic: ", "DATA RACE", "fatal error: ", "goroutine 1 ["} {
+		if strings.Contains(out, bad) {
+			return fmt.Errorf("the server printed %q:\n%s", bad, out)
+		}
+	}
+	return nil
 }
 
 // alone waits until no process of this place is left.
