@@ -25,8 +25,10 @@ var adopts atomic.Bool
 
 // Adopt makes this process the parent of every descendant that loses its own
 // (a subreaper), and from now on every child that [Start] did not start is a
-// stray: it is killed when a child ends, and reaped when it ends by itself. A
-// program that starts children in another way, by os/exec, must not call it.
+// stray: it is killed when a child ends, and reaped when it ends by itself.
+// Children that are started in another way, by os/exec, must stay in our own
+// process group, which is os/exec's default: by that they are told from strays,
+// whose group is that of a child of Start, or one of their own.
 func Adopt() error {
 	if adopts.Swap(true) {
 		return nil
@@ -71,53 +73,58 @@ func sweepStrays() {
 	}
 }
 
-// strays are our children that Start did not start.
+// strays are our children that Start did not start and that have left our group.
 func strays() []int {
 	children.mu.Lock()
 	defer children.mu.Unlock()
+	own := syscall.Getpgrp()
 	var pids []int
-	for _, pid := range family()[os.Getpid()] {
-		if !children.known[pid] {
-			pids = append(pids, pid)
+	for _, k := range family()[os.Getpid()] {
+		if !children.known[k.pid] && k.group != own {
+			pids = append(pids, k.pid)
 		}
 	}
 	return pids
 }
 
+// kin is a process as its parent sees it.
+type kin struct{ pid, group int }
+
 // family maps each process to its children. It reads the whole of /proc:
 // /proc/PID/task/TID/children is shorter, but not every kernel has it.
-func family() map[int][]int {
+func family() map[int][]kin {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1) // what was read counts, also when it is not all
-	of := make(map[int][]int, len(names))
+	of := make(map[int][]kin, len(names))
 	buf := make([]byte, 512)
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if parent, ok := parentOf(name, buf); ok {
-				of[parent] = append(of[parent], pid)
+			if parent, group, ok := placeOf(name, buf); ok {
+				of[parent] = append(of[parent], kin{pid, group})
 			}
 		}
 	}
 	return of
 }
 
-// parentOf reads the fourth field of /proc/PID/stat: "PID (name) state parent …".
-// The name may hold anything, brackets too.
-func parentOf(pid string, buf []byte) (int, bool) {
+// placeOf reads the fourth and fifth field of /proc/PID/stat: "PID (name) state
+// parent group …". The name may hold anything, brackets too.
+func placeOf(pid string, buf []byte) (parent, group int, ok bool) {
 	f, err := os.Open("/proc/" + pid + "/stat")
 	if err != nil {
-		return 0, false
+		return 0, 0, false // it has ended
 	}
 	defer f.Close()
-	n, _ := f.Read(buf)
+	n, _ := f.Read(buf) // what was read counts
 	fields := bytes.Fields(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n])
-	if len(fields) < 2 {
-		return 0, false
+	if len(fields) < 3 {
+		return 0, 0, false
 	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	return parent, err == nil
+	parent, err = strconv.Atoi(string(fields[1]))
+	group, err2 := strconv.Atoi(string(fields[2]))
+	return parent, group, err == nil && err2 == nil
 }

@@ -19,7 +19,9 @@ func (p *Process) Memory() (api.Bytes, error) {
 	found := false
 	childrenOf := family()
 	for pids := []int{p.PID()}; len(pids) > 0; pids = pids[1:] {
-		pids = append(pids, childrenOf[pids[0]]...)
+		for _, k := range childrenOf[pids[0]] {
+			pids = append(pids, k.pid)
+		}
 		if pss, ok := proportional(pids[0]); ok {
 			found = true
 			total += pss

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("PROCESS_TEST") {
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "employer":
+		os.Exit(employer())
 	case "agent":
 		os.Exit(agent(os.Args[1:]))
 	case "keeper":
@@ -52,6 +54,40 @@ func keeper(args []string, end *os.File) int {
 	_, _ = bufio.NewReader(end).ReadString('\n')
 	p.Stop(time.Second)
 	fmt.Println(p.Status())
+	return 0
+}
+
+// employer adopts, and starts programs by os/exec while children of Start come
+// and go: the sweeps must not touch them.
+func employer() int {
+	if err := process.Adopt(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 10 {
+			p, err := process.Start(runtimeSpec(nil, "-exit=0"))
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			<-p.Exited()
+		}
+	}()
+	for running := true; running; {
+		out, err := exec.Command("/bin/sh", "-c", "sleep 0.01; echo here").Output()
+		if err != nil || string(out) != "here\n" {
+			fmt.Println("a program of our own:", string(out), err)
+			return 1
+		}
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+	}
 	return 0
 }
 
@@ -262,6 +298,14 @@ func TestKilledKeeperBelowAnAgent(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestSweepsSpareOurOwnPrograms(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "PROCESS_TEST=employer")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
