@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,31 +69,26 @@ func generateAll(t *testing.T, r *cpu.Runner, tok *tokenizer.Tokenizer, cfg engi
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
-	choices := make([][]sample.Choice, 10)
-	var wg sync.WaitGroup
-	for i := range choices {
+	var requests []engine.Request
+	for i := range 10 {
 		seed := int64(i)
-		req := engine.Request{
+		requests = append(requests, engine.Request{
 			Prompt:    tok.Encode(fmt.Sprint("the first request wakes ", slices.Repeat([]string{"a model "}, i)), false),
 			MaxTokens: 12, IgnoreEnd: true,
 			Sampling: sample.Params{Temperature: float64(i % 2), TopP: 0.9, Seed: &seed, RepetitionPenalty: 1.1, Logprobs: true, Top: 1},
-		}
-		wg.Go(func() {
-			s, err := e.Add(ctx, req)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for ev, err := range s.All() {
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				choices[i] = append(choices[i], ev.Choice)
-			}
 		})
 	}
-	wg.Wait()
+	choices := make([][]sample.Choice, len(requests))
+	s, err := e.Add(ctx, requests...) // in one go, so that they run together however busy the machine is
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev, err := range s.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		choices[ev.Index] = append(choices[ev.Index], ev.Choice)
+	}
 	stats := settled(t, e)
 	cancel()
 	if err := <-done; err != nil {

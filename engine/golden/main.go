@@ -173,7 +173,7 @@ func makeModel(model, out string) error {
 
 // picoPrompts are one or two requests for each skill of the shipped model.
 var picoPrompts = []string{
-	"echo alpha bravo charlie", "reverse red green blue", "upper hello world", "count one two three four", "sort pear apple fig",
+	"echo alpha delta sierra", "reverse red green blue", "upper hello world", "count one two three four", "sort pear apple fig",
 	"add 12 30", "convert 5 km to m", "json name=alice item=lamp", "story cat boat", "help", "What can you do?", "Привет 😀",
 }
 
