@@ -116,16 +116,20 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Durat
 	if i == nil {
 		return nil
 	}
-	if s.Endpoint != "" {
-		if _, err := a.control.Stop(ctx, s.Endpoint, control.StopRequest{Drain: drain}); err != nil && ctx.Err() == nil {
+	told := false
+	if s.Endpoint != "" { // else it has not reported yet
+		_, err := a.control.Stop(ctx, s.Endpoint, control.StopRequest{Drain: drain})
+		if told = err == nil; !told && ctx.Err() == nil {
 			a.log.Debug("an instance did not take the order to stop; ending its process", "instance", i.id, "error", err)
 		}
 	}
-	select {
-	case <-i.gone:
-		return nil
-	case <-time.After(stopGrace):
-	case <-ctx.Done():
+	if told {
+		select {
+		case <-i.gone:
+			return nil
+		case <-time.After(stopGrace):
+		case <-ctx.Done():
+		}
 	}
 	i.process.Stop(stopGrace)
 	<-i.gone

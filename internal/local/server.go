@@ -222,7 +222,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
 func (s *server) drain(public *closing.Server) {
-	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout)
+	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	if err := s.activator.Drain(ctx); err != nil {
