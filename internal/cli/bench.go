@@ -87,7 +87,7 @@ func progress(w io.Writer, n int) func() {
 	if !isFile || !term.IsTerminal(int(file.Fd())) {
 		return func() {}
 	}
-	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
+	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(barEvery), progressbar.OptionClearOnFinish())
 	return func() { _ = bar.Add(1) }
 }
 

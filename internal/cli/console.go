@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"strings"
@@ -140,7 +141,7 @@ func (c *console) observe(e api.Event) {
 	if line := change(old, s); line != "" {
 		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
 	}
-	if s.State == api.Gone {
+	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last word, from who waited for the process
 		delete(c.states, s.Instance)
 	}
 }

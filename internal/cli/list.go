@@ -52,12 +52,16 @@ func row(f local.Function) []string {
 			asleep++
 		}
 	}
+	state := string(summary(f))
+	if state == string(api.Gone) && f.Activator.Failed != "" {
+		state = "failed" // requests are refused: rouse describe says why
+	}
 	used := "-"
 	if memory > 0 {
 		used = memory.String()
 	}
 	return []string{
-		f.Function.Name.Name(), string(summary(f)), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), used,
+		f.Function.Name.Name(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), used,
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), ago(f.Activator.LastRequest), source(f.Function),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -64,6 +65,11 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	return cmd
 }
 
+// gcPercent lets the heap, which is a few MiB, grow to five times what is in use
+// before it is collected: that costs some MiB and saves a fifth of a request's
+// processor time. $GOGC wins.
+const gcPercent = 400
+
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, err := f.config()
 	if err != nil {
@@ -72,6 +78,9 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	console, err := f.console(stdout, stderr)
 	if err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	cfg.Logger = console.log
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }

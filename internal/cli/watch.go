@@ -101,7 +101,7 @@ func printEvents(cmd *cobra.Command, r io.Reader) error {
 			return err
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(e.Type, "dev.rouse."), ".v1")
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %-22s %-16s %s\n", e.Time.Local().Format("15:04:05.000"), name, api.FunctionName(e.Subject).Name(), e.Data)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s  %-22s %-16s %s\n", e.Time.Local().Format("15:04:05.000"), name, api.FunctionName(e.Subject).Name(), eventLine(e))
 	}
 	return lines.Err()
 }

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// eventLine is what a person wants to know of an event's data, in one line;
+// data of another shape is shown as it is.
+func eventLine(e api.Event) string {
+	switch e.Type {
+	case api.EventDemand:
+		return lineOf(e.Data, demandLine)
+	case api.EventInstanceState:
+		return lineOf(e.Data, stateLine)
+	case api.EventDecision:
+		return lineOf(e.Data, decisionLine)
+	case api.EventFunction, api.EventFunctionGone:
+		return lineOf(e.Data, source)
+	}
+	return string(e.Data)
+}
+
+func lineOf[T any](data json.RawMessage, line func(T) string) string {
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		return string(data)
+	}
+	return oneLine(line(v))
+}
+
+func demandLine(d api.Demand) string {
+	s := fmt.Sprintf("%d waiting, %d running", d.Waiting, d.Running)
+	if d.Waiting > 0 {
+		s += fmt.Sprintf(", the oldest for %s", rounded(d.OldestAge))
+	}
+	if d.Waking != "" {
+		s += fmt.Sprintf(", waking %s", d.Waking)
+	}
+	return s
+}
+
+// stateLine leaves out what is not known or does not belong to the state.
+func stateLine(s api.InstanceStatus) string {
+	words := []string{string(s.Instance), string(s.State)}
+	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	switch s.State {
+	case api.Asleep:
+		add("at level %d", s.Level)
+	case api.Awake:
+		add("(load %s, wake %s)", known(s.LoadTime), known(s.WakeTime))
+	}
+	if s.Stage != "" {
+		add("(%s)", s.Stage)
+	}
+	if s.Memory.Host > 0 {
+		add("with %s", s.Memory.Host)
+	}
+	if s.Message != "" {
+		add("– %s", s.Message)
+	}
+	return strings.Join(words, " ")
+}
+
+func decisionLine(d api.Decision) string {
+	s := d.Action
+	if d.Instance != "" {
+		s += " " + string(d.Instance)
+	}
+	s += ": " + d.Reason
+	if d.Error != "" {
+		s += "; failed: " + d.Error
+	}
+	return s
+}
