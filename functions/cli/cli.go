@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -209,6 +210,11 @@ func merge(declared, given api.Function, changed func(string) bool) api.Function
 	return declared
 }
 
+// gcPercent lets the heap, which is a few MiB, grow to five times what is in use
+// before it is collected: that costs some MiB and saves a fifth of a request's
+// processor time. $GOGC wins.
+const gcPercent = 400
+
 // run runs the instance until it has ended.
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var level slog.Level
@@ -218,6 +224,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	f.cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("instance", f.cfg.Instance)
 	if !f.quiet {
 		f.cfg.Output = stderr
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	f.cfg.Listening = func(e api.Endpoint) { fmt.Fprintln(stdout, "listening on", e) }
 
