@@ -121,7 +121,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 		cmd.Env = append(os.Environ(), append(placeOf(ts).env(), "ROUSE_SERVER="+ts.Getenv("ROUSE_SERVER"))...)
 		out, err := cmd.CombinedOutput()
 		if pattern.Match(out) == without {
-			return fmt.Errorf("%s: %v; its output does not fit %s:\n%s", strings.Join(args[1:], " "), err, pattern, out)
+			return fmt.Errorf("%s: %v; its output does not fit %s:\n%s", strings.Join(args[1:], " "), err, pattern, out) //nolint:errorlint // it may be nil
 		}
 		return nil
 	}))

@@ -74,7 +74,7 @@ func TestOpenAIGo(t *testing.T) {
 
 // limited asks for n tokens in the older field, which the fake runtime reads.
 func limited(q openai.ChatCompletionNewParams, n int64) openai.ChatCompletionNewParams {
-	q.MaxTokens = openai.Int(n) //nolint:staticcheck // deprecated by OpenAI, used by everybody
+	q.MaxTokens = openai.Int(n) // deprecated by OpenAI, used by everybody
 	return q
 }
 

@@ -69,7 +69,7 @@ func (c *client) firstByte(ctx context.Context, path string, body []byte) (time.
 	}
 	at := time.Now()
 	if _, err := io.ReadFull(resp.Body, first[1:]); err != nil || string(first) != "data:" {
-		return at, fmt.Errorf("POST %s: the stream begins with %q (%v), not with an event", path, first, err)
+		return at, fmt.Errorf("POST %s: the stream begins with %q (%v), not with an event", path, first, err) //nolint:errorlint // it may be nil
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return at, err

@@ -24,7 +24,11 @@ func (b *bench) up(ctx context.Context) ([]Measurement, error) {
 		if err != nil {
 			return nil, err
 		}
-		resp, err := s.http.Get(s.door.URL("/readyz"))
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.door.URL("/readyz"), nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := s.http.Do(req)
 		at := time.Now()
 		if err == nil {
 			_, err = io.Copy(io.Discard, resp.Body)
