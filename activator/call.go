@@ -245,8 +245,10 @@ func (c *call) answer(s slot, answer *forward.Answer) {
 		status = api.StatusClientClosed
 	}
 	c.f.metrics.Done(status, time.Since(c.begun))
-	if errors.Is(err, errAbort) {
-		panic(http.ErrAbortHandler) // the only way to tell the client of a body that has no events
+	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
+		// The only way to tell the client of a body that has no events; and one who
+		// seems to have left may have ended only what it sends, and still read.
+		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -322,7 +324,6 @@ func (c *call) refuse(err error) {
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.begun))
 	switch started := c.comment.stop(); {
-	case e.Status == api.StatusClientClosed: // nobody listens
 	case started:
 		c.w.Header().Set(headerTiming, c.timing.String())
 		_ = c.event(e) // the client may have left: nothing to do about it

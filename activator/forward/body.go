@@ -101,11 +101,12 @@ func (b *Body) grow(n int) {
 }
 
 func readError(r *http.Request, n int, err error) error {
-	if r.Context().Err() != nil {
-		return r.Context().Err()
-	}
+	// First: the end of what a client sends also ends the context, and it may still read.
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return api.BadRequest("", "the body ends after %d bytes, before its Content-Length or last chunk", n)
+	}
+	if r.Context().Err() != nil {
+		return r.Context().Err()
 	}
 	return api.BadRequest("", "read the body: %v", err)
 }
