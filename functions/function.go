@@ -99,7 +99,7 @@ func assemble(cfg Config) (*function, error) {
 	}
 	if cfg.Events != "" {
 		f.events, err = cloudevent.NewSender(cloudevent.SenderConfig{
-			URL: cfg.Events.URL(control.PathEvents), Transport: api.NewTransport(1), Logger: cfg.Logger,
+			URL: cfg.Events.URL(control.PathEvents), Transport: hop.New(1, idleConnection), Logger: cfg.Logger,
 		})
 		if err != nil {
 			return nil, err

@@ -44,7 +44,10 @@ func (b *book) noProcess() {
 func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
 // enter changes the state and reports it.
-func (s *Supervisor) enter(state api.State, stage string) {
+func (s *Supervisor) enter(state api.State, stage string) { s.cfg.Report(s.set(state, stage)) }
+
+// set changes the state and returns the report of it, which is to be sent next.
+func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 	level := api.LevelAwake
 	if state == api.Asleep {
 		level = s.level
@@ -57,15 +60,15 @@ func (s *Supervisor) enter(state api.State, stage string) {
 		s.idle = s.gate.shut(refusal(state, s.message))
 	}
 	s.state = state
-	s.cfg.Report(s.book.change(func(st *api.InstanceStatus) {
+	s.cfg.Logger.Debug("state", "state", state, "level", level, "stage", stage, "pid", pid)
+	return s.book.change(func(st *api.InstanceStatus) {
 		if st.State != state || st.Level != level {
 			st.Since = time.Now()
 		}
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
 		st.Restarts, st.Progress = s.restarts, 0
 		st.LoadTime, st.WakeTime, st.SleepTime = s.loadTime, s.wakeTime, s.sleepTime
-	}))
-	s.cfg.Logger.Debug("state", "state", state, "level", level, "stage", stage, "pid", pid)
+	})
 }
 
 // noteEpoch remembers the highest epoch.

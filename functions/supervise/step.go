@@ -85,8 +85,8 @@ func (s *Supervisor) fromAsleep() bool {
 	switch {
 	case s.want.state == api.Awake:
 		s.phase = rising
+		s.begin(opWake) // before the report: requests wait for it
 		s.enter(api.Starting, "waking")
-		s.begin(opWake)
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
 	case s.want.level > s.level && s.cfg.Runtime.Traits().Deepens:
@@ -148,8 +148,9 @@ func (s *Supervisor) becameAwake() {
 		s.probeAt = now.Add(s.cfg.ProbeInterval)
 	}
 	s.gate.open(s.launch.Endpoint)
-	s.enter(api.Awake, "")
-	s.settle()
+	report := s.set(api.Awake, "")
+	s.settle() // before the report: requests wait for it
+	s.cfg.Report(report)
 }
 
 // drain shuts the gate and waits for the requests that are in.
