@@ -29,12 +29,14 @@ type console struct {
 	mu     sync.Mutex // guards what follows, and out
 	states map[api.InstanceID]api.InstanceStatus
 	bars   map[api.InstanceID]*bar
+	loads  map[api.FunctionName]time.Duration // how long the last start took
 }
 
 // bar shows that an instance loads.
 type bar struct {
 	status api.InstanceStatus // the last report, guarded by the console's mu
 	shown  *progressbar.ProgressBar
+	most   time.Duration // how long it is expected to take; 0: unknown
 	stop   chan struct{} // closed when the instance has ended its start
 	done   chan struct{} // closed by the goroutine that redraws
 }
@@ -46,7 +48,7 @@ const (
 )
 
 func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
-	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}}
+	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}, loads: map[api.FunctionName]time.Duration{}}
 	if !people {
 		c.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: level}))
 		return c
@@ -133,6 +135,9 @@ func (c *console) observe(e api.Event) {
 	defer c.mu.Unlock()
 	old := c.states[s.Instance]
 	c.states[s.Instance] = s
+	if s.State == api.Awake && s.LoadTime > 0 {
+		c.loads[s.Function] = s.LoadTime
+	}
 	if s.State == api.Starting {
 		c.startBar(s)
 	} else {
@@ -179,7 +184,7 @@ func (c *console) startBar(s api.InstanceStatus) {
 	}
 	b := c.bars[s.Instance]
 	if b == nil {
-		b = &bar{stop: make(chan struct{}), done: make(chan struct{})}
+		b = &bar{stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
 		c.bars[s.Instance] = b
 		go c.redraw(b)
 	}
@@ -208,19 +213,30 @@ func (c *console) redraw(b *bar) {
 	}
 }
 
+// share is how much of a start is done: what the instance says, else what the
+// last start lets expect; 0 while nothing is known. It stays below 1.
+func (b *bar) share(now time.Time) float64 {
+	share := b.status.Progress
+	if share == 0 && b.most > 0 {
+		share = float64(now.Sub(b.status.Since)) / float64(b.most)
+	}
+	return max(0, min(share, 0.99))
+}
+
 // draw draws a bar as it is now. The caller holds c.mu.
 func (c *console) draw(b *bar) {
+	share := b.share(time.Now())
 	if b.shown == nil {
 		most := -1 // unknown: a spinner
-		if b.status.Progress > 0 {
+		if share > 0 {
 			most = 100
 		}
 		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
 	}
 	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage))
-	if b.status.Progress > 0 {
-		_ = b.shown.Set(int(100 * b.status.Progress))
+	if share > 0 && b.shown.GetMax() > 0 {
+		_ = b.shown.Set(int(100 * share))
 	} else {
 		_ = b.shown.RenderBlank()
 	}

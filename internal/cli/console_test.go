@@ -70,6 +70,24 @@ func TestConsoleWarnsOfAnOpenDoor(t *testing.T) {
 	}
 }
 
+func TestBarExpectsWhatTheLastStartTook(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		name string
+		bar  bar
+		want float64
+	}{
+		{"nothing is known", bar{}, 0},
+		{"the instance says", bar{status: api.InstanceStatus{Progress: 0.25, Since: now}, most: time.Second}, 0.25},
+		{"half of the last start's time", bar{status: api.InstanceStatus{Since: now.Add(-time.Second)}, most: 2 * time.Second}, 0.5},
+		{"longer than the last start", bar{status: api.InstanceStatus{Since: now.Add(-time.Minute)}, most: time.Second}, 0.99},
+	} {
+		if got := tt.bar.share(now); got != tt.want {
+			t.Errorf("%s: share %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestConsoleTellsAProgram(t *testing.T) {
 	var out, errs bytes.Buffer
 	c := newConsole(&out, &errs, false, false, slog.LevelInfo)
