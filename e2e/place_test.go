@@ -238,25 +238,29 @@ type instance struct {
 	PID      int
 }
 
-// instance returns the only instance of a function, with its runtime running.
-func (p *place) instance(name string) (instance, error) {
-	var found instance
-	err := retry(func() error {
-		out, err := p.rouse("describe", name, "-o", "json")
-		if err != nil {
-			return err
-		}
-		var f struct{ Instances []instance }
-		if err := json.Unmarshal([]byte(out), &f); err != nil {
-			return fmt.Errorf("read what rouse describe says: %w", err)
-		}
-		if len(f.Instances) != 1 || f.Instances[0].PID == 0 {
-			return fmt.Errorf("%s has no runtime, or several: %s", name, out)
-		}
-		found = f.Instances[0]
-		return nil
+// instance returns the only instance of a function, and waits until it has a runtime.
+func (p *place) instance(name string) (found instance, err error) {
+	err = retry(func() error {
+		found, err = p.instanceNow(name)
+		return err
 	})
 	return found, err
+}
+
+// instanceNow is instance without the wait.
+func (p *place) instanceNow(name string) (instance, error) {
+	out, err := p.rouse("describe", name, "-o", "json")
+	if err != nil {
+		return instance{}, err
+	}
+	var f struct{ Instances []instance }
+	if err := json.Unmarshal([]byte(out), &f); err != nil {
+		return instance{}, fmt.Errorf("read what rouse describe says: %w", err)
+	}
+	if len(f.Instances) != 1 || f.Instances[0].PID == 0 {
+		return instance{}, fmt.Errorf("%s has no runtime, or several: %s", name, out)
+	}
+	return f.Instances[0], nil
 }
 
 // port is the port of a server's front door.
