@@ -15,6 +15,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/local"
 )
 
@@ -72,7 +73,10 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 // ready says what is served, where, and how to ask.
 func (c *console) ready(info local.Info, functions []api.Function) {
 	first := functions[0]
-	prompt := "echo hello world"
+	prompt := "Who are you?"
+	if first.Runtime.Kind == api.RuntimeEngine && first.Runtime.Model == pico.Name {
+		prompt = "echo hello world" // it knows few words
+	}
 	open := !loopback(info.URL)
 	try := fmt.Sprintf(`curl %s/v1/chat/completions -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, first.Model, prompt)
 	if !c.people {
