@@ -28,6 +28,7 @@ type burst struct {
 	fake   bool   // the models are fake runtimes, not pico
 	stream bool   // answers come as a stream
 	fault  string // what the fake runtime is to do wrong
+	more   int    // tokens that each of its answers is longer
 
 	answered sync.WaitGroup
 	errs     []error // one per request; read after answered
@@ -40,8 +41,8 @@ var words = strings.Fields("red blue apple pear sun moon king queen stone paper 
 func (b *burst) question(i int) (body []byte, want string) {
 	ask := map[string]any{"model": b.models[i%len(b.models)], "stream": b.stream, "temperature": 0}
 	if b.fake {
-		ask["prompt"], ask["max_tokens"] = "count", 1+i%40
-		tokens := make([]string, 1+i%40)
+		tokens := make([]string, b.more+1+i%40)
+		ask["prompt"], ask["max_tokens"] = "count", len(tokens)
 		for k := range tokens {
 			tokens[k] = fmt.Sprintf("t%d", k)
 		}
@@ -158,7 +159,7 @@ func text(r io.Reader, stream bool) (string, error) {
 	return s, fmt.Errorf("the stream ended cleanly after %q, without [DONE]: %w", s, errWrong)
 }
 
-// burst [-n N] [-fake] [-stream] [-fault F] MODEL …: send N requests at once, to the models in turn.
+// burst [-n N] [-fake] [-stream] [-fault F] [-more N] MODEL …: send N requests at once, to the models in turn.
 func burstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	b := &burst{url: ts.Getenv("URL")}
 	flags := flag.NewFlagSet("burst", flag.ContinueOnError)
@@ -166,6 +167,7 @@ func burstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	flags.BoolVar(&b.fake, "fake", false, "")
 	flags.BoolVar(&b.stream, "stream", false, "")
 	flags.StringVar(&b.fault, "fault", "", "")
+	flags.IntVar(&b.more, "more", 0, "")
 	ts.Check(flags.Parse(args))
 	if b.models = flags.Args(); neg || len(b.models) == 0 {
 		ts.Fatalf("burst: %v", errUsage)
