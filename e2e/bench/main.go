@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 
 // build makes the program under test.
 func build(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "rouse")
+	path := filepath.Join(dir, "rouse.bin") // local mode makes a folder named rouse there
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "github.com/rouse-dev/rouse/cmd/rouse")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.Join(fmt.Errorf("build the program under test: %w", err), errors.New(string(output)))
