@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
-	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
@@ -143,10 +140,7 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	killed, kill := context.WithCancel(alive)
 	go func() { supervised <- f.supervisor.Run(killed) }()
 
-	server := closing.New(&http.Server{
-		Handler: f, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
-	})
+	server := &hop.Server{Handler: f, Logger: f.cfg.Logger}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	sent := make(chan struct{})
@@ -199,7 +193,7 @@ func (f *function) stop(kill func()) {
 }
 
 // shutdown lets handlers write their last answers.
-func (f *function) shutdown(server *closing.Server) {
+func (f *function) shutdown(server *hop.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {

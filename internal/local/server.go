@@ -39,7 +39,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/ledger"
 	"github.com/rouse-dev/rouse/functions/process"
-	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
@@ -195,7 +194,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
-	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
+	public := &hop.Server{Handler: s.frontDoor(), HeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, Logger: s.cfg.Logger}
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	go func() { ended <- public.Serve(front) }()
@@ -221,7 +220,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 }
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
-func (s *server) drain(public *closing.Server) {
+func (s *server) drain(public *hop.Server) {
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
