@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
@@ -140,7 +143,10 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	killed, kill := context.WithCancel(alive)
 	go func() { supervised <- f.supervisor.Run(killed) }()
 
-	server := &hop.Server{Handler: f, Logger: f.cfg.Logger}
+	server := closing.New(&http.Server{
+		Handler: f, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
+	})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	sent := make(chan struct{})
@@ -193,7 +199,7 @@ func (f *function) stop(kill func()) {
 }
 
 // shutdown lets handlers write their last answers.
-func (f *function) shutdown(server *hop.Server) {
+func (f *function) shutdown(server *closing.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {

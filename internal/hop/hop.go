@@ -1,6 +1,5 @@
 // Package hop carries HTTP requests between the processes of one machine, in a
-// fraction of the time that net/http takes: a [Transport] asks, a [Server] answers.
-// They speak plain HTTP/1.1, so that either may talk to any other program.
+// fraction of the time that net/http's own client takes.
 //
 // A [http.Transport] keeps two goroutines per connection, and a request passes
 // through both: hand-overs between threads, which on a busy machine cost more

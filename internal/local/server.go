@@ -39,6 +39,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/ledger"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
@@ -194,7 +195,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
-	public := &hop.Server{Handler: s.frontDoor(), HeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, Logger: s.cfg.Logger}
+	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	go func() { ended <- public.Serve(front) }()
@@ -220,7 +221,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 }
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
-func (s *server) drain(public *hop.Server) {
+func (s *server) drain(public *closing.Server) {
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
