@@ -28,7 +28,7 @@ func (b *bench) asleep(ctx context.Context) ([]Measurement, error) {
 	defer door.close()
 	body := chat("pico", 4, true)
 	var rouse, baseline []float64
-	n := b.rounds(60)
+	n := b.rounds(100)
 	for i := -3; i < n; i++ { // the first ones warm both sides up
 		if err := alone.whole(ctx, "/sleep?level=1", nil); err != nil {
 			return nil, err
