@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/rouse-dev/rouse/engine"
@@ -29,7 +30,14 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a := &chatAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs, choices: make([]collected, req.N)}
-	return s.generate(w, r, &c.options, newEnvelope("chatcmpl-", model, req.N, a), []engine.Request{req})
+	err = s.generate(w, r, &c.options, newEnvelope("chatcmpl-", model, req.N, a), []engine.Request{req})
+	var refused *engine.RequestError
+	if errors.As(err, &refused) && refused.Param == "prompt" { // which the client wrote as messages
+		named := *refused
+		named.Param = "messages"
+		return &named
+	}
+	return err
 }
 
 // chatPrompt renders a conversation with the model's template.
