@@ -8,6 +8,9 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -102,7 +105,7 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	if open {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
 	}
-	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  rouse run %s %q\n  stop:  Ctrl-C\n\n", try, first.Name.Name(), prompt)
+	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n  stop:  Ctrl-C\n\n", try, program(), first.Name.Name(), prompt)
 }
 
 // openWarning is said where others can reach the front door, which asks nobody who they are.
@@ -116,6 +119,20 @@ func loopback(address string) bool {
 	}
 	ip := net.ParseIP(u.Hostname())
 	return ip != nil && ip.IsLoopback()
+}
+
+// program is what a person types to run this program: its name where the shell
+// finds it by that, else the path it was started by.
+func program() string {
+	name := filepath.Base(os.Args[0])
+	if path, err := exec.LookPath(name); err == nil {
+		found, err1 := os.Stat(path)
+		self, err2 := os.Stat(os.Args[0])
+		if err1 == nil && err2 == nil && os.SameFile(found, self) {
+			return name
+		}
+	}
+	return os.Args[0]
 }
 
 // source says what a function runs.
