@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/near"
 )
 
 // directory finds functions by what clients write. It is immutable, so that
@@ -87,7 +88,7 @@ func (d *directory) model(name string) (*function, *api.Error) {
 	for i, m := range d.models {
 		names[i] = string(m.name)
 	}
-	if like := near(name, names, 3); len(like) > 0 {
+	if like := nearest(name, names, 3); len(like) > 0 {
 		e.Message += ": did you mean " + strings.Join(like, " or ") + "?"
 	}
 	e.Message += " (GET /v1/models lists the names)"
@@ -141,8 +142,8 @@ func (d *directory) host(host string) (*function, *api.Error) {
 	return nil, e
 }
 
-// near returns up to most of names that are like name, the nearest first.
-func near(name string, names []string, most int) []string {
+// nearest returns up to most of names that are like name, the nearest first.
+func nearest(name string, names []string, most int) []string {
 	type match struct {
 		name     string
 		distance int
@@ -151,7 +152,7 @@ func near(name string, names []string, most int) []string {
 	var found []match
 	low := strings.ToLower(name)
 	for _, n := range names {
-		d := distance(low, strings.ToLower(n), limit)
+		d := near.Distance(low, strings.ToLower(n), limit)
 		if d > limit && len(low) >= 3 && strings.Contains(strings.ToLower(n), low) {
 			d = limit // a part of the name
 		}
@@ -165,34 +166,4 @@ func near(name string, names []string, most int) []string {
 		out = append(out, m.name)
 	}
 	return out
-}
-
-// distance is the number of bytes to insert, delete or change to turn a into b
-// (Levenshtein), or some number above limit if it is more than that.
-func distance(a, b string, limit int) int {
-	if d := len(a) - len(b); d > limit || -d > limit {
-		return limit + 1
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		best := row[0]
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-			best = min(best, row[j+1])
-		}
-		if best > limit {
-			return limit + 1
-		}
-	}
-	return row[len(b)]
 }

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/near"
 )
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -176,26 +177,6 @@ func nearest(key string) string {
 	for i, k := range api.Keys {
 		names[i] = k.Name
 	}
-	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(Distance(key, a), Distance(key, b)) })
-}
-
-// Distance is the Levenshtein distance of a and b in bytes.
-func Distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitution := diagonal
-			if a[i] != b[j] {
-				substitution++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substitution, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	distance := func(name string) int { return near.Distance(key, name, len(key)+len(name)) }
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }
