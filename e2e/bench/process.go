@@ -158,7 +158,7 @@ func (b *bench) startServer(ctx context.Context, manifest string) (*server, erro
 // call calls the administrative API about the function name.
 func (s *server) call(ctx context.Context, method, name, rest string) (local.Function, error) {
 	var f local.Function
-	req, err := http.NewRequestWithContext(ctx, method, s.admin.URL(local.PathFunction+"/default/"+name+rest), nil)
+	req, err := http.NewRequestWithContext(ctx, method, s.admin.URL(local.PathFunctions+"/default/"+name+rest), nil)
 	if err != nil {
 		return f, err
 	}

@@ -47,11 +47,7 @@ func benchCommand() *cobra.Command {
 			if requests < 1 || concurrency < 1 {
 				return errors.New("--requests and --concurrency: want 1 or more")
 			}
-			c, err := dial(cmd)
-			if err != nil {
-				return err
-			}
-			door, err := c.frontDoor(cmd.Context())
+			c, door, err := dialDoor(cmd)
 			if err != nil {
 				return err
 			}

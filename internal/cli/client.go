@@ -150,6 +150,16 @@ func (c *client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
+// dialDoor finds the server and where it takes clients' requests.
+func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
+	c, err := dial(cmd)
+	if err != nil {
+		return nil, "", err
+	}
+	door, err := c.frontDoor(cmd.Context())
+	return c, door, err
+}
+
 // frontDoor is where the server takes clients' requests.
 func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	if _, unix := c.endpoint.Socket(); !unix {
@@ -165,7 +175,7 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 // functionPath is the path of a function that is named as NAME or NAMESPACE/NAME, or by one of its model names.
 func functionPath(name string, rest string) string {
 	f := api.FunctionName(name)
-	return local.PathFunction + "/" + f.Namespace() + "/" + f.Name() + rest
+	return local.PathFunctions + "/" + f.Namespace() + "/" + f.Name() + rest
 }
 
 // functionNames completes names of functions in the shell.

@@ -27,11 +27,7 @@ What the answer took (hold, wake, first token, tokens per second) goes to standa
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := dial(cmd)
-			if err != nil {
-				return err
-			}
-			door, err := c.frontDoor(cmd.Context())
+			c, door, err := dialDoor(cmd)
 			if err != nil {
 				return err
 			}

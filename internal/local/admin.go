@@ -23,9 +23,8 @@ const (
 	PathInfo      = "/rouse/v1/info"      // GET: Info
 	PathDevices   = "/rouse/v1/devices"   // GET: []Device
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; POST api.Function: declare it
-	// PathFunction + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
+	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
 	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision.
-	PathFunction = PathFunctions
 )
 
 // Device is the account of one device.
@@ -50,7 +49,7 @@ func (s *server) adminHandler() http.Handler {
 	r.HandleFunc(control.PathEvents, s.tailEvents).Methods(http.MethodGet)
 	r.HandleFunc(PathFunctions, s.listFunctions).Methods(http.MethodGet)
 	r.HandleFunc(PathFunctions, s.declareFunction).Methods(http.MethodPost)
-	f := r.PathPrefix(PathFunction + "/{namespace}/{name}").Subrouter()
+	f := r.PathPrefix(PathFunctions + "/{namespace}/{name}").Subrouter()
 	f.HandleFunc("", s.describeFunction).Methods(http.MethodGet)
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
 	f.HandleFunc("/wake", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Wake(r.Context(), name) })).Methods(http.MethodPost)

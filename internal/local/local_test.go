@@ -128,27 +128,27 @@ const question = `{"model":"pico","max_tokens":3,"messages":[{"role":"user","con
 func TestServesFromZeroAndBack(t *testing.T) {
 	s := start(t, nil)
 	var f local.Function
-	s.admin(http.MethodGet, local.PathFunction+"/default/pico", nil, &f)
+	s.admin(http.MethodGet, local.PathFunctions+"/default/pico", nil, &f)
 	if len(f.Instances) != 0 {
 		t.Errorf("%d instances before the first request, want none", len(f.Instances))
 	}
 	if status, body := s.send(http.MethodPost, api.Endpoint(s.info.URL), "/v1/chat/completions", question); status != http.StatusOK {
 		t.Fatalf("status %d: %s", status, body)
 	}
-	s.admin(http.MethodPost, local.PathFunction+"/default/pico/sleep?level=2", nil, &f)
+	s.admin(http.MethodPost, local.PathFunctions+"/default/pico/sleep?level=2", nil, &f)
 	if len(f.Instances) != 1 || f.Instances[0].State != api.Asleep || f.Instances[0].Level != api.Level2 {
 		t.Errorf("instances %+v, want one asleep at level 2", f.Instances)
 	}
-	s.admin(http.MethodPost, local.PathFunction+"/default/pico/wake", nil, &f)
+	s.admin(http.MethodPost, local.PathFunctions+"/default/pico/wake", nil, &f)
 	if len(f.Instances) != 1 || f.Instances[0].State != api.Awake {
 		t.Errorf("instances %+v, want one awake", f.Instances)
 	}
-	s.admin(http.MethodPost, local.PathFunction+"/default/pico/stop", nil, &f)
+	s.admin(http.MethodPost, local.PathFunctions+"/default/pico/stop", nil, &f)
 	if len(f.Instances) != 0 {
 		t.Errorf("instances %+v, want none", f.Instances)
 	}
 	var why []api.Decision
-	s.admin(http.MethodGet, local.PathFunction+"/default/pico/why", nil, &why)
+	s.admin(http.MethodGet, local.PathFunctions+"/default/pico/why", nil, &why)
 	if len(why) < 4 || why[0].Action != "start" || !strings.Contains(why[0].Reason, "1 waiting") {
 		t.Errorf("decisions %+v, want them to begin with a start for 1 waiting request", why)
 	}
@@ -195,18 +195,18 @@ func TestDeclareChangeRemove(t *testing.T) {
 			t.Errorf("declare %s: status %d, body %s; want %d and %q", bad.body, status, body, bad.status, bad.want)
 		}
 	}
-	s.admin(http.MethodDelete, local.PathFunction+"/default/tiny", nil, nil)
+	s.admin(http.MethodDelete, local.PathFunctions+"/default/tiny", nil, nil)
 	if status, body := s.send(http.MethodPost, api.Endpoint(s.info.URL), "/v1/chat/completions", ask); status != http.StatusNotFound {
 		t.Errorf("ask after the removal: status %d: %s", status, body)
 	}
-	if status, body := s.send(http.MethodDelete, s.info.Admin, local.PathFunction+"/default/tiny", ""); status != http.StatusNotFound || !strings.Contains(body, "there are: pico") {
+	if status, body := s.send(http.MethodDelete, s.info.Admin, local.PathFunctions+"/default/tiny", ""); status != http.StatusNotFound || !strings.Contains(body, "there are: pico") {
 		t.Errorf("remove it again: status %d: %s", status, body)
 	}
 }
 
 // TestAdministrationIsClosedToClients wants no administrative path at the front door without the token.
 func TestAdministrationIsClosedToClients(t *testing.T) {
-	paths := []string{local.PathInfo, local.PathFunctions, control.PathEvents, control.PathState, local.PathFunction + "/default/pico/wake"}
+	paths := []string{local.PathInfo, local.PathFunctions, control.PathEvents, control.PathState, local.PathFunctions + "/default/pico/wake"}
 	closed := start(t, nil)
 	for _, path := range paths {
 		if status, body := closed.send(http.MethodGet, api.Endpoint(closed.info.URL), path, ""); status != http.StatusNotFound {
