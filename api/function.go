@@ -41,24 +41,48 @@ type Function struct {
 
 // Runtime kinds.
 const (
-	RuntimeEngine  = "engine"  // Rouse's own engine on a GGUF file
-	RuntimeCommand = "command" // any OpenAI-compatible server started by a command line
+	RuntimeEngine   = "engine"    // Rouse's own engine on a GGUF file
+	RuntimeCommand  = "command"   // any OpenAI-compatible server started by a command line
+	RuntimeVLLM     = "vllm"      // vllm serve
+	RuntimeSGLang   = "sglang"    // python -m sglang.launch_server
+	RuntimeOllama   = "ollama"    // ollama serve
+	RuntimeLlamaCpp = "llamacpp"  // llama-server of llama.cpp
+	RuntimeRayServe = "ray-serve" // serve run of Ray Serve
 )
+
+// RuntimeKinds are all of them, in the order of the documentation.
+var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOllama, RuntimeLlamaCpp, RuntimeRayServe, RuntimeCommand}
 
 // Runtime says which model server an instance runs, and how.
 type Runtime struct {
 	// Kind is one of the Runtime constants.
 	Kind string `json:"kind"`
-	// Model is the reference of the model: "pico", a path, or a URL.
+	// Model is the reference of the model: "pico", a path, a URL that is fetched before the
+	// start (file, https, hf, oci, s3, ollama), or the runtime's own name for a model.
 	Model string `json:"model,omitempty"`
 	// Command is argv for [RuntimeCommand]. "$(PORT)" in it is replaced by the port the server must listen on at 127.0.0.1.
+	// For other kinds it replaces the program and what stands before the options; empty: the kind's own, found in PATH.
 	Command []string `json:"command,omitempty"`
+	// Endpoint is where a runtime listens that somebody else starts and stops: a sidecar
+	// container of the same pod. Empty: the instance starts its runtime itself.
+	Endpoint Endpoint `json:"endpoint,omitempty"`
 	// Args are appended to argv, whatever the kind.
 	Args []string `json:"args,omitempty"`
 	// Env are further "KEY=VALUE" pairs. Values may be secrets: never log them.
 	Env []string `json:"env,omitempty"`
+	// Adapters are LoRA adapters that are loaded at the start.
+	Adapters []Adapter `json:"adapters,omitempty"`
+	// AdapterRoot is the only folder that adapters may lie in; empty: none can be loaded.
+	AdapterRoot string `json:"adapterRoot,omitempty"`
 	// Sleeps says whether a [RuntimeCommand] has vLLM's /sleep and /wake_up; else its sleep is a stop of the process.
 	Sleeps bool `json:"sleeps,omitempty"`
+}
+
+// Adapter is a LoRA adapter, which clients name in the field "model".
+type Adapter struct {
+	Name ModelName `json:"name"`
+	// Path is a folder or file as the runtime sees it, or a reference that is fetched.
+	Path string `json:"path"`
 }
 
 // Memory is an amount of memory on the host and on devices.

@@ -32,9 +32,9 @@ type InstanceStatus struct {
 	Function FunctionName `json:"function"`
 	State    State        `json:"state"`
 	Level    Level        `json:"level"`
-	// Stage is a word on what a starting instance is doing: "starting runtime", "loading", "probing", "waking".
+	// Stage is a word on what a starting instance is doing: "fetching", "starting runtime", "loading", "probing", "waking".
 	Stage string `json:"stage,omitempty"`
-	// Progress is the share of loading that is done, 0 to 1.
+	// Progress is the share of the stage that is done, 0 to 1; 0 also while it is unknown.
 	Progress float64 `json:"progress,omitempty"`
 	// Epoch is the highest grant epoch that the instance has seen; it refuses lower ones.
 	Epoch uint64 `json:"epoch"`
@@ -60,6 +60,8 @@ type InstanceStatus struct {
 	Restarts int `json:"restarts"`
 	// Message says why the instance is unhealthy, for people, the runtime's last log lines included.
 	Message string `json:"message,omitempty"`
+	// Adapters are the names of the LoRA adapters that are loaded; clients may write them as the model.
+	Adapters []ModelName `json:"adapters,omitempty"`
 	// PID is the runtime's process, 0 where there is none.
 	PID int `json:"pid,omitempty"`
 }

@@ -110,7 +110,7 @@ func assemble(cfg Config) (*function, error) {
 			Instance: cfg.Instance, Function: cfg.Function.Name, Endpoint: cfg.Listen, Devices: cfg.Devices,
 			Concurrency: cfg.Function.Concurrency, Epoch: cfg.Epoch,
 		},
-		Runtime: rt, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		Runtime: rt, Model: cfg.Function.Runtime.Model, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: cfg.Function.StartTimeout, WakeTimeout: cfg.Function.WakeTimeout,
 		StopGrace: cfg.StopGrace, ProbeInterval: cfg.ProbeInterval, ProbeTimeout: cfg.ProbeTimeout, Logger: cfg.Logger,
 	})

@@ -20,11 +20,21 @@ import (
 type Gate interface {
 	Enter() (base string, refused *api.Error)
 	Leave()
+	// Moved is called for each part of an answer that comes from the runtime.
+	Moved()
+}
+
+// Dialect is how the runtime's HTTP differs from the clients', see runtime.Dialect.
+type Dialect interface {
+	Request(path string, body []byte) ([]byte, *api.Error)
+	Failure(path string, status int, body []byte) []byte
 }
 
 // Config of a [Proxy].
 type Config struct {
 	Gate Gate
+	// Dialect; nil: the runtime speaks as clients do.
+	Dialect Dialect
 	// Transport reaches the runtime.
 	Transport http.RoundTripper
 	// MaxBody bounds a request's body; 0: 64 MiB.

@@ -39,6 +39,8 @@ func (g *gate) Enter() (string, *api.Error) {
 
 func (g *gate) Leave() { g.inside.Add(-1) }
 
+func (g *gate) Moved() {}
+
 // bench is a client before a proxy before a runtime.
 type bench struct {
 	*httptest.Server

@@ -19,6 +19,7 @@ import (
 // documentation, "Sleep Mode"): they need its developer mode, which is why its
 // port must be ours alone.
 type command struct {
+	Plain
 	cfg    Config
 	client *client
 
@@ -39,7 +40,7 @@ const portWord = "$(PORT)"
 
 func (r *command) Traits() Traits { return Traits{Sleeps: r.cfg.Spec.Sleeps} }
 
-func (r *command) Launch() (Launch, error) {
+func (r *command) Launch(string) (Launch, error) {
 	port, err := freePort()
 	if err != nil {
 		return Launch{}, err

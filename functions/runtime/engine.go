@@ -16,6 +16,7 @@ import (
 // announces itself once it has generated a token, /sleep drains, and /wake_up
 // answers after it has generated one.
 type engine struct {
+	Plain
 	cfg    Config
 	client *client
 }
@@ -41,13 +42,13 @@ func socketIn(dir string) api.Endpoint {
 
 func (r *engine) Traits() Traits { return Traits{Sleeps: true, Deepens: true} }
 
-func (r *engine) Launch() (Launch, error) {
+func (r *engine) Launch(model string) (Launch, error) {
 	e := socketIn(r.cfg.Dir)
 	path, _ := e.Socket()
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Launch{}, fmt.Errorf("launch the engine: remove the old socket: %w", err)
 	}
-	args := []string{"engine", "serve", "--model", r.cfg.Spec.Model, "--listen", string(e), "--name", string(r.cfg.Model)}
+	args := []string{"engine", "serve", "--model", model, "--listen", string(e), "--name", string(r.cfg.Model)}
 	for _, alias := range r.cfg.Aliases {
 		args = append(args, "--name", string(alias))
 	}

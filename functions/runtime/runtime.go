@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -32,6 +33,9 @@ type Launch struct {
 	Env  []string
 	// Endpoint is where the runtime will listen.
 	Endpoint api.Endpoint
+	// Attach says that somebody else starts and stops the server (a sidecar
+	// container): there is nothing to execute, only Endpoint counts.
+	Attach bool
 	// Announce is the beginning of the line of output that says that it listens
 	// and has generated a token, which spares the first probe; empty: it says nothing.
 	Announce string
@@ -47,15 +51,55 @@ type Traits struct {
 
 // Runtime is one kind of model server. Every call ends when its context ends.
 type Runtime interface {
+	Dialect
 	Traits() Traits
-	// Launch prepares a start.
-	Launch() (Launch, error)
+	// Launch prepares a start. model is what to load: the reference as declared, or
+	// the path of the file or folder that it was fetched to.
+	Launch(model string) (Launch, error)
 	// Probe generates one token. A server that is not there yet or still loads is an error like any other.
 	Probe(ctx context.Context, e api.Endpoint) error
 	// Sleep puts an idle server to sleep, or deepens its sleep.
 	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
 	// Wake wakes one that sleeps at level. It returns once the server has generated a token.
 	Wake(ctx context.Context, e api.Endpoint, level api.Level) error
+	// LoadAdapter loads a LoRA adapter, or does nothing where it is loaded. The
+	// server must be awake. [errors.ErrUnsupported]: it has no adapters at run time.
+	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
+	// UnloadAdapter unloads one, or does nothing where it is not loaded.
+	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
+	// Signals reads the server's load from its own metrics.
+	// [errors.ErrUnsupported]: it has none, and who asks counts for itself.
+	Signals(ctx context.Context, e api.Endpoint) (Signals, error)
+}
+
+// Dialect is how a server's HTTP differs from what clients send and expect. Its
+// methods are pure, safe for many goroutines, and return what they were given,
+// not a copy, where there is nothing to change.
+type Dialect interface {
+	// Request changes the body of a client's request, JSON or not, on its way to the
+	// server: fields it must not see, fields it knows under another name, its own
+	// name for the model. An error is the client's fault.
+	Request(path string, body []byte) ([]byte, *api.Error)
+	// Failure makes an OpenAI error body of an answer with a status of 400 or more.
+	Failure(path string, status int, body []byte) []byte
+}
+
+// Signals is a server's load at one moment. A negative number means that the
+// server does not say.
+type Signals struct {
+	// Running and Waiting are numbers of requests.
+	Running, Waiting float64
+	// KVUsage is the share of the KV cache that is in use, 0 to 1.
+	KVUsage float64
+	// BlockTokens and Blocks are the size of a KV block in tokens, and the number of
+	// blocks; their product is the number of tokens that the cache holds.
+	BlockTokens, Blocks float64
+	// PromptTokens and GeneratedTokens were processed since the server's start.
+	PromptTokens, GeneratedTokens float64
+	// RunningAdapters and WaitingAdapters are adapters with requests; MaxAdapters
+	// is how many can be active at once.
+	RunningAdapters, WaitingAdapters []string
+	MaxAdapters                      int
 }
 
 // Config says which runtime.
@@ -85,7 +129,7 @@ func New(cfg Config) (Runtime, error) {
 	case api.RuntimeCommand:
 		return newCommand(cfg, client)
 	}
-	return nil, fmt.Errorf("runtime kind %q: want %q or %q", cfg.Spec.Kind, api.RuntimeEngine, api.RuntimeCommand)
+	return nil, fmt.Errorf("runtime kind %q: want one of %s", cfg.Spec.Kind, strings.Join(api.RuntimeKinds, ", "))
 }
 
 // Await probes until the server has generated a token, which is the end of a

@@ -59,7 +59,7 @@ func command(t *testing.T, spec api.Runtime) runtime.Runtime {
 
 func TestCommandLaunch(t *testing.T) {
 	r := command(t, api.Runtime{Command: []string{"srv", "--port=$(PORT)"}, Args: []string{"-x", "$(PORT)"}, Env: []string{"URL=:$(PORT)"}})
-	l, err := r.Launch()
+	l, err := r.Launch("/m.gguf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestEngineLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.Launch()
+	l, err := r.Launch("/m.gguf")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -27,6 +28,16 @@ type Config struct {
 	Status api.InstanceStatus
 	// Runtime is what runs.
 	Runtime runtime.Runtime
+	// Model is what the runtime loads where Prepare is nil: the reference as declared.
+	Model string
+	// Prepare makes the model ready before a process is started, and returns what the
+	// runtime loads (a path). report gets the share that is done, 0 to 1, or 0 while it
+	// is unknown. It must end when ctx ends. Nil: there is nothing to make ready.
+	Prepare func(ctx context.Context, report func(share float64)) (model string, err error)
+	// Ready is called with the runtime's endpoint after its first token, of each
+	// start and wake, before requests are let in: loaded adapters are put back by it.
+	// An error fails the start. Nil: nothing is to be done.
+	Ready func(ctx context.Context, e api.Endpoint) error
 	// Start starts a process; nil: [process.Start].
 	Start func(process.Spec) (Child, error)
 	// Log gets the runtime's output.

@@ -3,6 +3,7 @@ package supervise
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -11,6 +12,8 @@ import (
 // awake and has room. It is safe for many goroutines and never blocks.
 type Gate struct {
 	limit int
+
+	moved atomic.Uint64 // parts of answers that came from the runtime
 
 	mu      sync.Mutex // guards what follows
 	base    string     // URL of the runtime; empty while closed
@@ -56,6 +59,9 @@ func (g *Gate) Leave() {
 		close(g.idle)
 	}
 }
+
+// Moved says that the runtime has sent a part of an answer: it does not hang.
+func (g *Gate) Moved() { g.moved.Add(1) }
 
 // Running is the number of places taken, and entered how many ever were.
 func (g *Gate) Running() (running int, entered uint64) {

@@ -106,7 +106,7 @@ func (s *Supervisor) startProcess() {
 		s.restarts++
 	}
 	s.enter(api.Starting, "starting runtime")
-	launch, err := s.cfg.Runtime.Launch()
+	launch, err := s.cfg.Runtime.Launch(s.cfg.Model)
 	if err != nil {
 		s.failedToCome(err.Error())
 		return

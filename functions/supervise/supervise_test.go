@@ -23,6 +23,7 @@ import (
 
 // world is a runtime and its processes, all scripted. Time is the bubble's.
 type world struct {
+	runtime.Plain
 	t      *testing.T
 	log    *process.Log
 	traits runtime.Traits
@@ -71,7 +72,7 @@ func (w *world) set(f func()) {
 
 func (w *world) Traits() runtime.Traits { return w.traits }
 
-func (w *world) Launch() (runtime.Launch, error) {
+func (w *world) Launch(string) (runtime.Launch, error) {
 	return runtime.Launch{Path: "srv", Endpoint: "http://runtime"}, nil
 }
 

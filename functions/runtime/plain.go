@@ -1,0 +1,34 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Plain is embedded by adapters and fakes of servers that speak as clients do, and have
+// neither adapters nor metrics.
+type Plain struct{}
+
+// Request changes nothing.
+func (Plain) Request(_ string, body []byte) ([]byte, *api.Error) { return body, nil }
+
+// Failure changes nothing.
+func (Plain) Failure(_ string, _ int, body []byte) []byte { return body }
+
+// LoadAdapter is not supported.
+func (Plain) LoadAdapter(context.Context, api.Endpoint, api.Adapter) error {
+	return fmt.Errorf("load an adapter: the runtime takes none while it runs: %w", errors.ErrUnsupported)
+}
+
+// UnloadAdapter is not supported.
+func (Plain) UnloadAdapter(context.Context, api.Endpoint, api.ModelName) error {
+	return fmt.Errorf("unload an adapter: the runtime takes none while it runs: %w", errors.ErrUnsupported)
+}
+
+// Signals is not supported.
+func (Plain) Signals(context.Context, api.Endpoint) (Signals, error) {
+	return Signals{}, fmt.Errorf("read the runtime's metrics: it has none: %w", errors.ErrUnsupported)
+}
