@@ -12,6 +12,10 @@ type Function struct {
 	Aliases []ModelName `json:"aliases,omitempty"`
 	// Runtime says what an instance runs.
 	Runtime Runtime `json:"runtime"`
+	// Handler is argv of a program for pre- and post-processing that clients' requests
+	// go through on their way to the runtime; empty: none. It listens on $PORT of
+	// 127.0.0.1 and finds the runtime at $ROUSE_RUNTIME_URL.
+	Handler []string `json:"handler,omitempty"`
 	// MinScale and MaxScale bound the number of awake instances. MinScale 0 allows scale to zero.
 	MinScale int `json:"minScale"`
 	MaxScale int `json:"maxScale"`

@@ -20,6 +20,10 @@ const (
 	AnnotationSleepLevel   = "rouse.dev/sleep-level"
 	AnnotationGoneAfter    = "rouse.dev/gone-after"
 	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
+	AnnotationEndpoint     = "rouse.dev/runtime-endpoint"
+	AnnotationAdapters     = "rouse.dev/adapters"
+	AnnotationAdapterRoot  = "rouse.dev/adapter-root"
+	AnnotationHandler      = "rouse.dev/handler"
 	AnnotationHoldCapacity = "rouse.dev/hold-capacity"
 	AnnotationHoldMemory   = "rouse.dev/hold-memory"
 	AnnotationHoldTimeout  = "rouse.dev/hold-timeout"
@@ -45,8 +49,12 @@ const (
 
 // Keys is the table of all keys, in the order of the documentation. docs/keys.md is made from it.
 var Keys = []Key{
-	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file) or `command` (any OpenAI-compatible server, started by the container's command and args; `$(PORT)` in them is the port it must listen on)"},
-	{AnnotationModel, "the environment variable " + EnvModel + ", else pico", "the model's reference: `pico` (ships with Rouse), a path, or `file:///path`; a relative path counts from the manifest's folder"},
+	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(PORT)` in them is the port it must listen on)"},
+	{AnnotationModel, "the environment variable " + EnvModel, "the model's reference: `pico` (ships with Rouse), a path (a relative one counts from the manifest's folder), a URL that is fetched before the start (`https://`, `hf://org/name`, `oci://`, `s3://`, `ollama://name:tag`), or the runtime's own name for a model"},
+	{AnnotationEndpoint, "none: the instance starts its runtime", "where a runtime listens that somebody else starts: a sidecar container of the pod, or a server that runs already, such as `http://127.0.0.1:11434`"},
+	{AnnotationAdapters, "none", "LoRA adapters to load at the start, as `name=path` separated by commas"},
+	{AnnotationAdapterRoot, "none: adapters can't be loaded", "the only folder that LoRA adapters may lie in"},
+	{AnnotationHandler, "none", "a program for pre- and post-processing, as words or as a JSON list: requests go through it; it listens on `$PORT` and finds the runtime at `$ROUSE_RUNTIME_URL` (docs/functions.md)"},
 	{AnnotationServedName, "the Service's name", "the name that clients write in the field `model`"},
 	{AnnotationAliases, "none", "further names for the same model, separated by commas"},
 	{AnnotationMemory, "the container's memory request, else learned from the instance", "host memory that one awake instance needs, such as `512Mi`"},

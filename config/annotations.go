@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,6 +29,10 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationSleepLevel:   setSleepLevel,
 	api.AnnotationGoneAfter:    duration(func(f *api.Function) *time.Duration { return &f.GoneAfter }),
 	api.AnnotationRuntimeSleep: setSleeps,
+	api.AnnotationEndpoint:     setEndpoint,
+	api.AnnotationAdapters:     setAdapters,
+	api.AnnotationAdapterRoot:  text(func(f *api.Function) *string { return &f.Runtime.AdapterRoot }),
+	api.AnnotationHandler:      setHandler,
 	api.AnnotationHoldCapacity: count(1, func(f *api.Function) *int { return &f.Hold.Capacity }),
 	api.AnnotationHoldMemory:   size(func(f *api.Function) *api.Bytes { return &f.Hold.MaxBytes }),
 	api.AnnotationHoldTimeout:  positive(func(f *api.Function) *time.Duration { return &f.Hold.Timeout }),
@@ -131,6 +136,41 @@ func setAliases(f *api.Function, s string) error {
 		}
 		f.Aliases = append(f.Aliases, api.ModelName(a))
 	}
+	return nil
+}
+
+func setEndpoint(f *api.Function, s string) error {
+	if err := api.CheckEndpoint(api.Endpoint(s)); err != nil {
+		return err
+	}
+	f.Runtime.Endpoint = api.Endpoint(s)
+	return nil
+}
+
+func setAdapters(f *api.Function, s string) error {
+	for pair := range strings.SplitSeq(s, ",") {
+		name, path, found := strings.Cut(strings.TrimSpace(pair), "=")
+		if !found || name == "" || path == "" || strings.ContainsAny(name, " \t\n") {
+			return fmt.Errorf("%q: want name=path, several of them separated by commas", pair)
+		}
+		f.Runtime.Adapters = append(f.Runtime.Adapters, api.Adapter{Name: api.ModelName(name), Path: path})
+	}
+	return nil
+}
+
+// setHandler takes a JSON list, or words without quotes.
+func setHandler(f *api.Function, s string) error {
+	argv := strings.Fields(s)
+	if strings.HasPrefix(s, "[") {
+		argv = nil
+		if err := json.Unmarshal([]byte(s), &argv); err != nil {
+			return fmt.Errorf("%q: want words, or a JSON list of texts: %v", s, err)
+		}
+	}
+	if len(argv) == 0 || argv[0] == "" {
+		return fmt.Errorf("%q: want a program and its arguments", s)
+	}
+	f.Handler = argv
 	return nil
 }
 

@@ -132,6 +132,7 @@ type service struct {
 
 type container struct {
 	Image   string   `yaml:"image"`
+	Ports   []any    `yaml:"ports"`
 	Command []string `yaml:"command"`
 	Args    []string `yaml:"args"`
 	Env     []struct {
@@ -157,8 +158,9 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 		return api.Function{}, src.errorf(n, "metadata.%v", err)
 	}
 	spec := s.Spec.Template.Spec
-	if len(spec.Containers) != 1 {
-		return api.Function{}, src.errorf(n, "spec.template.spec.containers has %d entries, want exactly one", len(spec.Containers))
+	own, err := ownContainer(spec.Containers, n, src)
+	if err != nil {
+		return api.Function{}, err
 	}
 	f := api.Function{
 		Name:           api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name),
@@ -168,17 +170,40 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 		GoneAfter:      api.DefaultGoneAfter,
 		Origin:         src.name,
 	}
-	if err := fromContainer(&f, spec.Containers[0], n, src); err != nil {
+	if err := fromContainer(&f, own, n, src); err != nil {
 		return api.Function{}, err
 	}
 	if err := fromAnnotations(&f, &s.Spec.Template.Metadata.Annotations, src); err != nil {
 		return api.Function{}, err
 	}
+	if len(spec.Containers) > 1 && f.Runtime.Endpoint == "" {
+		return api.Function{}, src.errorf(n, "the function %s has a sidecar container: say where its runtime listens with the annotation %s", f.Name.Name(), api.AnnotationEndpoint)
+	}
 	if err := checkRuntime(f, n, src); err != nil {
 		return api.Function{}, err
 	}
-	f.Runtime.Model = resolveModel(f.Runtime.Model, src.dir)
+	f.Runtime.Model = resolveModel(f.Runtime.Kind, f.Runtime.Model, src.dir)
+	f.Runtime.AdapterRoot = fromFolder(f.Runtime.AdapterRoot, src.dir)
 	return f.WithDefaults(), nil
+}
+
+// ownContainer finds the function among the containers: the only one, or the
+// one with a port, as Knative wants it. The others are sidecars: one of them is
+// the runtime, which somebody else starts.
+func ownContainer(all []container, n *yaml.Node, src source) (container, error) {
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	var own []container
+	for _, c := range all {
+		if len(c.Ports) > 0 {
+			own = append(own, c)
+		}
+	}
+	if len(own) != 1 {
+		return container{}, src.errorf(n, "spec.template.spec.containers has %d entries of which %d have ports: want exactly one container, or exactly one with ports", len(all), len(own))
+	}
+	return own[0], nil
 }
 
 // fromContainer reads the container's command, environment and resources.
@@ -223,16 +248,19 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 // checkRuntime says what a function's runtime lacks.
 func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	switch f.Runtime.Kind {
-	case "", api.RuntimeEngine:
-		if f.Runtime.Model == "" {
-			return src.errorf(n, "the function %s names no model: set the annotation %s or the environment variable %s", f.Name.Name(), api.AnnotationModel, api.EnvModel)
-		}
 	case api.RuntimeCommand:
-		if len(f.Runtime.Command) == 0 {
+		if len(f.Runtime.Command) == 0 && f.Runtime.Endpoint == "" {
 			return src.errorf(n, "the function %s has the runtime %q and no command: set the container's command", f.Name.Name(), api.RuntimeCommand)
 		}
+	case "", api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeOllama, api.RuntimeLlamaCpp, api.RuntimeRayServe:
+		if f.Runtime.Model == "" && f.Runtime.Endpoint == "" {
+			return src.errorf(n, "the function %s names no model: set the annotation %s or the environment variable %s", f.Name.Name(), api.AnnotationModel, api.EnvModel)
+		}
 	default:
-		return src.errorf(n, "the function %s has the runtime %q, want one of %s", f.Name.Name(), f.Runtime.Kind, strings.Join(Runtimes, ", "))
+		return src.errorf(n, "the function %s has the runtime %q, want one of %s", f.Name.Name(), f.Runtime.Kind, strings.Join(api.RuntimeKinds, ", "))
+	}
+	if (f.Runtime.Kind == "" || f.Runtime.Kind == api.RuntimeEngine) && f.Runtime.Endpoint != "" {
+		return src.errorf(n, "the function %s has %s and the runtime %q, which an instance starts itself: name the runtime that listens there with the annotation %s", f.Name.Name(), api.AnnotationEndpoint, api.RuntimeEngine, api.AnnotationRuntime)
 	}
 	if f.Concurrency < 0 || f.RequestTimeout < 0 {
 		return src.errorf(n, "the function %s: containerConcurrency and timeoutSeconds can't be negative", f.Name.Name())
@@ -243,14 +271,35 @@ func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	return nil
 }
 
-// Runtimes are the kinds of runtime that a function may have.
-var Runtimes = []string{api.RuntimeEngine, api.RuntimeCommand}
-
-// resolveModel makes a file's path absolute; names of models that ship with Rouse stay as they are.
-func resolveModel(ref, dir string) string {
-	path, isFile := strings.CutPrefix(ref, "file://")
-	if !isFile && !strings.ContainsAny(ref, "/.") {
+// resolveModel makes a file's path absolute. Names of models, of Rouse or of the
+// runtime, and references that are fetched stay as they are. Runtimes that load
+// files have no names with a slash or a dot; the others have (org/name), and a
+// path shows itself there by how it begins.
+func resolveModel(kind, ref, dir string) string {
+	if path, isFile := strings.CutPrefix(ref, "file://"); isFile {
+		path = fromFolder(path, dir)
+		if strings.ContainsRune(path, '#') { // with a checksum, which the fetch looks at
+			return "file://" + path
+		}
+		return path
+	}
+	if strings.Contains(ref, "://") {
 		return ref
+	}
+	path := strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../")
+	if !path && (kind == "" || kind == api.RuntimeEngine || kind == api.RuntimeLlamaCpp) {
+		path = strings.ContainsAny(ref, "/.")
+	}
+	if !path {
+		return ref
+	}
+	return fromFolder(ref, dir)
+}
+
+// fromFolder makes a path absolute that counts from dir; an empty one stays empty.
+func fromFolder(path, dir string) string {
+	if path == "" {
+		return ""
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
@@ -261,10 +310,11 @@ func resolveModel(ref, dir string) string {
 	return path
 }
 
-// ForModel declares a function that serves the model at ref, a path or the name
-// of a model that ships with Rouse, under a name made from it.
+// ForModel declares a function that serves the model at ref, a path, a URL to
+// fetch it from or the name of a model that ships with Rouse, under a name made from it.
 func ForModel(ref, origin string) (api.Function, error) {
-	base := strings.TrimSuffix(filepath.Base(ref), ".gguf")
+	plain, _, _ := strings.Cut(ref, "#") // a checksum
+	base := strings.TrimSuffix(filepath.Base(plain), ".gguf")
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
@@ -281,9 +331,13 @@ func ForModel(ref, origin string) (api.Function, error) {
 	if err := api.CheckName(name); err != nil {
 		return api.Function{}, fmt.Errorf("make a function's name from %s: %w", ref, err)
 	}
+	kind := api.RuntimeEngine
+	if strings.HasPrefix(ref, "ollama://") {
+		kind = api.RuntimeOllama
+	}
 	f := api.Function{
 		Name:       api.NewFunctionName("", name),
-		Runtime:    api.Runtime{Kind: api.RuntimeEngine, Model: resolveModel(ref, ".")},
+		Runtime:    api.Runtime{Kind: kind, Model: resolveModel(kind, ref, ".")},
 		SleepAfter: api.DefaultSleepAfter,
 		GoneAfter:  api.DefaultGoneAfter,
 		Origin:     origin,

@@ -100,8 +100,14 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 		"bad GPU count":      {replace("nvidia.com/gpu: 2", "nvidia.com/gpu: all"), []string{"nvidia.com/gpu", "number of GPUs"}},
 		"other class":        {replace("gpu.autoscaling.rouse.dev", "kpa.autoscaling.knative.dev"), []string{"kpa.autoscaling.knative.dev", api.Class}},
 		"no model":           {replace("        rouse.dev/model: models/tiny.gguf\n", ""), []string{"names no model", api.AnnotationModel}},
-		"unknown runtime":    {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: cuda"), []string{`runtime "cuda"`, "engine, command"}},
+		"unknown runtime":    {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: cuda"), []string{`runtime "cuda"`, "engine, vllm, sglang"}},
 		"command without":    {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: command"), []string{"no command"}},
+		"ollama, no model":   {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: ollama"), []string{"names no model", api.AnnotationModel}},
+		"bad endpoint":       {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime-endpoint: localhost"), []string{"rouse.dev/runtime-endpoint", "http://host:port"}},
+		"engine elsewhere":   {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime-endpoint: http://127.0.0.1:1"), []string{"rouse.dev/runtime-endpoint", `runtime "engine"`, api.AnnotationRuntime}},
+		"bad adapters":       {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/adapters: a"), []string{"rouse.dev/adapters", "name=path"}},
+		"bad handler":        {replace("rouse.dev/model: models/tiny.gguf", "rouse.dev/handler: '[1]'"), []string{"rouse.dev/handler", "JSON list"}},
+		"sidecar, unknown":   {replace("- image:", "- ports: [{containerPort: 8080}]\n          image:") + "        - image: other\n", []string{"sidecar", api.AnnotationEndpoint}},
 		"min above max":      {replace(`min-scale: "1"`, `min-scale: "4"`), []string{"min-scale is 4", "max-scale is 3"}},
 		"two containers":     {good + "        - image: other\n", []string{"2 entries"}},
 		"value from cluster": {replace("value: secret", "valueFrom: {secretKeyRef: {name: a, key: b}}"), []string{"HF_TOKEN", "valueFrom"}},
@@ -122,6 +128,70 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 	}
 }
 
+// TestWhatModelsAreCalled: a path counts from the manifest's folder, a name or a URL stays as it is.
+func TestWhatModelsAreCalled(t *testing.T) {
+	for _, tt := range []struct{ kind, ref, want string }{
+		{"engine", "pico", "pico"},
+		{"engine", "models/a.gguf", "/m/models/a.gguf"},
+		{"engine", "file:///x/a.gguf", "/x/a.gguf"},
+		{"engine", "file://a.gguf#sha256=00", "file:///m/a.gguf#sha256=00"},
+		{"engine", "https://h/a.gguf", "https://h/a.gguf"},
+		{"llamacpp", "a.gguf", "/m/a.gguf"},
+		{"vllm", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B"},
+		{"vllm", "./Qwen", "/m/Qwen"},
+		{"vllm", "/q", "/q"},
+		{"sglang", "hf://org/name@main", "hf://org/name@main"},
+		{"ollama", "qwen2.5:0.5b", "qwen2.5:0.5b"},
+		{"ollama", "./a.gguf", "/m/a.gguf"},
+	} {
+		manifest := "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a}\nspec: {template: {metadata: {annotations: {rouse.dev/runtime: " + tt.kind + ", rouse.dev/model: '" + tt.ref + "'}}, spec: {containers: [{image: x}]}}}\n"
+		got, err := config.Parse(strings.NewReader(manifest), "m.yaml", "/m")
+		if err != nil {
+			t.Errorf("%s %s: %v", tt.kind, tt.ref, err)
+		} else if got[0].Runtime.Model != tt.want {
+			t.Errorf("%s %s: model %s, want %s", tt.kind, tt.ref, got[0].Runtime.Model, tt.want)
+		}
+	}
+}
+
+// TestSidecar: of two containers the one with the port is the function.
+func TestSidecar(t *testing.T) {
+	got, err := config.Parse(strings.NewReader(`
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat}
+spec:
+  template:
+    metadata:
+      annotations:
+        rouse.dev/runtime: vllm
+        rouse.dev/runtime-endpoint: http://127.0.0.1:8000
+        rouse.dev/adapters: sql=./loras/sql, law=/loras/law
+        rouse.dev/adapter-root: /loras
+        rouse.dev/handler: python3 guard.py --strict
+    spec:
+      containers:
+        - image: vllm/vllm-openai
+          args: [--model, Qwen/Qwen3-0.6B]
+        - image: rouse/function
+          ports: [{containerPort: 8080}]
+          env: [{name: A, value: b}]
+`), "m.yaml", ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := api.Runtime{
+		Kind: api.RuntimeVLLM, Endpoint: "http://127.0.0.1:8000", Env: []string{"A=b"}, AdapterRoot: "/loras",
+		Adapters: []api.Adapter{{Name: "sql", Path: "./loras/sql"}, {Name: "law", Path: "/loras/law"}},
+	}
+	if diff := cmp.Diff(want, got[0].Runtime); diff != "" {
+		t.Errorf("runtime (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"python3", "guard.py", "--strict"}, got[0].Handler); diff != "" {
+		t.Errorf("handler (-want +got):\n%s", diff)
+	}
+}
+
 func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	for ref, want := range map[string]struct {
 		name    api.FunctionName
@@ -129,6 +199,7 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	}{
 		"pico":                           {"default/pico", nil},
 		"/models/Qwen2.5-0.5B-Q8_0.gguf": {"default/qwen2-5-0-5b-q8-0", []api.ModelName{"Qwen2.5-0.5B-Q8_0"}},
+		"ollama://qwen2.5:0.5b":          {"default/qwen2-5-0-5b", []api.ModelName{"qwen2.5:0.5b"}},
 		"./0x.gguf":                      {"default/m-0x", []api.ModelName{"0x"}},
 		"/m/" + strings.Repeat("a", 80):  {api.FunctionName("default/" + strings.Repeat("a", 63)), []api.ModelName{api.ModelName(strings.Repeat("a", 80))}},
 	} {
