@@ -164,7 +164,7 @@ func setHandler(f *api.Function, s string) error {
 	if strings.HasPrefix(s, "[") {
 		argv = nil
 		if err := json.Unmarshal([]byte(s), &argv); err != nil {
-			return fmt.Errorf("%q: want words, or a JSON list of texts: %v", s, err)
+			return fmt.Errorf("%q: want words, or a JSON list of texts: %w", s, err)
 		}
 	}
 	if len(argv) == 0 || argv[0] == "" {

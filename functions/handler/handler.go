@@ -1,0 +1,236 @@
+package handler
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+// Config of a [Handler].
+type Config struct {
+	// Command is the program and its arguments.
+	Command []string
+	// Env is the environment that it inherits; what the package comment lists is added.
+	Env []string
+	// Runtime answers the client paths, for the inner door.
+	Runtime http.Handler
+	// Model is the model's name.
+	Model api.ModelName
+	// Log gets the program's output.
+	Log *process.Log
+	// StartTimeout bounds the time until its port takes a connection; 0: 1 min.
+	StartTimeout time.Duration
+	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
+	StopGrace time.Duration
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// Pauses before the program is started again.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 10 * time.Second
+	calmAfter    = time.Minute // ready so long, earlier failures are forgotten
+)
+
+// messageTail is the number of lines of output in a message.
+const messageTail = 5
+
+// Handler is the program, see the package comment.
+type Handler struct {
+	cfg Config
+	key string // of the inner door
+
+	mu      sync.Mutex    // guards what follows
+	base    string        // URL of the program; empty while it is not ready
+	why     *api.Error    // why it is not
+	changed chan struct{} // closed, and made anew, when base or why changes
+}
+
+// New makes a handler; nothing runs until Run.
+func New(cfg Config) (*Handler, error) {
+	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
+		return nil, errors.New("handler: no command: name the program and its arguments")
+	}
+	if cfg.Runtime == nil || cfg.Log == nil {
+		return nil, errors.New("handler: Config needs Runtime and Log")
+	}
+	if cfg.StartTimeout == 0 {
+		cfg.StartTimeout = time.Minute
+	}
+	if cfg.StopGrace == 0 {
+		cfg.StopGrace = 5 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{cfg: cfg, key: rand.Text(), changed: make(chan struct{})}
+	h.why = api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the handler %s is starting", cfg.Command[0])
+	return h, nil
+}
+
+// Base returns the program's URL, or a refusal: the program is not ready and
+// will not see the request.
+func (h *Handler) Base() (base string, refused *api.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.base, h.why
+}
+
+// Await returns once the program is ready, and an error when ctx ends first.
+func (h *Handler) Await(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		why, changed := h.why, h.changed
+		h.mu.Unlock()
+		if why == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the handler: %w (%w)", context.Cause(ctx), why)
+		}
+	}
+}
+
+// become says how the program is from now on.
+func (h *Handler) become(base string, why *api.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.base, h.why = base, why
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Run keeps the program running until ctx ends. When it returns nothing of it is left.
+func (h *Handler) Run(ctx context.Context) error {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("handler: listen for its calls of the runtime: %w", err)
+	}
+	server := &http.Server{
+		Handler: h.door(), ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(inner) }()
+	pause := firstPause
+	for ctx.Err() == nil {
+		ready, err := h.once(ctx, "http://"+inner.Addr().String())
+		if ctx.Err() != nil {
+			break
+		}
+		if ready > calmAfter {
+			pause = firstPause
+		}
+		message := fmt.Sprintf("the handler %s does not run: %v; see its output, or change the command", h.cfg.Command[0], err)
+		if tail := h.cfg.Log.Message(messageTail); tail != "" {
+			message += "; its last output:\n" + tail
+		}
+		h.cfg.Logger.Warn("handler failed", "error", err, "restart in", pause)
+		h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s", message).WithRetryAfter(pause))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestPause)
+	}
+	h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the instance is shutting down"))
+	err = server.Close()
+	<-served //nolint:errcheck // it was told to end
+	return err
+}
+
+// door lets the program in, and nobody else.
+func (h *Handler) door() http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + h.key))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "this door is for the function's handler: send the key of $OPENAI_API_KEY as a bearer token"))
+			return
+		}
+		r.Header.Del("Authorization") // it is ours, not the runtime's
+		h.cfg.Runtime.ServeHTTP(w, r)
+	})
+}
+
+// once runs the program until it ends, and returns how long it was ready.
+func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
+	port, err := freePort()
+	if err != nil {
+		return 0, err
+	}
+	h.cfg.Log.Mark()
+	p, err := process.Start(process.Spec{
+		Path: h.cfg.Command[0], Args: h.cfg.Command[1:], Lines: h.cfg.Log.Write,
+		Env: slices.Concat(h.cfg.Env, []string{
+			"PORT=" + port, "ROUSE_RUNTIME_URL=" + runtime, "ROUSE_MODEL_NAME=" + string(h.cfg.Model),
+			"OPENAI_BASE_URL=" + runtime + "/v1", "OPENAI_API_KEY=" + h.key,
+		}),
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer p.Stop(h.cfg.StopGrace)
+	if err := h.awaitPort(ctx, p, "127.0.0.1:"+port); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	h.become("http://127.0.0.1:"+port, nil)
+	select {
+	case <-p.Exited():
+		return time.Since(began), errors.New(p.Status())
+	case <-ctx.Done():
+		return time.Since(began), context.Cause(ctx)
+	}
+}
+
+// awaitPort waits until the program takes a connection. The pause between two
+// tries grows with the time waited.
+func (h *Handler) awaitPort(ctx context.Context, p *process.Process, address string) error {
+	began := time.Now()
+	for {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			_ = c.Close() // it was only a question
+			return nil
+		}
+		waited := time.Since(began)
+		if waited > h.cfg.StartTimeout {
+			return fmt.Errorf("it does not listen on port $PORT of 127.0.0.1 after %v", h.cfg.StartTimeout)
+		}
+		select {
+		case <-time.After(min(max(waited/50, 2*time.Millisecond), 200*time.Millisecond)):
+		case <-p.Exited():
+			return errors.New(strings.TrimSpace("it ended before it listened: " + p.Status()))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// freePort finds a port of 127.0.0.1 that nobody listens on now.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+}

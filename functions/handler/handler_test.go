@@ -1,0 +1,208 @@
+//go:build linux
+
+package handler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	goruntime "runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+// TestMain is also the handler as a program: it turns what the runtime answers
+// to upper case.
+func TestMain(m *testing.M) {
+	switch os.Getenv("HANDLER_TEST") {
+	case "":
+		os.Exit(m.Run())
+	case "exits":
+		fmt.Println("no configuration found")
+		os.Exit(3)
+	case "deaf":
+		fmt.Println("waiting for nothing")
+		select {}
+	}
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/crash" {
+			os.Exit(4)
+		}
+		req, err := http.NewRequestWithContext(r.Context(), r.Method, os.Getenv("OPENAI_BASE_URL")+"/chat/completions", r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		req.Header.Set("Authorization", "Bearer "+os.Getenv("OPENAI_API_KEY"))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		fmt.Fprintf(w, "%s for %s", strings.ToUpper(string(raw)), os.Getenv("ROUSE_MODEL_NAME"))
+	})
+	if err := http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), nil); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// run runs the program in one of its modes before a runtime that echoes path and body.
+func run(t *testing.T, mode string, change ...func(*handler.Config)) (*handler.Handler, *process.Log) {
+	t.Helper()
+	log := process.NewLog(50, nil)
+	cfg := handler.Config{
+		Command: []string{os.Args[0]}, Env: append(os.Environ(), "HANDLER_TEST="+mode), Model: "m", Log: log,
+		Runtime: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			raw, err := io.ReadAll(r.Body)
+			if err != nil || r.Header.Get("Authorization") != "" {
+				t.Errorf("the runtime got %v and the header Authorization %q", err, r.Header.Get("Authorization"))
+			}
+			fmt.Fprintf(w, "%s %s", r.URL.Path, raw)
+		}),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	h, err := handler.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if _, refused := h.Base(); refused == nil || refused.Code != api.CodeShutdown {
+			t.Errorf("after the end it is refused with %v, want %s", refused, api.CodeShutdown)
+		}
+	})
+	return h, log
+}
+
+func post(t *testing.T, h *handler.Handler, path, body string) (string, error) {
+	t.Helper()
+	base, refused := h.Base()
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	resp, err := http.Post(base+path, "text/plain", strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	return string(raw), err
+}
+
+func TestRequestsGoThroughTheProgram(t *testing.T) {
+	h, _ := run(t, "upper")
+	if err := h.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := post(t, h, "/v1/chat/completions", "hello")
+	if want := "/V1/CHAT/COMPLETIONS HELLO for m"; got != want || err != nil {
+		t.Errorf("answer %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestACrashedProgramIsStartedAgain(t *testing.T) {
+	h, _ := run(t, "upper")
+	if err := h.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := h.Base()
+	if _, err := post(t, h, "/crash", ""); err == nil {
+		t.Error("the program answered although it crashed")
+	}
+	for base := before; base == before; { // until the end is noticed, which is soon
+		base, _ = h.Base()
+	}
+	if err := h.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := post(t, h, "/", "again"); !strings.Contains(got, "AGAIN") {
+		t.Errorf("answer %q, %v; want AGAIN in it", got, err)
+	}
+}
+
+func TestRefusalsSayWhatIsWrong(t *testing.T) {
+	for mode, want := range map[string][]string{
+		"exits":   {"exit status 3", "no configuration found"},
+		"deaf":    {"$PORT", "waiting for nothing"},
+		"missing": {"/no/such/program"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			h, _ := run(t, mode, func(c *handler.Config) {
+				if c.StartTimeout = 200 * time.Millisecond; mode == "missing" {
+					c.Command = []string{"/no/such/program"}
+				}
+			})
+			_, refused := h.Base()
+			for refused == nil || refused.Code != api.CodeUnhealthy {
+				goruntime.Gosched()
+				_, refused = h.Base()
+			}
+			for _, w := range want {
+				if !strings.Contains(refused.Message, w) {
+					t.Errorf("the refusal %q lacks %q", refused.Message, w)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := h.Await(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("await: %v, want that its context has ended", err)
+			}
+		})
+	}
+}
+
+// The inner door is for the program: others on the machine find it closed.
+func TestTheInnerDoorWantsTheKey(t *testing.T) {
+	h, log := run(t, "upper", func(c *handler.Config) {
+		c.Command = []string{"/bin/sh", "-c", `echo "at $ROUSE_RUNTIME_URL"; exec ` + os.Args[0]}
+	})
+	if err := h.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	inner := ""
+	for _, line := range log.Tail(-1) {
+		if at, found := strings.CutPrefix(line, "at "); found {
+			inner = at
+		}
+	}
+	resp, err := http.Post(inner+"/v1/chat/completions", "", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the key: %s, want 401", resp.Status)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := handler.New(handler.Config{Runtime: http.NotFoundHandler(), Log: process.NewLog(1, nil)}); err == nil {
+		t.Error("no command: no error")
+	}
+	if _, err := handler.New(handler.Config{Command: []string{"a"}}); err == nil {
+		t.Error("no runtime: no error")
+	}
+}
