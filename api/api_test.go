@@ -121,6 +121,17 @@ func TestErrorBody(t *testing.T) {
 	}
 }
 
+func TestPlainErrorBody(t *testing.T) {
+	w := httptest.NewRecorder()
+	api.WritePlainError(w, api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull, "full of \"requests\"").WithRetryAfter(time.Second))
+	if w.Code != 429 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("status %d, headers %v; want 429 and Retry-After 1", w.Code, w.Header())
+	}
+	if got, want := w.Body.String(), `{"error":"full of \"requests\""}`+"\n"; got != want {
+		t.Errorf("body %s, want %s", got, want)
+	}
+}
+
 func TestAsErrorKnowsTheStandardLibrary(t *testing.T) {
 	for err, status := range map[error]int{
 		&http.MaxBytesError{Limit: 10}:                413,

@@ -137,6 +137,17 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 // Nothing may have been written to w before.
 func WriteError(w http.ResponseWriter, err error) {
 	e := AsError(err)
+	body, _ := e.MarshalJSON() // strings always marshal
+	e.write(w, append(body, '\n'))
+}
+
+// WritePlainError is [WriteError] with the body of Ollama's own API, {"error":"text"}.
+func WritePlainError(w http.ResponseWriter, err error) {
+	e := AsError(err)
+	e.write(w, e.Line())
+}
+
+func (e *Error) write(w http.ResponseWriter, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Del("Content-Length")
@@ -147,13 +158,18 @@ func WriteError(w http.ResponseWriter, err error) {
 	if e.NoRetry {
 		h.Set("X-Should-Retry", "false")
 	}
-	body, _ := e.MarshalJSON() // strings always marshal
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+	_, _ = w.Write(body) // the client may have left: nothing to do about it
 }
 
 // SSE returns err as the event that ends a broken stream: data: {"error":{…}}.
 func (e *Error) SSE() []byte {
 	body, _ := e.MarshalJSON()
 	return append(append([]byte("data: "), body...), '\n', '\n')
+}
+
+// Line returns err as the line that ends a broken stream of Ollama's own API: {"error":"text"}.
+func (e *Error) Line() []byte {
+	body, _ := json.Marshal(map[string]string{"error": e.Message}) // strings always marshal
+	return append(body, '\n')
 }
