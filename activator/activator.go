@@ -1,6 +1,7 @@
 // Package activator is the front door and the data path: clients speak the
-// OpenAI API to it, and it answers through the instances of functions, waking
-// them first where they sleep. Nobody gets an error because a model was asleep.
+// OpenAI API to it, or Ollama's own where a function runs on Ollama, and it
+// answers through the instances of functions, waking them first where they
+// sleep. Nobody gets an error because a model was asleep.
 //
 // It decides nothing about memory: it wakes only under a grant, and otherwise
 // tells the autoscaler how much is wanted (package demand). It changes no body.
@@ -8,8 +9,8 @@
 // The life of one request:
 //
 //  1. The router ([Activator.Handler]) tells the front door, where the field
-//     "model" names the function, from a function's own host, where every path
-//     is the function's.
+//     "model" names the function or an adapter of it, from a function's own
+//     host, where every path is the function's.
 //  2. The body is read whole, within bounds, before anything else: the request
 //     can then wait, and be sent again, without its client. Package parse reads
 //     what must be known of it.
@@ -37,6 +38,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +86,7 @@ type Activator struct {
 
 	mu        sync.Mutex // guards functions and orders changes of names; taken before a function's mu
 	functions map[api.FunctionName]*function
+	clashes   []string // of names, that were logged; guarded by mu
 }
 
 // New makes an activator. It starts nothing.
@@ -191,7 +194,14 @@ func (a *Activator) index() {
 		}
 		f.mu.Unlock()
 	}
-	a.names.Store(newDirectory(list, a.cfg.Domain))
+	names := newDirectory(list, a.cfg.Domain)
+	a.names.Store(names)
+	for _, clash := range names.clashes {
+		if !slices.Contains(a.clashes, clash) {
+			a.log.Warn("two models have one name: choose another", "clash", clash)
+		}
+	}
+	a.clashes = names.clashes
 }
 
 // ObserveInstance takes in a report of an instance. Reports that are out of date do nothing.

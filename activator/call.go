@@ -2,7 +2,6 @@ package activator
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"strconv"
@@ -37,8 +36,11 @@ type call struct {
 	body   *forward.Body
 	req    parse.Request
 	kind   forward.Kind
-	ctx    context.Context // ends with the client, the deadline, or cancel
-	cancel context.CancelCauseFunc
+	ollama bool // it is in Ollama's own API
+	// adapter is what the instance should have loaded; empty for the model itself.
+	adapter api.ModelName
+	ctx     context.Context // ends with the client, the deadline, or cancel
+	cancel  context.CancelCauseFunc
 
 	begun    time.Time // when the body was complete
 	deadline time.Time // the client's own; zero: none
@@ -57,11 +59,14 @@ type call struct {
 
 	wrote   time.Time // when the deadline of writes was last set
 	guarded bool      // one is set
+	// lastByte is the last that the client got of the body.
+	lastByte byte
 }
 
 // serve serves one request for f, or where f is nil for the function that the body names.
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	c := &call{a: a, f: f, w: w, r: r, out: http.NewResponseController(w), id: requestID(r), begun: time.Now()}
+	c.ollama = isOllama(r.URL.Path, f)
 	c.comment.c = c
 	w.Header()[forward.HeaderID] = []string{c.id}
 	defer a.leave()
@@ -154,6 +159,9 @@ func (c *call) read() (size int64, err error) {
 // understand reads what must be known of the body and finds the function.
 func (c *call) understand() error {
 	kind, isJSON := modelPaths[c.r.URL.Path]
+	if c.ollama {
+		_, isJSON = ollamaPaths[c.r.URL.Path]
+	}
 	c.kind = kind
 	var bad *api.Error
 	switch {
@@ -167,14 +175,21 @@ func (c *call) understand() error {
 	if bad != nil {
 		return bad
 	}
+	names := c.a.names.Load()
 	if c.f != nil {
+		c.adapter = names.adapter(c.req.Model, c.f)
 		return nil
 	}
-	f, bad := c.a.names.Load().model(c.req.Model)
+	f, bad := names.model(c.req.Model)
 	if bad != nil {
 		return bad
 	}
-	c.f = f
+	c.f, c.adapter = f, names.adapter(c.req.Model, f)
+	if c.ollama {
+		if bad := f.speaksOllama(c.r.URL.Path); bad != nil {
+			return bad
+		}
+	}
 	return nil
 }
 
@@ -303,6 +318,9 @@ func (c *call) end(answer *forward.Answer, err error) error {
 	if answer.Events() {
 		return errors.Join(e, c.event(e))
 	}
+	if c.ollama && strings.HasPrefix(c.w.Header().Get("Content-Type"), "application/x-ndjson") {
+		return errors.Join(e, c.line(e))
+	}
 	return errors.Join(e, errAbort)
 }
 
@@ -331,6 +349,10 @@ func (c *call) refuse(err error) {
 		if !c.held.IsZero() {
 			c.w.Header().Set(headerTiming, c.timing.String())
 		}
+		if c.ollama {
+			api.WritePlainError(c.w, e)
+			return
+		}
 		api.WriteError(c.w, e)
 	}
 }
@@ -338,6 +360,9 @@ func (c *call) refuse(err error) {
 // Write writes to the client. A client that does not read for too long has left.
 func (c *call) Write(p []byte) (int, error) {
 	c.expectRead()
+	if len(p) > 0 {
+		c.lastByte = p[len(p)-1]
+	}
 	return c.w.Write(p)
 }
 
@@ -368,18 +393,3 @@ func (c *call) expectNothing() {
 
 // comments says whether the client reads server-sent comments.
 func (c *call) comments() bool { return c.req.Stream && c.kind != forward.Opaque }
-
-// requestID returns the client's id of the request if it is fit for a log line, else a new one.
-func requestID(r *http.Request) string {
-	const most = 128
-	id := r.Header.Get(forward.HeaderID)
-	if id == "" || len(id) > most {
-		return "req_" + rand.Text()
-	}
-	for i := range len(id) {
-		if id[i] <= ' ' || id[i] >= 0x7f {
-			return "req_" + rand.Text()
-		}
-	}
-	return id
-}

@@ -36,6 +36,7 @@ type function struct {
 	set      route.Set
 	calls    map[*call]struct{} // all that wait or run
 	slots    int                // in use
+	known    []api.ModelName    // adapters that the directory has
 	last     time.Time          // when the last request arrived
 	// What the autoscaler says: the function can't start; until when (zero: until it is awake).
 	failed      *api.Error
@@ -122,7 +123,7 @@ func (f *function) acquire(c *call) (slot, error) {
 		c.ticket = f.room.Ticket()
 	}
 	if again || f.room.Len() == 0 { // who was given back goes before all who wait
-		if i := f.set.Pick(now); i != nil {
+		if i := f.set.Pick(now, c.adapter); i != nil {
 			s := f.take(i)
 			f.mu.Unlock()
 			f.meter.Changed()
@@ -194,7 +195,7 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 	}
 	e := c.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket}
+		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket, Adapter: c.adapter}
 	}
 	e.Until(ctx)
 	if again {
@@ -266,11 +267,12 @@ func (f *function) wait(c *call, since time.Time, dark time.Duration) (slot, err
 func (f *function) dispatch() {
 	changed := false
 	for f.room.Len() > 0 {
-		i := f.set.Pick(time.Now())
+		e := f.room.First()
+		i := f.set.Pick(time.Now(), e.Adapter)
 		if i == nil {
 			break
 		}
-		e := f.room.Next()
+		f.room.Leave(e)
 		s := f.take(i)
 		changed = true
 		f.metrics.Held(f.room.Len(), f.room.Bytes())

@@ -16,7 +16,9 @@ type model struct {
 	Object  string        `json:"object"`
 	Created int64         `json:"created"`
 	OwnedBy string        `json:"owned_by"`
-	Rouse   modelState    `json:"rouse"`
+	// Parent is the model that an adapter belongs to.
+	Parent api.ModelName `json:"parent,omitempty"`
+	Rouse  modelState    `json:"rouse"`
 }
 
 type modelState struct {
@@ -32,10 +34,10 @@ func (m listed) object() model {
 	if st, found := m.f.set.Best(); found {
 		state = st.State
 	}
-	return model{ID: m.name, Object: "model", Created: m.f.created.Unix(), OwnedBy: "rouse", Rouse: modelState{Function: m.f.name, State: state}}
+	return model{ID: m.name, Object: "model", Created: m.f.created.Unix(), OwnedBy: "rouse", Parent: m.parent, Rouse: modelState{Function: m.f.name, State: state}}
 }
 
-// listModels lists the names and aliases of all functions.
+// listModels lists the names, aliases and adapters of all functions.
 func (a *Activator) listModels(w http.ResponseWriter, r *http.Request) {
 	list := struct {
 		Object string  `json:"object"`
@@ -50,12 +52,19 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request) {
 // showModel shows one model.
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	name := mux.Vars(r)["model"]
-	f, err := a.names.Load().model(name)
+	names := a.names.Load()
+	f, err := names.model(name)
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
-	writeJSON(w, r, listed{api.ModelName(name), f}.object())
+	m := listed{name: api.ModelName(name), f: f}
+	if names.adapter(name, f) != "" {
+		f.mu.Lock()
+		m.parent = f.spec.Model
+		f.mu.Unlock()
+	}
+	writeJSON(w, r, m.object())
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {

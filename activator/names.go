@@ -18,65 +18,100 @@ type directory struct {
 	domain string
 	// list is all functions, by name.
 	list []*function
-	// byModel has, in order of precedence where names clash: models' names,
-	// aliases, functions' names in the default namespace, in any namespace, and "namespace/name".
+	// byModel has, in order of precedence where names clash: models' names, aliases,
+	// functions' names in the default namespace, in any namespace, "namespace/name",
+	// and adapters. Among equals the function that comes first by name has it.
 	byModel map[string]*function
 	byName  map[api.FunctionName]*function
-	// models is what a list of models shows: model names and aliases, in order.
+	// models is what a list of models shows: model names, aliases and adapters, in order.
 	models []listed
+	// adapters are the names in byModel that are adapters'.
+	adapters map[string]api.ModelName
+	// clashes say which names find another function than one that has them too.
+	clashes []string
 }
 
 // listed is one name in the list of models.
 type listed struct {
 	name api.ModelName
 	f    *function
+	// parent is the model that an adapter belongs to; empty for a model.
+	parent api.ModelName
 }
 
 func newDirectory(list []*function, domain string) *directory {
 	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
-	d := &directory{domain: domain, list: list, byModel: make(map[string]*function), byName: make(map[api.FunctionName]*function)}
-	add := func(name string, f *function) bool {
-		if _, taken := d.byModel[name]; taken {
-			return false
-		}
-		d.byModel[name] = f
-		return true
-	}
-	show := func(name api.ModelName, f *function) {
-		if add(string(name), f) {
-			d.models = append(d.models, listed{name, f})
-		}
-	}
+	d := &directory{domain: domain, list: list, byModel: make(map[string]*function), byName: make(map[api.FunctionName]*function), adapters: make(map[string]api.ModelName)}
 	specs := make([]api.Function, len(list))
+	adapters := make([][]api.ModelName, len(list))
 	for i, f := range list {
 		f.mu.Lock()
-		specs[i] = f.spec
+		specs[i], adapters[i] = f.spec, f.adapters()
 		f.mu.Unlock()
 		d.byName[f.name] = f
-		show(specs[i].Model, f)
+		d.show(listed{name: specs[i].Model, f: f})
 	}
 	for i, f := range list {
 		for _, alias := range specs[i].Aliases {
-			show(alias, f)
+			d.show(listed{name: alias, f: f})
 		}
 	}
 	for _, own := range []bool{true, false} {
 		for _, f := range list {
 			if own == (f.name.Namespace() == api.DefaultNamespace) {
-				add(f.name.Name(), f)
+				d.add(f.name.Name(), f)
 			}
 		}
 	}
 	for _, f := range list {
-		add(string(f.name), f)
+		d.add(string(f.name), f)
+	}
+	for i, f := range list {
+		for _, name := range adapters[i] {
+			d.show(listed{name: name, f: f, parent: specs[i].Model})
+		}
 	}
 	slices.SortFunc(d.models, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
 	return d
 }
 
-// model finds a function by what a client wrote in "model".
+// add makes a name find f, unless it finds another already.
+func (d *directory) add(name string, f *function) bool {
+	if _, taken := d.byModel[name]; taken {
+		return false
+	}
+	d.byModel[name] = f
+	return true
+}
+
+// show adds a name that people choose, and that a list of models shows.
+func (d *directory) show(m listed) {
+	if d.add(string(m.name), m.f) {
+		d.models = append(d.models, m)
+		if m.parent != "" {
+			d.adapters[string(m.name)] = m.name
+		}
+		return
+	}
+	if other := d.byModel[string(m.name)]; other != m.f || m.parent != "" {
+		d.clashes = append(d.clashes, fmt.Sprintf("the name %s of %s finds %s", quoteName(string(m.name)), m.owner(), other.name))
+	}
+}
+
+// owner says whose name it is, for people.
+func (m listed) owner() string {
+	if m.parent != "" {
+		return fmt.Sprintf("an adapter of %s", m.f.name)
+	}
+	return string(m.f.name)
+}
+
+// model finds a function by what a client wrote in "model". Ollama's clients add the tag "latest" to a name that has none.
 func (d *directory) model(name string) (*function, *api.Error) {
 	if f := d.byModel[name]; f != nil {
+		return f, nil
+	}
+	if f := d.byModel[strings.TrimSuffix(name, latest)]; f != nil {
 		return f, nil
 	}
 	if name == "" {
@@ -93,6 +128,16 @@ func (d *directory) model(name string) (*function, *api.Error) {
 	}
 	e.Message += " (GET /v1/models lists the names)"
 	return nil, e
+}
+
+// adapter is the adapter of f that a client names, "" for the model itself.
+func (d *directory) adapter(name string, f *function) api.ModelName {
+	for _, n := range []string{name, strings.TrimSuffix(name, latest)} {
+		if d.byModel[n] == f {
+			return d.adapters[n]
+		}
+	}
+	return ""
 }
 
 // quoteName quotes a name that a client wrote, cut to a length that fits a message.

@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"crypto/rand"
 	"net/http"
 	"path"
 	"strings"
@@ -49,6 +50,7 @@ func (a *Activator) router() http.Handler {
 	for _, p := range formPaths {
 		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	}
+	a.routeOllama(r)
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listModels)
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
@@ -100,6 +102,10 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	w.Header()[forward.HeaderID] = []string{requestID(r)}
 	a.nobody.Refused(err.Code)
 	a.nobody.Done(err.Status, 0)
+	if isOllama(r.URL.Path, nil) {
+		api.WritePlainError(w, err)
+		return
+	}
 	api.WriteError(w, err)
 }
 
@@ -108,7 +114,7 @@ func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := http.MethodPost
 	switch p := r.URL.Path; {
-	case p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/readyz", p == "/metrics":
+	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/readyz", p == "/metrics":
 		allow = "GET, HEAD"
 	}
 	w.Header().Set("Allow", allow)
@@ -128,4 +134,19 @@ func (a *Activator) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))
+}
+
+// requestID returns the client's id of the request if it is fit for a log line, else a new one.
+func requestID(r *http.Request) string {
+	const most = 128
+	id := r.Header.Get(forward.HeaderID)
+	if id == "" || len(id) > most {
+		return "req_" + rand.Text()
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] >= 0x7f {
+			return "req_" + rand.Text()
+		}
+	}
+	return id
 }

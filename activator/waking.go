@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/wake"
@@ -49,7 +50,11 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
 		f.learn(st, now)
 	}
 	f.beginWake(now)
+	renamed := f.renamed()
 	f.dispatch()
+	if renamed {
+		f.a.index()
+	}
 	if err != nil {
 		f.meter.Urgent() // it is the autoscaler's turn now
 	}
@@ -61,7 +66,34 @@ func (f *function) observe(st api.InstanceStatus) {
 	f.mu.Lock()
 	f.learn(st, now)
 	f.beginWake(now)
+	renamed := f.renamed()
 	f.dispatch()
+	if renamed {
+		f.a.index()
+	}
+}
+
+// renamed says whether the adapters have changed since it was called last. The caller holds mu.
+func (f *function) renamed() bool {
+	names := f.adapters()
+	if slices.Equal(names, f.known) {
+		return false
+	}
+	f.known = names
+	return true
+}
+
+// adapters are the names of the adapters that are declared, or loaded in any instance, in order. The caller holds mu.
+func (f *function) adapters() []api.ModelName {
+	var names []api.ModelName
+	for _, a := range f.spec.Runtime.Adapters {
+		names = append(names, a.Name)
+	}
+	for _, i := range f.set.All() {
+		names = append(names, i.Status().Adapters...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // learn keeps what a report says. The caller holds mu.

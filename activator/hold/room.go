@@ -12,7 +12,7 @@
 //  2. The entry's own goroutine blocks in [Entry.Wait], and does nothing else
 //     meanwhile, so that a hand-over never waits for a slow client.
 //  3. Whoever has something for it (a slot, or a refusal) takes it from the
-//     front with [Room.Next] and hands over with [Entry.Offer]. The hand-over is
+//     front with [Room.Next], or [Room.First] and [Room.Leave], and hands over with [Entry.Offer]. The hand-over is
 //     an unbuffered send: it happens while the other side waits, or not at all.
 //     A client who left is therefore never counted as served.
 //  4. A request that an instance gave back returns with [Room.PutBack] to the
@@ -48,6 +48,8 @@ type Entry[T any] struct {
 	Deadline time.Time
 	// Ticket is the entry's place within its priority, from [Room.Ticket]; zero: [Room.Enter] draws one.
 	Ticket uint64
+	// Adapter is what the instance should have; the room does not look at it.
+	Adapter api.ModelName
 
 	arrived    time.Time
 	prev, next *Entry[T]
@@ -189,12 +191,20 @@ func (r *Room[T]) insert(e *Entry[T]) {
 
 // Next takes out the entry whose turn it is, nil if nobody waits.
 func (r *Room[T]) Next() *Entry[T] {
+	e := r.First()
+	if e != nil {
+		r.remove(e)
+	}
+	return e
+}
+
+// First is the entry whose turn it is, nil if nobody waits. It stays in: [Room.Leave] takes it out.
+func (r *Room[T]) First() *Entry[T] {
 	if r.count == 0 {
 		return nil
 	}
 	for i := len(r.lines) - 1; i >= 0; i-- {
 		if e := r.lines[i].front; e != nil {
-			r.remove(e)
 			return e
 		}
 	}

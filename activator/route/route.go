@@ -9,8 +9,9 @@
 // The rule of [Set.Pick], in order:
 //
 //  1. Only instances that are awake, have a free slot and are not being avoided.
-//  2. Of these the one with the smallest share of its slots in use.
-//  3. Ties rotate, so that the first of several idle ones is not always the same.
+//  2. Of these the ones that have the adapter loaded which the request names, if any has.
+//  3. Of these the one with the smallest share of its slots in use.
+//  4. Ties rotate, so that the first of several idle ones is not always the same.
 //
 // An instance that gave a request back is avoided until it reports anew, or for
 // a short, growing time, whichever is first: its report may be on the way, or lost.
@@ -135,18 +136,27 @@ func (s *Set) bury(st api.InstanceStatus, at int, now time.Time) {
 	s.buried[st.Instance] = g
 }
 
-// Pick reserves a slot and returns its instance, nil if there is none. [Set.Release] gives the slot back.
-func (s *Set) Pick(now time.Time) *Instance {
+// Pick reserves a slot and returns its instance, nil if there is none.
+// [Set.Release] gives the slot back. adapter is empty for the model itself.
+func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	var best *Instance
+	bestHas := false
 	n := len(s.all)
 	for k := range n {
 		i := s.all[(s.turn+k)%n]
 		if !i.status.Ready() || i.running >= i.slots || i.avoided(now) {
 			continue
 		}
+		has := adapter != "" && slices.Contains(i.status.Adapters, adapter)
+		if best != nil && has != bestHas {
+			if has {
+				best, bestHas = i, true
+			}
+			continue
+		}
 		// i.running/i.slots < best.running/best.slots, without a division
 		if best == nil || i.running*best.slots < best.running*i.slots {
-			best = i
+			best, bestHas = i, has
 		}
 	}
 	if best == nil {

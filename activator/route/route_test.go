@@ -15,8 +15,8 @@ import (
 //
 //	at DURATION
 //	slots N
-//	report NAME STATE seq=N [slots=N] [level=N]
-//	pick [TIMES] | release NAME | served NAME | avoid NAME CODE
+//	report NAME STATE seq=N [slots=N] [level=N] [adapter=NAME]
+//	pick [TIMES [ADAPTER]] | release NAME | served NAME | avoid NAME CODE
 //	state
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string, []string) string {
@@ -61,7 +61,7 @@ func (d *driver) do(command string, args []string) string {
 		if len(args) > 0 {
 			times = d.number(args[0])
 		}
-		return d.pick(times, now)
+		return d.pick(times, api.ModelName(strings.Join(args[min(1, len(args)):], "")), now)
 	case "release":
 		d.set.Release(d.find(args[0]))
 	case "served":
@@ -87,6 +87,8 @@ func (d *driver) status(args []string) api.InstanceStatus {
 			st.Concurrency = d.number(value)
 		case "level":
 			st.Level = api.Level(d.number(value))
+		case "adapter":
+			st.Adapters = append(st.Adapters, api.ModelName(value))
 		}
 	}
 	return st
@@ -105,10 +107,10 @@ func (d *driver) find(name string) *Instance {
 	return nil
 }
 
-func (d *driver) pick(times int, now time.Time) string {
+func (d *driver) pick(times int, adapter api.ModelName, now time.Time) string {
 	var got []string
 	for range times {
-		i := d.set.Pick(now)
+		i := d.set.Pick(now, adapter)
 		if i == nil {
 			got = append(got, "none")
 			continue
@@ -143,6 +145,6 @@ func BenchmarkPick(b *testing.B) {
 		s.Observe(api.InstanceStatus{Instance: api.InstanceID(strconv.Itoa(n)), State: api.Awake, Seq: 1, Concurrency: 8, Endpoint: "unix:/s"}, epoch)
 	}
 	for b.Loop() {
-		s.Release(s.Pick(epoch))
+		s.Release(s.Pick(epoch, ""))
 	}
 }

@@ -1,0 +1,207 @@
+package activator
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Ollama's own client API at the front door: clients that speak it see all
+// functions that run on Ollama as the models of one Ollama server. What names a
+// model is held, routed and woken as any other request; what asks for all models
+// is answered here, without waking anybody; what would change the models is
+// refused, because a manifest declares them. Errors have Ollama's shape.
+//
+// Other runtimes do not speak this API, and nothing is translated: such a model
+// is refused with the path that it has instead. What a function with a command of
+// its own speaks nobody knows: it gets the request.
+
+// ollamaVersion is the version of Ollama whose API this is. Clients ask before they use what came later.
+const ollamaVersion = "0.17.4"
+
+// ollamaPaths are the paths whose body names a model, and what other runtimes have instead.
+var ollamaPaths = map[string]string{
+	"/api/chat":       "POST /v1/chat/completions",
+	"/api/generate":   "POST /v1/completions",
+	"/api/embed":      "POST /v1/embeddings",
+	"/api/embeddings": "POST /v1/embeddings",
+	"/api/show":       "GET /v1/models/NAME",
+}
+
+// ollamaChanges are the paths that change which models there are.
+var ollamaChanges = []string{"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
+
+// isOllama says whether a request at the front door (f is nil) or at f's own host is one in Ollama's own API.
+func isOllama(path string, f *function) bool {
+	return strings.HasPrefix(path, "/api/") && (f == nil || f.runtime() == api.RuntimeOllama)
+}
+
+// runtime is the kind of f's runtime.
+func (f *function) runtime() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.spec.Runtime.Kind
+}
+
+// routeOllama adds the paths to the front door.
+func (a *Activator) routeOllama(r *mux.Router) {
+	for p := range ollamaPaths {
+		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
+	}
+	reads := []string{http.MethodGet, http.MethodHead}
+	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listOllama)
+	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listRunning)
+	r.Path("/api/version").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, r, map[string]string{"version": ollamaVersion})
+	})
+	for _, p := range ollamaChanges {
+		r.Path(p).HandlerFunc(a.refuseChange)
+	}
+	// Ollama's clients look here first.
+	r.Path("/").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("Rouse is running\n")) })
+}
+
+// refuseChange answers what only a manifest can do.
+func (a *Activator) refuseChange(w http.ResponseWriter, r *http.Request) {
+	a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath,
+		"%s %s: clients can't change the models here; each is declared in the manifest of a function", quoteMethod(r.Method), r.URL.Path))
+}
+
+// speaksOllama refuses a request in Ollama's API for a function that certainly does not speak it.
+func (f *function) speaksOllama(path string) *api.Error {
+	kind := f.runtime()
+	if kind == api.RuntimeOllama || kind == api.RuntimeCommand {
+		return nil
+	}
+	return &api.Error{Status: http.StatusNotImplemented, Code: api.CodeUnknownPath, NoRetry: true,
+		Message: "the model runs on " + kind + ", which does not speak Ollama's API: instead of " + path + " use " + ollamaPaths[path]}
+}
+
+// tagged is a name as Ollama writes it: with a tag.
+func tagged(name api.ModelName) string {
+	if strings.Contains(string(name), ":") {
+		return string(name)
+	}
+	return string(name) + latest
+}
+
+// latest is the tag that Ollama's clients add to a name without one.
+const latest = ":latest"
+
+// ollamaModel is a model in the lists of Ollama's API. Its clients expect every field.
+type ollamaModel struct {
+	Name       string    `json:"name"`
+	Model      string    `json:"model"`
+	ModifiedAt time.Time `json:"modified_at"`
+	// Size is the model's size on disk, which is not known here: 0.
+	Size    int64         `json:"size"`
+	Digest  string        `json:"digest"`
+	Details ollamaDetails `json:"details"`
+}
+
+// runningModel is a model in memory.
+type runningModel struct {
+	Name          string        `json:"name"`
+	Model         string        `json:"model"`
+	Size          api.Bytes     `json:"size"`
+	Digest        string        `json:"digest"`
+	Details       ollamaDetails `json:"details"`
+	ExpiresAt     time.Time     `json:"expires_at"`
+	SizeVRAM      api.Bytes     `json:"size_vram"`
+	ContextLength int           `json:"context_length"`
+}
+
+// ollamaDetails are empty where nothing is known: the model lies with the function.
+type ollamaDetails struct {
+	ParentModel       string   `json:"parent_model"`
+	Format            string   `json:"format"`
+	Family            string   `json:"family"`
+	Families          []string `json:"families"`
+	ParameterSize     string   `json:"parameter_size"`
+	QuantizationLevel string   `json:"quantization_level"`
+}
+
+// digest identifies what is declared, not the bytes of the model: clients show it, and tell models apart by it.
+func digest(spec api.Function) string {
+	sum := sha256.Sum256([]byte(string(spec.Name) + "\x00" + spec.Runtime.Model))
+	return hex.EncodeToString(sum[:])
+}
+
+// listOllama lists the models that speak Ollama's API, with their aliases.
+func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request) {
+	list := []ollamaModel{}
+	for _, m := range a.names.Load().models {
+		m.f.mu.Lock()
+		spec, created := m.f.spec, m.f.created
+		m.f.mu.Unlock()
+		if spec.Runtime.Kind == api.RuntimeOllama {
+			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: created, Digest: digest(spec)})
+		}
+	}
+	writeJSON(w, r, map[string]any{"models": list})
+}
+
+// listRunning lists the models that are in memory, as one where several instances have it.
+func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request) {
+	list := []runningModel{}
+	now := time.Now()
+	for _, f := range a.names.Load().list {
+		if m, awake := f.running(now); awake {
+			list = append(list, m)
+		}
+	}
+	// As Ollama does: what stays longest comes first.
+	slices.SortStableFunc(list, func(x, y runningModel) int { return y.ExpiresAt.Compare(x.ExpiresAt) })
+	writeJSON(w, r, map[string]any{"models": list})
+}
+
+// line ends a broken stream of JSON lines with an error, which has a line of its own.
+func (c *call) line(e *api.Error) error {
+	line := e.Line()
+	if c.lastByte != '\n' {
+		line = append([]byte{'\n'}, line...)
+	}
+	if _, err := c.Write(line); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// forever is what Ollama's clients show as "Forever".
+const forever = 100 * 365 * 24 * time.Hour
+
+// running describes the instances of f that are awake; awake is false where none is, or where f does not speak Ollama's API.
+func (f *function) running(now time.Time) (m runningModel, awake bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.spec.Runtime.Kind != api.RuntimeOllama {
+		return m, false
+	}
+	idle := f.last
+	for _, st := range f.set.Reports() {
+		if st.State != api.Awake && st.State != api.Draining {
+			continue
+		}
+		awake = true
+		if st.Since.After(idle) {
+			idle = st.Since // nobody asked since then
+		}
+		devices := st.Memory.PerDevice * api.Bytes(max(st.Memory.Devices, len(st.Devices)))
+		m.Size += st.Memory.Host + devices
+		m.SizeVRAM += devices
+	}
+	m.Name, m.Model, m.Digest = tagged(f.spec.Model), tagged(f.spec.Model), digest(f.spec)
+	if f.slots > 0 {
+		idle = now
+	}
+	m.ExpiresAt = idle.Add(cmp.Or(f.spec.SleepAfter, forever))
+	return m, awake
+}
