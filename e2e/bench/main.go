@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,10 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == fakeRuntime {
 		os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr))
 	}
+	if len(os.Args) > 2 && os.Args[1] == relay {
+		fmt.Fprintln(os.Stderr, "bench:", serveRelay(os.Args[2]))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
@@ -34,10 +39,10 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	rouse  string  // the program under test
-	dir    string  // for sockets and manifests; short, a socket's path has 107 bytes
-	effort float64 // scales the number of rounds
-	log    io.Writer
+	rouse, function string  // the programs under test
+	dir             string  // for sockets and manifests; short, a socket's path has 107 bytes
+	effort          float64 // scales the number of rounds
+	log             io.Writer
 }
 
 // rounds scales a number of rounds.
@@ -54,6 +59,9 @@ var suites = []struct {
 	{"warm-engine", (*bench).warmEngine},
 	{"up", (*bench).up},
 	{"idle", (*bench).idle},
+	{"function-hop", (*bench).functionHop},
+	{"function-stream", (*bench).functionStream},
+	{"function-idle", (*bench).functionIdle},
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
@@ -61,6 +69,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	out := flags.String("o", "", "`file` for the report as JSON")
 	only := flags.String("only", "", "measure only what matches this `regexp`")
 	rouse := flags.String("rouse", "", "`program` to measure (default: built from this module)")
+	function := flags.String("function", "", "`program` of the function to measure (default: built from this module)")
 	effort := flags.Float64("effort", 1, "`factor` for the number of rounds")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -74,13 +83,15 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{rouse: *rouse, dir: dir, effort: *effort, log: stdout}
-	if b.rouse == "" {
-		if b.rouse, err = build(ctx, dir); err != nil {
-			return err
+	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, log: stdout}
+	for name, path := range map[string]*string{"rouse": &b.rouse, "function": &b.function} {
+		if *path == "" {
+			if *path, err = build(ctx, dir, name); err != nil {
+				return err
+			}
 		}
 	}
-	r := newReport()
+	r := newReport("go run ./e2e/bench " + strings.Join(args, " "))
 	for _, s := range suites {
 		if !selected.MatchString(s.name) {
 			continue
@@ -99,10 +110,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return r.finish(*out)
 }
 
-// build makes the program under test.
-func build(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "rouse.bin") // local mode makes a folder named rouse there
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "github.com/rouse-dev/rouse/cmd/rouse")
+// build makes a program under test.
+func build(ctx context.Context, dir, name string) (string, error) {
+	path := filepath.Join(dir, name+".bin") // local mode makes a folder named rouse there
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/rouse-dev/rouse/cmd/"+name)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.Join(fmt.Errorf("build the program under test: %w", err), errors.New(string(output)))
 	}

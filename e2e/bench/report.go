@@ -121,9 +121,9 @@ func (m Measurement) line() string {
 	return b.String()
 }
 
-func newReport() *Report {
+func newReport(command string) *Report {
 	return &Report{
-		Command: "go run ./e2e/bench -o docs/bench/local.json", At: time.Now().UTC().Truncate(time.Second),
+		Command: command, At: time.Now().UTC().Truncate(time.Second),
 		Machine: Machine{Cores: runtime.NumCPU(), CPU: processor(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), LoadBefore: loadAverage()},
 	}
 }

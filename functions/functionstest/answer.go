@@ -54,6 +54,10 @@ func (a *answer) token(i int) bool {
 		_ = http.NewResponseController(a.w).Flush()
 		os.Exit(5)
 	}
+	if a.fault.stall == i {
+		<-a.r.Context().Done()
+		return false
+	}
 	select {
 	case <-time.After(a.fault.pause):
 		return a.r.Context().Err() == nil

@@ -16,6 +16,7 @@
 //	pause=5ms       wait between tokens
 //	cut=3           end the connection after 3 tokens, in the middle of the answer
 //	eof=3           end the stream after 3 tokens as if it were complete
+//	stall=3         stop the stream after 3 tokens, without an end
 //	status=500      answer this status
 //	exit=3          the process exits with this status
 //	exit-after=3    the process exits after 3 tokens

@@ -198,11 +198,12 @@ type fault struct {
 	hang                bool
 	delay, pause        time.Duration
 	cut, eof, exitAfter int
+	stall               int // the token before which a stream stops, without an end; -1: none
 	status, exit        int
 }
 
 func faults(header string) fault {
-	f := fault{cut: -1, eof: -1, exit: -1, exitAfter: -1}
+	f := fault{cut: -1, eof: -1, exit: -1, exitAfter: -1, stall: -1}
 	for _, word := range strings.Split(header, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(word), "=")
 		n, _ := strconv.Atoi(value)
@@ -218,6 +219,8 @@ func faults(header string) fault {
 			f.cut = n
 		case "eof":
 			f.eof = n
+		case "stall":
+			f.stall = n
 		case "status":
 			f.status = n
 		case "exit":

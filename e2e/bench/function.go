@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Limits of one function, alone, in front of its runtime.
+const (
+	hopLatencyGate    = 100.0 // microseconds
+	hopThroughputGate = 0.6   // share of the runtime's requests per second
+	eventGate         = 20.0  // microseconds per event of a stream
+	streamGate        = 64.0  // KiB per open stream
+	envelopeGate      = 60.0  // microseconds
+	functionGate      = 25.0  // MiB resident
+	binaryGate        = 25.0  // MB
+	openStreams       = 1000
+	eventsPerStream   = 2000
+)
+
+// function is "function" with a model server that does nothing, and the same model server alone.
+type function struct {
+	*child
+	fake, relay              *child
+	through, direct, relayed api.Endpoint
+}
+
+// token is that of the control plane.
+const token = "bench"
+
+// startFunction starts both and returns when both answer.
+func (b *bench) startFunction(ctx context.Context) (*function, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	stdout := func(c *exec.Cmd) (io.ReadCloser, error) { return c.StdoutPipe() }
+	fake, _, err := start(exec.CommandContext(ctx, self, fakeRuntime, "-port", port, "-announce"), stdout, "listening on")
+	if err != nil {
+		return nil, err
+	}
+	r, line, err := start(exec.CommandContext(ctx, self, relay, "127.0.0.1:"+port), stdout, "listening on")
+	if err != nil {
+		fake.stop()
+		return nil, err
+	}
+	f := &function{fake: fake, relay: r, direct: api.Endpoint("http://127.0.0.1:" + port), relayed: api.Endpoint("http://" + listening(line))}
+	file := filepath.Join(b.dir, "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		f.stop()
+		return nil, err
+	}
+	f.child, line, err = start(exec.CommandContext(ctx, b.function, "--function", "default/fake", "--instance", "fake-1", "--quiet",
+		"--listen", "http://127.0.0.1:0", "--token-file", file, "--concurrency", fmt.Sprint(openStreams+100), "--model", "fake",
+		"--", self, fakeRuntime, "-port", "$(PORT)"), stdout, "listening on")
+	if err != nil {
+		f.stop()
+		return nil, err
+	}
+	f.through = api.Endpoint(listening(line))
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		resp, err := http.Get(f.through.URL("/health"))
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return f, nil
+			}
+		}
+		if time.Now().After(deadline) {
+			f.stop()
+			return nil, errors.New("the function does not become ready")
+		}
+	}
+}
+
+// listening is the address in a line "listening on ADDRESS".
+func listening(line string) string {
+	_, at, _ := strings.Cut(strings.TrimSpace(line), "listening on ")
+	return at
+}
+
+func (f *function) stop() {
+	for _, c := range []*child{f.child, f.relay, f.fake} {
+		if c != nil {
+			c.stop()
+		}
+	}
+}
+
+const againstFake = "the same model server, which does nothing, alone"
+
+// functionHop measures one request through the function; beside it, through a
+// relay of bytes, which is the least that a process in between can add; and with
+// everything on one core, where no thread is woken on another.
+func (b *bench) functionHop(ctx context.Context) ([]Measurement, error) {
+	f, err := b.startFunction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	ms, err := b.hop(ctx, f, "", "")
+	if err != nil {
+		return nil, err
+	}
+	runtime, err := runtimeOf(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	undo, err := pin(f.cmd.Process.Pid, f.fake.cmd.Process.Pid, f.relay.cmd.Process.Pid, runtime)
+	if err != nil {
+		return nil, err
+	}
+	defer undo()
+	more, err := b.hop(ctx, f, ", one core", "; the client and all servers on one core")
+	return append(ms, more...), err
+}
+
+// runtimeOf asks the function for its runtime's process.
+func runtimeOf(ctx context.Context, f *function) (pid int, err error) {
+	c := control.New(http.DefaultTransport, func() string { return token })
+	st, err := c.State(ctx, f.through)
+	return st.PID, err
+}
+
+func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measurement, error) {
+	body := chat("fake", 1, false)
+	all := []*client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
+	for _, c := range all {
+		defer c.close()
+		if _, err := c.flood(ctx, 300*time.Millisecond, manyAtOnce, pathChat, body); err != nil {
+			return nil, err
+		}
+	}
+	var latency, rate [3][]float64
+	for range b.rounds(40) {
+		for i, c := range all {
+			took, err := c.serial(ctx, 200, pathChat, body)
+			if err != nil {
+				return nil, err
+			}
+			latency[i] = append(latency[i], quantile(took, 0.5))
+		}
+	}
+	for range b.rounds(15) {
+		for i, c := range all {
+			perSecond, err := c.flood(ctx, 500*time.Millisecond, manyAtOnce, pathChat, body)
+			if err != nil {
+				return nil, err
+			}
+			rate[i] = append(rate[i], perSecond)
+		}
+	}
+	one := func(what string, series []float64) Measurement {
+		return compare(Measurement{Name: what + ", one at a time" + name, Unit: "µs", Against: againstFake,
+			What: "the p50 of rounds of 200 chat requests of one token over TCP on loopback, keep-alive" + how}, series, latency[0])
+	}
+	many := func(what string, series []float64) Measurement {
+		return compare(Measurement{Name: fmt.Sprintf("%s, %d at a time%s", what, manyAtOnce, name), Unit: "requests/s", Against: againstFake,
+			What: "the same requests, answered per second in rounds of 500 ms; the client and all servers share the machine's cores" + how}, series, rate[0])
+	}
+	l, r := one("function", latency[1]), many("function", rate[1])
+	return []Measurement{
+		l.gate(l.Difference <= hopLatencyGate, "median difference ≤ %g µs", hopLatencyGate),
+		one("relay of bytes", latency[2]),
+		r.gate(r.Ratio >= hopThroughputGate, "ratio ≥ %g", hopThroughputGate),
+		many("relay of bytes", rate[2]),
+	}, nil
+}
+
+// functionStream measures what an event of a stream costs, and what an open stream holds.
+func (b *bench) functionStream(ctx context.Context) ([]Measurement, error) {
+	f, err := b.startFunction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	direct, through := newClient(f.direct), newClient(f.through)
+	defer direct.close()
+	defer through.close()
+	body := chat("fake", eventsPerStream, true)
+	var per [2][]float64
+	for range b.rounds(30) {
+		for i, c := range []*client{direct, through} {
+			took, err := c.serial(ctx, 1, pathChat, body)
+			if err != nil {
+				return nil, err
+			}
+			per[i] = append(per[i], took[0]/eventsPerStream)
+		}
+	}
+	m := compare(Measurement{Name: "function, an event of a stream", Unit: "µs", Against: againstFake,
+		What: fmt.Sprintf("the time of a stream of %d events, each flushed by the runtime, divided by their number", eventsPerStream)}, per[1], per[0])
+	kib, err := f.perStream(ctx, through, body)
+	if err != nil {
+		return nil, err
+	}
+	held := Measurement{Name: "function, memory of an open stream", Unit: "KiB", N: 1, Rouse: summarise([]float64{kib}),
+		What: fmt.Sprintf("growth of the function's resident memory by %d streams that have had their first event and stay open, divided by their number", openStreams)}
+	return []Measurement{
+		m.gate(m.Difference <= eventGate, "median difference ≤ %g µs", eventGate),
+		held.gate(kib <= streamGate, "≤ %g KiB", streamGate),
+	}, nil
+}
+
+// perStream opens streams that stall after their first event.
+func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib float64, err error) {
+	_, before, err := f.memory()
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range openStreams {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.URL(pathChat), strings.NewReader(string(body)))
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("X-Fault", "stall=1")
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := c.http.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close() //nolint:revive // all stay open until the end
+		if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
+			return 0, err
+		}
+	}
+	_, after, err := f.memory()
+	return (after - before) * 1024 / openStreams, err
+}
+
+// functionIdle measures what a function takes that does nothing, and its program's size.
+func (b *bench) functionIdle(ctx context.Context) ([]Measurement, error) {
+	f, err := b.startFunction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	c := newClient(f.through)
+	if err := c.whole(ctx, pathChat, chat("fake", 4, true)); err != nil {
+		return nil, err
+	}
+	c.close()
+	var rss []float64
+	for range b.rounds(10) {
+		time.Sleep(200 * time.Millisecond)
+		_, now, err := f.memory()
+		if err != nil {
+			return nil, err
+		}
+		rss = append(rss, now)
+	}
+	info, err := os.Stat(b.function)
+	if err != nil {
+		return nil, err
+	}
+	m := Measurement{Name: "function, idle", Unit: "MiB", N: len(rss), Rouse: summarise(rss),
+		What: "resident memory (Rss) of a function whose runtime is awake, after one request"}
+	s := Measurement{Name: "function, program", Unit: "MB", N: 1, Rouse: summarise([]float64{float64(info.Size()) / 1e6}),
+		What: "size of the program function, built with -trimpath -ldflags '-s -w'"}
+	return []Measurement{
+		m.gate(m.Rouse.P50 <= functionGate, "p50 ≤ %g MiB", functionGate),
+		s.gate(s.Rouse.P50 <= binaryGate, "≤ %g MB", binaryGate),
+	}, nil
+}
