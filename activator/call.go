@@ -175,6 +175,9 @@ func (c *call) understand() error {
 	if bad != nil {
 		return bad
 	}
+	if c.ollama && c.req.Model == "" {
+		c.req.Model = oldName(c.body.Bytes())
+	}
 	names := c.a.names.Load()
 	if c.f != nil {
 		c.adapter = names.adapter(c.req.Model, c.f)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -83,6 +84,15 @@ func (f *function) speaksOllama(path string) *api.Error {
 	}
 	return &api.Error{Status: http.StatusNotImplemented, Code: api.CodeUnknownPath, NoRetry: true,
 		Message: "the model runs on " + kind + ", which does not speak Ollama's API: instead of " + path + " use " + ollamaPaths[path]}
+}
+
+// oldName is the field "name", which Ollama's command line still sends instead of "model"; empty where there is none.
+func oldName(body []byte) string {
+	var old struct{ Name string }
+	if json.Unmarshal(body, &old) != nil {
+		return ""
+	}
+	return old.Name
 }
 
 // tagged is a name as Ollama writes it: with a tag.

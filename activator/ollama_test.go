@@ -63,6 +63,9 @@ func TestOllamaRoutesByModel(t *testing.T) {
 			}
 		}
 	}
+	if resp, got := b.post("/api/show", `{"name":"m"}`); resp.StatusCode != 200 {
+		t.Errorf("the old field name: got %s %s", resp.Status, got)
+	}
 	if wakes := i.wakes.Load(); wakes != 1 {
 		t.Errorf("got %d wakes, want one", wakes)
 	}
