@@ -1,0 +1,205 @@
+// Command tinygguf writes a model whose answers are known: to any prompt it says
+// " w0 w1 w2 …" up to the number of words, and ends; or, with -words 0, says the
+// words w0 to w63 again and again until it is stopped. Tests use it where an
+// answer must last, or must be the same in every runtime that reads GGUF.
+//
+// It is a llama with nothing in its layers: attention and feed-forward are zero,
+// so that a token's embedding reaches the output as it is. The embedding is
+// one-hot and says which word the token is (0: none); the output matrix has a
+// large value where one word follows another. More layers change nothing but the
+// time that a token takes.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "tinygguf:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("tinygguf", flag.ContinueOnError)
+	words := flags.Int("words", 8, "words of an answer, 1 to 1000; 0: it never ends")
+	layers := flags.Int("layers", 1, "layers, 1 to 1000: each makes a token take longer")
+	context := flags.Int("context", 4096, "length of the context in tokens")
+	out := flags.String("o", "", "file to write")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *words < 0 || *words > 1000 || *layers < 1 || *layers > 1000 || *context < 8 || *out == "" || flags.NArg() > 0 {
+		return errors.New("want -o FILE, 0 to 1000 -words, 1 to 1000 -layers and a -context of 8 or more")
+	}
+	f, err := os.Create(*out)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	if err := write(w, *words, *layers, *context); err != nil {
+		return err
+	}
+	return errors.Join(w.Flush(), f.Close())
+}
+
+// Types of tokens, as llama.cpp numbers them.
+const (
+	normal  = 1
+	unknown = 2
+	control = 3
+	byteful = 6
+)
+
+// end is the token that ends an answer: </s>.
+const end = 2
+
+// cycle is how many words a model that never ends has.
+const cycle = 64
+
+// vocabulary is a SentencePiece vocabulary in which any text can be written.
+type vocabulary struct {
+	tokens []string
+	types  []int32
+	scores []float32
+}
+
+func (v *vocabulary) add(token string, kind int32) {
+	v.tokens = append(v.tokens, token)
+	v.types = append(v.types, kind)
+	v.scores = append(v.scores, -float32(len(v.tokens)))
+}
+
+// write writes the model.
+func write(dst io.Writer, words, layers, context int) error {
+	var v vocabulary
+	v.add("<unk>", unknown)
+	v.add("<s>", control)
+	v.add("</s>", control)
+	for b := range 256 {
+		v.add(fmt.Sprintf("<0x%02X>", b), byteful)
+	}
+	v.add("▁", normal)
+	for c := '!'; c <= '~'; c++ {
+		v.add(string(c), normal)
+	}
+	first := len(v.tokens) // w0
+	n := words
+	if n == 0 {
+		n = cycle
+	}
+	for i := range n {
+		v.add(fmt.Sprintf("▁w%d", i), normal)
+	}
+	const heads, headDim, ffn = 2, 32, 64
+	dim := max((n+1+63)/64*64, heads*headDim)
+
+	g := gguf.NewWriter(dst)
+	metadata(g, map[string]int{
+		"context_length": context, "embedding_length": dim, "block_count": layers, "feed_forward_length": ffn,
+		"attention.head_count": heads, "attention.head_count_kv": heads, "attention.key_length": headDim,
+		"attention.value_length": headDim, "rope.dimension_count": headDim, "vocab_size": len(v.tokens),
+	})
+	v.metadata(g)
+
+	// Which word a token is: 0 none, 1 w0, …
+	matrix(g, "token_embd.weight", dim, len(v.tokens), func(token, class int) bool { return class == max(0, token-first+1) })
+	for l := range layers {
+		name := func(part string) string { return fmt.Sprintf("blk.%d.%s.weight", l, part) }
+		ones(g, name("attn_norm"), dim)
+		for _, part := range []string{"attn_q", "attn_k", "attn_v"} {
+			matrix(g, name(part), dim, heads*headDim, nil)
+		}
+		matrix(g, name("attn_output"), heads*headDim, dim, nil)
+		ones(g, name("ffn_norm"), dim)
+		matrix(g, name("ffn_gate"), dim, ffn, nil)
+		matrix(g, name("ffn_up"), dim, ffn, nil)
+		matrix(g, name("ffn_down"), ffn, dim, nil)
+	}
+	ones(g, "output_norm.weight", dim)
+	matrix(g, "output.weight", dim, len(v.tokens), func(token, class int) bool {
+		switch {
+		case class > n:
+			return false
+		case class == n && words > 0:
+			return token == end
+		}
+		return token == first+class%n
+	})
+	return g.Flush()
+}
+
+func metadata(g *gguf.Writer, numbers map[string]int) {
+	g.SetString("general.architecture", "llama")
+	g.SetString("general.name", "tiny")
+	for _, key := range []string{
+		"context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
+		"attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count", "vocab_size",
+	} {
+		g.SetUint32("llama."+key, uint32(numbers[key]))
+	}
+	g.SetFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+}
+
+func (v *vocabulary) metadata(g *gguf.Writer) {
+	g.SetString("tokenizer.ggml.model", "llama")
+	g.SetStrings("tokenizer.ggml.tokens", v.tokens)
+	g.SetFloats("tokenizer.ggml.scores", v.scores)
+	g.SetInt32s("tokenizer.ggml.token_type", v.types)
+	g.SetUint32("tokenizer.ggml.unknown_token_id", 0)
+	g.SetUint32("tokenizer.ggml.bos_token_id", 1)
+	g.SetUint32("tokenizer.ggml.eos_token_id", end)
+	g.SetString("tokenizer.chat_template", "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"+
+		"{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}")
+}
+
+// large is what makes one token certain beside all others, at any temperature that clients use.
+const large = 32
+
+// matrix adds a matrix that is large where set says so, and zero elsewhere (nil: everywhere).
+func matrix(g *gguf.Writer, name string, cols, rows int, set func(row, col int) bool) {
+	g.AddTensorFunc(name, []int{cols, rows}, gguf.F32, func(w io.Writer) error {
+		values := make([]float32, cols)
+		for r := range rows {
+			for c := range values {
+				values[c] = 0
+				if set != nil && set(r, c) {
+					values[c] = large
+				}
+			}
+			raw, err := gguf.Encode(gguf.F32, values)
+			if err != nil {
+				return err
+			}
+			if _, err := w.Write(raw); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ones adds the weights of a norm that only scales.
+func ones(g *gguf.Writer, name string, n int) {
+	g.AddTensorFunc(name, []int{n}, gguf.F32, func(w io.Writer) error {
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = 1
+		}
+		raw, err := gguf.Encode(gguf.F32, values)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(raw)
+		return err
+	})
+}
