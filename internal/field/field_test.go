@@ -1,0 +1,201 @@
+package field_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+func TestEdits(t *testing.T) {
+	set := func(name, value string) func([]byte) []byte {
+		return func(b []byte) []byte { return field.Set(b, name, []byte(value)) }
+	}
+	rename := func(from, to string) func([]byte) []byte {
+		return func(b []byte) []byte { return field.Rename(b, from, to) }
+	}
+	remove := func(name string) func([]byte) []byte {
+		return func(b []byte) []byte { return field.Delete(b, name) }
+	}
+	fold := func(name string) func([]byte) []byte {
+		return func(b []byte) []byte { return field.DeleteFold(b, name) }
+	}
+	for _, tc := range []struct {
+		name       string
+		edit       func([]byte) []byte
+		body, want string
+	}{
+		{"set", set("a", `"x"`), ` { "a" : 1.0e5 , "b": [ ] } ` + "\n", ` { "a" : "x" , "b": [ ] } ` + "\n"},
+		{"set every one", set("a", `2`), `{"a":1,"b":0,"\u0061":3}`, `{"a":2,"b":0,"\u0061":2}`},
+		{"set a new one", set("a", `2`), `{"b":{"a":1}  }`, `{"b":{"a":1},"a":2  }`},
+		{"set into nothing", set("a", `2`), `{ }`, `{"a":2 }`},
+		{"set keeps an equal value", set("a", `2`), `{"a": 2}`, `{"a": 2}`},
+		{"rename", rename("a", "b"), `{ "a" :1, "c":2}`, `{ "b" :1, "c":2}`},
+		{"rename over another", rename("a", "b"), `{"b":0, "a":1,"b":2}`, `{ "b":1}`},
+		{"rename nothing", rename("a", "b"), `{"b":0,"c":{"a":1}}`, `{"b":0,"c":{"a":1}}`},
+		{"delete the first", remove("a"), `{ "a":1, "b":2}`, `{ "b":2}`},
+		{"delete the last", remove("a"), `{"b":2 , "a":1 }`, `{"b":2 }`},
+		{"delete the middle", remove("a"), `{"b":2 , "a":1 ,"c":[{"a":1}]}`, `{"b":2 ,"c":[{"a":1}]}`},
+		{"delete all", remove("a"), `{"a":{"x":[1,{"a":","}]},"\u0061":2,"a":"}"}`, `{}`},
+		{"delete the empty name", remove(""), `{"":1,"a":2}`, `{"a":2}`},
+		{"delete looks at case", remove("a"), `{"A":1}`, `{"A":1}`},
+		{"delete without regard to case", fold("keep_alive"), `{"Keep_Alive":0,"b":1,"\u212aeep_alive":1,"keepalive":2}`, `{"b":1,"keepalive":2}`},
+		{"an array", remove("a"), `[{"a":1}]`, `[{"a":1}]`},
+		{"a form", remove("a"), "--x\r\nContent-Disposition: form-data\r\n", "--x\r\nContent-Disposition: form-data\r\n"},
+		{"cut off", remove("a"), `{"a":1,"b":`, `{"a":1,"b":`},
+		{"a second value", remove("a"), `{"a":1}{}`, `{"a":1}{}`},
+		{"nothing", set("a", "1"), ``, ``},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := strings.Clone(tc.body)
+			body := []byte(tc.body)
+			if got := string(tc.edit(body)); got != tc.want {
+				t.Errorf("%s became %s, want %s", tc.body, got, tc.want)
+			}
+			if string(body) != before {
+				t.Errorf("the body itself was changed: %s", body)
+			}
+		})
+	}
+}
+
+func TestFind(t *testing.T) {
+	for _, tc := range []struct{ body, want string }{
+		{`{"model":"m"}`, `"m"`}, {`{"model": 1 ,"\u006dodel" : [ 2 ] }`, `[ 2 ]`}, {`{"x":{"model":1}}`, ""},
+		{`{"model":1}x`, ""}, {`{"Model":1}`, ""}, {`["model"]`, ""}, {`"model"`, ""}, {`{"a":{"model":1},"model":"n"}`, `"n"`},
+	} {
+		if got, found := field.Find([]byte(tc.body), "model"); string(got) != tc.want || found != (tc.want != "") {
+			t.Errorf("%s: found %q, %t, want %q", tc.body, got, found, tc.want)
+		}
+	}
+}
+
+func TestCheckSaysWhatIsWrong(t *testing.T) {
+	for body, want := range map[string]string{
+		``: "ends too early, after 0 bytes", `[1]`: "beginning with { at byte 0", `{"a":1}x`: "nothing behind the object at byte 7",
+		`{"a":tru}`: "want true at byte 5", `{"a" 1}`: "a colon at byte 5", `{'a':1}`: "double quotes at byte 1", `{"a":1,}`: "double quotes at byte 7",
+		`{"a":[1}`: "a comma or ] at byte 7", `{"a":"\x"}`: "a valid escape at byte 6", "{\"a\":\"\n\"}": "no control character", `{"a":-}`: "a digit at byte 6",
+	} {
+		if err := field.Check([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", body, err, want)
+		}
+	}
+}
+
+// Nothing is allocated where nothing is changed, however the body is nested.
+func TestNoAllocations(t *testing.T) {
+	body := []byte(`{"model":"m","messages":[{"role":"user","content":"x"}],"\u0061":{"b":[]}}`)
+	broken := append(bytes.Clone(body), '}')
+	for name, f := range map[string]func(){
+		"find":   func() { field.Find(body, "a") },
+		"set":    func() { field.Set(body, "model", []byte(`"m"`)) },
+		"rename": func() { field.Rename(body, "b", "c") },
+		"delete": func() { field.DeleteFold(body, "keep_alive") },
+		"broken": func() { field.Delete(broken, "model") },
+	} {
+		if n := testing.AllocsPerRun(10, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// Fuzz compares with encoding/json: what is an object, and what each edit leaves.
+func Fuzz(f *testing.F) {
+	for _, body := range []string{
+		`{}`, ` { "a" : 1 , "b" : [ { "a" : "}" } ] , "\u0061" : null } `, `{"a":1}{}`, `[{"a":1}]`, `{"a":1,"a":2,"A":3}`,
+		`{"\ud83d\ude00":1,"\ud83d":2,"a\/b":"\"","":-0.5e+3}`, "{\"\xff\":1}", `{"a":[[[]]],"b":{"a":{}}}`, `{"ſ":1,"s":2}`,
+		`{"a":[` + strings.Repeat("[", 9997) + strings.Repeat("]", 9997) + `]}`,
+	} {
+		f.Add([]byte(body), "a", "b")
+	}
+	f.Add([]byte(`{"\ud83d\ude00":1,"\ud83d":2}`), "😀", "\ufffd")
+	f.Fuzz(func(t *testing.T, body []byte, from, to string) {
+		before := bytes.Clone(body)
+		var want map[string]json.RawMessage
+		object := json.Unmarshal(body, &want) == nil && want != nil
+		if err := field.Check(body); (err == nil) != object {
+			t.Fatalf("%q: %v, want an object: %t", body, err, object)
+		}
+		from, to = strings.ToValidUTF8(from, "\ufffd"), strings.ToValidUTF8(to, "\ufffd")
+		value, found := field.Find(body, from)
+		if raw, is := want[from]; found != is || !bytes.Equal(value, raw) {
+			t.Fatalf("%q: found %q %t, want %q %t", body, value, found, raw, is)
+		}
+		results := map[string][]byte{
+			"set": field.Set(body, from, []byte(`"new"`)), "delete": field.Delete(body, from), "rename": field.Rename(body, from, to),
+			"fold": field.DeleteFold(body, from),
+		}
+		if !bytes.Equal(before, body) {
+			t.Fatalf("the body was changed to %q", body)
+		}
+		for name, got := range results {
+			if !object {
+				if !bytes.Equal(got, body) {
+					t.Fatalf("%s: %q became %q, want it unchanged", name, body, got)
+				}
+				continue
+			}
+			same(t, name, got, expected(name, want, from, to))
+		}
+	})
+}
+
+// expected is the slow twin of an edit.
+func expected(edit string, fields map[string]json.RawMessage, from, to string) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for name, value := range fields {
+		if edit != "fold" || !strings.EqualFold(name, from) {
+			out[name] = value
+		}
+	}
+	value, found := fields[from]
+	switch {
+	case edit == "set":
+		out[from] = json.RawMessage(`"new"`)
+	case edit == "delete":
+		delete(out, from)
+	case edit == "rename" && found:
+		delete(out, from)
+		out[to] = value
+	}
+	return out
+}
+
+func same(t *testing.T, name string, got []byte, want map[string]json.RawMessage) {
+	t.Helper()
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(got, &fields); err != nil {
+		t.Fatalf("%s made %q: %v", name, got, err)
+	}
+	if len(fields) != len(want) {
+		t.Fatalf("%s made %q, want the fields %v", name, got, want)
+	}
+	for k, v := range want {
+		if !bytes.Equal(fields[k], v) {
+			t.Fatalf("%s made %q: %q is %q, want %q", name, got, k, fields[k], v)
+		}
+	}
+}
+
+func Benchmark(b *testing.B) {
+	for _, size := range []int{100, 4 << 10, 1 << 20} {
+		body := fmt.Appendf(nil, `{"model":"m","stream":true,"messages":[{"role":"user","content":"%s"}]}`, strings.Repeat("word and ", size/9))
+		b.Run(fmt.Sprintf("find/%d", len(body)), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				field.Find(body, "keep_alive")
+			}
+		})
+		b.Run(fmt.Sprintf("rename/%d", len(body)), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				field.Rename(body, "model", "name")
+			}
+		})
+	}
+}
