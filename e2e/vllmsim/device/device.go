@@ -1,0 +1,213 @@
+package device
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrOutOfMemory is why an amount can't be had. Free and Total are of the device that lacks it.
+var ErrOutOfMemory = errors.New("out of device memory")
+
+// ErrNoDevice is that a device which was asked for does not exist.
+var ErrNoDevice = errors.New("no such device")
+
+// Device is one accelerator and who uses it.
+type Device struct {
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+	Name  string `json:"name"`
+	// Memory is all that it has, in bytes; Reserved is what others than simulators use.
+	Memory   int64 `json:"memory"`
+	Reserved int64 `json:"reserved,omitempty"`
+	// Processes are the holders of memory that are alive.
+	Processes []Process `json:"processes,omitempty"`
+}
+
+// Process is one holder.
+type Process struct {
+	// PID is the number that the process has in its own namespace.
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// Bytes are on the device; HostBytes are its weights in host memory while it sleeps.
+	Bytes     int64 `json:"bytes"`
+	HostBytes int64 `json:"host_bytes,omitempty"`
+	// Client names the file whose lock says that it is alive.
+	Client string `json:"client"`
+}
+
+// Used is what is not free.
+func (d Device) Used() int64 {
+	used := d.Reserved
+	for _, p := range d.Processes {
+		used += p.Bytes
+	}
+	return used
+}
+
+// Free is what may still be asked for; negative where more is reserved than there is.
+func (d Device) Free() int64 { return d.Memory - d.Used() }
+
+// New describes a device of its own index: a name and a UUID that are always the same.
+func New(index int, memory int64) Device {
+	sum := sha256.Sum256(fmt.Appendf(nil, "vllmsim device %d", index))
+	return Device{
+		Index: index, Memory: memory, Name: "Simulated GPU",
+		UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]),
+	}
+}
+
+// Create writes devices into dir, which it makes. A device that exists is changed
+// in place: its holders stay.
+func Create(dir string, devices ...Device) error {
+	f, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.unlock()
+	for _, d := range devices {
+		if d.Index < 0 || d.Memory <= 0 || d.UUID == "" || strings.ContainsAny(d.UUID, "/,") {
+			return fmt.Errorf("device %d: want an index of at least 0, a UUID, and memory above 0 (have %q, %d)", d.Index, d.UUID, d.Memory)
+		}
+		if old, err := f.read(d.Index); err == nil {
+			d.Processes = old.Processes
+		}
+		if err := f.write(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove takes a device away, as one that has fallen off the bus. Its holders can ask for nothing more.
+func Remove(dir string, index int) error {
+	f, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.unlock()
+	if err := os.Remove(f.path(index)); err != nil {
+		return fmt.Errorf("remove device %d: %w", index, err)
+	}
+	return nil
+}
+
+// List reads the devices of a folder, in order, without the holders that have
+// died. A folder that does not exist has none.
+func List(dir string) ([]Device, error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	f, err := open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.unlock()
+	return f.all()
+}
+
+// folder is an open folder of devices whose lock is held.
+type folder struct {
+	dir  string
+	lock *os.File
+}
+
+const lockFile, clients = "lock", "clients"
+
+// open makes the folder and waits for its lock.
+func open(dir string) (*folder, error) {
+	if dir == "" {
+		return nil, errors.New("devices: no folder: give one with --device-dir or VLLMSIM_DEVICES")
+	}
+	if err := os.MkdirAll(filepath.Join(dir, clients), 0o777); err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	if err := flock(lock, true); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("devices: lock %s: %w", dir, err)
+	}
+	return &folder{dir: dir, lock: lock}, nil
+}
+
+func (f *folder) unlock() { f.lock.Close() }
+
+func (f *folder) path(index int) string {
+	return filepath.Join(f.dir, fmt.Sprintf("gpu%d.json", index))
+}
+
+// read reads one device and forgets the holders that have died.
+func (f *folder) read(index int) (Device, error) {
+	raw, err := os.ReadFile(f.path(index))
+	if errors.Is(err, os.ErrNotExist) {
+		return Device{}, fmt.Errorf("device %d in %s: %w", index, f.dir, ErrNoDevice)
+	}
+	if err != nil {
+		return Device{}, fmt.Errorf("device %d: %w", index, err)
+	}
+	var d Device
+	if err := json.Unmarshal(raw, &d); err != nil {
+		return d, fmt.Errorf("device %d: %s is not a device's file: %w", index, f.path(index), err)
+	}
+	d.Processes = slices.DeleteFunc(d.Processes, func(p Process) bool { return !f.alive(p.Client) })
+	return d, nil
+}
+
+// alive says whether somebody holds the lock of a client. The file of one that died is removed.
+func (f *folder) alive(client string) bool {
+	path := filepath.Join(f.dir, clients, filepath.Base(client))
+	file, err := os.Open(path)
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist) // whose lock can't be asked is taken for alive
+	}
+	defer file.Close()
+	if flock(file, false) != nil {
+		return true
+	}
+	_ = os.Remove(path) // it is only litter
+	return false
+}
+
+func (f *folder) write(d Device) error {
+	raw, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return fmt.Errorf("device %d: %w", d.Index, err)
+	}
+	if err := os.WriteFile(f.path(d.Index)+".new", append(raw, '\n'), 0o666); err != nil {
+		return fmt.Errorf("device %d: %w", d.Index, err)
+	}
+	if err := os.Rename(f.path(d.Index)+".new", f.path(d.Index)); err != nil {
+		return fmt.Errorf("device %d: %w", d.Index, err)
+	}
+	return nil
+}
+
+func (f *folder) all() ([]Device, error) {
+	paths, err := filepath.Glob(filepath.Join(f.dir, "gpu*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	var all []Device
+	for _, p := range paths {
+		var index int
+		if _, err := fmt.Sscanf(filepath.Base(p), "gpu%d.json", &index); err != nil {
+			continue
+		}
+		d, err := f.read(index)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b Device) int { return cmp.Compare(a.Index, b.Index) })
+	return all, nil
+}
