@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build test unit race e2e lint vuln fuzz bench cover fmt keys clean help
+.PHONY: up build test unit race e2e ollama lint vuln fuzz bench cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -33,6 +33,9 @@ unit: ## tests of the packages
 
 e2e: $(NODE)/.package-lock.json ## black-box tests, with the official clients
 	$(GO) test -count=1 ./e2e/...
+
+ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
+	@e2e/ollama/build
 
 $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 	cd e2e/clients && npm ci --no-audit --no-fund
@@ -58,7 +61,8 @@ fuzz: ## every fuzz target for FUZZTIME
 			echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
 bench: build ## benchmarks; their results go to docs/bench
-	$(GO) run ./e2e/bench -o docs/bench/local.json
+	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
+	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
 
 cover: ## coverage of the packages, as a page
 	$(GO) test -coverprofile $(BIN)/cover.out $$($(GO) list ./... | grep -v /e2e)
