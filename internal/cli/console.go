@@ -137,10 +137,14 @@ func program() string {
 
 // source says what a function runs.
 func source(f api.Function) string {
-	if f.Runtime.Kind == api.RuntimeCommand {
-		return strings.Join(f.Runtime.Command, " ")
+	switch rt := f.Runtime; {
+	case rt.Endpoint != "":
+		return rt.Kind + " at " + string(rt.Endpoint)
+	case rt.Kind == api.RuntimeCommand:
+		return strings.Join(rt.Command, " ")
+	default:
+		return rt.Kind + ", " + rt.Model
 	}
-	return "engine, " + f.Runtime.Model
 }
 
 // observe tells of changes of instances. The autoscaler logs its decisions itself.
@@ -247,6 +251,10 @@ func (b *bar) share(now time.Time) float64 {
 // draw draws a bar as it is now. The caller holds c.mu.
 func (c *console) draw(b *bar) {
 	share := b.share(time.Now())
+	if b.shown != nil && (share > 0) != (b.shown.GetMax() > 0) { // another stage, of which more or less is known
+		_ = b.shown.Clear()
+		b.shown = nil
+	}
 	if b.shown == nil {
 		most := -1 // unknown: a spinner
 		if share > 0 {
