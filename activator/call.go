@@ -184,7 +184,10 @@ func (c *call) understand() error {
 		return nil
 	}
 	f, bad := names.model(c.req.Model)
-	if bad != nil {
+	if bad != nil && c.ollama {
+		f = names.untagged(c.req.Model)
+	}
+	if f == nil {
 		return bad
 	}
 	c.f, c.adapter = f, names.adapter(c.req.Model, f)

@@ -106,12 +106,12 @@ func (m listed) owner() string {
 	return string(m.f.name)
 }
 
-// model finds a function by what a client wrote in "model". Ollama's clients add the tag "latest" to a name that has none.
+// model finds a function by what a client wrote in "model".
 func (d *directory) model(name string) (*function, *api.Error) {
 	if f := d.byModel[name]; f != nil {
 		return f, nil
 	}
-	if f := d.byModel[strings.TrimSuffix(name, latest)]; f != nil {
+	if f := d.untagged(name); f != nil && f.runtime() == api.RuntimeOllama {
 		return f, nil
 	}
 	if name == "" {
@@ -128,6 +128,14 @@ func (d *directory) model(name string) (*function, *api.Error) {
 	}
 	e.Message += " (GET /v1/models lists the names)"
 	return nil, e
+}
+
+// untagged finds a function by a name to which a client of Ollama added the tag "latest".
+func (d *directory) untagged(name string) *function {
+	if short, found := strings.CutSuffix(name, latest); found {
+		return d.byModel[short]
+	}
+	return nil
 }
 
 // adapter is the adapter of f that a client names, "" for the model itself.

@@ -63,6 +63,13 @@ func TestOllamaRoutesByModel(t *testing.T) {
 			}
 		}
 	}
+	if resp, got := b.post(chatPath, `{"model":"m:latest"}`); resp.StatusCode != 200 {
+		t.Errorf("a tag at OpenAI's path: got %s %s", resp.Status, got)
+	}
+	b.function("e", nil)
+	if resp, got := b.post(chatPath, `{"model":"e:latest"}`); resp.StatusCode != 404 {
+		t.Errorf("a tag for a runtime that has none: got %s %s, want 404", resp.Status, got)
+	}
 	if resp, got := b.post("/api/show", `{"name":"m"}`); resp.StatusCode != 200 {
 		t.Errorf("the old field name: got %s %s", resp.Status, got)
 	}
@@ -116,7 +123,7 @@ func TestOllamaErrors(t *testing.T) {
 		{"POST", "/api/chat", `{`, 400, "ends too early"},
 		{"POST", "/api/chat", `{"model":"full"}`, 429, "rouse.dev/hold-memory"},
 		{"POST", "/api/chat", `{"model":"e"}`, 501, "runs on engine, which does not speak Ollama's API: instead of /api/chat use POST /v1/chat/completions"},
-		{"POST", "/api/embed", `{"model":"e"}`, 501, "POST /v1/embeddings"},
+		{"POST", "/api/embed", `{"model":"e:latest"}`, 501, "POST /v1/embeddings"},
 		{"POST", "/api/pull", `{"model":"e"}`, 404, "the manifest of a function"},
 		{"DELETE", "/api/delete", `{"model":"e"}`, 404, "the manifest of a function"},
 		{"POST", "/api/blobs/sha256:00", `x`, 404, "the manifest of a function"},
