@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // Answer is an instance's answer whose first body bytes are there, or which has no body.
@@ -55,6 +56,12 @@ func (a *Answer) Status() int { return a.resp.StatusCode }
 func (a *Answer) Events() bool {
 	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
 	return media == "text/event-stream" && a.resp.Header.Get("Content-Encoding") == ""
+}
+
+// lines says whether the body is a generation in lines of JSON, as in Ollama's own API.
+func (a *Answer) lines() bool {
+	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
+	return a.resp.StatusCode == http.StatusOK && media == "application/x-ndjson" && a.resp.Header.Get("Content-Encoding") == ""
 }
 
 // Header copies the answer's header to h, without what belongs to the connection or to the control plane.
@@ -145,11 +152,14 @@ var ErrCut = errors.New("the instance's answer was cut")
 
 // Copy hands the body to sink. It returns nil once the answer is complete,
 // [ErrClient] if the client can't be written to, and an error that is [ErrCut]
-// if the instance's side ended too early. For an event stream the last thing
-// written is then a whole event, so that the caller can add one.
+// if the instance's side ended too early. For an event stream, and for lines of
+// JSON, the last thing written is then a whole one, so that the caller can add one.
 func (a *Answer) Copy(sink Sink) error {
 	if a.Events() {
-		return a.copyEvents(sink)
+		return a.copyEvents(sink, a.kind)
+	}
+	if a.lines() {
+		return a.copyEvents(sink, stream.Lines)
 	}
 	flush := a.resp.ContentLength < 0 // a stream of some kind: do not keep it back
 	for {

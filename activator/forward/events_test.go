@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -119,78 +118,32 @@ func TestALargeEventIsKeptWhole(t *testing.T) {
 	}
 }
 
-// FuzzEvents cuts a text anywhere and compares with a twin that reads it line by line.
-func FuzzEvents(f *testing.F) {
-	for _, s := range []string{word + finish + done, lookLike, "a\r\n\r\nb", "\r\r", "\n\n\n", failed, "data: [DONE]", "x\n\r\ny"} {
-		f.Add([]byte(s), uint8(3))
-	}
-	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
-		var pieces []string
-		for rest := string(text); rest != ""; {
-			n := min(int(size%50)+1, len(rest))
-			pieces = append(pieces, rest[:n])
-			rest = rest[n:]
-		}
-		a := answerOf(Chat, io.EOF, pieces...)
-		defer a.Close()
-		s := &sink{}
-		err := a.Copy(s)
-		whole, complete := slowEnding(text)
-		want := text
-		if !complete {
-			want = text[:whole]
-		}
-		// How many empty lines follow the last event makes no difference to anybody.
-		if !bytes.Equal(bytes.TrimRight(s.Bytes(), "\r\n"), bytes.TrimRight(want, "\r\n")) || (err == nil) != complete {
-			t.Fatalf("text %q: client saw %q, error %v; want %q, complete %t", text, s.Bytes(), err, want, complete)
-		}
-	})
-}
-
-// slowEnding finds the end of the last whole event, and whether the text holds one that ends a chat.
-func slowEnding(text []byte) (whole int, complete bool) {
-	var line []byte
-	empty := false // the line that just ended was empty, after at least one line
-	for at := 0; at < len(text); {
-		c := text[at]
-		at++
-		if c == '\r' && at == len(text) {
-			break // a line whose end is not known yet
-		}
-		if c != '\n' && c != '\r' {
-			line = append(line, c)
-			continue
-		}
-		crlf := c == '\r' && at < len(text) && text[at] == '\n'
-		if crlf {
-			at++
-		}
-		first := at-1 == 0 || (crlf && at-2 == 0)
-		empty = len(line) == 0 && !first
-		complete = complete || slowEnds(line)
-		line = nil
-		if empty {
-			whole = at
-		}
-	}
-	return whole, complete || slowEnds(line)
-}
-
-// slowEnds says whether one line ends a chat.
-func slowEnds(line []byte) bool {
-	data, found := bytes.CutPrefix(line, []byte("data:"))
-	data = bytes.TrimPrefix(data, []byte(" "))
-	event, named := bytes.CutPrefix(line, []byte("event:"))
-	return found && (string(data) == "[DONE]" || bytes.HasPrefix(data, []byte(`{"error"`))) ||
-		named && string(bytes.TrimPrefix(event, []byte(" "))) == "error" ||
-		bytes.Contains(line, []byte(`"finish_reason"`)) && finishReason(line)
-}
-
-func BenchmarkEvents(b *testing.B) {
-	text := []byte(word)
-	end := Ending{kind: Chat}
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		end.See(text[:Whole(text)])
+// Lines of JSON are passed on whole, each at once, and must say that they are done.
+func TestLines(t *testing.T) {
+	const token, last = `{"message":{"content":"a"},"done":false}` + "\n", `{"done":true}` + "\n"
+	for _, tc := range []struct {
+		name   string
+		pieces []string
+		err    error
+		want   string
+		cut    bool
+	}{
+		{"complete", []string{token, token[:9], token[9:] + last}, io.EOF, token + token + last, false},
+		{"the last line has no end", []string{token, `{"done":true}`}, io.EOF, token + `{"done":true}`, false},
+		{"a clean end that is none", []string{token, token}, io.EOF, token + token, true},
+		{"cut within a line", []string{token, token[:9]}, errors.New("connection reset"), token, true},
+		{"cut after the last line", []string{token, last}, errors.New("connection reset"), token + last, false},
+		{"the runtime's own error", []string{token, `{"error":"m"}` + "\n"}, io.EOF, token + `{"error":"m"}` + "\n", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := answerOf(Opaque, tc.err, tc.pieces...)
+			a.resp.Header.Set("Content-Type", "application/x-ndjson")
+			defer a.Close()
+			s := &sink{}
+			err := a.Copy(s)
+			if s.String() != tc.want || errors.Is(err, ErrCut) != tc.cut || s.flushes == 0 {
+				t.Errorf("client saw %q in %d flushes, error %v; want %q, cut %t", s, s.flushes, err, tc.want, tc.cut)
+			}
+		})
 	}
 }

@@ -1,0 +1,227 @@
+package stream
+
+import (
+	"bytes"
+
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// Judge watches a stream for what makes it whole.
+type Judge struct {
+	style    Style
+	finished bool // the answer has ended; a proper end of the stream must follow
+	done     bool // the stream has ended: its last event was seen
+
+	open   bool   // the last line was not empty: an event is open
+	within bool   // the last line has not ended: it comes in parts
+	cr     bool   // the last byte was a CR, to which an LF belongs
+	head   []byte // the beginning of a line that comes in parts
+	tail   []byte // the end of what was seen of it
+}
+
+const (
+	headSize = 256 // of a line that comes in parts: an event is known by its beginning
+	tailSize = 64  // longer than anything that is looked for inside a line
+)
+
+// NewJudge makes a judge of one stream.
+func NewJudge(style Style) Judge { return Judge{style: style} }
+
+// Whole says whether the stream was whole if it ends here; proper says that its
+// connection, too, ended as it should.
+func (j *Judge) Whole(proper bool) bool {
+	end := *j
+	if j.within { // a last line needs no end
+		end.begins(j.head)
+	}
+	return end.done || (proper && (j.finished || j.style == Plain))
+}
+
+// Rest is what must be written before an event of our own, so that it is none of
+// the lines and fields of the event before.
+func (j *Judge) Rest() []byte {
+	switch {
+	case j.within && j.style != Lines:
+		return []byte("\n\n")
+	case j.within || (j.open && j.style != Lines):
+		return []byte("\n")
+	}
+	return nil
+}
+
+// See looks at the next bytes, which may be cut anywhere. It is fast where they
+// are whole lines.
+func (j *Judge) See(p []byte) {
+	if len(p) > 0 && j.cr && p[0] == '\n' {
+		p = p[1:]
+		j.cr = false
+	}
+	crs := bytes.IndexByte(p, '\r') >= 0
+	for len(p) > 0 {
+		j.cr = false
+		n := bytes.IndexByte(p, '\n')
+		if crs {
+			n = bytes.IndexAny(p, "\r\n")
+		}
+		switch {
+		case n < 0:
+			j.part(p)
+			return
+		case j.within:
+			j.part(p[:n])
+			j.begins(j.head)
+			j.within = false
+		default:
+			j.line(p[:n])
+		}
+		cr := p[n] == '\r'
+		p = p[n+1:]
+		if j.cr = cr && len(p) == 0; cr && len(p) > 0 && p[0] == '\n' {
+			p = p[1:]
+		}
+	}
+}
+
+// line looks at a whole line.
+func (j *Judge) line(line []byte) {
+	j.open = len(line) > 0
+	switch {
+	case j.done || !j.open:
+	case j.style == Lines:
+		j.done = lastLine(line)
+	default:
+		j.begins(line)
+		j.inside(line)
+	}
+}
+
+// part looks at a part of a line.
+func (j *Judge) part(p []byte) {
+	if !j.within {
+		j.within, j.head, j.tail = true, j.head[:0], j.tail[:0]
+	}
+	j.open = j.open || len(p) > 0
+	if j.done || len(p) == 0 {
+		return
+	}
+	j.head = append(j.head, p[:min(len(p), headSize-len(j.head))]...)
+	j.inside(p)
+	j.tail = append(j.tail, p[:min(len(p), tailSize)]...)
+	j.inside(j.tail) // what lies across the cut
+	if len(p) >= tailSize {
+		j.tail = append(j.tail[:0], p[len(p)-tailSize:]...)
+	} else if n := len(j.tail); n > tailSize {
+		j.tail = append(j.tail[:0], j.tail[n-tailSize:]...)
+	}
+}
+
+// inside looks for what may stand anywhere in a line.
+func (j *Judge) inside(p []byte) {
+	switch {
+	case j.style == Completion && !j.finished:
+		j.finished = finishes(p)
+	case j.style == Lines:
+		j.done = j.done || bytes.Contains(p, []byte(`"done":true`))
+	}
+}
+
+// begins looks at the beginning of a line.
+func (j *Judge) begins(line []byte) {
+	switch {
+	case j.done:
+	case j.style == Lines:
+		j.done = failed(line)
+	default:
+		if data, found := bytes.CutPrefix(line, []byte("data:")); found {
+			data = bytes.TrimSpace(data[:min(len(data), headSize/2)])
+			j.done = string(data) == "[DONE]" || failed(data) || j.last(typeOf(data))
+		} else if name, found := bytes.CutPrefix(line, []byte("event:")); found {
+			name = bytes.TrimSpace(name[:min(len(name), headSize/2)])
+			j.done = string(name) == "error" || j.last(name)
+		}
+	}
+}
+
+// last says whether name is that of the last event of the style.
+func (j *Judge) last(name []byte) bool {
+	switch string(name) {
+	case "response.completed", "response.failed", "response.incomplete":
+		return j.style == Responses
+	case "message_stop":
+		return j.style == Messages
+	case "error":
+		return j.style == Messages || j.style == Responses
+	}
+	return false
+}
+
+// typeOf reads the type of data that begins with it: {"type":"NAME"….
+func typeOf(data []byte) []byte {
+	rest, found := after(data, `{"type"`)
+	rest, quoted := bytes.CutPrefix(rest, []byte(`"`))
+	name, _, closed := bytes.Cut(rest, []byte(`"`))
+	if !found || !quoted || !closed {
+		return nil
+	}
+	return name
+}
+
+// failed says whether data is an error: {"error":…, which is not null.
+func failed(data []byte) bool {
+	rest, found := after(data, `{"error"`)
+	return found && len(rest) > 0 && rest[0] != 'n'
+}
+
+// after returns what stands behind key and a colon at the start of data.
+func after(data []byte, key string) (rest []byte, found bool) {
+	if len(data) < len(key) || string(data[:len(key)]) != key {
+		return nil, false
+	}
+	return colon(data[len(key):])
+}
+
+// colon skips a colon and white space around it, a little at most.
+func colon(b []byte) (rest []byte, found bool) {
+	b = blank(b)
+	if len(b) == 0 || b[0] != ':' {
+		return nil, false
+	}
+	return blank(b[1:]), true
+}
+
+func blank(b []byte) []byte {
+	for n := 0; n < 8 && len(b) > 0 && (b[0] == ' ' || b[0] == '\t'); n++ {
+		b = b[1:]
+	}
+	return b
+}
+
+// finishes finds a finish_reason that is not null, or the "stop":true of
+// llama.cpp's own API. In a model's text the quotes would be escaped.
+func finishes(line []byte) bool {
+	for rest := line; ; {
+		at := bytes.Index(rest, []byte(`"finish_reason"`))
+		if at < 0 {
+			return bytes.Contains(line, []byte(`"stop":true`))
+		}
+		rest = rest[at+len(`"finish_reason"`):]
+		if v, found := colon(rest); found && len(v) > 0 && (v[0] == '"' || v[0] == '{') {
+			return true
+		}
+	}
+}
+
+// lastLine says whether a line of JSON is the last: "done":true at its top level,
+// for a model may write anything below it, or an error.
+func lastLine(line []byte) bool {
+	if bytes.Contains(line, []byte("true")) && bytes.Contains(line, []byte(`"done"`)) {
+		if v, _ := field.Find(line, "done"); string(v) == "true" {
+			return true
+		}
+	}
+	if !bytes.Contains(line, []byte(`"error"`)) {
+		return false
+	}
+	v, found := field.Find(line, "error")
+	return found && string(v) != "null"
+}

@@ -1,0 +1,275 @@
+package stream_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/stream"
+)
+
+const (
+	word     = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n"
+	lookLike = "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"finish_reason\\\":\\\"stop\\\" data: [DONE]\"},\"finish_reason\":null}]}\n\n"
+	finish   = "data: {\"choices\":[{\"delta\":{},\"finish_reason\": \"stop\"}]}\n\n"
+	done     = "data: [DONE]\n\n"
+	failed   = "data: {\"error\":{\"message\":\"m\"}}\n\n"
+)
+
+// cut returns text in pieces of n bytes.
+func cut(text string, n int) (pieces []string) {
+	for text != "" {
+		k := min(n, len(text))
+		pieces = append(pieces, text[:k])
+		text = text[k:]
+	}
+	return pieces
+}
+
+func TestJudge(t *testing.T) {
+	for _, tc := range []struct {
+		name, text    string
+		style         stream.Style
+		proper, early bool // whole after a proper end, and after any
+	}{
+		{"[DONE]", word + done, stream.Completion, true, true},
+		{"no space", "data:[DONE]\n\n", stream.Completion, true, true},
+		{"CRLF", "data: x\r\n\r\ndata: [DONE]\r\n\r\n", stream.Completion, true, true},
+		{"CR", "data: x\r\rdata: [DONE]\r\r", stream.Completion, true, true},
+		{"no line's end", word + "data: [DONE]", stream.Completion, true, true},
+		{"a finish reason", word + finish, stream.Completion, true, false},
+		{"SGLang's own finish reason", `data: {"text":"x","meta_info":{"finish_reason":{"type":"stop"}}}` + "\n\n", stream.Completion, true, false},
+		{"llama.cpp's own end", `data: {"content":"","stop":true}` + "\n\n", stream.Completion, true, false},
+		{"neither", word, stream.Completion, false, false},
+		{"a text like an end", lookLike, stream.Completion, false, false},
+		{"an error", word + failed, stream.Completion, true, true},
+		{"an error of null is none", `data: {"error":null,"choices":[]}` + "\n\n", stream.Completion, false, false},
+		{"an error event", "event: error\ndata: {}\n\n", stream.Completion, true, true},
+		{"a comment like an end", ": data: [DONE]\n\n", stream.Completion, false, false},
+		{"empty", "", stream.Completion, false, false},
+		{"responses", "event: response.completed\ndata: {}\n\n", stream.Responses, true, true},
+		{"responses without names", "data: {\"type\" : \"response.failed\"}\n\n", stream.Responses, true, true},
+		{"responses, cut", "event: response.created\ndata: {}\n\n", stream.Responses, false, false},
+		{"another style's end", "event: message_stop\ndata: {}\n\n", stream.Responses, false, false},
+		{"messages", "event: message_stop\ndata: {}\n\n", stream.Messages, true, true},
+		{"messages, cut", "event: message_start\ndata: {}\n\n", stream.Messages, false, false},
+		{"plain", word, stream.Plain, true, false},
+		{"lines", `{"message":{"content":"x"},"done":false}` + "\n" + `{"done":true}` + "\n", stream.Lines, true, true},
+		{"lines with spaces", `{ "a": 1, "done" : true }` + "\r\n", stream.Lines, true, true},
+		{"lines, an error", `{"error":"m"}` + "\n", stream.Lines, true, true},
+		{"lines, cut", `{"message":{"content":"\"done\":true"},"done":false}` + "\n", stream.Lines, false, false},
+	} {
+		for _, size := range []int{1, 2, 3, 7, 1000} {
+			t.Run(fmt.Sprintf("%s/%d", tc.name, size), func(t *testing.T) {
+				if size < 1000 && strings.HasPrefix(tc.name, "lines") {
+					t.Skip("a line of JSON is judged whole")
+				}
+				j := stream.NewJudge(tc.style)
+				for _, p := range cut(tc.text, size) {
+					j.See([]byte(p))
+				}
+				if j.Whole(true) != tc.proper || j.Whole(false) != tc.early {
+					t.Errorf("%q: whole after a proper end %t, after any %t; want %t and %t", tc.text, j.Whole(true), j.Whole(false), tc.proper, tc.early)
+				}
+			})
+		}
+	}
+}
+
+// A model that calls a tool with an argument named done is not done.
+func TestNestedDone(t *testing.T) {
+	j := stream.NewJudge(stream.Lines)
+	j.See([]byte(`{"message":{"tool_calls":[{"function":{"arguments":{"done":true,"error":"x"}}}]},"done":false}` + "\n"))
+	if j.Whole(true) {
+		t.Error("an argument of a tool ended the stream")
+	}
+}
+
+func TestALineLongerThanABuffer(t *testing.T) {
+	for _, tc := range []struct {
+		style stream.Style
+		line  string
+	}{
+		{stream.Completion, `data: {"x":"` + strings.Repeat("y", 5000) + `","finish_reason" : "length","z":"` + strings.Repeat("y", 5000) + `"}`},
+		{stream.Lines, `{"x":"` + strings.Repeat("y", 5000) + `","done":true,"z":"` + strings.Repeat("y", 5000) + `"}`},
+		{stream.Responses, `data: {"type":"response.completed","x":"` + strings.Repeat("y", 5000) + `"}`},
+	} {
+		for size := 1; size < 100; size++ {
+			j := stream.NewJudge(tc.style)
+			for _, p := range cut(tc.line, size) {
+				j.See([]byte(p))
+			}
+			if !j.Whole(true) {
+				t.Fatalf("style %d in pieces of %d bytes: the end was not seen", tc.style, size)
+			}
+		}
+	}
+}
+
+// An event of ours stands alone, whatever the stream was cut in.
+func TestErrorStandsAlone(t *testing.T) {
+	cause := api.Errorf(502, api.CodeStreamCut, "the line\nbroke")
+	for _, tc := range []struct {
+		style      stream.Style
+		text, want string
+	}{
+		{stream.Completion, word, ""}, {stream.Completion, word + "data: {\"cho", "\n\n"}, {stream.Completion, "event: x\ndata: {}\n", "\n"},
+		{stream.Completion, "data: x\r\n\r\n", ""}, {stream.Completion, "data: x\r", "\n"}, {stream.Messages, "event: ping", "\n\n"},
+		{stream.Lines, "{}\n", ""}, {stream.Lines, "{}", "\n"}, {stream.Completion, "", ""},
+	} {
+		j := stream.NewJudge(tc.style)
+		j.See([]byte(tc.text))
+		if got := string(j.Rest()); got != tc.want {
+			t.Errorf("after %q: %q, want %q", tc.text, got, tc.want)
+		}
+		event := string(tc.style.Error(cause))
+		last := strings.TrimRight(event[strings.Index(event, "{"):], "\n")
+		if !json.Valid([]byte(last)) || !strings.Contains(last, `the line\nbroke`) {
+			t.Errorf("style %d: %q is no event with an error", tc.style, event)
+		}
+		end := stream.NewJudge(tc.style)
+		if end.See([]byte(event)); !end.Whole(false) {
+			t.Errorf("style %d: a judge does not take %q for an end", tc.style, event)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	for _, tc := range []struct {
+		lines bool
+		text  string
+		want  []string
+	}{
+		{false, "data: a\n\ndata: b\n\n", []string{"data: a\n\n", "data: b\n\n"}},
+		{false, "event: x\r\ndata: a\r\n\r\n: c\r\n\r\nd", []string{"event: x\r\ndata: a\r\n\r\n", ": c\r\n\r\n", "d"}},
+		{false, "a\r\rb\n\rc\r\n\nd", []string{"a\r\r", "b\n\r", "c\r\n\n", "d"}},
+		{false, "\n\na", []string{"\n", "\n", "a"}},
+		{true, "{}\n{}\r\n{", []string{"{}\n", "{}\r\n", "{"}},
+	} {
+		if got := events(tc.lines, tc.text, 1); !equal(got, tc.want) {
+			t.Errorf("%q: got %q, want %q", tc.text, got, tc.want)
+		}
+	}
+}
+
+// events splits text that comes in pieces of n bytes. An LF that comes after its
+// CR has ended an event is counted to that event, to which it belongs.
+func events(lines bool, text string, n int) (out []string) {
+	s := stream.Splitter{Lines: lines}
+	var kept string
+	for _, p := range cut(text, n) {
+		if end := s.Split([]byte(p)); end > 0 {
+			out = append(out, kept+p[:end])
+			kept, p = "", p[end:]
+		}
+		kept += p
+	}
+	if kept != "" {
+		out = append(out, kept)
+	}
+	for i := 1; i < len(out); i++ {
+		if strings.HasSuffix(out[i-1], "\r") && strings.HasPrefix(out[i], "\n") {
+			out[i-1], out[i] = out[i-1]+"\n", out[i][1:]
+			if out[i] == "" {
+				out = append(out[:i], out[i+1:]...)
+			}
+		}
+	}
+	return out
+}
+
+func equal(a, b []string) bool { return strings.Join(a, "\x00") == strings.Join(b, "\x00") }
+
+// Fuzz cuts a text anywhere: the events, and the verdict, are those of a twin
+// that reads line by line.
+func Fuzz(f *testing.F) {
+	for _, s := range []string{
+		word + finish + done, lookLike, "a\r\n\r\nb", "\r\r", "\n\n\n", failed, "data: [DONE]", "x\n\r\ny", "event: error\r\r", "a\r\r\nb\n",
+		"data:" + strings.Repeat(" ", 300) + "[DONE]", "{\"done\":true}\n{}\n",
+	} {
+		f.Add(s, uint8(3), false)
+		f.Add(s, uint8(1), true)
+	}
+	f.Fuzz(func(t *testing.T, text string, size uint8, lines bool) {
+		n := int(size%50) + 1
+		one := events(lines, text, 1)
+		if got := strings.Join(one, ""); got != text {
+			t.Fatalf("%q came out as %q", text, got)
+		}
+		if want := slowEvents(lines, text); !equal(one, want) {
+			t.Fatalf("%q: got %q, want %q", text, one, want)
+		}
+		// In larger pieces some events come together, but none in half.
+		at, ends := 0, map[int]bool{}
+		for _, e := range one {
+			at += len(e)
+			ends[at] = true
+		}
+		at = 0
+		for _, e := range events(lines, text, n) {
+			if at += len(e); !ends[at] {
+				t.Fatalf("%q in pieces of %d: an event ends at %d, want one of %v", text, n, at, ends)
+			}
+		}
+		if lines {
+			return
+		}
+		whole, parts := stream.NewJudge(stream.Completion), stream.NewJudge(stream.Completion)
+		whole.See([]byte(text))
+		for _, p := range cut(text, n) {
+			parts.See([]byte(p))
+		}
+		if whole.Whole(true) != parts.Whole(true) || whole.Whole(false) != parts.Whole(false) || !bytes.Equal(whole.Rest(), parts.Rest()) {
+			t.Fatalf("%q: the verdict differs in pieces of %d", text, n)
+		}
+	})
+}
+
+// slowEvents is events, byte by byte.
+func slowEvents(lines bool, text string) (out []string) {
+	begin, empty := 0, true
+	for at := 0; at < len(text); at++ {
+		c := text[at]
+		if c != '\n' && (c != '\r' || lines) {
+			empty = false
+			continue
+		}
+		if c == '\r' && at+1 < len(text) && text[at+1] == '\n' {
+			at++
+		}
+		if empty || lines {
+			out = append(out, text[begin:at+1])
+			begin = at + 1
+		}
+		empty = true
+	}
+	if begin < len(text) {
+		out = append(out, text[begin:])
+	}
+	return out
+}
+
+func Benchmark(b *testing.B) {
+	for name, text := range map[string]string{
+		"completion": word,
+		"lines":      `{"model":"m","created_at":"2026-01-01T00:00:00.000000000Z","message":{"role":"assistant","content":" w0"},"done":false}` + "\n",
+	} {
+		style := stream.Completion
+		if name == "lines" {
+			style = stream.Lines
+		}
+		b.Run(name, func(b *testing.B) {
+			j := stream.NewJudge(style)
+			s := stream.Splitter{Lines: style == stream.Lines}
+			p := []byte(text)
+			b.SetBytes(int64(len(p)))
+			b.ReportAllocs()
+			for b.Loop() {
+				j.See(p[:s.Split(p)])
+			}
+		})
+	}
+}
