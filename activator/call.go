@@ -332,7 +332,7 @@ func (c *call) end(answer *forward.Answer, err error) error {
 
 // event writes an error as the last event of a stream.
 func (c *call) event(e *api.Error) error {
-	if _, err := c.Write(e.SSE()); err != nil {
+	if _, err := c.Write(c.kind.Error(e)); err != nil {
 		return err
 	}
 	return c.Flush()
