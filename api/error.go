@@ -40,6 +40,7 @@ const (
 	CodeUnhealthy      = "unhealthy"
 	CodeDraining       = "draining"
 	CodeBusy           = "busy"
+	CodeUnsupported    = "unsupported"
 	CodeStaleEpoch     = "stale_epoch"
 	CodeNoCapacity     = "no_capacity"
 	CodeStartFailed    = "start_failed"

@@ -22,6 +22,7 @@ type call struct {
 	grant api.Grant     // of a wake
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
+	leave bool          // of a stop: the runtime goes on
 	// answer gets nil or the refusal, from the owner, once; one place, so that
 	// the owner never waits for a caller who left.
 	answer chan error
@@ -45,6 +46,13 @@ func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.Ins
 // than r.Drain are cut. A caller who leaves does not stop it.
 func (s *Supervisor) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain})
+}
+
+// Leave drains the runtime's requests as Stop does and ends Run, but leaves the
+// runtime as it is, for the next supervisor to adopt. It is not reported: the
+// instance is not gone. A Stop overtakes it.
+func (s *Supervisor) Leave(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
+	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
 }
 
 func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error) {
@@ -95,7 +103,7 @@ func (s *Supervisor) take(c *call) {
 
 // check refuses what may not be done, in this order: 1. anything after a stop;
 // 2. what is malformed; 3. what is older than what was seen; 4. a wake whose
-// time to begin has passed.
+// time to begin has passed; 5. a sleep that the runtime can't do.
 func (s *Supervisor) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
@@ -112,6 +120,20 @@ func (s *Supervisor) check(c *call) error {
 		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, s.epoch)
 	case c.goal.state == api.Awake && s.state != api.Awake && !c.grant.Expires.IsZero() && !c.grant.Valid(time.Now()): // 4.
 		return stale("the grant has expired at %s", c.grant.Expires.Format(time.RFC3339Nano))
+	case c.goal.state == api.Asleep && s.attached: // 5.
+		return s.checkSidecarSleep(c.goal.level)
+	}
+	return nil
+}
+
+// checkSidecarSleep refuses a sleep that only a stop of the process could be.
+func (s *Supervisor) checkSidecarSleep(level api.Level) error {
+	switch traits := s.cfg.Runtime.Traits(); {
+	case !traits.Sleeps:
+		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that can't sleep in place, and its process is not ours to stop: "+
+			"scale the function to zero instead, or use a runtime that sleeps")
+	case s.state == api.Asleep && level > s.level && !traits.Deepens:
+		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that sleeps at level %d and can't go to level %d without a wake: wake it first", s.level, level)
 	}
 	return nil
 }
@@ -156,6 +178,7 @@ func (s *Supervisor) takeStop(c *call) {
 	if s.want.state != api.Gone || until.Before(s.drainUntil) {
 		s.drainUntil = until
 	}
+	s.leaving = c.leave && (s.leaving || s.want.state != api.Gone)
 	s.want = goal{state: api.Gone}
 	s.answer(api.Asleep, refusal(api.Gone, ""))
 	s.answer(api.Awake, refusal(api.Gone, ""))

@@ -11,7 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Child is a started process; *[process.Process] is one.
+// Child is a started process; *[process.Process] is one. Where it also has
+// [process.Process.CPU], a runtime that computes is not taken for one that hangs.
 type Child interface {
 	PID() int
 	Exited() <-chan struct{}
@@ -40,6 +41,14 @@ type Config struct {
 	Ready func(ctx context.Context, e api.Endpoint) error
 	// Start starts a process; nil: [process.Start].
 	Start func(process.Spec) (Child, error)
+	// Adopt is asked once, when Run begins, for a runtime that another supervisor of
+	// this instance has left: its process (nil: it has none), its launch (only
+	// Endpoint and Attach count) and that supervisor's last note. False: there is
+	// none. Nil: nobody has left one.
+	Adopt func() (Child, runtime.Launch, Note, bool)
+	// Save gets a note for whoever adopts the runtime after us, at each change and
+	// before what it announces is done. It must not block for long. Nil: nobody.
+	Save func(Note)
 	// Log gets the runtime's output.
 	Log *process.Log
 	// Report gets each change of state, in order, from one goroutine. It must not block. Nil: nobody.
@@ -54,7 +63,8 @@ type Config struct {
 	SleepTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
 	StopGrace time.Duration
-	// ProbeInterval is the time between health probes of an idle runtime; 0: 30 s, negative: none.
+	// ProbeInterval is the time between looks at a runtime's health: an idle one, and
+	// one of whose answers no part came in this time, is sent a probe. 0: 30 s, negative: none.
 	ProbeInterval time.Duration
 	// ProbeTimeout is how long a health probe may take before the runtime counts as hung; 0: 30 s.
 	ProbeTimeout time.Duration
@@ -91,6 +101,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Report == nil {
 		c.Report = func(api.InstanceStatus) {}
+	}
+	if c.Save == nil {
+		c.Save = func(Note) {}
 	}
 	if c.Closed == nil {
 		c.Closed = func() {}

@@ -6,7 +6,7 @@
 // One goroutine, [Supervisor.Run], owns all state. A call (wake, sleep, stop)
 // says what is wanted and waits; the owner then moves step by step:
 //
-//		off ──start──► starting ──token──► awake ◄──reopen── draining
+//		off ─(fetching)─► starting ──token──► awake ◄──reopen── draining
 //		 ▲                │ failure          │ ▲                 │ idle
 //		 │                ▼                  │ └──token── rising │
 //		 └──────────── ending ◄──stop/hang───┘              ▲    ▼

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -14,38 +15,81 @@ type Gate struct {
 	limit int
 
 	moved atomic.Uint64 // parts of answers that came from the runtime
+	// lost gets a word where a request could not connect; sent to by Unreachable,
+	// one place: many such requests are one reason to look.
+	lost chan struct{}
 
 	mu      sync.Mutex // guards what follows
 	base    string     // URL of the runtime; empty while closed
 	refusal *api.Error // why it is closed
+	back    reopening  // when it is expected to be open again
 	running int
 	entered uint64
 	idle    chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
 }
 
+// reopening is when a closed gate is expected to be open: after the time from
+// at, or from now where at is zero. The zero value: nobody knows, or never.
+type reopening struct {
+	at    time.Time
+	after time.Duration
+}
+
+// fromNow is what a client is told to wait: at least a second, 0 for never.
+func (r reopening) fromNow() time.Duration {
+	if r == (reopening{}) {
+		return 0
+	}
+	wait := r.after
+	if !r.at.IsZero() {
+		wait += time.Until(r.at)
+	}
+	return max(wait, time.Second)
+}
+
 // NewGate makes a closed gate for limit requests at once.
 func NewGate(limit int) *Gate {
-	g := &Gate{limit: limit, refusal: refusal(api.Starting, "")}
-	g.idle = make(chan struct{})
+	g := &Gate{
+		limit: limit, lost: make(chan struct{}, 1), idle: make(chan struct{}),
+		refusal: refusal(api.Starting, ""), back: reopening{after: unknownWait},
+	}
 	close(g.idle)
 	return g
 }
 
 // Enter takes a place and returns the runtime's base URL; the caller calls Leave
 // when its request has ended. A refusal (503) says that the request was not and
-// will not be given to the runtime.
+// will not be given to the runtime, and when another try is worth it.
 func (g *Gate) Enter() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.base == "":
-		return "", g.refusal
+		return "", g.refused()
 	case g.running >= g.limit:
-		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.running)
+		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.running).WithRetryAfter(time.Second)
 	}
 	g.running++
 	g.entered++
 	return g.base, nil
+}
+
+// Refusal is what a request would be told now; nil while the gate is open,
+// however many requests run.
+func (g *Gate) Refusal() *api.Error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.base != "" {
+		return nil
+	}
+	return g.refused()
+}
+
+func (g *Gate) refused() *api.Error {
+	if wait := g.back.fromNow(); wait > 0 {
+		return g.refusal.WithRetryAfter(wait)
+	}
+	return g.refusal
 }
 
 // Leave gives the place back.
@@ -63,11 +107,32 @@ func (g *Gate) Leave() {
 // Moved says that the runtime has sent a part of an answer: it does not hang.
 func (g *Gate) Moved() { g.moved.Add(1) }
 
+// Unreachable says that a request that had entered got no connection to the
+// runtime: the supervisor looks at its health at once.
+func (g *Gate) Unreachable() {
+	select {
+	case g.lost <- struct{}{}:
+	default:
+	}
+}
+
 // Running is the number of places taken, and entered how many ever were.
 func (g *Gate) Running() (running int, entered uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.running, g.entered
+}
+
+// traffic is what a gate has seen.
+type traffic struct {
+	running        int
+	entered, moved uint64
+}
+
+func (g *Gate) look() traffic {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return traffic{g.running, g.entered, g.moved.Load()}
 }
 
 // open lets requests in, to the runtime at e.
@@ -77,12 +142,12 @@ func (g *Gate) open(e api.Endpoint) {
 	g.base, g.refusal, g.idle = e.URL(""), nil, nil
 }
 
-// shut lets none in from now on and says why. The channel is closed once all
-// that are in have left.
-func (g *Gate) shut(why *api.Error) <-chan struct{} {
+// shut lets none in from now on and says why, and until when. The channel is
+// closed once all that are in have left.
+func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.base, g.refusal = "", why
+	g.base, g.refusal, g.back = "", why, back
 	if g.idle == nil {
 		g.idle = make(chan struct{})
 		if g.running == 0 {
@@ -90,6 +155,13 @@ func (g *Gate) shut(why *api.Error) <-chan struct{} {
 		}
 	}
 	return g.idle
+}
+
+// expect changes when a closed gate is expected to be open.
+func (g *Gate) expect(back reopening) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.back = back
 }
 
 // refusal is what a request is told in a state that takes none.

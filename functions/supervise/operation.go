@@ -14,7 +14,9 @@ import (
 type kind string
 
 const (
+	opFetch kind = "fetch"
 	opStart kind = "start"
+	opAdopt kind = "adoption"
 	opWake  kind = "wake"
 	opSleep kind = "sleep"
 	opEnd   kind = "end"
@@ -25,6 +27,7 @@ const (
 var (
 	errExited  = errors.New("the runtime ended")
 	errStopped = errors.New("something else is wanted now")
+	errTimeout = errors.New("took longer than its limit")
 )
 
 // operation is what is done to the runtime now. One goroutine runs it and sends
@@ -36,7 +39,13 @@ type operation struct {
 	level     api.Level       // of a sleep
 	announced <-chan struct{} // of a start
 	grace     time.Duration   // of an end
+	busy      bool            // of a probe: requests run
 	run       func()          // starts the goroutine; begin calls it where nothing is left to be set
+	stopped   bool            // cancelled by the owner
+
+	// Written by the goroutine, read by the owner after the result.
+	model    string // of a fetch
+	patience int    // of a probe
 }
 
 // result is how the operation went.
@@ -45,8 +54,8 @@ type result struct {
 	took time.Duration
 }
 
-// begin sets up an operation. A wake, sleep or probe is started at once; for a
-// start or an end the caller sets what it needs and calls run.
+// begin sets up an operation and starts it; for a start, a probe or an end the
+// caller sets what it needs and calls run.
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level}
@@ -59,29 +68,34 @@ func (s *Supervisor) begin(k kind) {
 			s.results <- result{err, time.Since(op.began)}
 		}()
 	}
-	if k != opStart && k != opEnd {
+	if k != opStart && k != opEnd && k != opProbe {
 		op.run()
 	}
 }
 
 // perform runs in the operation's goroutine; it touches nothing of the owner's.
 func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, launch runtime.Launch, level api.Level) error {
-	limit := map[kind]time.Duration{opStart: s.cfg.StartTimeout, opWake: s.cfg.WakeTimeout, opSleep: s.cfg.SleepTimeout, opProbe: s.cfg.ProbeTimeout}
-	if d, found := limit[op.kind]; found {
+	if limit, found := s.limits(op.kind); found {
 		var done context.CancelFunc
-		ctx, done = context.WithTimeoutCause(ctx, d, fmt.Errorf("the %s took longer than its limit of %v", op.kind, d))
+		ctx, done = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the %s %w of %v", op.kind, errTimeout, limit))
 		defer done()
 	}
 	var err error
 	switch op.kind {
-	case opStart:
-		err = s.awaitStart(ctx, op, launch)
+	case opFetch:
+		op.model, err = s.cfg.Prepare(ctx, s.progress(ctx))
+	case opStart, opAdopt:
+		if err = s.awaitStart(ctx, op, launch); err == nil {
+			err = s.ready(ctx, launch)
+		}
 	case opWake:
-		err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level)
+		if err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level); err == nil {
+			err = s.ready(ctx, launch)
+		}
 	case opSleep:
 		err = s.cfg.Runtime.Sleep(ctx, launch.Endpoint, op.level)
 	case opProbe:
-		err = s.cfg.Runtime.Probe(ctx, launch.Endpoint)
+		err = s.sendProbe(ctx, op, child, launch)
 	case opEnd:
 		child.Stop(op.grace)
 	}
@@ -89,6 +103,32 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 	}
 	return err
+}
+
+// limits is how long an operation may take; a fetch and an end have their own bounds.
+func (s *Supervisor) limits(k kind) (time.Duration, bool) {
+	switch k {
+	case opStart:
+		return s.cfg.StartTimeout, true
+	case opWake, opAdopt:
+		return s.cfg.WakeTimeout, true
+	case opSleep:
+		return s.cfg.SleepTimeout, true
+	case opProbe:
+		return s.cfg.ProbeTimeout, true
+	}
+	return 0, false
+}
+
+// ready does what is to be done between the first token and the first request.
+func (s *Supervisor) ready(ctx context.Context, launch runtime.Launch) error {
+	if s.cfg.Ready == nil {
+		return nil
+	}
+	if err := s.cfg.Ready(ctx, launch.Endpoint); err != nil {
+		return fmt.Errorf("it generates, but is not ready: %w", err)
+	}
+	return nil
 }
 
 // awaitStart waits for the first token: for the runtime's announcement of it, or
@@ -122,8 +162,10 @@ func (s *Supervisor) finish(r result) {
 		}
 	}
 	switch op.kind {
-	case opStart:
-		s.finishStart(r)
+	case opFetch:
+		s.finishFetch(op, r)
+	case opStart, opAdopt:
+		s.finishStart(op, r)
 	case opWake:
 		s.finishWake(r)
 	case opSleep:
@@ -131,26 +173,36 @@ func (s *Supervisor) finish(r result) {
 	case opEnd:
 		s.finishEnd(r)
 	case opProbe:
-		s.finishProbe(r)
+		s.finishProbe(op, r)
 	}
 }
 
 // finishStart: 1. it is to end; 2. the process has ended, which step clears
 // away; 3. it failed; 4. it is awake.
-func (s *Supervisor) finishStart(r result) {
+func (s *Supervisor) finishStart(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone: // 1.
 		s.end(s.cfg.StopGrace)
 	case s.exitSeen: // 2.
 	case r.err != nil: // 3.
-		s.failedToCome("the runtime did not start: " + r.err.Error())
-	default: // 4.
+		s.failedToCome("the runtime did not start: "+explainTimeout(r.err), permanent(r.err))
+	case op.kind == opAdopt: // 4.
+		s.becameAwake()
+	default:
 		s.loadTime = r.took
 		if s.stopped {
 			s.wakeTime = r.took
 		}
 		s.becameAwake()
 	}
+}
+
+// explainTimeout says what to do about a start that took too long.
+func explainTimeout(err error) string {
+	if errors.Is(err, errTimeout) {
+		return err.Error() + "; its output says what it waits for; raise the start timeout if it only needs more time"
+	}
+	return err.Error()
 }
 
 // finishWake has the branches of finishStart.
@@ -160,7 +212,7 @@ func (s *Supervisor) finishWake(r result) {
 		s.end(s.cfg.StopGrace)
 	case s.exitSeen:
 	case r.err != nil:
-		s.failedToCome("the runtime did not wake: " + r.err.Error())
+		s.failedToCome("the runtime did not wake: "+r.err.Error(), permanent(r.err))
 	default:
 		s.wakeTime = r.took
 		s.becameAwake()
@@ -194,36 +246,4 @@ func (s *Supervisor) finishEnd(r result) {
 		s.sleepTime = r.took
 	}
 	s.exitSeen = true // cleared by step, in phase ending
-}
-
-// health starts a health probe of an idle runtime. Where requests were answered
-// since the last look, or run, they say more than a probe.
-func (s *Supervisor) health() {
-	running, entered := s.gate.Running()
-	busy := running > 0 || entered != s.entered
-	s.entered = entered
-	s.probeAt = time.Now().Add(s.cfg.ProbeInterval)
-	if !busy {
-		s.begin(opProbe)
-	}
-}
-
-// finishProbe: a failure counts only where nothing else can explain it.
-func (s *Supervisor) finishProbe(r result) {
-	s.probeAt = time.Now().Add(s.cfg.ProbeInterval)
-	running, entered := s.gate.Running()
-	if r.err == nil || s.exitSeen || s.want.state != api.Awake || running > 0 || entered != s.entered {
-		return
-	}
-	s.failed("the runtime hangs: an idle one answers no probe: " + r.err.Error())
-}
-
-// measureBusy measures where requests may have changed something.
-func (s *Supervisor) measureBusy(now time.Time) {
-	running, entered := s.gate.Running()
-	if running > 0 || entered != s.entered || s.book.read().Memory.Host == 0 {
-		s.measure()
-		return
-	}
-	s.measureAt = now.Add(memoryInterval)
 }

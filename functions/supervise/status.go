@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -43,8 +44,41 @@ func (b *book) noProcess() {
 // firstSeq makes numbers grow over restarts of the instance's process too.
 func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
-// enter changes the state and reports it.
-func (s *Supervisor) enter(state api.State, stage string) { s.cfg.Report(s.set(state, stage)) }
+// setAdapters says whether that is a change.
+func (b *book) setAdapters(names []api.ModelName) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Equal(b.status.Adapters, names) {
+		return false
+	}
+	b.status.Adapters = slices.Clone(names)
+	return true
+}
+
+func (b *book) adapters() []api.ModelName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.status.Adapters // replaced, never changed
+}
+
+// SetAdapters says which adapters are loaded; a change is reported. It does not
+// block and may be called from anywhere, the hook Ready included. They outlive a
+// sleep and a restart: Ready puts them back.
+func (s *Supervisor) SetAdapters(names []api.ModelName) {
+	if s.book.setAdapters(names) {
+		select {
+		case s.changed <- struct{}{}:
+		default: // the report that is due says it all
+		}
+	}
+}
+
+// enter changes the state, notes it and reports it.
+func (s *Supervisor) enter(state api.State, stage string) {
+	report := s.set(state, stage)
+	s.save()
+	s.cfg.Report(report)
+}
 
 // set changes the state and returns the report of it, which is to be sent next.
 func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
@@ -57,7 +91,7 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 		pid = s.child.PID()
 	}
 	if state != api.Awake {
-		s.idle = s.gate.shut(refusal(state, s.message))
+		s.idle = s.gate.shut(refusal(state, s.message), s.expected(state))
 	}
 	s.state = state
 	s.cfg.Logger.Debug("state", "state", state, "level", level, "stage", stage, "pid", pid)
@@ -73,10 +107,12 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 
 // noteEpoch remembers the highest epoch.
 func (s *Supervisor) noteEpoch(epoch uint64) {
-	s.epoch = max(s.epoch, epoch)
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	s.book.status.Epoch = s.epoch
+	if epoch <= s.epoch {
+		return
+	}
+	s.epoch = epoch
+	s.book.change(func(st *api.InstanceStatus) { st.Epoch = epoch })
+	s.save()
 }
 
 // measurement is the memory of a child.

@@ -1,13 +1,17 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 const (
@@ -54,44 +58,51 @@ func (s *Supervisor) step() bool {
 func (s *Supervisor) interrupt() {
 	switch {
 	case s.op.kind == opEnd:
-		// it ends by itself
+		return // it ends by itself
 	case s.exitSeen:
 		s.op.cancel(errExited)
 	case s.want.state == api.Gone:
 		s.op.cancel(errStopped)
-	case s.op.kind == opProbe && s.want.state != api.Awake:
+	case s.op.kind == opProbe && s.want.state != api.Awake, s.op.kind == opFetch && s.want.state != api.Awake:
 		s.op.cancel(errStopped)
+	default:
+		return
 	}
+	s.op.stopped = true
 }
 
 func (s *Supervisor) fromOff() bool {
-	switch s.want.state {
-	case api.Asleep:
-		if s.state != api.Asleep {
-			s.level, s.stopped = api.Level2, true
-			s.enter(api.Asleep, "")
-			s.settle()
-		}
-	case api.Awake:
-		if !s.gaveUp && !time.Now().Before(s.retryAt) {
-			s.startProcess()
+	switch {
+	case s.comes():
+		if !time.Now().Before(s.retryAt) {
+			s.bring()
 			return true
 		}
+	case s.want.state == api.Asleep && s.state != api.Asleep:
+		s.level, s.stopped = api.Level2, true
+		s.enter(api.Asleep, "")
+		s.settle()
 	}
 	return false
+}
+
+// comes says whether the runtime is to be started, now or when retryAt has come.
+// A sidecar is there whatever we want: it must be awake before it can sleep.
+func (s *Supervisor) comes() bool {
+	return s.phase == off && !s.gaveUp && (s.want.state == api.Awake || (s.want.state == api.Asleep && s.attached))
 }
 
 func (s *Supervisor) fromAsleep() bool {
 	switch {
 	case s.want.state == api.Awake:
-		s.phase = rising
+		s.phase, s.comingSince = rising, time.Now()
+		s.save()
 		s.begin(opWake) // before the report: requests wait for it
 		s.enter(api.Starting, "waking")
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
 	case s.want.level > s.level && s.cfg.Runtime.Traits().Deepens:
-		s.phase = falling
-		s.begin(opSleep)
+		s.fall()
 	case s.want.level > s.level:
 		s.end(s.cfg.StopGrace) // it can't go deeper in place: without a process its weights are dropped too
 	default:
@@ -100,19 +111,49 @@ func (s *Supervisor) fromAsleep() bool {
 	return true
 }
 
-// startProcess forks the runtime and begins to wait for its first token.
-func (s *Supervisor) startProcess() {
-	if s.state == api.Unhealthy {
+// fall tells the runtime to sleep.
+func (s *Supervisor) fall() {
+	s.phase = falling
+	s.save()
+	s.begin(opSleep)
+}
+
+// bring begins a start: by its model, where that is to be made ready.
+func (s *Supervisor) bring() {
+	// Of a sidecar, what counts is that it was lost: who waits for it restarts nothing.
+	if s.state == api.Unhealthy && (!s.attached || s.wasAwake) {
 		s.restarts++
 	}
-	s.enter(api.Starting, "starting runtime")
-	launch, err := s.cfg.Runtime.Launch(s.cfg.Model)
-	if err != nil {
-		s.failedToCome(err.Error())
+	s.wasAwake = false
+	if s.cfg.Prepare != nil {
+		s.prepare()
 		return
 	}
-	s.launch = launch
+	s.start(s.cfg.Model)
+}
+
+// start forks the runtime, or takes a sidecar as it is, and begins to wait for
+// its first token.
+func (s *Supervisor) start(model string) {
+	s.comingSince = time.Now()
+	s.enter(api.Starting, "starting runtime")
+	launch, err := s.cfg.Runtime.Launch(model)
+	if err != nil {
+		s.failedToCome(err.Error(), permanent(err))
+		return
+	}
+	s.launch, s.attached = launch, launch.Attach
 	s.cfg.Log.Mark()
+	if launch.Attach {
+		s.launch.Announce = ""
+		s.await(newSidecar(), time.Now(), nil)
+		return
+	}
+	s.fork(launch)
+}
+
+// fork starts the process.
+func (s *Supervisor) fork(launch runtime.Launch) {
 	announced := make(chan struct{})
 	if launch.Announce == "" {
 		close(announced)
@@ -128,9 +169,14 @@ func (s *Supervisor) startProcess() {
 		s.cfg.Log.Write(line)
 	}})
 	if err != nil {
-		s.failedToCome(err.Error())
+		s.failedToCome(explainStart(err), permanent(err))
 		return
 	}
+	s.await(child, began, announced)
+}
+
+// await begins to wait for the first token.
+func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct{}) {
 	s.child, s.exitSeen, s.phase = child, false, starting
 	s.enter(api.Starting, "loading")
 	s.begin(opStart)
@@ -138,11 +184,23 @@ func (s *Supervisor) startProcess() {
 	s.op.run()
 }
 
+// explainStart says what to do about a program that can't be executed.
+func explainStart(err error) string {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return err.Error() + "; install the runtime's program, or set the runtime's command to where it is"
+	case errors.Is(err, fs.ErrPermission):
+		return err.Error() + "; the runtime's program must be a file that may be executed"
+	}
+	return err.Error()
+}
+
 // becameAwake opens the gate.
 func (s *Supervisor) becameAwake() {
 	now := time.Now()
 	s.phase, s.level, s.stopped, s.message = awake, api.LevelAwake, false, ""
 	s.failures, s.gaveUp, s.awakeSince = 0, false, now
+	s.wasAwake, s.silent, s.looked = true, 0, s.gate.look()
 	s.probeAt, s.measureAt = time.Time{}, now.Add(time.Second)
 	if s.cfg.ProbeInterval > 0 {
 		s.probeAt = now.Add(s.cfg.ProbeInterval)
@@ -150,6 +208,7 @@ func (s *Supervisor) becameAwake() {
 	s.gate.open(s.launch.Endpoint)
 	report := s.set(api.Awake, "")
 	s.settle() // before the report: requests wait for it
+	s.save()
 	s.cfg.Report(report)
 }
 
@@ -170,8 +229,7 @@ func (s *Supervisor) reopen() {
 // drained goes on after the last request has left.
 func (s *Supervisor) drained() {
 	if s.want.state == api.Asleep && s.cfg.Runtime.Traits().Sleeps {
-		s.phase = falling
-		s.begin(opSleep)
+		s.fall()
 		return
 	}
 	s.end(s.cfg.StopGrace)
@@ -192,8 +250,12 @@ func (s *Supervisor) drainExpired() {
 	s.want = goal{state: api.Awake}
 }
 
-// end ends the process with all its descendants.
+// end ends the process with all its descendants, or leaves it to whoever adopts it.
 func (s *Supervisor) end(grace time.Duration) {
+	if s.leaving {
+		s.child, s.exitSeen, s.phase = nil, false, off
+		return
+	}
 	s.phase = ending
 	if s.state == api.Asleep || s.state == api.Awake {
 		s.enter(api.Draining, "stopping")
@@ -224,25 +286,32 @@ func (s *Supervisor) cleared() {
 	case s.want.state == api.Asleep: // 2. fromOff says so
 		s.message = s.explain(reason)
 	case was == starting || was == rising: // 3.
-		s.failedToCome(reason)
+		s.failedToCome(reason, false)
 	default:
 		s.failed(reason)
 	}
 }
 
-// failedToCome is a start or wake that failed.
-func (s *Supervisor) failedToCome(reason string) {
-	if s.want.state != api.Awake {
+// failedToCome is a start or wake that failed: 1. nobody wants it any more; 2. it
+// is given up, after the last try or because another one can't succeed; who waits
+// is told. A sidecar is not given up, as others see to its restart; 3. else it is
+// tried again.
+func (s *Supervisor) failedToCome(reason string, permanent bool) {
+	if s.want.state != api.Awake && !s.attached { // 1.
 		s.message = s.explain(reason)
-		s.end(0)
+		if s.child != nil {
+			s.end(0)
+		}
 		return
 	}
-	if s.failures++; s.failures >= maxFailures {
-		s.gaveUp = true
+	s.failures++
+	last := permanent || s.failures >= maxFailures
+	s.gaveUp = last && !s.attached
+	if s.gaveUp && !permanent {
 		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.failures, maxFailures)
 	}
 	s.failed(reason)
-	if s.gaveUp {
+	if last { // 2.
 		s.answer(api.Awake, api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "%s", s.message))
 	}
 }

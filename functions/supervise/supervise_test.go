@@ -27,6 +27,9 @@ type world struct {
 	t      *testing.T
 	log    *process.Log
 	traits runtime.Traits
+	attach bool // the runtime is a sidecar
+
+	supervisor *supervise.Supervisor
 
 	mu                 sync.Mutex // guards what follows
 	load, rise, fall   time.Duration
@@ -72,8 +75,11 @@ func (w *world) set(f func()) {
 
 func (w *world) Traits() runtime.Traits { return w.traits }
 
-func (w *world) Launch(string) (runtime.Launch, error) {
-	return runtime.Launch{Path: "srv", Endpoint: "http://runtime"}, nil
+func (w *world) Launch(model string) (runtime.Launch, error) {
+	if model != "" {
+		w.call("launch " + model)
+	}
+	return runtime.Launch{Path: "srv", Endpoint: "http://runtime", Attach: w.attach}, nil
 }
 
 func (w *world) start(spec process.Spec) (supervise.Child, error) {
@@ -194,6 +200,7 @@ func run(t *testing.T, w *world, f func(t *testing.T, s *supervise.Supervisor), 
 		if err != nil {
 			t.Fatal(err)
 		}
+		w.supervisor = s
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx) }()
@@ -585,8 +592,11 @@ func TestHang(t *testing.T) {
 		w.made()
 		time.Sleep(10 * time.Minute) // healthy: probes pass
 		w.set(func() { w.hangs = true })
-		_, _ = s.Gate().Enter() // a request runs: no probe may condemn the runtime
-		time.Sleep(10 * time.Minute)
+		_, _ = s.Gate().Enter() // a request is being answered: no probe may condemn the runtime
+		for range 60 {
+			time.Sleep(10 * second)
+			s.Gate().Moved()
+		}
 		s.Gate().Leave()
 		wantCalls(t, w)
 		time.Sleep(61 * second)

@@ -13,6 +13,7 @@ type phase int
 
 const (
 	off      phase = iota // no process
+	fetching              // no process yet; operation fetch
 	starting              // a process that has not generated yet; operation start
 	awake                 // the gate is open; perhaps operation probe
 	draining              // the gate is shut, requests run
@@ -32,6 +33,8 @@ type Supervisor struct {
 	leaves   chan *call       // from callers who stop waiting; unbuffered; never closed
 	results  chan result      // from the operation under way; unbuffered; never closed
 	notes    chan string      // the stage, from the operation start; unbuffered; never closed
+	shares   chan float64     // the progress, from the operation fetch; unbuffered; never closed
+	changed  chan struct{}    // from SetAdapters; one place: a word that there is something to report
 	measured chan measurement // from measure; unbuffered; never closed
 	done     chan struct{}    // closed by Run at its end
 
@@ -47,6 +50,9 @@ type Supervisor struct {
 	exitSeen bool            // the child has ended and that is not dealt with
 	level    api.Level       // of the sleep, or of the sleep that a wake ends
 	stopped  bool            // asleep without a process: the next start is a wake
+	attached bool            // the runtime is a sidecar, as the last launch said
+	wasAwake bool            // since the last start
+	leaving  bool            // the runtime is left to whoever adopts it
 	op       *operation      // nil: none
 	idle     <-chan struct{} // closed when a shut gate has no requests left
 
@@ -56,12 +62,15 @@ type Supervisor struct {
 	measureAt  time.Time // of the next measurement; zero: none
 	awakeSince time.Time
 
+	comingSince time.Time // when the start or wake began
+
 	backoff  time.Duration // the last pause before a restart
 	failures int           // starts and wakes that failed in a row
 	gaveUp   bool          // too many of them
 	message  string        // why it is unhealthy
 	restarts int
-	entered  uint64 // requests ever, at the last look
+	looked   traffic // at the last look at its health
+	silent   int     // busy probes in a row that were not answered
 
 	loadTime, wakeTime, sleepTime time.Duration
 	measuring, hard               bool // hard: end at once, no SIGTERM first
@@ -78,7 +87,7 @@ func New(cfg Config) (*Supervisor, error) {
 	return &Supervisor{
 		cfg: cfg, gate: gate, book: &book{gate: gate, status: st},
 		calls: make(chan *call), leaves: make(chan *call), results: make(chan result), notes: make(chan string),
-		measured: make(chan measurement), done: make(chan struct{}),
+		shares: make(chan float64), changed: make(chan struct{}, 1), measured: make(chan measurement), done: make(chan struct{}),
 		want: goal{state: api.Awake}, epoch: st.Epoch, state: api.Starting,
 	}, nil
 }
@@ -90,9 +99,13 @@ func (s *Supervisor) Gate() *Gate { return s.gate }
 func (s *Supervisor) Status() api.InstanceStatus { return s.book.read() }
 
 // Run starts the runtime and keeps it until a Stop is done, or until ctx ends,
-// when it kills the runtime at once. When it returns nothing of it is left.
+// when it kills the runtime at once. When it returns nothing of it is left,
+// unless it was to Leave it.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.done)
+	if s.cfg.Adopt != nil {
+		s.adopt()
+	}
 	cancelled := ctx.Done()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -120,6 +133,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.finish(r)
 		case stage := <-s.notes:
 			s.enter(api.Starting, stage)
+		case share := <-s.shares:
+			s.noteShare(share)
+		case <-s.changed:
+			s.save()
+			s.cfg.Report(s.book.read())
+		case <-s.gate.lost:
+			s.lookNow()
 		case m := <-s.measured:
 			s.noteMemory(m)
 		case <-exited:
@@ -136,6 +156,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	if s.measuring {
 		<-s.measured
 	}
+	if s.leaving {
+		s.answer(api.Gone, nil)
+		return nil
+	}
 	s.enter(api.Gone, "")
 	s.settle()
 	return nil
@@ -143,7 +167,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 // abandon ends the runtime with no regard to what it does.
 func (s *Supervisor) abandon() {
-	s.hard = true
+	s.hard, s.leaving = true, false
 	s.want, s.drainUntil = goal{state: api.Gone}, time.Now()
 	s.answer(api.Asleep, refusal(api.Gone, ""))
 	s.answer(api.Awake, refusal(api.Gone, ""))
@@ -161,7 +185,7 @@ func (s *Supervisor) untilNext() time.Duration {
 		}
 	}
 	earlier(s.phase == draining, s.drainUntil)
-	earlier(s.phase == off && s.want.state == api.Awake && !s.gaveUp, s.retryAt)
+	earlier(s.comes(), s.retryAt)
 	earlier(s.phase == awake && s.op == nil, s.probeAt)
 	earlier(s.phase == awake && !s.measuring, s.measureAt)
 	return time.Until(next)

@@ -1,0 +1,144 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+const (
+	// pulseTimeout bounds what is asked beside a probe.
+	pulseTimeout = 2 * time.Second
+	// busyShare is the share of one processor from which on a runtime computes.
+	busyShare = 0.1
+	// A runtime that computes, but gives no other sign of life, is believed for that
+	// many probes in a row: less long where it counts its tokens and counts none.
+	patience, patienceCounted = 10, 3
+)
+
+// errMoves is the outcome of a probe that had no answer while other requests had.
+var errMoves = errors.New("the runtime counts tokens")
+
+// health looks whether the runtime may hang: 1. a part of an answer came since
+// the last look, or requests run that did not then: it says more than a probe;
+// 2. else it is sent a probe, whether it is idle or owes answers.
+func (s *Supervisor) health() {
+	last, now := s.looked, s.gate.look()
+	s.looked = now
+	s.probeAt = time.Now().Add(s.cfg.ProbeInterval)
+	if now.moved != last.moved || (now.running > 0 && last.running == 0) { // 1.
+		s.silent = 0
+		return
+	}
+	s.probe() // 2.
+}
+
+// lookNow is health for the word that a request could not connect.
+func (s *Supervisor) lookNow() {
+	if s.phase == awake && s.op == nil && s.cfg.ProbeInterval > 0 {
+		s.looked = s.gate.look()
+		s.probe()
+	}
+}
+
+func (s *Supervisor) probe() {
+	s.begin(opProbe)
+	s.op.busy = s.looked.running > 0
+	s.op.run()
+}
+
+// finishProbe: 1. it answers, or nobody cares any more; 2. nobody listens at its
+// endpoint; 3. an idle runtime, which has no excuse; 4. requests came meanwhile,
+// the next look tells; 5. it refused, and does not hang; 6. other requests have
+// its processors, which is believed for a while.
+func (s *Supervisor) finishProbe(op *operation, r result) {
+	s.probeAt = time.Now().Add(s.cfg.ProbeInterval)
+	now := s.gate.look()
+	idle := !op.busy && now.running == 0 && now.entered == s.looked.entered
+	switch {
+	case r.err == nil || now.moved != s.looked.moved || errors.Is(r.err, errMoves): // 1.
+		s.silent = 0
+	case s.exitSeen || op.stopped: // 1.
+	case refusedConnection(r.err): // 2.
+		s.failed("the runtime can't be reached: " + r.err.Error())
+	case idle: // 3.
+		s.failed("the runtime hangs: an idle one answers no probe: " + r.err.Error())
+	case !op.busy: // 4.
+	case r.took < s.cfg.ProbeTimeout: // 5.
+		s.silent = 0
+	default: // 6.
+		if s.silent++; s.silent >= op.patience {
+			s.failed(fmt.Sprintf("the runtime hangs: %d requests run, no part of an answer came in %v, and it answers no probe: %v",
+				now.running, s.cfg.ProbeInterval+r.took, r.err))
+		}
+	}
+}
+
+// refusedConnection says that nobody listens. A connection that fails in another
+// way may be the fault of too many requests.
+func refusedConnection(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+}
+
+// sendProbe is the operation. Where requests run, it also sets how many such
+// probes in a row condemn the runtime.
+func (s *Supervisor) sendProbe(ctx context.Context, op *operation, child Child, launch runtime.Launch) error {
+	op.patience = 1
+	if !op.busy {
+		return s.cfg.Runtime.Probe(ctx, launch.Endpoint)
+	}
+	before := s.pulse(ctx, child, launch)
+	err := s.cfg.Runtime.Probe(ctx, launch.Endpoint)
+	if err == nil || !errors.Is(context.Cause(ctx), errTimeout) {
+		return err
+	}
+	after := s.pulse(context.WithoutCancel(ctx), child, launch)
+	computes := before.timed && after.timed && after.cpu-before.cpu > time.Duration(busyShare*float64(after.at.Sub(before.at)))
+	switch {
+	case before.counted && after.counted && before.tokens != after.tokens:
+		return errMoves
+	case computes && before.counted:
+		op.patience = patienceCounted
+	case computes:
+		op.patience = patience
+	}
+	return err
+}
+
+// pulse is what a runtime shows of its work beside its answers.
+type pulse struct {
+	counted bool
+	tokens  float64 // processed and generated since its start
+	timed   bool
+	cpu     time.Duration // that its processes have used
+	at      time.Time
+}
+
+func (s *Supervisor) pulse(ctx context.Context, child Child, launch runtime.Launch) pulse {
+	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
+	defer cancel()
+	var p pulse
+	if signals, err := s.cfg.Runtime.Signals(ctx, launch.Endpoint); err == nil && signals.GeneratedTokens >= 0 {
+		p.counted, p.tokens = true, signals.GeneratedTokens+max(signals.PromptTokens, 0)
+	}
+	if c, ok := child.(interface{ CPU() (time.Duration, error) }); ok {
+		cpu, err := c.CPU()
+		p.timed, p.cpu = err == nil, cpu
+	}
+	p.at = time.Now()
+	return p
+}
+
+// measureBusy measures where requests may have changed something.
+func (s *Supervisor) measureBusy(now time.Time) {
+	running, entered := s.gate.Running()
+	if running > 0 || entered != s.looked.entered || s.book.read().Memory.Host == 0 {
+		s.measure()
+		return
+	}
+	s.measureAt = now.Add(memoryInterval)
+}

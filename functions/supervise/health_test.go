@@ -1,0 +1,152 @@
+package supervise_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+// Requests run, none moves, and a probe gets no answer either.
+func TestHangsUnderLoad(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		_, _ = s.Gate().Enter()
+		w.set(func() { w.hangs = true })
+		time.Sleep(60 * second) // two looks: a request may be new at the first one
+		wantStates(t, w, "awake")
+		time.Sleep(31 * second)
+		wantStates(t, w, "unhealthy "+comesUp)
+		wantCalls(t, w, "start 100", "stop 100 after 0s", "start 101")
+		s.Gate().Leave()
+	})
+}
+
+// Clients that give up and come again hide no hang.
+func TestHangsUnderImpatientClients(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.set(func() { w.hangs = true })
+		for range 200 {
+			_, _ = s.Gate().Enter()
+			time.Sleep(second)
+			s.Gate().Leave()
+		}
+		if got := w.states(); !strings.Contains(got, "unhealthy") {
+			t.Errorf("states %s, want unhealthy among them", got)
+		}
+	})
+}
+
+// A probe that waits behind requests which are answered says nothing.
+func TestSaturatedIsNoHang(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		w.set(func() { w.hangs = true })
+		_, _ = s.Gate().Enter()
+		_, _ = s.Gate().Enter()
+		for range 100 {
+			time.Sleep(50 * second) // longer than the interval, shorter than it and a probe
+			s.Gate().Moved()
+		}
+		wantStates(t, w, "awake")
+		s.Gate().Leave()
+		s.Gate().Leave()
+	})
+}
+
+// counted is a runtime that counts tokens.
+type counted struct {
+	*world
+	tokens func() float64
+}
+
+func (c counted) Signals(context.Context, api.Endpoint) (runtime.Signals, error) {
+	return runtime.Signals{GeneratedTokens: c.tokens()}, nil
+}
+
+// An answer that is no stream has no parts: the runtime's own counters say that it moves.
+func TestCountersProveLife(t *testing.T) {
+	w := &world{}
+	moves := true
+	began := time.Now()
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		began = time.Now()
+		w.set(func() { w.hangs = true })
+		_, _ = s.Gate().Enter()
+		time.Sleep(time.Hour)
+		wantStates(t, w, "awake")
+		w.set(func() { moves = false })
+		time.Sleep(3 * time.Minute)
+		if got := w.states(); !strings.HasPrefix(got, "awake unhealthy") && !strings.HasPrefix(got, "unhealthy") {
+			t.Errorf("states %s, want unhealthy", got)
+		}
+		s.Gate().Leave()
+	}, func(c *supervise.Config) {
+		c.Runtime = counted{w, func() float64 {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if moves {
+				return time.Since(began).Seconds()
+			}
+			return 5
+		}}
+	})
+}
+
+// computing is a process that uses a processor.
+type computing struct{ supervise.Child }
+
+var born = time.Now()
+
+func (computing) CPU() (time.Duration, error) { return time.Since(born), nil }
+
+// Where nothing counts, a process that computes is believed for a while.
+func TestComputingIsBelievedForAWhile(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		w.set(func() { w.hangs = true })
+		_, _ = s.Gate().Enter()
+		time.Sleep(9 * time.Minute)
+		wantStates(t, w, "awake")
+		time.Sleep(3 * time.Minute)
+		if got := w.states(); !strings.HasPrefix(got, "unhealthy") {
+			t.Errorf("states %s, want unhealthy after ten probes", got)
+		}
+		s.Gate().Leave()
+	}, func(c *supervise.Config) {
+		c.Start = func(spec process.Spec) (supervise.Child, error) {
+			child, err := w.start(spec)
+			return computing{child}, err
+		}
+	})
+}
+
+// A refusal under load is an answer; nobody listening is none.
+func TestRefusedProbe(t *testing.T) {
+	w := &world{}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		_, _ = s.Gate().Enter()
+		w.set(func() { w.probeErr = errors.New("429: the queue is full") })
+		time.Sleep(10 * time.Minute)
+		wantStates(t, w, "awake")
+		w.set(func() { w.probeErr = syscall.ECONNREFUSED })
+		time.Sleep(time.Minute)
+		w.set(func() { w.probeErr = nil })
+		wantCode(t, "wake", wake(s, 1), "")
+		wantStates(t, w, "unhealthy "+comesUp)
+		s.Gate().Leave()
+	})
+}

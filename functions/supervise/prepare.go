@@ -1,0 +1,70 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// progressInterval is the shortest time between two reports of progress.
+const progressInterval = 200 * time.Millisecond
+
+// permanent says whether err, or one that it wraps, says of itself that another
+// try fails too.
+func permanent(err error) bool {
+	var p interface{ Permanent() bool }
+	return errors.As(err, &p) && p.Permanent()
+}
+
+// prepare begins to make the model ready.
+func (s *Supervisor) prepare() {
+	s.phase, s.comingSince = fetching, time.Now()
+	s.cfg.Log.Mark() // what an earlier process said explains nothing of what comes now
+	s.enter(api.Starting, "fetching")
+	s.gate.expect(s.expectedFetching(0, time.Now()))
+	s.begin(opFetch)
+}
+
+// progress makes the function that a preparation reports to: it passes a share
+// on to the owner where the last one is old enough.
+func (s *Supervisor) progress(ctx context.Context) func(float64) {
+	var mu sync.Mutex // guards last: a model may come in parts, at once
+	var last time.Time
+	return func(share float64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Sub(last) >= progressInterval {
+			last = now
+			select {
+			case s.shares <- share:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// noteShare reports the progress of a preparation.
+func (s *Supervisor) noteShare(share float64) {
+	if s.phase != fetching || !(share >= 0) { // not a number, either
+		return
+	}
+	share = min(share, 1)
+	s.gate.expect(s.expectedFetching(share, time.Now()))
+	s.cfg.Report(s.book.change(func(st *api.InstanceStatus) { st.Progress = share }))
+}
+
+// finishFetch: 1. something else is wanted by now, or was meanwhile: step goes
+// on from where there is no process; 2. it failed; 3. the process is started.
+func (s *Supervisor) finishFetch(op *operation, r result) {
+	s.phase = off
+	switch {
+	case s.want.state != api.Awake && !s.attached, s.want.state == api.Gone, r.err != nil && op.stopped: // 1.
+	case r.err != nil: // 2.
+		s.failedToCome("the model could not be made ready: "+r.err.Error(), permanent(r.err))
+	default: // 3.
+		s.start(op.model)
+	}
+}
