@@ -77,6 +77,7 @@ func TestProgressIsReportedFiveTimesASecond(t *testing.T) {
 	f := &fetcher{w: w, took: 2 * second} // a hundred shares
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "wake", wake(s, 1), "")
+		synctest.Wait()
 		n := 0
 		for _, r := range w.reports {
 			if r.Progress > 0 {
