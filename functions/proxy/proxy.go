@@ -8,11 +8,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // Gate lets requests into the runtime. Enter returns the runtime's base URL and
@@ -37,6 +37,9 @@ type Config struct {
 	Dialect Dialect
 	// Transport reaches the runtime.
 	Transport http.RoundTripper
+	// Adapter returns the loaded adapter that a request's body names as its model,
+	// empty where it names none; nil: there are no adapters.
+	Adapter func(body []byte) api.ModelName
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -47,23 +50,33 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Outcome is how one request went.
+// Outcome is how one request went. Its times are from the request's arrival, 0
+// where there was no such moment.
 type Outcome struct {
 	// Path is the pattern of its route.
 	Path string
+	// Adapter is the loaded adapter that it named, empty: none.
+	Adapter api.ModelName
 	// Status is the answer's, or [api.StatusClientClosed].
 	Status int
 	// Code is the code of an error of ours; empty: none.
 	Code string
-	// FirstByte and Total are the times from its arrival; FirstByte is 0 where there was none.
-	FirstByte, Total time.Duration
+	// Sent is when it went to the runtime, FirstByte when its answer began, Total when it was over.
+	Sent, FirstByte, Total time.Duration
+	// FirstToken and LastToken are when a stream's first and last text came.
+	FirstToken, LastToken time.Duration
+	// PromptTokens is the length of its prompt as the runtime says; 0: it does not.
+	PromptTokens int
+	// GeneratedTokens is what the runtime says, else the number of events with text.
+	GeneratedTokens int
 	// abort says that the connection must be aborted.
 	abort bool
 }
 
 // Proxy is the handler of the client paths.
 type Proxy struct {
-	cfg Config
+	cfg  Config
+	load load
 }
 
 // New makes a proxy.
@@ -83,13 +96,14 @@ func New(cfg Config) *Proxy {
 // ServeHTTP answers one request. It panics with [http.ErrAbortHandler] where the
 // connection must not end well.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	route, found := lookUp(r.Method, r.URL.Path)
-	if !found {
-		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
+	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
+	found := false
+	if x.route, found = lookUp(r.Method, r.URL.Path); !found {
+		x.route.native = native(r.URL.Path)
+		x.writeError(api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
 		return
 	}
-	x := exchange{proxy: p, w: w, r: r, route: route, began: time.Now()}
-	x.outcome.Path = route.pattern
+	x.outcome.Path = x.route.pattern
 	x.serve()
 	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
@@ -106,6 +120,8 @@ type exchange struct {
 	route   route
 	began   time.Time
 	outcome Outcome
+	meter   meter
+	live    live
 }
 
 func (x *exchange) serve() {
@@ -115,7 +131,7 @@ func (x *exchange) serve() {
 		return
 	}
 	defer x.proxy.cfg.Gate.Leave()
-	body, err := x.body()
+	body, err := x.prepare()
 	if err != nil {
 		x.fail(err)
 		return
@@ -126,6 +142,9 @@ func (x *exchange) serve() {
 		ctx, cancel = context.WithTimeout(ctx, x.proxy.cfg.Timeout)
 		defer cancel()
 	}
+	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
+	defer x.live.end()
+	x.outcome.Sent = time.Since(x.began)
 	resp, err := x.proxy.cfg.Transport.RoundTrip(outbound(ctx, x.r, base, body))
 	if err != nil {
 		x.unanswered(ctx, err)
@@ -133,9 +152,27 @@ func (x *exchange) serve() {
 	}
 	defer resp.Body.Close()
 	x.outcome.Status = resp.StatusCode
-	if kind := resp.Header.Get("Content-Type"); strings.HasPrefix(kind, "text/event-stream") {
-		x.stream(ctx, resp)
-	} else {
+	x.meter.style = x.route.style
+	x.answer(ctx, resp)
+	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.prompt, x.meter.tokens()
+	x.outcome.FirstToken, x.outcome.LastToken = x.meter.first, x.meter.last
+}
+
+// answer passes the answer on by its kind: 1. a stream of events or lines; 2. a
+// failure, in the words that clients know; 3. anything else.
+func (x *exchange) answer(ctx context.Context, resp *http.Response) {
+	kind, readable := resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding") == ""
+	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.route.style == stream.Lines
+	switch {
+	case lines && readable || strings.HasPrefix(kind, "text/event-stream"):
+		style := x.route.style
+		if lines != (style == stream.Lines) || resp.StatusCode != http.StatusOK || !readable {
+			style = stream.Plain // not a generation, or not ours to read
+		}
+		x.stream(ctx, resp, style)
+	case resp.StatusCode >= http.StatusBadRequest && x.proxy.cfg.Dialect != nil && readable:
+		x.failure(ctx, resp)
+	default:
 		x.pass(ctx, resp, resp.ContentLength >= 0 || strings.HasPrefix(kind, "application/json"))
 	}
 }
@@ -156,6 +193,15 @@ func (x *exchange) fail(err error) {
 		x.outcome.abort = true // there is nobody to answer
 		return
 	}
+	x.writeError(e)
+}
+
+// writeError answers in the shape that the path's clients know.
+func (x *exchange) writeError(e *api.Error) {
+	if x.route.native {
+		api.WritePlainError(x.w, e)
+		return
+	}
 	api.WriteError(x.w, e)
 }
 
@@ -172,94 +218,5 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 	default:
 		x.proxy.cfg.Logger.Warn("runtime failed before its answer", "path", x.route.pattern, "error", err)
 		x.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime failed before it answered: %v", err))
-	}
-}
-
-// body reads the whole body.
-func (x *exchange) body() ([]byte, error) {
-	limit := int64(x.proxy.cfg.MaxBody)
-	if x.r.ContentLength > limit {
-		return nil, &http.MaxBytesError{Limit: limit}
-	}
-	var body []byte
-	var err error
-	if n := x.r.ContentLength; n >= 0 {
-		body = make([]byte, n)
-		_, err = io.ReadFull(x.r.Body, body)
-	} else {
-		body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
-	}
-	var tooLarge *http.MaxBytesError
-	if err == nil || errors.As(err, &tooLarge) {
-		return body, err
-	}
-	if x.r.Context().Err() != nil {
-		return nil, x.r.Context().Err()
-	}
-	return nil, api.BadRequest("", "read the request's body: %v", err)
-}
-
-// buffers are what answers are read into.
-var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
-// pass passes an answer on that is no stream of events. With hold, what fits
-// into one buffer is read to its end before anything is sent.
-func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
-	buf := buffers.Get().(*[32 << 10]byte)
-	defer buffers.Put(buf)
-	n, err := 0, error(nil)
-	for n < len(buf) && err == nil && (hold || n == 0) {
-		var m int
-		m, err = resp.Body.Read(buf[n:])
-		n += m
-	}
-	if err != nil && err != io.EOF {
-		x.brokenBeforeFirstByte(ctx, err)
-		return
-	}
-	x.header(resp)
-	for {
-		if n > 0 {
-			if _, werr := x.w.Write(buf[:n]); werr != nil {
-				x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
-				return
-			}
-		}
-		if err == io.EOF {
-			return
-		}
-		if err != nil {
-			x.proxy.cfg.Logger.Warn("runtime cut its answer", "path", x.route.pattern, "error", err)
-			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
-			return
-		}
-		if !hold {
-			x.flush()
-		}
-		n, err = resp.Body.Read(buf[:])
-	}
-}
-
-// brokenBeforeFirstByte answers for a runtime whose answer broke off before any
-// of it was sent.
-func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	} else {
-		err = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime cut its answer short: %v", err)
-	}
-	x.fail(err)
-}
-
-// header sends status and headers.
-func (x *exchange) header(resp *http.Response) {
-	x.outcome.FirstByte = time.Since(x.began)
-	copyHeader(x.w.Header(), resp.Header)
-	x.w.WriteHeader(resp.StatusCode)
-}
-
-func (x *exchange) flush() {
-	if f, ok := x.w.(http.Flusher); ok {
-		f.Flush()
 	}
 }

@@ -27,6 +27,7 @@ type gate struct {
 	base    string
 	refused *api.Error
 	inside  atomic.Int32
+	moved   atomic.Int32
 }
 
 func (g *gate) Enter() (string, *api.Error) {
@@ -39,7 +40,7 @@ func (g *gate) Enter() (string, *api.Error) {
 
 func (g *gate) Leave() { g.inside.Add(-1) }
 
-func (g *gate) Moved() {}
+func (g *gate) Moved() { g.moved.Add(1) }
 
 // bench is a client before a proxy before a runtime.
 type bench struct {
@@ -95,17 +96,41 @@ func code(t *testing.T, body string) string {
 }
 
 func TestRoute(t *testing.T) {
-	for path, want := range map[string]bool{
-		"GET /v1/models": true, "GET /v1/models/a": true, "GET /v1/models/Qwen/Qwen3": true, "POST /v1/chat/completions": true,
-		"POST /v1/audio/transcriptions": true, "POST /rerank": true, "GET /version": true,
-		"POST /v1/models": false, "GET /v1/chat/completions": false, "POST /sleep": false, "POST /wake_up": false,
-		"POST /collective_rpc": false, "GET /metrics": false, "GET /": false, "POST /api/generate": false, "POST /rouse/v1/wake": false,
-		"POST /v1/audio/": false, "POST /v1/audio/../../sleep": false, "POST /v1/audio//x": false, "POST /v1/audio/%2e%2e/x": false,
-		"GET /v1/models/a/./b": false, "GET /v1/models/..": false, "GET /v1/models/..\\..": false, "POST /v1/load_lora_adapter": false,
-	} {
-		method, p, _ := strings.Cut(path, " ")
-		if _, got := proxy.Route(method, p); got != want {
-			t.Errorf("%s is served: %t, want %t", path, got, want)
+	open := []string{
+		"GET /v1/models", "HEAD /v1/models", "GET /v1/models/a", "GET /v1/models/Qwen/Qwen3", "POST /v1/chat/completions", "POST /v1/audio/transcriptions",
+		"POST /rerank", "GET /version", "POST /v1/messages/count_tokens", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel",
+		"POST /v2/rerank", "POST /v2/embed", "POST /v1/chat/completions/render", "POST /generate", "POST /encode", "GET /get_model_info",
+		"POST /completion", "POST /infill", "POST /apply-template", "POST /api/chat", "POST /api/generate", "POST /api/embed",
+		"POST /api/embeddings", "POST /api/show", "GET /api/tags", "GET /api/version", "GET /api/ps",
+	}
+	// Whoever may do these decides what the model is, whether it is awake, or what the host shows.
+	shut := []string{
+		// vLLM
+		"POST /sleep", "POST /wake_up", "GET /is_sleeping", "POST /collective_rpc", "POST /reset_prefix_cache", "POST /pause", "POST /resume",
+		"POST /scale_elastic_ep", "POST /update_weights", "POST /init_weight_transfer_engine", "POST /abort_requests", "GET /server_info",
+		"POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter", "GET /metrics", "GET /load", "POST /invocations", "GET /ping",
+		// SGLang
+		"POST /release_memory_occupation", "POST /resume_memory_occupation", "POST /load_lora_adapter", "POST /unload_lora_adapter",
+		"POST /flush_cache", "GET /flush_cache", "POST /update_weights_from_disk", "POST /pause_generation", "POST /start_profile",
+		"GET /get_server_info", "POST /set_internal_state", "POST /abort_request", "POST /open_session", "GET /health_generate",
+		// Ollama
+		"POST /api/pull", "POST /api/push", "POST /api/create", "POST /api/copy", "DELETE /api/delete", "POST /api/delete",
+		"HEAD /api/blobs/sha256:0", "POST /api/blobs/sha256:0", "GET /api/show", "POST /api/signout", "POST /api/me",
+		// llama.cpp
+		"GET /props", "POST /props", "GET /slots", "POST /slots/0", "GET /lora-adapters", "POST /lora-adapters", "POST /models/load",
+		"POST /models/unload", "GET /models", "POST /models", "DELETE /models",
+		// ours, and what resembles a path of clients
+		"GET /", "POST /rouse/v1/wake", "POST /adapters/a", "DELETE /adapters/a", "GET /adapters/info", "POST /v1/models", "DELETE /v1/models/a",
+		"GET /v1/chat/completions", "POST /v1/chat/completions/", "POST //v1/chat/completions", "POST /v1/audio/", "POST /v1/audio/../../sleep",
+		"POST /v1/audio//x", "POST /v1/audio/%2e%2e/x", "GET /v1/models/a/./b", "GET /v1/models/..", "GET /v1/models/..\\..",
+		"GET /v1/responses/a/b", "POST /v1/responses/../sleep/cancel", "POST /v1/responses//cancel", "POST /v1/responses/a/b/cancel", "DELETE /v1/responses/a",
+	}
+	for want, paths := range map[bool][]string{true: open, false: shut} {
+		for _, path := range paths {
+			method, p, _ := strings.Cut(path, " ")
+			if _, got := proxy.Route(method, p); got != want {
+				t.Errorf("%s is served: %t, want %t", path, got, want)
+			}
 		}
 	}
 }
@@ -291,7 +316,7 @@ func TestStreamEnds(t *testing.T) {
 				}
 				return
 			}
-			event, found := strings.CutPrefix(rest, "data: ")
+			event, found := strings.CutPrefix(strings.TrimPrefix(rest, "event: error\n"), "data: ")
 			if !found || code(t, event) != api.CodeStreamCut || !strings.HasSuffix(event, "\n\n") || o.Code != api.CodeStreamCut {
 				t.Errorf("after the stream: %q, outcome %+v; want one error event", rest, o)
 			}

@@ -1,49 +1,61 @@
 package proxy
 
-import "strings"
+import (
+	"net/http"
+	"strings"
 
-// style is the protocol of a stream of events.
-type style int
-
-const (
-	plain      style = iota // any stream that ends properly is whole
-	completion              // ends with data: [DONE]
-	responses               // ends with event: response.completed, .failed or .incomplete
-	messages                // ends with event: message_stop
+	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // route is one client path.
 type route struct {
 	pattern string // for metrics; ends with "/…" where deeper paths belong to it
-	style   style
+	style   stream.Style
+	native  bool // of Ollama's own API, whose errors are {"error":"text"}
 }
 
-// routes are the client paths by method and path.
-var routes = map[string]route{
-	"GET /v1/models":            {"/v1/models", plain},
-	"POST /v1/chat/completions": {"/v1/chat/completions", completion},
-	"POST /v1/completions":      {"/v1/completions", completion},
-	"POST /v1/embeddings":       {"/v1/embeddings", plain},
-	"POST /v1/responses":        {"/v1/responses", responses},
-	"POST /v1/messages":         {"/v1/messages", messages},
-	"POST /v1/rerank":           {"/v1/rerank", plain},
-	"POST /rerank":              {"/rerank", plain},
-	"POST /v1/score":            {"/v1/score", plain},
-	"POST /score":               {"/score", plain},
-	"POST /tokenize":            {"/tokenize", plain},
-	"POST /detokenize":          {"/detokenize", plain},
-	"POST /pooling":             {"/pooling", plain},
-	"POST /classify":            {"/classify", plain},
-	"GET /version":              {"/version", plain},
-}
+// routes are the client paths by method and path. None of them changes which
+// models there are, what they are, or whether they are awake.
+var routes = func() map[string]route {
+	m := map[string]route{}
+	add := func(method string, style stream.Style, paths ...string) {
+		for _, p := range paths {
+			m[method+" "+p] = route{pattern: p, style: style, native: native(p)}
+		}
+	}
+	const get, post = http.MethodGet, http.MethodPost
+	// OpenAI's API and what model servers add to it.
+	add(get, stream.Plain, "/v1/models", "/version")
+	add(post, stream.Completion, "/v1/chat/completions", "/v1/completions")
+	add(post, stream.Responses, "/v1/responses")
+	add(post, stream.Messages, "/v1/messages")
+	add(post, stream.Plain, "/v1/embeddings", "/v1/messages/count_tokens", "/v1/chat/completions/batch",
+		"/v1/chat/completions/render", "/v1/completions/render", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score",
+		"/v2/embed", "/tokenize", "/detokenize", "/pooling", "/classify", "/inference/v1/generate")
+	// SGLang's own.
+	add(post, stream.Completion, "/generate")
+	add(post, stream.Plain, "/encode")
+	add(get, stream.Plain, "/get_model_info")
+	// llama.cpp's own. Its /props names a path of the host and stays closed.
+	add(post, stream.Completion, "/completion", "/infill")
+	add(post, stream.Plain, "/apply-template", "/embedding", "/reranking")
+	// Ollama's own.
+	add(post, stream.Lines, "/api/chat", "/api/generate")
+	add(post, stream.Plain, "/api/embed", "/api/embeddings", "/api/show")
+	add(get, stream.Plain, "/api/tags", "/api/version", "/api/ps")
+	return m
+}()
 
-// deeper are the client paths with something below them.
+// deeper are the client paths with something between a prefix and a suffix.
 var deeper = []struct {
-	method, prefix string
-	route          route
+	method, prefix, suffix string
+	segments               int // at most
+	route                  route
 }{
-	{"GET", "/v1/models/", route{"/v1/models/…", plain}},
-	{"POST", "/v1/audio/", route{"/v1/audio/…", plain}},
+	{http.MethodGet, "/v1/models/", "", 8, route{pattern: "/v1/models/…"}},
+	{http.MethodPost, "/v1/audio/", "", 8, route{pattern: "/v1/audio/…"}},
+	{http.MethodGet, "/v1/responses/", "", 1, route{pattern: "/v1/responses/…", style: stream.Responses}},
+	{http.MethodPost, "/v1/responses/", "/cancel", 1, route{pattern: "/v1/responses/…/cancel"}},
 }
 
 // Route says whether a path is a client path, and its pattern. path is decoded.
@@ -53,12 +65,22 @@ func Route(method, path string) (pattern string, found bool) {
 	return r.pattern, found
 }
 
+// native says whether a path belongs to Ollama's own API.
+func native(path string) bool { return strings.HasPrefix(path, "/api/") }
+
 func lookUp(method, path string) (route, bool) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
 	if r, found := routes[method+" "+path]; found {
 		return r, true
 	}
 	for _, d := range deeper {
-		if rest, found := strings.CutPrefix(path, d.prefix); found && d.method == method && harmless(rest) {
+		rest, found := strings.CutPrefix(path, d.prefix)
+		if !found || d.method != method {
+			continue
+		}
+		if rest, found = strings.CutSuffix(rest, d.suffix); found && harmless(rest, d.segments) {
 			return d.route, true
 		}
 	}
@@ -66,8 +88,8 @@ func lookUp(method, path string) (route, bool) {
 }
 
 // harmless refuses what a server might resolve to a path elsewhere.
-func harmless(rest string) bool {
-	if strings.ContainsAny(rest, "%\\?#\x00\r\n") {
+func harmless(rest string, segments int) bool {
+	if strings.ContainsAny(rest, "%\\?#\x00\r\n") || strings.Count(rest, "/") >= segments {
 		return false
 	}
 	for segment := range strings.SplitSeq(rest, "/") {

@@ -6,45 +6,93 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/stream"
 )
 
-// stream passes a stream of events on, each line as soon as it is whole. A line
-// without its end is kept back: if the stream breaks off there, the error event
-// still stands on a line of its own.
-func (x *exchange) stream(ctx context.Context, resp *http.Response) {
-	buf := buffers.Get().(*[32 << 10]byte)
-	defer buffers.Put(buf)
-	end := ending{style: x.route.style}
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "" {
-		end.style = plain // not a generation, or not ours to read
-	}
-	sent := false
-	n := 0 // bytes of an unfinished line at the beginning of buf
+// events is a stream on its way through.
+type events struct {
+	*exchange
+	style stream.Style
+	split stream.Splitter
+	judge stream.Judge
+	buf   []byte
+	large *[largeBuffer]byte // what buf is, once an event was larger than a small buffer
+	n     int                // bytes in buf: of an event that is not whole
+	sent  bool
+}
+
+// stream passes a stream on, each event as soon as it is whole: if the stream
+// breaks off, the error event stands on its own. Of an event that is larger than
+// a buffer the parts are passed on.
+func (x *exchange) stream(ctx context.Context, resp *http.Response, style stream.Style) {
+	delete(resp.Header, "Content-Length") // an error event may have to follow
+	small := smallBuffers.Get().(*[smallBuffer]byte)
+	defer smallBuffers.Put(small)
+	e := events{exchange: x, style: style, judge: stream.NewJudge(style), buf: small[:]}
+	e.split.Lines = style == stream.Lines
+	defer e.giveBack()
 	for {
-		m, err := resp.Body.Read(buf[n:])
-		n += m
-		whole := bytes.LastIndexByte(buf[:n], '\n') + 1
-		if err == io.EOF || (whole == 0 && n == len(buf)) {
-			whole = n // the last line needs no end; one that fills the buffer goes in parts
-		}
-		end.scan(buf[:whole])
-		if whole > 0 {
-			if !sent {
-				x.header(resp)
-				sent = true
-			}
-			if !x.send(buf[:whole]) {
-				return
-			}
-			n = copy(buf[:], buf[whole:n])
+		e.room()
+		m, err := x.read(resp, e.buf[e.n:])
+		if !e.part(resp, m, err == io.EOF) {
+			return
 		}
 		if err != nil {
-			x.streamEnds(ctx, resp, sent, &end, err)
+			e.end(ctx, resp, err)
 			return
 		}
 	}
+}
+
+// room makes room in the buffer. A large one is never full here: its bytes were passed on in parts.
+func (e *events) room() {
+	if e.n == len(e.buf) {
+		e.large = largeBuffers.Get().(*[largeBuffer]byte)
+		copy(e.large[:], e.buf)
+		e.buf = e.large[:]
+	}
+}
+
+func (e *events) giveBack() {
+	if e.large != nil {
+		largeBuffers.Put(e.large)
+	}
+}
+
+// part takes m further bytes in the buffer and sends what is whole. It says
+// whether the client is still there.
+func (e *events) part(resp *http.Response, m int, last bool) bool {
+	whole := e.split.Split(e.buf[e.n : e.n+m])
+	if whole > 0 {
+		whole += e.n
+	}
+	e.n += m
+	if last || (whole == 0 && e.n == largeBuffer) {
+		whole = e.n // what ends the stream needs no end; what fills the buffer goes in parts
+	}
+	return e.pass(resp, whole)
+}
+
+// pass sends the first n bytes of the buffer.
+func (e *events) pass(resp *http.Response, n int) bool {
+	if n == 0 {
+		return true
+	}
+	p := e.buf[:n]
+	e.judge.See(p)
+	e.live.generated(e.meter.see(p, time.Since(e.began)))
+	if !e.sent {
+		e.header(resp)
+		e.sent = true
+	}
+	if !e.send(p) {
+		return false
+	}
+	e.n = copy(e.buf, e.buf[n:e.n])
+	return true
 }
 
 // send says whether the client is still there.
@@ -57,35 +105,35 @@ func (x *exchange) send(p []byte) bool {
 	return true
 }
 
-// streamEnds: 1. the stream was whole; 2. the client left; 3. nothing was sent,
+// end ends the stream: 1. it was whole; 2. the client left; 3. nothing was sent,
 // so there is still a status to be had; 4. the client is told by an error event.
-func (x *exchange) streamEnds(ctx context.Context, resp *http.Response, sent bool, end *ending, err error) {
-	if end.whole(err == io.EOF) { // 1.
-		if !sent {
+func (e *events) end(ctx context.Context, resp *http.Response, err error) {
+	x := e.exchange
+	if err != io.EOF { // whole lines of an event that was cut may be the last words
+		if !e.pass(resp, bytes.LastIndexByte(e.buf[:e.n], '\n')+1) {
+			return
+		}
+	}
+	if e.judge.Whole(err == io.EOF) { // 1.
+		if !e.sent {
 			x.header(resp)
 		}
+		x.trailer(resp)
 		return
 	}
 	if x.r.Context().Err() != nil { // 2.
 		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
 		return
 	}
-	if !sent { // 3.
+	if !e.sent { // 3.
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
-	event := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete") // 4.
+	failure := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete") // 4.
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		event = api.AsError(ctx.Err())
+		failure = api.AsError(ctx.Err())
 	}
-	x.outcome.Code = event.Code
-	x.proxy.cfg.Logger.Warn("stream cut", "path", x.route.pattern, "code", event.Code, "error", err)
-	var apart []byte // ends the line and the event that were cut
-	if end.inLine {
-		apart = append(apart, '\n')
-	}
-	if end.inEvent {
-		apart = append(apart, '\n')
-	}
-	x.send(append(apart, event.SSE()...))
+	x.outcome.Code = failure.Code
+	x.proxy.cfg.Logger.Warn("stream cut", "path", x.route.pattern, "code", failure.Code, "error", err)
+	x.send(append(e.judge.Rest(), e.style.Error(failure)...))
 }

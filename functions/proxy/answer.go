@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+const (
+	smallBuffer = 8 << 10  // what streams begin with
+	largeBuffer = 32 << 10 // the longest event that is kept back until it is whole
+)
+
+// Buffers are what answers are read into.
+var (
+	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
+	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+)
+
+// usageTail is how much of one part of an answer is seen again with the next:
+// its usage may lie across.
+const usageTail = 512
+
+// pass passes an answer on that is no stream of events. With hold, what fits
+// into one buffer is read to its end before anything is sent.
+func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
+	whole := largeBuffers.Get().(*[largeBuffer]byte)
+	defer largeBuffers.Put(whole)
+	buf := whole[usageTail:]
+	n, err := 0, error(nil)
+	for n < len(buf) && err == nil && (hold || n == 0) {
+		var m int
+		m, err = x.read(resp, buf[n:])
+		n += m
+	}
+	if err != nil && err != io.EOF {
+		x.brokenBeforeFirstByte(ctx, err)
+		return
+	}
+	x.header(resp)
+	kept := usageTail // where in whole the last bytes of the part before begin
+	for {
+		if n > 0 {
+			x.meter.usage(whole[kept : usageTail+n])
+			if _, werr := x.w.Write(buf[:n]); werr != nil {
+				x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
+				return
+			}
+		}
+		if err == io.EOF {
+			x.trailer(resp)
+			return
+		}
+		if err != nil {
+			x.proxy.cfg.Logger.Warn("runtime cut its answer", "path", x.route.pattern, "error", err)
+			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
+			return
+		}
+		if !hold {
+			x.flush()
+		}
+		kept = usageTail - copy(whole[usageTail-min(n, usageTail):usageTail], buf[n-min(n, usageTail):n])
+		n, err = x.read(resp, buf)
+	}
+}
+
+// read reads a part of the answer and tells the gate that the runtime moves.
+func (x *exchange) read(resp *http.Response, p []byte) (int, error) {
+	n, err := resp.Body.Read(p)
+	if n > 0 {
+		x.proxy.cfg.Gate.Moved()
+	}
+	return n, err
+}
+
+// maxFailure bounds the failures that are put into other words.
+const maxFailure = 1 << 20
+
+// failure passes a failure of the runtime's on, as clients know failures.
+func (x *exchange) failure(ctx context.Context, resp *http.Response) {
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxFailure+1))
+	if err != nil {
+		x.brokenBeforeFirstByte(ctx, err)
+		return
+	}
+	x.proxy.cfg.Gate.Moved()
+	if len(raw) > maxFailure { // nobody's error body; it stays what it is
+		resp.Body = readCloser{io.MultiReader(bytes.NewReader(raw), resp.Body), resp.Body}
+		x.pass(ctx, resp, false)
+		return
+	}
+	text := x.proxy.cfg.Dialect.Failure(x.r.URL.Path, resp.StatusCode, raw)
+	if !bytes.Equal(text, raw) {
+		resp.Header.Set("Content-Type", "application/json")
+	}
+	resp.Header.Set("Content-Length", strconv.Itoa(len(text)))
+	x.header(resp)
+	if x.r.Method == http.MethodHead {
+		return
+	}
+	if _, err := x.w.Write(text); err != nil {
+		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
+	}
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// brokenBeforeFirstByte answers for a runtime whose answer broke off before any
+// of it was sent.
+func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	} else {
+		err = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime cut its answer short: %v", err)
+	}
+	x.fail(err)
+}
+
+// header sends status and headers.
+func (x *exchange) header(resp *http.Response) {
+	x.outcome.FirstByte = time.Since(x.began)
+	copyHeader(x.w.Header(), resp.Header)
+	x.w.WriteHeader(resp.StatusCode)
+}
+
+// trailer sends what the runtime said behind its answer.
+func (x *exchange) trailer(resp *http.Response) {
+	for name, values := range resp.Trailer {
+		x.w.Header()[http.TrailerPrefix+name] = values
+	}
+}
+
+func (x *exchange) flush() {
+	if f, ok := x.w.(http.Flusher); ok {
+		f.Flush()
+	}
+}

@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// prepare reads the whole body and makes of it what the runtime gets. Its errors
+// are the client's faults, or that it left.
+func (x *exchange) prepare() ([]byte, error) {
+	if err := x.encoding(); err != nil {
+		return nil, err
+	}
+	body, err := x.body()
+	if err != nil {
+		return nil, err
+	}
+	if isJSON(x.r.Header.Get("Content-Type")) && !utf8.Valid(body) {
+		return nil, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
+	}
+	if x.proxy.cfg.Adapter != nil {
+		x.outcome.Adapter = x.proxy.cfg.Adapter(body)
+	}
+	if x.proxy.cfg.Dialect == nil {
+		return body, nil
+	}
+	out, refused := x.proxy.cfg.Dialect.Request(x.r.URL.Path, body)
+	if refused != nil {
+		return nil, refused
+	}
+	return out, nil
+}
+
+// encoding refuses a body that is compressed: model servers do not expand one,
+// and what a few bytes expand to is the sender's choice.
+func (x *exchange) encoding() error {
+	for _, name := range x.r.Header["Content-Encoding"] {
+		if name != "" && !strings.EqualFold(name, "identity") {
+			x.w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
+			return api.Errorf(http.StatusUnsupportedMediaType, "", "the body's Content-Encoding is %q: send it uncompressed", name)
+		}
+	}
+	return nil
+}
+
+// firstStep bounds what is allocated on a client's word alone; after that memory
+// follows the bytes that came.
+const firstStep = 1 << 20
+
+// body reads the whole body.
+func (x *exchange) body() ([]byte, error) {
+	limit, want := int64(x.proxy.cfg.MaxBody), x.r.ContentLength
+	if want > limit {
+		return nil, &http.MaxBytesError{Limit: limit}
+	}
+	var body []byte
+	var err error
+	switch {
+	case want == 0:
+		return nil, nil
+	case want > 0 && want <= firstStep:
+		body = make([]byte, want)
+		_, err = io.ReadFull(x.r.Body, body)
+	default:
+		body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
+	}
+	var tooLarge *http.MaxBytesError
+	if err == nil || errors.As(err, &tooLarge) {
+		return body, err
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, api.BadRequest("", "the body ends before its Content-Length or last chunk")
+	}
+	if x.r.Context().Err() != nil {
+		return nil, x.r.Context().Err()
+	}
+	return nil, api.BadRequest("", "read the request's body: %v", err)
+}
+
+// isJSON says whether a Content-Type is JSON's.
+func isJSON(kind string) bool {
+	media, _, _ := strings.Cut(kind, ";")
+	media = strings.TrimSpace(media)
+	return strings.EqualFold(media, "application/json") || strings.HasSuffix(strings.ToLower(media), "+json")
+}
+
+// invalidAt returns the offset of the first byte that is not UTF-8.
+func invalidAt(body []byte) int {
+	for at := 0; at < len(body); {
+		r, n := utf8.DecodeRune(body[at:])
+		if r == utf8.RuneError && n <= 1 {
+			return at
+		}
+		at += n
+	}
+	return len(body)
+}

@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// bytesPerToken is the usual mean for English text. It estimates prompts that
+// only the runtime has counted.
+const bytesPerToken = 4
+
+// Load is what the requests that the runtime has now amount to.
+type Load struct {
+	// Requests is their number.
+	Requests int
+	// Tokens is the length of their prompts, estimated, and of what was generated for them.
+	Tokens api.Tokens
+	// QueuedTokens is the part of it that belongs to prompts of which no answer has begun.
+	QueuedTokens api.Tokens
+	// Adapters are those that they name, sorted.
+	Adapters []api.ModelName
+}
+
+// Load is the load now. It is cheap, and safe for many goroutines.
+func (p *Proxy) Load() Load { return p.load.read() }
+
+// load counts the requests in the runtime.
+type load struct {
+	requests, tokens, queued atomic.Int64
+
+	mu       sync.Mutex // guards adapters
+	adapters map[api.ModelName]int
+}
+
+// live is one request's part of a load.
+type live struct {
+	load           *load
+	adapter        api.ModelName
+	prompt, tokens int64
+	begun          bool // its answer has begun
+}
+
+// begin counts a request whose body has size bytes.
+func (l *load) begin(adapter api.ModelName, size int) live {
+	v := live{load: l, adapter: adapter, prompt: int64(size / bytesPerToken)}
+	l.requests.Add(1)
+	l.tokens.Add(v.prompt)
+	l.queued.Add(v.prompt)
+	if adapter != "" {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.adapters == nil {
+			l.adapters = map[api.ModelName]int{}
+		}
+		l.adapters[adapter]++
+	}
+	return v
+}
+
+// answered says that the runtime has begun to answer.
+func (v *live) answered() {
+	if !v.begun {
+		v.begun = true
+		v.load.queued.Add(-v.prompt)
+	}
+}
+
+// generated counts further tokens.
+func (v *live) generated(n int) {
+	if n > 0 {
+		v.answered()
+		v.tokens += int64(n)
+		v.load.tokens.Add(int64(n))
+	}
+}
+
+// end takes the request out.
+func (v *live) end() {
+	v.answered()
+	v.load.requests.Add(-1)
+	v.load.tokens.Add(-v.prompt - v.tokens)
+	if v.adapter == "" {
+		return
+	}
+	v.load.mu.Lock()
+	defer v.load.mu.Unlock()
+	if v.load.adapters[v.adapter]--; v.load.adapters[v.adapter] == 0 {
+		delete(v.load.adapters, v.adapter)
+	}
+}
+
+func (l *load) read() Load {
+	r := Load{Requests: int(l.requests.Load()), Tokens: api.Tokens(l.tokens.Load()), QueuedTokens: api.Tokens(l.queued.Load())}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name := range l.adapters {
+		r.Adapters = append(r.Adapters, name)
+	}
+	slices.Sort(r.Adapters)
+	return r
+}
