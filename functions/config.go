@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -18,8 +19,9 @@ type Config struct {
 	Instance api.InstanceID
 	// Listen is where it takes requests: "unix:/path", or "http://host:port" with port 0 for any.
 	Listen api.Endpoint
-	// TokenFile holds the bearer token of the control plane; needed where Listen is
-	// no Unix socket. It is read at each use, so that it can be renewed.
+	// TokenFile holds the bearer token of the control plane. It is read at each use, so
+	// that it can be renewed. Empty: the control paths are closed, unless Listen is a
+	// Unix socket, where who can open it may use them.
 	TokenFile string
 	// Dir is a folder of its own, for the engine's socket; empty: a temporary one.
 	Dir string
@@ -43,6 +45,25 @@ type Config struct {
 	ProbeTimeout time.Duration
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
+	// Wrap puts pre- and post-processing around the handler of the client paths; nil: none.
+	Wrap func(http.Handler) http.Handler
+	// Models is the folder that models are fetched into; empty: [fetch.DefaultDir].
+	Models string
+	// ModelsLimit bounds what fetched models take together; 0: no bound.
+	ModelsLimit api.Bytes
+	// HubTokenFile holds the token for hf:// references; empty: none. It is read at each use.
+	HubTokenFile string
+	// Diagnostics lets COMPUTE_DIAGNOSTICS be answered at /invocations.
+	Diagnostics bool
+	// Version is what /version says; empty: "dev".
+	Version string
+	// Workers is a folder that several functions of one host share to run one
+	// runtime between them: one leads, the others pass requests to it. Empty: alone.
+	Workers string
+	// Keep is the command line of a keeper (package keeper), which sees to it that
+	// nothing of the runtime outlives us, however we die; empty: none, where somebody
+	// else adopts what we leave, or Workers is empty and the system is not Linux.
+	Keep []string
 	// OwnProcess says that this process does nothing else: it adopts the runtime's
 	// orphans and kills every child that is not the runtime (process.Adopt).
 	OwnProcess bool
@@ -66,9 +87,6 @@ func (c *Config) Validate() error {
 	}
 	if err := api.CheckEndpoint(c.Listen); err != nil {
 		return fmt.Errorf("function %s: listen: %w", c.Function.Name, err)
-	}
-	if _, unix := c.Listen.Socket(); !unix && c.TokenFile == "" {
-		return fmt.Errorf("function %s: listen on %s: the control paths need a token file there; give one, or listen on a Unix socket", c.Function.Name, c.Listen)
 	}
 	if c.Events != "" {
 		if err := api.CheckEndpoint(c.Events); err != nil {

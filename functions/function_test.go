@@ -262,6 +262,24 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// Over TCP and without a token nobody is the control plane.
+func TestWithoutATokenTheControlPathsAreClosed(t *testing.T) {
+	i := newInstance(t)
+	cfg := i.config()
+	cfg.Listen = "http://127.0.0.1:0"
+	i.run(cfg)
+	for path, want := range map[string]int{control.PathState: 403, "/metrics": 403, "/healthz": 200} {
+		resp, err := i.http.Get(i.at.URL(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+}
+
 // Over TCP the control plane shows its token, clients need none.
 func TestToken(t *testing.T) {
 	i := newInstance(t)
@@ -458,7 +476,6 @@ func TestConfigRefuses(t *testing.T) {
 		"no name":             {func(c *functions.Config) { c.Function.Name = "" }, "name the function"},
 		"bad name":            {func(c *functions.Config) { c.Function.Name = "default/A b" }, "a-z"},
 		"bad endpoint":        {func(c *functions.Config) { c.Listen = "tcp:1" }, "http://host:port"},
-		"TCP without token":   {func(c *functions.Config) { c.Listen = "http://127.0.0.1:0" }, "token file"},
 		"bad events":          {func(c *functions.Config) { c.Events = "x" }, "events"},
 		"negative time":       {func(c *functions.Config) { c.Drain = -1 }, "drain"},
 		"no command":          {func(c *functions.Config) { c.Function.Runtime.Command = nil }, "$(PORT)"},

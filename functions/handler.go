@@ -57,6 +57,9 @@ func (f *function) authorize(r *http.Request) error {
 	if _, unix := f.cfg.Listen.Socket(); unix {
 		return nil
 	}
+	if f.cfg.TokenFile == "" {
+		return api.Errorf(http.StatusForbidden, "", "%s is for the control plane, and this instance was given no token to know it by: start it with --token-file, or let it listen on a Unix socket", r.URL.Path)
+	}
 	want, err := os.ReadFile(f.cfg.TokenFile)
 	token := strings.TrimSpace(string(want))
 	if err != nil || token == "" {

@@ -23,6 +23,9 @@ func parsed(t *testing.T, env []string, args ...string) (functions.Config, error
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
+	if err := fromEnvironment(cmd.Flags(), env); err != nil {
+		return f.cfg, err
+	}
 	err := f.build(cmd.Flags().Args(), env, cmd.Flags().Changed)
 	return f.cfg, err
 }
@@ -40,9 +43,13 @@ func TestFunctionComesFromTheEnvironmentAndFlagsWin(t *testing.T) {
 			Name: "default/m", Model: "m", Concurrency: 5, StartTimeout: 2 * time.Second,
 			Runtime: api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Env: []string{"SECRET=s"}},
 		},
-		Instance: "m-1", Engine: "/bin/rouse", Epoch: 7, Devices: []api.DeviceID{"a", "b"}, MaxBody: api.MiB, Events: "unix:/e", OwnProcess: true,
+		Instance: "m-1", Engine: "/bin/rouse", Epoch: 7, Devices: []api.DeviceID{"a", "b"}, MaxBody: api.MiB, Listen: "http://127.0.0.1:8080", Events: "unix:/e", OwnProcess: true,
 		Env: []string{"HOME=/h", EnvEvents + "=unix:/e"}, // without the function: it may hold what is not the runtime's
 	}
+	if want.Keep = nil; len(got.Keep) == 0 {
+		t.Error("no keeper by default")
+	}
+	got.Keep = nil // this program's path
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
@@ -55,6 +62,10 @@ func TestCommandAfterTheDashes(t *testing.T) {
 	}{
 		"a command":         {[]string{"--", "vllm", "serve", "--port=$(PORT)"}, api.Runtime{Kind: api.RuntimeCommand, Command: []string{"vllm", "serve", "--port=$(PORT)"}}},
 		"one that sleeps":   {[]string{"--runtime-sleeps", "--model", "q", "--", "vllm"}, api.Runtime{Kind: api.RuntimeCommand, Model: "q", Sleeps: true, Command: []string{"vllm"}}},
+		"vLLM's options":    {[]string{"--runtime", "vllm", "--model", "q", "--", "--max-model-len", "99"}, api.Runtime{Kind: api.RuntimeVLLM, Model: "q", Args: []string{"--max-model-len", "99"}}},
+		"vLLM otherwise":    {[]string{"--runtime", "vllm", "--model", "q", "--", "python3", "-m", "vllm"}, api.Runtime{Kind: api.RuntimeVLLM, Model: "q", Command: []string{"python3"}, Args: []string{"-m", "vllm"}}},
+		"a sidecar":         {[]string{"--runtime", "ollama", "--model", "q", "--runtime-endpoint", "http://127.0.0.1:1"}, api.Runtime{Kind: api.RuntimeOllama, Model: "q", Endpoint: "http://127.0.0.1:1"}},
+		"adapters":          {[]string{"--runtime", "vllm", "--model", "q", "--adapter-root", "/l", "--adapters", "a=x,b=y"}, api.Runtime{Kind: api.RuntimeVLLM, Model: "q", AdapterRoot: "/l", Adapters: []api.Adapter{{Name: "a", Path: "x"}, {Name: "b", Path: "y"}}}},
 		"the engine's args": {[]string{"--runtime", "engine", "--model", "pico", "--", "--threads", "2"}, api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Args: []string{"--threads", "2"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +77,28 @@ func TestCommandAfterTheDashes(t *testing.T) {
 				t.Errorf("runtime (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A Knative Service's environment is enough.
+func TestEverythingFromTheEnvironment(t *testing.T) {
+	env := []string{"K_SERVICE=chat", "HOSTNAME=chat-00001-x", "PORT=8012", "ROUSE_RUNTIME=vllm", "ROUSE_MODEL=Qwen/Qwen3-0.6B", "ROUSE_CONCURRENCY=7", "ENABLE_DIAGNOSTICS=true"}
+	got, err := parsed(t, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn := api.Function{Name: "default/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeVLLM, Model: "Qwen/Qwen3-0.6B"}}
+	if diff := cmp.Diff(fn, got.Function); diff != "" || got.Instance != "chat-00001-x" || got.Listen != "http://0.0.0.0:8012" || !got.Diagnostics {
+		t.Errorf("instance %s at %s, diagnostics %t; function (-want +got):\n%s", got.Instance, got.Listen, got.Diagnostics, diff)
+	}
+	if got, err = parsed(t, env, "--concurrency", "3"); err != nil || got.Function.Concurrency != 3 {
+		t.Errorf("concurrency %d, %v: want that the flag wins", got.Function.Concurrency, err)
+	}
+	if _, err := parsed(t, []string{"ROUSE_CONCURRENCY=many"}); err == nil || !strings.Contains(err.Error(), "ROUSE_CONCURRENCY") {
+		t.Errorf("error %v, want one that names the variable", err)
+	}
+	if got, err = parsed(t, nil); err != nil || got.Listen != "http://127.0.0.1:8080" || got.Function.Name != "default/function" {
+		t.Errorf("without anything: %s at %s, %v; want loopback", got.Function.Name, got.Listen, err)
 	}
 }
 

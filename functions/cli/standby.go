@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
@@ -25,7 +26,7 @@ type Order struct {
 }
 
 // standby waits for an order and carries it out.
-func standby(cmd *cobra.Command) error {
+func standby(cmd *cobra.Command, wrap func(http.Handler) http.Handler) error {
 	var order Order
 	err := json.NewDecoder(cmd.InOrStdin()).Decode(&order)
 	if errors.Is(err, io.EOF) {
@@ -41,7 +42,7 @@ func standby(cmd *cobra.Command) error {
 			return fmt.Errorf("--standby: set the environment variable %q: %w", name, err)
 		}
 	}
-	next := Command()
+	next := command(wrap)
 	next.SetArgs(order.Args)
 	next.SetIn(cmd.InOrStdin())
 	next.SetOut(cmd.OutOrStdout())

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func (f *flags) define(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVar(&f.spec, "spec", "", "`file` with the function as JSON; - is the standard input (default: $"+EnvFunction+")")
+	s.StringVar((*string)(&f.function.Name), "function", "", "the function's `name`, NAMESPACE/NAME (default: $K_SERVICE, else default/function)")
+	s.StringVar((*string)(&f.cfg.Instance), "instance", "", "the instance's `id` (default: $HOSTNAME)")
+	s.StringVar((*string)(&f.cfg.Listen), "listen", "", "`endpoint` to listen on: unix:/path or http://host:port (default: all addresses on $PORT where that is set, else http://127.0.0.1:8080)")
+	s.StringVar(&f.cfg.TokenFile, "token-file", "", "`file` with the control plane's bearer token; without one its paths are closed, unless --listen is a Unix socket")
+	s.StringVar((*string)(&f.cfg.Events), "events", "", "`endpoint` that state changes are posted to (default: $"+EnvEvents+")")
+	s.StringVar(&f.cfg.Dir, "dir", "", "`folder` of its own for the engine's socket (default: a temporary one)")
+	s.StringVar(&f.function.Runtime.Kind, "runtime", "", "runtime `kind`: "+strings.Join(api.RuntimeKinds, ", ")+" (default: command where one is given after --, else engine)")
+	s.StringVar((*string)(&f.function.Runtime.Endpoint), "runtime-endpoint", "", "`endpoint` of a runtime that somebody else starts, such as http://127.0.0.1:8000")
+	s.StringVar(&f.function.Runtime.Model, "model", "", "the model's `reference`: a path, a URL to fetch, or the runtime's own name for it")
+	s.StringVar(&f.cfg.Models, "models", "", "`folder` that models are fetched into (default: rouse/models in the user's cache)")
+	s.StringVar(&f.modelsLimit, "models-limit", "", "what fetched models may take together, such as 200Gi (default: no bound)")
+	s.StringVar(&f.cfg.HubTokenFile, "hub-token-file", "", "`file` with the token for hf:// references")
+	s.StringSliceVar(&f.adapters, "adapters", nil, "LoRA adapters to load at the start, as `name=path` separated by commas")
+	s.StringVar(&f.function.Runtime.AdapterRoot, "adapter-root", "", "the only `folder` that LoRA adapters may lie in (default: none can be loaded)")
+	s.StringSliceVar(&f.handler, "handler", nil, "a `program` for pre- and post-processing and its arguments, separated by commas")
+	s.StringVar((*string)(&f.function.Model), "served-model-name", "", "the `name` that clients use (default: the function's name)")
+	s.BoolVar(&f.function.Runtime.Sleeps, "runtime-sleeps", false, "the command has vLLM's /sleep and /wake_up")
+	s.StringVar(&f.cfg.Engine, "engine-binary", "", "`program` that has the subcommand \"engine serve\" (default: this one)")
+	s.IntVar(&f.function.Concurrency, "concurrency", 0, "`requests` that the runtime takes at once (default 8)")
+	s.StringSliceVar(&f.devices, "devices", nil, "`ids` of the devices it was given, separated by commas")
+	s.Uint64Var(&f.cfg.Epoch, "epoch", 0, "`epoch` of the grant it was started under")
+	s.DurationVar(&f.function.StartTimeout, "start-timeout", 0, "bound of a start, to the first token (default 10m)")
+	s.DurationVar(&f.function.WakeTimeout, "wake-timeout", 0, "bound of a wake, to the first token (default 1m)")
+	s.DurationVar(&f.function.RequestTimeout, "request-timeout", 0, "bound of a request (default: none)")
+	s.DurationVar(&f.cfg.Drain, "drain", 0, "how long requests may go on after SIGTERM (default 30s)")
+	s.DurationVar(&f.cfg.StopGrace, "stop-grace", 0, "time between SIGTERM and SIGKILL for the runtime (default 5s)")
+	s.DurationVar(&f.cfg.ProbeInterval, "probe-interval", 0, "time between health probes of an idle runtime; negative: none (default 30s)")
+	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
+	s.BoolVar(&f.cfg.Diagnostics, "enable-diagnostics", false, "answer COMPUTE_DIAGNOSTICS at /invocations (also: ENABLE_DIAGNOSTICS=true)")
+	s.StringVar(&f.cfg.Workers, "workers", "", "`folder` that several functions of one host share to run one runtime between them")
+	s.BoolVar(&f.keeper, "keeper", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1 or with --exit-with-parent)")
+	s.StringVar(&f.maxBody, "max-body", "", "largest body of a request, such as 64Mi (default 64Mi)")
+	s.BoolVar(&f.exitWithParent, "exit-with-parent", false, "end, with the runtime, as soon as the parent process dies (Linux)")
+	s.BoolVar(&f.standby, "standby", false, "wait for the rest of the command line and the environment on the standard input, as JSON")
+	s.BoolVar(&f.quiet, "quiet", false, "don't copy the runtime's output to the error output")
+	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// build fills the configuration; changed says which flags were given.
+func (f *flags) build(args, env []string, changed func(string) bool) error {
+	declared, err := readFunction(f.spec, env)
+	if err != nil {
+		return err
+	}
+	if err := f.lists(); err != nil {
+		return err
+	}
+	f.function = merge(declared, f.function, changed)
+	f.command(args, changed("runtime"))
+	f.identity(env)
+	f.cfg.Function = f.function
+	for _, d := range f.devices {
+		f.cfg.Devices = append(f.cfg.Devices, api.DeviceID(d))
+	}
+	if f.maxBody != "" {
+		if f.cfg.MaxBody, err = api.ParseBytes(f.maxBody); err != nil {
+			return fmt.Errorf("--max-body: %w", err)
+		}
+	}
+	if f.modelsLimit != "" {
+		if f.cfg.ModelsLimit, err = api.ParseBytes(f.modelsLimit); err != nil {
+			return fmt.Errorf("--models-limit: %w", err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, which is the engine too: %w; name it with --engine-binary", err)
+	}
+	if f.cfg.Engine == "" {
+		f.cfg.Engine = self
+	}
+	if f.keeper && !f.exitWithParent && os.Getpid() != 1 {
+		f.cfg.Keep = []string{self, "keep"}
+	}
+	f.cfg.Diagnostics = f.cfg.Diagnostics || lookUp(env, "ENABLE_DIAGNOSTICS") == "true"
+	if f.cfg.Events == "" {
+		f.cfg.Events = api.Endpoint(lookUp(env, EnvEvents))
+	}
+	for _, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that are not the runtime's
+			f.cfg.Env = append(f.cfg.Env, kv)
+		}
+	}
+	f.cfg.OwnProcess = true
+	return nil
+}
+
+// lists reads the flags that are lists.
+func (f *flags) lists() error {
+	for _, pair := range f.adapters {
+		name, path, found := strings.Cut(pair, "=")
+		if !found || name == "" || path == "" {
+			return fmt.Errorf("--adapters: %q: want name=path", pair)
+		}
+		f.function.Runtime.Adapters = append(f.function.Runtime.Adapters, api.Adapter{Name: api.ModelName(name), Path: path})
+	}
+	f.function.Handler = f.handler
+	return nil
+}
+
+// command divides what stands after "--". For the kind command all of it is the
+// command. For the others it is the server's options; words before the first
+// option replace its program.
+func (f *flags) command(args []string, kindGiven bool) {
+	if len(args) == 0 {
+		return
+	}
+	rt := &f.function.Runtime
+	if !kindGiven && rt.Kind == "" || rt.Kind == api.RuntimeCommand {
+		rt.Kind, rt.Command, rt.Args = api.RuntimeCommand, args, nil
+		return
+	}
+	n := 0
+	for rt.Kind != api.RuntimeEngine && n < len(args) && !strings.HasPrefix(args[n], "-") {
+		n++
+	}
+	if n > 0 {
+		rt.Command = args[:n]
+	}
+	rt.Args = args[n:]
+}
+
+// identity fills in what a Knative Service's environment says.
+func (f *flags) identity(env []string) {
+	if f.function.Name == "" {
+		f.function.Name = api.NewFunctionName("", cmp.Or(lookUp(env, "K_SERVICE"), "function"))
+	}
+	if f.cfg.Instance == "" {
+		f.cfg.Instance = api.InstanceID(cmp.Or(lookUp(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
+	}
+	if f.cfg.Listen == "" {
+		f.cfg.Listen = "http://127.0.0.1:8080"
+		if port := lookUp(env, "PORT"); port != "" {
+			f.cfg.Listen = api.Endpoint("http://0.0.0.0:" + port)
+		}
+	}
+}
+
+func lookUp(env []string, name string) string {
+	value := ""
+	for _, kv := range env {
+		if v, found := strings.CutPrefix(kv, name+"="); found {
+			value = v
+		}
+	}
+	return value
+}
+
+// readFunction reads the JSON, from a file or the environment; neither is a zero function.
+func readFunction(file string, env []string) (api.Function, error) {
+	var fn api.Function
+	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(lookUp(env, EnvFunction)))
+	switch file {
+	case "":
+		if lookUp(env, EnvFunction) == "" {
+			return fn, nil
+		}
+	case "-":
+		source, in = "the standard input", os.Stdin
+	default:
+		opened, err := os.Open(file)
+		if err != nil {
+			return fn, fmt.Errorf("--spec: %w", err)
+		}
+		defer opened.Close()
+		source, in = file, opened
+	}
+	decoder := json.NewDecoder(in)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&fn); err != nil {
+		return fn, fmt.Errorf("read the function from %s: %w", source, err)
+	}
+	return fn, nil
+}
+
+// merge puts the flags that were given over what was declared.
+func merge(declared, given api.Function, changed func(string) bool) api.Function {
+	for name, set := range map[string]func(){
+		"function":          func() { declared.Name = given.Name },
+		"runtime":           func() { declared.Runtime.Kind = given.Runtime.Kind },
+		"model":             func() { declared.Runtime.Model = given.Runtime.Model },
+		"runtime-endpoint":  func() { declared.Runtime.Endpoint = given.Runtime.Endpoint },
+		"adapters":          func() { declared.Runtime.Adapters = given.Runtime.Adapters },
+		"adapter-root":      func() { declared.Runtime.AdapterRoot = given.Runtime.AdapterRoot },
+		"handler":           func() { declared.Handler = given.Handler },
+		"served-model-name": func() { declared.Model = given.Model },
+		"runtime-sleeps":    func() { declared.Runtime.Sleeps = given.Runtime.Sleeps },
+		"concurrency":       func() { declared.Concurrency = given.Concurrency },
+		"start-timeout":     func() { declared.StartTimeout = given.StartTimeout },
+		"wake-timeout":      func() { declared.WakeTimeout = given.WakeTimeout },
+		"request-timeout":   func() { declared.RequestTimeout = given.RequestTimeout },
+	} {
+		if changed(name) {
+			set()
+		}
+	}
+	return declared
+}
+
+// fromEnvironment sets each flag that was not given from its variable.
+func fromEnvironment(flags *pflag.FlagSet, env []string) error {
+	var failed error
+	flags.VisitAll(func(flag *pflag.Flag) {
+		name := "ROUSE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		if flag.Changed || name == EnvFunction || name == EnvEvents {
+			return
+		}
+		if value := lookUp(env, name); value != "" {
+			if err := flags.Set(flag.Name, value); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("the environment variable %s: %w", name, err))
+			}
+		}
+	})
+	return failed
+}
