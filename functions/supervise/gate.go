@@ -21,6 +21,7 @@ type Gate struct {
 
 	mu      sync.Mutex // guards what follows
 	base    string     // URL of the runtime; empty while closed
+	last    string     // URL of the runtime that the requests are in
 	refusal *api.Error // why it is closed
 	back    reopening  // when it is expected to be open again
 	running int
@@ -72,6 +73,17 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 	g.running++
 	g.entered++
 	return g.base, nil
+}
+
+// Inside returns the runtime's base URL for a call on behalf of a request that has
+// entered: it takes no place, and a gate that was shut since lets it through.
+func (g *Gate) Inside() (base string, refused *api.Error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.base == "" && g.running == 0 {
+		return "", g.refused()
+	}
+	return g.last, nil
 }
 
 // Refusal is what a request would be told now; nil while the gate is open,
@@ -140,6 +152,7 @@ func (g *Gate) open(e api.Endpoint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.idle = e.URL(""), nil, nil
+	g.last = g.base
 }
 
 // shut lets none in from now on and says why, and until when. The channel is
