@@ -97,6 +97,10 @@ func TestEverythingFromTheEnvironment(t *testing.T) {
 	if _, err := parsed(t, []string{"ROUSE_CONCURRENCY=many"}); err == nil || !strings.Contains(err.Error(), "ROUSE_CONCURRENCY") {
 		t.Errorf("error %v, want one that names the variable", err)
 	}
+	// In local mode the function is given whole, and the shell's variables are not its.
+	if got, err = parsed(t, append(env, EnvFunction+"="+declared)); err != nil || got.Function.Runtime.Model != "pico" || got.Function.Concurrency != 3 {
+		t.Errorf("model %s, concurrency %d, %v: want those of the JSON", got.Function.Runtime.Model, got.Function.Concurrency, err)
+	}
 	if got, err = parsed(t, nil); err != nil || got.Listen != "http://127.0.0.1:8080" || got.Function.Name != "default/function" {
 		t.Errorf("without anything: %s at %s, %v; want loopback", got.Function.Name, got.Listen, err)
 	}

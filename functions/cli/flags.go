@@ -196,7 +196,17 @@ func readFunction(file string, env []string) (api.Function, error) {
 
 // merge puts the flags that were given over what was declared.
 func merge(declared, given api.Function, changed func(string) bool) api.Function {
-	for name, set := range map[string]func(){
+	for name, set := range setters(&declared, &given) {
+		if changed(name) {
+			set()
+		}
+	}
+	return declared
+}
+
+// setters copy from given to declared what each flag of the function says.
+func setters(declared, given *api.Function) map[string]func() {
+	return map[string]func(){
 		"function":          func() { declared.Name = given.Name },
 		"runtime":           func() { declared.Runtime.Kind = given.Runtime.Kind },
 		"model":             func() { declared.Runtime.Model = given.Runtime.Model },
@@ -210,20 +220,18 @@ func merge(declared, given api.Function, changed func(string) bool) api.Function
 		"start-timeout":     func() { declared.StartTimeout = given.StartTimeout },
 		"wake-timeout":      func() { declared.WakeTimeout = given.WakeTimeout },
 		"request-timeout":   func() { declared.RequestTimeout = given.RequestTimeout },
-	} {
-		if changed(name) {
-			set()
-		}
 	}
-	return declared
 }
 
-// fromEnvironment sets each flag that was not given from its variable.
+// fromEnvironment sets each flag that was not given from its variable. Where the
+// whole function is given as JSON, what is in it is not looked for elsewhere.
 func fromEnvironment(flags *pflag.FlagSet, env []string) error {
+	whole := flags.Changed("spec") || lookUp(env, EnvFunction) != ""
+	inFunction := setters(nil, nil)
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
 		name := "ROUSE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		if flag.Changed || name == EnvFunction || name == EnvEvents {
+		if _, found := inFunction[flag.Name]; flag.Changed || found && whole || name == EnvFunction || name == EnvEvents {
 			return
 		}
 		if value := lookUp(env, name); value != "" {
