@@ -200,7 +200,7 @@ func TestTimeLimits(t *testing.T) {
 	slow.chat = func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if strings.Contains(string(body), "stream") {
-			stream(w, "data: {}\n\n")
+			streamEvents(w, "data: {}\n\n")
 		}
 		<-r.Context().Done()
 		cancelled <- struct{}{}

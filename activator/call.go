@@ -12,6 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/parse"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // Headers of clients.
@@ -59,8 +60,6 @@ type call struct {
 
 	wrote   time.Time // when the deadline of writes was last set
 	guarded bool      // one is set
-	// lastByte is the last that the client got of the body.
-	lastByte byte
 }
 
 // serve serves one request for f, or where f is nil for the function that the body names.
@@ -321,13 +320,13 @@ func (c *call) end(answer *forward.Answer, err error) error {
 			return cause // the client left
 		}
 	}
-	if answer.Events() {
-		return errors.Join(e, c.event(e))
+	switch {
+	case c.ollama && lines(c.w.Header()):
+		c.kind = stream.Lines
+	case !answer.Events():
+		return errors.Join(e, errAbort)
 	}
-	if c.ollama && strings.HasPrefix(c.w.Header().Get("Content-Type"), "application/x-ndjson") {
-		return errors.Join(e, c.line(e))
-	}
-	return errors.Join(e, errAbort)
+	return errors.Join(e, c.event(e))
 }
 
 // event writes an error as the last event of a stream.
@@ -366,9 +365,6 @@ func (c *call) refuse(err error) {
 // Write writes to the client. A client that does not read for too long has left.
 func (c *call) Write(p []byte) (int, error) {
 	c.expectRead()
-	if len(p) > 0 {
-		c.lastByte = p[len(p)-1]
-	}
 	return c.w.Write(p)
 }
 

@@ -113,7 +113,7 @@ func (f *fakeInstance) wake(w http.ResponseWriter) {
 func answerOnce(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if strings.Contains(string(body), `"stream":true`) {
-		stream(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n",
+		streamEvents(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n",
 			"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]\n\n")
 		return
 	}
@@ -121,8 +121,8 @@ func answerOnce(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":%q}}]}`, body)
 }
 
-// stream writes events, each flushed.
-func stream(w http.ResponseWriter, events ...string) {
+// streamEvents writes events, each flushed.
+func streamEvents(w http.ResponseWriter, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range events {
 		_, _ = io.WriteString(w, e)

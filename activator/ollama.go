@@ -173,16 +173,9 @@ func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// line ends a broken stream of JSON lines with an error, which has a line of its own.
-func (c *call) line(e *api.Error) error {
-	line := e.Line()
-	if c.lastByte != '\n' {
-		line = append([]byte{'\n'}, line...)
-	}
-	if _, err := c.Write(line); err != nil {
-		return err
-	}
-	return c.Flush()
+// lines says whether an answer is a stream of JSON lines that can be read.
+func lines(h http.Header) bool {
+	return strings.HasPrefix(h.Get("Content-Type"), "application/x-ndjson") && h.Get("Content-Encoding") == ""
 }
 
 // forever is what Ollama's clients show as "Forever".

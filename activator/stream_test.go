@@ -119,7 +119,7 @@ func TestRuntimeFailsAfterTheFirstByte(t *testing.T) {
 	i := b.instance(name, "m-0001", api.Awake)
 	const word = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n"
 	i.chat = func(w http.ResponseWriter, _ *http.Request) {
-		stream(w, word, "data: {\"half")
+		streamEvents(w, word, "data: {\"half")
 		panic(http.ErrAbortHandler)
 	}
 	check := func(what string) {
@@ -130,7 +130,7 @@ func TestRuntimeFailsAfterTheFirstByte(t *testing.T) {
 		}
 	}
 	check("cut within an event")
-	i.chat = func(w http.ResponseWriter, _ *http.Request) { stream(w, word) }
+	i.chat = func(w http.ResponseWriter, _ *http.Request) { streamEvents(w, word) }
 	check("a clean end without a finish reason")
 
 	i.chat = func(w http.ResponseWriter, _ *http.Request) {
@@ -182,7 +182,7 @@ func TestClientLeavesWhileStreaming(t *testing.T) {
 	stopped := make(chan struct{})
 	i.chat = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		stream(w, "data: {}\n\n")
+		streamEvents(w, "data: {}\n\n")
 		<-r.Context().Done()
 		close(stopped)
 	}
@@ -225,10 +225,10 @@ func TestAPausedStreamIsNoClientThatDoesNotRead(t *testing.T) {
 		pause := time.NewTicker(50 * time.Millisecond)
 		defer pause.Stop()
 		for range 4 {
-			stream(w, "data: {}\n\n")
+			streamEvents(w, "data: {}\n\n")
 			<-pause.C
 		}
-		stream(w, "data: [DONE]\n\n")
+		streamEvents(w, "data: [DONE]\n\n")
 	}
 	for range 2 { // the second on the same connection
 		if resp, got := b.post(chatPath, `{"model":"m","stream":true}`); resp.StatusCode != 200 || !strings.HasSuffix(got, "[DONE]\n\n") {
@@ -283,7 +283,7 @@ func TestDrainThatRunsOutOfTime(t *testing.T) {
 	i := b.instance(busy, "b-0001", api.Awake)
 	i.chat = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		stream(w, "data: {}\n\n")
+		streamEvents(w, "data: {}\n\n")
 		<-r.Context().Done()
 	}
 	held, running := make(chan string), make(chan string)
@@ -336,7 +336,7 @@ func TestOpenAIClient(t *testing.T) {
 		t.Errorf("after comments: got %q, %v", text, err)
 	}
 	i.chat = func(w http.ResponseWriter, _ *http.Request) {
-		stream(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n")
+		streamEvents(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n")
 	}
 	var cut *ssestream.StreamError
 	if text, err := read(); text != "hi" || !errors.As(err, &cut) {
