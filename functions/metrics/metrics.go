@@ -1,0 +1,151 @@
+// Package metrics is what GET /metrics of an instance answers: the same names
+// whatever the runtime, so that whoever picks among instances, or draws them,
+// needs to know only these.
+//
+// The names are those of the model server protocol of the Gateway API inference
+// extension (its proposal 003), which are vLLM's: an endpoint picker reads them
+// without being configured. They carry the label model_name.
+//
+//	vllm:num_requests_running                gauge      requests that generate
+//	vllm:num_requests_waiting                gauge      requests that the runtime has queued
+//	vllm:kv_cache_usage_perc                 gauge      share of the KV cache in use, 0 to 1
+//	vllm:gpu_cache_usage_perc                gauge      the same by its older name, which pickers before 2026 read
+//	vllm:cache_config_info                   gauge 1    labels block_size, num_gpu_blocks; "0": unknown
+//	vllm:lora_requests_info                  gauge      time of writing; labels max_lora, running_lora_adapters, waiting_lora_adapters
+//	vllm:num_tokens_running                  gauge      tokens in the batch
+//	vllm:num_tokens_waiting                  gauge      tokens of prompts that wait for their first token
+//	vllm:max_token_capacity                  gauge      tokens that the KV cache holds; 0: unknown
+//	vllm:prompt_tokens_total                 counter    tokens of prompts
+//	vllm:generation_tokens_total             counter    tokens generated
+//	vllm:time_to_first_token_seconds         histogram  of streams, from their arrival
+//	vllm:request_time_per_output_token_seconds histogram  time per decode token: of a stream, the mean after its first
+//	rouse_time_per_prefill_token_seconds     histogram  of a stream whose prompt the runtime counted: time to its first token by its prompt
+//
+// Those of the protocol are always there, for a picker may take an instance
+// without one of them for broken. Where a value comes from:
+//
+//  1. The runtime's own metrics, if it has them, asked for when we are asked, at
+//     most every 200 ms and for at most 250 ms. A sleeper is never asked.
+//  2. Else what the proxy counts: requests in the runtime as running, none as
+//     waiting (who has no place is refused, and waits elsewhere); tokens by the
+//     length of bodies and by what was generated; the adapters that requests name.
+//  3. The share of the KV cache is then tokens by capacity where [Config.Capacity]
+//     says it, else requests by places, which is what a server with a fixed piece
+//     of the cache for each place has in use.
+//
+// The instance's own metrics are under rouse_function_.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// Config of [Metrics].
+type Config struct {
+	// Model is the label model_name.
+	Model api.ModelName
+	// Status is the instance's.
+	Status func() api.InstanceStatus
+	// Load is what the requests in the runtime amount to; nil: the status says all.
+	Load func() proxy.Load
+	// Signals reads the runtime's own metrics and ends when its context does. An error
+	// means that there are none now; nil: there never are.
+	Signals func(context.Context) (runtime.Signals, error)
+	// Capacity is the number of tokens that the KV cache holds, where the runtime does
+	// not say it and somebody knows; 0: unknown.
+	Capacity api.Tokens
+}
+
+// Metrics counts requests and answers scrapes. It is safe for many goroutines
+// and starts none.
+type Metrics struct {
+	handler                     http.Handler
+	requests, errors            *prometheus.CounterVec
+	firstByte, total            *prometheus.HistogramVec
+	firstToken, decode, prefill prometheus.Histogram
+	prompt, generated           atomic.Uint64 // tokens
+}
+
+// latencies are in seconds, from a cache hit to a long generation.
+var latencies = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+
+// perToken are in seconds: from a prefill of many tokens at once to a slow CPU.
+var perToken = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+
+// New makes the metrics of one instance.
+func New(cfg Config) (*Metrics, error) {
+	if cfg.Status == nil || cfg.Model == "" {
+		return nil, errors.New("metrics: Config needs Status and Model")
+	}
+	if cfg.Load == nil {
+		cfg.Load = func() proxy.Load { return proxy.Load{Requests: cfg.Status().Running} }
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencies}, []string{"path"})
+	}
+	model := prometheus.Labels{"model_name": string(cfg.Model)}
+	tokens := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: model})
+	}
+	m := &Metrics{
+		requests:   counter("rouse_function_requests_total", "Requests by path and status of the answer; 499: the client left.", "path", "status"),
+		errors:     counter("rouse_function_errors_total", "Requests that this instance refused or could not bring to a good end, by code.", "code"),
+		firstByte:  histogram("rouse_function_first_byte_seconds", "Time from a request's arrival to the first byte of its answer."),
+		total:      histogram("rouse_function_request_seconds", "Time from a request's arrival to the last byte of its answer."),
+		firstToken: tokens("vllm:time_to_first_token_seconds", "Time from a stream's request to its first token.", latencies),
+		decode:     tokens("vllm:request_time_per_output_token_seconds", "Time per token of a stream, after its first.", perToken),
+		prefill:    tokens("rouse_time_per_prefill_token_seconds", "Time to a stream's first token, by the tokens of its prompt.", perToken),
+	}
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{
+		m.requests, m.errors, m.firstByte, m.total, m.firstToken, m.decode, m.prefill,
+		newStateCollector(cfg.Status), newProtocol(cfg, model, m),
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return m, nil
+}
+
+// Handler answers scrapes, within half a second whatever the runtime does.
+func (m *Metrics) Handler() http.Handler { return m.handler }
+
+// Observe counts one request of a client.
+func (m *Metrics) Observe(o proxy.Outcome) {
+	m.requests.WithLabelValues(o.Path, strconv.Itoa(o.Status)).Inc()
+	if o.Code != "" {
+		m.errors.WithLabelValues(o.Code).Inc()
+	}
+	if o.FirstByte > 0 {
+		m.firstByte.WithLabelValues(o.Path).Observe(o.FirstByte.Seconds())
+		m.total.WithLabelValues(o.Path).Observe(o.Total.Seconds())
+	}
+	m.prompt.Add(uint64(max(0, o.PromptTokens)))
+	m.generated.Add(uint64(max(0, o.GeneratedTokens)))
+	if o.FirstToken == 0 {
+		return
+	}
+	m.firstToken.Observe(o.FirstToken.Seconds())
+	if o.PromptTokens > 0 {
+		m.prefill.Observe((o.FirstToken - o.Sent).Seconds() / float64(o.PromptTokens))
+	}
+	if o.GeneratedTokens > 1 {
+		m.decode.Observe((o.LastToken - o.FirstToken).Seconds() / float64(o.GeneratedTokens-1))
+	}
+}

@@ -1,0 +1,216 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/metrics"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// instance is one whose numbers a test sets.
+type instance struct {
+	status  api.InstanceStatus
+	load    proxy.Load
+	signals runtime.Signals
+	err     error
+	asked   int
+	takes   time.Duration // how long the runtime takes to answer
+}
+
+func (i *instance) config() metrics.Config {
+	return metrics.Config{
+		Model:  "m",
+		Status: func() api.InstanceStatus { return i.status },
+		Load:   func() proxy.Load { return i.load },
+		Signals: func(ctx context.Context) (runtime.Signals, error) {
+			i.asked++
+			select {
+			case <-time.After(i.takes):
+				return i.signals, i.err
+			case <-ctx.Done():
+				return runtime.Signals{}, ctx.Err()
+			}
+		},
+	}
+}
+
+// scrape returns the samples by name and labels.
+func scrape(t *testing.T, m *metrics.Metrics) map[string]string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	samples := map[string]string{}
+	for line := range strings.Lines(w.Body.String()) {
+		if at := strings.LastIndexByte(line, ' '); at > 0 && line[0] != '#' {
+			samples[line[:at]] = strings.TrimSpace(line[at:])
+		}
+	}
+	return samples
+}
+
+// want checks samples; names are without the label that all of the protocol have.
+func want(t *testing.T, got map[string]string, samples map[string]string) {
+	t.Helper()
+	for name, value := range samples {
+		if got[name] != value {
+			t.Errorf("%s is %q, want %q", name, got[name], value)
+		}
+	}
+}
+
+func set(t *testing.T, cfg metrics.Config) *metrics.Metrics {
+	t.Helper()
+	m, err := metrics.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestTheRuntimesOwnNumbers(t *testing.T) {
+	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}, load: proxy.Load{Requests: 3, Tokens: 90, QueuedTokens: 40}}
+	i.signals = runtime.Signals{
+		Running: 2, Waiting: 1, KVUsage: .25, BlockTokens: 16, Blocks: 100, PromptTokens: 1000, GeneratedTokens: 500,
+		RunningAdapters: []string{"a", "b"}, WaitingAdapters: []string{"c"}, MaxAdapters: 4,
+	}
+	got := scrape(t, set(t, i.config()))
+	want(t, got, map[string]string{
+		`vllm:num_requests_running{model_name="m"}`: "2", `vllm:num_requests_waiting{model_name="m"}`: "1",
+		`vllm:kv_cache_usage_perc{model_name="m"}`: "0.25", `vllm:gpu_cache_usage_perc{model_name="m"}`: "0.25",
+		`vllm:cache_config_info{block_size="16",model_name="m",num_gpu_blocks="100"}`: "1",
+		`vllm:max_token_capacity{model_name="m"}`:                                     "1600",
+		`vllm:num_tokens_running{model_name="m"}`:                                     "50", `vllm:num_tokens_waiting{model_name="m"}`: "40",
+		`vllm:prompt_tokens_total{model_name="m"}`: "1000", `vllm:generation_tokens_total{model_name="m"}`: "500",
+		`rouse_function_signals{model_name="m"}`: "1", `rouse_function_state{state="awake"}`: "1",
+	})
+	lora := `vllm:lora_requests_info{max_lora="4",model_name="m",running_lora_adapters="a,b",waiting_lora_adapters="c"}`
+	if got[lora] == "" {
+		t.Errorf("no %s in %v", lora, got)
+	}
+}
+
+// A runtime without metrics: the function counts. Nothing of the protocol is missing.
+func TestTheFunctionCounts(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		capacity api.Tokens
+		signals  runtime.Signals
+		err      error
+		usage    string
+		blocks   string
+	}{
+		{"by places", 0, runtime.Signals{}, errors.ErrUnsupported, "0.375", `vllm:cache_config_info{block_size="0",model_name="m",num_gpu_blocks="0"}`},
+		{"by tokens", 1000, runtime.Signals{}, errors.ErrUnsupported, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
+		{"no more than all", 10, runtime.Signals{}, errors.ErrUnsupported, "1", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="10"}`},
+		{"no number", 1000, runtime.Signals{
+			Running: math.NaN(), Waiting: -1, KVUsage: math.NaN(), BlockTokens: -1, Blocks: -1, PromptTokens: -1, GeneratedTokens: math.NaN(),
+		}, nil, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8, Adapters: []api.ModelName{"a", "b"}}, err: tc.err, signals: tc.signals}
+			i.load = proxy.Load{Requests: 3, Tokens: 90, QueuedTokens: 40, Adapters: []api.ModelName{"a"}}
+			cfg := i.config()
+			cfg.Capacity = tc.capacity
+			m := set(t, cfg)
+			m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, PromptTokens: 7, GeneratedTokens: 5})
+			got := scrape(t, m)
+			want(t, got, map[string]string{
+				`vllm:num_requests_running{model_name="m"}`: "3", `vllm:num_requests_waiting{model_name="m"}`: "0",
+				`vllm:kv_cache_usage_perc{model_name="m"}`: tc.usage, tc.blocks: "1",
+				`vllm:prompt_tokens_total{model_name="m"}`: "7", `vllm:generation_tokens_total{model_name="m"}`: "5",
+			})
+			if got[`vllm:lora_requests_info{max_lora="2",model_name="m",running_lora_adapters="a",waiting_lora_adapters=""}`] == "" {
+				t.Errorf("no info on adapters in %v", got)
+			}
+			for name, value := range got {
+				if value == "NaN" {
+					t.Errorf("%s is no number", name)
+				}
+			}
+		})
+	}
+}
+
+func TestASleeperIsNotAsked(t *testing.T) {
+	for _, state := range []api.State{api.Starting, api.Asleep, api.Unhealthy, api.Gone} {
+		i := &instance{status: api.InstanceStatus{State: state}, signals: runtime.Signals{Running: 9}}
+		got := scrape(t, set(t, i.config()))
+		want(t, got, map[string]string{`vllm:num_requests_running{model_name="m"}`: "0", `vllm:kv_cache_usage_perc{model_name="m"}`: "0"})
+		if i.asked != 0 {
+			t.Errorf("%s: the runtime was asked", state)
+		}
+	}
+}
+
+func TestTheRuntimeIsNotAskedTooOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &instance{status: api.InstanceStatus{State: api.Awake}, signals: runtime.Signals{Running: 1}}
+		m := set(t, i.config())
+		for range 20 {
+			scrape(t, m)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if i.asked != 5 {
+			t.Errorf("asked %d times in a second, want 5", i.asked)
+		}
+	})
+}
+
+// A runtime that hangs holds no scrape up; what it said last stands for a while.
+func TestARuntimeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &instance{status: api.InstanceStatus{State: api.Awake}, load: proxy.Load{Requests: 1}}
+		i.signals = runtime.Signals{Running: 5, PromptTokens: 70, GeneratedTokens: 30}
+		m := set(t, i.config())
+		scrape(t, m)
+		i.takes = time.Hour
+		for _, step := range []struct {
+			after   time.Duration
+			running string
+		}{{time.Second, "5"}, {time.Second, "5"}, {10 * time.Second, "1"}} {
+			time.Sleep(step.after)
+			began := time.Now()
+			got := scrape(t, m)
+			if took := time.Since(began); took > 250*time.Millisecond {
+				t.Errorf("a scrape took %v", took)
+			}
+			want(t, got, map[string]string{
+				`vllm:num_requests_running{model_name="m"}`: step.running, `vllm:prompt_tokens_total{model_name="m"}`: "70", `vllm:generation_tokens_total{model_name="m"}`: "30",
+			})
+		}
+	})
+}
+
+func TestObserve(t *testing.T) {
+	i := &instance{status: api.InstanceStatus{State: api.Awake}, err: errors.ErrUnsupported}
+	m := set(t, i.config())
+	ms := time.Millisecond
+	m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, Sent: ms, FirstByte: 10 * ms, FirstToken: 11 * ms, LastToken: 31 * ms, Total: 40 * ms, PromptTokens: 10, GeneratedTokens: 5})
+	m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 503, Code: api.CodeAsleep})
+	want(t, scrape(t, m), map[string]string{
+		`rouse_function_requests_total{path="/v1/completions",status="200"}`: "1", `rouse_function_requests_total{path="/v1/completions",status="503"}`: "1",
+		`rouse_function_errors_total{code="asleep"}`: "1", `rouse_function_request_seconds_count{path="/v1/completions"}`: "1",
+		`vllm:time_to_first_token_seconds_sum{model_name="m"}`:             "0.011",
+		`rouse_time_per_prefill_token_seconds_sum{model_name="m"}`:         "0.001",
+		`vllm:request_time_per_output_token_seconds_sum{model_name="m"}`:   "0.005",
+		`vllm:request_time_per_output_token_seconds_count{model_name="m"}`: "1",
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := metrics.New(metrics.Config{Model: "m"}); err == nil {
+		t.Error("no error without a status")
+	}
+}
