@@ -1,0 +1,123 @@
+package pyfunc
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// What the top-level key "input" of a call may ask for.
+const (
+	InputEmbeddings = "embeddings"
+	InputResponses  = "responses"
+)
+
+// Config of a [Handler].
+type Config struct {
+	// Next answers the client paths. It is called in process, from goroutines of the
+	// call, with requests whose context ends with the call.
+	Next http.Handler
+	// Status is the instance's state now. It must not block.
+	Status func() api.InstanceStatus
+	// Model is put into requests that name none.
+	Model api.ModelName
+	// Version is what /version says; empty: "unknown".
+	Version string
+	// Engine is the engine_name of a health check, see [EngineName].
+	Engine string
+	// Input says what a call with "input" asks for where it does not show by itself:
+	// [InputEmbeddings] or [InputResponses]. Empty: embeddings, as in MLflow. What
+	// shows by itself: encoding_format, dimensions or an input of token numbers are
+	// for embeddings; instructions, tools, stream and other fields of a generation,
+	// or an input of objects, are for responses.
+	Input string
+	// MaxBody bounds a call's body; 0: 64 MiB.
+	MaxBody api.Bytes
+	// MaxAnswer bounds one answer of the runtime that is put into an envelope, after
+	// it is unpacked; 0: 256 MiB. A longer one is a 502 in its envelope.
+	MaxAnswer api.Bytes
+	// MaxInputs bounds the strings of one call; 0: 1024.
+	MaxInputs int
+	// Timeout bounds a call, a stream of events up to its first event: 504. 0: no
+	// bound but that of Next. MLflow's own 60 s is too short for a long generation,
+	// and what a client waits for a sleeping model it waits in front of the function.
+	Timeout time.Duration
+	// Parallel is how many strings of one call are in Next at once; 0: 8. The
+	// function's concurrency is a good value.
+	Parallel int
+	// Diagnostics lets COMPUTE_DIAGNOSTICS answer.
+	Diagnostics bool
+	// Command is the runtime's command line, for diagnostics; nil: not told.
+	Command func() []string
+	// Env is the runtime's environment as "KEY=VALUE": diagnostics show a few harmless
+	// names of it, and no value of any other in anything they show.
+	Env []string
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// FromEnv reads what stock deployments set in the environment: ENABLE_DIAGNOSTICS
+// ("true", exactly) and MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT (seconds).
+func FromEnv(env []string) (diagnostics bool, timeout time.Duration, err error) {
+	for _, e := range env {
+		switch name, value, _ := strings.Cut(e, "="); name {
+		case "ENABLE_DIAGNOSTICS":
+			diagnostics = value == "true"
+		case "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT":
+			seconds, bad := strconv.Atoi(value)
+			if bad != nil || seconds < 0 || seconds > 1e6 {
+				return false, 0, fmt.Errorf("%s is %q: want a whole number of seconds, 0 for no limit", name, value)
+			}
+			timeout = time.Duration(seconds) * time.Second
+		}
+	}
+	return diagnostics, timeout, nil
+}
+
+// EngineName is the engine_name of a kind of runtime: what mlflow-extensions
+// calls it, or the kind with "-engine" behind it.
+func EngineName(kind string) string {
+	if kind == api.RuntimeEngine {
+		return "rouse-engine"
+	}
+	return kind + "-engine"
+}
+
+func (c *Config) defaults() error {
+	switch {
+	case c.Next == nil || c.Status == nil:
+		return errors.New("pyfunc: Config needs Next and Status")
+	case c.Input != "" && c.Input != InputEmbeddings && c.Input != InputResponses:
+		return fmt.Errorf("pyfunc: Config.Input is %q: want %s, %s or nothing", c.Input, InputEmbeddings, InputResponses)
+	case c.MaxBody < 0 || c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
+		return errors.New("pyfunc: a limit in Config is negative")
+	}
+	if c.Version == "" {
+		c.Version = "unknown"
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 * api.MiB
+	}
+	if c.MaxAnswer == 0 {
+		c.MaxAnswer = 256 * api.MiB
+	}
+	if c.MaxInputs == 0 {
+		c.MaxInputs = 1024
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 8
+	}
+	if c.Input == "" {
+		c.Input = InputEmbeddings
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+// Package pyfunc makes a function look like a model that MLflow serves: the paths
+// of its scoring server, and inside them the envelope by which the clients of
+// mlflow-extensions talk to a model server as if they were connected to it.
+//
+//	POST /invocations   inputs, instances, dataframe_split, dataframe_records, text/csv,
+//	                    or a chat, a completion, a response or embeddings as they are
+//	GET  /ping /health  200 and an empty line when requests are taken
+//	GET  /version       the version, as bare text
+//
+// It starts no process, opens no connection and keeps no request: whatever it
+// sends goes to [Config.Next], the function's own handler of client paths, in
+// process. So it can reach what a client can reach, and nothing else.
+//
+// The life of a call of /invocations:
+//
+//  1. Its Content-Type is looked at (415), its body is read (413) and taken
+//     apart (400). The answers are those of MLflow's scoring server, word for word
+//     where a program may look at them.
+//  2. The body has messages, prompt or input: the whole of it is sent to the path
+//     for it (see [Config.Input]), with the model's name added where it has none.
+//     The answer is passed on as it comes. With "stream": true it is a stream of
+//     events in the shape of MLflow's AgentServer: data lines only, a failure as
+//     {"error": "text"}, and [DONE] as the last event always.
+//  3. Else it is a column of strings. All are read before any is sent: one that is
+//     no envelope fails the call (400), as with the stock server.
+//  4. They are sent at once, [Config.Parallel] of them at a time, and answered in
+//     order. A refusal by the runtime's gate because siblings of the same call have
+//     taken all places is no answer: those strings are sent again after the siblings.
+//  5. The answer is 200 whatever the runtime said: its status, a 429 or 503 with
+//     Retry-After included, is in the envelope, where the clients' own logic of
+//     retries looks for it. Where no string was given to the runtime, the header
+//     control.HeaderRefused says so to who stands in front of the function.
+//
+// Two kinds of string are not envelopes: HEALTH_CHECK, and COMPUTE_DIAGNOSTICS
+// with one of an allow-list of keys (see diagnostics.go); both never reach the
+// runtime.
+//
+// It refuses to say more of the machine than is asked for: no error has a list of
+// processes, an environment or a command line in it.
+//
+// Packages: envelope (the wire format), client (the other side, for Go programs).
+package pyfunc

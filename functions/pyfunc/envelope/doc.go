@@ -1,0 +1,14 @@
+// Package envelope is the wire format by which mlflow-extensions carries an HTTP
+// request through MLflow's scoring server: both are objects, written as a JSON
+// string each, inside the JSON of /invocations.
+//
+//	request:  {"inputs": ["{\"method\": \"POST\", \"url_path\": \"/chat/completions\", …}"]}
+//	answer:   {"predictions": ["{\"status_code\": 200, \"headers\": {…}, \"content\": \"…\", \"content_type\": \"text\"}"]}
+//
+// [ParseRequest] and [AppendResponse] are the server's side, [AppendRequest] and
+// [ParseResponse] the client's. What is appended is the string in the string at
+// once, in one pass over the body; what is parsed is decoded in place.
+//
+// It knows nothing of what may be asked for: a path is text to it. All functions
+// are pure; who calls them owns the bytes.
+package envelope

@@ -1,0 +1,90 @@
+package pyfunc
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+)
+
+// failure is an error in MLflow's own shape: {"error_code", "message", "stack_trace"}.
+type failure struct {
+	// Status of the answer; 0: 400.
+	Status int
+	// Code is MLflow's word; empty: that of Status.
+	Code    string
+	Message string
+	// Trace is the cause of a failure while the model evaluates; clients of MLflow
+	// find it where a Python server has its stack trace.
+	Trace string
+	// OpenAI is the OpenAI error object of the runtime's own answer, if there was one.
+	OpenAI json.RawMessage
+}
+
+// Error returns the message.
+func (f failure) Error() string { return f.Message }
+
+func asFailure(err error) failure {
+	var f failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return failure{Message: err.Error()}
+}
+
+// unexpected is MLflow's sentence for whatever goes wrong while a model
+// evaluates; the cause follows it.
+func unexpected(cause string) failure {
+	return failure{
+		Message: "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe" +
+			" is compatible with the model for inference. Error: " + cause,
+		Trace: cause,
+	}
+}
+
+// errorCodes are MLflow's words for statuses.
+var errorCodes = map[int]string{
+	http.StatusBadRequest:          "BAD_REQUEST",
+	http.StatusUnauthorized:        "UNAUTHENTICATED",
+	http.StatusForbidden:           "PERMISSION_DENIED",
+	http.StatusNotFound:            "NOT_FOUND",
+	http.StatusConflict:            "RESOURCE_CONFLICT",
+	http.StatusUnprocessableEntity: "INVALID_PARAMETER_VALUE",
+	http.StatusTooManyRequests:     "RESOURCE_EXHAUSTED",
+	499:                            "CANCELLED",
+	http.StatusInternalServerError: "INTERNAL_ERROR",
+	http.StatusNotImplemented:      "NOT_IMPLEMENTED",
+	http.StatusServiceUnavailable:  "TEMPORARILY_UNAVAILABLE",
+	http.StatusGatewayTimeout:      "DEADLINE_EXCEEDED",
+}
+
+// errorCode is the word for a status: its own, or that of its class.
+func errorCode(status int) string {
+	if c, found := errorCodes[status]; found {
+		return c
+	}
+	if status >= 500 {
+		return "INTERNAL_ERROR"
+	}
+	return "BAD_REQUEST"
+}
+
+// fail answers with a failure. Nothing may have been written before.
+func fail(w http.ResponseWriter, f failure) {
+	if f.Status == 0 {
+		f.Status = http.StatusBadRequest
+	}
+	if f.Code == "" {
+		f.Code = errorCode(f.Status)
+	}
+	var body strings.Builder
+	out := json.NewEncoder(&body)
+	out.SetEscapeHTML(false) // as Python writes it
+	_ = out.Encode(struct {  // strings always marshal, and OpenAI was valid JSON before
+		Code    string          `json:"error_code"`
+		Message string          `json:"message"`
+		Trace   string          `json:"stack_trace,omitempty"`
+		OpenAI  json.RawMessage `json:"error,omitempty"`
+	}{f.Code, f.Message, f.Trace, f.OpenAI})
+	answer(w, f.Status, "application/json", strings.TrimSuffix(body.String(), "\n"))
+}

@@ -1,0 +1,207 @@
+package pyfunc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Handler answers the paths of a scoring server, see the package comment. It is
+// safe for many goroutines.
+type Handler struct {
+	cfg     Config
+	history history
+
+	diagnosing sync.Mutex // held by the one call that runs commands
+}
+
+// New makes a handler; it starts nothing.
+func New(cfg Config) (*Handler, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	return &Handler{cfg: cfg}, nil
+}
+
+// Serves says whether a path is the handler's. Beside its own paths these are
+// /serving-endpoints/NAME/invocations, by which Databricks' clients call.
+func Serves(path string) bool {
+	switch path {
+	case "/invocations", "/ping", "/health", "/version":
+		return true
+	}
+	return isEndpoint(path)
+}
+
+func isEndpoint(path string) bool {
+	name, found := strings.CutPrefix(path, "/serving-endpoints/")
+	if !found {
+		return false
+	}
+	name, found = strings.CutSuffix(name, "/invocations")
+	return found && name != "" && !strings.Contains(name, "/")
+}
+
+// ServeHTTP answers one call. It panics with [http.ErrAbortHandler] where the
+// connection must not end well.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := r.URL.Path; {
+	case path == "/ping" || path == "/health":
+		if allow(w, r, http.MethodGet, http.MethodHead) {
+			h.ping(w)
+		}
+	case path == "/version":
+		if allow(w, r, http.MethodGet, http.MethodHead) {
+			answer(w, http.StatusOK, "application/json", h.cfg.Version)
+		}
+	case path == "/invocations" || isEndpoint(path):
+		if allow(w, r, http.MethodPost) {
+			h.invoke(w, r)
+		}
+	default:
+		fail(w, failure{Status: http.StatusNotFound, Message: fmt.Sprintf("there is nothing at %s: POST to /invocations", path)})
+	}
+}
+
+// allow answers 405 where the method is none of want.
+func allow(w http.ResponseWriter, r *http.Request, want ...string) bool {
+	for _, m := range want {
+		if r.Method == m {
+			return true
+		}
+	}
+	w.Header().Set("Allow", strings.Join(want, ", "))
+	fail(w, failure{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, want[0])})
+	return false
+}
+
+// ping: 1. requests are taken; 2. there is no model, and none on its way; 3. it
+// is on its way, or asleep: which of them, and when to come back.
+func (h *Handler) ping(w http.ResponseWriter) {
+	s := h.cfg.Status()
+	switch s.State {
+	case api.Awake: // 1.
+		answer(w, http.StatusOK, "application/json", "\n")
+	case api.Gone, "": // 2.
+		answer(w, http.StatusNotFound, "application/json", "\n")
+	default: // 3.
+		code := map[api.State]string{
+			api.Starting: api.CodeLoading, api.Draining: api.CodeDraining, api.Asleep: api.CodeAsleep, api.Unhealthy: api.CodeUnhealthy,
+		}[s.State]
+		err := api.Errorf(http.StatusServiceUnavailable, code, "the model is %s", s.State)
+		if s.State == api.Starting && s.Stage != "" {
+			err.Message += ": " + s.Stage
+		}
+		api.WriteError(w, err.WithRetryAfter(comeBack(s, time.Now())))
+	}
+}
+
+// comeBack is when to try again: what is left of a start that takes as long as
+// the last one, or the last wake, or a second.
+func comeBack(s api.InstanceStatus, now time.Time) time.Duration {
+	wait := time.Second
+	switch s.State {
+	case api.Starting:
+		wait = s.LoadTime - now.Sub(s.Since)
+	case api.Unhealthy:
+		wait = s.LoadTime
+	case api.Asleep:
+		wait = s.WakeTime
+	}
+	return min(max(wait, time.Second), 10*time.Minute)
+}
+
+// invoke answers a call of /invocations.
+func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
+	csv, bad := contentType(r.Header.Get("Content-Type"))
+	if bad != "" {
+		answer(w, http.StatusUnsupportedMediaType, "text/plain; charset=utf-8", bad)
+		return
+	}
+	body := buffers.get()
+	defer buffers.put(body)
+	if err := readAll(w, r, body, int64(h.cfg.MaxBody)); err != nil {
+		if r.Context().Err() != nil {
+			panic(http.ErrAbortHandler) // there is nobody to answer
+		}
+		fail(w, unreadable(err))
+		return
+	}
+	q, err := parse(body.b, csv)
+	var strings [][]byte
+	switch {
+	case err == nil && q.unified():
+		h.unified(w, r, q)
+		return
+	case err == nil:
+		strings, err = q.strings()
+	}
+	if err == nil && len(strings) > h.cfg.MaxInputs {
+		err = failure{Message: fmt.Sprintf("the call has %d inputs and may have %d: send them in several calls", len(strings), h.cfg.MaxInputs)}
+	}
+	var tasks []task
+	if err == nil {
+		tasks, err = h.tasks(strings)
+	}
+	if err != nil {
+		fail(w, asFailure(err))
+		return
+	}
+	h.predict(w, r, tasks)
+}
+
+// readAll reads a body of at most limit bytes. It takes memory for what has come,
+// not for what was announced.
+func readAll(w http.ResponseWriter, r *http.Request, body *buffer, limit int64) error {
+	if r.ContentLength > limit {
+		w.Header().Set("Connection", "close") // what is on its way is not read
+		return &http.MaxBytesError{Limit: limit}
+	}
+	in := http.MaxBytesReader(w, r.Body, limit)
+	for {
+		if len(body.b) == cap(body.b) {
+			body.b = append(body.b, 0)[:len(body.b)]
+		}
+		n, err := in.Read(body.b[len(body.b):cap(body.b)])
+		body.b = body.b[:len(body.b)+n]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// unreadable is the failure of a body that can't be read.
+func unreadable(err error) failure {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return failure{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the body is larger than the limit of %s", api.Bytes(tooLarge.Limit))}
+	}
+	return failure{Message: fmt.Sprintf("read the request's body: %v", err)}
+}
+
+// answer writes a whole answer.
+func answer(w http.ResponseWriter, status int, contentType, body string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body) // the client may have left
+}
+
+// bounded is a context that ends with the call's time limit.
+func (h *Handler) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.cfg.Timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, h.cfg.Timeout)
+}

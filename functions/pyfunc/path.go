@@ -1,0 +1,150 @@
+package pyfunc
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+)
+
+// maxPath bounds a path with its query.
+const maxPath = 8 << 10
+
+// target makes the URL of an inner request out of url_path. The stock server
+// joins the two as a browser does, by which a caller leaves /v1/ or the machine;
+// here a path that could be read as leading elsewhere is refused.
+func target(path string, compat bool) (*url.URL, *api.Error) {
+	refuse := func(why string) (*url.URL, *api.Error) {
+		return nil, api.BadRequest("url_path", "url_path %s: want a path such as /chat/completions", why)
+	}
+	if len(path) > maxPath {
+		return refuse(fmt.Sprintf("has %d bytes, of %d that it may have", len(path), maxPath))
+	}
+	raw, query, _ := strings.Cut(path, "?")
+	if !legal(path) || strings.Contains(path, "\t") {
+		return refuse("has a control character in it")
+	}
+	if strings.HasPrefix(raw, "//") {
+		return refuse("begins with two slashes, as if a host followed")
+	}
+	raw = strings.TrimPrefix(raw, "/")
+	if first, _, _ := strings.Cut(raw, "/"); strings.Contains(first, ":") {
+		return refuse("is an absolute URL")
+	}
+	decoded, err := url.PathUnescape(raw)
+	if err != nil {
+		decoded = raw // stock clients send paths decoded: it may be a percent sign
+	}
+	if why := leads(decoded); why != "" {
+		return refuse(why)
+	}
+	u := &url.URL{Path: "/" + decoded, RawQuery: printable(query)}
+	if compat {
+		u.Path = "/v1/" + decoded
+	}
+	if err == nil {
+		u.RawPath = strings.TrimSuffix(u.Path, decoded) + raw // taken only where it encodes Path
+	}
+	return u, nil
+}
+
+// leads says why a decoded path may lead elsewhere; empty: it does not.
+func leads(path string) string {
+	for i := range len(path) {
+		switch c := path[i]; {
+		case c < ' ' || c == 0x7f:
+			return "has a control character in it"
+		case c == '\\' || c == '#':
+			return fmt.Sprintf("has a %c in it", c)
+		}
+	}
+	lower := strings.ToLower(path)
+	for _, hidden := range []string{"%2e", "%2f", "%5c", "%00", "%25"} {
+		if strings.Contains(lower, hidden) {
+			return "is encoded more than once"
+		}
+	}
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		switch {
+		case segment == "." || segment == "..":
+			return "has the segment " + segment + " in it"
+		case segment == "" && i < len(segments)-1:
+			return "has an empty segment in it"
+		}
+	}
+	return ""
+}
+
+// printable escapes the bytes of a query that can't stand in a request line.
+func printable(query string) string {
+	for i := range len(query) {
+		if query[i] <= ' ' || query[i] >= 0x7f {
+			var b strings.Builder
+			for j := range len(query) {
+				if c := query[j]; c <= ' ' || c >= 0x7f {
+					fmt.Fprintf(&b, "%%%02X", c)
+				} else {
+					b.WriteByte(c)
+				}
+			}
+			return b.String()
+		}
+	}
+	return query
+}
+
+// ours are headers of an inner request that are not the caller's to set: those of
+// a connection, and those that follow from the body or from what is done with
+// the answer.
+var ours = map[string]bool{
+	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true,
+	"Proxy-Authenticate": true, "Proxy-Authorization": true, "Te": true, "Trailer": true, "Upgrade": true, "Expect": true, "Accept-Encoding": true,
+}
+
+// shared are headers of a call that its inner requests get where they have none:
+// what joins logs and traces together.
+var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
+
+// header makes the header of an inner request.
+func header(fields []envelope.Field, outer http.Header) (http.Header, *api.Error) {
+	h := make(http.Header, len(fields)+2)
+	for _, f := range fields {
+		if !token(f.Name) || !legal(f.Value) {
+			return nil, api.BadRequest("headers", "the header %q can't be sent: want a name of letters, digits and dashes, and a value without control characters", f.Name)
+		}
+		if name := http.CanonicalHeaderKey(f.Name); !ours[name] {
+			h[name] = append(h[name], f.Value)
+		}
+	}
+	for _, name := range shared {
+		if v, found := outer[name]; found && h[name] == nil {
+			h[name] = v
+		}
+	}
+	return h, nil
+}
+
+// token says whether s is a token of HTTP, as names and methods are.
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// legal says whether s can be a header's value.
+func legal(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,221 @@
+package pyfunc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+)
+
+// Strings of a call that are no envelope begin with one of these.
+var (
+	wordHealth      = []byte("HEALTH_CHECK")
+	wordDiagnostics = []byte("COMPUTE_DIAGNOSTICS")
+)
+
+// task is one string of a call. It belongs to the goroutine that runs it.
+type task struct {
+	request *envelope.Request // nil: text is the answer
+	text    string
+	// Of a request, once it has run:
+	answer  *buffer // the JSON string for predictions, quotes included
+	refused string  // the code with which the gate refused it; empty: the runtime may have seen it
+}
+
+// tasks reads the strings of a call, which are overwritten. What is asked for
+// twice is found out once.
+func (h *Handler) tasks(strings [][]byte) ([]task, error) {
+	tasks := make([]task, len(strings))
+	texts := map[string]string{}
+	once := func(key string, find func() string) string {
+		if _, found := texts[key]; !found {
+			texts[key] = find()
+		}
+		return texts[key]
+	}
+	for i, s := range strings {
+		switch {
+		case bytes.HasPrefix(s, wordHealth):
+			tasks[i].text = once("", func() string { return h.health(time.Now()) })
+		case bytes.HasPrefix(s, wordDiagnostics):
+			_, key, found := bytes.Cut(s, []byte(":"))
+			key, _, _ = bytes.Cut(key, []byte(":"))
+			if !found {
+				key = []byte(allDiagnostics)
+			}
+			tasks[i].text = once(":"+string(key), func() string { return h.diagnose(string(key)) })
+		default:
+			r, err := envelope.ParseRequest(s)
+			if err != nil {
+				return nil, unexpected(fmt.Sprintf("input %d is no request: %v", i, err))
+			}
+			tasks[i].request = &r
+		}
+	}
+	return tasks, nil
+}
+
+// predict runs the tasks of a call and answers it.
+func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) {
+	ctx, cancel := h.bounded(r.Context())
+	defer cancel()
+	var pending []*task
+	for i := range tasks {
+		if tasks[i].request != nil {
+			pending = append(pending, &tasks[i])
+		}
+	}
+	requests := len(pending)
+	for len(pending) > 0 {
+		h.run(ctx, r, pending)
+		var again []*task
+		for _, t := range pending {
+			if t.refused == api.CodeBusy {
+				again = append(again, t)
+			}
+		}
+		if len(again) == len(pending) { // no sibling took a place: others have them
+			break
+		}
+		pending = again
+	}
+	defer func() {
+		for _, t := range tasks {
+			buffers.put(t.answer)
+		}
+	}()
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // there is nobody to answer
+	}
+	respond(w, tasks, requests)
+}
+
+// respond writes the answers in their order.
+func respond(w http.ResponseWriter, tasks []task, requests int) {
+	const begin, between, end = `{"predictions": [`, `, `, `]}`
+	refused, code := 0, ""
+	size := len(begin) + len(end) + len(between)*max(len(tasks)-1, 0)
+	for i := range tasks {
+		t := &tasks[i]
+		if t.request == nil {
+			t.answer = buffers.get()
+			t.answer.b = append(span.Escape(append(t.answer.b, '"'), t.text), '"')
+		}
+		if t.refused != "" {
+			refused, code = refused+1, t.refused
+		}
+		size += len(t.answer.b)
+	}
+	if refused > 0 && refused == requests {
+		w.Header().Set(control.HeaderRefused, code)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	w.WriteHeader(http.StatusOK)
+	out := buffers.get()
+	defer buffers.put(out)
+	out.b = append(out.b, begin...)
+	for i, t := range tasks {
+		if i > 0 {
+			out.b = append(out.b, between...)
+		}
+		out.b = append(out.b, t.answer.b...)
+		if len(out.b) > newBuffer {
+			if _, err := w.Write(out.b); err != nil {
+				return // the client has left
+			}
+			out.b = out.b[:0]
+		}
+	}
+	_, _ = w.Write(append(out.b, end...)) // the client may have left
+}
+
+// run runs tasks, at most Parallel at a time. They have all ended when it returns.
+func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
+	workers := min(h.cfg.Parallel, len(tasks))
+	if workers == 1 {
+		for _, t := range tasks {
+			h.one(ctx, outer, t)
+		}
+		return
+	}
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(tasks)); i = next.Add(1) - 1 {
+				h.one(ctx, outer, tasks[i])
+			}
+		})
+	}
+	all.Wait()
+}
+
+// one runs one task and keeps its answer.
+func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
+	rec := &recorder{header: make(http.Header, 8), body: buffers.get(), limit: int64(h.cfg.MaxAnswer)}
+	inner, bad := innerRequest(ctx, outer, t.request)
+	if bad == nil {
+		err := h.call(rec, inner)
+		_ = inner.Body.Close() // never fails
+		if err == nil {
+			rec.unpack()
+		}
+		bad = rec.settle(ctx, err)
+	}
+	if bad != nil {
+		rec.fail(bad)
+	}
+	t.refused = rec.header.Get(control.HeaderRefused)
+	delete(rec.header, control.HeaderRefused)
+	if rec.status == http.StatusServiceUnavailable || rec.status == http.StatusTooManyRequests {
+		h.askBack(rec.header)
+	}
+	if t.answer == nil {
+		t.answer = buffers.get()
+	}
+	t.answer.b = envelope.AppendResponse(t.answer.b[:0], envelope.Response{Status: rec.status, Header: rec.header, Body: rec.body.b})
+	buffers.put(rec.body)
+}
+
+// askBack says when to come back, where the answer does not.
+func (h *Handler) askBack(header http.Header) {
+	if header.Get("Retry-After") == "" {
+		wait := comeBack(h.cfg.Status(), time.Now())
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	}
+}
+
+// innerRequest makes the request that an envelope holds.
+func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request) (*http.Request, *api.Error) {
+	url, bad := target(e.Path, e.Compat)
+	if bad != nil {
+		return nil, bad
+	}
+	if !token(e.Method) || len(e.Method) > 32 {
+		return nil, api.BadRequest("method", "the method can't be sent: want a word such as POST")
+	}
+	h, bad := header(e.Header, outer.Header)
+	if bad != nil {
+		return nil, bad
+	}
+	r := &http.Request{
+		Method: strings.ToUpper(e.Method), URL: url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
+		Host: outer.Host, RemoteAddr: outer.RemoteAddr, RequestURI: url.RequestURI(), ContentLength: int64(len(e.Body)), Body: http.NoBody,
+	}
+	if len(e.Body) > 0 {
+		r.Body = &inbound{rest: e.Body}
+	}
+	return r.WithContext(ctx), nil
+}

@@ -1,0 +1,223 @@
+package pyfunc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+)
+
+// errTimeout is the cause with which a call ends whose time is up.
+var errTimeout = errors.New("the call's time limit")
+
+// unified sends a request of the model's own API to its path and passes the
+// answer on.
+func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	out := &reply{w: w, stream: string(q.stream.in(q.body)) == "true"}
+	if h.cfg.Timeout > 0 {
+		timer := time.AfterFunc(h.cfg.Timeout, func() { cancel(errTimeout) })
+		defer timer.Stop()
+		out.began = func() { timer.Stop() }
+	}
+	inner := r.WithContext(ctx)
+	inner.URL = &url.URL{Path: h.pathFor(&q), RawQuery: r.URL.RawQuery}
+	inner.RequestURI = inner.URL.RequestURI()
+	inner.Header = r.Header.Clone()
+	delete(inner.Header, "Accept-Encoding") // the answer is read on its way
+	body := buffers.get()
+	defer buffers.put(body)
+	body.b = h.withModel(body.b, &q)
+	in := &inbound{rest: body.b}
+	inner.Body, inner.ContentLength, inner.TransferEncoding = in, int64(len(body.b)), nil
+	err := h.call(out, inner)
+	_ = in.Close() // never fails
+	switch {
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // there is nobody to answer
+	case errors.Is(context.Cause(ctx), errTimeout) && !out.sent:
+		clear(w.Header())
+		answer(w, http.StatusGatewayTimeout, "application/json", "Request processing time exceeded limit")
+	default:
+		h.end(out, err)
+	}
+}
+
+// pathFor finds the path that a request is for: 1. a chat; 2. a completion; 3.
+// "input", by the fields beside it; 4. by what it is; 5. as the configuration says.
+func (h *Handler) pathFor(q *query) string {
+	const embeddings, responses = "/v1/embeddings", "/v1/responses"
+	switch {
+	case q.messages.to > 0: // 1.
+		return "/v1/chat/completions"
+	case q.prompt.to > 0: // 2.
+		return "/v1/completions"
+	case q.embeds: // 3.
+		return embeddings
+	case q.generates:
+		return responses
+	}
+	if q.body[q.input.from] == '[' { // 4.
+		first := byte(0)
+		_, _ = span.Array(q.body[:q.input.to], q.input.from, func(from, _ int) error { // it was read before
+			first = q.body[from]
+			return errors.New("one is enough")
+		})
+		switch {
+		case first == '{':
+			return responses
+		case first == '[' || first == '-' || '0' <= first && first <= '9':
+			return embeddings
+		}
+	}
+	if h.cfg.Input == InputResponses { // 5.
+		return responses
+	}
+	return embeddings
+}
+
+// withModel appends the body, with the model's name where it has none.
+func (h *Handler) withModel(dst []byte, q *query) []byte {
+	if h.cfg.Model == "" {
+		return append(dst, q.body...)
+	}
+	at := q.model
+	if given := at.in(q.body); at.to > 0 && string(given) != "null" && string(given) != `""` {
+		return append(dst, q.body...)
+	}
+	if at.to > 0 { // an empty one is replaced
+		dst = append(dst, q.body[:at.from]...)
+		dst = append(span.Escape(append(dst, '"'), string(h.cfg.Model)), '"')
+		return append(dst, q.body[at.to:]...)
+	}
+	dst = append(dst, q.body[:q.from+1]...)
+	dst = append(span.Escape(append(dst, `"model":"`...), string(h.cfg.Model)), `",`...) // the object has members
+	return append(dst, q.body[q.from+1:]...)
+}
+
+// maxError bounds what is read of an error of the runtime's.
+const maxError = 64 << 10
+
+// reply passes an answer of Next on: an error in MLflow's shape, a stream that
+// was asked for in AgentServer's, all else as it comes.
+type reply struct {
+	w      http.ResponseWriter
+	stream bool
+	began  func() // called when a stream begins; nil: nobody wants to know
+
+	status int     // 0: none was written
+	sent   bool    // the client has seen it
+	failed []byte  // the body of an error
+	events *events // not nil: a stream of events
+}
+
+// Header is the answer's header.
+func (a *reply) Header() http.Header { return a.w.Header() }
+
+// Unwrap is for [http.ResponseController].
+func (a *reply) Unwrap() http.ResponseWriter { return a.w }
+
+// WriteHeader takes the status.
+func (a *reply) WriteHeader(status int) {
+	if a.status != 0 || status < 200 {
+		return
+	}
+	a.status = status
+	if status >= 400 {
+		return
+	}
+	if a.stream && bytes.HasPrefix([]byte(a.w.Header().Get("Content-Type")), []byte("text/event-stream")) {
+		a.events = &events{}
+		a.w.Header().Del("Content-Length")
+		if a.began != nil {
+			a.began()
+		}
+	}
+	a.sent = true
+	a.w.WriteHeader(status)
+}
+
+// Write takes a part of the body.
+func (a *reply) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	switch {
+	case a.status >= 400:
+		a.failed = append(a.failed, p[:min(len(p), maxError-len(a.failed))]...)
+		return len(p), nil
+	case a.events != nil:
+		if out := a.events.next(p); len(out) > 0 {
+			if _, err := a.w.Write(out); err != nil {
+				return 0, err //nolint:wrapcheck // an io.Writer's error is its own
+			}
+		}
+		return len(p), nil
+	}
+	return a.w.Write(p)
+}
+
+// Flush sends what was written.
+func (a *reply) Flush() {
+	if !a.sent {
+		return
+	}
+	if f, ok := a.w.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// end ends the answer, given how Next ended: 1. a stream, with or without an
+// error; 2. an error is translated; 3. all else is as Next left it.
+func (h *Handler) end(a *reply, err error) {
+	switch {
+	case a.events != nil: // 1.
+		why := ""
+		if err != nil {
+			why = "the runtime cut its answer short"
+		}
+		if out := a.events.end(why); len(out) > 0 {
+			_, _ = a.w.Write(out) // the client may have left
+			a.Flush()
+		}
+	case a.status >= 400: // 2.
+		h.translate(a)
+	case errors.Is(err, http.ErrAbortHandler) && a.sent:
+		panic(http.ErrAbortHandler)
+	case err != nil && !a.sent:
+		fail(a.w, failure{Status: http.StatusBadGateway, Message: fmt.Sprintf("the request failed before it was answered: %v", err)})
+	}
+}
+
+// translate answers with the runtime's error in MLflow's shape, and the OpenAI
+// error object beside it.
+func (h *Handler) translate(a *reply) {
+	head := a.w.Header()
+	head.Del("Content-Encoding")
+	head.Del("Transfer-Encoding")
+	if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
+		h.askBack(head)
+	}
+	f := failure{Status: a.status, Message: string(bytes.ToValidUTF8(bytes.TrimSpace(a.failed), nil))}
+	var body struct {
+		Error json.RawMessage `json:"error"`
+	}
+	var object struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(a.failed, &body) == nil && json.Unmarshal(body.Error, &object) == nil && object.Message != "" {
+		f.Message, f.OpenAI = object.Message, body.Error
+	} else if e := api.Errorf(a.status, "", "%s", f.Message); true {
+		raw, _ := e.MarshalJSON() // strings always marshal
+		if json.Unmarshal(raw, &body) == nil {
+			f.OpenAI = body.Error
+		}
+	}
+	fail(a.w, f)
+}
