@@ -1,0 +1,140 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+)
+
+// answer makes the answer to r out of the endpoint's: 1. a redirect is not
+// followed, the request would be sent to somebody else without its envelope; 2.
+// the endpoint refused; 3. the envelope's answer.
+func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response, error) {
+	raw, err := t.read(r.Context(), resp)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case resp.StatusCode/100 == 3: // 1.
+		return nil, fmt.Errorf("client: %s redirects to %q: set the endpoint to where it is", t.url, resp.Header.Get("Location"))
+	case resp.StatusCode != http.StatusOK: // 2.
+		return response(r, resp.StatusCode, refusalHeader(resp.Header), refusal(resp.StatusCode, raw)), nil
+	}
+	inner, err := prediction(raw) // 3.
+	if err != nil {
+		return nil, fmt.Errorf("client: the answer of %s is none of a scoring server with envelopes: %w", t.url, err)
+	}
+	return response(r, inner.Status, inner.Header, inner.Body), nil
+}
+
+// prediction reads the first of the predictions, in place.
+func prediction(raw []byte) (envelope.Response, error) {
+	if !utf8.Valid(raw) {
+		return envelope.Response{}, errors.New("it is not UTF-8")
+	}
+	from, to, err := span.Document(raw)
+	if err != nil {
+		return envelope.Response{}, err
+	}
+	if raw[from] != '{' {
+		return envelope.Response{}, errors.New("it is no object")
+	}
+	var list []byte
+	_, err = span.Object(raw[:to], from, func(key []byte, from, to int) error {
+		if string(key) == "predictions" {
+			list = raw[from:to]
+		}
+		return nil
+	})
+	if err != nil {
+		return envelope.Response{}, err
+	}
+	if len(list) == 0 || list[0] != '[' {
+		return envelope.Response{}, errors.New(`it has no list "predictions"`)
+	}
+	var first []byte
+	_, err = span.Array(list, 0, func(from, to int) error {
+		if first == nil {
+			first = list[from:to]
+		}
+		return nil
+	})
+	if err != nil {
+		return envelope.Response{}, err
+	}
+	if len(first) == 0 || first[0] != '"' {
+		return envelope.Response{}, errors.New("its first prediction is no string")
+	}
+	return envelope.ParseResponse(span.Text(first))
+}
+
+// refusalHeader are the endpoint's headers that fit the body that we make.
+func refusalHeader(h http.Header) http.Header {
+	h = maps.Clone(h)
+	for _, name := range []string{"Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection"} {
+		delete(h, name)
+	}
+	h.Set("Content-Type", "application/json")
+	return h
+}
+
+// maxExcerpt bounds how much of an answer that is no error of MLflow's is shown.
+const maxExcerpt = 1 << 10
+
+// refusal makes an OpenAI error body of an endpoint's error: its own OpenAI
+// object, or what MLflow says, or the beginning of the text.
+func refusal(status int, raw []byte) []byte {
+	var body struct {
+		Code    string          `json:"error_code"`
+		Message string          `json:"message"`
+		OpenAI  json.RawMessage `json:"error"`
+	}
+	type object struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    *string `json:"code"`
+	}
+	var given object
+	err := json.Unmarshal(raw, &body)
+	if err == nil && json.Unmarshal(body.OpenAI, &given) == nil && given.Message != "" {
+		out, _ := json.Marshal(map[string]json.RawMessage{"error": body.OpenAI}) // it was valid before
+		return out
+	}
+	made := object{Message: body.Message, Type: "api_error"}
+	if err != nil || body.Message == "" {
+		text := bytes.TrimSpace(raw)
+		made.Message = fmt.Sprintf("the endpoint answered %d %s: %s", status, http.StatusText(status), bytes.ToValidUTF8(text[:min(len(text), maxExcerpt)], nil))
+	}
+	if status < 500 {
+		made.Type = "invalid_request_error"
+	}
+	if body.Code != "" {
+		made.Code = &body.Code
+	}
+	out, _ := json.Marshal(map[string]object{"error": made}) // strings always marshal
+	return out
+}
+
+// response makes an answer whose body is in memory.
+func response(r *http.Request, status int, header http.Header, body []byte) *http.Response {
+	if utf8.Valid(body) { // it is decoded, whatever a stock server left there: no compressed body is UTF-8
+		header.Del("Content-Encoding")
+	}
+	header.Del("Transfer-Encoding")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	return &http.Response{
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: r,
+	}
+}
