@@ -32,6 +32,8 @@ type Spec struct {
 	Stdin *os.File
 	// DeathSignal is sent to the child when we die (Linux only); 0: SIGKILL.
 	DeathSignal syscall.Signal
+	// Outlives says that the child lives on when we die: no signal is sent to it then.
+	Outlives bool
 	// Lines gets each line of stdout and stderr, without its end, from one
 	// goroutine; it must not keep the slice. Nil: output is dropped.
 	Lines func(line []byte)
@@ -55,7 +57,10 @@ func Start(spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
 	}
-	if spec.DeathSignal == 0 {
+	switch {
+	case spec.Outlives:
+		spec.DeathSignal = 0
+	case spec.DeathSignal == 0:
 		spec.DeathSignal = syscall.SIGKILL
 	}
 	cmd := exec.Command(spec.Path, spec.Args...)

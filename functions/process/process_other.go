@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -34,6 +35,27 @@ func DieWithParent(syscall.Signal) (alive bool, err error) { return true, errLin
 
 // Adopt is supported on Linux only.
 func Adopt() error { return errLinux }
+
+// CPU is supported on Linux only.
+func (p *Process) CPU() (time.Duration, error) { return 0, errLinux }
+
+// KillMarked is supported on Linux only; elsewhere it kills nothing.
+func KillMarked(string) {}
+
+// Held is supported on Linux only.
+type Held struct{}
+
+// Hold is supported on Linux only.
+func Hold(int) (*Held, error) { return nil, errLinux }
+
+// Kill is supported on Linux only.
+func (*Held) Kill() bool { return false }
+
+// Ended is supported on Linux only.
+func (*Held) Ended() bool { return true }
+
+// Close is supported on Linux only.
+func (*Held) Close() {}
 
 // Memory is supported on Linux only.
 func (p *Process) Memory() (api.Bytes, error) { return 0, errLinux }

@@ -1,0 +1,37 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrEnded says that the instance was stopped for good.
+var ErrEnded = errors.New("the instance was stopped")
+
+// rejoin is the pause before a keeper is looked for again.
+const rejoin = 100 * time.Millisecond
+
+// Attend lets the keeper at socket know that we live and can lead, whichever one
+// is there, until ctx ends (nil) or the instance is over ([ErrEnded]). fewer is
+// called when another worker has left, which may be the leader; it must not block.
+func Attend(ctx context.Context, socket string, fewer func()) error {
+	for {
+		if l, err := join(ctx, socket, role{fewer: fewer}); err == nil {
+			select {
+			case <-ctx.Done():
+				l.leave()
+			case <-l.ended:
+				l.leave()
+				return ErrEnded
+			case <-l.gone:
+				fewer()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rejoin):
+		}
+	}
+}

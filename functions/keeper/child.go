@@ -1,0 +1,77 @@
+package keeper
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Child is a runtime below a keeper, to its leader; it is a [supervise.Child].
+type Child struct {
+	link  *link
+	lines func([]byte)
+	pid   int // written before anybody else has the child
+
+	once   sync.Once
+	exited chan struct{} // closed by end
+	status string        // written before exited is closed
+}
+
+func newChild(l *link, lines func([]byte)) *Child {
+	return &Child{link: l, lines: lines, exited: make(chan struct{})}
+}
+
+func (c *Child) end(status string) {
+	c.once.Do(func() {
+		c.status = status
+		close(c.exited)
+	})
+}
+
+// PID is the runtime's process id.
+func (c *Child) PID() int { return c.pid }
+
+// Exited is closed once nothing of the runtime is left.
+func (c *Child) Exited() <-chan struct{} { return c.exited }
+
+// Status says how it ended; empty before that.
+func (c *Child) Status() string {
+	select {
+	case <-c.exited:
+		return c.status
+	default:
+		return ""
+	}
+}
+
+// Stop asks it to end, has it killed after grace and returns once it is gone.
+func (c *Child) Stop(grace time.Duration) {
+	_ = c.link.send(message{Call: callStop, PID: c.pid, Grace: grace}) // without a keeper it has ended
+	<-c.exited
+}
+
+// Kill has it killed and returns at once.
+func (c *Child) Kill() { _ = c.link.send(message{Call: callKill, PID: c.pid}) } // likewise
+
+// askTime bounds a question to the keeper.
+const askTime = 30 * time.Second
+
+// Memory is as that of a process.Process.
+func (c *Child) Memory() (api.Bytes, error) {
+	m, err := c.ask(callMemory)
+	return api.Bytes(m.Bytes), err
+}
+
+// CPU is as that of a process.Process.
+func (c *Child) CPU() (time.Duration, error) {
+	m, err := c.ask(callCPU)
+	return m.Time, err
+}
+
+func (c *Child) ask(call string) (message, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	return c.link.ask(ctx, message{Call: call, PID: c.pid})
+}

@@ -1,0 +1,261 @@
+package keeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+// ClientConfig of a [Client].
+type ClientConfig struct {
+	// Command is the keeper's command line: a program and arguments that end in [Args].
+	Command []string
+	// Env is the keeper's own environment; nil: empty. The runtime's comes with its start.
+	Env []string
+	// Socket is where other workers of the instance join, in a folder that only our
+	// user can enter. Who opens it is the only one that leads: it holds a lock. Empty:
+	// there are no others.
+	Socket string
+	// Lines gets the output of an adopted runtime: the last lines of what it wrote
+	// before, and all that it writes. Nil: nobody.
+	Lines func([]byte)
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// Client is the leading function's side of a keeper. Its methods are safe for
+// many goroutines and fit a [supervise.Config]: Start, Adopt, Save. A keeper that
+// has died is replaced at the next Start.
+type Client struct {
+	cfg ClientConfig
+
+	mu    sync.Mutex // guards what follows; held while a keeper is started
+	link  *link
+	final bool // the last note says that the instance is gone
+}
+
+// waitForOld is the pause between two looks at a keeper whose instance is over
+// and that still has connections.
+const waitForOld = 20 * time.Millisecond
+
+// Open starts a keeper, or joins the one at cfg.Socket. The keeper of an instance
+// that was stopped for good is waited for until it has ended.
+func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
+	if len(cfg.Command) == 0 {
+		return nil, errors.New("keeper: no command line to start one")
+	}
+	if cfg.Lines == nil {
+		cfg.Lines = func([]byte) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{cfg: cfg}
+	return c, c.connect(ctx)
+}
+
+// connect joins the keeper that is there, or starts one.
+func (c *Client) connect(ctx context.Context) error {
+	for c.cfg.Socket != "" {
+		l, err := join(ctx, c.cfg.Socket, role{leads: true, lines: c.cfg.Lines})
+		switch {
+		case err != nil && !nobody(err):
+			return fmt.Errorf("keeper: join at %s: %w", c.cfg.Socket, err)
+		case err != nil:
+			if err := os.Remove(c.cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("keeper: remove an old socket: %w", err)
+			}
+			return c.spawn(ctx)
+		case !l.over():
+			c.link = l
+			return nil
+		}
+		l.leave()
+		select {
+		case <-time.After(waitForOld):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return c.spawn(ctx)
+}
+
+// spawn starts a keeper. Where others may join, it returns once they can.
+func (c *Client) spawn(ctx context.Context) error {
+	ours, theirs, err := pair()
+	if err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	proc, err := process.Start(process.Spec{
+		Path: c.cfg.Command[0], Args: c.cfg.Command[1:], Env: c.cfg.Env, Stdin: theirs, Outlives: true,
+		Lines: func(line []byte) { c.cfg.Logger.Warn("keeper: " + string(line)) },
+	})
+	_ = theirs.Close() // the keeper has its own
+	if err != nil {
+		_ = ours.Close()
+		return fmt.Errorf("keeper: %w", err)
+	}
+	mark := "ROUSE_KEEPER=" + rand.Text()
+	l := newLink(ours, role{leads: true, lines: c.cfg.Lines})
+	l.proc, l.mark = proc, mark
+	go l.hear()
+	answers, err := l.call(message{Call: callJoin, Lead: true, Mark: mark, Listen: c.cfg.Socket}, nil)
+	c.link = l
+	if err != nil || c.cfg.Socket == "" {
+		return err
+	}
+	_, err = l.await(ctx, answers)
+	return err
+}
+
+// pair makes the two ends of a connection.
+func pair() (ours net.Conn, theirs *os.File, err error) {
+	fds, err := socketpair()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	own, theirs := os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "function")
+	defer own.Close() // FileConn copies it
+	ours, err = net.FileConn(own)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	return ours, theirs, nil
+}
+
+// live returns the connection to a keeper that lives; another one is started
+// once nothing of the last one is left.
+func (c *Client) live() (*link, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.link.broken:
+		<-c.link.gone
+		if err := c.connect(context.Background()); err != nil {
+			return nil, err
+		}
+	default:
+	}
+	return c.link, nil
+}
+
+// Start starts the runtime below the keeper. It fails as [process.Start] does.
+func (c *Client) Start(s process.Spec) (supervise.Child, error) {
+	child, err := c.start(s)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Path, err)
+	}
+	return child, nil
+}
+
+func (c *Client) start(s process.Spec) (*Child, error) {
+	// Here, not there: the keeper has no PATH, and may have another working directory.
+	path, err := exec.LookPath(s.Path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err == nil && s.Dir == "" {
+		s.Dir, err = os.Getwd()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.Env == nil {
+		s.Env = os.Environ()
+	}
+	l, err := c.live()
+	if err != nil {
+		return nil, err
+	}
+	child := newChild(l, s.Lines)
+	answers, err := l.call(message{Call: callStart, Spec: &spec{Path: path, Args: s.Args, Env: s.Env, Dir: s.Dir}}, child)
+	if err == nil {
+		_, err = l.await(context.Background(), answers)
+	}
+	return child, err
+}
+
+// Adopt is what another leader has left: its runtime, if one runs, and its note.
+// It is false where nobody has left one.
+func (c *Client) Adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
+	c.mu.Lock()
+	l := c.link
+	c.mu.Unlock()
+	child, raw := l.inherited()
+	var n supervise.Note
+	found := len(raw) > 0 && json.Unmarshal(raw, &n) == nil
+	if child != nil && n.Endpoint == "" { // started a moment before its leader died: nobody knows where it listens
+		child.Stop(0)
+		child = nil
+	}
+	if child == nil { // not a nil *Child: that is no nil interface
+		return nil, n.Launch(), n, found
+	}
+	return child, n.Launch(), n, found
+}
+
+// Save leaves a note for the next leader.
+func (c *Client) Save(n supervise.Note) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.final = n.State == api.Gone
+	if c.cfg.Socket == "" {
+		return // nobody comes after us
+	}
+	raw, err := json.Marshal(n)
+	if err == nil {
+		err = c.link.send(message{Call: callNote, Note: raw})
+	}
+	if err != nil {
+		c.cfg.Logger.Debug("a note could not be left: the keeper has gone", "error", err)
+	}
+}
+
+// Peers is the number of other workers that are there to take over.
+func (c *Client) Peers() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(c.link.peers.Load())
+}
+
+// closeTime bounds how long Close waits for a keeper.
+const closeTime = 5 * time.Second
+
+// Close leaves the keeper, which ends, with the runtime, if nobody else is there.
+// Where the last note says that the instance is gone, the other workers are told
+// to end.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.final && c.cfg.Socket != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		_, _ = c.link.ask(ctx, message{Call: callEnd}) // where it has gone, so have the others' reasons to stay
+	}
+	alone := c.link.peers.Load() == 0
+	c.link.leave()
+	if proc := c.link.proc; proc != nil && alone {
+		timer := time.NewTimer(closeTime)
+		defer timer.Stop()
+		select {
+		case <-proc.Exited():
+		case <-timer.C: // somebody has joined it in this moment
+		}
+	}
+}

@@ -1,0 +1,431 @@
+//go:build linux
+
+package keeper_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/functionstest"
+	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+const variable = "KEEPER_TEST"
+
+// TestMain is also the programs that tests start: a keeper, a runtime, and a
+// function that starts a runtime below a keeper.
+func TestMain(m *testing.M) {
+	var err error
+	switch os.Getenv(variable) {
+	case "keeper":
+		err = keeper.Run(context.Background(), keeper.Config{In: os.Stdin})
+	case "runtime":
+		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "function":
+		err = function(os.Args[1], os.Args[2:])
+	case "bystander":
+		err = bystander(os.Args[1])
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func as(what string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, variable+"=") })
+	return append(env, variable+"="+what)
+}
+
+func config(socket string) keeper.ClientConfig {
+	return keeper.ClientConfig{Command: append([]string{os.Args[0]}, keeper.Args()...), Env: as("keeper"), Socket: socket}
+}
+
+func runtimeSpec(lines func([]byte), args ...string) process.Spec {
+	return process.Spec{Path: os.Args[0], Args: args, Env: as("runtime"), Lines: lines}
+}
+
+// function runs a runtime below a keeper until its standard input ends.
+func function(socket string, args []string) error {
+	if err := process.Adopt(); err != nil {
+		return err
+	}
+	c, err := keeper.Open(context.Background(), config(socket))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	child, err := c.Start(runtimeSpec(nil, args...))
+	if err != nil {
+		return err
+	}
+	c.Save(supervise.Note{State: api.Awake, Endpoint: "http://somewhere:1"})
+	go func() {
+		<-child.Exited()
+		fmt.Println("the runtime ended:", child.Status())
+	}()
+	fmt.Println(child.PID())
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	return nil
+}
+
+// bystander attends until the instance is over.
+func bystander(socket string) error {
+	if err := process.Adopt(); err != nil {
+		return err
+	}
+	fmt.Println("attends")
+	err := keeper.Attend(context.Background(), socket, func() {})
+	if errors.Is(err, keeper.ErrEnded) {
+		fmt.Println("ended")
+		return nil
+	}
+	return err
+}
+
+// program is one that a test has started.
+type program struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	out *bufio.Reader
+	in  func()
+}
+
+func start(t *testing.T, what string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(os.Args[0], args...)}
+	p.cmd.Env, p.cmd.Stderr = as(what), os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.out, p.in = bufio.NewReader(out), func() { _ = in.Close() }
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *program) line() string {
+	p.t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// kill kills it; it may have ended.
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// eventually polls the world outside, which can't tell us.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// ids waits for the process ids of a fake runtime and its grandchild.
+func ids(t *testing.T, path string) []int {
+	t.Helper()
+	var out []int
+	eventually(t, "the runtime writes "+path, func() bool {
+		raw, err := os.ReadFile(path)
+		for _, line := range strings.Fields(string(raw)) {
+			id, _ := strconv.Atoi(line)
+			out = append(out, id)
+		}
+		return err == nil
+	})
+	return out
+}
+
+// alive says whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	_, rest := stat(pid)
+	return rest != nil && rest[0] != "Z" && rest[0] != "X"
+}
+
+// stat returns what /proc says of a process behind its name.
+func stat(pid int) (name string, rest []string) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", nil
+	}
+	before, after, _ := strings.Cut(string(raw), ") ")
+	return before, strings.Fields(after)
+}
+
+func parent(pid int) int {
+	if _, rest := stat(pid); rest != nil {
+		id, _ := strconv.Atoi(rest[1])
+		return id
+	}
+	return 0
+}
+
+func wantGone(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		eventually(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
+	}
+}
+
+var kinds = []string{"group", "session", "orphan"}
+
+func TestFunctionIsKilled(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pids")
+			f := start(t, "function", "", "-pids", file, "-grandchild", kind, "-ignore-term")
+			pid, _ := strconv.Atoi(f.line())
+			pids := ids(t, file)
+			if pids[0] != pid || !alive(pids[1]) {
+				t.Fatalf("the function says %d runs, the runtime %v", pid, pids)
+			}
+			keeper := parent(pid)
+			if parent(keeper) != f.cmd.Process.Pid {
+				t.Fatalf("the runtime's parent %d is no keeper below the function", keeper)
+			}
+			f.kill()
+			wantGone(t, append(pids, keeper)...)
+		})
+	}
+}
+
+func TestKeeperIsKilled(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pids")
+			f := start(t, "function", "", "-pids", file, "-grandchild", kind, "-ignore-term")
+			pid, _ := strconv.Atoi(f.line())
+			pids := ids(t, file)
+			if err := syscall.Kill(parent(pid), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := f.line(), "the runtime ended: the keeper of the runtime has ended (signal: killed)"; got != want {
+				t.Errorf("the function says %q, want %q", got, want)
+			}
+			for _, pid := range pids {
+				if alive(pid) {
+					t.Errorf("process %d is alive after the runtime's end was reported", pid)
+				}
+			}
+		})
+	}
+}
+
+// The function that started the keeper is gone: who is left kills what the keeper
+// leaves, though it is no child of its own.
+func TestKeeperIsKilledWithoutItsFunction(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "pids")
+			f := start(t, "function", socket, "-pids", file, "-grandchild", kind, "-ignore-term")
+			pid, _ := strconv.Atoi(f.line())
+			pids := ids(t, file)
+			keeper := parent(pid)
+			b := start(t, "bystander", socket)
+			b.line()
+			eventually(t, "the bystander attends", func() bool { return connections(socket) >= 2 })
+			f.kill()
+			if !alive(pid) || !alive(keeper) {
+				t.Fatal("the runtime died with one of two workers")
+			}
+			if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			wantGone(t, pids...)
+		})
+	}
+}
+
+// connections is the number of sockets that bear the path: one listens, each
+// other one is a connection.
+func connections(socket string) int {
+	raw, _ := os.ReadFile("/proc/net/unix")
+	return strings.Count(string(raw), " "+socket+"\n")
+}
+
+func TestRuntimeOutlivesItsFunction(t *testing.T) {
+	dir := t.TempDir()
+	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "pids")
+	f := start(t, "function", socket, "-pids", file, "-grandchild", "orphan", "-announce")
+	pid, _ := strconv.Atoi(f.line())
+	pids := ids(t, file)
+	fewer := make(chan struct{}, 9)
+	attended := make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { attended <- keeper.Attend(ctx, socket, func() { fewer <- struct{}{} }) }()
+	eventually(t, "we attend", func() bool { return connections(socket) >= 2 })
+	f.kill()
+	<-fewer // the worker's end is told
+
+	lines := make(chan string, 100)
+	cfg := config(socket)
+	cfg.Lines = func(line []byte) { lines <- string(line) }
+	c, err := keeper.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-attended; err != nil {
+		t.Error(err)
+	}
+	child, launch, note, found := c.Adopt()
+	if !found || child == nil || child.PID() != pid || launch.Endpoint != "http://somewhere:1" || note.State != api.Awake {
+		t.Fatalf("adopted %v, %+v, %+v, %v; want the runtime %d and its note", child, launch, note, found, pid)
+	}
+	if line := <-lines; line != "fake runtime starts" {
+		t.Errorf("the first line is %q, want what it wrote before", line)
+	}
+	if used, err := child.Memory(); err != nil || used < api.MiB {
+		t.Errorf("memory %v, %v; want more than a MiB", used, err)
+	}
+	if _, err := child.(*keeper.Child).CPU(); err != nil {
+		t.Error(err)
+	}
+	child.Stop(10 * time.Second)
+	if got := child.Status(); got != "exit status 0" {
+		t.Errorf("status %q, want exit status 0", got)
+	}
+	wantGone(t, pids...)
+	// It can start another one.
+	again, err := c.Start(runtimeSpec(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	wantGone(t, again.PID())
+}
+
+func TestKeeperIsReplaced(t *testing.T) {
+	c, err := keeper.Open(t.Context(), config(filepath.Join(t.TempDir(), "s")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		child, err := c.Start(runtimeSpec(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(parent(child.PID()), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-child.Exited()
+	}
+}
+
+func TestOutputAndExit(t *testing.T) {
+	c, err := keeper.Open(t.Context(), config(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 20 {
+		var lines []string
+		child, err := c.Start(runtimeSpec(func(line []byte) { lines = append(lines, string(line)) }, "-exit=3"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-child.Exited()
+		want := []string{"fake runtime starts", "cannot load the model: exits as told"}
+		if child.Status() != "exit status 3" || !slices.Equal(lines, want) {
+			t.Errorf("%q, %q; want exit status 3, %q", child.Status(), lines, want)
+		}
+	}
+}
+
+func TestStartSaysWhy(t *testing.T) {
+	c, err := keeper.Open(t.Context(), config(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		err  error
+		text string
+	}{
+		"/no/such/program": {fs.ErrNotExist, "start /no/such/program: "},
+		"no-such-program":  {exec.ErrNotFound, "start no-such-program: "},
+		text:               {nil, "exec format error"},
+	} {
+		if _, err := c.Start(process.Spec{Path: path}); err == nil || (want.err != nil && !errors.Is(err, want.err)) || !strings.Contains(err.Error(), want.text) {
+			t.Errorf("%s: %v, want %v and %q", path, err, want.err, want.text)
+		}
+	}
+}
+
+// An instance that was stopped is over for all workers, and a new one can begin.
+func TestEnd(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	c, err := keeper.Open(t.Context(), config(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	attended := make(chan error)
+	go func() { attended <- keeper.Attend(t.Context(), socket, func() {}) }()
+	eventually(t, "we attend", func() bool { return c.Peers() == 1 })
+	c.Save(supervise.Note{State: api.Gone})
+	c.Close()
+	if err := <-attended; !errors.Is(err, keeper.ErrEnded) {
+		t.Errorf("Attend: %v, want ErrEnded", err)
+	}
+	next, err := keeper.Open(t.Context(), config(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if _, _, _, found := next.Adopt(); found {
+		t.Error("the next instance finds a note of the last one")
+	}
+}
+
+func TestRunByHand(t *testing.T) {
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Run(t.Context(), keeper.Config{In: in}); err == nil || !strings.Contains(err.Error(), "a function starts this command") {
+		t.Errorf("error %v, want one that says who starts it", err)
+	}
+}

@@ -1,0 +1,294 @@
+package keeper
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+const (
+	helloTime = 30 * time.Second // for a keeper to answer who joins
+	writeTime = 10 * time.Second // for it to read
+)
+
+// errGone is the end of a keeper, as a caller sees it.
+var errGone = errors.New("the keeper of the runtime has ended")
+
+// link is one connection to one keeper.
+type link struct {
+	conn net.Conn
+	role role
+	proc *process.Process // the keeper, where we started it
+	held *process.Held    // the keeper, where we joined it
+
+	peers atomic.Int64
+	ended chan struct{} // closed when the instance is over
+	// broken is closed when the connection has, gone when nothing of the keeper is
+	// left that we see to; both by hear.
+	broken, gone chan struct{}
+
+	writing sync.Mutex // held while a message is written
+
+	mu      sync.Mutex // guards what follows
+	last    uint64     // id of a call
+	waiting map[uint64]chan message
+	started map[uint64]*Child // by the call that starts it
+	child   *Child            // that runs; nil: none
+	heir    *Child            // that ran when we joined
+	hello   hello
+	mark    string
+	left    bool // we have closed it
+}
+
+// role is what one is to a keeper.
+type role struct {
+	leads bool
+	lines func([]byte) // gets the output of an adopted runtime; of who leads
+	fewer func()       // is called when another connection has gone; of who attends
+}
+
+func newLink(conn net.Conn, as role) *link {
+	return &link{
+		conn: conn, role: as, waiting: map[uint64]chan message{}, started: map[uint64]*Child{},
+		ended: make(chan struct{}), broken: make(chan struct{}), gone: make(chan struct{}),
+	}
+}
+
+// join connects to the keeper at a socket and returns once it has said hello.
+func join(ctx context.Context, socket string, as role) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := sameUser(conn)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	l := newLink(conn, as)
+	if l.held, err = process.Hold(pid); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%w (%w)", errGone, err)
+	}
+	go l.hear()
+	if _, err := l.ask(ctx, message{Call: callJoin, Lead: as.leads}); err != nil {
+		l.leave()
+		return nil, err
+	}
+	return l, nil
+}
+
+// nobody says that no keeper is there: an error of join.
+func nobody(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errGone) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// send sends a message that has no answer, or one that is waited for.
+func (l *link) send(m message) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime)) // it fails where the write does
+	if err := writeMessage(l.conn, m); err != nil {
+		_ = l.conn.Close() // half a message may be out; hear notices
+		return fmt.Errorf("%w (%w)", errGone, err)
+	}
+	return nil
+}
+
+// call sends a call whose answer comes by the channel. child is what it starts, and
+// runs from the answer on; nil: nothing.
+func (l *link) call(m message, child *Child) (<-chan message, error) {
+	answers := make(chan message, 1) // from hear, which must not wait
+	l.mu.Lock()
+	l.last++
+	m.ID = l.last
+	l.waiting[m.ID] = answers
+	if child != nil {
+		l.started[m.ID] = child
+	}
+	l.mu.Unlock()
+	return answers, l.send(m)
+}
+
+// ask is call and await.
+func (l *link) ask(ctx context.Context, m message) (message, error) {
+	answers, err := l.call(m, nil)
+	if err != nil {
+		return message{}, err
+	}
+	return l.await(ctx, answers)
+}
+
+// await waits for the answer to a call.
+func (l *link) await(ctx context.Context, answers <-chan message) (message, error) {
+	select {
+	case m := <-answers:
+		if m.Error != "" {
+			return m, errors.New(m.Error)
+		}
+		return m, nil
+	case <-l.broken:
+		return message{}, errGone
+	case <-ctx.Done():
+		return message{}, context.Cause(ctx)
+	}
+}
+
+// hear takes what the keeper sends until the connection is gone, and then clears up.
+func (l *link) hear() {
+	in := bufio.NewReader(l.conn)
+	for {
+		m, err := readMessage(in)
+		if err != nil {
+			break
+		}
+		l.take(m)
+	}
+	_ = l.conn.Close() // it is gone
+	close(l.broken)
+	l.clear()
+	close(l.gone)
+}
+
+// take deals with a message.
+func (l *link) take(m message) {
+	switch {
+	case m.ID != 0:
+		l.answered(m)
+	case m.Line != nil:
+		l.mu.Lock()
+		child := l.child
+		l.mu.Unlock()
+		if child != nil && child.lines != nil {
+			child.lines([]byte(*m.Line))
+		}
+	case m.Exit != nil:
+		l.mu.Lock()
+		child := l.child
+		l.child = nil
+		l.mu.Unlock()
+		if child != nil {
+			child.end(m.Exit.Status)
+		}
+	case m.Peers != nil:
+		if before := l.peers.Swap(int64(*m.Peers)); before > int64(*m.Peers) && l.role.fewer != nil {
+			l.role.fewer()
+		}
+	case m.Ended:
+		l.finished()
+	}
+}
+
+// answered gives an answer to who waits for it. What it says of the runtime holds
+// before the next message is read.
+func (l *link) answered(m message) {
+	l.mu.Lock()
+	answers, child := l.waiting[m.ID], l.started[m.ID]
+	delete(l.waiting, m.ID)
+	delete(l.started, m.ID)
+	if child != nil && m.Error == "" {
+		child.pid, l.child = m.PID, child
+	}
+	if m.Hello != nil {
+		l.hello, l.mark = *m.Hello, m.Hello.Mark
+		if m.Hello.PID != 0 && l.role.leads {
+			l.heir = newChild(l, l.role.lines)
+			l.heir.pid, l.child = m.Hello.PID, l.heir
+		}
+	}
+	l.mu.Unlock()
+	if m.Hello != nil {
+		for _, line := range m.Hello.Lines {
+			l.role.lines([]byte(line))
+		}
+		if m.Hello.Ended {
+			l.finished()
+		}
+	}
+	if answers != nil {
+		answers <- m
+	}
+}
+
+// finished says that the instance is over. Only hear calls it.
+func (l *link) finished() {
+	if !l.over() {
+		close(l.ended)
+	}
+}
+
+func (l *link) over() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// inherited is the runtime that ran when we joined, and the note on it.
+func (l *link) inherited() (*Child, json.RawMessage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	heir := l.heir
+	if heir != nil {
+		select {
+		case <-heir.exited:
+			heir = nil
+		default:
+		}
+	}
+	return heir, l.hello.Note
+}
+
+// clear sees to it that nothing of a keeper is left with which the connection
+// broke: 1. we have left it, and it sees to itself; 2. who leads makes sure that it
+// has ended, as what it can't lead must not live; 3. where it has ended, whoever is
+// left of its runtime is killed.
+func (l *link) clear() {
+	l.mu.Lock()
+	left, child, mark := l.left, l.child, l.mark
+	l.child = nil
+	l.mu.Unlock()
+	status := errGone.Error()
+	if !left { // 1.
+		if l.proc != nil {
+			l.proc.Kill() // 2.
+			<-l.proc.Exited()
+			status = fmt.Sprintf("%s (%s)", status, l.proc.Status())
+		}
+		if l.held != nil && l.role.leads {
+			l.held.Kill()
+		}
+		if mark != "" && (l.held == nil || l.held.Ended()) {
+			process.KillMarked(mark) // 3.
+		}
+	}
+	if l.held != nil {
+		l.held.Close()
+	}
+	if child != nil {
+		child.end(status)
+	}
+}
+
+// leave closes the connection and waits until it is cleared away.
+func (l *link) leave() {
+	l.mu.Lock()
+	l.left = true
+	l.mu.Unlock()
+	_ = l.conn.Close() // nothing is under way
+	<-l.gone
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package keeper
+
+import (
+	"errors"
+	"net"
+)
+
+// sameUser is supported on Linux only.
+func sameUser(net.Conn) (pid int, err error) {
+	return 0, errors.New("keeper: works on Linux only")
+}

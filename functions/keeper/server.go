@@ -1,0 +1,208 @@
+package keeper
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+const (
+	tailLines = 50   // of the output that are kept for who joins
+	queue     = 4096 // messages that a connection may lag behind
+)
+
+// Args are the arguments of the keeper's program, behind those that lead to the
+// subcommand.
+func Args() []string { return []string{"keep"} }
+
+// Config of a keeper.
+type Config struct {
+	// In is the socket to the function that starts the keeper: the standard input.
+	In *os.File
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// Run keeps a runtime until the last connection is gone, or ctx ends. When it
+// returns nothing of the runtime is left. It changes what the whole process does
+// with signals and with orphans, so the process must do nothing else.
+func Run(ctx context.Context, cfg Config) error {
+	first, err := net.FileConn(cfg.In)
+	if err != nil {
+		return fmt.Errorf("keeper: the standard input is no socket (%w): a function starts this command, people have no need to", err)
+	}
+	_ = cfg.In.Close() // first is a copy
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+	if err := process.Adopt(); err != nil {
+		return errors.Join(fmt.Errorf("keeper: %w", err), first.Close())
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &server{cfg: cfg, log: process.NewLog(tailLines, nil), peers: map[*peer]bool{}, deserted: make(chan struct{})}
+	s.admit(first)
+	select {
+	case <-ctx.Done():
+	case <-s.deserted:
+	}
+	s.end()
+	return nil
+}
+
+// server is a keeper that runs.
+type server struct {
+	cfg      Config
+	log      *process.Log
+	tasks    sync.WaitGroup // goroutines
+	deserted chan struct{}  // closed when the last connection has gone
+
+	mu       sync.Mutex // guards what follows, and orders what is sent
+	peers    map[*peer]bool
+	listener net.Listener // nil: nobody else may join
+	mark     string
+	child    *process.Process // nil: none runs
+	note     json.RawMessage
+	ended    bool // the instance is over
+	closing  bool // nothing new is begun
+}
+
+// peer is a connection.
+type peer struct {
+	conn  net.Conn
+	out   chan message // to its writer, from who holds the server's mu; closed when it has left
+	knows bool         // it has joined: events are sent to it
+	leads bool         // output too
+}
+
+// admit takes a connection in.
+func (s *server) admit(conn net.Conn) {
+	p := &peer{conn: conn, out: make(chan message, queue)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		_ = conn.Close()
+		return
+	}
+	s.peers[p] = true
+	s.tellPeers()
+	s.tasks.Go(func() { s.hear(p) })
+	s.tasks.Go(func() { speak(p) })
+}
+
+// hear takes a connection's calls until it is gone.
+func (s *server) hear(p *peer) {
+	in := bufio.NewReader(p.conn)
+	for {
+		m, err := readMessage(in)
+		if err != nil {
+			s.cfg.Logger.Debug("a connection ends", "error", err)
+			break
+		}
+		s.take(p, m)
+	}
+	_ = p.conn.Close() // it is gone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(p)
+}
+
+// forget drops a connection. The caller holds mu.
+func (s *server) forget(p *peer) {
+	if !s.peers[p] {
+		return
+	}
+	delete(s.peers, p)
+	close(p.out)
+	s.tellPeers()
+	if len(s.peers) == 0 && !s.closing {
+		s.closing = true
+		close(s.deserted)
+	}
+}
+
+// speak writes what is queued; it flushes when nothing is.
+func speak(p *peer) {
+	w := bufio.NewWriter(p.conn)
+	for m := range p.out {
+		if writeMessage(w, m) != nil || (len(p.out) == 0 && w.Flush() != nil) {
+			_ = p.conn.Close() // hear notices
+			for range p.out {
+			}
+			return
+		}
+	}
+}
+
+// send queues a message. One that can't be queued may be a line, which is lost;
+// else the connection is given up: who reads nothing for so long is as good as
+// dead. The caller holds mu.
+func (s *server) send(p *peer, m message) {
+	if !s.peers[p] {
+		return
+	}
+	select {
+	case p.out <- m:
+	default:
+		if m.Line == nil {
+			_ = p.conn.Close()
+		}
+	}
+}
+
+// tell sends an event to all who have joined. The caller holds mu.
+func (s *server) tell(m message) {
+	for p := range s.peers {
+		if p.knows && (m.Line == nil || p.leads) {
+			s.send(p, m)
+		}
+	}
+}
+
+func (s *server) tellPeers() {
+	others := len(s.peers) - 1
+	s.tell(message{Peers: &others})
+}
+
+// accept takes further connections, of our own user only.
+func (s *server) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return // closed by end
+		}
+		if _, err := sameUser(conn); err != nil {
+			s.cfg.Logger.Warn("a connection is refused", "error", err)
+			_ = conn.Close()
+			continue
+		}
+		s.admit(conn)
+	}
+}
+
+// end kills what is left and waits for all goroutines.
+func (s *server) end() {
+	s.mu.Lock()
+	s.closing = true
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	for p := range s.peers {
+		_ = p.conn.Close()
+	}
+	child := s.child
+	s.mu.Unlock()
+	if child != nil {
+		child.Stop(0)
+	}
+	s.tasks.Wait()
+}

@@ -1,0 +1,112 @@
+package keeper
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// maxMessage bounds a message: an environment and a command line are by far the
+// largest part of one, and the kernel takes no more of those.
+const maxMessage = 16 << 20
+
+// Calls. Those without an answer carry no id.
+const (
+	callJoin   = "join"   // Mark, Listen, Lead: answered with Hello
+	callStart  = "start"  // Spec: answered with PID
+	callStop   = "stop"   // PID, Grace; no answer, an Exit comes
+	callKill   = "kill"   // PID; no answer
+	callMemory = "memory" // PID: answered with Bytes
+	callCPU    = "cpu"    // PID: answered with Time
+	callNote   = "note"   // Note; no answer
+	callEnd    = "end"    // the instance is over: answered, and all are told
+)
+
+// message is all that is ever sent; most fields are empty in each.
+type message struct {
+	ID    uint64 `json:"id,omitempty"`
+	Call  string `json:"call,omitempty"`
+	Error string `json:"error,omitempty"` // of an answer
+
+	// Of a call.
+	Mark   string          `json:"mark,omitempty"`   // what the runtime is to bear; from who started the keeper
+	Listen string          `json:"listen,omitempty"` // the path for others; likewise
+	Lead   bool            `json:"lead,omitempty"`   // the caller wants the output
+	Spec   *spec           `json:"spec,omitempty"`
+	Grace  time.Duration   `json:"grace,omitempty"`
+	Note   json.RawMessage `json:"note,omitempty"`
+
+	// Of an answer, and PID of most calls.
+	PID   int           `json:"pid,omitempty"`
+	Bytes int64         `json:"bytes,omitempty"`
+	Time  time.Duration `json:"time,omitempty"`
+	Hello *hello        `json:"hello,omitempty"`
+
+	// Events.
+	Line  *string `json:"line,omitempty"`  // of the runtime's output
+	Exit  *exit   `json:"exit,omitempty"`  // the runtime has ended, and nothing of it is left
+	Peers *int    `json:"peers,omitempty"` // other connections there are now
+	Ended bool    `json:"ended,omitempty"` // the instance is over
+}
+
+// spec is a process.Spec on the wire.
+type spec struct {
+	Path string   `json:"path"`
+	Args []string `json:"args,omitempty"`
+	Env  []string `json:"env,omitempty"`
+	Dir  string   `json:"dir,omitempty"`
+}
+
+type exit struct {
+	PID    int    `json:"pid"`
+	Status string `json:"status"`
+}
+
+// hello is what who joins must know.
+type hello struct {
+	Mark  string          `json:"mark"`
+	PID   int             `json:"pid,omitempty"` // of the runtime that runs; 0: none
+	Note  json.RawMessage `json:"note,omitempty"`
+	Lines []string        `json:"lines,omitempty"` // the last ones of the output
+	Ended bool            `json:"ended,omitempty"`
+}
+
+// errTooLong is a message that nobody sends who means well.
+var errTooLong = errors.New("keeper: a message is too long")
+
+func writeMessage(w io.Writer, m message) error {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("keeper: write a message: %w", err)
+	}
+	if len(raw) > maxMessage {
+		return errTooLong
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(raw)), uint32(len(raw)))
+	_, err = w.Write(append(frame, raw...))
+	return err
+}
+
+// readMessage reads one message; io.EOF: there is none any more.
+func readMessage(r io.Reader) (message, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return message{}, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxMessage {
+		return message{}, errTooLong
+	}
+	raw := make([]byte, n)
+	if _, err := io.ReadFull(r, raw); err != nil {
+		return message{}, err
+	}
+	var m message
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return message{}, fmt.Errorf("keeper: read a message: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,53 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// clockTick is the unit of times in /proc/PID/stat; Linux shows every program the
+// same one (USER_HZ), whatever its kernel counts in.
+const clockTick = time.Second / 100
+
+// CPU is the processor time that the child and its descendants have used, those
+// that have ended not counted: it can shrink. It reads /proc.
+func (p *Process) CPU() (time.Duration, error) {
+	var total time.Duration
+	found := false
+	childrenOf := family()
+	buf := make([]byte, 1024)
+	for pids := []int{p.PID()}; len(pids) > 0; pids = pids[1:] {
+		for _, k := range childrenOf[pids[0]] {
+			pids = append(pids, k.pid)
+		}
+		if used, ok := timesOf(pids[0], buf); ok {
+			found = true
+			total += used
+		}
+	}
+	if !found {
+		return 0, fmt.Errorf("measure the processor time of process %d: it is gone", p.PID())
+	}
+	return total, nil
+}
+
+// timesOf reads the fourteenth and fifteenth field of /proc/PID/stat: the time in
+// the program and in the kernel.
+func timesOf(pid int, buf []byte) (time.Duration, bool) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	n, _ := f.Read(buf) // what was read counts
+	fields := bytes.Fields(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n])
+	if len(fields) < 13 {
+		return 0, false
+	}
+	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
+	kernel, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
+	return time.Duration(user+kernel) * clockTick, err == nil && err2 == nil
+}
