@@ -1,0 +1,334 @@
+package vllmsim
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
+	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
+)
+
+// errDead is what every request gets once the engine has died.
+var errDead error = said("EngineCore encountered an issue. See stack trace (above) for the root cause.")
+
+// pause is how far scheduling is stopped.
+type pause int
+
+const (
+	unpaused  pause = iota
+	pausedNew       // what waits stays waiting; what runs goes on
+	pausedAll       // nothing runs
+)
+
+// engine is the batch, its clock, and the state of its memory.
+type engine struct {
+	cfg     Config
+	metrics *metrics
+	// work wakes the loop; it holds one token, since one look at the batch sees everything.
+	work chan struct{}
+	// turn is held by whoever changes sleep or weights: one at a time, as vLLM's engine core does.
+	turn chan struct{}
+
+	mu    sync.Mutex // guards all that follows
+	batch *batch.Batch
+	jobs  map[*batch.Sequence]*job
+	pause pause
+	// asleep are the tags whose memory is released, in the order of their return.
+	asleep map[string]bool
+	level  int
+	// garbage says that the weights in memory are none.
+	garbage bool
+	woken   int // how often
+	hung    bool
+	dead    bool
+	died    chan struct{} // closed when dead is set
+	drained chan struct{} // closed when the batch is next empty; nil while nobody waits for it
+}
+
+func newEngine(cfg Config, m *metrics) *engine {
+	e := &engine{
+		cfg: cfg, metrics: m, work: make(chan struct{}, 1), turn: make(chan struct{}, 1), jobs: map[*batch.Sequence]*job{},
+		asleep: map[string]bool{}, died: make(chan struct{}),
+	}
+	return e
+}
+
+// open makes the batch, when memory has told the number of blocks.
+func (e *engine) open(blocks int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	adapters := 0
+	if e.cfg.LoRA {
+		adapters = e.cfg.MaxLoRAs
+	}
+	e.batch = batch.New(batch.Config{
+		Sequences: e.cfg.MaxSeqs, Tokens: e.cfg.MaxBatchedTokens, BlockTokens: e.cfg.BlockTokens, Blocks: blocks,
+		Adapters: adapters, NoPrefixCache: e.cfg.NoPrefixCache, Timing: e.cfg.Timing,
+	})
+	e.metrics.opened(blocks)
+}
+
+// pass lets d of simulated time pass, or returns the end of ctx.
+func (e *engine) pass(ctx context.Context, d time.Duration) error {
+	d = time.Duration(float64(d) * e.cfg.TimeScale)
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// loop steps the batch until ctx ends or the engine dies. Steps follow one another
+// without a gap, however late the clock wakes it.
+func (e *engine) loop(ctx context.Context) {
+	var due time.Time
+	for {
+		e.mu.Lock()
+		work, some := e.plan()
+		e.mu.Unlock()
+		if !some {
+			select {
+			case <-e.work:
+				continue
+			case <-e.died:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+		d := time.Duration(float64(work.Duration) * e.cfg.TimeScale)
+		if now := time.Now(); due.Add(d).Before(now) || d == 0 {
+			due = now // it was idle, or cannot keep up
+		}
+		due = due.Add(d)
+		if wait := time.Until(due); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-e.died:
+				return
+			case <-ctx.Done():
+				return
+			}
+		} else {
+			runtime.Gosched() // who reads the tokens gets a chance to
+		}
+		e.mu.Lock()
+		e.commit(work)
+		e.mu.Unlock()
+	}
+}
+
+// plan is the next step. The lock is held.
+func (e *engine) plan() (batch.Work, bool) {
+	if e.batch == nil || e.hung || e.dead || e.pause == pausedAll || len(e.asleep) > 0 {
+		return batch.Work{}, false
+	}
+	w, some := e.batch.Plan(e.pause == unpaused)
+	now := time.Now()
+	for _, s := range w.Started {
+		e.jobs[s].begin(now, e.garbage)
+	}
+	e.metrics.load(e.batch)
+	return w, some
+}
+
+// commit counts a step. The lock is held.
+func (e *engine) commit(w batch.Work) {
+	produced, finished := e.batch.Commit()
+	now := time.Now()
+	e.metrics.step(w)
+	for _, s := range produced {
+		if j := e.jobs[s]; j != nil {
+			e.metrics.token(j, now)
+			j.produce(now)
+		}
+	}
+	for _, s := range finished {
+		if j := e.jobs[s]; j != nil {
+			e.end(j, j.natural, now)
+		}
+	}
+	e.settle()
+}
+
+// end takes a job out of the engine. The lock is held.
+func (e *engine) end(j *job, reason string, now time.Time) {
+	delete(e.jobs, j.seq)
+	j.reason = reason
+	j.finish(now)
+	e.metrics.finished(j, now)
+}
+
+// settle tells the rest of the world how the batch is now. The lock is held.
+func (e *engine) settle() {
+	e.metrics.load(e.batch)
+	if e.drained != nil && len(e.jobs) == e.waitingFresh() {
+		close(e.drained)
+		e.drained = nil
+	}
+}
+
+// waitingFresh counts what has not begun: a drain does not wait for it. The lock is held.
+func (e *engine) waitingFresh() int {
+	n := 0
+	for _, j := range e.jobs {
+		if j.begun.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// submit queues a job. An error says why it can't be.
+func (e *engine) submit(j *job) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.dead:
+		return errDead
+	case len(e.asleep) > 0 && e.cfg.Asleep == AsleepError:
+		return errAsleep
+	case len(e.asleep) > 0 && e.cfg.Asleep == AsleepCrash:
+		e.die("CUDA error: an illegal memory access was encountered")
+		return errDead
+	}
+	if e.cfg.Surface == RayServe && e.cfg.MaxQueue >= 0 {
+		if l := e.batch.Load(); l.Waiting >= e.cfg.MaxQueue {
+			return &fullError{queued: l.Waiting, limit: e.cfg.MaxQueue}
+		}
+	}
+	j.arrived = time.Now()
+	if !e.batch.Add(j.seq) {
+		return errTooLong
+	}
+	e.jobs[j.seq] = j
+	e.metrics.load(e.batch)
+	e.poke()
+	return nil
+}
+
+// cancel takes a job out whose client has left, or which is over.
+func (e *engine) cancel(j *job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.jobs[j.seq] == nil {
+		return
+	}
+	e.batch.Remove(j.seq)
+	e.end(j, "abort", time.Now())
+	e.settle()
+	e.poke()
+}
+
+func (e *engine) poke() {
+	select {
+	case e.work <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// abortAll ends everything. The lock is held.
+func (e *engine) abortAll() {
+	now := time.Now()
+	for _, s := range e.batch.All() {
+		e.batch.Remove(s)
+		e.end(e.jobs[s], "abort", now)
+	}
+	e.settle()
+}
+
+// die ends the engine for good. The lock is held.
+func (e *engine) die(cause string) {
+	if e.dead {
+		return
+	}
+	e.dead = true
+	logf(e.cfg.Log, "ERROR", "core.py:1100", "EngineCore encountered a fatal error.")
+	logf(e.cfg.Log, "ERROR", "core.py:1100", "torch.AcceleratorError: %s", cause)
+	for _, j := range e.jobs {
+		j.err = errDead
+		j.finish(time.Now())
+	}
+	clear(e.jobs)
+	close(e.died)
+}
+
+// job is one sequence and who waits for it. The engine's lock guards it.
+type job struct {
+	seq *batch.Sequence
+	// natural is why it ends when its output is complete; reason is why it ended.
+	natural, reason string
+	// stopped is the stop string that it ends with.
+	stopped string
+	err     error
+	over    bool
+	garbled bool
+	n, max  int // what the client asked for: choices and tokens
+	// changed wakes the reader; it holds one token, since one look sees everything.
+	changed chan struct{}
+
+	arrived, begun, first, last, ended time.Time
+}
+
+// begin is the moment when it is first computed. Lost weights, and KV entries that
+// were computed with them, make garbage of what it would have said.
+func (j *job) begin(now time.Time, garbage bool) {
+	if !j.begun.IsZero() {
+		return
+	}
+	j.begun = now
+	if garbage || j.seq.Stale > 0 {
+		j.spoil()
+	}
+}
+
+func (j *job) spoil() {
+	out := j.seq.Tokens[j.seq.Prompt:]
+	copy(out, words.Garbage(words.Seed(words.Decode(j.seq.Tokens[:min(j.seq.Prompt, 64)])), len(out)))
+	j.stopped, j.garbled = "", true
+}
+
+func (j *job) produce(now time.Time) {
+	if j.first.IsZero() {
+		j.first = now
+	}
+	j.last = now
+	j.wake()
+}
+
+func (j *job) finish(now time.Time) {
+	j.over, j.ended = true, now
+	j.wake()
+}
+
+func (j *job) wake() {
+	select {
+	case j.changed <- struct{}{}:
+	default: // it has not looked since the last time
+	}
+}
+
+// progress waits until a job has more than have tokens or is over, and returns
+// all that it has. The tokens may be read after that; they do not change any more.
+func (e *engine) progress(ctx context.Context, j *job, have int) (tokens []words.Token, over bool, err error) {
+	for {
+		e.mu.Lock()
+		n := j.seq.Generated
+		tokens, over, err = j.seq.Tokens[j.seq.Prompt:j.seq.Prompt+n], j.over, j.err
+		e.mu.Unlock()
+		if n > have || over || err != nil {
+			return tokens, over, err
+		}
+		select {
+		case <-j.changed:
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+	}
+}

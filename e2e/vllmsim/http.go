@@ -1,0 +1,345 @@
+package vllmsim
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxBody bounds what is read of a request.
+const maxBody = 64 << 20
+
+// Errors of requests.
+var (
+	errAsleep  = errors.New("the engine is asleep")
+	errTooLong = errors.New("the request needs more KV blocks than there are")
+)
+
+// fullError is a queue that takes nobody in.
+type fullError struct{ queued, limit int }
+
+func (e *fullError) Error() string {
+	return fmt.Sprintf("Request dropped due to backpressure (num_queued_requests=%d, max_queued_requests=%d).", e.queued, e.limit)
+}
+
+// failure is an error that a client sees.
+type failure struct {
+	status        int
+	kind, message string
+	param         string
+}
+
+func (f *failure) Error() string { return f.message }
+
+func bad(param, format string, args ...any) *failure {
+	return &failure{status: http.StatusBadRequest, kind: "BadRequestError", message: fmt.Sprintf(format, args...), param: param}
+}
+
+// said is an error in the words of the server that is simulated, with status 500.
+func said(format string, args ...any) *failure {
+	return &failure{status: http.StatusInternalServerError, kind: "InternalServerError", message: fmt.Sprintf(format, args...)}
+}
+
+// ServeHTTP answers as the surface does. Before the model is loaded everything is 503.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.fallen.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	select {
+	case <-s.ready:
+	default:
+		s.loading(w)
+		return
+	}
+	if !s.allowed(r) {
+		write(w, http.StatusUnauthorized, map[string]any{"error": "Unauthorized"})
+		return
+	}
+	s.serving.Add(1)
+	defer s.serving.Add(-1)
+	s.routes.ServeHTTP(w, r)
+}
+
+// loading is the answer while the model loads. A vLLM does not listen then; [Main] does not either.
+func (s *Server) loading(w http.ResponseWriter) {
+	if s.cfg.Surface == LlamaCpp {
+		write(w, http.StatusServiceUnavailable, map[string]any{"error": map[string]any{"code": 503, "message": "Loading model", "type": "unavailable_error"}})
+		return
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+}
+
+// allowed checks the key, on the paths that vLLM protects. llama-server and SGLang protect more.
+func (s *Server) allowed(r *http.Request) bool {
+	if len(s.cfg.APIKeys) == 0 || r.Method == http.MethodOptions {
+		return true
+	}
+	p := r.URL.Path
+	switch s.cfg.Surface {
+	case VLLM, RayServe:
+		if !strings.HasPrefix(p, "/v1") && !strings.HasPrefix(p, "/v2") && !strings.HasPrefix(p, "/inference") {
+			return true
+		}
+	case SGLang, LlamaCpp:
+		if strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") {
+			return true
+		}
+	}
+	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	for _, key := range s.cfg.APIKeys {
+		if subtle.ConstantTimeCompare([]byte(given), []byte(key)) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// write sends a JSON body.
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(body) // the client has left
+}
+
+// fail sends an error in the surface's own shape.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	f := failureOf(err)
+	if f == nil {
+		panic(http.ErrAbortHandler) // the client has left, or the server ends
+	}
+	if full := (*fullError)(nil); errors.As(err, &full) {
+		http.Error(w, full.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	write(w, f.status, s.errorBody(f))
+}
+
+// errorBody is the shape: vLLM's code is a number, SGLang's body is flat.
+func (s *Server) errorBody(f *failure) any {
+	var param any
+	if f.param != "" {
+		param = f.param
+	}
+	switch s.cfg.Surface {
+	case SGLang:
+		return map[string]any{"object": "error", "message": f.message, "type": f.kind, "param": param, "code": f.status}
+	case LlamaCpp:
+		return map[string]any{"error": map[string]any{"code": f.status, "message": f.message, "type": llamaKind(f.status)}}
+	case VLLM, RayServe:
+	}
+	return map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": param, "code": f.status}}
+}
+
+// failureOf gives every error its status; nil for a client that has left.
+func failureOf(err error) *failure {
+	var f *failure
+	var full *fullError
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &full):
+		return &failure{status: http.StatusServiceUnavailable, kind: "ServiceUnavailable", message: err.Error()}
+	case errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, errTooLong):
+		return bad("", "%v", err)
+	case errors.Is(err, errAsleep):
+		return &failure{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: err.Error()}
+	}
+	return &failure{status: http.StatusInternalServerError, kind: "InternalServerError", message: err.Error()}
+}
+
+// read decodes a body, with vLLM's words for one that is none.
+func read(r *http.Request, into any) error {
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return bad("", "the body can't be read: %v", err)
+	}
+	if len(raw) > maxBody {
+		return &failure{status: http.StatusRequestEntityTooLarge, kind: "BadRequestError", message: "the body is too large"}
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		var typed *json.UnmarshalTypeError
+		if errors.As(err, &typed) {
+			return bad(typed.Field, "1 validation error: field %s: Input should be a valid %s, not a %s", typed.Field, typed.Type, typed.Value)
+		}
+		return bad("", "1 validation error: JSON decode error: %v", err)
+	}
+	return nil
+}
+
+// generating wraps what generates: its faults come first, and the engine must live.
+func (s *Server) generating(h func(http.ResponseWriter, *http.Request, ailments)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a, err := s.Faults.ofRequest(r)
+		if err != nil {
+			s.fail(w, bad(Header, "%v", err))
+			return
+		}
+		switch {
+		case a.crash != nil:
+			s.crash(*a.crash)
+			panic(http.ErrAbortHandler)
+		case a.status > 0:
+			s.refuse(w, a)
+			return
+		case a.hang:
+			select {
+			case <-r.Context().Done():
+			case <-s.engine.died:
+			}
+			panic(http.ErrAbortHandler)
+		}
+		s.engine.mu.Lock()
+		if a.hangEngine {
+			s.engine.hung = true
+		}
+		if a.deadEngine {
+			s.engine.die("CUDA error: an illegal memory access was encountered")
+		}
+		s.engine.mu.Unlock()
+		h(w, r, a)
+	}
+}
+
+// refuse answers with a status and a body as told.
+func (s *Server) refuse(w http.ResponseWriter, a ailments) {
+	if a.body == "" {
+		write(w, a.status, s.errorBody(&failure{status: a.status, kind: http.StatusText(a.status), message: "a fault as told"}))
+		return
+	}
+	if json.Valid([]byte(a.body)) {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(a.status)
+	_, _ = io.WriteString(w, a.body)
+}
+
+// id makes the name of an answer: from the client's X-Request-Id, as vLLM does, or by counting.
+func (s *Server) id(r *http.Request, prefix string) string {
+	if given := r.Header.Get("X-Request-Id"); given != "" && len(given) <= 128 {
+		return prefix + given
+	}
+	return prefix + fmt.Sprintf("%032x", s.ids.Add(1))
+}
+
+// events writes server-sent events, with a request's faults.
+type events struct {
+	w     http.ResponseWriter
+	flush *http.ResponseController
+	a     ailments
+	// tokens have been sent; what went wrong at some number of them happens once.
+	tokens  int
+	started bool
+	s       *Server
+}
+
+func (s *Server) events(w http.ResponseWriter, a ailments) *events {
+	return &events{w: w, flush: http.NewResponseController(w), a: a, s: s}
+}
+
+// errCut ends a stream that a fault cuts.
+var errCut = errors.New("cut as told")
+
+// send writes one event; name is empty for OpenAI's streams.
+func (e *events) send(name string, body any) error {
+	if !e.started {
+		e.started = true
+		e.w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		e.w.Header().Set("Cache-Control", "no-cache")
+		if e.a.big > 0 {
+			if err := e.raw("data: {\"big\":\"" + strings.Repeat("x", e.a.big) + "\"}\n\n"); err != nil {
+				return err
+			}
+		}
+		if err := e.trouble(0); err != nil {
+			return err
+		}
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("event: %w", err)
+	}
+	text := "data: " + string(raw) + "\n\n"
+	if name != "" {
+		text = "event: " + name + "\n" + text
+	}
+	return e.raw(text)
+}
+
+func (e *events) raw(text string) error {
+	if _, err := io.WriteString(e.w, text); err != nil {
+		return fmt.Errorf("stream: %w", err)
+	}
+	if err := e.flush.Flush(); err != nil {
+		return fmt.Errorf("stream: %w", err)
+	}
+	return nil
+}
+
+// sent counts a token that the client has, and does what is to happen at that number of them.
+func (e *events) sent(r *http.Request) error {
+	if e.a.slow > 0 {
+		select {
+		case <-time.After(e.a.slow):
+		case <-r.Context().Done():
+			return context.Cause(r.Context())
+		}
+	}
+	e.tokens++
+	return e.trouble(e.tokens)
+}
+
+// trouble is what happens when n tokens are out.
+func (e *events) trouble(n int) error {
+	switch n {
+	case e.a.killed:
+		e.s.crash("")
+		panic(http.ErrAbortHandler)
+	case e.a.cut:
+		panic(http.ErrAbortHandler)
+	case e.a.eof:
+		return errCut
+	case e.a.errorEvent:
+		f := &failure{status: http.StatusInternalServerError, kind: "InternalServerError", message: "a fault as told"}
+		_ = e.send("", map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": nil, "code": f.status}})
+		_ = e.raw("data: [DONE]\n\n")
+		return errCut
+	case e.a.malformed:
+		e.a.malformed = -1
+		return e.raw("data: {\"id\": \"broken\n\n")
+	}
+	return nil
+}
+
+// stop ends a stream that has begun because of err: with an error event, as vLLM does.
+func (e *events) stop(err error) {
+	f := failureOf(err)
+	if f == nil || errors.Is(err, errCut) {
+		return
+	}
+	_ = e.send("", map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": nil, "code": f.status}})
+	_ = e.raw("data: [DONE]\n\n")
+}
+
+// query reads a number of the query, or a default.
+func query(r *http.Request, name string, otherwise int) (int, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, bad(name, "invalid literal for int() with base 10: %q", text)
+	}
+	return n, nil
+}

@@ -1,0 +1,239 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
+)
+
+// llamaKind is the type that llama-server gives an error.
+func llamaKind(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "invalid_request_error"
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusNotImplemented:
+		return "not_supported_error"
+	case http.StatusServiceUnavailable:
+		return "unavailable_error"
+	}
+	return "server_error"
+}
+
+// llamaRoutes are llama-server's.
+func (s *Server) llamaRoutes(mux *http.ServeMux) {
+	for path, h := range map[string]func(http.ResponseWriter, *http.Request, ailments){
+		"/v1/chat/completions": s.chat, "/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/embeddings": s.embeddings, "/embeddings": s.embeddings,
+		"/v1/rerank": s.rerank, "/rerank": s.rerank, "/v1/messages": s.messages, "/v1/responses": s.responses, "/completion": s.completionNative, "/completions": s.completionNative,
+	} {
+		mux.HandleFunc("POST "+path, s.generating(h))
+	}
+	mux.HandleFunc("GET /v1/models", s.models)
+	mux.HandleFunc("GET /models", s.models)
+	ok := func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, map[string]any{"status": "ok"}) }
+	mux.HandleFunc("GET /health", ok)
+	mux.HandleFunc("GET /v1/health", ok)
+	mux.HandleFunc("GET /props", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusOK, map[string]any{"total_slots": s.cfg.MaxSeqs, "model_path": s.cfg.Model, "model_alias": s.cfg.Names[0], "chat_template": "",
+			"default_generation_settings": map[string]any{"n_ctx": s.cfg.MaxModelLen}, "build_info": "b0-vllmsim"})
+	})
+	mux.HandleFunc("GET /slots", s.slots)
+	mux.HandleFunc("GET /lora-adapters", s.scales)
+	mux.HandleFunc("POST /lora-adapters", s.setScales)
+	mux.HandleFunc("POST /tokenize", s.llamaTokenize)
+	mux.HandleFunc("POST /detokenize", func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Tokens []words.Token `json:"tokens"`
+		}
+		if err := read(r, &body); err != nil {
+			s.fail(w, err)
+			return
+		}
+		write(w, http.StatusOK, map[string]any{"content": words.Decode(body.Tokens)})
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !s.cfg.Metrics {
+			s.fail(w, &failure{status: http.StatusNotImplemented, message: "This server does not support metrics endpoint. Start it with `--metrics`"})
+			return
+		}
+		s.metrics.handler().ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		s.fail(w, &failure{status: http.StatusNotFound, message: "File Not Found"})
+	})
+}
+
+// slots lists what each slot does.
+func (s *Server) slots(w http.ResponseWriter, r *http.Request) {
+	if !s.cfg.Slots {
+		s.fail(w, &failure{status: http.StatusNotImplemented, message: "This server does not support slots endpoint. Start it with `--slots`"})
+		return
+	}
+	s.engine.mu.Lock()
+	all := s.engine.batch.All()
+	slots := make([]any, 0, s.cfg.MaxSeqs)
+	idle := s.cfg.MaxSeqs
+	for i := range s.cfg.MaxSeqs {
+		slot := map[string]any{"id": i, "n_ctx": s.cfg.MaxModelLen, "is_processing": false}
+		if i < len(all) && all[i].Running() {
+			slot["is_processing"] = true
+			slot["next_token"] = map[string]any{"n_decoded": all[i].Generated}
+			idle--
+		}
+		slots = append(slots, slot)
+	}
+	s.engine.mu.Unlock()
+	if idle == 0 && r.URL.Query().Get("fail_on_no_slot") != "" {
+		s.fail(w, &failure{status: http.StatusServiceUnavailable, message: "no slot available"})
+		return
+	}
+	write(w, http.StatusOK, slots)
+}
+
+// scales lists the adapters that were given at the start; there is no way to add one later.
+func (s *Server) scales(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []any{}
+	for i, a := range s.adapters {
+		scale := 0.0
+		if i == s.scaled-1 {
+			scale = 1
+		}
+		list = append(list, map[string]any{"id": i, "path": a.Path, "scale": scale})
+	}
+	write(w, http.StatusOK, list)
+}
+
+// setScales makes the adapter with the greatest scale speak, for every request.
+func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
+	var body []struct {
+		ID    int     `json:"id"`
+		Scale float64 `json:"scale"`
+	}
+	if err := read(r, &body); err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	scaled, best := 0, 0.0
+	for _, one := range body {
+		if one.ID < 0 || one.ID >= len(s.adapters) {
+			s.fail(w, bad("id", "invalid adapter id %d", one.ID))
+			return
+		}
+		if one.Scale > best {
+			scaled, best = one.ID+1, one.Scale
+		}
+	}
+	s.scaled = scaled
+	write(w, http.StatusOK, map[string]any{"success": true})
+}
+
+func (s *Server) llamaTokenize(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Content string `json:"content"`
+	}
+	if err := read(r, &body); err != nil {
+		s.fail(w, err)
+		return
+	}
+	write(w, http.StatusOK, map[string]any{"tokens": words.Encode(body.Content)})
+}
+
+// completionNative answers /completion, llama-server's own API.
+func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill ailments) {
+	var body struct {
+		Prompt      json.RawMessage `json:"prompt"`
+		Max         *int            `json:"n_predict"`
+		Stream      bool            `json:"stream"`
+		Temperature *float64        `json:"temperature"`
+		Seed        *int64          `json:"seed"`
+		Stop        json.RawMessage `json:"stop"`
+	}
+	err := read(r, &body)
+	var a ask
+	if err == nil {
+		if body.Max != nil && *body.Max < 0 {
+			body.Max = nil
+		}
+		a, err = sampling{MaxTokens: body.Max, Temperature: body.Temperature, Seed: body.Seed, Stop: body.Stop, Stream: body.Stream}.ask()
+	}
+	if err == nil {
+		a.prompts, err = prompts(body.Prompt)
+	}
+	var jobs []*job
+	if err == nil {
+		a.prompts = a.prompts[:1]
+		jobs, err = s.jobs(&a, ill)
+	}
+	var cancel func()
+	if err == nil {
+		cancel, err = s.submit(jobs)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	defer cancel()
+	s.llamaCompletion(w, r, &a, jobs[0], ill)
+}
+
+func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill ailments) {
+	ev, text, sent, begin := s.events(w, ill), "", 0, time.Now()
+	for p := range s.follow(r, []*job{j}) {
+		if p.err != nil {
+			if ev.started {
+				ev.stop(p.err)
+			} else {
+				s.fail(w, p.err)
+			}
+			return
+		}
+		for ; a.stream && sent < len(p.tokens); sent++ {
+			now := j.shown(a, p.tokens[:sent+1], p.over && sent+1 == len(p.tokens))
+			delta := now[min(len(text), len(now)):]
+			text = now
+			if err := ev.send("", map[string]any{"index": 0, "content": delta, "stop": false}); err != nil {
+				return
+			}
+			if err := ev.sent(r); err != nil {
+				return
+			}
+		}
+		if !p.over {
+			continue
+		}
+		last := map[string]any{"index": 0, "content": "", "stop": true, "model": a.name, "tokens_predicted": len(p.tokens), "tokens_evaluated": j.seq.Prompt,
+			"stop_type": map[string]string{"stop": "eos", "length": "limit", "abort": "none"}[j.reason], "stopping_word": j.stopped,
+			"timings": map[string]any{"predicted_ms": float64(time.Since(begin).Microseconds()) / 1000, "predicted_n": len(p.tokens), "prompt_n": j.seq.Prompt - j.seq.Cached}}
+		if a.stream {
+			_ = ev.send("", last) // the client has left
+			return
+		}
+		if err := s.delay(r, ill, len(p.tokens)); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		last["content"] = j.shown(a, p.tokens, true)
+		write(w, http.StatusOK, last)
+	}
+}
+
+// rayRoutes are those of an application on Ray Serve that has one OpenAI endpoint.
+func (s *Server) rayRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /v1/chat/completions", s.generating(s.chat))
+	mux.HandleFunc("GET /-/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("success")) })
+	mux.HandleFunc("GET /-/routes", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusOK, map[string]any{"/": "default"})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "Path "+strconv.Quote(r.URL.Path)+" not found. Please ping http://.../-/routes for route table.", http.StatusNotFound)
+	})
+}

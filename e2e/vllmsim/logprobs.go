@@ -1,0 +1,58 @@
+package vllmsim
+
+import (
+	"math"
+
+	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
+)
+
+// logprob is the made-up probability of a token: the same wherever it stands.
+func logprob(t words.Token) float64 {
+	return -math.Round(float64(uint64(t)*2654435761%1000))/1000 - 0.001
+}
+
+func chatLogprobs(a *ask, tokens []words.Token) any {
+	if a.logprobs < 0 || len(tokens) == 0 {
+		return nil
+	}
+	one := func(t words.Token, less float64) map[string]any {
+		text := words.Piece(t)
+		bytes := make([]int, len(text))
+		for i := range text {
+			bytes[i] = int(text[i])
+		}
+		return map[string]any{"token": text, "logprob": logprob(t) - less, "bytes": bytes}
+	}
+	content := make([]any, 0, len(tokens))
+	for _, t := range tokens {
+		entry, top := one(t, 0), []any{}
+		for k := range a.logprobs {
+			other := t
+			if k > 0 {
+				other = (t + words.Token(k)) % words.Vocabulary
+			}
+			top = append(top, one(other, float64(k)))
+		}
+		entry["top_logprobs"] = top
+		content = append(content, entry)
+	}
+	return map[string]any{"content": content}
+}
+
+func textLogprobs(a *ask, tokens []words.Token, offset int) any {
+	if a.logprobs < 0 || len(tokens) == 0 {
+		return nil
+	}
+	texts, values, offsets, tops := []string{}, []float64{}, []int{}, []map[string]float64{}
+	for _, t := range tokens {
+		texts, values, offsets = append(texts, words.Piece(t)), append(values, logprob(t)), append(offsets, offset)
+		top := map[string]float64{words.Piece(t): logprob(t)}
+		for k := 1; k < a.logprobs; k++ {
+			other := (t + words.Token(k)) % words.Vocabulary
+			top[words.Piece(other)] = logprob(t) - float64(k)
+		}
+		tops = append(tops, top)
+		offset += len(words.Piece(t))
+	}
+	return map[string]any{"tokens": texts, "token_logprobs": values, "text_offset": offsets, "top_logprobs": tops}
+}

@@ -1,0 +1,329 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
+)
+
+// The tags of memory that sleeps, in the order in which it is to come back.
+const (
+	tagWeights = "weights"
+	tagKV      = "kv_cache"
+)
+
+// errOOM is what vLLM's allocator says when it can't map memory again
+// (vllm-project/vllm#13941).
+var errOOM = errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62")
+
+// begin waits for the turn to change sleep or weights.
+func (e *engine) begin(ctx context.Context) error {
+	select {
+	case e.turn <- struct{}{}:
+		return nil
+	case <-e.died:
+		return errDead
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (e *engine) finish() { <-e.turn; e.poke() }
+
+// halt stops scheduling in one of vLLM's modes: abort ends what there is, wait lets
+// what runs finish, keep freezes it. Level 1 and deeper also forget the prefix
+// cache. The turn is held.
+func (e *engine) halt(ctx context.Context, mode string) error {
+	e.mu.Lock()
+	var drained chan struct{}
+	switch mode {
+	case "abort":
+		e.pause = pausedNew
+		e.abortAll()
+	case "keep":
+		e.pause = pausedAll
+	case "wait":
+		e.pause = pausedNew
+		if len(e.jobs) > e.waitingFresh() {
+			drained = make(chan struct{})
+			e.drained = drained
+		}
+	default:
+		e.mu.Unlock()
+		return said("Invalid pause mode: %s", mode)
+	}
+	e.mu.Unlock()
+	e.poke()
+	if drained == nil {
+		return nil
+	}
+	logf(e.cfg.Log, "INFO", "core.py:600", "Waiting for in-flight requests to complete before sleeping...")
+	select {
+	case <-drained:
+		return nil
+	case <-e.died:
+		return errDead
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// sleep releases memory: level 0 only stops scheduling, 1 keeps the weights in
+// host memory, 2 drops them. It goes on when its client leaves, as vLLM's does.
+func (s *Server) sleep(ctx context.Context, level int, mode string) error {
+	e := s.engine
+	ctx = s.outlive(ctx)
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	defer e.finish()
+	if _, hang := s.Faults.happens("hang-sleep"); hang {
+		return forever(ctx, e)
+	}
+	if _, fail := s.Faults.happens("fail-sleep"); fail {
+		return said("Call to sleep method failed: a fault as told")
+	}
+	if err := e.halt(ctx, mode); err != nil || level < 1 {
+		return err
+	}
+	return s.release(ctx, level, []string{tagWeights, tagKV})
+}
+
+// release frees the memory of tags. The turn is held and nothing runs.
+func (s *Server) release(ctx context.Context, level int, tags []string) error {
+	e, begin := s.engine, time.Now()
+	e.mu.Lock()
+	if e.cfg.Surface == VLLM && len(e.asleep) > 0 {
+		e.mu.Unlock()
+		logf(e.cfg.Log, "WARNING", "abstract.py:320", "Executor is already sleeping.")
+		return nil // so level 1 does not deepen to level 2
+	}
+	if level == 1 {
+		e.batch.Reset()
+	} else {
+		e.batch.Spoil()
+	}
+	fresh := slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return e.asleep[t] })
+	for _, t := range fresh {
+		e.asleep[t] = true
+	}
+	if slices.Contains(fresh, tagWeights) {
+		e.level = level
+	}
+	e.mu.Unlock()
+	if slices.Contains(fresh, tagWeights) && level == 1 {
+		if err := e.pass(ctx, e.duration(e.cfg.SleepTime, float64(e.cfg.Weights)/e.cfg.HostBandwidth)); err != nil {
+			return err
+		}
+	} else if err := e.pass(ctx, max(0, e.cfg.SleepTime)); err != nil {
+		return err
+	}
+	before := s.memory.held()
+	if e.cfg.Sleep { // else nothing lies in the pool that could be freed
+		if err := s.memory.resize(s.wanted()); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	if slices.Contains(fresh, tagWeights) && level == 2 && e.cfg.Sleep {
+		e.garbage = true
+	}
+	e.mu.Unlock()
+	logf(e.cfg.Log, "INFO", "gpu_worker.py:144", "Sleep mode freed %s GiB memory, %s GiB memory is still in use.", gib(before-s.memory.held()), gib(s.memory.held()))
+	logf(e.cfg.Log, "INFO", "abstract.py:306", "It took %.6f seconds to fall asleep.", time.Since(begin).Seconds())
+	return nil
+}
+
+// wake takes memory again. No tags: all that sleeps. A tag that does not sleep makes
+// it do nothing, as in vLLM (vllm-project/vllm#31618).
+func (s *Server) wake(ctx context.Context, tags []string) error {
+	e := s.engine
+	ctx = s.outlive(ctx)
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	defer e.finish()
+	if _, hang := s.Faults.happens("hang-wake"); hang {
+		return forever(ctx, e)
+	}
+	if _, fail := s.Faults.happens("fail-wake"); fail {
+		return said("Call to wake_up method failed: a fault as told")
+	}
+	only := slices.Contains(tags, "scheduling")
+	tags = slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == "scheduling" })
+	if !only || len(tags) > 0 {
+		if err := s.regain(ctx, tags); err != nil {
+			if errors.Is(err, errOOM) {
+				return said("Call to wake_up method failed: %v", err)
+			}
+			return err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.asleep) == 0 { // a partial wake does not start scheduling (vllm-project/vllm#44779)
+		e.pause = unpaused
+	}
+	return nil
+}
+
+// regain takes the memory of tags again. The turn is held.
+func (s *Server) regain(ctx context.Context, tags []string) error {
+	e, begin := s.engine, time.Now()
+	e.mu.Lock()
+	sleeping := s.sleepingTags()
+	level, first := e.level, e.woken == 0
+	e.mu.Unlock()
+	if len(sleeping) == 0 {
+		logf(e.cfg.Log, "WARNING", "abstract.py:330", "Executor is not sleeping.")
+		return nil
+	}
+	if len(tags) == 0 {
+		tags = sleeping
+	}
+	for _, t := range tags {
+		if !slices.Contains(sleeping, t) {
+			logf(e.cfg.Log, "WARNING", "abstract.py:335", "Tag %s is not in sleeping tags %v", t, sleeping)
+			return nil
+		}
+	}
+	if _, oom := s.Faults.happens("oom-wake"); oom {
+		return errOOM
+	}
+	if err := s.allocate(tags); err != nil {
+		return err
+	}
+	if slices.Contains(tags, tagWeights) {
+		d := e.duration(e.cfg.WakeTime, 0)
+		if level == 1 {
+			d = e.duration(e.cfg.WakeTime, float64(e.cfg.Weights)/e.cfg.HostBandwidth)
+		}
+		if first {
+			d = time.Duration(float64(d) * e.cfg.FirstWake)
+		}
+		if err := e.pass(ctx, d); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		e.woken++
+		e.mu.Unlock()
+	}
+	logf(e.cfg.Log, "INFO", "abstract.py:345", "It took %.6f seconds to wake up tags %v.", time.Since(begin).Seconds(), tags)
+	return nil
+}
+
+// allocate takes the memory of tags, or nothing of it.
+func (s *Server) allocate(tags []string) error {
+	e := s.engine
+	e.mu.Lock()
+	for _, t := range tags {
+		delete(e.asleep, t)
+	}
+	e.mu.Unlock()
+	if !e.cfg.Sleep {
+		return nil
+	}
+	err := s.memory.resize(s.wanted())
+	if err == nil {
+		return nil
+	}
+	e.mu.Lock()
+	for _, t := range tags {
+		e.asleep[t] = true
+	}
+	e.mu.Unlock()
+	if errors.Is(err, device.ErrOutOfMemory) {
+		logf(e.cfg.Log, "ERROR", "core.py:1050", "Invocation of wake_up method failed: %v", err)
+		return errOOM
+	}
+	return err
+}
+
+// sleepingTags are in the order of their return. The lock is held.
+func (s *Server) sleepingTags() (tags []string) {
+	for _, t := range []string{tagWeights, tagKV} {
+		if s.engine.asleep[t] {
+			tags = append(tags, t)
+		}
+	}
+	return tags
+}
+
+// wanted is what the state of sleep takes on each device, and in host memory.
+func (s *Server) wanted() (bytes, host int64) {
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	bytes = e.cfg.Residue
+	if !e.asleep[tagWeights] {
+		bytes += s.weights
+	} else if e.level == 1 {
+		host = s.weights
+	}
+	if !e.asleep[tagKV] {
+		bytes += s.kv
+	}
+	return bytes, host
+}
+
+// reload reads the weights from disk into memory that they have.
+func (s *Server) reload(ctx context.Context) error {
+	e := s.engine
+	ctx = s.outlive(ctx)
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	defer e.finish()
+	e.mu.Lock()
+	released := e.asleep[tagWeights]
+	if released {
+		e.die("CUDA error: an illegal memory access was encountered (reload_weights while the weights are released)")
+	}
+	e.mu.Unlock()
+	if released {
+		return errDead
+	}
+	if err := e.pass(ctx, e.duration(0, float64(e.cfg.Weights)/e.cfg.DiskBandwidth)); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.garbage {
+		e.garbage = false
+		e.batch.Spoil() // whatever was computed meanwhile is worth nothing
+	}
+	logf(e.cfg.Log, "INFO", "gpu_model_runner.py:4000", "Reloading weights took %.2f seconds", float64(e.cfg.Weights)/e.cfg.DiskBandwidth)
+	return nil
+}
+
+// sleeping says what GET /is_sleeping says: asleep, partly asleep, or paused.
+func (e *engine) sleeping() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pause != unpaused || len(e.asleep) > 0
+}
+
+// duration is a time that was set, or what seconds say. Negative: none.
+func (e *engine) duration(set time.Duration, seconds float64) time.Duration {
+	if set != 0 {
+		return max(0, set)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// forever is a call that never ends.
+func forever(ctx context.Context, e *engine) error {
+	select {
+	case <-e.died:
+		return errDead
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func gib(n int64) string { return strings.TrimSpace(fmt.Sprintf("%.2f", float64(n)/(1<<30))) }
