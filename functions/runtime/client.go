@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -15,13 +16,13 @@ import (
 )
 
 // maxAnswer bounds what is read of a server's answer to one of our own calls.
-const maxAnswer = 1 << 20
+const maxAnswer = 16 << 20
 
 // client calls a model server on our own account.
 type client struct {
 	http *http.Client
-	// chat says that the server has no /v1/completions, which is found out by the first probe.
-	chat atomic.Bool
+	// way is the index in ways of the probe that the server answers.
+	way atomic.Int32
 }
 
 // statusError is an answer that is not 200: the server is there.
@@ -41,6 +42,22 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
+// missing says whether err is an answer that there is no such path.
+func missing(err error) bool {
+	var status *statusError
+	return errors.As(err, &status) && (status.status == http.StatusNotFound || status.status == http.StatusMethodNotAllowed)
+}
+
+// says whether err is an answer with one of the words.
+func says(err error, words ...string) bool {
+	var status *statusError
+	if !errors.As(err, &status) {
+		return false
+	}
+	m := strings.ToLower(status.message)
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m, w) })
+}
+
 // call sends one request and reads the whole answer. A nil body sends none.
 func (c *client) call(ctx context.Context, method string, e api.Endpoint, path string, body any) ([]byte, error) {
 	var reader io.Reader
@@ -51,7 +68,12 @@ func (c *client) call(ctx context.Context, method string, e api.Endpoint, path s
 		}
 		reader = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), reader)
+	return c.send(ctx, method, e, path, reader)
+}
+
+// send is call with a body that is encoded, of any size.
+func (c *client) send(ctx context.Context, method string, e api.Endpoint, path string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
@@ -74,64 +96,25 @@ func (c *client) call(ctx context.Context, method string, e api.Endpoint, path s
 	return raw, nil
 }
 
-// generation is what is read of a completion's answer.
-type generation struct {
-	Choices []struct {
-		Text    string `json:"text"`
-		Message struct {
-			Content   string `json:"content"`
-			Reasoning string `json:"reasoning_content"`
-		} `json:"message"`
-		FinishReason string `json:"finish_reason"`
-	} `json:"choices"`
-	Usage struct {
-		CompletionTokens int `json:"completion_tokens"`
-	} `json:"usage"`
-}
-
-// token reports why an answer proves no generated token, nil if it does. A
-// first token that ends the text counts: its text is empty.
-func (g generation) token() error {
-	if len(g.Choices) == 0 {
-		return errors.New("the answer has no choices")
+// ask is call of which the answer is read as JSON into answer.
+func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path string, body, answer any) error {
+	raw, err := c.call(ctx, method, e, path, body)
+	if err != nil {
+		return err
 	}
-	c := g.Choices[0]
-	if c.Text == "" && c.Message.Content == "" && c.Message.Reasoning == "" && g.Usage.CompletionTokens == 0 &&
-		c.FinishReason != "stop" && c.FinishReason != "length" {
-		return errors.New("the answer has no token: no text, no usage, no finish_reason")
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("%s %s: the answer is not what was expected: %w", method, path, err)
 	}
 	return nil
 }
 
-// generate makes the server generate one token, by /v1/completions or, where it
-// has none, by /v1/chat/completions.
-func (c *client) generate(ctx context.Context, e api.Endpoint, model string) error {
-	for {
-		path, body := "/v1/completions", map[string]any{"model": model, "max_tokens": 1, "temperature": 0, "prompt": "a"}
-		if c.chat.Load() {
-			delete(body, "prompt")
-			path, body["messages"] = "/v1/chat/completions", []any{map[string]any{"role": "user", "content": "a"}}
-		}
-		raw, err := c.call(ctx, http.MethodPost, e, path, body)
-		var status *statusError
-		// A 404 may also mean that the model is unknown; then chat says so too.
-		if errors.As(err, &status) && (status.status == http.StatusNotFound || status.status == http.StatusMethodNotAllowed) && !c.chat.Load() {
-			c.chat.Store(true)
-			continue
-		}
-		if err != nil {
-			c.chat.Store(false)
-			return err
-		}
-		var g generation
-		if err := json.Unmarshal(raw, &g); err != nil {
-			return fmt.Errorf("probe by %s: the answer is not JSON: %w", path, err)
-		}
-		if err := g.token(); err != nil {
-			return fmt.Errorf("probe by %s: %w", path, err)
-		}
-		return nil
-	}
+// models are what a server lists.
+type models struct {
+	Data []struct {
+		ID     string `json:"id"`
+		Root   string `json:"root"`
+		Parent string `json:"parent"` // of an adapter: its base
+	} `json:"data"`
 }
 
 // firstModel asks the server which model it has.
@@ -140,11 +123,7 @@ func (c *client) firstModel(ctx context.Context, e api.Endpoint) (string, error)
 	if err != nil {
 		return "", err
 	}
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
+	var list models
 	if err := json.Unmarshal(raw, &list); err != nil || len(list.Data) == 0 || list.Data[0].ID == "" {
 		return "", &statusError{path: "/v1/models", status: http.StatusOK, message: "lists no model"}
 	}

@@ -3,140 +3,89 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
 // command runs any server that speaks the OpenAI API and listens on a port of
-// 127.0.0.1 that we choose. Where it sleeps, it does so by vLLM's calls (vLLM
-// documentation, "Sleep Mode"): they need its developer mode, which is why its
-// port must be ours alone.
+// 127.0.0.1 that we choose. Where it sleeps, it does so by vLLM's calls.
+//
+// What it calls its model is asked of it, unless the function's model reference is
+// no path and no URL: then that is its name. Requests that use the function's names
+// are given to it under its own.
 type command struct {
-	Plain
-	cfg    Config
-	client *client
-
-	mu    sync.Mutex // guards model
-	model string     // the name to probe with; empty until the server was asked
+	server
+	names
 }
+
+// Words in the command, its options and its environment that are replaced: the
+// port to listen on, and what to load. A server that reads PORT from its
+// environment needs no portWord.
+const (
+	portWord  = "$(PORT)"
+	modelWord = "$(MODEL)"
+)
 
 func newCommand(cfg Config, c *client) (Runtime, error) {
-	if len(cfg.Spec.Command) == 0 {
+	if len(cfg.Spec.Command) == 0 && cfg.Spec.Endpoint == "" {
 		return nil, errors.New("runtime command: no command line; give the server's command, with $(PORT) where the port goes")
 	}
-	return &command{cfg: cfg, client: c, model: cfg.Spec.Model}, nil
+	r := &command{server: server{cfg: cfg, client: c}, names: names{clients: clientNames(cfg), learn: true}}
+	if !isPath(cfg.Spec.Model) && !strings.Contains(cfg.Spec.Model, "://") {
+		r.declared = cfg.Spec.Model
+	}
+	r.names.forget()
+	return r, nil
 }
 
-// portWord in the command, its args and its environment becomes the port. A
-// server that reads PORT from its environment needs none.
-const portWord = "$(PORT)"
+// isPath says whether a reference is written as a path.
+func isPath(model string) bool {
+	return strings.HasPrefix(model, "/") || strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../")
+}
 
 func (r *command) Traits() Traits { return Traits{Sleeps: r.cfg.Spec.Sleeps} }
 
-func (r *command) Launch(string) (Launch, error) {
-	port, err := freePort()
+func (r *command) Launch(model string) (Launch, error) {
+	r.fresh(&r.names)
+	if l, attached := r.attached(); attached {
+		return l, nil
+	}
+	e, port, err := loopback()
 	if err != nil {
 		return Launch{}, err
 	}
+	words := strings.NewReplacer(portWord, port, modelWord, model)
 	fill := func(in []string) []string {
 		out := make([]string, len(in))
 		for i, s := range in {
-			out[i] = strings.ReplaceAll(s, portWord, port)
+			out[i] = words.Replace(s)
 		}
 		return out
 	}
-	r.forget()
-	argv := fill(slices.Concat(r.cfg.Spec.Command, r.cfg.Spec.Args))
-	return Launch{
-		Path:     argv[0],
-		Args:     argv[1:],
-		Env:      slices.Concat(r.cfg.Env, []string{"PORT=" + port}, fill(r.cfg.Spec.Env)),
-		Endpoint: api.Endpoint("http://127.0.0.1:" + port),
-	}, nil
+	filled := r.server
+	filled.cfg.Spec.Command = fill(r.cfg.Spec.Command)
+	filled.cfg.Spec.Args = fill(r.cfg.Spec.Args)
+	filled.cfg.Spec.Env = fill(r.cfg.Spec.Env)
+	return filled.launch(e, nil, []string{"PORT=" + port})
 }
 
-// freePort finds a port of 127.0.0.1 that nobody listens on now. Another process
-// can take it before the runtime does; the runtime then fails and is started
-// again with another port.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port for the runtime: %w", err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
-}
+func (r *command) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }
 
-func (r *command) Probe(ctx context.Context, e api.Endpoint) error {
-	model, err := r.name(ctx, e)
-	if err != nil {
-		return err
-	}
-	return r.client.generate(ctx, e, model)
-}
-
-// name is the model's name at the server: the declared reference, else the first
-// that the server lists, else the name that clients use.
-func (r *command) name(ctx context.Context, e api.Endpoint) (string, error) {
-	r.mu.Lock()
-	model := r.model
-	r.mu.Unlock()
-	if model != "" {
-		return model, nil
-	}
-	model, err := r.client.firstModel(ctx, e)
-	switch {
-	case err != nil && !answered(err):
-		return "", err
-	case err != nil:
-		return string(r.cfg.Model), nil // asked again by the next probe
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.model = model
-	return model, nil
-}
-
-// forget lets the next start be asked for its model again.
-func (r *command) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.model = r.cfg.Spec.Model
-}
+func (r *command) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
 
 func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=wait", level), nil)
-	return err
+	return sleepMode{client: r.client}.sleep(ctx, e, level)
 }
 
-// Wake follows vLLM's documented order for level 2: the memory of the weights,
-// the weights, the memory of the KV cache, and then nothing cached may be left of
-// what the lost weights made.
 func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level) error {
-	type step struct {
-		path string
-		body any
-	}
-	steps := []step{{path: "/wake_up"}}
-	if level >= api.Level2 {
-		steps = []step{
-			{path: "/wake_up?tags=weights"},
-			{path: "/collective_rpc", body: map[string]string{"method": "reload_weights"}},
-			{path: "/wake_up?tags=kv_cache"},
-			{path: "/reset_prefix_cache"},
-		}
-	}
-	for _, s := range steps {
-		if _, err := r.client.call(ctx, http.MethodPost, e, s.path, s.body); err != nil {
-			return err
-		}
+	if err := (sleepMode{client: r.client}).wake(ctx, e, level); err != nil {
+		return err
 	}
 	return r.Probe(ctx, e)
+}
+
+// Signals reads the metrics of any server that we know.
+func (r *command) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
+	return scrape(ctx, r.client, e, vllmMetrics, sglangMetrics, llamaCppMetrics)
 }

@@ -62,7 +62,7 @@ func (r *engine) Launch(model string) (Launch, error) {
 }
 
 func (r *engine) Probe(ctx context.Context, e api.Endpoint) error {
-	return r.client.generate(ctx, e, string(r.cfg.Model))
+	return r.client.probe(ctx, e, string(r.cfg.Model))
 }
 
 func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
@@ -73,4 +73,8 @@ func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) err
 func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	_, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
 	return err
+}
+
+func (r *engine) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
+	return scrape(ctx, r.client, e, engineMetrics)
 }

@@ -110,8 +110,13 @@ type Config struct {
 	Model api.ModelName
 	// Aliases are further names for it.
 	Aliases []api.ModelName
-	// Dir is a folder of the instance's own for a socket.
+	// Dir is a folder of the instance's own, for a socket and for files that a runtime needs.
 	Dir string
+	// Concurrency is the number of requests that the runtime gets at once; 0: the
+	// runtime's own default is left.
+	Concurrency int
+	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
+	Devices int
 	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].
 	Engine string
 	// Env is the environment that the runtime inherits; Spec.Env is added to it.
@@ -122,10 +127,23 @@ type Config struct {
 
 // New makes the adapter for cfg.Spec.Kind.
 func New(cfg Config) (Runtime, error) {
+	if err := checkAttach(cfg.Spec); err != nil {
+		return nil, err
+	}
 	client := &client{http: &http.Client{Transport: cfg.Transport}}
 	switch cfg.Spec.Kind {
 	case api.RuntimeEngine:
 		return newEngine(cfg, client)
+	case api.RuntimeVLLM:
+		return newVLLM(cfg, client)
+	case api.RuntimeSGLang:
+		return newSGLang(cfg, client)
+	case api.RuntimeOllama:
+		return newOllama(cfg, client)
+	case api.RuntimeLlamaCpp:
+		return newLlamaCpp(cfg, client)
+	case api.RuntimeRayServe:
+		return newRayServe(cfg, client)
 	case api.RuntimeCommand:
 		return newCommand(cfg, client)
 	}

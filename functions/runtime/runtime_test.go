@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,6 +46,16 @@ func serve(t *testing.T, answer func(r *http.Request) (int, string)) *server {
 	return s
 }
 
+// program makes an executable file with a name and returns its path.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func ok(*http.Request) (int, string) { return 200, oneToken }
 
 func command(t *testing.T, spec api.Runtime) runtime.Runtime {
@@ -58,14 +69,15 @@ func command(t *testing.T, spec api.Runtime) runtime.Runtime {
 }
 
 func TestCommandLaunch(t *testing.T) {
-	r := command(t, api.Runtime{Command: []string{"srv", "--port=$(PORT)"}, Args: []string{"-x", "$(PORT)"}, Env: []string{"URL=:$(PORT)"}})
+	srv := program(t, "srv")
+	r := command(t, api.Runtime{Command: []string{srv, "--port=$(PORT)"}, Args: []string{"-x", "$(PORT)", "$(MODEL)"}, Env: []string{"URL=:$(PORT)"}})
 	l, err := r.Launch("/m.gguf")
 	if err != nil {
 		t.Fatal(err)
 	}
 	port := strings.TrimPrefix(string(l.Endpoint), "http://127.0.0.1:")
 	want := runtime.Launch{
-		Path: "srv", Args: []string{"--port=" + port, "-x", port},
+		Path: srv, Args: []string{"--port=" + port, "-x", port, "/m.gguf"},
 		Env:      []string{"HOME=/h", "PORT=" + port, "URL=:" + port},
 		Endpoint: l.Endpoint,
 	}
@@ -173,10 +185,15 @@ func TestProbe(t *testing.T) {
 // vLLM's documentation gives the order of the calls after level 2.
 func TestWakeOrder(t *testing.T) {
 	for level, want := range map[api.Level][]string{
-		api.Level1: {"/wake_up", "/v1/completions m"},
-		api.Level2: {"/wake_up?tags=weights", "/collective_rpc reload_weights", "/wake_up?tags=kv_cache", "/reset_prefix_cache", "/v1/completions m"},
+		api.Level1: {"/wake_up", "/is_sleeping", "/v1/completions m"},
+		api.Level2: {"/wake_up?tags=weights", "/collective_rpc reload_weights", "/wake_up?tags=kv_cache", "/reset_prefix_cache", "/is_sleeping", "/v1/completions m"},
 	} {
-		s := serve(t, ok)
+		s := serve(t, func(r *http.Request) (int, string) {
+			if r.URL.Path == "/is_sleeping" {
+				return 200, `{"is_sleeping":false}`
+			}
+			return ok(r)
+		})
 		r := command(t, api.Runtime{Model: "m", Command: []string{"srv"}, Sleeps: true})
 		if err := r.Wake(t.Context(), api.Endpoint(s.URL), level); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,152 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// complaint is what is read of a server's error, wherever in the body it stands.
+type complaint struct {
+	Message json.RawMessage `json:"message"`
+	Type    json.RawMessage `json:"type"`
+	Param   json.RawMessage `json:"param"`
+	Code    json.RawMessage `json:"code"`
+}
+
+// failure makes an OpenAI error body of a server's answer:
+//
+//  1. Paths of Ollama's own API have errors of their own, {"error":"text"}, and
+//     /v1/messages has Anthropic's: those stay.
+//  2. {"error":{…}} with the fields of the right types stays, byte for byte. vLLM
+//     and llama-server give a number as code, the status again: it becomes null,
+//     or the word that OpenAI has for the case.
+//  3. A flat {"message":…} (SGLang, older vLLM), {"error":"text"} (Ollama) and
+//     {"detail":…} (FastAPI) are wrapped.
+//  4. Any other text is the message; a page of HTML is not shown to anybody.
+func failure(path string, status int, body []byte) []byte {
+	var outer struct {
+		Kind   json.RawMessage `json:"type"`
+		Error  json.RawMessage `json:"error"`
+		Detail json.RawMessage `json:"detail"`
+		complaintFlat
+	}
+	ok := json.Unmarshal(body, &outer) == nil
+	kind, _ := str(outer.Kind)
+	plain, isText := str(outer.Error)
+	switch { // 1.
+	case ok && isText && strings.HasPrefix(path, "/api/"):
+		return body
+	case ok && kind == "error" && strings.HasPrefix(path, "/v1/messages"):
+		return body
+	}
+	var c complaint
+	e := &api.Error{Status: status}
+	switch {
+	case ok && json.Unmarshal(outer.Error, &c) == nil && len(c.Message) > 0: // 2.
+		if c.proper() {
+			return body
+		}
+		c.into(e)
+	case ok && isText: // 3.
+		e.Message = plain
+	case ok && len(outer.Message) > 0:
+		complaint{Message: outer.Message, Type: outer.Kind, Param: outer.Param, Code: outer.Code}.into(e)
+	case ok && len(outer.Detail) > 0:
+		e.Message, e.Param = detail(outer.Detail)
+	default: // 4.
+		e.Message = readable(status, body)
+	}
+	if e.Code == "" {
+		e.Code = codeFor(status, e.Message)
+	}
+	if strings.HasPrefix(path, "/api/") {
+		return e.Line()
+	}
+	raw, _ := e.MarshalJSON() // strings always marshal
+	return raw
+}
+
+// complaintFlat has no type: at the top level that field is read once, as kind.
+type complaintFlat struct {
+	Message json.RawMessage `json:"message"`
+	Param   json.RawMessage `json:"param"`
+	Code    json.RawMessage `json:"code"`
+}
+
+// proper says whether c is an OpenAI error object: both strings are there, and both
+// others, each a string or null.
+func (c complaint) proper() bool {
+	for _, raw := range []json.RawMessage{c.Message, c.Type} {
+		if _, isText := str(raw); !isText {
+			return false
+		}
+	}
+	for _, raw := range []json.RawMessage{c.Param, c.Code} {
+		if _, isText := str(raw); !isText && !bytes.Equal(raw, []byte("null")) {
+			return false
+		}
+	}
+	return true
+}
+
+// into copies what are strings; a message that is none is shown as it is.
+func (c complaint) into(e *api.Error) {
+	var isText bool
+	if e.Message, isText = str(c.Message); !isText {
+		e.Message = string(c.Message)
+	}
+	e.Type, _ = str(c.Type)
+	e.Param, _ = str(c.Param)
+	e.Code, _ = str(c.Code)
+}
+
+func str(raw json.RawMessage) (string, bool) { return text(raw, len(raw) > 0) }
+
+// detail reads FastAPI's complaint: a text, or a list of what is wrong where.
+func detail(raw json.RawMessage) (message, param string) {
+	if s, isText := str(raw); isText {
+		return s, ""
+	}
+	var list []struct {
+		Place   []any  `json:"loc"`
+		Message string `json:"msg"`
+	}
+	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+		return string(raw), ""
+	}
+	for i, part := range list[0].Place {
+		if s, isText := part.(string); isText && (i > 0 || s != "body") {
+			param = s
+			break
+		}
+	}
+	return list[0].Message, param
+}
+
+// readable is the message of a body that is no JSON we know.
+func readable(status int, body []byte) string {
+	s := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 500)]), "\uFFFD"))
+	if s == "" || strings.HasPrefix(s, "<") {
+		return "the model server answers " + strings.TrimSpace(http.StatusText(status)+" and does not say why")
+	}
+	return s
+}
+
+// codeFor is OpenAI's word for a case that servers only describe.
+func codeFor(status int, message string) string {
+	m := strings.ToLower(message)
+	switch {
+	case status == http.StatusNotFound && strings.Contains(m, "model"):
+		return api.CodeModelNotFound
+	case status == http.StatusBadRequest && (strings.Contains(m, "context length") || strings.Contains(m, "context size")):
+		return api.CodeContextLength
+	case (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) &&
+		(strings.Contains(m, "busy") || strings.Contains(m, "backpressure") || strings.Contains(m, "queue")):
+		return api.CodeBusy
+	}
+	return ""
+}

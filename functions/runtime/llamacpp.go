@@ -1,0 +1,160 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// llamaCpp runs llama-server of llama.cpp, with one model, on a port of 127.0.0.1.
+//
+// It does not sleep in place: with one model it has no call for it (its router mode
+// has, and does it by ending a process too). Adapters are given to it at its start
+// with --lora, applied to nobody; a request that names one in "model" gets the
+// field "lora" with its number (llama.cpp, tools/server/README.md).
+type llamaCpp struct {
+	server
+	names
+}
+
+var llamaCppReserved = reserved{
+	"--host": noAddress, "--port": noAddress, "-m": useModel, "--model": useModel, "-a": useNames, "--alias": useNames,
+	"--api-key": noKey, "--api-key-file": noKey, "LLAMA_API_KEY": noKey, "LLAMA_ARG_API_KEY_FILE": noKey,
+	"--api-prefix": noAddress, "LLAMA_ARG_API_PREFIX": noAddress,
+	"--lora": "declare the adapters with the function instead", "--lora-scaled": "declare the adapters with the function instead",
+	"--models-dir": "a function is one model; remove it", "--models-preset": "a function is one model; remove it",
+	"--tools": "clients could run them; remove it", "--agent": "clients could run its tools; remove it", "-ag": "clients could run its tools; remove it",
+}
+
+func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
+	spec := cfg.Spec
+	if err := llamaCppReserved.refuse(spec); err != nil {
+		return nil, err
+	}
+	if spec.Model == "" && spec.Endpoint == "" && !has(spec.Args, "-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo") {
+		return nil, errors.New("runtime llama.cpp: no model; set the model's reference, such as the path of a GGUF file or hf://org/name")
+	}
+	cfg.Env = without(cfg.Env, "LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_ARG_API_PREFIX")
+	r := &llamaCpp{
+		server: server{cfg: cfg, client: c, program: []string{"llama-server"}},
+		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
+	}
+	return r, nil
+}
+
+func (r *llamaCpp) Traits() Traits { return Traits{} }
+
+func (r *llamaCpp) Launch(model string) (Launch, error) {
+	r.fresh(&r.names)
+	if l, attached := r.attached(); attached {
+		return l, nil
+	}
+	e, port, err := loopback()
+	if err != nil {
+		return Launch{}, err
+	}
+	args := []string{"--host", "127.0.0.1", "--port", port, "--alias", r.clients[0], "--metrics", "--slots"}
+	if model != "" {
+		file, err := ggufFile(model)
+		if err != nil {
+			return Launch{}, fmt.Errorf("runtime llama.cpp: %w", err)
+		}
+		args = slices.Concat([]string{"--model", file}, args)
+	}
+	if r.cfg.Concurrency > 0 && !has(r.cfg.Spec.Args, "-np", "--parallel") {
+		args = append(args, "--parallel", strconv.Itoa(r.cfg.Concurrency))
+	}
+	for _, a := range r.cfg.Spec.Adapters {
+		if strings.Contains(a.Path, "://") {
+			return Launch{}, fmt.Errorf("runtime llama.cpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
+		}
+		args = append(args, "--lora", a.Path)
+	}
+	if len(r.cfg.Spec.Adapters) > 0 {
+		args = append(args, "--lora-init-without-apply")
+	}
+	return r.launch(e, args, nil)
+}
+
+// firstShard is the end of the name of the first file of a model in several: it is
+// given for all.
+var firstShard = regexp.MustCompile(`-0*1-of-\d+\.gguf$`)
+
+// ggufFile finds the file to load: the path itself, or what lies in the folder, a
+// model in one file or in shards. A projector of images is not the model.
+func ggufFile(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("model: want the path of a GGUF file, or a reference that is fetched, such as hf://org/name: %w", err)
+	}
+	if !info.IsDir() {
+		return path, nil
+	}
+	files, err := filepath.Glob(filepath.Join(path, "*.gguf"))
+	if err != nil {
+		return "", fmt.Errorf("model: %w", err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "mmproj") })
+	for _, f := range files {
+		if firstShard.MatchString(f) && len(files) > 1 {
+			files = slices.DeleteFunc(files, func(other string) bool { return other != f && shardOf(other, f) })
+			break
+		}
+	}
+	if len(files) != 1 {
+		return "", fmt.Errorf("model: the folder %s has %d models as GGUF files: give the path of one", path, len(files))
+	}
+	return files[0], nil
+}
+
+// shardOf says whether file is of the same model as its first shard.
+func shardOf(file, shard string) bool {
+	return strings.HasPrefix(file, firstShard.ReplaceAllString(shard, "-")) && shardName.MatchString(file)
+}
+
+var shardName = regexp.MustCompile(`-\d+-of-\d+\.gguf$`)
+
+// Request has an adapter that "model" names applied, and none otherwise.
+func (r *llamaCpp) Request(_ string, body []byte) ([]byte, *api.Error) {
+	if len(r.cfg.Spec.Adapters) > 0 {
+		asked, found := modelOf(body)
+		for i, a := range r.cfg.Spec.Adapters {
+			if found && asked == string(a.Name) {
+				body = field.Set(body, "lora", fmt.Appendf(nil, `[{"id":%d,"scale":1}]`, i))
+				break
+			}
+		}
+	}
+	return r.rename(body), nil
+}
+
+func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
+
+func (r *llamaCpp) Sleep(context.Context, api.Endpoint, api.Level) error {
+	return fmt.Errorf("llama-server does not sleep in place: %w", errors.ErrUnsupported)
+}
+
+func (r *llamaCpp) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
+	return r.Probe(ctx, e)
+}
+
+// LoadAdapter knows those that the server was started with.
+func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter) error {
+	if slices.ContainsFunc(r.cfg.Spec.Adapters, func(d api.Adapter) bool { return d.Name == a.Name }) {
+		return nil
+	}
+	return fmt.Errorf("load adapter %s: llama-server takes adapters at its start only: declare it with the function: %w", a.Name, errors.ErrUnsupported)
+}
+
+func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
+	return scrape(ctx, r.client, e, llamaCppMetrics)
+}

@@ -1,0 +1,204 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// metricNames are the names of a server's metrics; where there are several, names
+// of different versions: the first that is there counts.
+type metricNames struct {
+	running, waiting, usage []string
+	prompt, generated       []string
+	blockTokens, blocks     []string // gauges
+	cacheInfo               string   // has the block's size and number as labels
+	sizeLabel, numberLabel  string   // of cacheInfo
+	adapters                string   // has lists of adapters as labels, and a time as its value
+	runningLabel, waitLabel string   // of adapters
+	maxLabel                string   // of adapters
+}
+
+// vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics").
+var vllmMetrics = metricNames{
+	running: []string{"vllm:num_requests_running"}, waiting: []string{"vllm:num_requests_waiting"},
+	usage:  []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
+	prompt: []string{"vllm:prompt_tokens_total", "vllm:prompt_tokens"}, generated: []string{"vllm:generation_tokens_total", "vllm:generation_tokens"},
+	cacheInfo: "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
+	adapters: "vllm:lora_requests_info", runningLabel: "running_lora_adapters", waitLabel: "waiting_lora_adapters", maxLabel: "max_lora",
+}
+
+// SGLang has had page_size and num_pages as gauges since 0.5.11, before as labels.
+var sglangMetrics = metricNames{
+	running: []string{"sglang:num_running_reqs"}, waiting: []string{"sglang:num_queue_reqs"}, usage: []string{"sglang:token_usage"},
+	prompt: []string{"sglang:prompt_tokens_total"}, generated: []string{"sglang:generation_tokens_total"},
+	blockTokens: []string{"sglang:page_size"}, blocks: []string{"sglang:num_pages"},
+	cacheInfo: "sglang:cache_config_info", sizeLabel: "page_size", numberLabel: "num_pages",
+}
+
+// llama-server dropped kv_cache_usage_ratio in 2025: newer ones do not say.
+var llamaCppMetrics = metricNames{
+	running: []string{"llamacpp:requests_processing"}, waiting: []string{"llamacpp:requests_deferred"}, usage: []string{"llamacpp:kv_cache_usage_ratio"},
+	prompt: []string{"llamacpp:prompt_tokens_total"}, generated: []string{"llamacpp:tokens_predicted_total"},
+}
+
+var engineMetrics = metricNames{
+	running: []string{"rouse_engine_num_requests_running"}, waiting: []string{"rouse_engine_num_requests_waiting"},
+	usage:  []string{"rouse_engine_kv_cache_usage_perc"},
+	prompt: []string{"rouse_engine_prompt_tokens_total"}, generated: []string{"rouse_engine_generation_tokens_total"},
+}
+
+// scrape reads the server's metrics by the first of the names that are there.
+func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames) (Signals, error) {
+	raw, err := c.call(ctx, http.MethodGet, e, "/metrics", nil)
+	switch {
+	case missing(err) || says(err, "does not support"):
+		return Signals{}, fmt.Errorf("read the runtime's metrics: %w: %w", errors.ErrUnsupported, err)
+	case err != nil:
+		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	found, err := parser.TextToMetricFamilies(bytes.NewReader(raw))
+	if err != nil {
+		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)
+	}
+	for _, n := range known {
+		if first(found, n.running) != nil {
+			return n.read(found), nil
+		}
+	}
+	return Signals{}, fmt.Errorf("read the runtime's metrics: none of them is known, such as %s: %w", known[0].running[0], errors.ErrUnsupported)
+}
+
+type families map[string]*dto.MetricFamily
+
+func first(found families, names []string) *dto.MetricFamily {
+	for _, n := range names {
+		if f := found[n]; f != nil && len(f.Metric) > 0 {
+			return f
+		}
+	}
+	return nil
+}
+
+func (n metricNames) read(found families) Signals {
+	s := Signals{
+		Running: sum(first(found, n.running)), Waiting: sum(first(found, n.waiting)), KVUsage: mean(first(found, n.usage)),
+		PromptTokens: sum(first(found, n.prompt)), GeneratedTokens: sum(first(found, n.generated)),
+		BlockTokens: mean(first(found, n.blockTokens)), Blocks: sum(first(found, n.blocks)),
+	}
+	if info := found[n.cacheInfo]; info != nil && s.Blocks < 0 {
+		s.BlockTokens, s.Blocks = cache(info, n.sizeLabel, n.numberLabel)
+	}
+	if info := found[n.adapters]; info != nil {
+		n.readAdapters(info, &s)
+	}
+	return s
+}
+
+// groups are a family's values by engine: one of several that serve the model
+// together. Ranks of one engine say the same, so the largest stands for them.
+func groups(f *dto.MetricFamily) map[string]float64 {
+	out := map[string]float64{}
+	if f == nil {
+		return out
+	}
+	for _, m := range f.Metric {
+		v := value(m)
+		if math.IsNaN(v) {
+			continue
+		}
+		engine := label(m, "engine") + "/" + label(m, "dp_rank")
+		if old, found := out[engine]; !found || v > old {
+			out[engine] = v
+		}
+	}
+	return out
+}
+
+// sum is -1 where there is no value.
+func sum(f *dto.MetricFamily) float64 {
+	total, any := 0.0, false
+	for _, v := range groups(f) {
+		total, any = total+v, true
+	}
+	if !any {
+		return -1
+	}
+	return total
+}
+
+func mean(f *dto.MetricFamily) float64 {
+	n := len(groups(f))
+	if n == 0 {
+		return -1
+	}
+	return sum(f) / float64(n)
+}
+
+// cache reads a block's size, and the number of blocks of all engines.
+func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number float64) {
+	sizes, numbers := &dto.MetricFamily{}, &dto.MetricFamily{}
+	for _, m := range f.Metric {
+		at := func(name string) *dto.Metric {
+			v, err := strconv.ParseFloat(label(m, name), 64)
+			if err != nil {
+				v = math.NaN()
+			}
+			return &dto.Metric{Label: m.Label, Gauge: &dto.Gauge{Value: &v}}
+		}
+		sizes.Metric = append(sizes.Metric, at(sizeLabel))
+		numbers.Metric = append(numbers.Metric, at(numberLabel))
+	}
+	return mean(sizes), sum(numbers)
+}
+
+// readAdapters takes the newest of the entries: each set of adapters leaves one,
+// and its value is when it was true.
+func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
+	var newest *dto.Metric
+	for _, m := range f.Metric {
+		if newest == nil || value(m) >= value(newest) {
+			newest = m
+		}
+	}
+	if newest == nil {
+		return
+	}
+	s.RunningAdapters, s.WaitingAdapters = list(label(newest, n.runningLabel)), list(label(newest, n.waitLabel))
+	s.MaxAdapters, _ = strconv.Atoi(label(newest, n.maxLabel)) // 0: it does not say
+}
+
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.Label {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func value(m *dto.Metric) float64 {
+	switch {
+	case m.Gauge != nil:
+		return m.Gauge.GetValue()
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	}
+	return m.Untyped.GetValue()
+}

@@ -1,0 +1,121 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// defaultName is a name that every model has beside its own: clients of
+// mlflow-extensions ask for it.
+const defaultName = "default"
+
+// names are what clients call a server's model, and what the server calls it. It
+// is safe for many goroutines.
+type names struct {
+	clients []string // as clients write it, the first is the model's own
+	// learn says that the server is asked for its name of the model; else it takes
+	// each of the clients' names.
+	learn bool
+	// declared is the server's name where the function says it; empty: it does not.
+	declared string
+	own      atomic.Pointer[ownName] // nil: not known yet, or not needed
+}
+
+type ownName struct {
+	name string
+	json []byte
+}
+
+// clientNames are the model's name, its aliases and the default, each once.
+func clientNames(cfg Config) []string {
+	out := []string{string(cfg.Model)}
+	for _, n := range append(slices.Clone(cfg.Aliases), defaultName) {
+		if !slices.Contains(out, string(n)) {
+			out = append(out, string(n))
+		}
+	}
+	return out
+}
+
+// set sets the server's own name; empty: it is not known.
+func (n *names) set(own string) {
+	if own == "" {
+		n.own.Store(nil)
+		return
+	}
+	raw, _ := json.Marshal(own) // strings always marshal
+	n.own.Store(&ownName{own, raw})
+}
+
+// forget lets the next launch be asked again.
+func (n *names) forget() { n.set(n.declared) }
+
+// at is the name to ask the server with: its own, else the first that it lists,
+// else the clients'.
+func (n *names) at(ctx context.Context, c *client, e api.Endpoint) (string, error) {
+	if own := n.own.Load(); own != nil {
+		return own.name, nil
+	}
+	if !n.learn {
+		return n.clients[0], nil
+	}
+	model, err := c.firstModel(ctx, e)
+	switch {
+	case err != nil && !answered(err):
+		return "", err
+	case err != nil:
+		return n.clients[0], nil // asked again by the next probe
+	}
+	n.set(model)
+	return model, nil
+}
+
+// known says whether clients may call the model so.
+func (n *names) known(name string) bool { return slices.Contains(n.clients, name) }
+
+// rename puts the server's own name in the place of the client's in the field
+// "model" of the body. Any other name is the server's to answer for.
+func (n *names) rename(body []byte) []byte {
+	own := n.own.Load()
+	if own == nil || len(body) == 0 {
+		return body
+	}
+	if asked, found := modelOf(body); !found || !n.known(asked) {
+		return body
+	}
+	return field.Set(body, "model", own.json)
+}
+
+// modelOf is the field "model" of a body, and whether it is a string.
+func modelOf(body []byte) (name string, found bool) {
+	raw, found := field.Find(body, "model")
+	return text(raw, found)
+}
+
+func text(raw []byte, found bool) (string, bool) {
+	if !found || !bytes.HasPrefix(raw, []byte{'"'}) {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
+}
+
+// unknownModel refuses a name that is none of the clients'.
+func unknownModel(name string, n *names) *api.Error {
+	return &api.Error{
+		Status: 404, Code: api.CodeModelNotFound, Param: "model",
+		Message: "the model " + quote(name) + " is not here: this function serves " + quote(n.clients[0]),
+	}
+}
+
+func quote(s string) string {
+	raw, _ := json.Marshal(s) // strings always marshal
+	return string(raw)
+}

@@ -1,0 +1,305 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// ollama runs "ollama serve" for one model, on a port of 127.0.0.1. Its options are
+// environment variables; its home is a folder of the instance's.
+//
+// It sleeps by unloading its model and wakes by loading it: what is left of the
+// weights is what the kernel keeps of their file, at level 1 and at level 2. Any
+// request could do both, by its field keep_alive or by naming another model, for
+// which ours would have to go: the first is taken out, the second refused.
+//
+// What the model is, [ollamaModel] says. Where Ollama does not have it yet, it is
+// made after the server listens. For a sidecar, set OLLAMA_KEEP_ALIVE=-1 there:
+// requests by the OpenAI API reset the time to what the server was told.
+type ollama struct {
+	server
+	names
+	maker maker
+
+	mu     sync.Mutex // guards what follows, which is of this launch
+	origin origin
+	ready  bool // the server has the model
+	embeds bool // the model can't generate
+}
+
+var ollamaReserved = reserved{
+	"OLLAMA_HOST":              noAddress,
+	"OLLAMA_KEEP_ALIVE":        "the platform decides when a model is unloaded; set the function's idle times instead",
+	"OLLAMA_MAX_LOADED_MODELS": "a function is one model; remove it",
+}
+
+func newOllama(cfg Config, c *client) (Runtime, error) {
+	spec := cfg.Spec
+	if err := ollamaReserved.refuse(spec); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(spec.Args) > 0:
+		return nil, errors.New("runtime ollama: its server takes no options: set environment variables (OLLAMA_…), or the path of a Modelfile with PARAMETER lines as the model")
+	case spec.Model == "":
+		return nil, errors.New("runtime ollama: no model; set the model's reference: a name (qwen2.5:0.5b), ollama://name, or the path of a GGUF file or Modelfile")
+	case len(spec.Adapters) > 0:
+		return nil, errors.New("runtime ollama: it has no adapters at run time; set the path of a Modelfile with an ADAPTER line as the model")
+	case cfg.Dir == "" && spec.Endpoint == "":
+		return nil, errors.New("runtime ollama: no folder for its files")
+	}
+	cfg.Env = without(cfg.Env, "OLLAMA_HOST", "OLLAMA_KEEP_ALIVE", "OLLAMA_MAX_LOADED_MODELS")
+	r := &ollama{
+		server: server{cfg: cfg, client: c, program: []string{"ollama", "serve"}},
+		names:  names{clients: clientNames(cfg)},
+		maker:  maker{client: c},
+	}
+	r.origin.name = r.expectedName()
+	r.set(r.origin.name)
+	return r, nil
+}
+
+// expectedName is what the server calls the model, as far as the reference says.
+func (r *ollama) expectedName() string {
+	model := r.cfg.Spec.Model
+	if name, found := strings.CutPrefix(model, "ollama://"); found {
+		return name
+	}
+	if _, err := os.Stat(model); err == nil || isPath(model) || strings.Contains(model, "://") {
+		return madeName(r.clients[0])
+	}
+	return model
+}
+
+func (r *ollama) Traits() Traits { return Traits{Sleeps: true, Deepens: true} }
+
+// home is a folder for what Ollama writes: its identity, and models that are made.
+func (r *ollama) home() string { return filepath.Join(r.cfg.Dir, "ollama") }
+
+func (r *ollama) Launch(model string) (Launch, error) {
+	if l, attached := r.attached(); attached {
+		r.begin(origin{name: r.expectedName()})
+		return l, nil
+	}
+	from, err := ollamaModel(model, r.expectedName(), r.store(), filepath.Join(r.home(), "models"))
+	if err != nil {
+		return Launch{}, fmt.Errorf("runtime ollama: %w", err)
+	}
+	if err := os.MkdirAll(r.home(), 0o700); err != nil {
+		return Launch{}, fmt.Errorf("runtime ollama: %w", err)
+	}
+	e, port, err := loopback()
+	if err != nil {
+		return Launch{}, err
+	}
+	env := []string{
+		"OLLAMA_HOST=127.0.0.1:" + port, "HOME=" + r.home(), "OLLAMA_MODELS=" + from.store,
+		"OLLAMA_KEEP_ALIVE=-1", "OLLAMA_MAX_LOADED_MODELS=1", "OLLAMA_NOPRUNE=1", "OLLAMA_NO_CLOUD=1",
+	}
+	if r.cfg.Concurrency > 0 {
+		env = append(env, "OLLAMA_NUM_PARALLEL="+strconv.Itoa(r.cfg.Concurrency))
+	}
+	l, err := r.launch(e, nil, env)
+	if err != nil {
+		return Launch{}, err
+	}
+	l.Env = append(l.Env, "OLLAMA_MODELS="+from.store) // that of the user says where to look, not where to make
+	r.begin(from)
+	return l, nil
+}
+
+// begin is the beginning of a launch with a model.
+func (r *ollama) begin(from origin) {
+	r.client.forget()
+	r.mu.Lock()
+	r.origin, r.ready, r.embeds = from, false, false
+	r.mu.Unlock()
+	r.set(from.name)
+}
+
+// store is where models are that Ollama has: what the environment says, else where
+// its command line or its package for Linux puts them.
+func (r *ollama) store() []string {
+	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
+	if dir := lookUp(env, "OLLAMA_MODELS"); dir != "" {
+		return []string{dir}
+	}
+	var dirs []string
+	if home := lookUp(env, "HOME"); home != "" {
+		dirs = append(dirs, filepath.Join(home, ".ollama", "models"))
+	}
+	return append(dirs, "/usr/share/ollama/.ollama/models")
+}
+
+// Request takes out keep_alive, gives the limit of tokens the name that Ollama
+// reads, and its own name to the model. Ollama reads fields without regard to case
+// and ignores what stands behind the object: nothing may hide there.
+func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return body, nil
+	}
+	if err := field.Check(body); err != nil {
+		return nil, api.BadRequest("", "the body is no JSON object: %v", err)
+	}
+	body = field.DeleteFold(body, "keep_alive")
+	if path == "/v1/chat/completions" {
+		body = limitOf(body)
+	}
+	name := "model"
+	raw, found := field.FindFold(body, name)
+	if !found { // Ollama's own API takes an old field too
+		name = "name"
+		if raw, found = field.FindFold(body, name); !found || !strings.HasPrefix(path, "/api/") {
+			return body, nil
+		}
+	}
+	asked, isText := text(raw, true)
+	own := r.own.Load()
+	if !isText || own == nil || asked == own.name {
+		return body, nil
+	}
+	if !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name) {
+		return nil, unknownModel(asked, &r.names)
+	}
+	return field.SetFold(body, name, own.json), nil
+}
+
+// limitOf gives max_completion_tokens, which Ollama ignores, the older name, unless
+// that is there too.
+func limitOf(body []byte) []byte {
+	if limit, found := field.FindFold(body, "max_tokens"); found && string(limit) != "null" {
+		return body
+	}
+	return field.RenameFold(body, "max_completion_tokens", "max_tokens")
+}
+
+// Probe loads the model, if it is not loaded, and has it generate or embed a token.
+func (r *ollama) Probe(ctx context.Context, e api.Endpoint) error {
+	name, err := r.ensure(ctx, e)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	embeds := r.embeds
+	r.mu.Unlock()
+	if !embeds {
+		err := r.generate(ctx, e, name)
+		if !incapable(err) || missing(err) {
+			return err
+		}
+	}
+	if err := r.embed(ctx, e, name); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.embeds = true
+	return nil
+}
+
+// ensure makes the model where the server does not have it, and returns its name.
+func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
+	r.mu.Lock()
+	from, ready := r.origin, r.ready
+	r.mu.Unlock()
+	if ready {
+		return from.name, nil
+	}
+	_, err := r.client.call(ctx, http.MethodPost, e, "/api/show", map[string]string{"model": from.name})
+	switch {
+	case missing(err) && from.recipe != nil:
+		err = r.maker.make(ctx, e, from)
+	case missing(err):
+		err = fmt.Errorf("the server does not have the model %s: pull it there, or set the reference ollama://%s to have it fetched: %w", from.name, from.name, err)
+	case err != nil && !answered(err) && from.recipe != nil:
+		// It does not listen yet: the time is well spent.
+		err = errors.Join(err, r.maker.measure(ctx, from.recipe))
+	}
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ready = true
+	return from.name, nil
+}
+
+func (r *ollama) generate(ctx context.Context, e api.Endpoint, name string) error {
+	var answer struct {
+		Done   bool   `json:"done"`
+		Reason string `json:"done_reason"`
+		Tokens int    `json:"eval_count"`
+	}
+	err := r.client.ask(ctx, http.MethodPost, e, "/api/generate", map[string]any{
+		"model": name, "prompt": "a", "raw": true, "stream": false, "keep_alive": -1, "options": map[string]any{"num_predict": 1},
+	}, &answer)
+	if err == nil && (!answer.Done || answer.Tokens == 0 && answer.Reason != "stop" && answer.Reason != "length") {
+		return errors.New("probe by /api/generate: the answer has no token")
+	}
+	return err
+}
+
+func (r *ollama) embed(ctx context.Context, e api.Endpoint, name string) error {
+	var answer struct {
+		Embeddings [][]float64 `json:"embeddings"`
+	}
+	err := r.client.ask(ctx, http.MethodPost, e, "/api/embed", map[string]any{"model": name, "input": "a", "keep_alive": -1}, &answer)
+	if err == nil && (len(answer.Embeddings) == 0 || len(answer.Embeddings[0]) == 0) {
+		return errors.New("probe by /api/embed: the answer has no embedding")
+	}
+	return err
+}
+
+// Between two looks at what is loaded. Ollama lists it without a lock of its own.
+const (
+	firstLook  = 5 * time.Millisecond
+	laterLooks = 100 * time.Millisecond
+)
+
+// Sleep unloads the model and returns once its runner has ended.
+func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
+	r.mu.Lock()
+	name := r.origin.name
+	r.mu.Unlock()
+	if _, err := r.client.call(ctx, http.MethodPost, e, "/api/generate", map[string]any{"model": name, "keep_alive": 0, "stream": false}); err != nil {
+		return err
+	}
+	for pause := firstLook; ; pause = min(2*pause, laterLooks) {
+		var list struct {
+			Models []struct {
+				Name  string `json:"name"`
+				Model string `json:"model"`
+			} `json:"models"`
+		}
+		if err := r.client.ask(ctx, http.MethodGet, e, "/api/ps", nil, &list); err != nil {
+			return err
+		}
+		loaded := false
+		for _, m := range list.Models {
+			loaded = loaded || canonical(m.Name) == canonical(name) || canonical(m.Model) == canonical(name)
+		}
+		if !loaded {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s is unloaded: %w", name, context.Cause(ctx))
+		}
+	}
+}
+
+func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error { return r.Probe(ctx, e) }

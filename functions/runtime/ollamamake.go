@@ -1,0 +1,146 @@
+package runtime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// maker makes models in an Ollama that runs. It is safe for many goroutines.
+type maker struct {
+	client *client
+
+	mu      sync.Mutex          // guards digests
+	digests map[string]measured // by path
+}
+
+// measured is the digest of a file that had this size and time.
+type measured struct {
+	size   int64
+	time   time.Time
+	digest string
+}
+
+// make gives the server the recipe's files, without a copy where its store is in
+// reach, and has it make the model.
+func (m *maker) make(ctx context.Context, e api.Endpoint, from origin) error {
+	request := maps.Clone(from.recipe.fields)
+	if request == nil {
+		request = map[string]any{}
+	}
+	request["model"], request["stream"] = from.name, false
+	if from.recipe.from != "" {
+		request["from"] = from.recipe.from
+	}
+	for name, files := range map[string]map[string]string{"files": from.recipe.files, "adapters": from.recipe.adapters} {
+		blobs := map[string]string{}
+		for as, path := range files {
+			digest, err := m.give(ctx, e, path, from.store)
+			if err != nil {
+				return fmt.Errorf("give %s to Ollama: %w", path, err)
+			}
+			blobs[as] = digest
+		}
+		if len(blobs) > 0 {
+			request[name] = blobs
+		}
+	}
+	if _, err := m.client.call(ctx, http.MethodPost, e, "/api/create", request); err != nil {
+		return fmt.Errorf("make the model %s: %w", from.name, err)
+	}
+	return nil
+}
+
+// measure computes the digests of a recipe's files ahead of time.
+func (m *maker) measure(ctx context.Context, r *recipe) error {
+	for _, files := range []map[string]string{r.files, r.adapters} {
+		for _, path := range files {
+			if _, err := m.digest(ctx, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// give puts a file among the server's blobs and returns its digest.
+func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (string, error) {
+	digest, err := m.digest(ctx, path)
+	if err != nil {
+		return "", err
+	}
+	blob, err := blobName(digest)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(store, "blobs")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	if err := link(path, filepath.Join(dir, blob)); err == nil || errors.Is(err, fs.ErrExist) {
+		_, err := m.client.call(ctx, http.MethodHead, e, "/api/blobs/"+digest, nil)
+		if !missing(err) {
+			return digest, err
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	_, err = m.client.send(ctx, http.MethodPost, e, "/api/blobs/"+digest, f)
+	return digest, err
+}
+
+// digest is a file's sha256, computed once for as long as it has the same size and time.
+func (m *maker) digest(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old, found := m.digests[path]; found && old.size == info.Size() && old.time.Equal(info.ModTime()) {
+		return old.digest, nil
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, &untilDone{ctx, f}); err != nil {
+		return "", fmt.Errorf("compute the digest of %s: %w", path, err)
+	}
+	if m.digests == nil {
+		m.digests = map[string]measured{}
+	}
+	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	m.digests[path] = measured{info.Size(), info.ModTime(), digest}
+	return digest, nil
+}
+
+// untilDone reads until its context ends.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(p)
+}

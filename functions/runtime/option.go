@@ -1,0 +1,56 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// reserved are options that an adapter sets itself, or that would make a server
+// serve elsewhere or otherwise than the function expects; with what to do instead.
+type reserved map[string]string
+
+// What to do instead of some options, whatever the server.
+const (
+	noAddress = "the function chooses where its runtime listens; remove it"
+	useModel  = "set the function's model reference instead"
+	useNames  = "set the function's model name and aliases instead"
+	noKey     = "only the function reaches its runtime, so it needs no key, and a command line is no place for one; remove it"
+)
+
+// refuse is the error for the first option in the user's args, or variable in the
+// user's env, that is reserved.
+func (r reserved) refuse(spec api.Runtime) error {
+	for _, arg := range spec.Args {
+		if instead, found := r[option(arg)]; found {
+			return fmt.Errorf("runtime %s: option %s: %s", spec.Kind, option(arg), instead)
+		}
+	}
+	for _, kv := range spec.Env {
+		name, _, _ := strings.Cut(kv, "=")
+		if instead, found := r[name]; found {
+			return fmt.Errorf("runtime %s: environment variable %s: %s", spec.Kind, name, instead)
+		}
+	}
+	return nil
+}
+
+// option is the name of the option that an argument is, as it is documented:
+// "--max_len=5" is --max-len. It is empty where the argument is none.
+func option(arg string) string {
+	if !strings.HasPrefix(arg, "-") {
+		return ""
+	}
+	name, _, _ := strings.Cut(arg, "=")
+	if strings.HasPrefix(name, "--") {
+		name = strings.ReplaceAll(name, "_", "-")
+	}
+	return name
+}
+
+// has says whether one of the options is among args.
+func has(args []string, options ...string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
+}

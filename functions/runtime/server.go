@@ -1,0 +1,144 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// server is what the adapters of servers that are not ours share: how they are
+// started, and the shape of their errors.
+type server struct {
+	Plain
+	cfg    Config
+	client *client
+	// program is the kind's own argv up to the options; Spec.Command replaces it.
+	program []string
+}
+
+// Failure makes the body an OpenAI error, whatever shape the server gave it.
+func (s *server) Failure(path string, status int, body []byte) []byte {
+	return failure(path, status, body)
+}
+
+// fresh forgets what was learnt of the server before a launch.
+func (s *server) fresh(n *names) {
+	s.client.forget()
+	n.forget()
+}
+
+// probe makes the server compute one token.
+func (s *server) probe(ctx context.Context, e api.Endpoint, n *names) error {
+	model, err := n.at(ctx, s.client, e)
+	if err != nil {
+		return err
+	}
+	return s.client.probe(ctx, e, model)
+}
+
+// attached is the launch of a server that somebody else starts.
+func (s *server) attached() (Launch, bool) {
+	if s.cfg.Spec.Endpoint == "" {
+		return Launch{}, false
+	}
+	return Launch{Attach: true, Endpoint: s.cfg.Spec.Endpoint}, true
+}
+
+// launch is a start of the program with options of ours, then those of the user.
+// Of two settings of one variable the last counts: the user's.
+func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
+	argv := s.program
+	if len(s.cfg.Spec.Command) > 0 {
+		argv = s.cfg.Spec.Command
+	}
+	env = slices.Concat(s.cfg.Env, env, s.cfg.Spec.Env)
+	path, err := findProgram(argv[0], env)
+	if err != nil {
+		return Launch{}, fmt.Errorf("runtime %s: %w", s.cfg.Spec.Kind, err)
+	}
+	return Launch{Path: path, Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
+}
+
+// checkAttach refuses what can't reach a server that somebody else starts.
+func checkAttach(spec api.Runtime) error {
+	if spec.Endpoint == "" {
+		return nil
+	}
+	if err := api.CheckEndpoint(spec.Endpoint); err != nil {
+		return fmt.Errorf("runtime %s: %w", spec.Kind, err)
+	}
+	if len(spec.Command) > 0 || len(spec.Args) > 0 {
+		return fmt.Errorf("runtime %s: it has both an endpoint and a command or options: with an endpoint somebody else starts the server; give the options to its container, or remove the endpoint", spec.Kind)
+	}
+	return nil
+}
+
+// findProgram finds an executable as a shell would that has env.
+func findProgram(name string, env []string) (string, error) {
+	if strings.ContainsRune(name, filepath.Separator) {
+		return name, checkProgram(name)
+	}
+	path := lookUp(env, "PATH")
+	if path == "" {
+		path = os.Getenv("PATH")
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if full := filepath.Join(dir, name); filepath.IsAbs(dir) && checkProgram(full) == nil {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
+}
+
+// checkProgram says why path can't be executed.
+func checkProgram(path string) error {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no program %s: install it, or set the runtime's command to where it is", path)
+	case err != nil:
+		return fmt.Errorf("find the program: %w", err)
+	case info.IsDir() || info.Mode()&0o111 == 0:
+		return fmt.Errorf("%s is no program that may be executed: set the runtime's command to one", path)
+	}
+	return nil
+}
+
+// lookUp returns the value of a variable in env, of several the last, or "".
+func lookUp(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if value, found := strings.CutPrefix(kv, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// without returns env without some variables.
+func without(env []string, names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(names, name)
+	})
+}
+
+// loopback is an endpoint of 127.0.0.1 that nobody listens on now, and its port.
+// Another process can take it before the runtime does; the runtime then fails and
+// is started again with another one.
+func loopback() (e api.Endpoint, port string, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", "", fmt.Errorf("find a free port for the runtime: %w", err)
+	}
+	defer l.Close()
+	port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return api.Endpoint("http://127.0.0.1:" + port), port, nil
+}

@@ -1,0 +1,261 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// sglang runs SGLang's server on a port of 127.0.0.1.
+//
+// It sleeps by giving the memory of its weights and KV cache back (SGLang
+// documentation, "--enable-memory-saver"); the server must be idle, or it fails. It
+// has no levels: with --enable-weights-cpu-backup, which we set, the weights stay
+// in host memory at both of ours, and a server without it (a sidecar) has memory
+// with undefined content after the wake, so that they are read from disk then. To
+// free the host's memory too the process is stopped, which is how level 1 becomes
+// level 2. The option --no-enable-memory-saver, which is ours and not SGLang's, has
+// it not sleep in place at all.
+//
+// A LoRA adapter is not chosen by SGLang's field "model" in every version, but by
+// "lora_path" in all: requests are changed so.
+type sglang struct {
+	server
+	names
+	sleeps, lora bool
+
+	mu       sync.Mutex // guards what follows, which is of this launch
+	adapters []string   // that are loaded
+	weights  string     // what to read the weights from after a sleep; empty: they are kept
+}
+
+var sglangReserved = reserved{
+	"--host": noAddress, "--port": noAddress, "--model-path": useModel, "--model": useModel, "--served-model-name": useNames,
+	"--api-key": noKey, "--admin-api-key": noKey, "SGLANG_API_KEY": noKey,
+	"--lora-paths": "declare the adapters with the function instead",
+}
+
+const noMemorySaver = "--no-enable-memory-saver"
+
+func newSGLang(cfg Config, c *client) (Runtime, error) {
+	spec := cfg.Spec
+	if err := sglangReserved.refuse(spec); err != nil {
+		return nil, err
+	}
+	if spec.Model == "" && spec.Endpoint == "" {
+		return nil, errors.New("runtime sglang: no model; set the model's reference, such as hf://org/name or the path of a folder")
+	}
+	r := &sglang{
+		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
+		sleeps: !has(spec.Args, noMemorySaver),
+		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora"),
+	}
+	cfg.Env = without(cfg.Env, "SGLANG_API_KEY")
+	cfg.Spec.Args = slices.DeleteFunc(slices.Clone(spec.Args), func(arg string) bool { return option(arg) == noMemorySaver })
+	r.server = server{cfg: cfg, client: c, program: []string{"python3", "-m", "sglang.launch_server"}}
+	if spec.Endpoint == "" {
+		r.set(r.clients[0]) // it has one name only
+	} else {
+		r.weights = spec.Model
+	}
+	return r, nil
+}
+
+func (r *sglang) Traits() Traits { return Traits{Sleeps: r.sleeps} }
+
+func (r *sglang) Launch(model string) (Launch, error) {
+	r.mu.Lock()
+	r.adapters = nil
+	r.mu.Unlock()
+	r.client.forget()
+	if l, attached := r.attached(); attached {
+		r.names.forget()
+		return l, nil
+	}
+	e, port, err := loopback()
+	if err != nil {
+		return Launch{}, err
+	}
+	model, revision := hub(model)
+	given := r.cfg.Spec.Args
+	args := []string{"--model-path", model, "--served-model-name", r.clients[0], "--host", "127.0.0.1", "--port", port, "--enable-metrics"}
+	if revision != "" {
+		args = append(args, "--revision", revision)
+	}
+	if r.sleeps {
+		args = append(args, "--enable-memory-saver", "--enable-weights-cpu-backup")
+	}
+	if r.lora {
+		args = append(args, "--enable-lora")
+		// Without adapters at its start it asks for the shape of those to come.
+		if !has(given, "--max-lora-rank") {
+			args = append(args, "--max-lora-rank", "64")
+		}
+		if !has(given, "--lora-target-modules") {
+			args = append(args, "--lora-target-modules", "all")
+		}
+	}
+	if r.cfg.Devices > 1 && !has(given, "--tensor-parallel-size", "--tp-size", "--tp", "--pipeline-parallel-size", "--pp-size", "--data-parallel-size", "--dp-size") {
+		args = append(args, "--tensor-parallel-size", strconv.Itoa(r.cfg.Devices))
+	}
+	return r.launch(e, args, sharedMemoryEnv(sharedMemory()))
+}
+
+// Request puts the server's name of the model in the field "model" and, for an
+// adapter, the adapter's in "lora_path".
+func (r *sglang) Request(_ string, body []byte) ([]byte, *api.Error) {
+	asked, found := modelOf(body)
+	if !found {
+		return body, nil
+	}
+	own := r.own.Load()
+	r.mu.Lock()
+	adapter := slices.Contains(r.adapters, asked)
+	r.mu.Unlock()
+	if adapter && own != nil {
+		return field.Set(field.Set(body, "model", own.json), "lora_path", []byte(quote(asked))), nil
+	}
+	return r.rename(body), nil
+}
+
+// Probe generates: SGLang's own /health_generate answers before it could.
+func (r *sglang) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
+
+// memoryTags are the kinds of memory that a sleep gives back, of those which every
+// version knows. A wake must name the same.
+var memoryTags = map[string][]string{"tags": {"kv_cache", "weights"}}
+
+func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
+	if err := r.noteWeights(ctx, e); err != nil {
+		return err
+	}
+	_, err := r.client.call(ctx, http.MethodPost, e, "/release_memory_occupation", memoryTags)
+	if err != nil {
+		return fmt.Errorf("give the memory back (an idle server started with --enable-memory-saver can): %w", err)
+	}
+	return nil
+}
+
+// noteWeights finds out whether the server will have its weights after a wake.
+func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
+	var info struct {
+		Saver  *bool  `json:"enable_memory_saver"`
+		Backup bool   `json:"enable_weights_cpu_backup"`
+		Model  string `json:"model_path"`
+	}
+	err := r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, &info)
+	if missing(err) {
+		err = r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, &info)
+	}
+	if missing(err) { // then the options that we gave it are all that is known
+		err, info.Backup, info.Model = nil, r.cfg.Spec.Endpoint == "", r.cfg.Spec.Model
+	}
+	switch {
+	case err != nil:
+		return err
+	case !info.Backup && info.Model == "":
+		return errors.New("the server was started without --enable-weights-cpu-backup, and does not say where its weights are: start it with that")
+	case info.Saver != nil && !*info.Saver:
+		return errors.New("the server was started without --enable-memory-saver: start it with that and --enable-weights-cpu-backup")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.weights = info.Model; info.Backup {
+		r.weights = ""
+	}
+	return nil
+}
+
+func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
+	if _, err := r.client.call(ctx, http.MethodPost, e, "/resume_memory_occupation", memoryTags); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	weights := r.weights
+	r.mu.Unlock()
+	if weights != "" {
+		if err := r.loadWeights(ctx, e, weights); err != nil {
+			return err
+		}
+	}
+	return r.Probe(ctx, e)
+}
+
+// loadWeights reads the weights from disk, and forgets what was computed with
+// whatever stood in their place.
+func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) error {
+	name, _ := hub(path)
+	var answer outcome
+	if err := r.client.ask(ctx, http.MethodPost, e, "/update_weights_from_disk", map[string]string{"model_path": name}, &answer); err != nil {
+		return fmt.Errorf("load the weights again: %w", err)
+	}
+	if err := answer.err(); err != nil {
+		return fmt.Errorf("load the weights again: %w", err)
+	}
+	_, err := r.client.call(ctx, http.MethodPost, e, "/flush_cache", nil)
+	return err
+}
+
+// outcome is what SGLang answers to a change.
+type outcome struct {
+	Success *bool  `json:"success"`
+	Message string `json:"message"`
+	Error   string `json:"error_message"`
+}
+
+func (o outcome) err() error {
+	if o.Success == nil || *o.Success {
+		return nil
+	}
+	return errors.New("the server says: " + o.Message + o.Error)
+}
+
+func (r *sglang) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
+	if !r.lora && r.cfg.Spec.Endpoint == "" {
+		return fmt.Errorf("load adapter %s: the function declares no adapters and no folder of adapters, so SGLang was started without them; set one: %w", a.Name, errors.ErrUnsupported)
+	}
+	err := r.changeAdapter(ctx, e, "/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
+	if err != nil && !says(err, "already") {
+		return fmt.Errorf("load adapter %s: %w", a.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.adapters, string(a.Name)) {
+		r.adapters = append(r.adapters, string(a.Name))
+	}
+	return nil
+}
+
+func (r *sglang) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
+	err := r.changeAdapter(ctx, e, "/unload_lora_adapter", map[string]string{"lora_name": string(name)})
+	if err != nil && !says(err, "not loaded", "not found", "does not exist", "not exist") {
+		return fmt.Errorf("unload adapter %s: %w", name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.adapters = slices.DeleteFunc(r.adapters, func(n string) bool { return n == string(name) })
+	return nil
+}
+
+func (r *sglang) changeAdapter(ctx context.Context, e api.Endpoint, path string, body any) error {
+	var answer outcome
+	err := r.client.ask(ctx, http.MethodPost, e, path, body, &answer)
+	if noRoute(err) {
+		return fmt.Errorf("start SGLang with --enable-lora: %w: %w", errors.ErrUnsupported, err)
+	}
+	if err != nil {
+		return err
+	}
+	return answer.err()
+}
+
+func (r *sglang) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
+	return scrape(ctx, r.client, e, sglangMetrics)
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package runtime
+
+import "github.com/rouse-dev/rouse/api"
+
+// sharedMemory is not known.
+func sharedMemory() (size api.Bytes, known bool) { return 0, false }

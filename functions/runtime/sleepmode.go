@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// sleepMode are vLLM's calls to sleep and wake (vLLM documentation, "Sleep Mode").
+// They need vLLM's developer mode, which is why the port must be ours alone.
+type sleepMode struct {
+	client *client
+	// reload is called at the end of a wake from level 2: what beside the weights was
+	// lost with them is loaded again. Nil: nothing.
+	reload func(ctx context.Context, e api.Endpoint) error
+}
+
+// noSleepMode is what to do about a server that does not know the calls.
+const noSleepMode = "start vLLM with --enable-sleep-mode, and with VLLM_SERVER_DEV_MODE=1 in its environment"
+
+// sleep puts the server to sleep. mode=wait lets what runs end: who calls has
+// drained, and vLLM's default cuts it.
+func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
+	_, err := m.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=wait", level), nil)
+	if missing(err) {
+		return fmt.Errorf("the server has no sleep mode: %s: %w", noSleepMode, err)
+	}
+	if err != nil {
+		return err
+	}
+	asleep, err := m.asleep(ctx, e, true)
+	if err == nil && !asleep {
+		err = errors.New("the server took the call to sleep and says that it is awake")
+	}
+	return err
+}
+
+// wake follows the documented order for level 2: the memory of the weights, the
+// weights, the memory of the KV cache, and then nothing cached may be left of what
+// the lost weights made. A server without the mode never slept.
+func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level) error {
+	type step struct {
+		path string
+		body any
+	}
+	steps := []step{{path: "/wake_up"}}
+	if level >= api.Level2 {
+		steps = []step{
+			{path: "/wake_up?tags=weights"},
+			{path: "/collective_rpc", body: map[string]string{"method": "reload_weights"}},
+			{path: "/wake_up?tags=kv_cache"},
+			{path: "/reset_prefix_cache"},
+		}
+	}
+	for i, s := range steps {
+		_, err := m.client.call(ctx, http.MethodPost, e, s.path, s.body)
+		if i == 0 && missing(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch asleep, err := m.asleep(ctx, e, false); {
+	case err != nil:
+		return err
+	case asleep:
+		return errors.New("the server took the calls to wake and says that it sleeps")
+	}
+	if level >= api.Level2 && m.reload != nil {
+		return m.reload(ctx, e)
+	}
+	return nil
+}
+
+// asleep asks the server; where it does not know the question, the answer is as expected.
+func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (bool, error) {
+	var answer struct {
+		Sleeping *bool `json:"is_sleeping"`
+	}
+	err := m.client.ask(ctx, http.MethodGet, e, "/is_sleeping", nil, &answer)
+	switch {
+	case missing(err):
+		return expected, nil
+	case err != nil:
+		return false, err
+	case answer.Sleeping == nil:
+		return false, errors.New("GET /is_sleeping: the answer has no field is_sleeping")
+	}
+	return *answer.Sleeping, nil
+}

@@ -1,0 +1,184 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// vllm runs "vllm serve" on a port of 127.0.0.1. Its sleep mode is on, unless the
+// option --no-enable-sleep-mode is among the function's: then its sleep is a stop.
+// At level 1 the weights move to host memory, at level 2 they are dropped and read
+// from disk at the wake; it can't go from 1 to 2 without a wake.
+//
+// The calls to sleep need vLLM's developer mode, which also opens calls that run
+// code: its documentation forbids that mode where clients reach the port.
+type vllm struct {
+	server
+	names
+	sleeps, lora bool
+}
+
+var vllmReserved = reserved{
+	"--host": noAddress, "--port": noAddress, "--uds": noAddress, "--model": useModel, "--served-model-name": useNames,
+	"--api-key": noKey, "VLLM_API_KEY": noKey, "--headless": "the function needs vLLM's API server; remove it",
+	"VLLM_SERVER_DEV_MODE":             "it is on where vLLM's sleep mode is; set the option --no-enable-sleep-mode to have neither",
+	"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "it is on where the function has a folder of adapters; set that instead",
+}
+
+func newVLLM(cfg Config, c *client) (Runtime, error) {
+	spec := cfg.Spec
+	if err := vllmReserved.refuse(spec); err != nil {
+		return nil, err
+	}
+	if spec.Model == "" && spec.Endpoint == "" {
+		return nil, errors.New("runtime vllm: no model; set the model's reference, such as hf://org/name or the path of a folder")
+	}
+	cfg.Env = vllmEnv(cfg.Env)
+	return &vllm{
+		server: server{cfg: cfg, client: c, program: []string{"vllm", "serve"}},
+		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
+		sleeps: !has(spec.Args, "--no-enable-sleep-mode"),
+		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
+	}, nil
+}
+
+// vllmEnv takes out of an inherited environment what would break vLLM: a key that
+// the probes do not have, and the variable VLLM_PORT of a Kubernetes Service named
+// vllm, which vLLM takes for a port of its own.
+func vllmEnv(env []string) []string {
+	env = without(env, "VLLM_API_KEY")
+	return slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
+}
+
+func (r *vllm) Traits() Traits { return Traits{Sleeps: r.sleeps} }
+
+func (r *vllm) Launch(model string) (Launch, error) {
+	r.fresh(&r.names)
+	if l, attached := r.attached(); attached {
+		return l, nil
+	}
+	e, port, err := loopback()
+	if err != nil {
+		return Launch{}, err
+	}
+	model, revision := hub(model)
+	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--host", "127.0.0.1", "--port", port})
+	if revision != "" {
+		args = append(args, "--revision", revision)
+	}
+	env := sharedMemoryEnv(sharedMemory())
+	if r.sleeps {
+		args, env = append(args, "--enable-sleep-mode"), append(env, "VLLM_SERVER_DEV_MODE=1")
+	}
+	if r.lora {
+		args, env = append(args, "--enable-lora"), append(env, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+	}
+	if r.cfg.Devices > 1 && !has(r.cfg.Spec.Args, "--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp") {
+		args = append(args, "--tensor-parallel-size", strconv.Itoa(r.cfg.Devices))
+	}
+	return r.launch(e, args, env)
+}
+
+// hub splits a reference of the Hugging Face hub, hf://org/name@revision, into what
+// model servers take. Other references are returned as they are.
+func hub(model string) (name, revision string) {
+	rest, found := strings.CutPrefix(model, "hf://")
+	if !found {
+		return model, ""
+	}
+	name, revision, _ = strings.Cut(rest, "@")
+	return name, revision
+}
+
+// sharedMemoryEnv turns NCCL's use of shared memory off where there is too little,
+// as in a container with the default of 64 MiB: NCCL fails then when a collective
+// is set up.
+func sharedMemoryEnv(size api.Bytes, known bool) []string {
+	if known && size < api.GiB {
+		return []string{"NCCL_SHM_DISABLE=1"}
+	}
+	return nil
+}
+
+func (r *vllm) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }
+
+func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
+	return r.probe(ctx, e, &r.names)
+}
+
+func (r *vllm) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
+	return sleepMode{client: r.client}.sleep(ctx, e, level)
+}
+
+func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level) error {
+	if err := (sleepMode{client: r.client, reload: r.reloadAdapters}).wake(ctx, e, level); err != nil {
+		return err
+	}
+	return r.Probe(ctx, e)
+}
+
+// reloadAdapters loads every adapter that vLLM lists again: what is on the device
+// of them was dropped with the weights, and vLLM does not know.
+func (r *vllm) reloadAdapters(ctx context.Context, e api.Endpoint) error {
+	if !r.lora {
+		return nil
+	}
+	var list models
+	if err := r.client.ask(ctx, http.MethodGet, e, "/v1/models", nil, &list); err != nil {
+		return err
+	}
+	for _, m := range list.Data {
+		if m.Parent == "" {
+			continue
+		}
+		if err := r.UnloadAdapter(ctx, e, api.ModelName(m.ID)); err != nil {
+			return fmt.Errorf("load adapter %s again after the sleep: %w", m.ID, err)
+		}
+		if err := r.LoadAdapter(ctx, e, api.Adapter{Name: api.ModelName(m.ID), Path: m.Root}); err != nil {
+			return fmt.Errorf("load adapter %s again after the sleep: %w", m.ID, err)
+		}
+	}
+	return nil
+}
+
+func (r *vllm) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
+	if !r.lora {
+		return fmt.Errorf("load adapter %s: the function declares no adapters and no folder of adapters, so vLLM was started without them; set one: %w", a.Name, errors.ErrUnsupported)
+	}
+	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
+	switch {
+	case err == nil, says(err, "already been loaded", "already loaded"):
+		return nil
+	case noRoute(err):
+		return fmt.Errorf("load adapter %s: start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", a.Name, errors.ErrUnsupported, err)
+	}
+	return fmt.Errorf("load adapter %s: %w", a.Name, err)
+}
+
+func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
+	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
+	switch {
+	case err == nil, says(err, "cannot be found"):
+		return nil
+	case noRoute(err):
+		return fmt.Errorf("unload adapter %s: start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", name, errors.ErrUnsupported, err)
+	}
+	return fmt.Errorf("unload adapter %s: %w", name, err)
+}
+
+// noRoute says whether err is FastAPI's answer for a path that it does not have: a
+// 404 of a handler looks otherwise.
+func noRoute(err error) bool {
+	return missing(err) && says(err, `"detail":"not found"`, `"detail":"method not allowed"`)
+}
+
+func (r *vllm) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
+	return scrape(ctx, r.client, e, vllmMetrics)
+}
