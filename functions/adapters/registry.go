@@ -1,0 +1,228 @@
+package adapters
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// Loader loads adapters into a runtime; every runtime.Runtime is one. Both
+// functions do nothing where there is nothing to do; [errors.ErrUnsupported]: the
+// runtime has no adapters at run time.
+type Loader interface {
+	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
+	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
+}
+
+// Gate gives a place in the runtime, as in package proxy.
+type Gate interface {
+	Enter() (base string, refused *api.Error)
+	Leave()
+}
+
+// Config of a [Registry].
+type Config struct {
+	// Model and Aliases are the names that no adapter may have.
+	Model   api.ModelName
+	Aliases []api.ModelName
+	// Root is the folder that adapters must lie in; empty: none can be registered, and
+	// the paths of declared ones are taken as they are.
+	Root string
+	// Declared are the adapters that are loaded at the start.
+	Declared []api.Adapter
+	// Loader is the runtime.
+	Loader Loader
+	// Gate is the runtime's.
+	Gate Gate
+	// Fetch turns a reference ("hf://…") into a path, which may lie outside Root; nil:
+	// references are refused.
+	Fetch func(ctx context.Context, reference string) (path string, err error)
+	// Changed gets the names of the loaded adapters, sorted, when they have changed. It
+	// must not block. Nil: nobody.
+	Changed func([]api.ModelName)
+	// Transport reaches the runtime's own list of models; nil: it is not asked.
+	Transport http.RoundTripper
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// State of an adapter.
+type State string
+
+// States.
+const (
+	Loaded  State = "loaded"
+	Pending State = "pending" // it is loaded when the runtime next starts or wakes
+	Failed  State = "failed"  // the runtime refused it when it last started or woke
+)
+
+// Adapter is an adapter as it is listed.
+type Adapter struct {
+	Name api.ModelName `json:"name"`
+	// Path is as it was declared or registered.
+	Path string `json:"path"`
+	// Parent is the model it belongs to.
+	Parent api.ModelName `json:"parent"`
+	State  State         `json:"state"`
+	// Message says why it failed.
+	Message string `json:"message,omitempty"`
+
+	path     string // as the runtime gets it; empty: not resolved yet
+	declared bool
+	created  time.Time
+}
+
+// Registry keeps the adapters of one instance.
+type Registry struct {
+	cfg     Config
+	created time.Time
+	change  chan struct{} // holds one word while a change is under way; one place: changes wait for each other
+
+	loaded atomic.Pointer[map[string]api.ModelName] // for Of; nil: none
+
+	mu       sync.Mutex // guards what follows; changes also hold change
+	adapters []Adapter  // by name
+	endpoint api.Endpoint
+	told     []api.ModelName // what Changed got last
+	unload   []api.ModelName // what a sleeping runtime still has, to be unloaded when it wakes
+	card     *card           // what the runtime says of its model; nil: it was not asked
+}
+
+// New makes a registry of the declared adapters, none of which is loaded yet. An
+// error names the first that can't be.
+func New(cfg Config) (*Registry, error) {
+	if cfg.Model == "" || cfg.Loader == nil || cfg.Gate == nil {
+		return nil, errors.New("adapters: Config needs Model, Loader and Gate")
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func([]api.ModelName) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Registry{cfg: cfg, created: time.Now(), change: make(chan struct{}, 1)}
+	for _, d := range cfg.Declared {
+		if err := r.checkName(d.Name); err != nil {
+			return nil, fmt.Errorf("adapter %q: %w", d.Name, err)
+		}
+		if d.Path == "" {
+			return nil, fmt.Errorf("adapter %q: its path is empty: name a folder or a reference", d.Name)
+		}
+		if r.find(d.Name) >= 0 {
+			return nil, fmt.Errorf("adapter %q: it is declared twice", d.Name)
+		}
+		r.put(Adapter{Name: d.Name, Path: d.Path, Parent: cfg.Model, State: Pending, declared: true, created: r.created})
+	}
+	return r, nil
+}
+
+// maxName bounds an adapter's name, which becomes a label of metrics.
+const maxName = 253
+
+// checkName refuses names that mean something else.
+func (r *Registry) checkName(name api.ModelName) *api.Error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return api.BadRequest("id", "the adapter's name has %d characters: want 1 to %d", len(name), maxName)
+	case strings.ContainsFunc(string(name), func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.:/@", c)
+	}):
+		return api.BadRequest("id", "the adapter's name %q: want letters, digits and - _ . : / @ only", name)
+	case name == r.cfg.Model || slices.Contains(r.cfg.Aliases, name):
+		return api.Errorf(http.StatusConflict, "", "%s is a name of the model itself: choose another one for the adapter", name)
+	case name == "info":
+		return api.Errorf(http.StatusConflict, "", "an adapter can't be named info: GET /adapters/info lists them; choose another name")
+	}
+	return nil
+}
+
+// find returns the adapter's place, negative where there is none. The caller holds mu or is New.
+func (r *Registry) find(name api.ModelName) int {
+	return slices.IndexFunc(r.adapters, func(a Adapter) bool { return a.Name == name })
+}
+
+// put adds or replaces an adapter. The caller holds mu or is New.
+func (r *Registry) put(a Adapter) {
+	if i := r.find(a.Name); i >= 0 {
+		r.adapters[i] = a
+		return
+	}
+	r.adapters = append(r.adapters, a)
+	slices.SortFunc(r.adapters, func(a, b Adapter) int { return strings.Compare(string(a.Name), string(b.Name)) })
+}
+
+// List returns the adapters by name.
+func (r *Registry) List() []Adapter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.adapters)
+}
+
+// Of returns the loaded adapter that a request's body names as its model, empty
+// if there is none. Where none is loaded it costs nothing.
+func (r *Registry) Of(body []byte) api.ModelName {
+	loaded := r.loaded.Load()
+	if loaded == nil {
+		return ""
+	}
+	raw, found := field.Find(body, "model")
+	if !found || len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
+	name := raw[1 : len(raw)-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			return ""
+		}
+		return (*loaded)[text]
+	}
+	return (*loaded)[string(name)]
+}
+
+// begin waits until no other change is under way. The caller calls end if the error is nil.
+func (r *Registry) begin(ctx context.Context) error {
+	select {
+	case r.change <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// end ends a change and tells of it.
+func (r *Registry) end() {
+	r.mu.Lock()
+	names := []api.ModelName{}
+	index := map[string]api.ModelName{}
+	for _, a := range r.adapters {
+		if a.State == Loaded {
+			names = append(names, a.Name)
+			index[string(a.Name)] = a.Name
+		}
+	}
+	changed := !slices.Equal(names, r.told)
+	r.told = names
+	r.mu.Unlock()
+	if len(index) > 0 {
+		r.loaded.Store(&index)
+	} else {
+		r.loaded.Store(nil)
+	}
+	if changed {
+		r.cfg.Changed(slices.Clone(names))
+	}
+	<-r.change
+}
