@@ -55,6 +55,9 @@ type Config struct {
 	HubTokenFile string
 	// Diagnostics lets COMPUTE_DIAGNOSTICS be answered at /invocations.
 	Diagnostics bool
+	// OpenMetrics lets everybody read /metrics, as endpoint pickers and Prometheus do;
+	// else it is the control plane's.
+	OpenMetrics bool
 	// Version is what /version says; empty: "dev".
 	Version string
 	// Workers is a folder that several functions of one host share to run one

@@ -8,13 +8,16 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/closing"
@@ -35,11 +38,16 @@ type function struct {
 	cfg        Config
 	transport  *hop.Transport
 	log        *process.Log
+	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
+	handler    *handler.Handler // nil: none
 	proxy      *proxy.Proxy
-	metrics    *metrics
-	events     *cloudevent.Sender // nil: nobody wants them
-	ending     context.Context    // ends when the instance does: followers of the logs leave
+	clients    http.Handler // the proxy, and what is wrapped around it
+	pyfunc     *pyfunc.Handler
+	metrics    *metrics.Metrics
+	events     *cloudevent.Sender           // nil: nobody wants them
+	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
+	ending     context.Context              // ends when the instance does: followers of the logs leave
 }
 
 // Run runs one instance. It returns nil after a stop call or the end of ctx, once
@@ -75,58 +83,9 @@ func Run(ctx context.Context, cfg Config) error {
 	return f.run(ctx, listener)
 }
 
-// otherNames are what clients may call the model beside its own name: the
-// aliases, and the function's name, which the front door takes for it too.
-func otherNames(f api.Function) []api.ModelName {
-	names := slices.Clone(f.Aliases)
-	for _, n := range []api.ModelName{api.ModelName(f.Name.Name()), api.ModelName(f.Name)} {
-		if n != f.Model && !slices.Contains(names, n) {
-			names = append(names, n)
-		}
-	}
-	return names
-}
-
-// assemble makes the parts; nothing runs yet.
-func assemble(cfg Config) (*function, error) {
-	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: hop.New(cfg.Function.Concurrency+2, idleConnection)}
-	rt, err := runtime.New(runtime.Config{
-		Spec: cfg.Function.Runtime, Model: cfg.Function.Model, Aliases: otherNames(cfg.Function),
-		Dir: cfg.Dir, Engine: cfg.Engine, Env: cfg.Env, Transport: f.transport,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Events != "" {
-		f.events, err = cloudevent.NewSender(cloudevent.SenderConfig{
-			URL: cfg.Events.URL(control.PathEvents), Transport: hop.New(1, idleConnection), Logger: cfg.Logger,
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	f.supervisor, err = supervise.New(supervise.Config{
-		Status: api.InstanceStatus{
-			Instance: cfg.Instance, Function: cfg.Function.Name, Endpoint: cfg.Listen, Devices: cfg.Devices,
-			Concurrency: cfg.Function.Concurrency, Epoch: cfg.Epoch,
-		},
-		Runtime: rt, Model: cfg.Function.Runtime.Model, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
-		StartTimeout: cfg.Function.StartTimeout, WakeTimeout: cfg.Function.WakeTimeout,
-		StopGrace: cfg.StopGrace, ProbeInterval: cfg.ProbeInterval, ProbeTimeout: cfg.ProbeTimeout, Logger: cfg.Logger,
-	})
-	if err != nil {
-		return nil, err
-	}
-	f.metrics = newMetrics(f.supervisor.Status)
-	f.proxy = proxy.New(proxy.Config{
-		Gate: f.supervisor.Gate(), Transport: f.transport, MaxBody: cfg.MaxBody,
-		Timeout: cfg.Function.RequestTimeout, Observe: f.metrics.observe, Logger: cfg.Logger,
-	})
-	return f, nil
-}
-
 // report posts a change of state.
 func (f *function) report(s api.InstanceStatus) {
+	f.pyfunc.Observe(s)
 	if f.events != nil {
 		source := "/instance/" + s.Function.Namespace() + "/" + string(s.Instance)
 		f.events.Emit(api.NewEvent(api.EventInstanceState, source, s.Function, s))
@@ -143,8 +102,17 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	killed, kill := context.WithCancel(alive)
 	go func() { supervised <- f.supervisor.Run(killed) }()
 
+	handled := make(chan error, 1)
+	go func() {
+		if f.handler == nil {
+			handled <- nil
+			return
+		}
+		handled <- f.handler.Run(alive)
+	}()
+
 	server := closing.New(&http.Server{
-		Handler: f, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: f, Protocols: protocols(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
 	})
 	served := make(chan error, 1)
@@ -179,8 +147,17 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	f.shutdown(server)
 	<-served //nolint:errcheck // the server was told to end
 	<-sent
+	err = errors.Join(err, <-handled)
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err)
+}
+
+// protocols are HTTP/1.1, and HTTP/2 without TLS for who knows that we speak it.
+func protocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return &p
 }
 
 // stop drains and ends the runtime, or kills it if told so meanwhile.

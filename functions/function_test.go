@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		os.Exit(command(os.Args[1:]))
 	case "parent":
 		os.Exit(parent(os.Args[1:]))
+	case "handler":
+		os.Exit(handle())
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
@@ -237,11 +239,13 @@ func TestLife(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	i := newInstance(t)
-	i.run(i.config())
+	cfg := i.config()
+	cfg.Version = "v9"
+	i.run(cfg)
 	i.until(api.Awake)
 	_, _, _ = i.ask("/v1/completions", whole, "")
 	for path, want := range map[string]string{
-		"/healthz": `200 {"status":"ok"}`, "/readyz": `200 {"status":"ok"}`, "/health": `200 {"status":"ok"}`,
+		"/healthz": `200 {"status":"ok"}`, "/readyz": `200 {"status":"ok"}`, "/health": "200 \n", "/ping": "200 \n", "/version": "200 v9",
 		"/v1/models": `200 {"data":[{"id":"fake"`, "/sleep": "404 ", "/stats": "404 ", "/rouse/v1/nothing": "404 ", "/rouse/v1/wake": "405 ",
 		"/rouse/v1/logs?tail=1": "200 fake runtime starts\n", "/rouse/v1/logs?tail=x": "400 ", "/rouse/v1/state": `200 {"instance":"fake-0001","function":"default/fake","state":"awake"`,
 	} {

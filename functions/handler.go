@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
 // maxControlBody bounds a control call.
@@ -24,31 +25,33 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/healthz":
 		writeJSON(w, map[string]string{"status": "ok"})
-	case path == "/readyz" || path == "/health":
-		f.ready(w)
+	case path == "/readyz":
+		f.readiness(w)
+	case path == "/metrics" && f.cfg.OpenMetrics && r.Method == http.MethodGet:
+		f.metrics.Handler().ServeHTTP(w, r)
 	case path == "/metrics" || strings.HasPrefix(path, "/rouse/"):
 		if err := f.authorize(r); err != nil {
 			api.WriteError(w, err)
 			return
 		}
 		f.administer(w, r)
+	case pyfunc.Serves(path):
+		f.pyfunc.ServeHTTP(w, r)
 	default:
-		f.proxy.ServeHTTP(w, r)
+		f.client(w, r)
 	}
 }
 
-// ready answers 200 only where a request would be taken now, however many run.
-func (f *function) ready(w http.ResponseWriter) {
-	s := f.supervisor.Status()
-	if s.Ready() {
-		writeJSON(w, map[string]string{"status": "ok"})
+// client answers a path of the model server's.
+func (f *function) client(w http.ResponseWriter, r *http.Request) { f.clients.ServeHTTP(w, r) }
+
+// readiness answers 200 only where a request would be taken now, however many run.
+func (f *function) readiness(w http.ResponseWriter) {
+	if refused := f.supervisor.Gate().Refusal(); refused != nil {
+		api.WriteError(w, refused)
 		return
 	}
-	code := map[api.State]string{
-		api.Starting: api.CodeLoading, api.Draining: api.CodeDraining, api.Asleep: api.CodeAsleep,
-		api.Unhealthy: api.CodeUnhealthy, api.Gone: api.CodeShutdown,
-	}[s.State]
-	api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, code, "the instance is %s", s.State))
+	writeJSON(w, map[string]string{"status": "ok"})
 }
 
 // authorize lets everybody in who can open a Unix socket of ours, and elsewhere
@@ -92,7 +95,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.URL.Path {
 	case "/metrics":
-		f.metrics.handler.ServeHTTP(w, r)
+		f.metrics.Handler().ServeHTTP(w, r)
 	case control.PathState:
 		writeJSON(w, f.supervisor.Status())
 	case control.PathLogs:

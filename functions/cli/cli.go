@@ -45,6 +45,9 @@ const (
 	EnvEvents   = "ROUSE_EVENTS"   // the endpoint that state changes are posted to
 )
 
+// Version is what /version says; the linker sets it.
+var Version = "dev"
+
 // flags are the command line.
 type flags struct {
 	cfg            functions.Config
@@ -115,7 +118,7 @@ s3, ollama), or the server's own name for a model.`,
 			if err := f.build(args, os.Environ(), cmd.Flags().Changed); err != nil {
 				return err
 			}
-			f.cfg.Wrap = wrap
+			f.cfg.Wrap, f.cfg.Version = wrap, Version
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

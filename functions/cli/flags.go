@@ -47,6 +47,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.DurationVar(&f.cfg.StopGrace, "stop-grace", 0, "time between SIGTERM and SIGKILL for the runtime (default 5s)")
 	s.DurationVar(&f.cfg.ProbeInterval, "probe-interval", 0, "time between health probes of an idle runtime; negative: none (default 30s)")
 	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
+	s.BoolVar(&f.cfg.OpenMetrics, "open-metrics", false, "let everybody read /metrics, not only the control plane")
 	s.BoolVar(&f.cfg.Diagnostics, "enable-diagnostics", false, "answer COMPUTE_DIAGNOSTICS at /invocations (also: ENABLE_DIAGNOSTICS=true)")
 	s.StringVar(&f.cfg.Workers, "workers", "", "`folder` that several functions of one host share to run one runtime between them")
 	s.BoolVar(&f.keeper, "keeper", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1 or with --exit-with-parent)")

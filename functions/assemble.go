@@ -1,0 +1,176 @@
+package functions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/metrics"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+	"github.com/rouse-dev/rouse/internal/hop"
+)
+
+// otherNames are what clients may call the model beside its own name: the
+// aliases, and the function's name, which the front door takes for it too.
+func otherNames(f api.Function) []api.ModelName {
+	names := slices.Clone(f.Aliases)
+	for _, n := range []api.ModelName{api.ModelName(f.Name.Name()), api.ModelName(f.Name)} {
+		if n != f.Model && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// assemble makes the parts; nothing runs yet.
+func assemble(cfg Config) (*function, error) {
+	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: hop.New(cfg.Function.Concurrency+2, idleConnection)}
+	for _, part := range []func() error{f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeProxy, f.makePyfunc} {
+		if err := part(); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (f *function) makeRuntime() (err error) {
+	f.runtime, err = runtime.New(runtime.Config{
+		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
+		Dir: f.cfg.Dir, Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
+	})
+	return err
+}
+
+func (f *function) makeEvents() (err error) {
+	if f.cfg.Events != "" {
+		f.events, err = cloudevent.NewSender(cloudevent.SenderConfig{
+			URL: f.cfg.Events.URL(control.PathEvents), Transport: hop.New(1, idleConnection), Logger: f.cfg.Logger,
+		})
+	}
+	return err
+}
+
+func (f *function) makeSupervisor() (err error) {
+	fn := f.cfg.Function
+	f.supervisor, err = supervise.New(supervise.Config{
+		Status: api.InstanceStatus{
+			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: f.cfg.Listen, Devices: f.cfg.Devices,
+			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
+		},
+		Runtime: f.runtime, Model: fn.Runtime.Model, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout,
+		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
+	})
+	return err
+}
+
+// makeProxy makes the way of clients' requests: what Config.Wrap makes of the
+// proxy, which gives them to the handler, where there is one, or to the runtime.
+func (f *function) makeProxy() (err error) {
+	f.metrics, err = metrics.New(metrics.Config{
+		Model: f.cfg.Function.Model, Status: f.supervisor.Status, Signals: f.signals,
+		Load: func() proxy.Load { return f.proxy.Load() },
+	})
+	if err != nil {
+		return err
+	}
+	gate := f.supervisor.Gate()
+	direct := proxy.Config{
+		Gate: gate, Dialect: f.runtime, Transport: f.transport, MaxBody: f.cfg.MaxBody,
+		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
+	}
+	if argv := f.cfg.Function.Handler; len(argv) > 0 {
+		inner := direct
+		inner.Gate, inner.Observe, inner.Timeout = inside{gate}, nil, 0
+		f.handler, err = handler.New(handler.Config{
+			Command: argv, Env: f.cfg.Env, Runtime: proxy.New(inner), Model: f.cfg.Function.Model,
+			Log: process.NewLog(logLines, prefixed{f.log}), StopGrace: f.cfg.StopGrace, Logger: f.cfg.Logger,
+		})
+		if err != nil {
+			return err
+		}
+		direct.Gate, direct.Dialect = handled{gate, f.handler}, nil
+	}
+	f.proxy = proxy.New(direct)
+	f.clients = f.proxy
+	if f.cfg.Wrap != nil {
+		f.clients = f.cfg.Wrap(f.proxy)
+	}
+	return nil
+}
+
+func (f *function) makePyfunc() (err error) {
+	_, timeout, err := pyfunc.FromEnv(f.cfg.Env)
+	if err != nil {
+		return err
+	}
+	f.pyfunc, err = pyfunc.New(pyfunc.Config{
+		Next: http.HandlerFunc(f.client), Status: f.supervisor.Status, Model: f.cfg.Function.Model, Version: f.cfg.Version,
+		Engine: pyfunc.EngineName(f.cfg.Function.Runtime.Kind), MaxBody: f.cfg.MaxBody, Timeout: timeout,
+		Parallel: f.cfg.Function.Concurrency, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
+	})
+	return err
+}
+
+// ready is called by the supervisor when the runtime has generated a token, and
+// before it is called awake.
+func (f *function) ready(ctx context.Context, e api.Endpoint) error {
+	f.endpoint.Store(&e)
+	if f.handler != nil {
+		return f.handler.Await(ctx)
+	}
+	return nil
+}
+
+// signals reads the runtime's own metrics.
+func (f *function) signals(ctx context.Context) (runtime.Signals, error) {
+	e := f.endpoint.Load()
+	if e == nil {
+		return runtime.Signals{}, fmt.Errorf("the runtime has not started yet: %w", errors.ErrUnsupported)
+	}
+	return f.runtime.Signals(ctx, *e)
+}
+
+// handled is the gate of requests that go to the handler.
+type handled struct {
+	*supervise.Gate
+	handler *handler.Handler
+}
+
+func (g handled) Enter() (base string, refused *api.Error) {
+	if _, refused = g.Gate.Enter(); refused != nil {
+		return "", refused
+	}
+	if base, refused = g.handler.Base(); refused != nil {
+		g.Leave()
+	}
+	return base, refused
+}
+
+// inside is the gate of what the handler asks the runtime: it is part of a
+// request that has a place already.
+type inside struct{ *supervise.Gate }
+
+func (g inside) Enter() (base string, refused *api.Error) { return g.Inside() }
+func (inside) Leave()                                     {}
+
+// prefixed marks the handler's output among the runtime's.
+type prefixed struct{ log *process.Log }
+
+func (p prefixed) Write(line []byte) (int, error) {
+	p.log.Write(append([]byte("handler: "), line[:max(len(line)-1, 0)]...)) // without its end
+	return len(line), nil
+}
+
+var _ io.Writer = prefixed{}
