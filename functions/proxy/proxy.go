@@ -22,6 +22,8 @@ type Gate interface {
 	Leave()
 	// Moved is called for each part of an answer that comes from the runtime.
 	Moved()
+	// Unreachable is called for each request that got no connection to the runtime.
+	Unreachable()
 }
 
 // Dialect is how the runtime's HTTP differs from the clients', see runtime.Dialect.
@@ -214,6 +216,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 		x.fail(ctx.Err())
 	case errors.As(err, &dial) && dial.Op == "dial":
+		x.proxy.cfg.Gate.Unreachable()
 		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached: %v", dial.Err))
 	default:
 		x.proxy.cfg.Logger.Warn("runtime failed before its answer", "path", x.route.pattern, "error", err)

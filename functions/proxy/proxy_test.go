@@ -28,6 +28,7 @@ type gate struct {
 	refused *api.Error
 	inside  atomic.Int32
 	moved   atomic.Int32
+	lost    atomic.Int32
 }
 
 func (g *gate) Enter() (string, *api.Error) {
@@ -41,6 +42,8 @@ func (g *gate) Enter() (string, *api.Error) {
 func (g *gate) Leave() { g.inside.Add(-1) }
 
 func (g *gate) Moved() { g.moved.Add(1) }
+
+func (g *gate) Unreachable() { g.lost.Add(1) }
 
 // bench is a client before a proxy before a runtime.
 type bench struct {
@@ -213,6 +216,9 @@ func TestNoConnectionIsARefusal(t *testing.T) {
 	resp, body, err := b.post(t, "/v1/completions", "{}")
 	if err != nil || resp.StatusCode != 503 || resp.Header.Get(control.HeaderRefused) != api.CodeUnhealthy {
 		t.Errorf("%v %v %s, want 503 and the header: the runtime has not seen it", resp, err, body)
+	}
+	if n := b.gate.lost.Load(); n != 1 {
+		t.Errorf("the gate was told %d times that there is no connection", n)
 	}
 	b.wantIdle(t)
 }
