@@ -176,6 +176,9 @@ func (a *reply) Flush() {
 // end ends the answer, given how Next ended: 1. a stream, with or without an
 // error; 2. an error is translated; 3. all else is as Next left it.
 func (h *Handler) end(a *reply, err error) {
+	if err == nil {
+		a.WriteHeader(http.StatusOK) // as a server does for a handler that wrote nothing
+	}
 	switch {
 	case a.events != nil: // 1.
 		why := ""
@@ -190,6 +193,8 @@ func (h *Handler) end(a *reply, err error) {
 		h.translate(a)
 	case errors.Is(err, http.ErrAbortHandler) && a.sent:
 		panic(http.ErrAbortHandler)
+	case errors.Is(err, http.ErrAbortHandler):
+		fail(a.w, failure{Status: http.StatusBadGateway, Message: "the runtime cut its answer short"})
 	case err != nil && !a.sent:
 		fail(a.w, failure{Status: http.StatusBadGateway, Message: fmt.Sprintf("the request failed before it was answered: %v", err)})
 	}

@@ -1,0 +1,415 @@
+package pyfunc_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
+	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+)
+
+// call makes the body of a call with requests in envelopes.
+func call(requests ...envelope.Request) string {
+	body := []byte(`{"inputs": [`)
+	for i, r := range requests {
+		if i > 0 {
+			body = append(body, ", "...)
+		}
+		body = envelope.AppendRequest(body, r)
+	}
+	return string(append(body, "]}"...))
+}
+
+func get(path string) envelope.Request {
+	return envelope.Request{Method: "GET", Path: path, Compat: true}
+}
+
+// post sends a body to /invocations and returns the answer.
+func post(ctx context.Context, h http.Handler, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/invocations", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// predictions are the answers in the envelopes of an answer.
+func predictions(t testing.TB, w *httptest.ResponseRecorder) []envelope.Response {
+	t.Helper()
+	var body struct {
+		Predictions []string
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	if got := w.Header().Get("Content-Length"); got != fmt.Sprint(w.Body.Len()) {
+		t.Errorf("Content-Length is %s of %d", got, w.Body.Len())
+	}
+	all := make([]envelope.Response, len(body.Predictions))
+	for i, p := range body.Predictions {
+		var err error
+		if all[i], err = envelope.ParseResponse([]byte(p)); err != nil {
+			t.Fatalf("%s: %v", p, err)
+		}
+	}
+	return all
+}
+
+// Inputs are sent at once, no more than are allowed, and answered in order.
+func TestInputsAreConcurrentAndInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inside, most atomic.Int32
+		h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+			if n := inside.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer inside.Add(-1)
+			var n int
+			_, _ = fmt.Sscanf(r.URL.Path, "/v1/%d", &n)
+			time.Sleep(time.Duration(10-n) * 100 * time.Millisecond) // the later, the sooner
+			fmt.Fprint(w, n)
+		}, func(c *pyfunc.Config) { c.Parallel = 3 })
+		var requests []envelope.Request
+		for i := range 9 {
+			requests = append(requests, get(fmt.Sprint("/", i)))
+		}
+		began := time.Now()
+		for i, p := range predictions(t, post(t.Context(), h, call(requests...))) {
+			if string(p.Body) != fmt.Sprint(i) {
+				t.Errorf("prediction %d is %s", i, p.Body)
+			}
+		}
+		if took := time.Since(began); most.Load() != 3 || took > 3*time.Second {
+			t.Errorf("%d at once and %v in all; want 3, and less than 3 s of the 5.4 s that they take one by one", most.Load(), took)
+		}
+	})
+}
+
+// Siblings that were refused because the others had all places are sent again;
+// places that others have are an answer.
+func TestBusySiblings(t *testing.T) {
+	for _, places := range []int32{0, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			var inside atomic.Int32
+			var asked atomic.Int32
+			h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
+				asked.Add(1)
+				defer inside.Add(-1)
+				if inside.Add(1) > places {
+					w.Header().Set(control.HeaderRefused, api.CodeBusy)
+					api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "full"))
+					return
+				}
+				time.Sleep(time.Second)
+				fmt.Fprint(w, "ok")
+			})
+			w := post(t.Context(), h, call(get("/1"), get("/2"), get("/3"), get("/4"), get("/5")))
+			for i, p := range predictions(t, w) {
+				want := 200
+				if places == 0 {
+					want = 503
+				}
+				if p.Status != want || want == 503 && p.Header.Get("Retry-After") != "1" {
+					t.Errorf("%d places: prediction %d is %d %v", places, i, p.Status, p.Header)
+				}
+			}
+			wantRefused, wantAsked := "", int32(9) // 5, 3 and 1
+			if places == 0 {
+				wantRefused, wantAsked = api.CodeBusy, 5
+			}
+			if got := w.Header().Get(control.HeaderRefused); got != wantRefused || asked.Load() != wantAsked {
+				t.Errorf("%d places: refused %q, asked %d times; want %q, %d", places, got, asked.Load(), wantRefused, wantAsked)
+			}
+		})
+	}
+}
+
+// Where the runtime may have seen one input, the call is not marked as refused.
+func TestPartlyRefused(t *testing.T) {
+	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/no" {
+			w.Header().Set(control.HeaderRefused, api.CodeDraining)
+			api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeDraining, "no"))
+		}
+	})
+	w := post(t.Context(), h, call(get("/no"), get("/yes")))
+	p := predictions(t, w)
+	if p[0].Status != 503 || p[1].Status != 200 || w.Header().Get(control.HeaderRefused) != "" || p[0].Header.Get(control.HeaderRefused) != "" {
+		t.Errorf("%v %+v", w.Header(), p)
+	}
+}
+
+// Compressed answers are unpacked, with headers that fit; what can't be unpacked
+// is passed on as it is.
+func TestGzip(t *testing.T) {
+	const text = `{"a": "ä"}`
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(z, text)
+	_ = z.Close()
+	for name, tt := range map[string]struct {
+		encoding, body, want string
+		kept                 bool
+	}{
+		"gzip":       {"gzip", packed.String(), text, false},
+		"x-gzip":     {"X-Gzip", packed.String(), text, false},
+		"identity":   {"identity", text, text, false},
+		"not packed": {"gzip", text, text, true},
+		"cut":        {"gzip", packed.String()[:packed.Len()-4], packed.String()[:packed.Len()-4], true},
+		"unknown":    {"br", "\x8b\x04", "\x8b\x04", true},
+	} {
+		h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept-Encoding") != "" {
+				t.Errorf("%s: the runtime is asked to compress", name)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", tt.encoding)
+			w.Header().Set("Content-Length", fmt.Sprint(len(tt.body)))
+			_, _ = io.WriteString(w, tt.body)
+		})
+		r := get("/models")
+		r.Header = []envelope.Field{{Name: "accept-encoding", Value: "gzip, br"}, {Name: "host", Value: "evil"}}
+		p := predictions(t, post(t.Context(), h, call(r)))[0]
+		if string(p.Body) != tt.want || p.Header.Get("Content-Length") != fmt.Sprint(len(tt.want)) || (p.Header.Get("Content-Encoding") != "") != tt.kept {
+			t.Errorf("%s: %q %v", name, p.Body, p.Header)
+		}
+	}
+}
+
+// Bounds on what one call can make of the function's memory.
+func TestBounds(t *testing.T) {
+	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/bomb" {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = z.Write(make([]byte, 1<<20))
+			_ = z.Close()
+			return
+		}
+		_, err := io.WriteString(w, strings.Repeat("x", 3000))
+		if r.URL.Path == "/v1/long" && err == nil {
+			t.Error("a writer that goes on is not told to stop")
+		}
+	}, func(c *pyfunc.Config) { c.MaxBody, c.MaxAnswer, c.MaxInputs = 1000, 2000, 2 })
+	for _, path := range []string{"/bomb", "/long"} {
+		p := predictions(t, post(t.Context(), h, call(get(path))))[0]
+		if p.Status != http.StatusBadGateway || !strings.Contains(string(p.Body), `"code":"body_too_large"`) {
+			t.Errorf("%s: %d %.200s", path, p.Status, p.Body)
+		}
+	}
+	long := call(envelope.Request{Method: "POST", Path: "/x", Body: make([]byte, 1000)})
+	for _, body := range []io.Reader{strings.NewReader(long), io.MultiReader(strings.NewReader(long))} { // of known length, and not
+		r := httptest.NewRequest(http.MethodPost, "/invocations", body)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "1000 B") && !strings.Contains(w.Body.String(), "limit") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	if w := post(t.Context(), h, `{"inputs": ["HEALTH_CHECK","HEALTH_CHECK","HEALTH_CHECK"]}`); w.Code != 400 || !strings.Contains(w.Body.String(), "has 3 inputs and may have 2") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A handler that panics, or goes on reading after it returned, harms its request only.
+func TestBadNext(t *testing.T) {
+	var log strings.Builder
+	var late io.Reader
+	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/panic":
+			panic("no memory of this")
+		case "/v1/late":
+			late = r.Body
+		}
+		fmt.Fprint(w, "fine")
+	}, func(c *pyfunc.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	p := predictions(t, post(t.Context(), h, call(get("/panic"), get("/x"), envelope.Request{Method: "POST", Path: "/late", Body: []byte("abc"), Compat: true})))
+	if p[0].Status != 500 || strings.Contains(string(p[0].Body), "memory") || string(p[1].Body) != "fine" || !strings.Contains(log.String(), "no memory of this") {
+		t.Errorf("%+v, log %s", p, log.String())
+	}
+	if n, err := late.Read(make([]byte, 3)); n != 0 || err != http.ErrBodyReadAfterClose {
+		t.Errorf("a late read got %d bytes, %v", n, err)
+	}
+}
+
+// The time limit of a call: inside envelopes their own 504, else MLflow's.
+func TestTimeout(t *testing.T) {
+	limit := func(c *pyfunc.Config) { c.Timeout = time.Second }
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/quick" {
+			fmt.Fprint(w, "ok")
+			return
+		}
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := predictions(t, post(t.Context(), newHandler(t, slow, limit), call(get("/slow"), get("/quick"))))
+		if p[0].Status != 504 || !strings.Contains(string(p[0].Body), api.CodeRequestTimeout) || p[1].Status != 200 {
+			t.Errorf("%+v", p)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := post(t.Context(), newHandler(t, slow, limit), `{"messages": []}`)
+		if got := w.Body.String(); w.Code != 504 || got != "Request processing time exceeded limit" || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%d %v %s", w.Code, w.Header(), got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := post(t.Context(), newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range 3 {
+				fmt.Fprintf(w, "data: %d\n\n", i)
+				time.Sleep(time.Second)
+			}
+		}, limit), `{"messages": [], "stream": true}`)
+		if got := w.Body.String(); got != "data: 0\n\ndata: 1\n\ndata: 2\n\ndata: [DONE]\n\n" {
+			t.Errorf("a stream that has begun ended with %q", got)
+		}
+	})
+}
+
+// The client leaves: what runs for it is cancelled, and the connection aborted.
+func TestClientLeaves(t *testing.T) {
+	for _, body := range []string{call(get("/a"), get("/b")), `{"messages": []}`} {
+		synctest.Test(t, func(t *testing.T) {
+			var left atomic.Int32
+			ctx, cancel := context.WithCancel(t.Context())
+			h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				left.Add(1)
+				panic(http.ErrAbortHandler)
+			})
+			time.AfterFunc(time.Second, cancel)
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler || left.Load() == 0 {
+					t.Errorf("%v, %d requests ended; want an aborted connection", p, left.Load())
+				}
+			}()
+			post(ctx, h, body)
+		})
+	}
+}
+
+// Events reach the client as they come.
+func TestStreamIsPassedAtOnce(t *testing.T) {
+	next := make(chan struct{})
+	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 3 {
+			fmt.Fprint(w, "event: x\ndata: {}\n\n")
+			w.(http.Flusher).Flush()
+			<-next
+		}
+	})
+	s := httptest.NewServer(h)
+	defer s.Close()
+	resp, err := http.Post(s.URL+"/invocations", "application/json", strings.NewReader(`{"input": [{}], "stream": true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for range 3 {
+		event := make([]byte, len("data: {}\n\n"))
+		if _, err := io.ReadFull(resp.Body, event); err != nil || string(event) != "data: {}\n\n" {
+			t.Fatalf("%q, %v", event, err)
+		}
+		next <- struct{}{}
+	}
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "data: [DONE]\n\n" {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+// Through the function's own proxy only client paths are reached.
+func TestBehindProxy(t *testing.T) {
+	var seen []string
+	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"object":"list"}`)
+	}))
+	defer runtime.Close()
+	p := proxy.New(proxy.Config{Gate: gate(runtime.URL), Transport: http.DefaultTransport})
+	h := newHandler(t, p.ServeHTTP)
+	for path, want := range map[string]int{
+		"/v1/models": 200, "/sleep": 404, "/wake_up": 404, "/v1/load_lora_adapter": 404, "/metrics": 404, "/rouse/v1/stop": 404, "/collective_rpc": 404,
+		"/invocations": 404, "/v1/../sleep": 400, "/v1/models/%2e%2e%2f%2e%2e%2fsleep": 400, "/v1/models/%252e%252e": 400, "/v1/models/..\\..\\sleep": 400,
+		"//evil/v1/models": 400, "http://evil/v1/models": 400, "http:/evil": 400, "/v1//models": 400, "/v1/models#x": 400, "/v1/models\x00": 400, "/\x7f": 400,
+		"/v1/models?x=/../sleep": 200, "/v1/models/%zz": 404,
+	} {
+		got := predictions(t, post(t.Context(), h, call(envelope.Request{Method: "GET", Path: path})))[0]
+		if got.Status != want || want >= 400 && !strings.Contains(string(got.Body), `{"error":{"message":"`) {
+			t.Errorf("%q: %d %s, want %d with an OpenAI error body", path, got.Status, got.Body, want)
+		}
+	}
+	if len(seen) != 2 || seen[0] != "/v1/models" || seen[1] != "/v1/models" {
+		t.Errorf("the runtime saw %q", seen)
+	}
+}
+
+// gate is always open, for a runtime at its URL.
+type gate string
+
+func (g gate) Enter() (string, *api.Error) { return string(g), nil }
+func (g gate) Leave()                      {}
+func (g gate) Moved()                      {}
+func (g gate) Unreachable()                {}
+
+func TestServes(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/invocations": true, "/ping": true, "/health": true, "/version": true, "/serving-endpoints/a/invocations": true,
+		"/": false, "/v1/models": false, "/serving-endpoints//invocations": false, "/serving-endpoints/a/b/invocations": false, "/serving-endpoints/invocations": false, "/invocations/": false,
+	} {
+		if got := pyfunc.Serves(path); got != want {
+			t.Errorf("%s: %t", path, got)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := pyfunc.Config{Next: http.NotFoundHandler(), Status: status(api.Awake)}
+	for name, change := range map[string]func(*pyfunc.Config){
+		"next": func(c *pyfunc.Config) { c.Next = nil }, "status": func(c *pyfunc.Config) { c.Status = nil },
+		"input": func(c *pyfunc.Config) { c.Input = "chat" }, "limit": func(c *pyfunc.Config) { c.Parallel = -1 },
+	} {
+		cfg := good
+		change(&cfg)
+		if _, err := pyfunc.New(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	diagnostics, timeout, err := pyfunc.FromEnv([]string{"A=b", "ENABLE_DIAGNOSTICS=true", "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT=90"})
+	if !diagnostics || timeout != 90*time.Second || err != nil {
+		t.Errorf("%t %v %v", diagnostics, timeout, err)
+	}
+	if diagnostics, _, _ := pyfunc.FromEnv([]string{"ENABLE_DIAGNOSTICS=True"}); diagnostics {
+		t.Error("only true, exactly, enables diagnostics")
+	}
+	if _, _, err := pyfunc.FromEnv([]string{"MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT=1m"}); err == nil {
+		t.Error("a timeout of 1m is taken")
+	}
+}
+
+func newRecorder(h http.Handler, method, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w
+}
