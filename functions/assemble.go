@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -36,7 +37,7 @@ func otherNames(f api.Function) []api.ModelName {
 // assemble makes the parts; nothing runs yet.
 func assemble(cfg Config) (*function, error) {
 	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: hop.New(cfg.Function.Concurrency+2, idleConnection)}
-	for _, part := range []func() error{f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeProxy, f.makePyfunc} {
+	for _, part := range []func() error{f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -47,7 +48,8 @@ func assemble(cfg Config) (*function, error) {
 func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
-		Dir: f.cfg.Dir, Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
+		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, Devices: len(f.cfg.Devices),
+		Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
 	})
 	return err
 }
@@ -75,6 +77,15 @@ func (f *function) makeSupervisor() (err error) {
 	return err
 }
 
+func (f *function) makeAdapters() (err error) {
+	rt := f.cfg.Function.Runtime
+	f.adapters, err = adapters.New(adapters.Config{
+		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Changed: f.supervisor.SetAdapters, Transport: f.transport, Logger: f.cfg.Logger,
+	})
+	return err
+}
+
 // makeProxy makes the way of clients' requests: what Config.Wrap makes of the
 // proxy, which gives them to the handler, where there is one, or to the runtime.
 func (f *function) makeProxy() (err error) {
@@ -87,7 +98,7 @@ func (f *function) makeProxy() (err error) {
 	}
 	gate := f.supervisor.Gate()
 	direct := proxy.Config{
-		Gate: gate, Dialect: f.runtime, Transport: f.transport, MaxBody: f.cfg.MaxBody,
+		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, MaxBody: f.cfg.MaxBody,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 	}
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
@@ -127,6 +138,9 @@ func (f *function) makePyfunc() (err error) {
 // before it is called awake.
 func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	f.endpoint.Store(&e)
+	if err := f.adapters.Restore(ctx, e); err != nil {
+		return err
+	}
 	if f.handler != nil {
 		return f.handler.Await(ctx)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -40,6 +41,7 @@ type function struct {
 	log        *process.Log
 	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
+	adapters   *adapters.Registry
 	handler    *handler.Handler // nil: none
 	proxy      *proxy.Proxy
 	clients    http.Handler // the proxy, and what is wrapped around it

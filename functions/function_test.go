@@ -246,7 +246,7 @@ func TestPaths(t *testing.T) {
 	_, _, _ = i.ask("/v1/completions", whole, "")
 	for path, want := range map[string]string{
 		"/healthz": `200 {"status":"ok"}`, "/readyz": `200 {"status":"ok"}`, "/health": "200 \n", "/ping": "200 \n", "/version": "200 v9",
-		"/v1/models": `200 {"data":[{"id":"fake"`, "/sleep": "404 ", "/stats": "404 ", "/rouse/v1/nothing": "404 ", "/rouse/v1/wake": "405 ",
+		"/v1/models": `200 {"object":"list","data":[{"id":"fake"`, "/adapters/info": `200 {"config":{"enabled":false}`, "/sleep": "404 ", "/stats": "404 ", "/rouse/v1/nothing": "404 ", "/rouse/v1/wake": "405 ",
 		"/rouse/v1/logs?tail=1": "200 fake runtime starts\n", "/rouse/v1/logs?tail=x": "400 ", "/rouse/v1/state": `200 {"instance":"fake-0001","function":"default/fake","state":"awake"`,
 	} {
 		status, body := i.get(path)

@@ -35,6 +35,16 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.administer(w, r)
+	case path == "/adapters/info" && r.Method == http.MethodGet:
+		f.adapters.ServeHTTP(w, r)
+	case strings.HasPrefix(path, "/adapters/"):
+		if err := f.authorize(r); err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		f.adapters.ServeHTTP(w, r)
+	case path == "/v1/models" || strings.HasPrefix(path, "/v1/models/"):
+		f.adapters.Models(w, r)
 	case pyfunc.Serves(path):
 		f.pyfunc.ServeHTTP(w, r)
 	default:
