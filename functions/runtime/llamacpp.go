@@ -41,7 +41,7 @@ func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
 		return nil, err
 	}
 	if spec.Model == "" && spec.Endpoint == "" && !has(spec.Args, "-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo") {
-		return nil, errors.New("runtime llama.cpp: no model; set the model's reference, such as the path of a GGUF file or hf://org/name")
+		return nil, errors.New("runtime llamacpp: no model; set the model's reference, such as the path of a GGUF file or hf://org/name")
 	}
 	cfg.Env = without(cfg.Env, "LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_ARG_API_PREFIX")
 	r := &llamaCpp{
@@ -66,7 +66,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	if model != "" {
 		file, err := ggufFile(model)
 		if err != nil {
-			return Launch{}, fmt.Errorf("runtime llama.cpp: %w", err)
+			return Launch{}, fmt.Errorf("runtime llamacpp: %w", err)
 		}
 		args = slices.Concat([]string{"--model", file}, args)
 	}
@@ -75,7 +75,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	}
 	for _, a := range r.cfg.Spec.Adapters {
 		if strings.Contains(a.Path, "://") {
-			return Launch{}, fmt.Errorf("runtime llama.cpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
+			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
 		}
 		args = append(args, "--lora", a.Path)
 	}

@@ -1,0 +1,134 @@
+package runtime_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+func TestSGLangLaunch(t *testing.T) {
+	python := program(t, "python3")
+	base := []string{"-m", "sglang.launch_server", "--model-path", "org/x", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "PORT", "--enable-metrics"}
+	for name, tt := range map[string]struct {
+		spec    api.Runtime
+		devices int
+		args    []string
+	}{
+		"plain": {spec: api.Runtime{Args: []string{"--context-length", "4096"}},
+			args: []string{"--enable-memory-saver", "--enable-weights-cpu-backup", "--context-length", "4096"}},
+		"no sleep in place": {spec: api.Runtime{Args: []string{"--no-enable-memory-saver"}}},
+		"adapters and devices": {spec: api.Runtime{AdapterRoot: "/a", Args: []string{"--max-lora-rank", "8"}}, devices: 4,
+			args: []string{"--enable-memory-saver", "--enable-weights-cpu-backup", "--enable-lora", "--lora-target-modules", "all", "--tensor-parallel-size", "4", "--max-lora-rank", "8"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.spec.Kind, tt.spec.Model, tt.spec.Command = api.RuntimeSGLang, "hf://org/x", []string{python, "-m", "sglang.launch_server"}
+			cfg := config(t, tt.spec)
+			cfg.Devices = tt.devices
+			r, err := runtime.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := runtime.Launch{Path: python, Args: slices.Concat(base, tt.args), Env: []string{"HOME=/h"}, Endpoint: there}
+			if diff := cmp.Diff(want, launched(t, r, "hf://org/x")); diff != "" {
+				t.Errorf("launch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+const bothTags = ` {"tags":["kv_cache","weights"]}`
+
+func TestSGLangSleeps(t *testing.T) {
+	const kept = `{"enable_memory_saver":true,"enable_weights_cpu_backup":true,"model_path":"/x"}`
+	const lost = `{"enable_memory_saver":true,"enable_weights_cpu_backup":false,"model_path":"/x"}`
+	for name, tt := range map[string]struct {
+		info string
+		wake []string
+	}{
+		"weights in host memory": {kept, []string{"POST /resume_memory_occupation" + bothTags, probed("m")}},
+		"weights lost": {lost, []string{"POST /resume_memory_occupation" + bothTags,
+			`POST /update_weights_from_disk {"model_path":"/x"}`, "POST /flush_cache", probed("m")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t).on("GET /get_server_info", 200, tt.info).on("POST /release_memory_occupation", 200, "null").
+				on("POST /resume_memory_occupation", 200, "null").on("POST /v1/completions", 200, token).
+				on("POST /update_weights_from_disk", 200, `{"success":true,"message":"Succeeded"}`).on("POST /flush_cache", 200, nothing)
+			r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"})
+			for _, level := range []api.Level{api.Level1, api.Level2} {
+				if err := r.Sleep(t.Context(), f.endpoint(), level); err != nil {
+					t.Fatal(err)
+				}
+				f.asked("GET /get_server_info", "POST /release_memory_occupation"+bothTags)
+				if err := r.Wake(t.Context(), f.endpoint(), level); err != nil {
+					t.Fatal(err)
+				}
+				f.asked(tt.wake...)
+			}
+		})
+	}
+}
+
+// Weights that can't be brought back must not be let go, and must not serve.
+func TestSGLangRefusesGarbage(t *testing.T) {
+	r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"})
+	f := newFake(t).on("GET /get_server_info", 200, `{"enable_memory_saver":false,"model_path":"/x"}`)
+	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-memory-saver") {
+		t.Errorf("sleep without a memory saver: %v", err)
+	}
+	f.asked("GET /get_server_info")
+	f = newFake(t).on("GET /get_server_info", 200, `{}`)
+	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-weights-cpu-backup") {
+		t.Errorf("sleep without a backup and a path: %v", err)
+	}
+	f = newFake(t).on("GET /get_server_info", 200, `{"enable_memory_saver":true,"model_path":"/x"}`).on("POST /release_memory_occupation", 200, nothing).
+		on("POST /resume_memory_occupation", 200, nothing).on("POST /update_weights_from_disk", 200, `{"success":false,"message":"no file"}`).
+		on("POST /v1/completions", 200, token)
+	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wake(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("wake without weights: %v", err)
+	}
+}
+
+func TestSGLangAdapters(t *testing.T) {
+	f := newFake(t).on("POST /load_lora_adapter", 200, `{"success":true}`).
+		on("POST /load_lora_adapter", 400, `{"success":false,"error_message":"LoRA a is already loaded."}`).
+		on("POST /load_lora_adapter", 400, `{"success":false,"error_message":"no config"}`).
+		on("POST /unload_lora_adapter", 400, `{"success":false,"error_message":"LoRA a is not loaded."}`)
+	r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x", AdapterRoot: "/adapters"})
+	for range 2 {
+		if err := r.LoadAdapter(t.Context(), f.endpoint(), api.Adapter{Name: "a", Path: "/adapters/a"}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.LoadAdapter(t.Context(), f.endpoint(), api.Adapter{Name: "b", Path: "/adapters/b"}); err == nil || !strings.Contains(err.Error(), "no config") {
+		t.Errorf("load of a bad one: %v", err)
+	}
+	for body, want := range map[string]string{
+		`{"model":"a","prompt":""}`: `{"model":"m","prompt":"","lora_path":"a"}`,
+		`{"model":"n"}`:             `{"model":"m"}`,
+		`{"model":"b"}`:             `{"model":"b"}`,
+		`{"prompt":"a"}`:            `{"prompt":"a"}`,
+		`[1]`:                       `[1]`,
+	} {
+		if got := request(t, r, "/v1/completions", body); got != want {
+			t.Errorf("%s becomes %s, want %s", body, got, want)
+		}
+	}
+	if err := r.UnloadAdapter(t.Context(), f.endpoint(), "a"); err != nil {
+		t.Error(err)
+	}
+	if got := request(t, r, "/v1/completions", `{"model":"a"}`); got != `{"model":"a"}` {
+		t.Errorf("after the unload: %s", got)
+	}
+	if err := r.LoadAdapter(t.Context(), newFake(t).endpoint(), api.Adapter{Name: "c"}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("load by a server without adapters: %v", err)
+	}
+}

@@ -1,0 +1,158 @@
+package runtime_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+func TestVLLMLaunch(t *testing.T) {
+	vllm := program(t, "vllm")
+	command := []string{vllm, "serve"}
+	names := []string{"--served-model-name", "m", "n", "default", "--host", "127.0.0.1", "--port", "PORT"}
+	for name, tt := range map[string]struct {
+		spec    api.Runtime
+		model   string
+		devices int
+		args    []string
+		env     []string
+	}{
+		"plain": {
+			spec: api.Runtime{Args: []string{"--max-model-len", "4096"}, Env: []string{"HF_TOKEN=t"}}, model: "/models/x",
+			args: slices.Concat([]string{"serve", "/models/x"}, names, []string{"--enable-sleep-mode", "--max-model-len", "4096"}),
+			env:  []string{"HOME=/h", "VLLM_SERVER_DEV_MODE=1", "HF_TOKEN=t"},
+		},
+		"no sleep in place": {
+			spec: api.Runtime{Args: []string{"--no_enable_sleep_mode"}}, model: "org/x",
+			args: slices.Concat([]string{"serve", "org/x"}, names, []string{"--no_enable_sleep_mode"}),
+			env:  []string{"HOME=/h"},
+		},
+		"adapters and devices": {
+			spec: api.Runtime{AdapterRoot: "/adapters"}, model: "hf://org/x@v1", devices: 2,
+			args: slices.Concat([]string{"serve", "org/x"}, names, []string{"--revision", "v1", "--enable-sleep-mode", "--enable-lora", "--tensor-parallel-size", "2"}),
+			env:  []string{"HOME=/h", "VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"},
+		},
+		"parallel otherwise": {
+			spec: api.Runtime{Args: []string{"-pp=2"}}, model: "x", devices: 2,
+			args: slices.Concat([]string{"serve", "x"}, names, []string{"--enable-sleep-mode", "-pp=2"}),
+			env:  []string{"HOME=/h", "VLLM_SERVER_DEV_MODE=1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.spec.Kind, tt.spec.Model, tt.spec.Command = api.RuntimeVLLM, tt.model, command
+			cfg := config(t, tt.spec)
+			cfg.Devices = tt.devices
+			cfg.Env = append(cfg.Env, "VLLM_PORT=tcp://10.0.0.1:8000", "VLLM_API_KEY=secret")
+			r, err := runtime.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := runtime.Launch{Path: vllm, Args: tt.args, Env: tt.env, Endpoint: there}
+			if diff := cmp.Diff(want, launched(t, r, tt.model)); diff != "" {
+				t.Errorf("launch (-want +got):\n%s", diff)
+			}
+			if sleeps := r.Traits().Sleeps; sleeps == (name == "no sleep in place") {
+				t.Errorf("it sleeps in place: %v", sleeps)
+			}
+		})
+	}
+}
+
+func TestVLLMSleeps(t *testing.T) {
+	f := newFake(t).on("POST /sleep", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":true}`)
+	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"})
+	if err := r.Sleep(t.Context(), f.endpoint(), api.Level2); err != nil {
+		t.Fatal(err)
+	}
+	f.asked("POST /sleep?level=2&mode=wait", "GET /is_sleeping")
+
+	f.on("POST /wake_up", 200, nothing).on("POST /v1/completions", 200, token)
+	if err := r.Wake(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "says that it sleeps") {
+		t.Errorf("wake of one that sleeps on: %v", err)
+	}
+	f.asked("POST /wake_up", "GET /is_sleeping")
+
+	f = newFake(t).on("POST /sleep", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":false}`)
+	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "says that it is awake") {
+		t.Errorf("sleep of one that stays awake: %v", err)
+	}
+	f = newFake(t).on("POST /v1/completions", 200, token)
+	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-sleep-mode") {
+		t.Errorf("sleep of one without the mode: %v", err)
+	}
+	f.asked("POST /sleep?level=1&mode=wait")
+	if err := r.Wake(t.Context(), f.endpoint(), api.Level1); err != nil {
+		t.Errorf("wake of one that could not sleep: %v", err)
+	}
+	f.asked("POST /wake_up", probed("m"))
+}
+
+// What a sleep at level 2 drops of adapters, vLLM goes on listing.
+func TestVLLMLoadsAdaptersAgain(t *testing.T) {
+	f := newFake(t).on("POST /wake_up", 200, nothing).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing).
+		on("GET /is_sleeping", 200, `{"is_sleeping":false}`).on("POST /v1/completions", 200, token).
+		on("GET /v1/models", 200, `{"data":[{"id":"m","root":"/x"},{"id":"a","root":"/adapters/a","parent":"m"}]}`).
+		on("POST /v1/load_lora_adapter", 200, "Success").on("POST /v1/unload_lora_adapter", 200, "Success")
+	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x", AdapterRoot: "/adapters"})
+	if err := r.Wake(t.Context(), f.endpoint(), api.Level2); err != nil {
+		t.Fatal(err)
+	}
+	f.asked("POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",
+		"GET /is_sleeping", "GET /v1/models", `POST /v1/unload_lora_adapter {"lora_name":"a"}`,
+		`POST /v1/load_lora_adapter {"lora_name":"a","lora_path":"/adapters/a"}`, probed("m"))
+}
+
+func TestVLLMAdapters(t *testing.T) {
+	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x", AdapterRoot: "/adapters"})
+	a := api.Adapter{Name: "a", Path: "/adapters/a"}
+	for name, tt := range map[string]struct {
+		status      int
+		body        string
+		load        string // what the error says; empty: none
+		unsupported bool
+	}{
+		"loaded":        {200, "Success: LoRA adapter 'a' added successfully.", "", false},
+		"loaded before": {400, `{"object":"error","message":"The lora adapter 'a' has already been loaded.","type":"InvalidUserInput","code":400}`, "", false},
+		"no files":      {404, `{"error":{"message":"No adapter found for /adapters/a","type":"NotFoundError","code":404}}`, "No adapter found", false},
+		"no such call":  {404, noPath, "--enable-lora", true},
+	} {
+		f := newFake(t).on("POST /v1/load_lora_adapter", tt.status, tt.body)
+		err := r.LoadAdapter(t.Context(), f.endpoint(), a)
+		if (err == nil) != (tt.load == "") || err != nil && !strings.Contains(err.Error(), tt.load) || errors.Is(err, errors.ErrUnsupported) != tt.unsupported {
+			t.Errorf("%s: %v, want %q", name, err, tt.load)
+		}
+	}
+	f := newFake(t).on("POST /v1/unload_lora_adapter", 404, `{"error":{"message":"The lora adapter 'a' cannot be found.","type":"NotFoundError","code":404}}`)
+	if err := r.UnloadAdapter(t.Context(), f.endpoint(), "a"); err != nil {
+		t.Errorf("unload of one that is not loaded: %v", err)
+	}
+	without := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"})
+	if err := without.LoadAdapter(t.Context(), f.endpoint(), a); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("load where none are declared: %v", err)
+	}
+}
+
+// A sidecar is asked what it calls its model.
+func TestVLLMSidecar(t *testing.T) {
+	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"org/x"}]}`).on("POST /v1/completions", 200, token)
+	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Endpoint: f.endpoint()})
+	l, err := r.Launch("")
+	if diff := cmp.Diff(runtime.Launch{Attach: true, Endpoint: f.endpoint()}, l); diff != "" || err != nil {
+		t.Errorf("launch: %v (-want +got):\n%s", err, diff)
+	}
+	if err := r.Probe(t.Context(), f.endpoint()); err != nil {
+		t.Fatal(err)
+	}
+	f.asked("GET /v1/models", probed("org/x"))
+	for asked, want := range map[string]string{"m": "org/x", "n": "org/x", "default": "org/x", "org/x": "org/x", "an-adapter": "an-adapter"} {
+		if got := request(t, r, "/v1/completions", `{"model": "`+asked+`", "prompt": "a"}`); got != `{"model": "`+want+`", "prompt": "a"}` {
+			t.Errorf("%s: %s, want the model %s", asked, got, want)
+		}
+	}
+}
