@@ -147,27 +147,31 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	var info struct {
 		Saver  *bool  `json:"enable_memory_saver"`
-		Backup bool   `json:"enable_weights_cpu_backup"`
+		Backup *bool  `json:"enable_weights_cpu_backup"`
 		Model  string `json:"model_path"`
 	}
 	err := r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, &info)
 	if missing(err) {
 		err = r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, &info)
 	}
-	if missing(err) { // then the options that we gave it are all that is known
-		err, info.Backup, info.Model = nil, r.cfg.Spec.Endpoint == "", r.cfg.Spec.Model
+	if missing(err) {
+		err, info.Model = nil, r.cfg.Spec.Model
+	}
+	kept := r.cfg.Spec.Endpoint == "" // by the option that we gave it
+	if info.Backup != nil {
+		kept = *info.Backup
 	}
 	switch {
 	case err != nil:
 		return err
-	case !info.Backup && info.Model == "":
+	case !kept && info.Model == "":
 		return errors.New("the server was started without --enable-weights-cpu-backup, and does not say where its weights are: start it with that")
 	case info.Saver != nil && !*info.Saver:
 		return errors.New("the server was started without --enable-memory-saver: start it with that and --enable-weights-cpu-backup")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.weights = info.Model; info.Backup {
+	if r.weights = info.Model; kept {
 		r.weights = ""
 	}
 	return nil

@@ -82,7 +82,7 @@ func TestSGLangRefusesGarbage(t *testing.T) {
 		t.Errorf("sleep without a memory saver: %v", err)
 	}
 	f.asked("GET /get_server_info")
-	f = newFake(t).on("GET /get_server_info", 200, `{}`)
+	f = newFake(t).on("GET /get_server_info", 200, `{"enable_weights_cpu_backup":false}`)
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-weights-cpu-backup") {
 		t.Errorf("sleep without a backup and a path: %v", err)
 	}
