@@ -83,6 +83,9 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 		cmd.llamaFlags(f)
 	case RayServe:
 		cmd.Host = "127.0.0.1"
+		if port, err := strconv.Atoi(getenv("RAY_SERVE_DEFAULT_HTTP_PORT")); err == nil {
+			cmd.Port = port
+		}
 		c.DevMode = true
 		cmd.vllmFlags(f)
 	case VLLM:
