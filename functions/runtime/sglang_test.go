@@ -86,7 +86,7 @@ func TestSGLangRefusesGarbage(t *testing.T) {
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-weights-cpu-backup") {
 		t.Errorf("sleep without a backup and a path: %v", err)
 	}
-	f = newFake(t).on("GET /get_server_info", 200, `{"enable_memory_saver":true,"model_path":"/x"}`).on("POST /release_memory_occupation", 200, nothing).
+	f = newFake(t).on("GET /get_server_info", 200, `{"enable_memory_saver":true,"enable_weights_cpu_backup":false,"model_path":"/x"}`).on("POST /release_memory_occupation", 200, nothing).
 		on("POST /resume_memory_occupation", 200, nothing).on("POST /update_weights_from_disk", 200, `{"success":false,"message":"no file"}`).
 		on("POST /v1/completions", 200, token)
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err != nil {
