@@ -234,6 +234,13 @@ func (c *Client) Peers() int {
 	return int(c.link.peers.Load())
 }
 
+// Final says that the last note says that the instance is gone for good.
+func (c *Client) Final() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.final
+}
+
 // closeTime bounds how long Close waits for a keeper.
 const closeTime = 5 * time.Second
 

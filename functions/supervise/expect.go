@@ -41,6 +41,9 @@ func (s *Supervisor) expected(state api.State) reopening {
 	case api.Asleep: // 3.
 		return reopening{after: orUnknown(wake)}
 	case api.Draining: // 4.
+		if s.leaving {
+			return reopening{after: time.Second} // somebody else goes on
+		}
 		if s.want.state == api.Asleep {
 			return reopening{after: s.sleepTime + orUnknown(wake)}
 		}

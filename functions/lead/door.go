@@ -1,0 +1,142 @@
+package lead
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/hop"
+)
+
+const (
+	idlePerWorker  = 64
+	idleConnection = 3 * time.Second
+	// A leader is looked for again after a pause that grows with the time waited.
+	firstPause, longestPause = 2 * time.Millisecond, 50 * time.Millisecond
+	// deaths is how many leaders one request may meet that die of it, or seem to.
+	deaths = 3
+)
+
+// door is the handler of a worker's own listener.
+type door struct {
+	cfg       Config
+	local     atomic.Pointer[http.Handler] // where this worker leads
+	last      atomic.Bool                  // the worker ends: who meets no leader does not wait for one
+	transport *hop.Transport
+	proxy     *httputil.ReverseProxy
+}
+
+func newDoor(cfg Config) *door {
+	d := &door{cfg: cfg, transport: hop.New(idlePerWorker, idleConnection)}
+	d.proxy = &httputil.ReverseProxy{
+		Rewrite:        d.rewrite,
+		Transport:      d,
+		FlushInterval:  -1,
+		ModifyResponse: endHonestly,
+		ErrorHandler:   d.fail,
+		ErrorLog:       slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	return d
+}
+
+// ServeHTTP answers by this worker's own handler where it leads, else by the leader's.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := d.local.Load(); h != nil {
+		(*h).ServeHTTP(w, r)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(d.cfg.MaxBody)))
+	if err != nil {
+		if r.Context().Err() == nil {
+			api.WriteError(w, err)
+		}
+		return
+	}
+	out := r.WithContext(r.Context())
+	out.Body, out.ContentLength, out.TransferEncoding = http.NoBody, int64(len(body)), nil
+	if len(body) > 0 {
+		out.Body = io.NopCloser(bytes.NewReader(body))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	}
+	d.proxy.ServeHTTP(w, out)
+}
+
+// rewrite sends a request to the leader as it came, with the headers that a
+// proxy takes away or adds.
+func (d *door) rewrite(r *httputil.ProxyRequest) {
+	target := *r.In.URL
+	to := socketIn(d.cfg.Dir).URL("")
+	target.Scheme, target.Host, _ = strings.Cut(to, "://")
+	r.Out.URL, r.Out.Host = &target, r.In.Host
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Te", "Trailer"} {
+		if values := r.In.Header[name]; values != nil {
+			r.Out.Header[name] = values
+		}
+	}
+}
+
+// errNoLeader is what a request is told that has waited long enough.
+var errNoLeader = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
+	"no worker of this instance leads: the last one has died and another is taking over").WithRetryAfter(time.Second)
+
+// RoundTrip is the transport: it sends a request to the leader, and to the next
+// one where that dies before it answers. A connection that was refused costs
+// nothing; one that broke may have met a leader that dies of the request.
+func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	began := time.Now()
+	for met := 0; ; {
+		if r.GetBody != nil {
+			r.Body, _ = r.GetBody() // it is in memory
+		}
+		if ua := r.Header["User-Agent"]; len(ua) == 1 && ua[0] == "" {
+			delete(r.Header, "User-Agent") // the proxy's way to say that there was none
+		}
+		resp, err := d.transport.RoundTrip(r)
+		if err == nil || ctx.Err() != nil {
+			return resp, err
+		}
+		var dial *net.OpError
+		if !errors.As(err, &dial) || dial.Op != "dial" {
+			if met++; met == deaths {
+				return nil, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "%d workers failed before they answered this request: %v", met, err)
+			}
+		}
+		waited := time.Since(began)
+		if waited > d.cfg.Wait || d.last.Load() {
+			return nil, errNoLeader
+		}
+		select {
+		case <-time.After(min(max(waited/8, firstPause), longestPause)):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// fail answers a request that no leader has answered.
+func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // there is nobody to answer
+	}
+	var refused *api.Error
+	if !errors.As(err, &refused) {
+		refused = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "pass the request to the worker that leads: %v", err)
+	}
+	if refused.Status == http.StatusServiceUnavailable {
+		w.Header().Set(control.HeaderRefused, refused.Code) // no runtime has seen it
+	}
+	d.cfg.Logger.Warn("a request was not answered", "path", r.URL.Path, "error", fmt.Errorf("pass on: %w", err))
+	api.WriteError(w, refused)
+}

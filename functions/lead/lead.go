@@ -1,0 +1,221 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/internal/closing"
+)
+
+// Config of a worker.
+type Config struct {
+	// Dir is the folder that the workers of one instance share.
+	Dir string
+	// Listener is the worker's own door. Run closes it.
+	Listener net.Listener
+	// Server is how the door serves: its timeouts and protocols. Its Handler is set by Run.
+	Server *http.Server
+	// Keeper is how a keeper is started, and what gets an adopted runtime's output;
+	// Socket is set by Run.
+	Keeper keeper.ClientConfig
+	// Lead is called once, where the worker leads, and leads until it returns. When
+	// ctx ends it is to end soon; what it drains is served until then.
+	Lead func(ctx context.Context, l *Leadership) error
+	// MaxBody bounds the body of a request that is passed on; 0: 64 MiB.
+	MaxBody api.Bytes
+	// Wait is how long a request waits for a leader; 0: 10 s.
+	Wait time.Duration
+	// Drain is how long requests may go on when a follower is to end; 0: 30 s.
+	Drain time.Duration
+	// Kill, when closed, ends that at once; nil: never.
+	Kill <-chan struct{}
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// Leadership is what a leader has.
+type Leadership struct {
+	// Keeper starts the runtime, gives the one that is there, and keeps notes: it is
+	// Start, Adopt and Save of a supervise.Config. Its Peers are who could go on.
+	Keeper *keeper.Client
+	// Listener is where the other workers send their requests. Who serves it closes it.
+	Listener net.Listener
+
+	door *door
+}
+
+// Serve lets the worker's own door call the handler directly; until then, it
+// sends requests to Listener as the doors of the others do.
+func (l *Leadership) Serve(h http.Handler) { l.door.local.Store(&h) }
+
+// Run is a worker. It returns nil once ctx has ended or the instance was stopped,
+// and an error where it can't go on; then another worker does.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.defaults(); err != nil {
+		return errors.Join(fmt.Errorf("worker: %w", err), cfg.Listener.Close())
+	}
+	w := &worker{cfg: cfg, door: newDoor(cfg), hints: make(chan struct{}, 1)}
+	defer w.door.transport.CloseIdleConnections()
+	cfg.Server.Handler = w.door
+	server := closing.New(cfg.Server)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() {
+		served <- server.Serve(cfg.Listener)
+		cancel() // without its door it is of no use
+	}()
+	err := w.run(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		err = nil // it was told to end
+	}
+	w.shutdown(server)
+	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+// shutdown lets the door's last requests end.
+func (w *worker) shutdown(server *closing.Server) {
+	w.door.last.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Drain)
+	defer cancel()
+	shut := make(chan error, 1)
+	go func() { shut <- server.Shutdown(ctx) }()
+	select {
+	case err := <-shut:
+		shut <- err
+	case <-w.cfg.Kill:
+		cancel()
+	}
+	if <-shut != nil {
+		_ = server.Close() // the rest is cut
+	}
+}
+
+func (c *Config) defaults() error {
+	if c.Dir == "" || c.Lead == nil || c.Server == nil {
+		return errors.New("Config needs Dir, Lead and Server")
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 * api.MiB
+	}
+	if c.Wait == 0 {
+		c.Wait = 10 * time.Second
+	}
+	if c.Drain == 0 {
+		c.Drain = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return err
+	}
+	c.Dir = dir
+	c.Keeper.Socket = filepath.Join(dir, "keeper.sock")
+	if err := api.CheckEndpoint(socketIn(dir)); err != nil {
+		return fmt.Errorf("choose a folder with a shorter path for the workers: %w", err)
+	}
+	return prepare(dir)
+}
+
+// socketIn is where the leader takes requests. Its name is no shorter than that
+// of the keeper's socket.
+func socketIn(dir string) api.Endpoint {
+	return api.Endpoint("unix:" + filepath.Join(dir, "leader.sock"))
+}
+
+// worker is a worker that runs.
+type worker struct {
+	cfg   Config
+	door  *door
+	hints chan struct{} // the leader may have died; one place: one hint is enough
+}
+
+// run follows until it leads, and leads.
+func (w *worker) run(ctx context.Context) error {
+	before, err := stops(w.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	attendance, leave := context.WithCancelCause(ctx)
+	attended := make(chan struct{})
+	go func() {
+		defer close(attended)
+		if err := keeper.Attend(attendance, w.cfg.Keeper.Socket, w.hint); err != nil {
+			leave(err)
+		}
+	}()
+	held, err := lock(attendance, w.cfg.Dir, w.hints)
+	if err != nil {
+		leave(nil)
+		<-attended
+		if errors.Is(err, keeper.ErrEnded) {
+			w.cfg.Logger.Info("the instance was stopped")
+			return nil
+		}
+		return err
+	}
+	defer held.Close()
+	if now, err := stops(w.cfg.Dir); err != nil || now != before {
+		leave(nil)
+		<-attended
+		return err
+	}
+	w.cfg.Logger.Info("this worker leads", "folder", w.cfg.Dir)
+	client, err := keeper.Open(ctx, w.cfg.Keeper)
+	leave(nil) // only now: the keeper is never without us
+	<-attended
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	err = w.lead(ctx, client)
+	if client.Final() {
+		err = errors.Join(err, countStop(w.cfg.Dir, before))
+	}
+	return err
+}
+
+func (w *worker) hint() {
+	select {
+	case w.hints <- struct{}{}:
+	default:
+	}
+}
+
+// lead opens the leader's socket and leads.
+func (w *worker) lead(ctx context.Context, client *keeper.Client) error {
+	path, _ := socketIn(w.cfg.Dir).Socket()
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the last leader's socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("listen for the other workers: %w", err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // by then it may be the next leader's
+	defer l.Close()
+	if err := os.Chmod(path, 0o600); err != nil {
+		return fmt.Errorf("listen for the other workers: %w", err)
+	}
+	err = w.cfg.Lead(ctx, &Leadership{Keeper: client, Listener: l, door: w.door})
+	w.door.local.Store(nil)
+	return err
+}

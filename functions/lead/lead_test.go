@@ -1,0 +1,578 @@
+//go:build linux
+
+package lead_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/functionstest"
+	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/lead"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+const variable = "LEAD_TEST"
+
+// TestMain is also the programs that tests start.
+func TestMain(m *testing.M) {
+	var err error
+	switch os.Getenv(variable) {
+	case "keeper":
+		err = keeper.Run(context.Background(), keeper.Config{In: os.Stdin})
+	case "runtime":
+		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "worker":
+		err = worker(os.Args[1], os.Args[2], os.Args[3:])
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func as(what string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, variable+"=") })
+	return append(env, variable+"="+what)
+}
+
+// worker is a function of few parts: a supervisor, a proxy, and two control paths.
+func worker(dir, door string, args []string) error {
+	if err := process.Adopt(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	l, err := net.Listen("unix", door)
+	if err != nil {
+		return err
+	}
+	log := process.NewLog(50, nil)
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	return lead.Run(ctx, lead.Config{
+		Dir: dir, Listener: l, Server: &http.Server{ReadHeaderTimeout: time.Minute}, Logger: logger, Drain: 5 * time.Second, MaxBody: api.MiB,
+		Keeper: keeper.ClientConfig{Command: append([]string{os.Args[0]}, keeper.Args()...), Env: as("keeper"), Lines: log.Write, Logger: logger},
+		Lead: func(ctx context.Context, l *lead.Leadership) error {
+			return leader(ctx, l, log, logger, args)
+		},
+	})
+}
+
+func leader(ctx context.Context, l *lead.Leadership, log *process.Log, logger *slog.Logger, args []string) error {
+	transport := api.NewTransport(32)
+	defer transport.CloseIdleConnections()
+	rt, err := runtime.New(runtime.Config{
+		Spec:  api.Runtime{Kind: api.RuntimeCommand, Command: append([]string{os.Args[0], "-port=$(PORT)"}, args...), Model: "fake"},
+		Model: "fake", Env: as("runtime"), Transport: transport,
+	})
+	if err != nil {
+		return err
+	}
+	s, err := supervise.New(supervise.Config{
+		Status:  api.InstanceStatus{Instance: "i", Function: "default/fake", Concurrency: 64},
+		Runtime: rt, Log: log, Logger: logger, StopGrace: time.Second,
+		Start: l.Keeper.Start, Adopt: l.Keeper.Adopt, Save: l.Keeper.Save,
+	})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", proxy.New(proxy.Config{Gate: s.Gate(), Transport: transport, Logger: logger}))
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s.Status()) })
+	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, r *http.Request) { _, _ = s.Stop(r.Context(), control.StopRequest{}) })
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"header": r.Header, "host": r.Host, "query": r.URL.RawQuery})
+	})
+	supervised := make(chan error, 1)
+	go func() { supervised <- s.Run(context.Background()) }()
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l.Listener) }()
+	l.Serve(mux)
+	select {
+	case err = <-supervised:
+	case <-ctx.Done():
+		end := s.Stop
+		if l.Keeper.Peers() > 0 {
+			end = s.Leave
+		}
+		_, _ = end(context.Background(), control.StopRequest{Drain: 5 * time.Second})
+		err = <-supervised
+	}
+	_ = server.Shutdown(context.Background())
+	<-served
+	return err
+}
+
+// crew is the workers of one instance.
+type crew struct {
+	t    *testing.T
+	dir  string
+	http *http.Client
+	pids string // file with the ids of the runtime and its grandchild
+}
+
+type member struct {
+	crew *crew
+	door api.Endpoint
+	cmd  *exec.Cmd
+}
+
+func newCrew(t *testing.T) *crew {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lead") // shorter than the test's own: sockets lie in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	transport := api.NewTransport(32)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &crew{t: t, dir: dir, http: &http.Client{Transport: transport}, pids: filepath.Join(dir, "pids")}
+}
+
+// hire starts a worker.
+func (c *crew) hire(name string, args ...string) *member {
+	c.t.Helper()
+	m := &member{crew: c, door: api.Endpoint("unix:" + filepath.Join(c.dir, name))}
+	path, _ := m.door.Socket()
+	m.cmd = exec.Command(os.Args[0], append([]string{filepath.Join(c.dir, "shared"), path, "-pids=" + c.pids, "-grandchild=orphan"}, args...)...)
+	m.cmd.Env, m.cmd.Stderr = as("worker"), os.Stderr
+	if err := m.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(m.kill)
+	eventually(c.t, "a worker listens", func() bool {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return m
+}
+
+// kill kills it; it may have ended.
+func (m *member) kill() {
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait()
+}
+
+func (m *member) state() (s api.InstanceStatus, err error) {
+	resp, err := m.crew.http.Get(m.door.URL("/state"))
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	return s, json.NewDecoder(resp.Body).Decode(&s)
+}
+
+// until waits for a state and returns the runtime's process.
+func (m *member) until(state api.State) (pid int) {
+	m.crew.t.Helper()
+	eventually(m.crew.t, "the instance is "+string(state), func() bool {
+		s, err := m.state()
+		pid = s.PID
+		return err == nil && s.State == state
+	})
+	return pid
+}
+
+const (
+	whole  = `{"model":"fake","max_tokens":4}`
+	stream = `{"model":"fake","max_tokens":400,"stream":true}`
+)
+
+func (m *member) ask(body, fault string) (*http.Response, error) {
+	req, err := http.NewRequest(http.MethodPost, m.door.URL("/v1/completions"), strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(functionstest.HeaderFault, fault)
+	return m.crew.http.Do(req)
+}
+
+// leader is who holds the lock.
+func leading(t *testing.T, members ...*member) *member {
+	t.Helper()
+	for _, m := range members {
+		links, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fdinfo", m.cmd.Process.Pid))
+		for _, link := range links {
+			info, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", m.cmd.Process.Pid, link.Name()))
+			if bytes.Contains(info, []byte("FLOCK")) {
+				return m
+			}
+		}
+	}
+	t.Fatal("nobody leads")
+	return nil
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// alive says whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+func (c *crew) wantGone() {
+	c.t.Helper()
+	raw, err := os.ReadFile(c.pids)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, field := range strings.Fields(string(raw)) {
+		pid, _ := strconv.Atoi(field)
+		eventually(c.t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
+	}
+}
+
+// load asks through a door until it is told to stop, and counts answers and failures.
+type load struct {
+	end      chan struct{}
+	done     sync.WaitGroup
+	mu       sync.Mutex // guards what follows
+	answers  int
+	failures []string
+}
+
+func startLoad(clients int, members ...*member) *load {
+	l := &load{end: make(chan struct{})}
+	for _, m := range members {
+		for range clients {
+			l.done.Go(func() { l.ask(m) })
+		}
+	}
+	return l
+}
+
+func (l *load) ask(m *member) {
+	for {
+		select {
+		case <-l.end:
+			return
+		default:
+		}
+		resp, err := m.ask(whole, "pause=1ms")
+		failure := fmt.Sprint(err)
+		if err == nil {
+			raw, readErr := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if failure = ""; readErr != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(raw, []byte("t3")) {
+				failure = fmt.Sprintf("%d %v %s", resp.StatusCode, readErr, raw)
+			}
+		}
+		l.mu.Lock()
+		if failure == "" {
+			l.answers++
+		} else {
+			l.failures = append(l.failures, failure)
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (l *load) stop() (answers int, failures []string) {
+	close(l.end)
+	l.done.Wait()
+	return l.answers, l.failures
+}
+
+// The leader dies while requests run, twice: the next one goes on with the same
+// process, and those whose door lives notice nothing but time.
+func TestLeaderIsKilled(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b"), c.hire("c")}
+	pid := members[0].until(api.Awake)
+	for len(members) > 1 {
+		first := leading(t, members...)
+		members = slices.DeleteFunc(members, func(m *member) bool { return m == first })
+		l := startLoad(4, members...)
+		eventually(t, "requests are answered", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.answers > 20
+		})
+		first.kill()
+		if got := members[0].until(api.Awake); got != pid {
+			t.Errorf("after the leader's death process %d runs, want %d", got, pid)
+		}
+		answers, failures := l.stop()
+		// The gate is shut until the next leader has had a token: that is a refusal.
+		failures = slices.DeleteFunc(failures, func(f string) bool { return strings.HasPrefix(f, "503") && strings.Contains(f, api.CodeLoading) })
+		if len(failures) > 0 {
+			t.Errorf("%d answers, and failures: %q", answers, failures)
+		}
+	}
+	if s, err := members[0].state(); err != nil || s.Restarts != 0 {
+		t.Errorf("restarts %d, %v; want none", s.Restarts, err)
+	}
+	members[0].kill()
+	c.wantGone()
+}
+
+// A stream that passes a follower ends with an error event when the leader dies.
+func TestStreamIsCutHonestly(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b")}
+	members[0].until(api.Awake)
+	first := leading(t, members...)
+	follower := members[0]
+	if follower == first {
+		follower = members[1]
+	}
+	resp, err := follower.ask(stream, "pause=10ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: ") {
+		t.Fatalf("the stream begins with %q, %v", line, err)
+	}
+	first.kill()
+	raw, err := io.ReadAll(in)
+	events := strings.Split(strings.TrimSpace(string(raw)), "\n\n")
+	if last := events[len(events)-1]; err != nil || !strings.HasPrefix(last, `data: {"error":`) || !strings.Contains(last, api.CodeStreamCut) {
+		t.Errorf("the stream ends with %q, %v; want an error event", last, err)
+	}
+	for _, e := range events {
+		if data, found := strings.CutPrefix(e, "data: "); !found || !json.Valid([]byte(data)) {
+			t.Errorf("event %q is not whole", e)
+		}
+	}
+}
+
+// A client that leaves a follower leaves the runtime.
+func TestClientLeaves(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b")}
+	members[0].until(api.Awake)
+	for _, m := range members {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, m.door.URL("/v1/completions"), strings.NewReader(stream))
+		req.Header.Set(functionstest.HeaderFault, "pause=10ms")
+		resp, err := c.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := m.state(); err != nil || s.Running != 1 {
+			t.Errorf("%d run, %v; want 1", s.Running, err)
+		}
+		cancel()
+		resp.Body.Close()
+		eventually(t, "the runtime is told", func() bool {
+			s, err := m.state()
+			return err == nil && s.Running == 0
+		})
+	}
+}
+
+// A stop by any door ends all workers.
+func TestStopEndsAll(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b"), c.hire("c")}
+	members[0].until(api.Awake)
+	follower := members[0]
+	if follower == leading(t, members...) {
+		follower = members[1]
+	}
+	resp, err := c.http.Post(follower.door.URL("/stop"), "", nil)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v; want 200", resp, err)
+	}
+	resp.Body.Close()
+	c.http.CloseIdleConnections()
+	for _, m := range members {
+		if err := m.cmd.Wait(); err != nil {
+			t.Errorf("a worker ends with %v", err)
+		}
+	}
+	c.wantGone()
+}
+
+// A leader that is told to end hands the runtime over; what it runs is finished.
+func TestLeaderIsToldToEnd(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b")}
+	pid := members[0].until(api.Awake)
+	first := leading(t, members...)
+	second := members[0]
+	if second == first {
+		second = members[1]
+	}
+	eventually(t, "the follower attends", func() bool {
+		raw, _ := os.ReadFile("/proc/net/unix")
+		return strings.Count(string(raw), filepath.Join(c.dir, "shared", "keeper.sock")) >= 2
+	})
+	resp, err := second.ask(`{"model":"fake","max_tokens":20,"stream":true}`, "pause=10ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(resp.Body); err != nil || !strings.HasSuffix(string(raw), "data: [DONE]\n\n") {
+		t.Errorf("the stream ends with %v: %s", err, raw)
+	}
+	if err := first.cmd.Wait(); err != nil {
+		t.Errorf("the leader ends with %v", err)
+	}
+	if got := second.until(api.Awake); got != pid {
+		t.Errorf("process %d runs, want %d", got, pid)
+	}
+	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.cmd.Wait(); err != nil {
+		t.Errorf("the last worker ends with %v", err)
+	}
+	c.wantGone()
+}
+
+// The keeper dies: the leader starts another one, with another runtime, and that
+// one outlives the leader too.
+func TestKeeperIsKilled(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b")}
+	pid := members[0].until(api.Awake)
+	keeper := parent(pid)
+	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.wantGone()
+	next := 0
+	eventually(t, "another runtime is awake", func() bool {
+		s, err := members[0].state()
+		next = s.PID
+		return err == nil && s.State == api.Awake && s.PID != pid
+	})
+	eventually(t, "the follower attends again", func() bool {
+		raw, _ := os.ReadFile("/proc/net/unix")
+		return strings.Count(string(raw), filepath.Join(c.dir, "shared", "keeper.sock")) >= 2
+	})
+	first := leading(t, members...)
+	first.kill()
+	for _, m := range members {
+		if m != first {
+			if got := m.until(api.Awake); got != next {
+				t.Errorf("process %d runs, want %d", got, next)
+			}
+			m.kill()
+		}
+	}
+	c.wantGone()
+}
+
+func parent(pid int) int {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	if fields := strings.Fields(rest); len(fields) > 1 {
+		id, _ := strconv.Atoi(fields[1])
+		return id
+	}
+	return 0
+}
+
+func TestRequestsPassUntouched(t *testing.T) {
+	c := newCrew(t)
+	members := []*member{c.hire("a"), c.hire("b")}
+	members[0].until(api.Awake)
+	var got []string
+	for _, m := range members {
+		req, _ := http.NewRequest(http.MethodPost, m.door.URL("/headers?a=1;b&c=%zz"), strings.NewReader("body"))
+		req.Host = "model.example"
+		for name, value := range map[string]string{"Authorization": "Bearer x", "X-Forwarded-For": "1.2.3.4", "X-Request-Id": "7", "User-Agent": ""} {
+			req.Header.Set(name, value)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		got = append(got, string(raw))
+	}
+	if got[0] != got[1] || !strings.Contains(got[0], `"1.2.3.4"`) || !strings.Contains(got[0], `"a=1;b\u0026c=%zz"`) || !strings.Contains(got[0], "model.example") {
+		t.Errorf("by one door %s\nby the other %s", got[0], got[1])
+	}
+	resp, err := c.http.Post(members[0].door.URL("/headers"), "", bytes.NewReader(make([]byte, 2<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	big, err := c.http.Post(members[1].door.URL("/headers"), "", bytes.NewReader(make([]byte, 2<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	big.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge && big.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body over the limit: %d and %d, want 413 by the follower", resp.StatusCode, big.StatusCode)
+	}
+}
+
+func TestBadFolders(t *testing.T) {
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		open: "make it private", file: "not a directory", "/" + strings.Repeat("x", 100): "shorter path",
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = lead.Run(t.Context(), lead.Config{
+			Dir: dir, Listener: l, Server: &http.Server{},
+			Lead: func(context.Context, *lead.Leadership) error { return errors.New("leads") },
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", dir, err, want)
+		}
+	}
+}
