@@ -1,11 +1,8 @@
 package pyfunc
 
 import (
-	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,276 +10,244 @@ import (
 )
 
 // column collects the strings of a call, whichever form they come in. Its
-// methods return failures for what a scoring server refuses, and other errors
-// for what the model behind it does.
+// methods read values that were read before and return where they end. They
+// return failures for what a scoring server refuses, and other errors for what
+// the model behind it does.
 type column struct {
 	body  []byte
 	items [][]byte
 }
 
-// notOne is the model's refusal of a table with more or fewer columns.
-func notOne(n int) error {
-	return fmt.Errorf("Dataframe must have only one column, but received %d columns", n) //nolint:staticcheck // the stock server's words
+// errNotOne is the model's refusal of a table with more or fewer columns.
+type errNotOne int
+
+// Error is in the stock server's words.
+func (n errNotOne) Error() string {
+	return fmt.Sprintf("Dataframe must have only one column, but received %d columns", int(n))
+}
+
+// typeAt is the Python type of the value at an offset.
+func (c *column) typeAt(at int) string {
+	end, _ := span.Skip(c.body, at) // it was read before
+	return pythonType(c.body[at:end])
 }
 
 // cell takes the value of one cell.
-func (c *column) cell(from, to int) error {
-	if c.body[from] != '"' {
-		return fmt.Errorf("input %d is of type %s: want a string", len(c.items), pythonType(c.body[from:to]))
+func (c *column) cell(at int) (int, error) {
+	if c.body[at] != '"' {
+		return 0, fmt.Errorf("input %d is of type %s: want a string", len(c.items), c.typeAt(at))
 	}
-	c.items = append(c.items, span.Text(c.body[from:to]))
-	return nil
+	text, end, err := span.Decode(c.body, at)
+	c.items = append(c.items, text)
+	return end, err
 }
 
 // row takes a cell, or a list of one cell.
-func (c *column) row(from, to int) error {
-	if c.body[from] != '[' {
-		return c.cell(from, to)
+func (c *column) row(at int) (int, error) {
+	if c.body[at] != '[' {
+		return c.cell(at)
 	}
 	n := 0
-	_, err := span.Array(c.body[:to], from, func(from, to int) error {
-		n++
-		if n > 1 {
-			return nil // counted only
+	end, err := span.Array(c.body, at, func(at int) (int, error) {
+		if n++; n > 1 {
+			return span.Skip(c.body, at) // counted only
 		}
-		return c.cell(from, to)
+		return c.cell(at)
 	})
 	if err == nil && n != 1 {
-		err = notOne(n)
+		err = errNotOne(n)
 	}
-	return err
+	return end, err
 }
 
 // inputs takes a list of strings, or an object: its values in order, or the list
 // of strings that its only value is.
-func (c *column) inputs(data interval) error {
-	switch c.body[data.from] {
+func (c *column) inputs(at int) (int, error) {
+	switch c.body[at] {
 	case '[':
-		return c.list(data)
+		return c.list(at)
 	case '{':
 	default:
-		return fmt.Errorf("model_input must be a list, dict, numpy array, or dataframe but received: %s", pythonType(data.in(c.body)))
+		return 0, fmt.Errorf("model_input must be a list, dict, numpy array, or dataframe but received: %s", c.typeAt(at))
 	}
 	n, lists := 0, 0
-	_, err := span.Object(c.body[:data.to], data.from, func(key []byte, from, to int) error {
+	end, err := span.Object(c.body, at, func(key []byte, at int) (int, error) {
 		n++
 		if string(key) == "signature_name" {
-			return failure{Message: `Invalid input. "signature_name" parameter is currently not supported`}
+			return 0, failure{Message: signatureName}
 		}
-		if c.body[from] == '[' {
-			lists++
-			if n > 1 {
-				return nil // refused below
-			}
-			return c.list(interval{from, to})
+		if c.body[at] != '[' {
+			return c.cell(at)
 		}
-		return c.cell(from, to)
+		if lists++; n > 1 {
+			return span.Skip(c.body, at) // refused below
+		}
+		return c.list(at)
 	})
 	if err == nil && lists > 0 && n > 1 {
-		err = notOne(n)
+		err = errNotOne(n)
 	}
-	return err
+	return end, err
 }
 
-// list takes a list of rows.
-func (c *column) list(data interval) error {
-	records := false
-	_, err := span.Array(c.body[:data.to], data.from, func(from, to int) error {
-		records = records || c.body[from] == '{'
-		if records {
-			return nil
-		}
-		return c.row(from, to)
-	})
-	if err == nil && records {
-		if len(c.items) > 0 {
-			return errors.New("some inputs are objects and others are not: want strings")
-		}
-		return c.records(data)
+// list takes a list of rows, or of objects.
+func (c *column) list(at int) (int, error) {
+	if first := c.first(at); first == '{' {
+		return c.records(at)
 	}
-	return err
+	return span.Array(c.body, at, c.row)
+}
+
+// first is the byte with which a list's first item begins; 0: it has none.
+func (c *column) first(at int) (first byte) {
+	_, _ = span.Array(c.body, at, func(at int) (int, error) { // it was read before
+		first = c.body[at]
+		return 0, errors.New("one is enough")
+	})
+	return first
 }
 
 // instances takes what inputs does; of objects each column must be as long as
 // the others.
-func (c *column) instances(data interval) error {
-	if c.body[data.from] != '[' {
-		return c.inputs(data)
+func (c *column) instances(at int) (int, error) {
+	if c.body[at] != '[' || c.first(at) != '{' {
+		return c.inputs(at)
 	}
 	lengths := map[string]int{}
-	_, err := span.Array(c.body[:data.to], data.from, func(from, to int) error {
-		if c.body[from] != '{' {
-			return nil
+	_, err := span.Array(c.body, at, func(at int) (int, error) {
+		if c.body[at] != '{' {
+			return span.Skip(c.body, at)
 		}
-		_, err := span.Object(c.body[:to], from, func(key []byte, _, _ int) error {
+		return span.Object(c.body, at, func(key []byte, at int) (int, error) {
 			lengths[string(key)]++
-			return nil
+			return span.Skip(c.body, at)
 		})
-		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	first := -1
+	longest := -1
 	for _, n := range lengths {
-		if first >= 0 && n != first {
-			return failure{Message: "Failed to parse data as TF serving input. The length of values for each input/column name are not the same"}
+		if longest >= 0 && n != longest {
+			return 0, failure{Message: "Failed to parse data as TF serving input. The length of values for each input/column name are not the same"}
 		}
-		first = n
+		longest = n
 	}
-	return c.list(data)
+	return c.records(at)
 }
 
+// maxNames bounds how many names of columns are counted.
+const maxNames = 1000
+
 // records takes a list of objects with one and the same key.
-func (c *column) records(data interval) error {
-	if c.body[data.from] != '[' {
-		got := "type " + pythonType(data.in(c.body))
-		if c.body[data.from] == '{' {
+func (c *column) records(at int) (int, error) {
+	if c.body[at] != '[' {
+		got := "type " + c.typeAt(at)
+		if c.body[at] == '{' {
 			got = "dictionary"
 		}
-		return failure{Message: "Dataframe records format must be a list of records. Got " + got + "."}
+		return 0, failure{Message: "Dataframe records format must be a list of records. Got " + got + "."}
 	}
 	var names []string
-	_, err := span.Array(c.body[:data.to], data.from, func(from, to int) error {
-		if c.body[from] != '{' {
-			return c.row(from, to)
+	end, err := span.Array(c.body, at, func(at int) (int, error) {
+		if c.body[at] != '{' {
+			return c.row(at)
 		}
 		before := len(c.items)
-		_, err := span.Object(c.body[:to], from, func(key []byte, from, to int) error {
+		end, err := span.Object(c.body, at, func(key []byte, at int) (int, error) {
 			if !slices.Contains(names, string(key)) {
-				if names = append(names, string(key)); len(names) > 1000 {
-					return notOne(len(names))
+				if names = append(names, string(key)); len(names) > maxNames {
+					return 0, errNotOne(len(names))
 				}
 			}
 			if len(names) > 1 {
-				return nil // refused below
+				return span.Skip(c.body, at) // refused below
 			}
-			return c.cell(from, to)
+			return c.cell(at)
 		})
 		if err == nil && len(names) == 1 && len(c.items) != before+1 {
 			err = fmt.Errorf("record %d has no value, or two, for its column: want one string", before)
 		}
-		return err
+		return end, err
 	})
 	if err == nil && len(names) > 1 {
-		err = notOne(len(names))
+		err = errNotOne(len(names))
 	}
-	return err
+	return end, err
 }
 
 // split takes {"columns": […], "index": […], "data": […]}.
-func (c *column) split(data interval) error {
-	if c.body[data.from] != '{' {
-		got := "type " + pythonType(data.in(c.body))
-		if c.body[data.from] == '[' {
+func (c *column) split(at int) (int, error) {
+	if c.body[at] != '{' {
+		got := "type " + c.typeAt(at)
+		if c.body[at] == '[' {
 			got = "list"
 		}
-		return failure{Message: "Dataframe split format must be a dictionary. Got " + got + "."}
+		return 0, failure{Message: "Dataframe split format must be a dictionary. Got " + got + "."}
 	}
-	parts := map[string]interval{}
+	parts := map[string]int{}
 	var got []string
-	_, err := span.Object(c.body[:data.to], data.from, func(key []byte, from, to int) error {
+	end, err := span.Object(c.body, at, func(key []byte, at int) (int, error) {
 		if _, twice := parts[string(key)]; !twice && len(got) < 10 {
 			got = append(got, "'"+string(key)+"'")
 		}
-		parts[string(key)] = interval{from, to}
-		return nil
+		parts[string(key)] = at
+		return span.Skip(c.body, at)
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	rows, found := parts["data"]
+	_, found := parts["data"]
 	for name := range parts {
 		found = found && (name == "data" || name == "columns" || name == "index")
 	}
 	if !found {
-		return failure{Message: "Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {" + strings.Join(got, ", ") + "}."}
+		return 0, failure{Message: "Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {" + strings.Join(got, ", ") + "}."}
 	}
-	return c.frame(rows, parts["columns"], parts["index"])
+	return end, c.frame(parts)
 }
 
 // frame takes the rows of a frame whose names and index must fit them.
-func (c *column) frame(rows, names, index interval) error {
-	invalid := func(why string) error {
-		return failure{Message: "Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + why + "'"}
+func (c *column) frame(parts map[string]int) error {
+	invalid := func(format string, args ...any) error {
+		return failure{Message: "Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'"}
 	}
-	n, err := c.length(rows)
-	if err != nil {
-		return invalid("data: " + err.Error())
-	}
-	width, named := 1, names.to > 0 && c.body[names.from] != 'n'
-	if named {
-		if width, err = c.length(names); err != nil {
-			return invalid("columns: " + err.Error())
+	lengths := map[string]int{}
+	for _, name := range []string{"data", "columns", "index"} {
+		at, found := parts[name]
+		if !found || name != "data" && c.body[at] == 'n' {
+			continue
 		}
-	}
-	if index.to > 0 && c.body[index.from] != 'n' {
-		labels, err := c.length(index)
-		if err != nil {
-			return invalid("index: " + err.Error())
+		if c.body[at] != '[' {
+			return invalid("%s is of type %s: want a list", name, c.typeAt(at))
 		}
-		if labels != n {
-			return invalid(fmt.Sprintf("there are %d rows and %d labels in the index", n, labels))
-		}
+		lengths[name] = c.length(at)
 	}
-	_, err = span.Array(c.body[:rows.to], rows.from, func(from, to int) error {
+	if labels, found := lengths["index"]; found && labels != lengths["data"] {
+		return invalid("there are %d rows and %d labels in the index", lengths["data"], labels)
+	}
+	width, named := lengths["columns"]
+	_, err := span.Array(c.body, parts["data"], func(at int) (int, error) {
 		cells := 1
-		if c.body[from] == '[' {
-			cells, _ = c.length(interval{from, to}) // it is a list
+		if c.body[at] == '[' {
+			cells = c.length(at)
 		}
 		switch {
 		case named && cells != width:
-			return invalid(fmt.Sprintf("%d columns are named and a row has %d", width, cells))
+			return 0, invalid("%d columns are named and a row has %d", width, cells)
 		case cells != 1:
-			return notOne(cells)
+			return 0, errNotOne(cells)
 		}
-		return c.row(from, to)
+		return c.row(at)
 	})
 	return err
 }
 
 // length is the number of items of a list.
-func (c *column) length(list interval) (n int, err error) {
-	if c.body[list.from] != '[' {
-		return 0, fmt.Errorf("it is of type %s: want a list", pythonType(list.in(c.body)))
-	}
-	_, err = span.Array(c.body[:list.to], list.from, func(int, int) error { n++; return nil })
-	return n, err
-}
-
-// csvColumn reads a table of one column below a line with its name.
-func csvColumn(body []byte) ([][]byte, error) {
-	invalid := func(why string) error {
-		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +
-			" Pandas DataFrame produced using the `pandas.DataFrame.to_csv()` method. Error: '" + why + "'"}
-	}
-	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(body, []byte("\ufeff"))))
-	in.FieldsPerRecord = -1
-	head, err := in.Read()
-	switch {
-	case err == io.EOF:
-		return nil, invalid("No columns to parse from file")
-	case err != nil:
-		return nil, invalid(err.Error())
-	case len(head) != 1:
-		return nil, unexpected(notOne(len(head)).Error() + ": write it without its index")
-	}
-	var items [][]byte
-	for {
-		row, err := in.Read()
-		switch {
-		case err == io.EOF:
-			return items, nil
-		case err != nil:
-			return nil, invalid(err.Error())
-		case len(row) != 1:
-			return nil, invalid(fmt.Sprintf("Expected 1 fields in line %d, saw %d", line(in), len(row)))
-		}
-		items = append(items, []byte(row[0]))
-	}
-}
-
-func line(in *csv.Reader) int {
-	n, _ := in.FieldPos(0)
+func (c *column) length(at int) (n int) {
+	_, _ = span.Array(c.body, at, func(at int) (int, error) { // it was read before
+		n++
+		return span.Skip(c.body, at)
+	})
 	return n
 }

@@ -48,6 +48,8 @@ const (
 const exactlyOne = "The input must be a JSON dictionary with exactly one of the input fields" +
 	" {'dataframe_split', 'dataframe_records', 'instances', 'inputs'}."
 
+const signatureName = `Invalid input. "signature_name" parameter is currently not supported`
+
 // interval is a span of the body; the zero value: there is none.
 type interval struct{ from, to int }
 
@@ -79,26 +81,35 @@ func parse(body []byte, csv bool) (query, error) {
 	if csv {
 		return q, nil
 	}
-	from, to, err := span.Document(body)
-	if err != nil {
-		return q, failure{Message: "Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'"}
+	bad := func(err error) error {
+		return failure{Message: "Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'"}
 	}
-	q.from = from
-	switch body[from] {
-	case '{':
-	case '[':
+	q.from = span.Begin(body)
+	var end int
+	var err error
+	if span.Is(body, q.from, '{') {
+		end, err = span.Object(body, q.from, func(key []byte, at int) (int, error) {
+			end, err := span.Skip(body, at)
+			if err == nil {
+				q.member(key, interval{at, end})
+			}
+			return end, err
+		})
+	} else {
+		end, err = span.Skip(body, q.from)
+	}
+	if err == nil {
+		err = span.End(body, end)
+	}
+	switch {
+	case err != nil:
+		return q, bad(err)
+	case body[q.from] == '{':
+		return q, q.check()
+	case body[q.from] == '[':
 		return q, failure{Message: exactlyOne + " Received a list."}
-	default:
-		return q, failure{Message: exactlyOne + " Received unexpected input type '" + pythonType(body[from:to]) + "'."}
 	}
-	_, err = span.Object(body[:to], from, func(key []byte, from, to int) error {
-		q.member(key, interval{from, to})
-		return nil
-	})
-	if err != nil {
-		return q, failure{Message: "Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'"}
-	}
-	return q, q.check()
+	return q, failure{Message: exactlyOne + " Received unexpected input type '" + pythonType(body[q.from:end]) + "'."}
 }
 
 // member notes one member of the object.
@@ -148,7 +159,7 @@ func (q *query) check() error {
 		}
 		return failure{Message: exactlyOne + " Received dictionary with input fields: [" + strings.Join(quoted, ", ") + "]."}
 	case q.signature && (q.formats[0] == keyInputs || q.formats[0] == keyInstances):
-		return failure{Message: `Invalid input. "signature_name" parameter is currently not supported`}
+		return failure{Message: signatureName}
 	case q.params.to > 0 && q.body[q.params.from] != '{' && q.body[q.params.from] != 'n':
 		return failure{Code: "INVALID_PARAMETER_VALUE", Message: fmt.Sprintf("Parameters must be a dictionary. Got type '%s'.", pythonName(q.params.in(q.body)))}
 	}
@@ -165,13 +176,13 @@ func (q *query) strings() ([][]byte, error) {
 	var err error
 	switch q.formats[0] {
 	case keyInputs:
-		err = c.inputs(q.data)
+		_, err = c.inputs(q.data.from)
 	case keyInstances:
-		err = c.instances(q.data)
+		_, err = c.instances(q.data.from)
 	case keyRecords:
-		err = c.records(q.data)
+		_, err = c.records(q.data.from)
 	case keySplit:
-		err = c.split(q.data)
+		_, err = c.split(q.data.from)
 	}
 	var f failure
 	if err != nil && !errors.As(err, &f) {

@@ -61,19 +61,20 @@ func leads(path string) string {
 			return fmt.Sprintf("has a %c in it", c)
 		}
 	}
-	lower := strings.ToLower(path)
-	for _, hidden := range []string{"%2e", "%2f", "%5c", "%00", "%25"} {
-		if strings.Contains(lower, hidden) {
-			return "is encoded more than once"
+	if strings.Contains(path, "%") {
+		lower := strings.ToLower(path)
+		for _, hidden := range []string{"%2e", "%2f", "%5c", "%00", "%25"} {
+			if strings.Contains(lower, hidden) {
+				return "is encoded more than once"
+			}
 		}
 	}
-	segments := strings.Split(path, "/")
-	for i, segment := range segments {
-		switch {
-		case segment == "." || segment == "..":
+	if strings.HasPrefix(path, "/") || strings.Contains(path, "//") {
+		return "has an empty segment in it"
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
 			return "has the segment " + segment + " in it"
-		case segment == "" && i < len(segments)-1:
-			return "has an empty segment in it"
 		}
 	}
 	return ""

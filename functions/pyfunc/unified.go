@@ -67,9 +67,9 @@ func (h *Handler) pathFor(q *query) string {
 	}
 	if q.body[q.input.from] == '[' { // 4.
 		first := byte(0)
-		_, _ = span.Array(q.body[:q.input.to], q.input.from, func(from, _ int) error { // it was read before
-			first = q.body[from]
-			return errors.New("one is enough")
+		_, _ = span.Array(q.body[:q.input.to], q.input.from, func(at int) (int, error) { // it was read before
+			first = q.body[at]
+			return 0, errors.New("one is enough")
 		})
 		switch {
 		case first == '{':

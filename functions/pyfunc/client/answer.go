@@ -41,40 +41,39 @@ func prediction(raw []byte) (envelope.Response, error) {
 	if !utf8.Valid(raw) {
 		return envelope.Response{}, errors.New("it is not UTF-8")
 	}
-	from, to, err := span.Document(raw)
-	if err != nil {
-		return envelope.Response{}, err
-	}
-	if raw[from] != '{' {
+	at := span.Begin(raw)
+	if at < len(raw) && raw[at] != '{' {
+		if _, err := span.Skip(raw, at); err != nil {
+			return envelope.Response{}, err
+		}
 		return envelope.Response{}, errors.New("it is no object")
 	}
-	var list []byte
-	_, err = span.Object(raw[:to], from, func(key []byte, from, to int) error {
-		if string(key) == "predictions" {
-			list = raw[from:to]
+	var list, first []byte
+	end, err := span.Object(raw, at, func(key []byte, at int) (int, error) {
+		if string(key) != "predictions" || !span.Is(raw, at, '[') {
+			return span.Skip(raw, at)
 		}
-		return nil
+		list, first = raw[at:], nil
+		return span.Array(raw, at, func(at int) (end int, err error) {
+			if first != nil || !span.Is(raw, at, '"') {
+				return span.Skip(raw, at)
+			}
+			first, end, err = span.Decode(raw, at)
+			return end, err
+		})
 	})
-	if err != nil {
-		return envelope.Response{}, err
+	if err == nil {
+		err = span.End(raw, end)
 	}
-	if len(list) == 0 || list[0] != '[' {
+	switch {
+	case err != nil:
+		return envelope.Response{}, err
+	case list == nil:
 		return envelope.Response{}, errors.New(`it has no list "predictions"`)
-	}
-	var first []byte
-	_, err = span.Array(list, 0, func(from, to int) error {
-		if first == nil {
-			first = list[from:to]
-		}
-		return nil
-	})
-	if err != nil {
-		return envelope.Response{}, err
-	}
-	if len(first) == 0 || first[0] != '"' {
+	case first == nil:
 		return envelope.Response{}, errors.New("its first prediction is no string")
 	}
-	return envelope.ParseResponse(span.Text(first))
+	return envelope.ParseResponse(first)
 }
 
 // refusalHeader are the endpoint's headers that fit the body that we make.

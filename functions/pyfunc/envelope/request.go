@@ -39,106 +39,132 @@ const (
 // keys are those that a request must have.
 var keys = []string{"method", "url_path", "headers", "body", "body_type", "requires_openai_compat"}
 
-// ParseRequest reads a request. text is overwritten, and the body is a part of
-// it. The error names what to change; one of the syntax is an *span.Error.
-func ParseRequest(text []byte) (Request, error) {
-	from, to, err := span.Document(text)
-	if err != nil {
-		return Request{}, fmt.Errorf("it is no JSON: %w", err)
-	}
-	if text[from] != '{' {
-		return Request{}, fmt.Errorf("it is %s: want an object with the keys %s", kind(text[from]), strings.Join(keys, ", "))
-	}
-	values := map[string][]byte{}
-	_, err = span.Object(text[:to], from, func(key []byte, from, to int) error {
-		values[string(key)] = text[from:to]
-		return nil
-	})
-	if err != nil {
-		return Request{}, err
-	}
-	for _, k := range keys {
-		if _, found := values[k]; !found {
-			return Request{}, fmt.Errorf("the key %q is missing", k)
-		}
-	}
-	return assemble(values)
+// value is the value of a key: a string, decoded, or where another kind begins.
+type value struct {
+	first byte // of the JSON; 0: the key is missing
+	text  []byte
+	at    int
 }
 
-// assemble reads the values of the known keys.
-func assemble(values map[string][]byte) (r Request, err error) {
-	if r.Method, err = word("method", values); err != nil {
-		return r, err
+// object reads the object that text is: the values of keys, in their order. Of a
+// repeated key the last counts, others are left out.
+func object(text []byte, keys []string) (values [6]value, err error) {
+	at := span.Begin(text)
+	if at < len(text) && text[at] != '{' {
+		if _, err := span.Skip(text, at); err != nil {
+			return values, fmt.Errorf("it is no JSON: %w", err)
+		}
+		return values, fmt.Errorf("it is %s: want an object with the keys %s", kind(text[at]), strings.Join(keys, ", "))
 	}
-	if r.Path, err = word("url_path", values); err != nil {
-		return r, err
+	end, err := span.Object(text, at, func(key []byte, at int) (end int, err error) {
+		v := value{at: at}
+		if span.Is(text, at, '"') {
+			v.first = '"'
+			v.text, end, err = span.Decode(text, at)
+		} else if end, err = span.Skip(text, at); err == nil {
+			v.first, v.text = text[at], text[at:end]
+		}
+		for i, k := range keys {
+			if string(key) == k {
+				values[i] = v
+			}
+		}
+		return end, err
+	})
+	if err == nil {
+		err = span.End(text, end)
 	}
-	kind, err := word("body_type", values)
+	if err != nil {
+		return values, fmt.Errorf("it is no JSON: %w", err)
+	}
+	for i, k := range keys {
+		if values[i].first == 0 {
+			return values, fmt.Errorf("the key %q is missing", k)
+		}
+	}
+	return values, nil
+}
+
+// ParseRequest reads a request. text is overwritten, and the body is a part of
+// it. The error names what to change; one of the syntax is an *span.Error.
+func ParseRequest(text []byte) (r Request, err error) {
+	values, err := object(text, keys)
 	if err != nil {
 		return r, err
 	}
-	if r.Header, err = headers(values["headers"]); err != nil {
+	if r.Method, err = values[0].word("method"); err != nil {
 		return r, err
 	}
-	r.Compat = string(values["requires_openai_compat"]) == "true"
-	r.Body, err = body(values["body"], kind)
+	if r.Path, err = values[1].word("url_path"); err != nil {
+		return r, err
+	}
+	if r.Header, err = headers(text, values[2]); err != nil {
+		return r, err
+	}
+	of, err := values[4].word("body_type")
+	if err != nil {
+		return r, err
+	}
+	r.Compat = values[5].first == 't' // true is the only word that begins so
+	r.Body, err = body(values[3], of)
 	return r, err
 }
 
-func word(key string, values map[string][]byte) (string, error) {
-	v := values[key]
-	if v[0] != '"' {
-		return "", fmt.Errorf("the key %q is %s: want a string", key, kind(v[0]))
+func (v value) word(key string) (string, error) {
+	if v.first != '"' {
+		return "", fmt.Errorf("the key %q is %s: want a string", key, kind(v.first))
 	}
-	return string(span.Text(v)), nil
+	switch string(v.text) { // the usual ones need no memory
+	case "POST":
+		return "POST", nil
+	case "GET":
+		return "GET", nil
+	case bodyText:
+		return bodyText, nil
+	case bodyStream:
+		return bodyStream, nil
+	}
+	return string(v.text), nil
 }
 
 // headers reads the object of headers. Of a repeated name the last counts.
-func headers(raw []byte) ([]Field, error) {
-	if raw[0] != '{' {
-		return nil, fmt.Errorf("the key \"headers\" is %s: want an object of strings", kind(raw[0]))
+func headers(text []byte, v value) ([]Field, error) {
+	if v.first != '{' {
+		return nil, fmt.Errorf("the key \"headers\" is %s: want an object of strings", kind(v.first))
 	}
 	var all []Field
-	_, err := span.Object(raw, 0, func(key []byte, from, to int) error {
-		if raw[from] != '"' {
-			return fmt.Errorf("the header %q is %s: want a string", key, kind(raw[from]))
+	_, err := span.Object(text, v.at, func(key []byte, at int) (int, error) {
+		if text[at] != '"' {
+			return 0, fmt.Errorf("the header %q is %s: want a string", key, kind(text[at]))
 		}
 		name := string(key)
-		f := Field{name, string(span.Text(raw[from:to]))}
-		if at := slices.IndexFunc(all, func(f Field) bool { return f.Name == name }); at >= 0 {
-			all[at] = f
-			return nil
+		value, end, err := span.Decode(text, at)
+		f := Field{name, string(value)}
+		if i := slices.IndexFunc(all, func(f Field) bool { return f.Name == name }); i >= 0 {
+			all[i] = f
+		} else {
+			all = append(all, f)
 		}
-		all = append(all, f)
-		return nil
+		return end, err
 	})
 	return all, err
 }
 
 // body decodes a body of a kind; one that is not known is text, as for stock servers.
-func body(raw []byte, of string) ([]byte, error) {
-	if of == bodyNone {
+func body(v value, of string) ([]byte, error) {
+	switch {
+	case of == bodyNone || v.first == 'n' && of == bodyText:
 		return nil, nil
+	case v.first != '"':
+		return nil, fmt.Errorf("the key \"body\" is %s: want a string where body_type is %q", kind(v.first), of)
+	case of != bodyStream:
+		return v.text, nil
 	}
-	switch raw[0] {
-	case '"':
-	case 'n':
-		if of == bodyText {
-			return nil, nil
-		}
-		fallthrough
-	default:
-		return nil, fmt.Errorf("the key \"body\" is %s: want a string where body_type is %q", kind(raw[0]), of)
-	}
-	text := span.Text(raw)
-	if of != bodyStream {
-		return text, nil
-	}
-	n, err := base64.StdEncoding.Decode(text, text) // what was read is never read again
+	n, err := base64.StdEncoding.Decode(v.text, v.text) // what was read is never read again
 	if err != nil {
 		return nil, errors.New("the key \"body\" is not base64, as body_type \"stream\" says: want the standard alphabet with padding")
 	}
-	return text[:n], nil
+	return v.text[:n], nil
 }
 
 // kind names a value by its first byte.

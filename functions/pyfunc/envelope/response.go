@@ -35,7 +35,9 @@ func AppendResponse(dst []byte, r Response) []byte {
 	dst = append(dst, `"{\"status_code\": `...)
 	dst = strconv.AppendInt(dst, int64(r.Status), 10)
 	dst = append(dst, `, \"headers\": {`...)
-	names := slices.Sorted(maps.Keys(r.Header))
+	var room [16]string // so that the usual headers need no memory
+	names := slices.AppendSeq(room[:0], maps.Keys(r.Header))
+	slices.Sort(names)
 	first := true
 	for _, name := range names {
 		if dropped[name] || len(r.Header[name]) == 0 {
@@ -64,36 +66,20 @@ func AppendResponse(dst []byte, r Response) []byte {
 	return append(dst, `\", \"content_type\": \"stream\"}"`...)
 }
 
-// ParseResponse reads an answer. text is overwritten, and the body is a part of it.
-func ParseResponse(text []byte) (Response, error) {
-	from, to, err := span.Document(text)
-	if err != nil {
-		return Response{}, fmt.Errorf("it is no JSON: %w", err)
-	}
-	if text[from] != '{' {
-		return Response{}, fmt.Errorf("it is %s: want an object with status_code, headers, content and content_type", kind(text[from]))
-	}
-	values := map[string][]byte{}
-	_, err = span.Object(text[:to], from, func(key []byte, from, to int) error {
-		values[string(key)] = text[from:to]
-		return nil
-	})
-	if err != nil {
-		return Response{}, err
-	}
-	for _, k := range []string{"status_code", "headers", "content", "content_type"} {
-		if _, found := values[k]; !found {
-			return Response{}, fmt.Errorf("the key %q is missing", k)
-		}
-	}
-	return answer(values)
-}
+// answerKeys are those that an answer must have.
+var answerKeys = []string{"status_code", "headers", "content", "content_type"}
 
-func answer(values map[string][]byte) (r Response, err error) {
-	if r.Status, err = strconv.Atoi(string(values["status_code"])); err != nil || r.Status < 100 || r.Status > 999 {
-		return r, fmt.Errorf("the status_code is %.20s: want an HTTP status", values["status_code"])
+// ParseResponse reads an answer. text is overwritten, and the body is a part of it.
+func ParseResponse(text []byte) (r Response, err error) {
+	values, err := object(text, answerKeys)
+	if err != nil {
+		return r, err
 	}
-	fields, err := headers(values["headers"])
+	status, content := values[0], values[2]
+	if r.Status, err = strconv.Atoi(string(status.text)); err != nil || status.first == '"' || r.Status < 100 || r.Status > 999 {
+		return r, fmt.Errorf("the status_code is %.20q: want an HTTP status", status.text)
+	}
+	fields, err := headers(text, values[1])
 	if err != nil {
 		return r, err
 	}
@@ -101,14 +87,14 @@ func answer(values map[string][]byte) (r Response, err error) {
 	for _, f := range fields {
 		r.Header.Add(f.Name, f.Value)
 	}
-	of, err := word("content_type", values)
+	of, err := values[3].word("content_type")
 	if err != nil {
 		return r, err
 	}
-	if values["content"][0] != '"' {
-		return r, fmt.Errorf("the content is %s: want a string", kind(values["content"][0]))
+	if content.first != '"' {
+		return r, fmt.Errorf("the content is %s: want a string", kind(content.first))
 	}
-	r.Body = span.Text(values["content"])
+	r.Body = content.text
 	if of != bodyStream {
 		return r, nil
 	}

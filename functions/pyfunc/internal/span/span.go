@@ -14,38 +14,37 @@ type Error struct {
 // Error says what is wrong, and where.
 func (e *Error) Error() string { return fmt.Sprintf("%s at byte %d", e.Why, e.At) }
 
-// Document returns the span of the one value that data holds.
-func Document(data []byte) (from, to int, err error) {
-	from = space(data, 0)
-	if to, err = value(data, from, 0); err != nil {
-		return 0, 0, err
+// Begin returns where the value of a document begins, or the document's length.
+func Begin(data []byte) int { return space(data, 0) }
+
+// End says whether nothing but space comes from data[at] on.
+func End(data []byte, at int) error {
+	if end := space(data, at); end != len(data) {
+		return &Error{end, "there is more after the value"}
 	}
-	if end := space(data, to); end != len(data) {
-		return 0, 0, &Error{end, "there is more after the value"}
+	return nil
+}
+
+// Is says whether the value at data[at] begins with c; at may be the end.
+func Is(data []byte, at int, c byte) bool { return at < len(data) && data[at] == c }
+
+// Skip returns where the value that begins at data[at] ends.
+func Skip(data []byte, at int) (end int, err error) { return value(data, at, 0) }
+
+// Object reads the object that begins at data[at]. It calls member for each
+// member, in order, with where its value begins; member returns where it ends.
+// A key is decoded, and good until the document is read further. Object returns
+// where the object ends, and the first error, of the syntax (an [*Error]) or of member.
+func Object(data []byte, at int, member func(key []byte, at int) (end int, err error)) (end int, err error) {
+	if !Is(data, at, '{') {
+		return 0, unexpected(data, at, "an object")
 	}
-	return from, to, nil
-}
-
-// Object calls member for each member of the object that begins at data[at], in
-// order, with the span of its value. A key is decoded, and good until member
-// returns. It returns the offset after the object, and the first error, of the
-// syntax (an [*Error]) or of member.
-func Object(data []byte, at int, member func(key []byte, from, to int) error) (end int, err error) {
-	return object(data, at, 0, member)
-}
-
-// Array calls item for each item of the array that begins at data[at], as [Object] does.
-func Array(data []byte, at int, item func(from, to int) error) (end int, err error) {
-	return array(data, at, 0, item)
-}
-
-func object(data []byte, at, depth int, member func(key []byte, from, to int) error) (int, error) {
 	at = space(data, at+1)
-	if at < len(data) && data[at] == '}' {
+	if Is(data, at, '}') {
 		return at + 1, nil
 	}
 	for {
-		if at >= len(data) || data[at] != '"' {
+		if !Is(data, at, '"') {
 			return 0, unexpected(data, at, "a key in quotes")
 		}
 		keyEnd, err := text(data, at)
@@ -53,24 +52,17 @@ func object(data []byte, at, depth int, member func(key []byte, from, to int) er
 			return 0, err
 		}
 		colon := space(data, keyEnd)
-		if colon >= len(data) || data[colon] != ':' {
+		if !Is(data, colon, ':') {
 			return 0, unexpected(data, colon, "a colon")
 		}
-		from := space(data, colon+1)
-		to, err := value(data, from, depth+1)
-		if err != nil {
+		if at, err = member(key(data[at+1:keyEnd-1]), space(data, colon+1)); err != nil {
 			return 0, err
 		}
-		if member != nil {
-			if err := member(key(data[at+1:keyEnd-1]), from, to); err != nil {
-				return 0, err
-			}
-		}
-		at = space(data, to)
+		at = space(data, at)
 		switch {
-		case at < len(data) && data[at] == ',':
+		case Is(data, at, ','):
 			at = space(data, at+1)
-		case at < len(data) && data[at] == '}':
+		case Is(data, at, '}'):
 			return at + 1, nil
 		default:
 			return 0, unexpected(data, at, "a comma or the object's end")
@@ -88,26 +80,24 @@ func key(raw []byte) []byte {
 	return raw
 }
 
-func array(data []byte, at, depth int, item func(from, to int) error) (int, error) {
+// Array reads the array that begins at data[at] as [Object] does an object.
+func Array(data []byte, at int, item func(at int) (end int, err error)) (end int, err error) {
+	if !Is(data, at, '[') {
+		return 0, unexpected(data, at, "an array")
+	}
 	at = space(data, at+1)
-	if at < len(data) && data[at] == ']' {
+	if Is(data, at, ']') {
 		return at + 1, nil
 	}
 	for {
-		to, err := value(data, at, depth+1)
-		if err != nil {
+		if at, err = item(at); err != nil {
 			return 0, err
 		}
-		if item != nil {
-			if err := item(at, to); err != nil {
-				return 0, err
-			}
-		}
-		at = space(data, to)
+		at = space(data, at)
 		switch {
-		case at < len(data) && data[at] == ',':
+		case Is(data, at, ','):
 			at = space(data, at+1)
-		case at < len(data) && data[at] == ']':
+		case Is(data, at, ']'):
 			return at + 1, nil
 		default:
 			return 0, unexpected(data, at, "a comma or the array's end")
@@ -127,9 +117,9 @@ func value(data []byte, at, depth int) (int, error) {
 	case c == '"':
 		return text(data, at)
 	case c == '{':
-		return object(data, at, depth, nil)
+		return Object(data, at, func(_ []byte, at int) (int, error) { return value(data, at, depth+1) })
 	case c == '[':
-		return array(data, at, depth, nil)
+		return Array(data, at, func(at int) (int, error) { return value(data, at, depth+1) })
 	case c == 't':
 		return word(data, at, "true")
 	case c == 'f':

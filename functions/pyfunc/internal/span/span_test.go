@@ -27,7 +27,8 @@ func FuzzDocument(f *testing.F) {
 		if !utf8.Valid(data) || nested(data) > 200 { // encoding/json mends the one, and allows more of the other
 			return
 		}
-		from, to, err := span.Document(data)
+		from := span.Begin(data)
+		to, err := document(data)
 		if valid := json.Valid(data); valid != (err == nil) {
 			t.Fatalf("%q: %v; encoding/json: %t", data, err, valid)
 		}
@@ -46,12 +47,13 @@ func FuzzDocument(f *testing.F) {
 				t.Fatal(err)
 			}
 			i := 0
-			_, err := span.Array(data, from, func(from, to int) error {
-				if !bytes.Equal(want[i], data[from:to]) {
+			_, err := span.Array(data, from, func(from int) (int, error) {
+				to, err := span.Skip(data, from)
+				if err != nil || !bytes.Equal(want[i], data[from:to]) {
 					t.Fatalf("%q: item %d is %q, want %q", data, i, data[from:to], want[i])
 				}
 				i++
-				return nil
+				return to, nil
 			})
 			if err != nil || i != len(want) {
 				t.Fatalf("%q: %d items, %v; want %d", data, i, err, len(want))
@@ -61,11 +63,19 @@ func FuzzDocument(f *testing.F) {
 			if err := json.Unmarshal(data, &want); err != nil {
 				t.Fatal(err)
 			}
-			if got := span.Text(bytes.Clone(data[from:to])); string(got) != want {
-				t.Fatalf("%q is %q, want %q", data, got, want)
+			if got, end, err := span.Decode(bytes.Clone(data), from); err != nil || end != to || string(got) != want {
+				t.Fatalf("%q is %q until %d, %v; want %q until %d", data, got, end, err, want, to)
 			}
 		}
 	})
+}
+
+// document returns where the value of a document ends.
+func document(data []byte) (end int, err error) {
+	if end, err = span.Skip(data, span.Begin(data)); err == nil {
+		err = span.End(data, end)
+	}
+	return end, err
 }
 
 func compareObject(t *testing.T, data []byte, from int) {
@@ -74,9 +84,12 @@ func compareObject(t *testing.T, data []byte, from int) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	if _, err := span.Object(data, from, func(key []byte, from, to int) error {
-		got[string(key)] = string(data[from:to])
-		return nil
+	if _, err := span.Object(data, from, func(key []byte, from int) (int, error) {
+		to, err := span.Skip(data, from)
+		if err == nil {
+			got[string(key)] = string(data[from:to])
+		}
+		return to, err
 	}); err != nil || len(got) != len(want) {
 		t.Fatalf("%q: %v, %v; want %d members", data, got, err, len(want))
 	}
@@ -121,15 +134,19 @@ func FuzzEscape(f *testing.F) {
 		if err := json.Unmarshal(twice, &got); err != nil || `"`+got+`"` != string(once) {
 			t.Fatalf("%q: twice %q: %q, %v", s, twice, got, err)
 		}
-		if got := span.Text(twice); string(span.Text(append(append([]byte{'"'}, got...), '"'))) != s {
-			t.Fatalf("%q does not come back", s)
+		first, _, err := span.Decode(twice, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := span.Decode(append(append([]byte{'"'}, first...), '"'), 0); err != nil || string(got) != s {
+			t.Fatalf("%q comes back as %q, %v", s, got, err)
 		}
 	})
 }
 
 func TestTooDeep(t *testing.T) {
 	for _, open := range []string{"[", `{"a":`} {
-		_, _, err := span.Document([]byte(strings.Repeat(open, span.MaxDepth+2)))
+		_, err := document([]byte(strings.Repeat(open, span.MaxDepth+2)))
 		if err == nil || !strings.Contains(err.Error(), "nested") {
 			t.Errorf("%s…: %v, want an error about the depth", open, err)
 		}
@@ -144,7 +161,7 @@ func TestErrorsSayWhere(t *testing.T) {
 		`"\q"`:    "an escape is not one of JSON's at byte 1",
 		`1 2`:     "there is more after the value at byte 2",
 	} {
-		if _, _, err := span.Document([]byte(text)); err == nil || err.Error() != want {
+		if _, err := document([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

@@ -1,7 +1,8 @@
 package span
 
 import (
-	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -14,31 +15,119 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
+// odd marks the bytes of a word that don't stand for themselves in a string, by
+// their highest bits: quotes, backslashes and what is below a space. A wrong mark
+// can only stand above a right one, so the lowest is right; 0: there are none.
+func odd(word uint64) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote, slash := word^(ones*'"'), word^(ones*'\\')
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (word-ones*' ')&^word) & highs
+}
+
+// run returns how many bytes from s[i] on stand for themselves.
+func run[T []byte | string](s T, i int) int {
+	from := i
+	for ; i+8 <= len(s); i += 8 {
+		t := s[i : i+8]
+		word := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 | uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
+		if marks := odd(word); marks != 0 {
+			return i - from + bits.TrailingZeros64(marks)/8
+		}
+	}
+	for i < len(s) && plain[s[i]] {
+		i++
+	}
+	return i - from
+}
+
 // text returns the offset after the string that begins with the quote at data[at].
 func text(data []byte, at int) (int, error) {
-	for i := at + 1; i < len(data); i++ {
-		c := data[i]
+	for i := at + 1; ; {
+		i += run(data, i)
+		for i+1 < len(data) && data[i] == '\\' && unescaped[data[i+1]] != 0 {
+			i += 2
+		}
 		switch {
-		case plain[c]:
-		case c == '"':
+		case i >= len(data):
+			return 0, cut(data)
+		case data[i] == '"':
 			return i + 1, nil
-		case c != '\\':
-			return 0, &Error{i, "a control character stands in a string: write it as an escape"}
-		default:
+		case data[i] == '\\':
 			n, err := escape(data, i)
 			if err != nil {
 				return 0, err
 			}
-			i += n - 1
+			i += n
+		case data[i] < ' ':
+			return 0, control(i)
 		}
 	}
-	return 0, &Error{len(data), "it ends within a string"}
+}
+
+func cut(data []byte) error { return &Error{len(data), "it ends within a string"} }
+
+func control(i int) error {
+	return &Error{i, "a control character stands in a string: write it as an escape"}
+}
+
+// Decode decodes the string that begins with the quote at data[at], in place,
+// and returns where it ends. The bytes of its span are overwritten. A surrogate
+// without its other half becomes U+FFFD.
+func Decode(data []byte, at int) (decoded []byte, end int, err error) {
+	if !Is(data, at, '"') {
+		return nil, 0, unexpected(data, at, "a string")
+	}
+	from := at + 1 + run(data, at+1)
+	for to := from; from < len(data); {
+		switch c := data[from]; {
+		case c == '"':
+			return data[at+1 : to : to], from + 1, nil
+		case c != '\\' && c < ' ':
+			return nil, 0, control(from)
+		case c != '\\':
+			from, to = move(data, from, to)
+		case from+1 < len(data) && unescaped[data[from+1]] != 0:
+			data[to] = unescaped[data[from+1]]
+			from, to = from+2, to+1
+		default:
+			if _, err := escape(data, from); err != nil {
+				return nil, 0, err
+			}
+			from, to = unescape(data, from, to)
+		}
+	}
+	return nil, 0, cut(data)
+}
+
+// move moves the run of plain bytes at p[from] down to p[to].
+func move(p []byte, from, to int) (int, int) {
+	for from+8 <= len(p) {
+		word := binary.LittleEndian.Uint64(p[from:])
+		marks := odd(word)
+		if marks == 0 {
+			binary.LittleEndian.PutUint64(p[to:], word)
+			from, to = from+8, to+8
+			continue
+		}
+		n := bits.TrailingZeros64(marks) / 8
+		if from-to >= 8 { // what lies between was read
+			binary.LittleEndian.PutUint64(p[to:], word)
+		} else {
+			copy(p[to:], p[from:from+n])
+		}
+		return from + n, to + n
+	}
+	for from < len(p) && plain[p[from]] {
+		p[to] = p[from]
+		from, to = from+1, to+1
+	}
+	return from, to
 }
 
 // escape returns the length of the escape at data[i].
 func escape(data []byte, i int) (int, error) {
 	if i+1 >= len(data) {
-		return 0, &Error{len(data), "it ends within a string"}
+		return 0, cut(data)
 	}
 	switch data[i+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -70,44 +159,40 @@ func hex(p []byte) rune {
 	return r
 }
 
-// Text decodes a string in place. raw is its span, quotes included, of a value
-// that was read before; its bytes are overwritten. A surrogate without its
-// other half becomes U+FFFD.
-func Text(raw []byte) []byte { return decode(raw[1 : len(raw)-1]) }
-
 // unescaped are the characters that single letters stand for.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
+// unescape decodes the well-formed escape at p[from] to p[to], and returns where
+// the next byte is and where it goes.
+func unescape(p []byte, from, to int) (int, int) {
+	if c := p[from+1]; c != 'u' {
+		p[to] = unescaped[c]
+		return from + 2, to + 1
+	}
+	r := hex(p[from+2 : from+6])
+	from += 6
+	if utf16.IsSurrogate(r) {
+		low := rune(-1)
+		if len(p)-from >= 6 && p[from] == '\\' && p[from+1] == 'u' {
+			low = hex(p[from+2 : from+6])
+		}
+		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+			from += 6
+		}
+	}
+	return from, to + utf8.EncodeRune(p[to:], r) // its escape was longer than it is
+}
+
 // decode decodes the well-formed inside of a string in place.
 func decode(p []byte) []byte {
-	from := bytes.IndexByte(p, '\\')
-	if from < 0 {
-		return p
-	}
-	to := from
+	from, to := 0, 0
 	for from < len(p) {
-		if c := p[from]; c != '\\' {
-			p[to] = c
-			to, from = to+1, from+1
+		if p[from] == '\\' {
+			from, to = unescape(p, from, to)
 			continue
 		}
-		if c := p[from+1]; c != 'u' {
-			p[to] = unescaped[c]
-			to, from = to+1, from+2
-			continue
-		}
-		r := hex(p[from+2 : from+6])
-		from += 6
-		if utf16.IsSurrogate(r) {
-			low := rune(-1)
-			if len(p)-from >= 6 && p[from] == '\\' && p[from+1] == 'u' {
-				low = hex(p[from+2 : from+6])
-			}
-			if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
-				from += 6
-			}
-		}
-		to += utf8.EncodeRune(p[to:], r) // its escape was longer than it is
+		p[to] = p[from]
+		from, to = from+1, to+1
 	}
 	return p[:to]
 }
@@ -152,14 +237,12 @@ func Escape[T []byte | string](dst []byte, s T) []byte { return appendEscaped(ds
 func EscapeTwice[T []byte | string](dst []byte, s T) []byte { return appendEscaped(dst, s, &twice) }
 
 func appendEscaped[T []byte | string](dst []byte, s T, table *[256]string) []byte {
-	from := 0
-	for i := range len(s) {
-		if plain[s[i]] {
-			continue
+	for i := 0; i < len(s); i++ {
+		n := run(s, i)
+		dst = append(dst, s[i:i+n]...)
+		if i += n; i < len(s) {
+			dst = append(dst, table[s[i]]...)
 		}
-		dst = append(dst, s[from:i]...)
-		dst = append(dst, table[s[i]]...)
-		from = i + 1
 	}
-	return append(dst, s[from:]...)
+	return dst
 }
