@@ -133,25 +133,62 @@ func ollamaConfig(program, model string) runtime.Config {
 	}
 }
 
-// The whole life with a Modelfile: made, loaded, asked by every name, asleep, awake.
+// The whole life with a Modelfile: made, loaded, asked by every name, asleep, awake;
+// then its folder is a store, from which other functions run.
 func TestRealOllama(t *testing.T) {
 	program, gguf := realOllama(t), tinyModel(t)
-	modelfile := filepath.Join(filepath.Dir(gguf), "Modelfile")
-	text := "FROM ./tiny.gguf\nTEMPLATE \"\"\"{{- range .Messages }}{{ .Role }}: {{ .Content }}\n{{ end }}assistant:\"\"\"\nPARAMETER temperature 0\nPARAMETER num_thread 1\nPARAMETER stop STOP\n"
-	if err := os.WriteFile(modelfile, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	template := "TEMPLATE \"\"\"{{- range .Messages }}{{ .Role }}: {{ .Content }}\n{{ end }}assistant:\"\"\"\n"
+	modelfile := write(t, filepath.Join(filepath.Dir(gguf), "Modelfile"),
+		"FROM ./tiny.gguf\n"+template+"PARAMETER temperature 0\nPARAMETER num_thread 1\nPARAMETER stop STOP\n")
 	cfg := ollamaConfig(program, modelfile)
-	cfg.Dir = dir
+	cfg.Dir = t.TempDir()
 	r := start(t, cfg, modelfile)
-	if home, err := os.ReadDir(filepath.Join(dir, "ollama")); err != nil || len(home) == 0 {
-		t.Errorf("its home is not in the instance's folder: %v, %v", home, err)
+	store := filepath.Join(cfg.Dir, "ollama", "models")
+	if home, err := os.ReadDir(filepath.Dir(store)); err != nil || len(home) < 2 {
+		t.Errorf("its home, with its identity, is not in the instance's folder: %v, %v", home, err)
 	}
-	blobs, err := filepath.Glob(filepath.Join(dir, "ollama", "models", "blobs", "*"))
+	blobs, err := filepath.Glob(filepath.Join(store, "blobs", "*"))
 	if err != nil || !slices.ContainsFunc(blobs, func(b string) bool { return sameFile(t, b, gguf) }) {
 		t.Errorf("the model was copied: none of %v is %s (%v)", blobs, gguf, err)
 	}
+	t.Run("names", r.testNames)
+	t.Run("keep_alive", r.testKeepAlive)
+	t.Run("sleep", r.testSleep)
+
+	t.Run("store", func(t *testing.T) {
+		start(t, ollamaConfig(program, store), store).says(t, "tiny", " w0 w1")
+	})
+	t.Run("name", func(t *testing.T) {
+		cfg := ollamaConfig(program, "tiny")
+		cfg.Model, cfg.Env = "other-name", []string{"OLLAMA_MODELS=" + store}
+		start(t, cfg, "tiny").says(t, "other-name", " w0 w1")
+	})
+	t.Run("from a name", func(t *testing.T) {
+		path := write(t, filepath.Join(t.TempDir(), "Modelfile"), "FROM tiny\nPARAMETER num_predict 1\n")
+		before := files(t, store)
+		cfg := ollamaConfig(program, path)
+		cfg.Model, cfg.Env = "short", []string{"OLLAMA_MODELS=" + store}
+		second := start(t, cfg, path)
+		if status, answer := second.post(t, "/api/generate", `{"model":"short","prompt":"a","stream":false}`); status != 200 || !strings.Contains(answer, `"response":" w0"`) {
+			t.Errorf("answer: %d %s, want one token", status, answer)
+		}
+		if after := files(t, store); !slices.Equal(before, after) {
+			t.Errorf("the store changed: %v, then %v", before, after)
+		}
+	})
+	t.Run("sidecar", r.testSidecar)
+}
+
+// says wants a completion of two tokens.
+func (r running) says(t *testing.T, name, want string) {
+	t.Helper()
+	status, answer := r.post(t, "/v1/completions", `{"model":"`+name+`","prompt":"a","max_tokens":2}`)
+	if status != 200 || !strings.Contains(answer, `"`+want+`"`) {
+		t.Errorf("answer: %d %s, want %q", status, answer, want)
+	}
+}
+
+func (r running) testNames(t *testing.T) {
 	for _, name := range []string{"tiny", "team/tiny", "default", "tiny:latest"} {
 		status, answer := r.post(t, "/v1/chat/completions", `{"model":"`+name+`","max_completion_tokens":3,"messages":[{"role":"user","content":"hi"}]}`)
 		if status != 200 || !strings.Contains(answer, `"content":" w0 w1 w2"`) || !strings.Contains(answer, `"model":"tiny`) {
@@ -164,7 +201,10 @@ func TestRealOllama(t *testing.T) {
 	if status, answer := r.post(t, "/v1/chat/completions", `{"model":"tiny","messages":"no list"}`); status != 400 || !strings.Contains(answer, `"type":"invalid_request_error"`) {
 		t.Errorf("bad messages: %d %s, want an OpenAI error", status, answer)
 	}
-	// A client can't unload the model, however it writes it.
+}
+
+// A client can't unload the model, however it writes it.
+func (r running) testKeepAlive(t *testing.T) {
 	for _, field := range []string{`"keep_alive":0`, `"Keep_Alive":"0s"`, `"keep\u005falive":0`} {
 		if status, answer := r.post(t, "/api/generate", `{"model":"tiny",`+field+`}`); status != 200 {
 			t.Errorf("%s: %d %s", field, status, answer)
@@ -173,9 +213,12 @@ func TestRealOllama(t *testing.T) {
 			t.Errorf("after %s: %s is loaded, want tiny", field, list)
 		}
 	}
-	for level := range 2 {
+}
+
+func (r running) testSleep(t *testing.T) {
+	for _, level := range []api.Level{api.Level1, api.Level2} {
 		begin := time.Now()
-		if err := r.Sleep(t.Context(), r.launch.Endpoint, api.Level(level+1)); err != nil {
+		if err := r.Sleep(t.Context(), r.launch.Endpoint, level); err != nil {
 			t.Fatal(err)
 		}
 		asleep := time.Since(begin)
@@ -183,78 +226,42 @@ func TestRealOllama(t *testing.T) {
 			t.Errorf("asleep: %s is loaded", list)
 		}
 		begin = time.Now()
-		if err := r.Wake(t.Context(), r.launch.Endpoint, api.Level(level+1)); err != nil {
+		if err := r.Wake(t.Context(), r.launch.Endpoint, level); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("level %d: sleep %v, wake %v", level+1, asleep, time.Since(begin))
+		t.Logf("level %d: sleep %v, wake %v", level, asleep, time.Since(begin))
+		r.says(t, "tiny", " w0 w1")
 	}
-	if status, answer := r.post(t, "/v1/completions", `{"model":"tiny","prompt":"a","max_tokens":2}`); status != 200 || !strings.Contains(answer, "w0 w1") {
-		t.Errorf("after the wake: %d %s", status, answer)
-	}
+}
 
-	// Its folder is a store now: a function can run from it, and from its name.
-	store := filepath.Join(dir, "ollama", "models")
-	t.Run("store", func(t *testing.T) {
-		second := start(t, ollamaConfig(program, store), store)
-		if status, answer := second.post(t, "/v1/completions", `{"model":"tiny","prompt":"a","max_tokens":2}`); status != 200 || !strings.Contains(answer, "w0 w1") {
-			t.Errorf("answer: %d %s", status, answer)
-		}
-	})
-	t.Run("name", func(t *testing.T) {
-		cfg := ollamaConfig(program, "tiny")
-		cfg.Model, cfg.Env = "other-name", []string{"OLLAMA_MODELS=" + store}
-		second := start(t, cfg, "tiny")
-		if status, answer := second.post(t, "/v1/completions", `{"model":"other-name","prompt":"a","max_tokens":2}`); status != 200 || !strings.Contains(answer, "w0 w1") {
-			t.Errorf("answer: %d %s", status, answer)
-		}
-	})
-	t.Run("from a name", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "Modelfile")
-		if err := os.WriteFile(path, []byte("FROM tiny\nPARAMETER num_predict 1\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		before := files(t, store)
-		cfg := ollamaConfig(program, path)
-		cfg.Model, cfg.Env = "short", []string{"OLLAMA_MODELS=" + store}
-		second := start(t, cfg, path)
-		if status, answer := second.post(t, "/api/generate", `{"model":"short","prompt":"a","stream":false}`); status != 200 || !strings.Contains(answer, `"response":" w0"`) {
-			t.Errorf("answer: %d %s, want one token", status, answer)
-		}
-		if after := files(t, store); !slices.Equal(before, after) {
-			t.Errorf("the store changed: %v, then %v", before, after)
-		}
-	})
-	t.Run("sidecar", func(t *testing.T) {
-		cfg := ollamaConfig("", "tiny")
-		cfg.Spec.Command, cfg.Spec.Endpoint, cfg.Transport = nil, r.launch.Endpoint, api.NewTransport(1)
-		s, err := runtime.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := s.Launch("tiny")
-		if err != nil || !l.Attach || l.Endpoint != r.launch.Endpoint {
-			t.Fatalf("launch: %+v, %v", l, err)
-		}
-		if err := s.Probe(t.Context(), l.Endpoint); err != nil {
-			t.Error(err)
-		}
-		cfg.Spec.Model = "absent"
-		if s, err = runtime.New(cfg); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Probe(t.Context(), l.Endpoint); err == nil || !strings.Contains(err.Error(), "pull it there") {
-			t.Errorf("probe of a model that is not there: %v", err)
-		}
-	})
+func (r running) testSidecar(t *testing.T) {
+	cfg := ollamaConfig("", "tiny")
+	cfg.Spec.Command, cfg.Spec.Endpoint, cfg.Transport = nil, r.launch.Endpoint, api.NewTransport(1)
+	s, err := runtime.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Launch("tiny")
+	if err != nil || !l.Attach || l.Endpoint != r.launch.Endpoint {
+		t.Fatalf("launch: %+v, %v", l, err)
+	}
+	if err := s.Probe(t.Context(), l.Endpoint); err != nil {
+		t.Error(err)
+	}
+	cfg.Spec.Model = "absent"
+	if s, err = runtime.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Probe(t.Context(), l.Endpoint); err == nil || !strings.Contains(err.Error(), "pull it there") {
+		t.Errorf("probe of a model that is not there: %v", err)
+	}
 }
 
 // A GGUF file alone is enough.
 func TestRealOllamaGGUF(t *testing.T) {
 	program, gguf := realOllama(t), tinyModel(t)
 	r := start(t, ollamaConfig(program, "https://example.org/tiny.gguf"), gguf)
-	if status, answer := r.post(t, "/v1/completions", `{"model":"tiny","prompt":"a","max_tokens":2}`); status != 200 || !strings.Contains(answer, "w0 w1") {
-		t.Errorf("answer: %d %s", status, answer)
-	}
+	r.says(t, "tiny", " w0 w1")
 }
 
 // A model that only embeds is awake when it has embedded, and sleeps as others do.

@@ -1,16 +1,27 @@
 // Package runtime knows the model servers: how each is started, where it then
-// listens, how it shows that it generates, and how it sleeps and wakes. It
-// starts no process and keeps no state of an instance; package supervise does.
+// listens, how it shows that it computes, how it sleeps and wakes, takes adapters
+// and tells its load, and how its HTTP differs from the OpenAI API. It starts no
+// process and keeps no state of an instance; package supervise does.
 //
-// A runtime is used in this order, by one goroutine at a time:
+// A runtime is used in this order, by one goroutine at a time but for its
+// [Dialect] and [Runtime.Signals]:
 //
-//  1. [Runtime.Launch] gives the command line and the endpoint of one start.
+//  1. [Runtime.Launch] gives the command line and the endpoint of one start, or the
+//     endpoint of a server that somebody else starts (a sidecar).
 //  2. Where the launch announces, the supervisor waits for its line of output,
 //     and the start is over.
-//  3. Else [Runtime.Probe] is tried until it has generated one token: health paths
+//  3. Else [Runtime.Probe] is tried until it has computed one token: health paths
 //     of model servers answer before the model does, so nothing less counts.
 //  4. [Runtime.Sleep] and [Runtime.Wake], where [Traits] say that it has them.
-//     Who calls Sleep has drained: most servers cut what runs.
+//     Who calls Sleep has drained: most servers cut what runs. A wake ends with a
+//     probe too, for servers say that they are awake when they are not.
+//
+// One that another process of the same instance has launched is used from 3. on.
+//
+// The server listens where nobody but this instance reaches it: many have calls
+// that need no key and can do anything. Options that would change where it listens
+// or what it is called are refused, with what to do instead; further ones of the
+// user's stand behind ours. Nothing secret is ever an option.
 //
 // One adapter is one file. A new one is a new case in [New].
 package runtime
