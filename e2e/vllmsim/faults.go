@@ -96,12 +96,12 @@ func parseFault(text string) (fault, error) {
 	}
 	if i := strings.LastIndexByte(*counted, 'x'); i >= 0 && f.known((*counted)[:i]) {
 		if n, err := strconv.Atoi((*counted)[i+1:]); err == nil && n >= 0 {
-			f.times, *counted = n, (*counted)[:i]
+			f.times, *counted = n, strings.TrimSpace((*counted)[:i])
 		}
 	}
 	if i := strings.LastIndexByte(*counted, '@'); i >= 0 {
 		if n, err := strconv.Atoi((*counted)[i+1:]); err == nil && n >= 0 {
-			f.skip, *counted = n, (*counted)[:i]
+			f.skip, *counted = n, strings.TrimSpace((*counted)[:i])
 		}
 	}
 	want, found := requestFaults[f.kind]
@@ -124,6 +124,7 @@ func (f fault) known(before string) bool {
 		return true
 	}
 	before, _, _ = strings.Cut(before, "@")
+	before = strings.TrimSpace(before)
 	_, a := requestFaults[before]
 	_, b := otherFaults[before]
 	return a || b

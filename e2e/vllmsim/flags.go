@@ -164,7 +164,7 @@ func (f flags) read(args []string, warnings io.Writer) error {
 					n = len(args)
 				}
 			}
-			if n > len(args) || n == 0 && known.values < 0 {
+			if n > len(args) || n == 0 && known.values < 0 || n == 1 && strings.HasPrefix(args[0], "--") {
 				return fmt.Errorf("%s: expected a value", name)
 			}
 			values, args = args[:n], args[n:]

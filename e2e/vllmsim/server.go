@@ -115,15 +115,16 @@ func (s *Server) load(ctx context.Context) error {
 	if err := s.place(ctx); err != nil {
 		return err
 	}
-	if _, found := s.Faults.happens("never-ready"); found {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
 	begin := time.Now()
 	total := s.engine.duration(s.cfg.LoadTime, float64(s.cfg.Weights)/s.cfg.DiskBandwidth)
 	const shards = 4
+	_, never := s.Faults.happens("never-ready")
 	for i := range shards {
 		progress(s.cfg.Log, i, shards)
+		if never {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
 		if err := s.engine.pass(ctx, total/shards); err != nil {
 			return err
 		}
