@@ -186,8 +186,8 @@ func (s *Server) resolve(name string) (adapter string, err error) {
 	if slices.ContainsFunc(s.adapters, func(a Adapter) bool { return a.Name == plain }) {
 		return plain, nil
 	}
-	if s.cfg.Surface == SGLang {
-		return "", nil // it does not look at the name
+	if s.cfg.Surface == SGLang || s.cfg.Surface == RayServe {
+		return "", nil // it does not look at the name; an application on Ray Serve has but one model
 	}
 	return "", &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
 }
