@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// bin holds the programs under test: rouse and fakeruntime.
+// bin holds the programs under test, and those that stand for others.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -34,9 +34,15 @@ func run(m *testing.M) (int, error) {
 	defer os.RemoveAll(dir)
 	bin = dir
 	// GOFLAGS=-race builds them with the race detector.
-	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/rouse", "./fakeruntime", "./tinygguf")
+	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/rouse", "../cmd/function", "../docs/examples/redact", "./fakeruntime", "./tinygguf", "./vllmsim/cmd/vllmsim")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	// The simulator stands for other model servers, under their names.
+	for _, name := range []string{"vllm", "llama-server", "serve"} {
+		if err := os.Symlink("vllmsim", filepath.Join(bin, name)); err != nil {
+			return 1, err
+		}
 	}
 	return m.Run(), nil
 }
@@ -84,6 +90,11 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("PICO", model)
+	examples, err := filepath.Abs("../docs/examples")
+	if err != nil {
+		return err
+	}
+	env.Setenv("EXAMPLES", examples)
 	return nil
 }
 

@@ -56,6 +56,7 @@ type Handler struct {
 	key string // of the inner door
 
 	mu      sync.Mutex    // guards what follows
+	failed  int           // starts that failed in a row
 	base    string        // URL of the program; empty while it is not ready
 	why     *api.Error    // why it is not
 	changed chan struct{} // closed, and made anew, when base or why changes
@@ -91,14 +92,21 @@ func (h *Handler) Base() (base string, refused *api.Error) {
 	return h.base, h.why
 }
 
-// Await returns once the program is ready, and an error when ctx ends first.
+// patience is how many starts in a row may fail before who waits gives up.
+const patience = 3
+
+// Await returns once the program is ready, and an error when ctx ends first or
+// the program has failed three times in a row.
 func (h *Handler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
-		why, changed := h.why, h.changed
+		why, changed, failed := h.why, h.changed, h.failed
 		h.mu.Unlock()
 		if why == nil {
 			return nil
+		}
+		if failed >= patience {
+			return fmt.Errorf("wait for the handler: %w", why)
 		}
 		select {
 		case <-changed:
@@ -112,7 +120,11 @@ func (h *Handler) Await(ctx context.Context) error {
 func (h *Handler) become(base string, why *api.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.base, h.why = base, why
+	if h.base, h.why = base, why; why == nil {
+		h.failed = 0
+	} else {
+		h.failed++
+	}
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
