@@ -179,6 +179,7 @@ func TestDiagnostics(t *testing.T) {
 }
 
 func TestAllDiagnostics(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts a dozen commands")
 	}
