@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
@@ -186,6 +187,15 @@ func (c Config) validate() error {
 	}
 	if strings.TrimSpace(c.Model) == "" {
 		return fmt.Errorf("no model: name one, as in `vllmsim serve sim/tiny-1b`")
+	}
+	names := append([]string{c.Model}, c.Names...)
+	for _, a := range c.Adapters {
+		names = append(names, a.Name)
+	}
+	for _, name := range names {
+		if name == "" || !utf8.ValidString(name) {
+			return fmt.Errorf("model %q: want a name in valid UTF-8", name)
+		}
 	}
 	for _, n := range []struct {
 		flag  string

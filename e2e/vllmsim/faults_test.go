@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,9 +87,9 @@ func TestFaultsOnCommand(t *testing.T) {
 
 func TestHangs(t *testing.T) {
 	inBubble(t, timed(), func(t *testing.T, s *Server) {
-		request := func(header string) (*int, context.CancelFunc) {
+		request := func(header string) (*atomic.Int64, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(t.Context())
-			code := -1
+			code := &atomic.Int64{}
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(hi))
 			if err != nil {
 				t.Fatal(err)
@@ -98,14 +99,14 @@ func TestHangs(t *testing.T) {
 				defer func() { _ = recover() }() // the connection is cut when its client leaves
 				w := &clockedWriter{header: http.Header{}}
 				s.ServeHTTP(w, r)
-				code = 200
+				code.Store(200)
 			}()
-			return &code, cancel
+			return code, cancel
 		}
 		code, cancel := request("hang")
 		time.Sleep(time.Hour)
 		ok(t, post(s, "/v1/chat/completions", hi)) // others are well
-		if *code != -1 {
+		if code.Load() != 0 {
 			t.Error("a request that hangs was answered")
 		}
 		cancel()
@@ -113,12 +114,12 @@ func TestHangs(t *testing.T) {
 		code, cancel = request("hang-engine")
 		defer cancel()
 		time.Sleep(time.Hour)
-		if *code != -1 || get(s, "/health").Code != http.StatusOK {
+		if code.Load() != 0 || get(s, "/health").Code != http.StatusOK {
 			t.Error("want an engine that hangs and says that it is well")
 		}
 		ok(t, call(s, http.MethodDelete, "/vllmsim/faults", ""))
 		time.Sleep(time.Second)
-		if *code != 200 {
+		if code.Load() != 200 {
 			t.Error("the engine goes on after its fault, but the request is lost")
 		}
 	})

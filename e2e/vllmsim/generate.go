@@ -61,8 +61,10 @@ func (s *Server) follow(r *http.Request, jobs []*job) <-chan piece {
 	return pieces
 }
 
-// usage counts what a request cost. details is what vLLM adds with prefix caching.
-func usageOf(a *ask, jobs []*job, generated int) map[string]any {
+// usage counts what a request cost.
+func (e *engine) usage(a *ask, jobs []*job, generated int) map[string]any {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	prompt, cached := 0, 0
 	for i := 0; i < len(jobs); i += a.n { // choices share their prompt
 		prompt += jobs[i].seq.Prompt
@@ -121,7 +123,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f form
 	if err := s.delay(r, ill, generated); err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	head["object"], head["choices"], head["usage"] = f.object, choices, usageOf(a, jobs, generated)
+	head["object"], head["choices"], head["usage"] = f.object, choices, s.engine.usage(a, jobs, generated)
 	write(w, http.StatusOK, head)
 }
 
@@ -185,7 +187,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *ask, f format
 		return
 	}
 	if a.usage {
-		head["choices"], head["usage"] = []any{}, usageOf(a, jobs, st.generated)
+		head["choices"], head["usage"] = []any{}, s.engine.usage(a, jobs, st.generated)
 		if err := st.send("", head); err != nil {
 			return
 		}
@@ -239,7 +241,7 @@ func (c *streamed) more(text string) string {
 func (st *stream) event(choice map[string]any) error {
 	st.head["choices"] = []any{choice}
 	if st.a.steady {
-		st.head["usage"] = usageOf(st.a, st.jobs, st.generated)
+		st.head["usage"] = st.s.engine.usage(st.a, st.jobs, st.generated)
 	}
 	return st.send("", st.head)
 }

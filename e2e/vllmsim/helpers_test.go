@@ -109,7 +109,6 @@ func state(t *testing.T, h http.Handler) map[string]any {
 // program is a simulator in a process of its own.
 type program struct {
 	*exec.Cmd
-	url   string
 	mu    sync.Mutex // guards lines
 	lines []string
 	ended chan struct{}

@@ -83,7 +83,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, ill ailments
 		}
 		data = append(data, map[string]any{"index": i, "object": "embedding", "embedding": embedding})
 	}
-	write(w, http.StatusOK, map[string]any{"id": s.id(r, "embd-"), "object": "list", "created": time.Now().Unix(), "model": a.name, "data": data, "usage": usageOf(a, jobs, 0)})
+	write(w, http.StatusOK, map[string]any{"id": s.id(r, "embd-"), "object": "list", "created": time.Now().Unix(), "model": a.name, "data": data, "usage": s.engine.usage(a, jobs, 0)})
 }
 
 // floats32 is base64 of little-endian 32-bit numbers.
@@ -140,7 +140,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request, ill ailments) {
 		s.fail(w, err)
 		return
 	}
-	write(w, http.StatusOK, map[string]any{"id": s.id(r, "score-"), "object": "list", "created": time.Now().Unix(), "model": a.name, "data": data, "usage": usageOf(a, jobs, 0)})
+	write(w, http.StatusOK, map[string]any{"id": s.id(r, "score-"), "object": "list", "created": time.Now().Unix(), "model": a.name, "data": data, "usage": s.engine.usage(a, jobs, 0)})
 }
 
 // rerank answers /v1/rerank.
@@ -180,7 +180,7 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request, ill ailments) {
 		results = results[:body.TopN]
 	}
 	write(w, http.StatusOK, map[string]any{"id": s.id(r, "rerank-"), "model": a.name, "results": results,
-		"usage": map[string]any{"total_tokens": usageOf(a, jobs, 0)["total_tokens"]}})
+		"usage": map[string]any{"total_tokens": s.engine.usage(a, jobs, 0)["total_tokens"]}})
 }
 
 // tokenize answers /tokenize: no engine is needed.

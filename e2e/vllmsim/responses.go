@@ -116,7 +116,7 @@ func (p *response) body() map[string]any {
 		"incomplete_details": nil, "instructions": nil, "metadata": nil, "usage": nil,
 	}
 	if p.over {
-		u := usageOf(p.a, []*job{p.job}, p.tokens)
+		u := p.s.engine.usage(p.a, []*job{p.job}, p.tokens)
 		b["output"] = []any{p.item()}
 		b["usage"] = map[string]any{
 			"input_tokens": u["prompt_tokens"], "output_tokens": p.tokens, "total_tokens": u["total_tokens"],

@@ -32,7 +32,7 @@ func (s *Server) surface() http.Handler {
 	}
 	// FastAPI's words for what is not there.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, pattern := mux.Handler(r)
+		_, pattern := mux.Handler(r)
 		if pattern == "" {
 			probe := *r
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -45,7 +45,7 @@ func (s *Server) surface() http.Handler {
 			write(w, http.StatusNotFound, map[string]any{"detail": "Not Found"})
 			return
 		}
-		h.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 	})
 }
 
@@ -60,7 +60,6 @@ func (s *Server) vllmRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /tokenize", s.tokenize)
 	mux.HandleFunc("POST /detokenize", s.detokenize)
 	mux.HandleFunc("GET /v1/models", s.models)
-	mux.HandleFunc("GET /v1/models/{id...}", s.model)
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /ping", s.health)
 	mux.HandleFunc("POST /ping", s.health)
@@ -180,7 +179,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, map[string]any{"object": "list", "data": s.cards()})
 }
 
-// model answers for one name. A vLLM has no such path; the other servers' clients ask for it.
+// model answers for one name. SGLang has such a path; vLLM has none.
 func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 	for _, c := range s.cards() {
 		if card, is := c.(map[string]any); is && card["id"] == r.PathValue("id") {
