@@ -7,11 +7,13 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
@@ -35,8 +37,15 @@ func otherNames(f api.Function) []api.ModelName {
 }
 
 // assemble makes the parts; nothing runs yet.
-func assemble(cfg Config) (*function, error) {
-	f := &function{cfg: cfg, log: process.NewLog(logLines, cfg.Output), transport: hop.New(cfg.Function.Concurrency+2, idleConnection)}
+func assemble(cfg Config, log *process.Log, kept *keeper.Client) (*function, error) {
+	f := &function{
+		cfg: cfg, log: log, keeper: kept, transport: hop.New(cfg.Function.Concurrency+2, idleConnection),
+		settled: make(chan struct{}),
+	}
+	f.settle = sync.OnceFunc(func() { close(f.settled) })
+	if kept == nil {
+		f.settle() // there is nothing to take over
+	}
 	for _, part := range []func() error{f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
 			return nil, err
@@ -65,7 +74,7 @@ func (f *function) makeEvents() (err error) {
 
 func (f *function) makeSupervisor() (err error) {
 	fn := f.cfg.Function
-	f.supervisor, err = supervise.New(supervise.Config{
+	cfg := supervise.Config{
 		Status: api.InstanceStatus{
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: f.cfg.Listen, Devices: f.cfg.Devices,
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
@@ -73,7 +82,11 @@ func (f *function) makeSupervisor() (err error) {
 		Runtime: f.runtime, Model: fn.Runtime.Model, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout,
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
-	})
+	}
+	if f.keeper != nil {
+		cfg.Start, cfg.Adopt, cfg.Save = f.keeper.Start, f.adopt, f.keeper.Save
+	}
+	f.supervisor, err = supervise.New(cfg)
 	return err
 }
 
@@ -132,6 +145,15 @@ func (f *function) makePyfunc() (err error) {
 		Parallel: f.cfg.Function.Concurrency, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
 	})
 	return err
+}
+
+// adopt takes over the runtime that another worker has left.
+func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
+	child, launch, note, found := f.keeper.Adopt()
+	if !found {
+		f.settle()
+	}
+	return child, launch, note, found
 }
 
 // ready is called by the supervisor when the runtime has generated a token, and

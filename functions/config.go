@@ -64,8 +64,8 @@ type Config struct {
 	// runtime between them: one leads, the others pass requests to it. Empty: alone.
 	Workers string
 	// Keep is the command line of a keeper (package keeper), which sees to it that
-	// nothing of the runtime outlives us, however we die; empty: none, where somebody
-	// else adopts what we leave, or Workers is empty and the system is not Linux.
+	// nothing of the runtime outlives us, however we die; empty: none, as where
+	// somebody above us adopts what we leave. Workers need one.
 	Keep []string
 	// OwnProcess says that this process does nothing else: it adopts the runtime's
 	// orphans and kills every child that is not the runtime (process.Adopt).
@@ -107,6 +107,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Function.Concurrency < 1 || c.MaxBody < 0 {
 		return fmt.Errorf("function %s: concurrency is %d and the body's limit %d: want at least 1 and 0", c.Function.Name, c.Function.Concurrency, c.MaxBody)
+	}
+	if c.Workers != "" && len(c.Keep) == 0 {
+		return fmt.Errorf("function %s: workers share their runtime by a keeper: name its command line", c.Function.Name)
 	}
 	if c.Drain == 0 {
 		c.Drain = 30 * time.Second

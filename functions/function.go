@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/lead"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
@@ -39,6 +42,7 @@ type function struct {
 	cfg        Config
 	transport  *hop.Transport
 	log        *process.Log
+	keeper     *keeper.Client // the runtime's parent; nil: we are
 	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
 	adapters   *adapters.Registry
@@ -49,6 +53,8 @@ type function struct {
 	metrics    *metrics.Metrics
 	events     *cloudevent.Sender           // nil: nobody wants them
 	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
+	settled    chan struct{}                // closed once it is known whether a runtime that was taken over serves
+	settle     func()                       // closes settled, once
 	ending     context.Context              // ends when the instance does: followers of the logs leave
 }
 
@@ -62,6 +68,9 @@ func Run(ctx context.Context, cfg Config) error {
 		if err := process.Adopt(); err != nil {
 			return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
 		}
+	}
+	if cfg.Workers != "" { // what the runtime needs must outlive each of us
+		cfg.Dir = filepath.Join(cfg.Workers, "run")
 	}
 	if cfg.Dir == "" {
 		dir, err := os.MkdirTemp("", "rouse-")
@@ -78,15 +87,74 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
 	}
 	cfg.Listen = endpoint
-	f, err := assemble(cfg)
+	if cfg.Workers != "" {
+		err = work(ctx, cfg, listener)
+	} else {
+		err = alone(ctx, cfg, listener)
+	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("function %s: %w", cfg.Function.Name, err), listener.Close())
+		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
+	}
+	return nil
+}
+
+// alone runs an instance that shares its runtime with nobody.
+func alone(ctx context.Context, cfg Config, listener net.Listener) error {
+	log := process.NewLog(logLines, cfg.Output)
+	var kept *keeper.Client
+	if len(cfg.Keep) > 0 {
+		var err error
+		if kept, err = keeper.Open(ctx, keeping(cfg, log)); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		defer kept.Close()
+	}
+	f, err := assemble(cfg, log, kept)
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	return f.run(ctx, listener)
 }
 
+// work runs an instance together with the other workers of its folder.
+func work(ctx context.Context, cfg Config, listener net.Listener) error {
+	log := process.NewLog(logLines, cfg.Output)
+	if cfg.Listening != nil {
+		cfg.Listening(cfg.Listen)
+		cfg.Listening = nil // once, whoever leads
+	}
+	return lead.Run(ctx, lead.Config{
+		Dir: cfg.Workers, Listener: listener, Server: newServer(cfg), Keeper: keeping(cfg, log),
+		MaxBody: cfg.MaxBody, Drain: cfg.Drain, Kill: cfg.Kill, Logger: cfg.Logger,
+		Lead: func(ctx context.Context, l *lead.Leadership) error {
+			f, err := assemble(cfg, log, l.Keeper)
+			if err != nil {
+				return errors.Join(err, l.Listener.Close())
+			}
+			l.Serve(f)
+			return f.run(ctx, l.Listener)
+		},
+	})
+}
+
+// keeping is how a keeper is started.
+func keeping(cfg Config, log *process.Log) keeper.ClientConfig {
+	return keeper.ClientConfig{Command: cfg.Keep, Env: cfg.Env, Lines: log.Write, Logger: cfg.Logger}
+}
+
+// newServer is how requests are taken.
+func newServer(cfg Config) *http.Server {
+	return &http.Server{
+		Protocols: protocols(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
 // report posts a change of state.
 func (f *function) report(s api.InstanceStatus) {
+	if s.State != api.Starting {
+		f.settle()
+	}
 	f.pyfunc.Observe(s)
 	if f.events != nil {
 		source := "/instance/" + s.Function.Namespace() + "/" + string(s.Instance)
@@ -113,10 +181,9 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 		handled <- f.handler.Run(alive)
 	}()
 
-	server := closing.New(&http.Server{
-		Handler: f, Protocols: protocols(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(f.cfg.Logger.Handler(), slog.LevelDebug),
-	})
+	bare := newServer(f.cfg)
+	bare.Handler = f
+	server := closing.New(bare)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	sent := make(chan struct{})
@@ -133,7 +200,7 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	var failed error
 	select {
 	case err := <-served:
-		failed = fmt.Errorf("function %s: serve: %w", f.cfg.Function.Name, err)
+		failed = fmt.Errorf("serve: %w", err)
 		served <- err
 		kill()
 	case err := <-supervised:
@@ -162,12 +229,17 @@ func protocols() *http.Protocols {
 	return &p
 }
 
-// stop drains and ends the runtime, or kills it if told so meanwhile.
+// stop drains and ends the runtime, or kills it if told so meanwhile. Where
+// another worker can go on with it, it is drained and left.
 func (f *function) stop(kill func()) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		_, _ = f.supervisor.Stop(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // fails for nobody
+		end := f.supervisor.Stop
+		if f.keeper != nil && f.keeper.Peers() > 0 {
+			end = f.supervisor.Leave
+		}
+		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // fails for nobody
 	}()
 	select {
 	case <-stopped:

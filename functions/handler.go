@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -52,8 +53,25 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// takeOver is how long a request waits until it is known whether the runtime of
+// a worker that has died still serves.
+const takeOver = 2 * time.Second
+
 // client answers a path of the model server's.
-func (f *function) client(w http.ResponseWriter, r *http.Request) { f.clients.ServeHTTP(w, r) }
+func (f *function) client(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-f.settled:
+	default:
+		timer := time.NewTimer(takeOver)
+		defer timer.Stop()
+		select {
+		case <-f.settled:
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+	}
+	f.clients.ServeHTTP(w, r)
+}
 
 // readiness answers 200 only where a request would be taken now, however many run.
 func (f *function) readiness(w http.ResponseWriter) {

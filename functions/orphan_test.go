@@ -44,20 +44,28 @@ func parent(args []string) int {
 type spawned struct {
 	*instance
 	cmd      *exec.Cmd
-	function int   // process id
-	pids     []int // of the runtime and its grandchild
+	file     string // the runtime writes its process ids there
+	function int    // process id
+	pids     []int  // of the runtime and its grandchild
 }
 
 // spawn starts a function process, below a parent if as is "parent", and waits
 // until it is awake.
 func spawn(t testing.TB, as string, runtimeArgs ...string) *spawned {
 	t.Helper()
-	s := &spawned{instance: newInstance(t)}
-	file := filepath.Join(t.TempDir(), "pids")
+	s := begin(t, as, "--exit-with-parent", runtimeArgs...)
+	s.untilAwake()
+	return s
+}
+
+// begin starts a function process and waits until it listens.
+func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
+	t.Helper()
+	s := &spawned{instance: newInstance(t), file: filepath.Join(t.TempDir(), "pids")}
 	args := []string{
 		"--function", "default/fake", "--instance", "fake-0001", "--listen", string(s.at), "--events", s.receive.URL,
-		"--exit-with-parent", "--stop-grace", "500ms", "--quiet", "--drain", "10s", "--concurrency", "64", "--",
-		os.Args[0], "-port=$(PORT)", "-pids=" + file,
+		flag, "--stop-grace", "500ms", "--quiet", "--drain", "10s", "--concurrency", "64", "--",
+		os.Args[0], "-port=$(PORT)", "-pids=" + s.file,
 	}
 	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)
 	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as)
@@ -87,16 +95,21 @@ func spawn(t testing.TB, as string, runtimeArgs ...string) *spawned {
 	} else if want := fmt.Sprintf("listening on %s\n", s.at); line != want {
 		t.Errorf("the function prints %q, want %q", line, want)
 	}
+	return s
+}
+
+// untilAwake waits for the report, and learns the runtime's processes.
+func (s *spawned) untilAwake() {
+	s.t.Helper()
 	s.until(api.Awake)
-	raw, err := os.ReadFile(file)
+	raw, err := os.ReadFile(s.file)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	for _, field := range strings.Fields(string(raw)) {
 		pid, _ := strconv.Atoi(field)
 		s.pids = append(s.pids, pid)
 	}
-	return s
 }
 
 // alive says whether a process runs; a zombie does not.
@@ -131,6 +144,56 @@ func TestFunctionIsKilled(t *testing.T) {
 	}
 	_ = s.cmd.Wait() // "signal: killed" is what we did
 	wantGone(t, s.pids...)
+}
+
+// The function is killed with nobody above it: its keeper leaves nothing behind.
+func TestFunctionIsKilledAlone(t *testing.T) {
+	for _, kind := range []string{"group", "session", "orphan"} {
+		t.Run(kind, func(t *testing.T) {
+			s := begin(t, "function", "--keeper", "-grandchild="+kind, "-ignore-term")
+			s.untilAwake()
+			s.wantAnswer()
+			if err := s.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.cmd.Wait() // "signal: killed" is what we did
+			wantGone(t, s.pids...)
+		})
+	}
+}
+
+// Workers of one host share a runtime. The leader is killed: the other goes on
+// with the same process, and no request is refused.
+func TestWorkersTakeOver(t *testing.T) {
+	dir, err := os.MkdirTemp("", "w") // short, for its sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	first := begin(t, "function", "--workers="+dir)
+	first.untilAwake()
+	second := begin(t, "function", "--workers="+dir)
+	second.wantAnswer()
+	if _, err := os.Stat(second.file); err == nil {
+		t.Error("the second worker started a runtime of its own")
+	}
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		second.wantAnswer()
+	}
+	st, err := second.api.State(t.Context(), second.at)
+	if err != nil || st.PID != first.pids[0] || st.State != api.Awake {
+		t.Errorf("state %s, runtime %d, %v; want awake and the same process %d", st.State, st.PID, err, first.pids[0])
+	}
+	if _, err := second.api.Stop(t.Context(), second.at, control.StopRequest{}); err != nil {
+		t.Error(err)
+	}
+	if err := second.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	wantGone(t, first.pids...)
 }
 
 // The function is killed below a node agent: nothing is left, wherever it hid.

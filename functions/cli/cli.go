@@ -30,6 +30,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,7 @@ type flags struct {
 	handler        []string
 	exitWithParent bool
 	keeper         bool
+	path           []string // of this command in its program
 	quiet          bool
 	standby        bool
 }
@@ -115,6 +117,7 @@ s3, ollama), or the server's own name for a model.`,
 			if err := fromEnvironment(cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
+			f.path = strings.Fields(cmd.CommandPath())[1:]
 			if err := f.build(args, os.Environ(), cmd.Flags().Changed); err != nil {
 				return err
 			}
@@ -123,6 +126,9 @@ s3, ollama), or the server's own name for a model.`,
 		},
 	}
 	f.define(cmd)
+	cmd.Args = cobra.ArbitraryArgs // without it words behind -- are looked for among the subcommands
+	cmd.AddCommand(keepCommand())
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	return cmd
 }
 

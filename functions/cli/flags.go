@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/keeper"
 )
 
 func (f *flags) define(cmd *cobra.Command) {
@@ -91,8 +93,8 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if f.cfg.Engine == "" {
 		f.cfg.Engine = self
 	}
-	if f.keeper && !f.exitWithParent && os.Getpid() != 1 {
-		f.cfg.Keep = []string{self, "keep"}
+	if f.cfg.Workers != "" || f.keeper && !f.exitWithParent && os.Getpid() != 1 {
+		f.cfg.Keep = slices.Concat([]string{self}, f.path, keeper.Args())
 	}
 	f.cfg.Diagnostics = f.cfg.Diagnostics || lookUp(env, "ENABLE_DIAGNOSTICS") == "true"
 	if f.cfg.Events == "" {
