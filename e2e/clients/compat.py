@@ -1,9 +1,10 @@
 """A client of mlflow-extensions' wire format, on httpx: what its compat clients
 send and how they read the answer, written anew from the format.
 
-    compat.py URL MODEL
+    compat.py URL MODEL [HOST]
 
-URL is an endpoint, with /invocations at its end or without. The program asks for
+URL is an endpoint, with /invocations at its end or without; HOST is the name by
+which it is called, where no name server knows it. The program asks for
 a few things in the way that OpenAI's client on a compat client does, and prints
 one line of JSON for each: its name and what came back. It judges nothing; who
 runs it does. It ends with status 1 where an answer can't be read at all.
@@ -23,13 +24,15 @@ TEXT = ("application/json", "text/plain")
 class Compat(httpx.Client):
     """An httpx client whose requests travel in envelopes."""
 
-    def __init__(self, endpoint, token=None, timeout=30, openai=True):
+    def __init__(self, endpoint, token=None, timeout=30, openai=True, host=None):
         super().__init__()
         self.path = urlparse(endpoint).path.rstrip("/")
         self.openai = openai
         headers = {"Content-Type": "application/json"}
         if token:
             headers["Authorization"] = "Bearer " + token
+        if host:
+            headers["Host"] = host
         root = endpoint.rstrip("/")
         if root.endswith("/invocations"):
             root = root[: -len("/invocations")]
@@ -96,9 +99,9 @@ def shown(response):
     return {"status": response.status_code, "headers": dict(response.headers), "text": response.text}
 
 
-def main(url, model):
+def main(url, model, host=None):
     base = url.rstrip("/")
-    client, plain = Compat(url), Compat(url, openai=False)
+    client, plain = Compat(url, host=host), Compat(url, openai=False, host=host)
 
     def tell(name, **facts):
         print(json.dumps({"name": name, **facts}), flush=True)
@@ -141,6 +144,6 @@ def main(url, model):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: compat.py URL MODEL")
-    main(sys.argv[1], sys.argv[2])
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: compat.py URL MODEL [HOST]")
+    main(*sys.argv[1:])

@@ -217,12 +217,11 @@ func (h *Handler) translate(a *reply) {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(a.failed, &body) == nil && json.Unmarshal(body.Error, &object) == nil && object.Message != "" {
-		f.Message, f.OpenAI = object.Message, body.Error
-	} else if e := api.Errorf(a.status, "", "%s", f.Message); true {
-		raw, _ := e.MarshalJSON() // strings always marshal
-		if json.Unmarshal(raw, &body) == nil {
-			f.OpenAI = body.Error
-		}
+		f.Message = object.Message
+	} else {
+		raw, _ := api.Errorf(a.status, "", "%s", f.Message).MarshalJSON() // strings always marshal
+		_ = json.Unmarshal(raw, &body)                                    // it is JSON of ours
 	}
+	f.OpenAI = body.Error
 	fail(a.w, f)
 }
