@@ -33,6 +33,7 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 	inner.RequestURI = inner.URL.RequestURI()
 	inner.Header = r.Header.Clone()
 	delete(inner.Header, "Accept-Encoding") // the answer is read on its way
+	delete(inner.Header, "Content-Length")  // it is another
 	body := buffers.get()
 	defer buffers.put(body)
 	body.b = h.withModel(body.b, &q)
