@@ -105,10 +105,10 @@ starts: a sidecar container, or one that runs already.
 
 The model (--model) is a path, a URL that is fetched before the start (https, hf, oci,
 s3, ollama), or the server's own name for a model.`,
-		Example: `  function --runtime vllm --model Qwen/Qwen3-0.6B -- --max-model-len 8192
-  function --runtime ollama --model qwen2.5:0.5b --listen http://127.0.0.1:8080
-  function --runtime llamacpp --model hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF/qwen2.5-0.5b-instruct-q8_0.gguf
-  function --runtime command -- python3 server.py --port '$(PORT)'`,
+		Example: `  rouse function --runtime vllm --model Qwen/Qwen3-0.6B -- --max-model-len 8192
+  rouse function --runtime ollama --model qwen2.5:0.5b --listen http://127.0.0.1:8080
+  rouse function --runtime llamacpp --model hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF/qwen2.5-0.5b-instruct-q8_0.gguf
+  rouse function --runtime command -- python3 server.py --port '$(PORT)'`,
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.standby {

@@ -6,9 +6,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/cli"
 )
 
-// functionCommand runs one instance. Local mode starts it; people have no need to.
+// functionCommand runs one instance. Local mode starts it, and so may people. The
+// program cmd/function is the same; shells have a word of their own by that name.
 func functionCommand() *cobra.Command {
 	cmd := cli.Command()
-	cmd.Hidden = true
 	return cmd
 }
