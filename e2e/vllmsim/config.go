@@ -41,7 +41,11 @@ const (
 )
 
 // Adapter is a LoRA adapter.
-type Adapter struct{ Name, Path string }
+type Adapter struct {
+	Name, Path string
+	// lost: it was dropped with the weights, and makes garbage until it is loaded again.
+	lost bool
+}
 
 // Config is a server. The zero value of a field means its default; Model alone must be set.
 type Config struct {

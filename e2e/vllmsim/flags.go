@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 		c.MaxSeqs, c.DevMode, c.Slots = 4, true, true
 		cmd.llamaFlags(f)
 	case RayServe:
-		cmd.Host = "127.0.0.1"
+		cmd.Host = cmp.Or(getenv("RAY_SERVE_DEFAULT_HTTP_HOST"), "127.0.0.1")
 		if port, err := strconv.Atoi(getenv("RAY_SERVE_DEFAULT_HTTP_PORT")); err == nil {
 			cmd.Port = port
 		}
@@ -325,17 +326,17 @@ func (cmd *Command) vllmFlags(f flags) {
 // loraModule reads name=path or {"name":…,"path":…}.
 func loraModule(s string) (Adapter, error) {
 	if strings.HasPrefix(s, "{") {
-		var a struct{ Name, Path string }
+		var a Adapter
 		if err := json.Unmarshal([]byte(s), &a); err != nil || a.Name == "" || a.Path == "" {
 			return Adapter{}, fmt.Errorf(`want {"name":…,"path":…}`)
 		}
-		return Adapter(a), nil
+		return a, nil
 	}
 	name, path, found := strings.Cut(s, "=")
 	if !found || name == "" || path == "" {
 		return Adapter{}, fmt.Errorf("want name=path")
 	}
-	return Adapter{name, path}, nil
+	return Adapter{Name: name, Path: path}, nil
 }
 
 func (cmd *Command) sglangFlags(f flags) {
@@ -358,7 +359,7 @@ func (cmd *Command) sglangFlags(f flags) {
 	f.add(-1, func(s string) error {
 		a, err := loraModule(s)
 		if err != nil {
-			a, err = Adapter{filepath.Base(s), s}, nil
+			a, err = Adapter{Name: filepath.Base(s), Path: s}, nil
 		}
 		c.LoRA = true
 		c.Adapters = append(c.Adapters, a)
@@ -379,7 +380,7 @@ func (cmd *Command) llamaFlags(f flags) {
 	f.yes(&c.LoRAIdle, "--lora-init-without-apply")
 	f.add(1, func(s string) error {
 		c.LoRA = true
-		c.Adapters = append(c.Adapters, Adapter{filepath.Base(s), s})
+		c.Adapters = append(c.Adapters, Adapter{Name: filepath.Base(s), Path: s})
 		return nil
 	}, "--lora")
 	ignored := false

@@ -36,7 +36,7 @@ func TestVLLMCommandLine(t *testing.T) {
 		{"address", cmd.Host == "127.0.0.1" && cmd.Port == 8123}, {"model", c.Model == "org/model-7b" && c.Surface == VLLM},
 		{"names", strings.Join(c.Names, " ") == "one two"}, {"sleep and LoRA", c.Sleep && c.LoRA && c.MaxLoRAs == 4 && c.MaxLoRARank == 32 && c.RuntimeLoRA},
 		{"sizes", c.MaxModelLen == 4096 && c.MaxSeqs == 8 && c.Utilization == 0.5 && c.TensorParallel == 2}, {"keys", strings.Join(c.APIKeys, " ") == "a b"},
-		{"seed", c.Seed == 7}, {"adapters", len(c.Adapters) == 2 && c.Adapters[1] == Adapter{"med", "/b"}},
+		{"seed", c.Seed == 7}, {"adapters", len(c.Adapters) == 2 && c.Adapters[1] == Adapter{Name: "med", Path: "/b"}},
 		{"environment", c.DevMode && *c.Devices.Visible == "1,2" && c.Devices.Dir == "/gpus"}, {"VLLMSIM_FLAGS", c.TimeScale == 0.5 && c.Weights == 2<<30},
 	} {
 		if !check.ok {

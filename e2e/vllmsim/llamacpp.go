@@ -113,28 +113,53 @@ func (s *Server) scales(w http.ResponseWriter, _ *http.Request) {
 
 // setScales makes the adapter with the greatest scale speak, for every request.
 func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
-	var body []struct {
-		ID    int     `json:"id"`
-		Scale float64 `json:"scale"`
-	}
+	var body []scale
 	if err := read(r, &body); err != nil {
 		s.fail(w, err)
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	scaled, best := 0, 0.0
-	for _, one := range body {
+	scaled, err := s.loudest(body)
+	if err == nil {
+		s.scaled = scaled
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	write(w, http.StatusOK, map[string]any{"success": true})
+}
+
+// scale is how much of an adapter is applied.
+type scale struct {
+	ID    int     `json:"id"`
+	Scale float64 `json:"scale"`
+}
+
+// loudest is the adapter with the greatest scale, counted from 1; 0 for none. s.mu is held.
+func (s *Server) loudest(scales []scale) (int, error) {
+	loudest, best := 0, 0.0
+	for _, one := range scales {
 		if one.ID < 0 || one.ID >= len(s.adapters) {
-			s.fail(w, bad("id", "invalid adapter id %d", one.ID))
-			return
+			return 0, bad("lora", "invalid adapter id %d", one.ID)
 		}
 		if one.Scale > best {
-			scaled, best = one.ID+1, one.Scale
+			loudest, best = one.ID+1, one.Scale
 		}
 	}
-	s.scaled = scaled
-	write(w, http.StatusOK, map[string]any{"success": true})
+	return loudest, nil
+}
+
+// scaledAdapter is the adapter that a request's own scales choose.
+func (s *Server) scaledAdapter(scales []scale) (Adapter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, err := s.loudest(scales)
+	if err != nil || i == 0 {
+		return Adapter{}, err
+	}
+	return s.adapters[i-1], nil
 }
 
 func (s *Server) llamaTokenize(w http.ResponseWriter, r *http.Request) {

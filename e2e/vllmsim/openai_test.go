@@ -80,7 +80,7 @@ func TestOfficialErrors(t *testing.T) {
 }
 
 func TestOfficialOthers(t *testing.T) {
-	c, s := official(t, Config{Names: []string{"one", "two"}, LoRA: true, Adapters: []Adapter{{"sql", "org/sql"}}})
+	c, s := official(t, Config{Names: []string{"one", "two"}, LoRA: true, Adapters: []Adapter{{Name: "sql", Path: "org/sql"}}})
 	models, err := c.Models.List(t.Context())
 	if err != nil || len(models.Data) != 3 || models.Data[2].ID != "sql" || !strings.Contains(models.Data[2].RawJSON(), `"parent":"one"`) {
 		t.Errorf("models %+v, %v", models, err)
@@ -125,7 +125,7 @@ func squares(v []float64) (sum float64) {
 }
 
 func TestTextsAreDeterministic(t *testing.T) {
-	cfg := Config{LoRA: true, MaxLoRAs: 2, Adapters: []Adapter{{"sql", "org/sql"}, {"med", "org/med"}}}
+	cfg := Config{LoRA: true, MaxLoRAs: 2, Adapters: []Adapter{{Name: "sql", Path: "org/sql"}, {Name: "med", Path: "org/med"}}}
 	a, b := start(t, cfg), start(t, cfg)
 	base := answer(t, a, "hello")
 	if other := answer(t, b, "hello"); other != base {

@@ -29,6 +29,7 @@ type ask struct {
 	usage, steady bool // usage at the end of a stream, and in every event
 	logprobs      int  // -1: none; else how many alternatives
 	echo          bool
+	lora          []scale // of llama-server: the adapters of this request
 	// schema, when json is true, is what the answer must look like; nil: any object.
 	json   bool
 	schema map[string]any
@@ -103,6 +104,7 @@ type sampling struct {
 		IncludeUsage bool `json:"include_usage"`
 		Continuous   bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
+	LoRA           []scale `json:"lora"`
 	ResponseFormat *struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
@@ -114,7 +116,7 @@ type sampling struct {
 // ask checks the fields and makes them into an ask without prompts.
 func (p sampling) ask() (ask, error) {
 	a := ask{name: p.Model, n: 1, max: -1, min: p.MinTokens, ignoreEOS: p.IgnoreEOS, includeStop: p.IncludeStop, seed: p.Seed,
-		temperature: p.Temperature, stream: p.Stream, logprobs: -1}
+		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA}
 	if p.N != nil {
 		a.n = *p.N
 	}
@@ -166,30 +168,30 @@ func stops(raw json.RawMessage) ([]string, error) {
 }
 
 // resolve finds what a model's name means. Empty is the base model.
-func (s *Server) resolve(name string) (adapter string, err error) {
+func (s *Server) resolve(name string) (adapter Adapter, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cfg.Surface == LlamaCpp { // it does not look at the name either; adapters speak for everybody
 		if s.scaled > 0 {
-			return s.adapters[s.scaled-1].Name, nil
+			return s.adapters[s.scaled-1], nil
 		}
-		return "", nil
+		return Adapter{}, nil
 	}
 	if name == "" || slices.Contains(s.cfg.Names, name) {
-		return "", nil
+		return Adapter{}, nil
 	}
 	// SGLang names an adapter as model:adapter, and its own way by lora_path.
 	plain := name
 	if base, tail, found := strings.Cut(name, ":"); found && s.cfg.Surface == SGLang && slices.Contains(s.cfg.Names, base) {
 		plain = tail
 	}
-	if slices.ContainsFunc(s.adapters, func(a Adapter) bool { return a.Name == plain }) {
-		return plain, nil
+	if i := slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == plain }); i >= 0 {
+		return s.adapters[i], nil
 	}
 	if s.cfg.Surface == SGLang || s.cfg.Surface == RayServe {
-		return "", nil // it does not look at the name; an application on Ray Serve has but one model
+		return Adapter{}, nil // it does not look at the name; an application on Ray Serve has but one model
 	}
-	return "", &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
+	return Adapter{}, &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
 }
 
 // jobs makes a job of every choice of every prompt.
@@ -198,7 +200,13 @@ func (s *Server) jobs(a *ask, ill ailments) ([]*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.adapter = adapter
+	if len(a.lora) > 0 && s.cfg.Surface == LlamaCpp {
+		if adapter, err = s.scaledAdapter(a.lora); err != nil {
+			return nil, err
+		}
+	}
+	a.adapter = adapter.Name
+	ill.garbage = ill.garbage || adapter.lost
 	if a.name == "" {
 		a.name = s.cfg.Names[0]
 	}

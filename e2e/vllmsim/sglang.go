@@ -29,6 +29,7 @@ func (s *Server) sglangRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /get_model_info", info)
 	mux.HandleFunc("GET /model_info", info)
 	mux.HandleFunc("GET /get_server_info", s.serverInfo)
+	mux.HandleFunc("GET /server_info", s.serverInfo)
 	mux.HandleFunc("GET /get_load", func(w http.ResponseWriter, _ *http.Request) {
 		s.engine.mu.Lock()
 		l := s.engine.batch.Load()
@@ -67,7 +68,8 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	l := s.engine.batch.Load()
 	s.engine.mu.Unlock()
 	write(w, http.StatusOK, map[string]any{
-		"model_path": s.cfg.Model, "served_model_name": s.cfg.Names[0], "enable_memory_saver": s.cfg.Sleep, "version": "0.5.9",
+		"model_path": s.cfg.Model, "served_model_name": s.cfg.Names[0], "enable_memory_saver": s.cfg.Sleep,
+		"enable_weights_cpu_backup": s.cfg.WeightsBackup, "version": "0.5.9",
 		"internal_states": []any{map[string]any{"num_running_reqs": l.Running, "num_queue_reqs": l.Waiting}},
 	})
 }
@@ -238,7 +240,7 @@ func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
 		case slices.ContainsFunc(s.adapters, func(a Adapter) bool { return a.Name == body.Name }):
 			failed = fmt.Sprintf("LoRA adapter %s is already loaded.", body.Name)
 		default:
-			s.adapters = append(s.adapters, Adapter{body.Name, body.Path})
+			s.adapters = append(s.adapters, Adapter{Name: body.Name, Path: body.Path})
 		}
 		s.mu.Unlock()
 	}

@@ -133,10 +133,22 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	if slices.Contains(fresh, tagWeights) && level == 2 && e.cfg.Sleep {
 		e.garbage = true
 	}
+	garbage := e.garbage
 	e.mu.Unlock()
+	s.loseAdapters(garbage)
 	logf(e.cfg.Log, "INFO", "gpu_worker.py:144", "Sleep mode freed %s GiB memory, %s GiB memory is still in use.", gib(before-s.memory.held()), gib(s.memory.held()))
 	logf(e.cfg.Log, "INFO", "abstract.py:306", "It took %.6f seconds to fall asleep.", time.Since(begin).Seconds())
 	return nil
+}
+
+// loseAdapters is what becomes of adapters when the weights are dropped: vLLM goes
+// on as if they were there.
+func (s *Server) loseAdapters(lost bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.adapters {
+		s.adapters[i].lost = s.adapters[i].lost || lost
+	}
 }
 
 // wake takes memory again. No tags: all that sleeps. A tag that does not sleep makes

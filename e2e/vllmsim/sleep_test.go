@@ -143,6 +143,24 @@ func TestLevel2(t *testing.T) {
 			t.Error("stale hits are not in the metrics")
 		}
 	})
+	t.Run("without its adapters", func(t *testing.T) {
+		cfg := sleeper("")
+		cfg.LoRA, cfg.RuntimeLoRA, cfg.Adapters = true, true, []Adapter{{Name: "sql", Path: "org/sql"}}
+		s := start(t, cfg)
+		want := answer(t, s, "hello", `,"model":"sql"`)
+		for _, path := range []string{"/sleep?level=2", "/wake_up?tags=weights", "/collective_rpc", "/wake_up?tags=kv_cache", "/reset_prefix_cache"} {
+			ok(t, post(s, path, reload))
+		}
+		if got := answer(t, s, "hello", `,"model":"sql"`); got == want {
+			t.Error("an adapter that was dropped with the weights is back by itself")
+		}
+		ok(t, post(s, "/v1/unload_lora_adapter", `{"lora_name":"sql"}`))
+		ok(t, post(s, "/v1/load_lora_adapter", `{"lora_name":"sql","lora_path":"org/sql"}`))
+		ok(t, post(s, "/reset_prefix_cache", ""))
+		if got := answer(t, s, "hello", `,"model":"sql"`); got != want {
+			t.Errorf("loaded again: %q, want %q", got, want)
+		}
+	})
 	t.Run("reload while asleep", func(t *testing.T) {
 		s := start(t, sleeper(""))
 		ok(t, post(s, "/sleep?level=2", ""))

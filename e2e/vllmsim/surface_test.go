@@ -127,7 +127,7 @@ func TestAdapters(t *testing.T) {
 
 func TestAdapterMetrics(t *testing.T) {
 	cfg := timed()
-	cfg.LoRA, cfg.Adapters = true, []Adapter{{"a", "o/a"}, {"b", "o/b"}}
+	cfg.LoRA, cfg.Adapters = true, []Adapter{{Name: "a", Path: "o/a"}, {Name: "b", Path: "o/b"}}
 	inBubble(t, cfg, func(t *testing.T, s *Server) {
 		var all sync.WaitGroup
 		for _, name := range []string{"a", "b"} {
@@ -268,7 +268,7 @@ func TestSGLangAssertsThatItIsIdle(t *testing.T) {
 }
 
 func TestLlamaServer(t *testing.T) {
-	s := start(t, Config{Surface: LlamaCpp, MaxSeqs: 2, Slots: true, LoRA: true, Adapters: []Adapter{{"sql", "/x/sql.gguf"}}, LoRAIdle: true})
+	s := start(t, Config{Surface: LlamaCpp, MaxSeqs: 2, Slots: true, LoRA: true, Adapters: []Adapter{{Name: "sql", Path: "/x/sql.gguf"}}, LoRAIdle: true})
 	base := answer(t, s, "hello", `,"model":"any name"`)
 	for _, path := range []string{"/health", "/props", "/v1/models"} {
 		ok(t, get(s, path))
@@ -278,6 +278,9 @@ func TestLlamaServer(t *testing.T) {
 	}
 	if got := get(s, "/slots").Body.String(); strings.Count(got, `"is_processing":false`) != 2 {
 		t.Errorf("slots %s", got)
+	}
+	if got := answer(t, s, "hello", `,"lora":[{"id":0,"scale":1}]`); !strings.HasPrefix(got, "sql: ") {
+		t.Errorf("a request's own adapter: %q", got)
 	}
 	ok(t, post(s, "/lora-adapters", `[{"id":0,"scale":1.0}]`))
 	if got := get(s, "/lora-adapters").Body.String(); !strings.Contains(got, `"scale":1`) {

@@ -270,9 +270,9 @@ func (s *Server) loadLoRA(w http.ResponseWriter, r *http.Request) {
 		invalid("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", body.Name)
 		return
 	case at >= 0:
-		s.adapters[at].Path = body.Path
+		s.adapters[at] = Adapter{Name: body.Name, Path: body.Path}
 	default:
-		s.adapters = append(s.adapters, Adapter{body.Name, body.Path})
+		s.adapters = append(s.adapters, Adapter{Name: body.Name, Path: body.Path})
 	}
 	logf(s.cfg.Log, "INFO", "serving_models.py:180", "Loaded new LoRA adapter: name '%s', path '%s'", body.Name, body.Path)
 	fmt.Fprintf(w, "Success: LoRA adapter '%s' added successfully.", body.Name)
