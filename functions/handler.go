@@ -44,8 +44,6 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.adapters.ServeHTTP(w, r)
-	case path == "/v1/models" || strings.HasPrefix(path, "/v1/models/"):
-		f.adapters.Models(w, r)
 	case pyfunc.Serves(path):
 		f.pyfunc.ServeHTTP(w, r)
 	default:
@@ -57,8 +55,12 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // a worker that has died still serves.
 const takeOver = 2 * time.Second
 
-// client answers a path of the model server's.
+// client answers a path of the model server's, or what it would say of its models.
 func (f *function) client(w http.ResponseWriter, r *http.Request) {
+	if path := r.URL.Path; path == "/v1/models" || strings.HasPrefix(path, "/v1/models/") {
+		f.adapters.Models(w, r)
+		return
+	}
 	select {
 	case <-f.settled:
 	default:
