@@ -160,7 +160,7 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	}
 	name := "model"
 	raw, found := field.FindFold(body, name)
-	if !found { // Ollama's own API takes an old field too
+	if !found || string(raw) == `""` { // Ollama's own API takes an old field too, and its command line writes both
 		name = "name"
 		if raw, found = field.FindFold(body, name); !found || !strings.HasPrefix(path, "/api/") {
 			return body, nil

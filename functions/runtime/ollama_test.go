@@ -113,6 +113,7 @@ func TestOllamaRequest(t *testing.T) {
 		{generate, `{"options":{"keep_alive":0}}`, `{"options":{"keep_alive":0}}`},
 		{generate, `{"model":"library/qwen:0.5b"}`, `{"model":"qwen:0.5b"}`},
 		{"/api/show", `{"name":"m"}`, `{"name":"qwen:0.5b"}`},
+		{"/api/show", `{"model":"","name":"m"}`, `{"model":"","name":"qwen:0.5b"}`},
 		{generate, ``, ``},
 		{generate, `{"model":7}`, `{"model":7}`},
 		{generate, `{"model":"llama"}`, `the model "llama" is not here: this function serves "m"`},
