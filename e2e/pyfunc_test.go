@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -51,8 +52,9 @@ func TestOpenAIGoThroughInvocations(t *testing.T) {
 		t.Errorf("streamed %q, %v; want SUN MOON", text.String(), err)
 	}
 	_, err = c.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{Model: "pico"})
-	if err == nil || !strings.Contains(err.Error(), "messages") {
-		t.Errorf("a chat without messages: %v, want an error that names them", err)
+	var refused *openai.Error
+	if !errors.As(err, &refused) || refused.StatusCode != http.StatusBadRequest || refused.Param != "messages" {
+		t.Errorf("a chat without messages: %v (%+v), want a 400 that names them", err, refused)
 	}
 }
 
