@@ -62,8 +62,8 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 		Port: 8000, Patience: 5 * time.Second}
 	c := &cmd.Config
 	c.Devices.Dir = getenv("VLLMSIM_DEVICES")
-	if visible := getenv("CUDA_VISIBLE_DEVICES"); visible != "" {
-		c.Devices.Visible = &visible
+	if visible := cmp.Or(getenv("CUDA_VISIBLE_DEVICES"), getenv("NVIDIA_VISIBLE_DEVICES")); visible != "" && visible != "all" {
+		c.Devices.Visible = &visible // the second is what a container is given by its runtime
 	}
 	if key := getenv("VLLM_API_KEY"); key != "" {
 		c.APIKeys = []string{key}
@@ -149,6 +149,12 @@ func (f flags) read(args []string, warnings io.Writer) error {
 		}
 		name = strings.ReplaceAll(name, "_", "-")
 		known, found := f.known[name]
+		if yes, is := f.known["--"+strings.TrimPrefix(name, "--no-")]; !found && is && yes.values == 0 {
+			if err := yes.set("false"); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			continue
+		}
 		if !found {
 			if !equals && takesValue(name) && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 				value, args = args[0], args[1:]

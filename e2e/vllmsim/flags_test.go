@@ -66,6 +66,7 @@ func TestOtherCommandLines(t *testing.T) {
 			return c.Config.Surface == RayServe && c.Config.Model == "app:deployment" && c.Port == 9000
 		}},
 		{"vllm serve m --wake-time 0 --load-time 3s", func(c Command) bool { return c.Config.WakeTime < 0 && c.Config.LoadTime == 3*time.Second }},
+		{"vllm serve m --enable-sleep-mode --enable-lora --no-enable-sleep-mode", func(c Command) bool { return c.Config.LoRA && !c.Config.Sleep }},
 		{"vllm serve m --trust-remote-code --made-up 5 --enable-made-up --port 1", func(c Command) bool { return c.Config.Model == "m" && c.Port == 1 }},
 	} {
 		if cmd, err := parse(t, tt.line); err != nil || !tt.want(cmd) {
