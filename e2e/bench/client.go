@@ -88,13 +88,13 @@ func (c *client) serial(ctx context.Context, n int, path string, body []byte) ([
 	return took, nil
 }
 
-// flood sends requests for a time, atOnce of them at a time, and returns how many were answered per second.
-func (c *client) flood(ctx context.Context, d time.Duration, atOnce int, path string, body []byte) (float64, error) {
+// flood sends requests for a time, manyAtOnce of them at a time, and returns how many were answered per second.
+func (c *client) flood(ctx context.Context, d time.Duration, path string, body []byte) (float64, error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards answered and failed
 	answered, failed := 0, error(nil)
 	began := time.Now()
-	for range atOnce {
+	for range manyAtOnce {
 		all.Go(func() {
 			n := 0
 			var err error

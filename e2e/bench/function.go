@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
 // Limits of one function, alone, in front of its runtime.
@@ -142,7 +143,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measu
 	all := []*client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
 	for _, c := range all {
 		defer c.close()
-		if _, err := c.flood(ctx, 300*time.Millisecond, manyAtOnce, pathChat, body); err != nil {
+		if _, err := c.flood(ctx, 300*time.Millisecond, pathChat, body); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +159,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measu
 	}
 	for range b.rounds(15) {
 		for i, c := range all {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, manyAtOnce, pathChat, body)
+			perSecond, err := c.flood(ctx, 500*time.Millisecond, pathChat, body)
 			if err != nil {
 				return nil, err
 			}
@@ -243,6 +244,38 @@ func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib f
 	}
 	_, after, err := f.memory()
 	return (after - before) * 1024 / openStreams, err
+}
+
+// functionEnvelope compares a chat in MLflow's envelope with the same chat, sent plainly.
+func (b *bench) functionEnvelope(ctx context.Context) ([]Measurement, error) {
+	f, err := b.startFunction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	const size = 4 << 10
+	plain := fmt.Appendf(nil, `{"model":"fake","max_tokens":1,"messages":[{"role":"user","content":%q}]}`, strings.Repeat("a word and \"another\" ", size/21))
+	outer := envelope.AppendRequest([]byte(`{"inputs":[`), envelope.Request{
+		Method: http.MethodPost, Path: "/chat/completions", Header: []envelope.Field{{Name: "content-type", Value: "application/json"}},
+		Body: plain, Compat: true,
+	})
+	outer = append(outer, "]}"...)
+	c := newClient(f.through)
+	defer c.close()
+	var took [2][]float64
+	for range b.rounds(40) {
+		for i, body := range [][]byte{plain, outer} {
+			path := []string{pathChat, "/invocations"}[i]
+			ts, err := c.serial(ctx, 200, path, body)
+			if err != nil {
+				return nil, err
+			}
+			took[i] = append(took[i], quantile(ts, 0.5))
+		}
+	}
+	m := compare(Measurement{Name: "function, a chat in an envelope", Unit: "µs", Against: "the same request to the same function, sent plainly",
+		What: fmt.Sprintf("the p50 of rounds of 200 requests with a chat body of %d bytes, in mlflow-extensions' envelope to /invocations", len(plain))}, took[1], took[0])
+	return []Measurement{m.gate(m.Difference <= envelopeGate, "median difference ≤ %g µs", envelopeGate)}, nil
 }
 
 // functionIdle measures what a function takes that does nothing, and its program's size.

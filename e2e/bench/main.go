@@ -61,6 +61,7 @@ var suites = []struct {
 	{"idle", (*bench).idle},
 	{"function-hop", (*bench).functionHop},
 	{"function-stream", (*bench).functionStream},
+	{"function-envelope", (*bench).functionEnvelope},
 	{"function-idle", (*bench).functionIdle},
 }
 
