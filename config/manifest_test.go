@@ -217,30 +217,43 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	}
 }
 
-// TestREADMEsManifest reads the manifest that the README shows.
-func TestREADMEsManifest(t *testing.T) {
+// TestREADMEsManifests reads the manifests that the README shows.
+func TestREADMEsManifests(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(readme), "```yaml\n")
-	manifest, _, closed := strings.Cut(rest, "```")
-	if !found || !closed {
-		t.Fatal("the README shows no manifest")
+	var got []api.Function
+	for _, block := range strings.Split(string(readme), "```yaml\n")[1:] {
+		manifest, _, closed := strings.Cut(block, "```")
+		if !closed {
+			t.Fatal("a manifest in the README has no end")
+		}
+		functions, err := config.Parse(strings.NewReader(manifest), "README.md", "/models-of")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(functions) == 1 && strings.Count(manifest, "\n") > 10 {
+			t.Errorf("the manifest of %s has more than ten lines", functions[0].Name)
+		}
+		got = append(got, functions...)
 	}
-	functions, err := config.Parse(strings.NewReader(manifest), "README.md", "/models-of")
-	if err != nil {
-		t.Fatal(err)
+	want := []api.Runtime{
+		{Kind: api.RuntimeOllama, Model: "ollama://qwen2.5:0.5b"},
+		{Kind: api.RuntimeVLLM, Model: "Qwen/Qwen3-0.6B", Args: []string{"--max-model-len", "8192"}},
+		{Kind: api.RuntimeEngine, Model: "/models-of/models/chat.gguf"},
+		{Kind: api.RuntimeCommand, Command: []string{"my-server", "--port", "$(PORT)"}, Sleeps: true},
 	}
-	if len(functions) != 2 {
-		t.Fatalf("%d functions, want 2", len(functions))
+	if len(got) != len(want) {
+		t.Fatalf("%d functions, want %d", len(got), len(want))
 	}
-	chat, qwen := functions[0], functions[1]
-	if chat.Runtime.Model != "/models-of/models/chat.gguf" || chat.Memory.Host != 2*api.GiB || chat.SleepAfter != 30*time.Second {
-		t.Errorf("chat is %+v", chat)
+	for i, f := range got {
+		if diff := cmp.Diff(want[i], f.Runtime); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", f.Name, diff)
+		}
 	}
-	if qwen.Runtime.Kind != api.RuntimeCommand || !qwen.Runtime.Sleeps || qwen.Memory.Devices != 1 || qwen.Runtime.Command[4] != "$(PORT)" {
-		t.Errorf("qwen is %+v", qwen)
+	if got[1].Memory.Devices != 1 || got[1].SleepAfter != 5*time.Minute || got[2].Memory.Host != 2*api.GiB {
+		t.Errorf("%+v and %+v lack what they declare", got[1], got[2])
 	}
 }
 
