@@ -21,6 +21,7 @@ type meter struct {
 var (
 	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`)}
 	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`)}
+	usageName      = []byte(`"usage"`)
 	textNames      = [][]byte{[]byte(`"content":"`), []byte(`"text":"`), []byte(`"reasoning_content":"`), []byte(`"reasoning":"`), []byte(`"arguments":"`)}
 )
 
@@ -74,11 +75,11 @@ func (m *meter) text(line []byte) bool {
 // usage reads the numbers of tokens that stand in p. The last ones count: they are totals.
 func (m *meter) usage(p []byte) {
 	if m.style != stream.Lines {
-		at := bytes.LastIndex(p, []byte(`"usage"`))
+		at := bytes.Index(p, usageName) // most have none; LastIndex is far slower
 		if at < 0 {
 			return
 		}
-		p = p[at:]
+		p = p[at+bytes.LastIndex(p[at:], usageName):]
 	} else if !bytes.Contains(p, []byte(`eval_count"`)) {
 		return
 	}
