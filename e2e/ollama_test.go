@@ -1,0 +1,452 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+)
+
+// realOllama is the path of the program Ollama: $ROUSE_OLLAMA, or what
+// e2e/ollama/build has built. In CI its absence is a failure.
+func realOllama(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("ROUSE_OLLAMA")
+	if path == "" {
+		out, err := exec.Command("ollama/build", "-path").Output()
+		if err != nil {
+			t.Fatalf("ask e2e/ollama/build where it builds Ollama: %v", err)
+		}
+		path = strings.TrimSpace(string(out))
+	}
+	if _, err := os.Stat(path); err != nil {
+		missing := t.Skipf
+		if os.Getenv("CI") != "" {
+			missing = t.Fatalf
+		}
+		missing("there is no Ollama: run e2e/ollama/build (about five minutes of one processor), or name the program in ROUSE_OLLAMA: %v", err)
+	}
+	return path
+}
+
+// onPath puts Ollama on the PATH of every server, once.
+var onPath sync.Once
+
+// ollamaModels are the models of the tests, and how they are made: pico, which ships
+// with Rouse; count, which counts to seven; endless, which goes on counting.
+var ollamaModels = map[string][]string{
+	"pico":    nil,
+	"count":   {"-words", "8"},
+	"endless": {"-words", "0", "-layers", "32"},
+}
+
+// newOllama starts a server with the models as functions on Ollama; each takes so many requests at once.
+func newOllama(t *testing.T, concurrency int) *place {
+	t.Helper()
+	program := realOllama(t)
+	var linked error
+	onPath.Do(func() { linked = os.Symlink(program, filepath.Join(bin, "ollama")) })
+	if linked != nil {
+		t.Fatal(linked)
+	}
+	dir := t.TempDir()
+	var manifest strings.Builder
+	for name, flags := range ollamaModels {
+		gguf := filepath.Join(dir, name+".gguf")
+		if flags == nil {
+			gguf = absolute(t, "../engine/pico/pico-q8_0.gguf")
+		} else if out, err := exec.Command(filepath.Join(bin, "tinygguf"), append(flags, "-o", gguf)...).CombinedOutput(); err != nil {
+			t.Fatalf("make the model %s: %v\n%s", name, err, out)
+		}
+		// One thread: ggml's threads spin, and get in each other's way on a busy machine.
+		modelfile := fmt.Sprintf("FROM %s\nPARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_thread 1\n", gguf)
+		if err := os.WriteFile(filepath.Join(dir, name+".Modelfile"), []byte(modelfile), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&manifest, `---
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: %[1]s}
+spec:
+  template:
+    metadata: {annotations: {rouse.dev/runtime: ollama, rouse.dev/model: ./%[1]s.Modelfile}}
+    spec: {containerConcurrency: %[2]d, containers: [{image: ollama/ollama}]}
+`, name, concurrency)
+	}
+	path := filepath.Join(dir, "functions.yaml")
+	if err := os.WriteFile(path, []byte(manifest.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return newServer(t, "-f", path)
+}
+
+// runners are the processes in which Ollama has its models.
+func (p *place) runners(t *testing.T) []string {
+	t.Helper()
+	all, err := p.processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, process := range all {
+		if pid, rest, _ := strings.Cut(process, " "); strings.Contains(rest, "ollama runner ") {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// native posts to Ollama's own API and returns the answer; its body is the caller's to close.
+func (p *place) native(ctx context.Context, path, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.url+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return nil, err
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// generated asks for some words of a model that counts, without a stream.
+func (p *place) generated(ctx context.Context, model string, words int, more string) (string, error) {
+	resp, err := p.native(ctx, "/api/generate", fmt.Sprintf(`{"model":%q,"prompt":"go","stream":false,"options":{"num_predict":%d}%s}`, model, words, more))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var got struct{ Response, Error string }
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", resp.Status, got.Error)
+	}
+	return got.Response, nil
+}
+
+func TestOllama(t *testing.T) {
+	t.Parallel()
+	p := newOllama(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	t.Run("openai-go", func(t *testing.T) { testOllamaOpenAI(ctx, t, newOpenAI(p)) })
+	t.Run("node", func(t *testing.T) { runNode(ctx, t, "ollama.mjs", p.server.url) })
+	t.Run("command line", func(t *testing.T) { testOllamaCommand(ctx, t, p) })
+	t.Run("a client that leaves", func(t *testing.T) { testOllamaLeave(ctx, t, p) })
+	t.Run("keep_alive", func(t *testing.T) { testOllamaKeepAlive(ctx, t, p) })
+	t.Run("sleep", func(t *testing.T) { testOllamaSleep(ctx, t, p) })
+}
+
+func testOllamaOpenAI(ctx context.Context, t *testing.T, c openai.Client) {
+	got, err := c.Chat.Completions.New(ctx, chat("pico", "echo apple pear"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := got.Choices[0].Message.Content; text != "apple pear" || got.Choices[0].FinishReason != "stop" {
+		t.Errorf("answered %q (%s), want %q (stop)", text, got.Choices[0].FinishReason, "apple pear")
+	}
+	q := chat("endless", "go")
+	q.MaxCompletionTokens = openai.Int(3) // Ollama itself ignores it
+	if got, err = c.Chat.Completions.New(ctx, q); err != nil {
+		t.Fatal(err)
+	}
+	if text := got.Choices[0].Message.Content; text != " w0 w1 w2" || got.Choices[0].FinishReason != "length" {
+		t.Errorf("with max_completion_tokens 3: answered %q (%s)", text, got.Choices[0].FinishReason)
+	}
+	if text, err := streamed(c.Chat.Completions.NewStreaming(ctx, chat("count", "go"))); err != nil || text != " w0 w1 w2 w3 w4 w5 w6 w7" {
+		t.Errorf("streamed %q, %v", text, err)
+	}
+	vectors, err := c.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: "pico", Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("red")}})
+	if err != nil || len(vectors.Data) != 1 || len(vectors.Data[0].Embedding) < 8 {
+		t.Errorf("embeddings: %v, %v", vectors, err)
+	}
+}
+
+// testOllamaCommand uses Ollama's own command line as the client.
+func testOllamaCommand(ctx context.Context, t *testing.T, p *place) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "pico", "echo apple pear"}, "apple pear"},
+		{[]string{"list"}, "count:latest"},
+		{[]string{"ps"}, "pico:latest"},
+		{[]string{"show", "pico"}, "num_thread"},
+	} {
+		cmd := exec.CommandContext(ctx, realOllama(t), tt.args...)
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "OLLAMA_HOST="+p.server.url)
+		var out bytes.Buffer
+		var failure bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &failure
+		if err := cmd.Run(); err != nil || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("ollama %s: %v; it printed %q and %q, want %q", strings.Join(tt.args, " "), err, out.String(), failure.String(), tt.want)
+		}
+	}
+}
+
+// testOllamaLeave: only one request at a time runs, and the answer would take more
+// than a minute: if the next one is quick, the generation has stopped.
+func testOllamaLeave(ctx context.Context, t *testing.T, p *place) {
+	leaving, leave := context.WithCancel(ctx)
+	defer leave()
+	c := newOpenAI(p)
+	stream := c.Chat.Completions.NewStreaming(leaving, chat("endless", "go"))
+	for range 3 {
+		if !stream.Next() {
+			t.Fatalf("the stream ended: %v", stream.Err())
+		}
+	}
+	leave()
+	stream.Close()
+	begin := time.Now()
+	if got, err := p.generated(ctx, "endless", 2, ""); err != nil || got != " w0 w1" {
+		t.Errorf("the next request: answered %q, %v", got, err)
+	}
+	if took := time.Since(begin); took > patience/2 {
+		t.Errorf("the next request took %s: the runtime went on", took)
+	}
+}
+
+// testOllamaKeepAlive: whether a model is in memory is Rouse's affair, not a client's.
+func testOllamaKeepAlive(ctx context.Context, t *testing.T, p *place) {
+	if _, err := p.generated(ctx, "count", 2, ""); err != nil {
+		t.Fatal(err)
+	}
+	before := p.runners(t)
+	for range 2 {
+		if got, err := p.generated(ctx, "count", 2, `,"keep_alive":0`); err != nil || got != " w0 w1" {
+			t.Errorf("answered %q, %v", got, err)
+		}
+	}
+	if after := p.runners(t); !slices.Equal(before, after) || len(after) == 0 {
+		t.Errorf("the runners are %v, were %v: a client unloaded the model", after, before)
+	}
+}
+
+// testOllamaSleep: a sleep unloads the model and keeps the process, and the next request wakes it.
+func testOllamaSleep(ctx context.Context, t *testing.T, p *place) {
+	if _, err := p.generated(ctx, "count", 2, ""); err != nil {
+		t.Fatal(err)
+	}
+	awake, err := p.instance("count")
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := len(p.runners(t))
+	if out, err := p.rouse("sleep", "count"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	err = retry(func() error {
+		i, err := p.instance("count")
+		if err == nil && (i.State != "asleep" || i.PID != awake.PID || len(p.runners(t)) != with-1) {
+			err = fmt.Errorf("the instance is %+v with the runners %v, want it asleep in process %d with one of %d less", i, p.runners(t), awake.PID, with)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.generated(ctx, "count", 2, ""); err != nil || got != " w0 w1" {
+		t.Errorf("out of sleep: answered %q, %v", got, err)
+	}
+	if i, err := p.instance("count"); err != nil || i.State != "awake" || i.PID != awake.PID {
+		t.Errorf("the instance is %+v, %v, want it awake in process %d", i, err, awake.PID)
+	}
+}
+
+// TestOllamaRunnerDies kills the process with the model in the middle of an answer.
+// Ollama itself ends such a stream of events as if all were well.
+func TestOllamaRunnerDies(t *testing.T) {
+	t.Parallel()
+	p := newOllama(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	kill := func() {
+		t.Helper()
+		runners := p.runners(t)
+		if len(runners) != 1 {
+			t.Fatalf("the runners are %v, want one", runners)
+		}
+		pid, err := strconv.Atoi(runners[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("events", func(t *testing.T) {
+		c := newOpenAI(p)
+		stream := c.Chat.Completions.NewStreaming(ctx, chat("endless", "go"))
+		for range 3 {
+			if !stream.Next() {
+				t.Fatalf("the stream ended: %v", stream.Err())
+			}
+		}
+		kill()
+		if text, err := streamed(stream); err == nil {
+			t.Errorf("the stream ended cleanly after %q", text)
+		}
+	})
+	t.Run("lines", func(t *testing.T) {
+		resp, err := p.native(ctx, "/api/generate", `{"model":"endless","prompt":"go"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			raw, _ := io.ReadAll(resp.Body)
+			t.Fatalf("%s: %s", resp.Status, raw)
+		}
+		lines := bufio.NewScanner(resp.Body)
+		for range 3 {
+			if !lines.Scan() {
+				t.Fatalf("the stream ended: %v", lines.Err())
+			}
+		}
+		kill()
+		var last string
+		for lines.Scan() {
+			last = lines.Text()
+		}
+		var e struct{ Error string }
+		if err := json.Unmarshal([]byte(last), &e); err != nil || e.Error == "" {
+			t.Errorf("the last line is %q (%v), want an error", last, err)
+		}
+	})
+	if got, err := p.generated(ctx, "endless", 2, ""); err != nil || got != " w0 w1" {
+		t.Errorf("afterwards: answered %q, %v", got, err)
+	}
+}
+
+// TestOllamaConcurrency: two answers run at a time, never more; the others wait outside.
+func TestOllamaConcurrency(t *testing.T) {
+	t.Parallel()
+	const streams, tokens = 6, 120
+	p := newOllama(t, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	if _, err := p.generated(ctx, "endless", 1, ""); err != nil {
+		t.Fatal(err)
+	}
+	// The time from an answer's first word to one in its middle: how late a client reads must not count.
+	type span struct{ from, to time.Time }
+	spans := make([]span, streams)
+	c := newOpenAI(p)
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() {
+			stream := c.Chat.Completions.NewStreaming(ctx, limited(chat("endless", "go"), tokens))
+			defer stream.Close()
+			n := 0
+			for stream.Next() {
+				if n++; n == 1 {
+					spans[i].from = time.Now()
+				}
+				if n <= tokens/2 {
+					spans[i].to = time.Now()
+				}
+			}
+			if err := stream.Err(); err != nil || n < tokens {
+				t.Errorf("stream %d: %d chunks, %v", i, n, err)
+			}
+		})
+	}
+	all.Wait()
+	most := 0
+	for _, s := range spans {
+		n := 0
+		for _, other := range spans {
+			if !other.from.After(s.from) && other.to.After(s.from) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	if most != 2 {
+		t.Errorf("at most %d answers came at the same time, want 2", most)
+	}
+}
+
+// TestOllamaOrphans kills what holds Ollama, with no chance to clean up.
+func TestOllamaOrphans(t *testing.T) {
+	t.Parallel()
+	p := newOllama(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	if _, err := p.generated(ctx, "count", 2, ""); err != nil {
+		t.Fatal(err)
+	}
+	i, err := p.instance("count")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("the function", func(t *testing.T) {
+		before := p.runners(t)
+		parent, err := parentOf(i.PID)
+		if err != nil || parent == p.server.cmd.Process.Pid || parent <= 1 {
+			t.Fatalf("the runtime %d is a child of %d (%v), want a function's process", i.PID, parent, err)
+		}
+		if err := syscall.Kill(parent, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		err = retry(func() error {
+			for _, pid := range p.runners(t) {
+				if slices.Contains(before, pid) {
+					return fmt.Errorf("the runner %s is left", pid)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if got, err := p.generated(ctx, "count", 2, ""); err != nil || got != " w0 w1" {
+			t.Errorf("afterwards: answered %q, %v", got, err)
+		}
+	})
+	t.Run("the server", func(t *testing.T) {
+		if err := p.server.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.alone(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// runNode runs a script of the clients' folder with the official JavaScript clients. In CI their absence is a failure.
+func runNode(ctx context.Context, t *testing.T, script string, args ...string) {
+	t.Helper()
+	missing := t.Skipf
+	if os.Getenv("CI") != "" {
+		missing = t.Fatalf
+	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		missing("node is not installed: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join("clients", "node_modules", "ollama")); err != nil {
+		missing("the JavaScript clients are not installed: run npm ci in e2e/clients")
+	}
+	cmd := exec.CommandContext(ctx, node, append([]string{script}, args...)...)
+	cmd.Dir = "clients"
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("%s: %v", script, err)
+	}
+}
