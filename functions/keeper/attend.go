@@ -10,7 +10,7 @@ import (
 var ErrEnded = errors.New("the instance was stopped")
 
 // rejoin is the pause before a keeper is looked for again.
-const rejoin = 100 * time.Millisecond
+const rejoin = 25 * time.Millisecond
 
 // Attend lets the keeper at socket know that we live and can lead, whichever one
 // is there, until ctx ends (nil) or the instance is over ([ErrEnded]). fewer is

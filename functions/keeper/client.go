@@ -77,8 +77,8 @@ func (c *Client) connect(ctx context.Context) error {
 		case err != nil && !nobody(err):
 			return fmt.Errorf("keeper: join at %s: %w", c.cfg.Socket, err)
 		case err != nil:
-			if err := os.Remove(c.cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("keeper: remove an old socket: %w", err)
+			if err := c.clearUp(); err != nil {
+				return err
 			}
 			return c.spawn(ctx)
 		case !l.over():
@@ -95,8 +95,46 @@ func (c *Client) connect(ctx context.Context) error {
 	return c.spawn(ctx)
 }
 
+// markFile is where the mark of the last keeper at the socket is kept.
+func (c *Client) markFile() string { return c.cfg.Socket + ".mark" }
+
+// clearUp removes what a keeper has left behind that nobody saw die: its socket,
+// and what came of its runtime.
+func (c *Client) clearUp() error {
+	mark, err := os.ReadFile(c.markFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keeper: read the last one's mark: %w", err)
+	}
+	if len(mark) > len(markKey) {
+		process.KillMarked(string(mark))
+	}
+	if err := os.Remove(c.cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keeper: remove an old socket: %w", err)
+	}
+	return nil
+}
+
+// markKey begins the mark: the runtime and its descendants have it in their environment.
+const markKey = "ROUSE_KEEPER="
+
+// newMark makes a mark, and notes it for whoever comes after us.
+func (c *Client) newMark() (string, error) {
+	mark := markKey + rand.Text()
+	if c.cfg.Socket == "" {
+		return mark, nil
+	}
+	if err := os.WriteFile(c.markFile(), []byte(mark), 0o600); err != nil {
+		return "", fmt.Errorf("keeper: note the mark: %w", err)
+	}
+	return mark, nil
+}
+
 // spawn starts a keeper. Where others may join, it returns once they can.
 func (c *Client) spawn(ctx context.Context) error {
+	mark, err := c.newMark()
+	if err != nil {
+		return err
+	}
 	ours, theirs, err := pair()
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
@@ -110,7 +148,6 @@ func (c *Client) spawn(ctx context.Context) error {
 		_ = ours.Close()
 		return fmt.Errorf("keeper: %w", err)
 	}
-	mark := "ROUSE_KEEPER=" + rand.Text()
 	l := newLink(ours, role{leads: true, lines: c.cfg.Lines})
 	l.proc, l.mark = proc, mark
 	go l.hear()

@@ -17,7 +17,8 @@
 //  3. Told by the one that leads, it starts the runtime, passes its output on and
 //     says when it ends. What the leader leaves as a note, it keeps for the next one.
 //  4. The last connection closes, however that came about: the keeper kills the
-//     runtime and all that came of it, and ends.
+//     runtime and all that came of it, and ends. Where others may join, it gives
+//     them half a second.
 //
 // If the keeper itself is killed, the kernel kills the runtime; the function
 // notices that its connection is gone and kills the rest: those that the kernel

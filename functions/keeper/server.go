@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/rouse-dev/rouse/functions/process"
 )
@@ -19,6 +20,9 @@ import (
 const (
 	tailLines = 50   // of the output that are kept for who joins
 	queue     = 4096 // messages that a connection may lag behind
+	// linger is how long others may take to come when the last connection has gone:
+	// one of them may be on its way, as each comes back after a pause (rejoin).
+	linger = 500 * time.Millisecond
 )
 
 // Args are the arguments of the keeper's program, behind those that lead to the
@@ -72,8 +76,9 @@ type server struct {
 	mark     string
 	child    *process.Process // nil: none runs
 	note     json.RawMessage
-	ended    bool // the instance is over
-	closing  bool // nothing new is begun
+	alone    *time.Timer // runs while there is no connection but may be one soon; nil: there was never none
+	ended    bool        // the instance is over
+	closing  bool        // nothing new is begun
 }
 
 // peer is a connection.
@@ -94,7 +99,9 @@ func (s *server) admit(conn net.Conn) {
 		return
 	}
 	s.peers[p] = true
-	s.tellPeers()
+	if s.alone != nil {
+		s.alone.Stop()
+	}
 	s.tasks.Go(func() { s.hear(p) })
 	s.tasks.Go(func() { speak(p) })
 }
@@ -124,7 +131,24 @@ func (s *server) forget(p *peer) {
 	delete(s.peers, p)
 	close(p.out)
 	s.tellPeers()
-	if len(s.peers) == 0 && !s.closing {
+	switch {
+	case len(s.peers) > 0:
+	case s.listener == nil || s.ended:
+		s.desert()
+	default:
+		s.alone = time.AfterFunc(linger, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.peers) == 0 {
+				s.desert()
+			}
+		})
+	}
+}
+
+// desert lets Run end. The caller holds mu.
+func (s *server) desert() {
+	if !s.closing {
 		s.closing = true
 		close(s.deserted)
 	}
@@ -168,8 +192,14 @@ func (s *server) tell(m message) {
 	}
 }
 
+// tellPeers tells everybody how many others have joined. The caller holds mu.
 func (s *server) tellPeers() {
-	others := len(s.peers) - 1
+	others := -1
+	for p := range s.peers {
+		if p.knows {
+			others++
+		}
+	}
 	s.tell(message{Peers: &others})
 }
 
@@ -193,6 +223,9 @@ func (s *server) accept(l net.Listener) {
 func (s *server) end() {
 	s.mu.Lock()
 	s.closing = true
+	if s.alone != nil {
+		s.alone.Stop()
+	}
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
