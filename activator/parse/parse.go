@@ -20,7 +20,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
 )
+
+// MaxDepth is how deep arrays and objects may be nested in each other.
+const MaxDepth = 512
 
 // Request is what the activator knows of a body.
 type Request struct {
@@ -47,10 +51,9 @@ func JSON(body []byte) (Request, *api.Error) {
 	if !utf8.Valid(body) {
 		return Request{}, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
-	s := scanner{data: body}
 	var f fields
-	if err := s.document(&f); err != nil {
-		return Request{}, err
+	if err := field.Each(body, MaxDepth, f.see); err != nil {
+		return Request{}, api.BadRequest("", "%v", err)
 	}
 	return f.request(body)
 }
@@ -70,6 +73,16 @@ func invalidAt(body []byte) int {
 // fields are the raw values of the known fields, nil where absent; of a repeated field the last counts, as in most parsers.
 type fields struct {
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
+}
+
+// see takes a field as it is written.
+func (f *fields) see(name, value []byte) bool {
+	if bytes.IndexByte(name, '\\') >= 0 {
+		f.set([]byte(text(name)), value)
+	} else {
+		f.set(name[1:len(name)-1], value)
+	}
+	return true
 }
 
 // set keeps the value of a known field.
@@ -136,7 +149,7 @@ func number(v []byte) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// text decodes a raw JSON string. The scanner has checked it.
+// text decodes a raw JSON string, which is valid.
 func text(v []byte) string {
 	inner := v[1 : len(v)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {

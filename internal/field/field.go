@@ -53,10 +53,12 @@ func Delete(body []byte, name string) []byte { return remove(body, name, false) 
 func DeleteFold(body []byte, name string) []byte { return remove(body, name, true) }
 
 // Each calls yield with every field of the object, in order, until it returns
-// false: its name as it is written, quotes included, and its value. It returns
-// what [Check] does; on an error some fields may have been seen.
-func Each(body []byte, yield func(name, value []byte) bool) error {
-	s := scanner{data: body}
+// false: its name as it is written, quotes included, and its value. Arrays and
+// objects may be nested at most depth deep, the object itself included; 0: as deep
+// as for encoding/json. It returns what [Check] does; on an error some fields may
+// have been seen.
+func Each(body []byte, depth int, yield func(name, value []byte) bool) error {
+	s := scanner{data: body, depth: depth}
 	for s.next() {
 		if !yield(body[s.field.name:s.field.nameEnd], body[s.field.value:s.field.valueEnd]) {
 			return nil
@@ -73,9 +75,6 @@ func Check(body []byte) error {
 	}
 	return s.error()
 }
-
-// Is says whether name, as it is written in a body with its quotes, means want.
-func Is(name []byte, want string) bool { return means(name, want, false) }
 
 func find(body []byte, name string, fold bool) (value []byte, found bool) {
 	s := scanner{data: body}

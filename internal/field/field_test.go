@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 
 func TestCheckSaysWhatIsWrong(t *testing.T) {
 	for body, want := range map[string]string{
-		``: "ends too early, after 0 bytes", `[1]`: "beginning with { at byte 0", `{"a":1}x`: "nothing behind the object at byte 7",
+		``: "ends too early, after 0 bytes", `[1]`: "beginning with { at byte 0", `{"a":1}x`: "nothing after the object at byte 7",
 		`{"a":tru}`: "want true at byte 5", `{"a" 1}`: "a colon at byte 5", `{'a':1}`: "double quotes at byte 1", `{"a":1,}`: "double quotes at byte 7",
 		`{"a":[1}`: "a comma or ] at byte 7", `{"a":"\x"}`: "a valid escape at byte 6", "{\"a\":\"\n\"}": "no control character", `{"a":-}`: "a digit at byte 6",
 	} {

@@ -22,23 +22,31 @@ type scanner struct {
 	field  place  // the last field; before the first one only valueEnd counts
 	opened int    // offset behind the opening brace; 0 before it was read
 	closed int    // offset of the closing brace; 0 before it was read
+	depth  int    // how deep arrays and objects may be nested; 0: maxDepth
 	want   string // what was not found at at; empty: no failure so far
 }
 
 // syntaxError is made into text only when somebody asks.
 type syntaxError struct {
-	data []byte
-	at   int
-	want string
+	data  []byte
+	at    int
+	depth int
+	want  string
 }
+
+// flat is what is wanted where there are too many brackets.
+const flat = "fewer brackets"
 
 // Error says what is wrong and at which byte.
 func (e *syntaxError) Error() string {
+	if e.want == flat {
+		return fmt.Sprintf("the body nests arrays and objects more than %d deep at byte %d", e.depth, e.at)
+	}
 	if e.at >= len(e.data) {
 		return fmt.Sprintf("the body ends too early, after %d bytes: want %s (is it cut off?)", len(e.data), e.want)
 	}
 	excerpt := strings.ToValidUTF8(string(e.data[e.at:min(len(e.data), e.at+12)]), "")
-	return fmt.Sprintf("the body is not a JSON object: want %s at byte %d, got %q", e.want, e.at, excerpt)
+	return fmt.Sprintf("the body is not valid JSON: want %s at byte %d, got %q", e.want, e.at, excerpt)
 }
 
 func (s *scanner) failed() bool { return s.want != "" }
@@ -47,7 +55,14 @@ func (s *scanner) error() error {
 	if !s.failed() {
 		return nil
 	}
-	return &syntaxError{s.data, s.at, s.want}
+	return &syntaxError{s.data, s.at, s.limit(), s.want}
+}
+
+func (s *scanner) limit() int {
+	if s.depth > 0 {
+		return min(s.depth, maxDepth)
+	}
+	return maxDepth
 }
 
 // fail notes what is wrong and returns false.
@@ -102,7 +117,7 @@ func (s *scanner) close() bool {
 	s.closed = s.at
 	s.at++
 	if s.space(); s.at < len(s.data) {
-		return s.fail("nothing behind the object")
+		return s.fail("nothing after the object")
 	}
 	return false
 }
@@ -159,13 +174,13 @@ func (s *scanner) anything() bool {
 // client's to choose. A set bit is an object.
 func (s *scanner) nested() bool {
 	var objects [maxDepth/64 + 1]uint64
-	depth := 0
+	depth, limit := 0, s.limit()
 	for {
 		// 1. A value begins: a bracket, or a scalar.
 		switch c := s.space(); c {
 		case '{', '[':
-			if depth++; depth >= maxDepth {
-				return s.fail("brackets that are less deep")
+			if depth++; depth >= limit { // the body's own object is the first level
+				return s.fail(flat)
 			}
 			s.at++
 			bit := uint64(1) << (depth & 63)
