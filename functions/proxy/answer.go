@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	smallBuffer = 8 << 10  // what streams begin with
+	smallBuffer = 4 << 10  // what streams begin with
 	largeBuffer = 32 << 10 // the longest event that is kept back until it is whole
 )
 
