@@ -10,7 +10,7 @@
 //  2. It waits for the first bytes of the answer's body, not only for its
 //     header: until then the client has seen nothing, and a failure is a
 //     [Failure] that says whether the runtime may have seen the request.
-//  3. [Answer.Copy] hands the rest to the client. Server-sent events are passed
+//  3. [Answer.Copy] hands the rest to the client. Events and lines of JSON are passed
 //     on whole, each flushed at once, and their end is judged: a stream that is
 //     cut, or that ends without saying that it is complete, is an error.
 //  4. [Answer.Close] lets go of the instance; before the end it cancels the
