@@ -274,7 +274,7 @@ func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 // resolveModel makes a file's path absolute. Names of models, of Rouse or of the
 // runtime, and references that are fetched stay as they are. Runtimes that load
 // files have no names with a slash or a dot; the others have (org/name), and a
-// path shows itself there by how it begins.
+// path shows itself there by how it begins or ends.
 func resolveModel(kind, ref, dir string) string {
 	if path, isFile := strings.CutPrefix(ref, "file://"); isFile {
 		path = fromFolder(path, dir)
@@ -286,7 +286,7 @@ func resolveModel(kind, ref, dir string) string {
 	if strings.Contains(ref, "://") {
 		return ref
 	}
-	path := strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../")
+	path := strings.HasSuffix(ref, ".gguf") || strings.HasSuffix(ref, "Modelfile") || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../")
 	if !path && (kind == "" || kind == api.RuntimeEngine || kind == api.RuntimeLlamaCpp) {
 		path = strings.ContainsAny(ref, "/.")
 	}

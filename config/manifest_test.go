@@ -143,6 +143,8 @@ func TestWhatModelsAreCalled(t *testing.T) {
 		{"sglang", "hf://org/name@main", "hf://org/name@main"},
 		{"ollama", "qwen2.5:0.5b", "qwen2.5:0.5b"},
 		{"ollama", "./a.gguf", "/m/a.gguf"},
+		{"ollama", "a.Modelfile", "/m/a.Modelfile"},
+		{"ollama", "models/a.gguf", "/m/models/a.gguf"},
 	} {
 		manifest := "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a}\nspec: {template: {metadata: {annotations: {rouse.dev/runtime: " + tt.kind + ", rouse.dev/model: '" + tt.ref + "'}}, spec: {containers: [{image: x}]}}}\n"
 		got, err := config.Parse(strings.NewReader(manifest), "m.yaml", "/m")

@@ -42,7 +42,10 @@ func up(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	p := placeOf(ts)
 	p.dir = ts.MkAbs(".")
-	p.extra = []string{"K_SINK=" + ts.Getenv("K_SINK")}
+	p.extra = nil
+	for _, name := range []string{"K_SINK", "PATH", "VLLMSIM_DEVICES", "VLLMSIM_FLAGS"} {
+		p.extra = append(p.extra, name+"="+ts.Getenv(name))
+	}
 	ts.Check(p.start(args...))
 	ts.Setenv("URL", p.server.url)
 	ts.Setenv("PORT", p.server.port())

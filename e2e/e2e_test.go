@@ -95,6 +95,7 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("EXAMPLES", examples)
+	env.Setenv("BIN", bin)
 	return nil
 }
 

@@ -140,8 +140,8 @@ func (p *place) start(args ...string) error {
 	}
 	cmd := exec.Command(filepath.Join(bin, "rouse"), append([]string{"up", "--listen", "127.0.0.1:0", "--no-gpu", "--log-format", "json"}, args...)...)
 	cmd.Dir = p.dir
-	cmd.Env = append(os.Environ(), p.env()...)
-	cmd.Env = append(cmd.Env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, p.env()...)
 	cmd.Stdout, cmd.Stderr = logs, logs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group of its own, as a shell gives it on a terminal
 	if err := cmd.Start(); err != nil {
