@@ -197,19 +197,23 @@ func (p *plan) wait(c *claim, reason string) {
 	p.do(nil, Action{Kind: Wait, Function: c.f.Spec.Name, Reason: reason})
 }
 
-// impossible says why f can never have an instance on these devices, nil if it can.
+// impossible says why f can never have an instance on these devices, nil if it
+// can. How many GPUs it needs is declared; what it needs of their memory may
+// still be a guess.
 func (p *plan) impossible(f *fn) (string, *api.Error) {
-	if !f.Certain {
-		return "", nil
-	}
 	host := p.s.Devices[0].Capacity
-	if f.Need.Host > host {
+	if f.Certain && f.Need.Host > host {
 		return fmt.Sprintf("needs %s of host memory, there are %s", f.Need.Host, host),
 			noCapacity("%s needs %s of host memory for one instance and may use %s: raise --memory, or lower %s",
 				f.Spec.Name, f.Need.Host, host, api.AnnotationMemory)
 	}
 	if f.Need.Devices == 0 {
 		return "", nil
+	}
+	if have := len(p.s.Devices) - 1; have < f.Need.Devices {
+		return fmt.Sprintf("needs %s, there are %d", many(f.Need.Devices, "GPU"), have),
+			noCapacity("%s needs %s for one instance and this machine shows %d: lower nvidia.com/gpu in the manifest, or check nvidia-smi",
+				f.Spec.Name, many(f.Need.Devices, "GPU"), have)
 	}
 	var fit int
 	var largest api.Bytes
@@ -219,13 +223,8 @@ func (p *plan) impossible(f *fn) (string, *api.Error) {
 			fit++
 		}
 	}
-	if fit >= f.Need.Devices {
+	if fit >= f.Need.Devices || !f.Certain {
 		return "", nil
-	}
-	if have := len(p.s.Devices) - 1; have < f.Need.Devices {
-		return fmt.Sprintf("needs %s, there are %d", many(f.Need.Devices, "GPU"), have),
-			noCapacity("%s needs %s for one instance and this machine shows %d: lower nvidia.com/gpu in the manifest, or check nvidia-smi",
-				f.Spec.Name, many(f.Need.Devices, "GPU"), have)
 	}
 	return fmt.Sprintf("needs %s on each of %s, the largest has %s", f.Need.PerDevice, many(f.Need.Devices, "GPU"), largest),
 		noCapacity("%s needs %s on each of %s and the largest has %s: lower %s",
