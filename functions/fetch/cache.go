@@ -1,0 +1,224 @@
+package fetch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Cache is a folder of models. It is safe for many goroutines, and its folder for
+// many processes.
+type Cache struct {
+	cfg    Config
+	client *http.Client // cfg.Client, with redirects that carry no credentials away
+}
+
+// New returns a cache in cfg.Dir, which it makes if need be. It starts nothing.
+func New(cfg Config) (*Cache, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	c := &Cache{cfg: cfg, client: followSafely(cfg.Client)}
+	for _, d := range []string{"blobs/sha256", "parts", "entries", "trees", "claims", "locks"} {
+		if err := os.MkdirAll(filepath.Join(cfg.Dir, d), 0o755); err != nil {
+			return nil, fileError("make the model cache's folder", err)
+		}
+	}
+	return c, nil
+}
+
+// Dir is the cache's folder.
+func (c *Cache) Dir() string { return c.cfg.Dir }
+
+// Model is a model on this machine's disk. It stays there until Release.
+type Model struct {
+	// Path is what a runtime loads: a file, a folder in the layout of a Hugging Face
+	// repository, or for ollama:// a folder to be OLLAMA_MODELS.
+	Path string
+	// Digest is "sha256:" and the digest of the one file, or of the sorted list of
+	// files; "" for a path without a checksum.
+	Digest string
+	// Size is the size of its files, all together.
+	Size api.Bytes
+	// GGUF is the path of the GGUF file to load, where the model is just one: for
+	// runtimes that take files only. A split one is named by its first file.
+	GGUF string
+	// Name is what the runtime calls the model, where the path does not say it: for
+	// ollama:// its "name:tag".
+	Name string
+
+	release func()
+}
+
+// Release says that the model is used no longer: it may be evicted then. It may be
+// called twice, and on the zero Model.
+func (m Model) Release() {
+	if m.release != nil {
+		m.release()
+	}
+}
+
+// Fetch makes the model that ref names available, and returns it held: call
+// [Model.Release] when its user has ended. It blocks until the model is whole, ctx
+// ends, or an error is certain; several fetches of one reference, in this process
+// or others, download it once. What was downloaded when ctx ends is used by the
+// next try.
+//
+// progress, if not nil, is called about ten times a second at most, by one
+// goroutine at a time, and must not block. Errors are *[Error]; they wrap
+// *[DiskError] where the disk is full.
+func (c *Cache) Fetch(ctx context.Context, ref string, progress func(Progress)) (Model, error) {
+	r, err := Parse(ref)
+	if err != nil {
+		return Model{}, &Error{Ref: "model", Err: err}
+	}
+	var m Model
+	switch r.Scheme {
+	case "":
+		m = Model{Path: r.path}
+		if isPath(r.path) {
+			m, err = c.inPlace(ctx, r, progress)
+		}
+	case "file":
+		m, err = c.inPlace(ctx, r, progress)
+	default:
+		m, err = c.fetch(ctx, r, progress)
+	}
+	if err != nil {
+		return Model{}, &Error{Ref: r.String(), Err: err}
+	}
+	return m, nil
+}
+
+// fetch is Fetch for references with a source.
+func (c *Cache) fetch(ctx context.Context, r Ref, progress func(Progress)) (Model, error) {
+	src := c.source(r)
+	key := r.key(src.origin)
+	asked := time.Now()
+	good := func(e *record) bool {
+		return r.Pinned() || c.cfg.Offline || (c.cfg.MaxAge > 0 && time.Since(e.Checked) < c.cfg.MaxAge) || e.Checked.After(asked)
+	}
+	if m, _, err := c.open(ctx, key, good); err != nil || m != nil {
+		return deref(m), err
+	}
+	if c.cfg.Offline {
+		return Model{}, errors.New("the model is not in the cache, and the cache may not ask for it: it is offline")
+	}
+	path := c.refLock(key)
+	l, err := waitLock(ctx, path, true, watch(path, progress))
+	if err != nil {
+		return Model{}, err
+	}
+	defer l.release()
+	_ = l.file.Truncate(0) // what an earlier holder reported
+	// Another process may have finished while we waited.
+	m, old, err := c.open(ctx, key, good)
+	if err != nil || m != nil {
+		return deref(m), err
+	}
+	f := &fetching{c: c, ref: r, key: key, old: old, meter: newMeter(progress, l.file)}
+	defer f.meter.close()
+	return f.run(ctx, src)
+}
+
+func deref(m *Model) Model {
+	if m == nil {
+		return Model{}
+	}
+	return *m
+}
+
+// open returns the model of a finished reference, held, if good says that its
+// entry may be used and its files are whole. Otherwise the model is nil, and the
+// entry is what there is, or nil.
+func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (*Model, *record, error) {
+	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer index.release()
+	e := readRecord(c.entryPath(key))
+	if e == nil || !good(e) {
+		return nil, e, nil
+	}
+	l, err := waitLock(ctx, c.treeLock(e.Tree), false, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	index.release() // the model is held: reading it through may take a while
+	if err := c.whole(e, c.cfg.Verify); err != nil {
+		l.release()
+		c.cfg.Logger.Warn("cached model is not whole, fetching what it lacks", "ref", e.Ref, "reason", err)
+		return nil, e, nil
+	}
+	now := time.Now()
+	_ = os.Chtimes(c.entryPath(key), now, now) // when it was used last; a cache that is only read does without
+	m := c.model(e, l)
+	return &m, e, nil
+}
+
+// model is a held record.
+func (c *Cache) model(e *record, l *lock) Model {
+	tree := c.treePath(e.Tree)
+	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Digest: e.Digest, Size: e.size(), Name: e.Name}
+	if e.GGUF != "" {
+		m.GGUF = filepath.Join(tree, filepath.FromSlash(e.GGUF))
+	}
+	m.release = sync.OnceFunc(l.release)
+	return m
+}
+
+// commit makes a reference finished: its tree, then its entry. The blobs are there.
+// It returns the model, held.
+func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error) {
+	text, err := json.MarshalIndent(e, "", "\t")
+	if err != nil {
+		return Model{}, fmt.Errorf("write the entry: %w", err)
+	}
+	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	if err != nil {
+		return Model{}, err
+	}
+	defer index.release()
+	l, err := waitLock(ctx, c.treeLock(e.Tree), false, nil)
+	if err != nil {
+		return Model{}, err
+	}
+	if err := c.buildTree(e); err != nil {
+		l.release()
+		return Model{}, err
+	}
+	if err := c.supersede(key, e); err != nil {
+		l.release()
+		return Model{}, err
+	}
+	if err := writeFile(c.entryPath(key), text); err != nil {
+		l.release()
+		return Model{}, err
+	}
+	return c.model(e, l), nil
+}
+
+// supersede keeps the listing of the content that the reference named before, for
+// as long as somebody uses it. The index is locked.
+func (c *Cache) supersede(key string, e *record) error {
+	old := readRecord(c.entryPath(key))
+	if old == nil || old.Tree == e.Tree {
+		return nil
+	}
+	if err := os.Rename(c.entryPath(key), c.entryPath(key+superseded+old.Tree[:8])); err != nil {
+		return fileError("write to the model cache", err)
+	}
+	return nil
+}
+
+// superseded marks the names of entries that a newer content has replaced.
+const superseded = "~"

@@ -1,0 +1,198 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Config of a [Cache]. [Environment] fills in what the environment says.
+type Config struct {
+	// Dir is the cache's folder; "": $HOME/.cache/rouse/models.
+	Dir string
+	// Limit bounds the files of the cache; 0: the disk does.
+	Limit api.Bytes
+	// Client does all network access; nil: one with timeouts. Its CheckRedirect is not used.
+	Client *http.Client
+	// Parallel is how many files of a model are downloaded at once; 0: 4.
+	Parallel int
+	// Attempts is how often a request is tried in a row without getting a byte further; 0: 6.
+	Attempts int
+	// Backoff is the wait before the second attempt; it doubles up to 30 s; 0: 500 ms.
+	Backoff time.Duration
+	// Stall is how long a download may bring nothing before its connection counts as lost; 0: 30 s.
+	Stall time.Duration
+	// MaxAge is how long a finished reference is used without asking its source what
+	// it means now; 0: it is asked each time. Pinned references are never asked for again.
+	MaxAge time.Duration
+	// CheckTimeout bounds that question where the cache has an answer that will do; 0: 5 s.
+	CheckTimeout time.Duration
+	// Offline uses what the cache has and asks nobody.
+	Offline bool
+	// Verify reads all of a cached model and checks its digests before it is used
+	// again. Sizes are checked always.
+	Verify bool
+	// Free says how much room the disk of a folder has; nil: statfs(2).
+	Free func(dir string) (api.Bytes, error)
+
+	Hub    Hub
+	S3     S3
+	Ollama Ollama
+	// DockerConfig is a docker config file with the credentials of registries, read
+	// at each use; "": registries are asked anonymously. A file that does not exist is no error.
+	DockerConfig string
+
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// Hub is where hf:// references are looked up.
+type Hub struct {
+	// Endpoint; "": https://huggingface.co.
+	Endpoint string
+	// TokenFile holds an access token, and is read at each use; a file that does not
+	// exist is no error. "": Token is used.
+	TokenFile string
+	// Token is used where TokenFile gives none.
+	Token string
+}
+
+// S3 is how s3:// references are looked up.
+type S3 struct {
+	// Endpoint of a service other than Amazon's, with the bucket in the path; "": Amazon's.
+	Endpoint string
+	// Region; "": us-east-1, or the one that the service answers with.
+	Region string
+	// AccessKey, SecretKey and Token are credentials; empty: CredentialsFile is used.
+	AccessKey, SecretKey, Token string
+	// CredentialsFile is an AWS shared credentials file, read at each use. A file
+	// that does not exist is no error: buckets are asked anonymously.
+	CredentialsFile string
+	// Profile is the file's section; "": default.
+	Profile string
+}
+
+// Ollama is where ollama:// references without a host are looked up.
+type Ollama struct {
+	// Endpoint; "": https://registry.ollama.ai.
+	Endpoint string
+}
+
+// Environment is the configuration that the environment's variables ask for, with
+// the names that the tools of each source know: ROUSE_CACHE, XDG_CACHE_HOME,
+// HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_OFFLINE, AWS_*,
+// DOCKER_CONFIG, OLLAMA_REGISTRY. getenv is os.Getenv, or a test's.
+func Environment(getenv func(string) string) Config {
+	first := func(values ...string) string {
+		for _, v := range values {
+			if v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	under := func(dir, name string) string {
+		if dir == "" {
+			return ""
+		}
+		return filepath.Join(dir, name)
+	}
+	home := getenv("HOME")
+	cache := first(getenv("XDG_CACHE_HOME"), under(home, ".cache"))
+	c := Config{
+		Dir:          first(getenv("ROUSE_CACHE"), under(cache, "rouse/models")),
+		Offline:      getenv("HF_HUB_OFFLINE") == "1",
+		DockerConfig: first(under(getenv("DOCKER_CONFIG"), "config.json"), getenv("REGISTRY_AUTH_FILE"), under(home, ".docker/config.json")),
+		Hub: Hub{
+			Endpoint:  getenv("HF_ENDPOINT"),
+			TokenFile: first(getenv("HF_TOKEN_PATH"), under(first(getenv("HF_HOME"), under(cache, "huggingface")), "token")),
+		},
+		S3: S3{
+			Endpoint:        first(getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL")),
+			Region:          first(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
+			AccessKey:       getenv("AWS_ACCESS_KEY_ID"),
+			SecretKey:       getenv("AWS_SECRET_ACCESS_KEY"),
+			Token:           getenv("AWS_SESSION_TOKEN"),
+			CredentialsFile: first(getenv("AWS_SHARED_CREDENTIALS_FILE"), under(home, ".aws/credentials")),
+			Profile:         getenv("AWS_PROFILE"),
+		},
+		Ollama: Ollama{Endpoint: getenv("OLLAMA_REGISTRY")},
+	}
+	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment goes before the one of a login
+		c.Hub.Token = token
+		if getenv("HF_TOKEN_PATH") == "" {
+			c.Hub.TokenFile = ""
+		}
+	}
+	return c
+}
+
+func (c *Config) defaults() error {
+	if c.Dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return errors.New("the model cache has no folder: set ROUSE_CACHE")
+		}
+		c.Dir = filepath.Join(cache, "rouse", "models")
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return fmt.Errorf("the model cache's folder %s: %w", c.Dir, err)
+	}
+	c.Dir = dir
+	if c.Limit < 0 || c.Parallel < 0 || c.Attempts < 0 {
+		return errors.New("fetch: Config.Limit, Parallel and Attempts can't be negative")
+	}
+	for _, e := range []struct {
+		field         *string
+		otherwise, of string
+	}{
+		{&c.Hub.Endpoint, "https://huggingface.co", "the hub (HF_ENDPOINT)"},
+		{&c.S3.Endpoint, "", "the S3 service (AWS_ENDPOINT_URL)"},
+		{&c.Ollama.Endpoint, "https://registry.ollama.ai", "the Ollama registry (OLLAMA_REGISTRY)"},
+	} {
+		if *e.field == "" {
+			*e.field = e.otherwise
+			continue
+		}
+		u, err := url.Parse(*e.field)
+		if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || (u.Scheme != "http" && u.Scheme != "https") {
+			return fmt.Errorf("the address of %s is not of the form https://host[:port][/path]", e.of)
+		}
+		*e.field = strings.TrimRight(*e.field, "/")
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&c.Backoff, 500 * time.Millisecond}, {&c.Stall, 30 * time.Second}, {&c.CheckTimeout, 5 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 4
+	}
+	if c.Attempts == 0 {
+		c.Attempts = 6
+	}
+	if c.Free == nil {
+		c.Free = diskFree
+	}
+	if c.Client == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.ResponseHeaderTimeout = time.Minute
+		c.Client = &http.Client{Transport: t}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package fetch
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// part is a file on its way: what has arrived, and what its server said of it. It
+// is locked, and outlives a crash.
+type part struct {
+	c     *Cache
+	path  string
+	lock  *lock
+	size  api.Bytes // what has arrived
+	said  said
+	sha   hash.Hash
+	git   hash.Hash // nil: not wanted
+	md5   hash.Hash // nil: not wanted
+	whole api.Bytes // the size that the file's listing says; -1: none
+}
+
+// said is what the server told of the file with the first byte. It is stored beside the part.
+type said struct {
+	ETag     string    `json:"etag,omitempty"` // a strong one
+	Modified string    `json:"modified,omitempty"`
+	Size     api.Bytes `json:"size"` // -1: not known
+	SHA256   string    `json:"sha256,omitempty"`
+	MD5      string    `json:"md5,omitempty"`
+	// Boot names the machine's run. After a crash of the machine, bytes that no
+	// checksum vouches for may be missing in the middle of a file.
+	Boot string `json:"boot,omitempty"`
+}
+
+// validator is what If-Range may hold; "" if nothing tells one content from the next.
+func (s said) validator() string {
+	if s.ETag != "" {
+		return s.ETag
+	}
+	return s.Modified
+}
+
+// partID names the part of f: by its content, so that two references share it, or by where it comes from.
+func partID(f file) string {
+	if f.sums.sha256 != "" {
+		return f.sums.sha256
+	}
+	sum := sha256.Sum256([]byte(f.id))
+	return "u-" + hex.EncodeToString(sum[:])
+}
+
+// openPart opens and locks the part of f, and reads what has arrived.
+func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
+	path := c.partPath(partID(f))
+	l, err := waitLock(ctx, path, true, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &part{c: c, path: path, lock: l, whole: f.size}
+	if text, err := os.ReadFile(path + ".json"); err != nil || json.Unmarshal(text, &p.said) != nil {
+		p.said = said{Size: -1}
+	}
+	info, err := l.file.Stat()
+	if err != nil {
+		l.release()
+		return nil, fileError("look at a download", err)
+	}
+	resumable := f.sums.any() || (p.said.validator() != "" && p.said.Boot == bootID())
+	if info.Size() == 0 || !resumable || (f.size >= 0 && api.Bytes(info.Size()) > f.size) {
+		err = p.restart(f)
+	} else {
+		err = p.rehash(ctx, f)
+	}
+	if err != nil {
+		l.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// restart forgets what has arrived.
+func (p *part) restart(f file) error {
+	if err := p.lock.file.Truncate(0); err != nil {
+		return fileError("restart a download", err)
+	}
+	if _, err := p.lock.file.Seek(0, io.SeekStart); err != nil {
+		return fileError("restart a download", err)
+	}
+	p.size, p.said = 0, said{Size: -1}
+	p.hashes(f)
+	return nil
+}
+
+func (p *part) hashes(f file) {
+	p.sha, p.git, p.md5 = sha256.New(), nil, nil
+	if f.sums.md5 != "" || f.md5 {
+		p.md5 = md5.New()
+	}
+	if f.sums.git != "" && f.size >= 0 {
+		p.git = sha1.New()
+		fmt.Fprintf(p.git, "blob %d\x00", int64(f.size))
+	}
+}
+
+// rehash reads what has arrived before.
+func (p *part) rehash(ctx context.Context, f file) error {
+	p.hashes(f)
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := p.lock.file.Read(buf)
+		p.digest(buf[:n])
+		p.size += api.Bytes(n)
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fileError("read what has arrived", err)
+		}
+	}
+}
+
+func (p *part) digest(b []byte) {
+	p.sha.Write(b)
+	if p.md5 != nil {
+		p.md5.Write(b)
+	}
+	if p.git != nil {
+		p.git.Write(b)
+	}
+}
+
+// Write appends b.
+func (p *part) Write(b []byte) (int, error) {
+	n, err := p.lock.file.Write(b)
+	p.digest(b[:n])
+	p.size += api.Bytes(n)
+	if err != nil {
+		var needed api.Bytes
+		if total := p.total(); total > p.size {
+			needed = total - p.size
+		}
+		return n, p.c.writeError(err, needed)
+	}
+	return n, nil
+}
+
+// total is the file's size; -1 if nobody said.
+func (p *part) total() api.Bytes {
+	if p.whole >= 0 {
+		return p.whole
+	}
+	return p.said.Size
+}
+
+// note stores what the server said, for a later process.
+func (p *part) note(s said) error {
+	s.Boot = bootID()
+	p.said = s
+	text, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("note a download: %w", err)
+	}
+	return writeFile(p.path+".json", text)
+}
+
+// check compares what has arrived, all of it, with what is known of the file.
+func (p *part) check(f file) error {
+	if total := p.total(); total >= 0 && p.size != total {
+		return permanentf("%s has %d bytes instead of %d", f.from, p.size, total)
+	}
+	for _, sum := range []struct {
+		kind, want string
+		h          hash.Hash
+	}{
+		{"sha256", f.sums.sha256, p.sha}, {"git object id", f.sums.git, p.git}, {"md5", f.sums.md5, p.md5},
+		{"sha256", p.said.SHA256, p.sha}, {"md5", p.said.MD5, p.md5},
+	} {
+		if sum.want == "" || sum.h == nil {
+			continue
+		}
+		if got := hex.EncodeToString(sum.h.Sum(nil)); got != sum.want {
+			return permanentf("%s has the wrong content: expected the %s %s, and it is %s", f.from, sum.kind, sum.want, got)
+		}
+	}
+	return nil
+}
+
+// discard removes the part.
+func (p *part) discard() {
+	discard(p.path + ".json")
+	discard(p.path)
+}
+
+// blob returns f as a blob of the cache, which downloads it if need be.
+func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored, error) {
+	if b, ok := f.present(file); ok {
+		return b, nil
+	}
+	p, err := f.c.openPart(ctx, file)
+	if err != nil {
+		return stored{}, err
+	}
+	defer p.lock.release()
+	if b, ok := f.present(file); ok { // somebody else's fetch of another reference
+		p.discard()
+		return b, nil
+	}
+	f.meter.found(file.name, p.size)
+	if err := f.receive(ctx, p, file); err != nil {
+		return stored{}, err
+	}
+	sum := hex.EncodeToString(p.sha.Sum(nil))
+	if err := p.lock.file.Sync(); err != nil {
+		return stored{}, f.c.writeError(err, 0)
+	}
+	if err := f.c.adopt(ctx, claim, p.path, sum); err != nil {
+		return stored{}, err
+	}
+	_ = p.lock.file.Chmod(0o444) // the model's users share it
+	discard(p.path + ".json")
+	return stored{SHA256: sum, Size: p.size}, syncDir(f.c.blobPath(""))
+}
+
+// present returns the blob of a file whose digest is known and that the cache has.
+func (f *fetching) present(file file) (stored, bool) {
+	b := stored{SHA256: file.sums.sha256, Size: file.size}
+	if b.SHA256 == "" {
+		return b, false
+	}
+	size := fileSize(f.c.blobPath(b.SHA256))
+	if size < 0 || (file.size >= 0 && size != file.size) {
+		return b, false
+	}
+	if f.c.cfg.Verify { // the reason to be here may be that a blob is bad
+		if sum, err := fileSHA256(f.c.blobPath(b.SHA256)); err != nil || sum != b.SHA256 {
+			return b, false
+		}
+	}
+	b.Size = size
+	f.meter.found(file.name, size)
+	return b, true
+}
+
+// receive fills p until it is whole and right: requests that bring nothing are
+// repeated a few times, and a wrong content is fetched once more from its start.
+func (f *fetching) receive(ctx context.Context, p *part, file file) error {
+	if file.get == nil {
+		if p.size > 0 {
+			if err := p.restart(file); err != nil {
+				return err
+			}
+		}
+		if _, err := p.Write(file.data); err != nil {
+			return err
+		}
+		f.meter.got(file.name, p.size)
+		return p.check(file)
+	}
+	wrong, failures := false, 0
+	for {
+		before := p.size
+		var err error
+		if total := p.total(); total < 0 || p.size != total {
+			err = f.transfer(ctx, p, file)
+		}
+		if err == nil {
+			if err = p.check(file); err == nil {
+				return nil
+			}
+			f.c.cfg.Logger.Warn("discarding a download", "file", file.name, "reason", err)
+			f.meter.found(file.name, -p.size)
+			if wrong {
+				p.discard()
+				return err
+			}
+			wrong = true
+			if err := p.restart(file); err != nil {
+				return err
+			}
+			continue
+		}
+		if p.size > before {
+			failures = 0
+		}
+		failures++
+		if err := f.c.again(ctx, failures, err); err != nil {
+			return err
+		}
+		f.c.cfg.Logger.Warn("resuming a download", "file", file.name, "at", p.size.String(), "reason", err)
+	}
+}
+
+// bootID names this run of the machine; "" where the system does not say.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

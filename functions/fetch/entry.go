@@ -1,0 +1,325 @@
+package fetch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// record is one finished reference, as its JSON file in entries/ says it.
+type record struct {
+	Version  int       `json:"version"`
+	Ref      string    `json:"ref"`
+	Revision string    `json:"revision"` // what the source called this content; "" if it has no name for it
+	Digest   string    `json:"digest"`
+	Tree     string    `json:"tree"`           // the folder in trees/
+	Path     string    `json:"path,omitempty"` // what a runtime loads, in the tree; "": the tree
+	GGUF     string    `json:"gguf,omitempty"`
+	Name     string    `json:"name,omitempty"`
+	Files    []stored  `json:"files"`
+	Layers   []layer   `json:"layers,omitempty"`
+	Checked  time.Time `json:"checked"` // when the source last said that this is it
+}
+
+const recordVersion = 1
+
+// stored is one file of a model, as a blob.
+type stored struct {
+	Name   string    `json:"name"` // slash-separated, in the tree
+	Size   api.Bytes `json:"size"`
+	SHA256 string    `json:"sha256"`
+}
+
+// layer is an archive that was unpacked into blobs.
+type layer struct {
+	SHA256 string    `json:"sha256"`
+	Items  []archive `json:"items"`
+}
+
+func (r *record) size() api.Bytes {
+	var sum api.Bytes
+	for _, f := range r.Files {
+		sum += f.Size
+	}
+	return sum
+}
+
+// maxFiles bounds the files of one model, and maxName the length of their names.
+const (
+	maxFiles = 100_000
+	maxName  = 1024
+)
+
+// safeName refuses names that could leave the model's folder, or that no file system takes.
+func safeName(name string) error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return permanentf("a file of the model has a name of %d bytes: want 1 to %d", len(name), maxName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`):
+		return permanentf("a file of the model is called %q: control characters and backslashes are refused", name)
+	case path.Clean(name) != name || !filepath.IsLocal(name) || name == ".":
+		return permanentf("a file of the model is called %q, which leaves the model's folder or is not in its simplest form: refused", name)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if len(part) > 255 {
+			return permanentf("a file of the model is called %.40q…: a part of its name is longer than 255 bytes", part)
+		}
+	}
+	return nil
+}
+
+// finish sorts a record's files and says what follows from them: digest, tree, and
+// what a runtime loads. It refuses files that can't lie in one folder.
+func (r *record) finish() error {
+	if len(r.Files) == 0 {
+		return permanentf("the reference names no file")
+	}
+	if len(r.Files) > maxFiles {
+		return permanentf("the model has more than %d files", maxFiles)
+	}
+	slices.SortFunc(r.Files, func(a, b stored) int { return strings.Compare(a.Name, b.Name) })
+	names := make(map[string]bool, len(r.Files))
+	h := sha256.New()
+	for _, f := range r.Files {
+		if err := safeName(f.Name); err != nil {
+			return err
+		}
+		if names[f.Name] {
+			return permanentf("the model has two files called %q", f.Name)
+		}
+		names[f.Name] = true
+		fmt.Fprintf(h, "%s %d %s\n", f.SHA256, f.Size, f.Name)
+	}
+	for _, f := range r.Files {
+		for dir := path.Dir(f.Name); dir != "."; dir = path.Dir(dir) {
+			if names[dir] {
+				return permanentf("the model has a file called %q and files in a folder of that name", dir)
+			}
+		}
+	}
+	listing := hex.EncodeToString(h.Sum(nil))
+	r.Version, r.Tree, r.Digest = recordVersion, listing[:32], "sha256:"+listing
+	if r.GGUF == "" {
+		r.GGUF = gguf(r.Files)
+	}
+	if len(r.Files) == 1 {
+		r.Digest, r.Path = "sha256:"+r.Files[0].SHA256, r.Files[0].Name
+	} else if r.Path == "" && r.Name == "" {
+		r.Path = r.GGUF
+	}
+	return nil
+}
+
+// gguf is the one GGUF file to load, the first of a split one; "" if the files are
+// something else, or several.
+func gguf(files []stored) string {
+	var found []string
+	for _, f := range files {
+		switch strings.ToLower(path.Ext(f.Name)) {
+		case ".gguf":
+			found = append(found, f.Name)
+		case ".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx":
+			return ""
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	if len(found) == 1 {
+		return found[0]
+	}
+	// name-00001-of-00003.gguf: sorted, so the first comes first.
+	stem, rest, split := strings.Cut(found[0], "-00001-of-")
+	for _, f := range found {
+		split = split && len(f) == len(found[0]) && strings.HasPrefix(f, stem+"-") && strings.HasSuffix(f, "-of-"+rest)
+	}
+	if split {
+		return found[0]
+	}
+	return ""
+}
+
+// blobPath, partPath and so on are the cache's layout.
+func (c *Cache) blobPath(sum string) string   { return filepath.Join(c.cfg.Dir, "blobs", "sha256", sum) }
+func (c *Cache) partPath(id string) string    { return filepath.Join(c.cfg.Dir, "parts", id) }
+func (c *Cache) entryPath(key string) string  { return filepath.Join(c.cfg.Dir, "entries", key+".json") }
+func (c *Cache) treePath(tree string) string  { return filepath.Join(c.cfg.Dir, "trees", tree) }
+func (c *Cache) claimPath(key string) string  { return filepath.Join(c.cfg.Dir, "claims", key) }
+func (c *Cache) lockPath(name string) string  { return filepath.Join(c.cfg.Dir, "locks", name) }
+func (c *Cache) refLock(key string) string    { return c.lockPath("ref-" + key) }
+func (c *Cache) treeLock(tree string) string  { return c.lockPath("tree-" + tree) }
+func (c *Cache) indexLock() string            { return c.lockPath("index") }
+func (c *Cache) hasBlob(f stored) bool        { return isFile(c.blobPath(f.SHA256), f.Size) }
+func isFile(path string, size api.Bytes) bool { return fileSize(path) == size }
+
+// fileSize is -1 if path names no regular file.
+func fileSize(path string) api.Bytes {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	return api.Bytes(info.Size())
+}
+
+// readRecord reads the entry at path; nil if there is none, or none that makes sense.
+func readRecord(path string) *record {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var r record
+	if json.Unmarshal(text, &r) != nil || r.Version != recordVersion || !isHex(r.Tree, 32) {
+		return nil
+	}
+	for _, f := range r.Files {
+		if !isHex(f.SHA256, 64) || f.Size < 0 || safeName(f.Name) != nil {
+			return nil
+		}
+	}
+	for _, name := range []string{r.Path, r.GGUF} {
+		if name != "" && safeName(name) != nil {
+			return nil
+		}
+	}
+	return &r
+}
+
+// whole says what a model in the cache lacks; nil is nothing.
+func (c *Cache) whole(r *record, digests bool) error {
+	for _, f := range r.Files {
+		for _, p := range []string{c.blobPath(f.SHA256), filepath.Join(c.treePath(r.Tree), filepath.FromSlash(f.Name))} {
+			if n := fileSize(p); n != f.Size {
+				return fmt.Errorf("the cached %s has %d bytes instead of %d", f.Name, n, f.Size)
+			}
+		}
+		if !digests {
+			continue
+		}
+		sum, err := fileSHA256(c.blobPath(f.SHA256))
+		if err != nil {
+			return err
+		}
+		if sum != f.SHA256 {
+			return fmt.Errorf("the cached %s has the sha256 %s instead of %s", f.Name, sum, f.SHA256)
+		}
+	}
+	return nil
+}
+
+func fileSHA256(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// buildTree puts up the links of a model whose blobs are all there; what stands
+// there already is mended. The index is locked.
+func (c *Cache) buildTree(r *record) error {
+	final := c.treePath(r.Tree)
+	if _, err := os.Stat(final); err == nil {
+		return c.mendTree(final, r)
+	}
+	building, err := os.MkdirTemp(filepath.Dir(final), ".new-")
+	if err != nil {
+		return fileError("put up the model's folder", err)
+	}
+	defer os.RemoveAll(building)
+	if err := os.Chmod(building, 0o755); err != nil {
+		return fileError("put up the model's folder", err)
+	}
+	if err := c.mendTree(building, r); err != nil {
+		return err
+	}
+	if err := os.Rename(building, final); err != nil {
+		return fileError("put up the model's folder", err)
+	}
+	return syncDir(filepath.Dir(final))
+}
+
+// mendTree makes dir hold a link to each of the model's blobs.
+func (c *Cache) mendTree(dir string, r *record) error {
+	for _, f := range r.Files {
+		to := filepath.Join(dir, filepath.FromSlash(f.Name))
+		blob := c.blobPath(f.SHA256)
+		if a, err := os.Stat(to); err == nil {
+			if b, err := os.Stat(blob); err == nil && os.SameFile(a, b) {
+				continue
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return fileError("put up the model's folder", err)
+		}
+		fresh := filepath.Join(filepath.Dir(to), ".link-"+f.SHA256[:16])
+		discard(fresh)
+		if err := os.Link(blob, fresh); err != nil {
+			// No hard links here: a relative one still works where the folder is mounted elsewhere.
+			depth := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
+			if symErr := os.Symlink(depth+"blobs/sha256/"+f.SHA256, fresh); symErr != nil {
+				return fileError("link "+f.Name, err)
+			}
+		}
+		if err := os.Rename(fresh, to); err != nil {
+			return fileError("link "+f.Name, err)
+		}
+	}
+	return nil
+}
+
+// writeFile writes a small file so that its name means all of it or nothing, crash or not.
+func writeFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return fileError("write to the model cache", err)
+	}
+	defer discard(f.Name())
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fileError("write to the model cache", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in a folder outlive a crash of the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fileError("write to the model cache", err)
+	}
+	defer d.Close()
+	_ = d.Sync() // some file systems refuse it for folders, and have nothing to sync then
+	return nil
+}
+
+// discard removes a file that may be gone already. One that stays is found by the next eviction.
+func discard(path string) { _ = os.Remove(path) }

@@ -1,0 +1,316 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// source looks a reference up.
+type source struct {
+	origin string // the server it asks, where that is configured: part of the reference's identity
+	plan   func(context.Context) (*plan, error)
+}
+
+// source returns the one for r's scheme.
+func (c *Cache) source(r Ref) source {
+	switch r.Scheme {
+	case "hf":
+		return source{c.cfg.Hub.Endpoint, (&hub{c: c, ref: r}).plan}
+	case "oci":
+		return source{"", (&registry{c: c, ref: r}).plan}
+	case "s3":
+		return source{c.cfg.S3.Endpoint, (&bucket{c: c, ref: r}).plan}
+	case "ollama":
+		return source{c.cfg.Ollama.Endpoint, (&library{c: c, ref: r}).plan}
+	}
+	return source{"", (&web{c: c, ref: r}).plan}
+}
+
+// plan is what a reference means now.
+type plan struct {
+	revision string // the source's name for this content; "": it has none
+	files    []file
+	path     string // what a runtime loads, where it isn't what the files' names say
+	gguf     string
+	name     string
+	// merge, if not nil, makes the model's files of the unpacked layers and the plain files.
+	merge func(layers []layer, files []stored) ([]stored, error)
+}
+
+// file is one file to download.
+type file struct {
+	name   string    // in the model's tree; for an archive, what progress calls it
+	size   api.Bytes // -1: not known
+	sums   sums
+	from   string       // where it comes from, redacted: for messages
+	id     string       // what names the download where no SHA-256 does
+	unpack bool         // a tar archive, perhaps compressed, to be unpacked
+	md5    bool         // the server may say an MD5 with the content
+	hint   hint         // may be nil
+	client *http.Client // nil: the cache's
+	// get makes the request for the whole file; it is called for each attempt. nil: data is the content.
+	get  func(context.Context) (*http.Request, error)
+	data []byte
+}
+
+// sums are what is known of a file's content, in lower-case hex; "" is nothing.
+type sums struct {
+	sha256 string
+	git    string // the id of the git object
+	md5    string
+}
+
+func (s sums) any() bool { return s != sums{} }
+
+// fetching is one fetch of a reference that this process has locked.
+type fetching struct {
+	c     *Cache
+	ref   Ref
+	key   string
+	old   *record // what the cache has; may be nil, or not whole
+	meter *meter
+}
+
+func (f *fetching) run(ctx context.Context, src source) (Model, error) {
+	p, err := f.ask(ctx, src)
+	if err != nil {
+		return f.fallback(ctx, err)
+	}
+	if f.old != nil && f.old.Revision == p.revision && p.revision != "" {
+		m, err := f.same(ctx)
+		if m != nil || err != nil {
+			return deref(m), err
+		}
+	}
+	began := time.Now()
+	f.c.cfg.Logger.Info("fetching model", "ref", f.ref.String(), "files", len(p.files), "revision", p.revision)
+	e, err := f.download(ctx, p)
+	if err != nil {
+		return Model{}, err
+	}
+	m, err := f.c.commit(ctx, f.key, e)
+	if err != nil {
+		return Model{}, err
+	}
+	f.meter.finish()
+	f.c.cfg.Logger.Info("fetched model", "ref", f.ref.String(), "size", e.size().String(), "took", time.Since(began).Round(time.Millisecond))
+	if err := f.c.tidy(ctx, f.key); err != nil {
+		f.c.cfg.Logger.Warn("tidying the model cache", "reason", err)
+	}
+	return m, nil
+}
+
+// ask looks the reference up; for a short time only, where the cache has an answer too.
+func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
+	if f.old == nil || f.c.whole(f.old, false) != nil {
+		return f.named(src.plan(ctx))
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.c.cfg.CheckTimeout)
+	defer cancel()
+	return f.named(src.plan(ctx))
+}
+
+// named checks what every plan must be, and gives the reference's checksum to its one file.
+func (f *fetching) named(p *plan, err error) (*plan, error) {
+	if err != nil {
+		return nil, err
+	}
+	if len(p.files) == 0 {
+		return nil, permanentf("there is no file that the reference names")
+	}
+	for _, file := range p.files {
+		if file.unpack {
+			continue
+		}
+		if err := safeName(file.name); err != nil {
+			return nil, err
+		}
+	}
+	want := f.ref.sha256
+	if want == "" {
+		return p, nil
+	}
+	if len(p.files) != 1 || p.files[0].unpack {
+		return nil, permanentf("the reference has a checksum, which is of one file, but means %d files: leave #sha256=… out, or name one file", len(p.files))
+	}
+	if said := p.files[0].sums.sha256; said != "" && said != want {
+		return nil, permanentf("%s: the source says that its sha256 is %s, and the reference says %s", p.files[0].name, said, want)
+	}
+	p.files[0].sums.sha256 = want
+	return p, nil
+}
+
+// fallback uses what the cache has where the source does not answer.
+func (f *fetching) fallback(ctx context.Context, reason error) (Model, error) {
+	if f.old == nil || Permanent(reason) || ctx.Err() != nil {
+		return Model{}, reason
+	}
+	m, _, err := f.c.open(ctx, f.key, func(*record) bool { return true })
+	if err != nil {
+		return Model{}, err
+	}
+	if m == nil {
+		return Model{}, reason
+	}
+	f.c.cfg.Logger.Warn("the model's source does not answer: using what the cache has", "ref", f.ref.String(), "reason", reason)
+	return *m, nil
+}
+
+// same uses what the cache has after the source said that it is up to date.
+func (f *fetching) same(ctx context.Context) (*Model, error) {
+	m, e, err := f.c.open(ctx, f.key, func(*record) bool { return true })
+	if err != nil || m == nil {
+		return nil, err
+	}
+	e.Checked = time.Now()
+	if err := f.c.rewrite(ctx, f.key, e); err != nil {
+		f.c.cfg.Logger.Warn("the model cache forgets that it asked", "ref", e.Ref, "reason", err)
+	}
+	return m, nil
+}
+
+// download brings all files of the plan into the cache, and returns the entry for them.
+func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
+	claim, err := f.claim(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer claim.Close()
+	layers := f.knownLayers(p)
+	if err := f.room(ctx, p, layers); err != nil {
+		return nil, err
+	}
+	got := make([]stored, len(p.files))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(f.c.cfg.Parallel)
+	for i, file := range p.files {
+		if file.unpack && layers[i].SHA256 != "" {
+			f.meter.found(file.name, file.size)
+			continue
+		}
+		group.Go(func() error {
+			b, err := f.blob(groupCtx, claim, file)
+			if err != nil {
+				return fmt.Errorf("%s: %w", file.name, err)
+			}
+			got[i] = stored{file.name, b.Size, b.SHA256}
+			if file.unpack {
+				layers[i], err = f.unpack(groupCtx, claim, b)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	e := &record{Ref: f.ref.String(), Revision: p.revision, Path: p.path, GGUF: p.gguf, Name: p.name, Checked: time.Now()}
+	for i, file := range p.files {
+		if file.unpack {
+			e.Layers = append(e.Layers, layers[i])
+		} else {
+			e.Files = append(e.Files, got[i])
+		}
+	}
+	if p.merge != nil {
+		if e.Files, err = p.merge(e.Layers, e.Files); err != nil {
+			return nil, err
+		}
+	}
+	return e, e.finish()
+}
+
+// knownLayers finds the plan's archives that an entry of the cache was unpacked
+// from already, at the indices of the plan's files.
+func (f *fetching) knownLayers(p *plan) []layer {
+	found := make([]layer, len(p.files))
+	if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack }) {
+		return found
+	}
+	known := map[string]layer{}
+	for _, e := range f.c.records() {
+		for _, l := range e.Layers {
+			known[l.SHA256] = l
+		}
+	}
+	for i, file := range p.files {
+		l, ok := known[file.sums.sha256]
+		if file.unpack && ok && !slices.ContainsFunc(l.Items, func(a archive) bool { return a.SHA256 != "" && !f.c.hasBlob(a.stored()) }) {
+			found[i] = l
+		}
+	}
+	return found
+}
+
+// claim tells the other processes which blobs this fetch counts on, before it looks which there are.
+func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
+	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer index.release()
+	claim, err := os.OpenFile(f.c.claimPath(f.key), os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fileError("write to the model cache", err)
+	}
+	var lines strings.Builder
+	for _, file := range p.files {
+		if file.sums.sha256 != "" {
+			lines.WriteString(file.sums.sha256 + "\n")
+		}
+	}
+	for _, e := range f.c.records() {
+		for _, l := range e.Layers {
+			if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack && file.sums.sha256 == l.SHA256 }) {
+				continue
+			}
+			for _, item := range l.Items {
+				if item.SHA256 != "" {
+					lines.WriteString(item.SHA256 + "\n")
+				}
+			}
+		}
+	}
+	if _, err := claim.WriteString(lines.String()); err != nil {
+		claim.Close()
+		return nil, f.c.writeError(err, 0)
+	}
+	return claim, nil
+}
+
+// adopt makes the finished file at path the blob sum, claimed by this fetch.
+func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) error {
+	index, err := waitLock(ctx, c.indexLock(), true, nil)
+	if err != nil {
+		return err
+	}
+	defer index.release()
+	if _, err := claim.WriteString(sum + "\n"); err != nil {
+		return c.writeError(err, 0)
+	}
+	if err := os.Rename(path, c.blobPath(sum)); err != nil {
+		return fileError("keep a file of the model", err)
+	}
+	return nil
+}
+
+// writeError is err of writing into the cache, with what to do about it; needed is
+// how much was still to be written, 0 if that is not known.
+func (c *Cache) writeError(err error, needed api.Bytes) error {
+	if !full(err) {
+		return fileError("write to the model cache", err)
+	}
+	free, freeErr := c.cfg.Free(c.cfg.Dir)
+	if freeErr != nil {
+		free = 0
+	}
+	return &DiskError{Dir: c.cfg.Dir, Needed: needed, Free: free, Err: err}
+}

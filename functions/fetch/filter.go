@@ -1,0 +1,113 @@
+package fetch
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// glob translates a pattern of a reference: a star stands for any text, slashes
+// included, a question mark for one character, [abc] for one of them. The folder dir/
+// stands for all in it. The result matches whole names, or their last part.
+func glob(pattern string) *regexp.Regexp {
+	if strings.HasSuffix(pattern, "/") {
+		pattern += "*"
+	}
+	var re strings.Builder
+	re.WriteString(`(?s)^(?:.*/)?`)
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '*':
+			re.WriteString(`.*`)
+		case '?':
+			re.WriteString(`.`)
+		case '[':
+			end := strings.IndexByte(pattern[i+1:], ']')
+			if end <= 0 {
+				re.WriteString(`\[`)
+				continue
+			}
+			re.WriteString(class(pattern[i+1 : i+1+end]))
+			i += end + 1
+		default:
+			re.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
+		}
+	}
+	re.WriteString(`$`)
+	compiled, err := regexp.Compile(re.String())
+	if err != nil { // a class such as [z-a]: the pattern stands for itself
+		return regexp.MustCompile(`^` + regexp.QuoteMeta(pattern) + `$`)
+	}
+	return compiled
+}
+
+// class is a bracket of a pattern as one of a regular expression.
+func class(inner string) string {
+	negate := ""
+	if strings.HasPrefix(inner, "!") && len(inner) > 1 {
+		negate, inner = "^", inner[1:]
+	}
+	inner = strings.NewReplacer(`\`, `\\`, `[`, `\[`, `^`, `\^`).Replace(inner)
+	return "[" + negate + inner + "]"
+}
+
+// filter picks files by the reference's patterns; names are what they are matched
+// with. Where there are none, all is kept.
+func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
+	if len(r.include) == 0 && len(r.exclude) == 0 {
+		return all, nil
+	}
+	match := func(patterns []string) func(T) bool {
+		var res []*regexp.Regexp
+		for _, p := range patterns {
+			res = append(res, glob(p))
+		}
+		return func(f T) bool {
+			return slices.ContainsFunc(res, func(re *regexp.Regexp) bool { return re.MatchString(name(f)) })
+		}
+	}
+	included, excluded := match(r.include), match(r.exclude)
+	var kept []T
+	for _, f := range all {
+		if (len(r.include) == 0 || included(f)) && !excluded(f) {
+			kept = append(kept, f)
+		}
+	}
+	if len(kept) == 0 {
+		return nil, permanentf("include and exclude leave none of the %d files, such as %s", len(all), examples(all, name))
+	}
+	return kept, nil
+}
+
+// examples are the first few names.
+func examples[T any](all []T, name func(T) string) string {
+	var some []string
+	for _, f := range all[:min(len(all), 5)] {
+		some = append(some, name(f))
+	}
+	return strings.Join(some, ", ")
+}
+
+// copies are the files of a hub's repository that hold the weights once more, for
+// other programs than those that read safetensors.
+var copies = []*regexp.Regexp{
+	glob("pytorch_model*.bin"), glob("pytorch_model*.bin.index.json"), glob("*.h5"), glob("*.msgpack"), glob("*.ot"), glob("*.ckpt"), glob("*.pth"),
+	glob("*.onnx"), glob("*.onnx_data"), glob("*.mlmodel"), glob("onnx/"), glob("openvino/"), glob("coreml/"), glob("original/"),
+}
+
+// withoutCopies leaves out what a model in safetensors has twice, unless the reference says what it wants.
+func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
+	if len(r.include) > 0 || len(r.exclude) > 0 {
+		return all
+	}
+	safetensors := func(f T) bool {
+		return path.Ext(name(f)) == ".safetensors" && !strings.Contains(name(f), "/")
+	}
+	if !slices.ContainsFunc(all, safetensors) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(f T) bool {
+		return slices.ContainsFunc(copies, func(re *regexp.Regexp) bool { return re.MatchString(name(f)) })
+	})
+}

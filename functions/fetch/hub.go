@@ -1,0 +1,249 @@
+package fetch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// hub is the source of hf:// references. The calls are those of a Hugging Face
+// hub's HTTP API (https://huggingface.co/docs/hub/api).
+type hub struct {
+	c   *Cache
+	ref Ref
+}
+
+// hubModel is the answer of /api/models/ORG/NAME/revision/REV.
+type hubModel struct {
+	SHA      string       `json:"sha"`
+	Siblings []hubSibling `json:"siblings"`
+}
+
+type hubSibling struct {
+	Name   string     `json:"rfilename"`
+	Size   *api.Bytes `json:"size"`
+	BlobID string     `json:"blobId"`
+	LFS    *struct {
+		SHA256 string    `json:"sha256"`
+		Size   api.Bytes `json:"size"`
+	} `json:"lfs"`
+}
+
+// hubEntry is one of the answer of /api/models/ORG/NAME/tree/COMMIT.
+type hubEntry struct {
+	Type string    `json:"type"`
+	OID  string    `json:"oid"`
+	Size api.Bytes `json:"size"`
+	Path string    `json:"path"`
+	LFS  *struct {
+		OID  string    `json:"oid"`
+		Size api.Bytes `json:"size"`
+	} `json:"lfs"`
+}
+
+func (h *hub) plan(ctx context.Context) (*plan, error) {
+	var m hubModel
+	api := h.c.cfg.Hub.Endpoint + "/api/models/" + h.ref.repo
+	if err := h.c.do(ctx, h.hint, h.get(api+"/revision/"+url.PathEscape(h.ref.rev)+"?blobs=true"), decode(&m)); err != nil {
+		return nil, fmt.Errorf("look up the repository: %w", err)
+	}
+	if !commitForm.MatchString(m.SHA) {
+		return nil, permanentf("%s answers without a commit: is it a Hugging Face hub?", api)
+	}
+	files, err := h.files(ctx, api, m)
+	if err != nil {
+		return nil, err
+	}
+	if files, err = h.pick(files); err != nil {
+		return nil, err
+	}
+	for i := range files {
+		f := &files[i]
+		address := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo + "/resolve/" + m.SHA + "/" + escapePath(f.name)
+		f.from, f.id, f.get, f.hint = address, address, h.get(address), h.hint
+		switch {
+		case f.name == h.ref.path:
+			f.name = path.Base(f.name)
+		case h.ref.path != "":
+			f.name = strings.TrimPrefix(f.name, h.ref.path+"/")
+		}
+	}
+	return &plan{revision: m.SHA, files: files}, nil
+}
+
+// files are all of the commit, with what the hub says of their content.
+func (h *hub) files(ctx context.Context, api string, m hubModel) ([]file, error) {
+	var all []file
+	for _, s := range m.Siblings {
+		f := file{name: s.Name, size: -1, sums: sums{git: s.BlobID}}
+		if s.Size != nil {
+			f.size = *s.Size
+		}
+		if s.LFS != nil {
+			f.size, f.sums = s.LFS.Size, sums{sha256: s.LFS.SHA256}
+		}
+		if f.size < 0 || !f.sums.any() { // a hub that knows no ?blobs=true
+			return h.tree(ctx, api+"/tree/"+m.SHA+"?recursive=true")
+		}
+		all = append(all, f)
+	}
+	return all, wellFormed(all)
+}
+
+var nextPage = regexp.MustCompile(`<([^>]+)>; *rel="next"`)
+
+// tree reads the listing of a commit, page by page.
+func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
+	var all []file
+	for address != "" {
+		var page []hubEntry
+		next := ""
+		err := h.c.do(ctx, h.hint, h.get(address), func(header http.Header, body []byte) error {
+			if m := nextPage.FindStringSubmatch(header.Get("Link")); m != nil {
+				next = m[1]
+			}
+			return json.Unmarshal(body, &page)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the repository: %w", err)
+		}
+		for _, e := range page {
+			switch {
+			case e.Type != "file":
+			case e.LFS != nil:
+				all = append(all, file{name: e.Path, size: e.LFS.Size, sums: sums{sha256: strings.TrimPrefix(e.LFS.OID, "sha256:")}})
+			default:
+				all = append(all, file{name: e.Path, size: e.Size, sums: sums{git: e.OID}})
+			}
+		}
+		if next != "" && !strings.HasPrefix(next, h.c.cfg.Hub.Endpoint+"/") {
+			return nil, permanentf("the hub's listing goes on at another server: refused")
+		}
+		if address = next; len(all) > maxFiles {
+			return nil, permanentf("the repository has more than %d files", maxFiles)
+		}
+	}
+	return all, wellFormed(all)
+}
+
+// wellFormed checks a hub's digests, which become names of files here.
+func wellFormed(files []file) error {
+	for _, f := range files {
+		if f.size < 0 || (f.sums.sha256 != "" && !isHex(f.sums.sha256, 64)) || (f.sums.git != "" && !isHex(f.sums.git, 40)) || !f.sums.any() {
+			return permanentf("the hub says of %.100q a digest or a size that is none", f.name)
+		}
+		if err := safeName(f.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pick leaves what the reference means: below its path, and by its patterns.
+func (h *hub) pick(all []file) ([]file, error) {
+	name := func(f file) string { return f.name }
+	if h.ref.path != "" {
+		var below []file
+		for _, f := range all {
+			if f.name == h.ref.path {
+				return []file{f}, nil
+			}
+			if strings.HasPrefix(f.name, h.ref.path+"/") {
+				below = append(below, f)
+			}
+		}
+		if len(below) == 0 {
+			return nil, permanentf("%s has no file and no folder %s: it has %s", h.ref.repo, h.ref.path, examples(all, name))
+		}
+		all = below
+	}
+	// A name counts from the path that the reference names.
+	relative := func(f file) string { return strings.TrimPrefix(f.name, h.ref.path+"/") }
+	kept, err := filter(h.ref, all, relative)
+	if err != nil {
+		return nil, err
+	}
+	return withoutCopies(h.ref, kept, relative), nil
+}
+
+// get makes the request for address with the token that is valid now.
+func (h *hub) get(address string) func(context.Context) (*http.Request, error) {
+	return func(ctx context.Context) (*http.Request, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			return nil, permanentf("the hub's address is malformed")
+		}
+		token, err := h.c.cfg.Hub.token()
+		if err != nil {
+			return nil, err
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		return req, nil
+	}
+}
+
+func (h *Hub) token() (string, error) {
+	if h.TokenFile == "" {
+		return h.Token, nil
+	}
+	text, err := os.ReadFile(h.TokenFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h.Token, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the hub's token: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if strings.ContainsAny(token, "\r\n\x00") {
+		return "", permanentf("the hub's token in %s is more than one line", h.TokenFile)
+	}
+	return token, nil
+}
+
+// hint explains the hub's refusals: it answers 401 for what does not exist, too.
+func (h *hub) hint(code int, header http.Header) string {
+	token, _ := h.c.cfg.Hub.token()
+	with := "with the token"
+	if token == "" {
+		with = "without a token (HF_TOKEN_PATH names the file that holds one)"
+	}
+	page := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo
+	switch header.Get("X-Error-Code") {
+	case "GatedRepo":
+		return "the repository is gated: accept its terms at " + page + ", then use a token of that account; asked " + with
+	case "RevisionNotFound":
+		return "the repository has no revision " + h.ref.rev
+	case "RepoNotFound":
+		return "there is no repository " + h.ref.repo + ", or it is private; asked " + with
+	}
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "there is no repository " + h.ref.repo + ", or it is private or gated (" + page + "); asked " + with
+	case http.StatusNotFound:
+		return "there is no repository " + h.ref.repo + " with the revision " + h.ref.rev
+	case http.StatusTooManyRequests:
+		return "too many requests; asked " + with
+	}
+	return ""
+}
+
+// escapePath escapes each part of a slash-separated name for a URL.
+func escapePath(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return strings.Join(parts, "/")
+}

@@ -1,0 +1,121 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// inPlace is a model that lies on this machine already: it is used where it is.
+func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Model, error) {
+	info, err := os.Stat(r.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !filepath.IsAbs(r.path) && !strings.HasPrefix(r.path, "."):
+		return Model{}, permanentf("there is no file %s here: an absolute path has three slashes, file:///%s", r.path, r.path)
+	case errors.Is(err, fs.ErrNotExist):
+		return Model{}, permanentf("there is no file or folder %s", r.path)
+	case err != nil:
+		return Model{}, fmt.Errorf("look at the model: %w", err)
+	case info.IsDir() && r.sha256 != "":
+		return Model{}, permanentf("%s is a folder, and a checksum is of a file: leave #sha256=… out, or name the file", r.path)
+	case info.IsDir():
+		size, err := folderSize(ctx, r.path)
+		if err != nil {
+			return Model{}, fmt.Errorf("look at the model: %w", err)
+		}
+		if size == 0 {
+			return Model{}, permanentf("the folder %s holds no file", r.path)
+		}
+		return Model{Path: r.path, Size: size}, nil
+	case !info.Mode().IsRegular():
+		return Model{}, permanentf("%s is neither a file nor a folder", r.path)
+	case info.Size() == 0:
+		return Model{}, permanentf("the file %s is empty", r.path)
+	}
+	m := Model{Path: r.path, Size: api.Bytes(info.Size())}
+	if strings.EqualFold(filepath.Ext(r.path), ".gguf") {
+		m.GGUF = r.path
+	}
+	if r.sha256 == "" {
+		return m, nil
+	}
+	m.Digest = "sha256:" + r.sha256
+	return m, c.checkInPlace(ctx, r, info, progress)
+}
+
+// seen is what a file was when its checksum was found right.
+type seen struct {
+	Path     string    `json:"path"`
+	SHA256   string    `json:"sha256"`
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
+}
+
+// checkInPlace reads a file through, once: as long as it keeps its size and its
+// time of modification, it is not read again.
+func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progress func(Progress)) error {
+	now := seen{Path: r.path, SHA256: r.sha256, Size: info.Size(), Modified: info.ModTime().UTC()}
+	note := filepath.Join(c.cfg.Dir, "entries", r.key("")+".seen")
+	var before seen
+	if text, err := os.ReadFile(note); !c.cfg.Verify && err == nil && json.Unmarshal(text, &before) == nil && before == now {
+		return nil
+	}
+	f, err := os.Open(r.path)
+	if err != nil {
+		return fmt.Errorf("check the model: %w", err)
+	}
+	defer f.Close()
+	m := newMeter(progress, nil)
+	defer m.close()
+	m.total(api.Bytes(info.Size()))
+	h := sha256.New()
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := f.Read(buf)
+		h.Write(buf[:n])
+		m.got(filepath.Base(r.path), api.Bytes(n))
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("check the model: %w", err)
+		}
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); sum != r.sha256 {
+		return permanentf("%s has the sha256 %s, and the reference says %s", r.path, sum, r.sha256)
+	}
+	m.finish()
+	if text, err := json.Marshal(now); err == nil {
+		_ = writeFile(note, text) // without it the file is read again next time
+	}
+	return nil
+}
+
+func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
+	var size api.Bytes
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return errors.Join(err, ctx.Err())
+		}
+		info, err := os.Stat(path) // of what a link names: a hub's own cache is links
+		if err == nil && info.Mode().IsRegular() {
+			size += api.Bytes(info.Size())
+		}
+		return nil
+	})
+	return size, err
+}

@@ -1,0 +1,136 @@
+//go:build linux || darwin
+
+package fetch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// lock is a held flock on a file. The kernel drops it when the process dies;
+// children do not inherit it.
+type lock struct{ file *os.File }
+
+func (l *lock) release() {
+	if l != nil {
+		l.file.Close()
+	}
+}
+
+// tryLock locks the file at path, which it creates, exclusively or shared; nil
+// without an error means that somebody else holds it. Who removes such a file
+// must hold it exclusively: whoever opened it before sees that its name is gone.
+func tryLock(path string, exclusive bool) (*lock, error) {
+	how := syscall.LOCK_SH
+	if exclusive {
+		how = syscall.LOCK_EX
+	}
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			// Another user's file, or a cache that is only read: a lock needs no writing.
+			if r, readErr := os.Open(path); readErr == nil {
+				f, err = r, nil
+			}
+		}
+		if err != nil {
+			return nil, fileError("lock the model cache", err)
+		}
+		err = flock(f, how)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			f.Close()
+			return nil, nil
+		}
+		if err != nil {
+			f.Close()
+			return nil, fileError("lock "+path, err)
+		}
+		if same(f, path) {
+			return &lock{f}, nil
+		}
+		f.Close()
+	}
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// lockedTemp makes a file in dir that is locked, so that nobody takes it for what
+// a crash has left.
+func lockedTemp(dir string) (*os.File, error) {
+	for {
+		f, err := os.CreateTemp(dir, leftover)
+		if err != nil {
+			return nil, err
+		}
+		if err = flock(f, syscall.LOCK_EX); err == nil && same(f, f.Name()) {
+			return f, nil
+		}
+		f.Close()
+		discard(f.Name())
+		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, err
+		}
+	}
+}
+
+// leftover begins the names of files that mean nothing once nobody locks them.
+const leftover = "unpacked-"
+
+// same says whether path still names the open file.
+func same(f *os.File, path string) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, named)
+}
+
+// waitLock is tryLock until it succeeds or ctx ends; waiting is called between tries, if not nil.
+func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) (*lock, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		l, err := tryLock(path, exclusive)
+		if l != nil || err != nil {
+			return l, err
+		}
+		if waiting != nil {
+			waiting()
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// sleep waits for d, or for ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// diskFree is what a user without privileges may still write on dir's disk.
+func diskFree(dir string) (api.Bytes, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return api.Bytes(s.Bavail) * api.Bytes(s.Bsize), nil
+}

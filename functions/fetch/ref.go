@@ -1,0 +1,415 @@
+package fetch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/rouse-dev/rouse/internal/near"
+)
+
+// Schemes are the schemes of references that are fetched.
+var Schemes = []string{"file", "http", "https", "hf", "oci", "s3", "ollama"}
+
+// Ref is a parsed reference. Its zero value is none.
+type Ref struct {
+	// Scheme is one of [Schemes]; "" is what needs no fetch (see [Local]).
+	Scheme string
+
+	host    string   // registry (oci), registry's host (ollama; "" is the configured one)
+	repo    string   // org/name (hf), repository (oci), namespace/name (ollama), bucket (s3)
+	rev     string   // revision (hf), tag or digest (oci), tag (ollama)
+	path    string   // a path (file, ""), path in the repository (hf), key or prefix (s3)
+	region  string   // s3
+	url     *url.URL // http, https: without the fragment
+	sha256  string   // what the content must be, lower-case hex; "" is anything
+	include []string
+	exclude []string
+}
+
+// Parse reads a reference. It touches neither disk nor network, and its errors are permanent.
+func Parse(ref string) (Ref, error) {
+	switch {
+	case ref == "":
+		return Ref{}, permanentf("the model's reference is empty: want a path, or one with a scheme: %s", known())
+	case !utf8.ValidString(ref) || strings.ContainsFunc(ref, unicode.IsControl):
+		return Ref{}, permanentf("the model's reference %.80q holds a control character or is no UTF-8", ref)
+	case len(ref) > 8192:
+		return Ref{}, permanentf("the model's reference is longer than 8192 bytes")
+	}
+	scheme, rest, found := strings.Cut(ref, "://")
+	if !found || strings.ContainsAny(scheme, "/?#") {
+		return parsePlain(ref)
+	}
+	scheme = strings.ToLower(scheme)
+	if !slices.Contains(Schemes, scheme) {
+		return Ref{}, permanentf("the model's reference has the unknown scheme %q%s: want one of %s, or a path", scheme, nearest(scheme), known())
+	}
+	r := Ref{Scheme: scheme}
+	var err error
+	switch scheme {
+	case "file":
+		err = r.parseFile(rest)
+	case "http", "https":
+		err = r.parseURL(scheme + "://" + rest)
+	default:
+		err = r.parseRemote(rest)
+	}
+	if err != nil {
+		return Ref{}, err
+	}
+	return r, nil
+}
+
+func known() string { return strings.Join(Schemes, "://, ") + "://" }
+
+// nearest is a clause that says which scheme was probably meant.
+func nearest(scheme string) string {
+	best, least := "", 3
+	for _, s := range Schemes {
+		if d := near.Distance(scheme, s, least); d < least {
+			best, least = s, d
+		}
+	}
+	if best == "" || len(scheme) < 2 {
+		return ""
+	}
+	return " (did you mean " + best + "?)"
+}
+
+// isPath tells a path from a name by how it begins.
+func isPath(ref string) bool {
+	return strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../") || ref == "." || ref == ".."
+}
+
+// Local says that a reference needs no fetch: a plain path without a checksum, or
+// a name that is the runtime's own business ("pico", "org/name", "name:tag"). It is
+// false of a reference that Parse refuses.
+func Local(ref string) bool {
+	r, err := Parse(ref)
+	return err == nil && r.Scheme == ""
+}
+
+// parsePlain reads what has no scheme.
+func parsePlain(ref string) (Ref, error) {
+	if scheme, rest, found := strings.Cut(ref, ":"); found && !isPath(ref) && strings.Contains(rest, "/") && slices.Contains(Schemes, strings.ToLower(scheme)) {
+		return Ref{}, permanentf("the model's reference %s lacks slashes: want %s://%s", ref, strings.ToLower(scheme), strings.TrimLeft(rest, "/"))
+	}
+	if !isPath(ref) {
+		return Ref{path: ref}, nil
+	}
+	r := Ref{path: ref}
+	if err := r.cutChecksum(); err != nil {
+		return Ref{}, err
+	}
+	if r.sha256 != "" {
+		r.Scheme = "file"
+	}
+	return r, nil
+}
+
+var checksumSuffix = regexp.MustCompile(`[?#]sha256=[^?#]*$`)
+
+// cutChecksum takes ?sha256=… or #sha256=… from the path's end. Other marks are part of a file's name.
+func (r *Ref) cutChecksum() error {
+	at := checksumSuffix.FindStringIndex(r.path)
+	if at == nil {
+		return nil
+	}
+	_, sum, _ := strings.Cut(r.path[at[0]:], "=")
+	r.path = r.path[:at[0]]
+	return r.setChecksum(sum)
+}
+
+func (r *Ref) setChecksum(sum string) error {
+	sum = strings.ToLower(strings.TrimPrefix(sum, "sha256:"))
+	if !isHex(sum, 64) {
+		return permanentf("sha256=%.80s is no checksum: want 64 hexadecimal digits", sum)
+	}
+	r.sha256 = sum
+	return nil
+}
+
+// isHex says whether s is n lower-case hexadecimal digits.
+func isHex(s string, n int) bool {
+	return len(s) == n && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// parseFile reads what follows file://.
+func (r *Ref) parseFile(rest string) error {
+	if r.path = rest; rest == "" {
+		return permanentf("file:// names no path: want file:///absolute/path")
+	}
+	if after, found := strings.CutPrefix(rest, "localhost/"); found {
+		r.path = "/" + after
+	}
+	return r.cutChecksum()
+}
+
+// parseURL reads a whole http or https URL.
+func (r *Ref) parseURL(ref string) error {
+	u, err := url.Parse(ref)
+	if err != nil { // the error would show the whole URL
+		return permanentf("the model's reference is no URL: want %s://host/path/file", r.Scheme)
+	}
+	if u.Hostname() == "" {
+		return permanentf("%s names no host: want %s://host/path/file", redact(u), r.Scheme)
+	}
+	switch sum, isSum := strings.CutPrefix(u.Fragment, "sha256="); {
+	case isSum:
+		err = r.setChecksum(sum)
+	case u.Fragment != "":
+		err = permanentf("%s#%.80s: after # only sha256=HEX is known", redact(u), u.Fragment)
+	}
+	u.Fragment, u.RawFragment = "", ""
+	u.Host = strings.ToLower(u.Host)
+	r.url = u
+	return err
+}
+
+// parseRemote reads what follows the scheme of hf, oci, s3 and ollama.
+func (r *Ref) parseRemote(rest string) error {
+	rest, fragment, _ := strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	if fragment != "" {
+		sum, isSum := strings.CutPrefix(fragment, "sha256=")
+		if !isSum {
+			return permanentf("%s://%s#%.80s: after # only sha256=HEX is known", r.Scheme, rest, fragment)
+		}
+		if err := r.setChecksum(sum); err != nil {
+			return err
+		}
+	}
+	if err := r.parseQuery(query); err != nil {
+		return err
+	}
+	if strings.Contains(rest, "@") && r.Scheme == "s3" {
+		if bucket, _, _ := strings.Cut(rest, "/"); strings.Contains(bucket, "@") {
+			return permanentf("an s3:// reference holds no credentials: set them in the environment or in a credentials file")
+		}
+	}
+	switch r.Scheme {
+	case "hf":
+		return r.parseHub(rest)
+	case "oci":
+		return r.parseOCI(rest)
+	case "s3":
+		return r.parseS3(rest)
+	default:
+		return r.parseOllama(rest)
+	}
+}
+
+// parseQuery reads the filters, and the region of a bucket.
+func (r *Ref) parseQuery(query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return permanentf("the query of the model's %s:// reference is malformed: want ?include=*.gguf,*.json&exclude=*.md", r.Scheme)
+	}
+	for key, vs := range values {
+		var patterns []string
+		for _, p := range strings.Split(strings.Join(vs, ","), ",") {
+			if p != "" {
+				patterns = append(patterns, p)
+			}
+		}
+		switch {
+		case key == "include" && r.Scheme != "ollama":
+			r.include = patterns
+		case key == "exclude" && r.Scheme != "ollama":
+			r.exclude = patterns
+		case key == "region" && r.Scheme == "s3" && len(patterns) == 1 && regionForm.MatchString(patterns[0]):
+			r.region = patterns[0]
+		case key == "sha256" && len(vs) == 1:
+			err = r.setChecksum(vs[0])
+		default:
+			err = permanentf("the query of the model's %s:// reference holds %q, which is unknown or malformed: want include, exclude or sha256 (s3:// also region)", r.Scheme, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	hubSegment  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
+	hubSpecial  = regexp.MustCompile(`^refs/(?:convert|pr)/[^/]+`)
+	bucketForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,62}$`)
+	regionForm  = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+	ollamaPart  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
+	hostForm    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$`)
+	commitForm  = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	hubRevision = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+/-]{0,199}$`)
+)
+
+func (r *Ref) parseHub(rest string) error {
+	const want = "want hf://org/name, hf://org/name@revision or hf://org/name@revision/path/in/repository"
+	org, rest, _ := strings.Cut(rest, "/")
+	end := strings.IndexAny(rest, "@/")
+	if end < 0 {
+		end = len(rest)
+	}
+	base, rest := rest[:end], rest[end:]
+	if !hubSegment.MatchString(org) || !hubSegment.MatchString(base) {
+		return permanentf("hf://%.100s/%.100s names no repository of a hub: %s", org, base, want)
+	}
+	r.repo, r.rev = org+"/"+base, "main"
+	if after, found := strings.CutPrefix(rest, "@"); found {
+		special := hubSpecial.FindString(after)
+		rev, tail, _ := strings.Cut(after[len(special):], "/")
+		if special != "" && rev != "" {
+			return permanentf("hf://%s@%.100s: %s", r.repo, after, want)
+		}
+		decoded, err := url.PathUnescape(special + rev)
+		if err != nil || !hubRevision.MatchString(decoded) || strings.Contains(decoded, "..") {
+			return permanentf("hf://%s@%.100s names no revision: want a branch, a tag or a commit", r.repo, after)
+		}
+		r.rev, rest = decoded, tail
+	}
+	r.path = strings.Trim(rest, "/")
+	if r.path != "" {
+		return safeName(r.path)
+	}
+	return nil
+}
+
+func (r *Ref) parseOCI(rest string) error {
+	parsed, err := name.ParseReference(rest)
+	if err != nil || !strings.Contains(rest, "/") {
+		return permanentf("oci://%.200s names no artifact: want oci://registry/repository:tag or oci://registry/repository@sha256:DIGEST", rest)
+	}
+	r.host, r.repo, r.rev = parsed.Context().RegistryStr(), parsed.Context().RepositoryStr(), parsed.Identifier()
+	return nil
+}
+
+func (r *Ref) parseS3(rest string) error {
+	bucket, key, _ := strings.Cut(rest, "/")
+	if !bucketForm.MatchString(bucket) {
+		return permanentf("s3://%.100s names no bucket: want s3://bucket/key or s3://bucket/prefix/", bucket)
+	}
+	r.repo, r.path = bucket, key
+	if len(key) > 1024 {
+		return permanentf("s3://%s/%.40s…: the key is longer than 1024 bytes", bucket, key)
+	}
+	return nil
+}
+
+func (r *Ref) parseOllama(rest string) error {
+	parts := strings.Split(rest, "/")
+	last, tag, tagged := strings.Cut(parts[len(parts)-1], ":")
+	if !tagged {
+		tag = "latest"
+	}
+	names := []string{"library", last}
+	switch len(parts) {
+	case 1:
+	case 3:
+		r.host, parts = strings.ToLower(parts[0]), parts[1:]
+		fallthrough
+	case 2:
+		names[0] = parts[0]
+	default:
+		names = nil
+	}
+	ok := len(names) == 2 && ollamaPart.MatchString(tag) && (r.host == "" || hostForm.MatchString(r.host))
+	for _, n := range names {
+		ok = ok && ollamaPart.MatchString(n)
+	}
+	if !ok {
+		return permanentf("ollama://%.200s names no model: want ollama://name, ollama://name:tag, ollama://user/name:tag or ollama://host/user/name:tag", rest)
+	}
+	r.repo, r.rev = names[0]+"/"+names[1], tag
+	return nil
+}
+
+// Pinned says that the reference names one content for ever: by checksum, digest or commit.
+func (r Ref) Pinned() bool {
+	switch {
+	case r.sha256 != "":
+		return true
+	case r.Scheme == "hf":
+		return commitForm.MatchString(r.rev)
+	case r.Scheme == "oci":
+		return strings.HasPrefix(r.rev, "sha256:")
+	}
+	return false
+}
+
+// String is the reference in its one form, without credentials: a user, a
+// password and the query of a URL are not shown.
+func (r Ref) String() string {
+	var s string
+	switch r.Scheme {
+	case "":
+		return r.path
+	case "file":
+		s = "file://" + r.path
+	case "http", "https":
+		s = redact(r.url)
+	case "hf":
+		s = "hf://" + r.repo + "@" + strings.ReplaceAll(r.rev, "/", "%2F")
+		if r.path != "" {
+			s += "/" + r.path
+		}
+	case "oci":
+		separator := ":"
+		if strings.HasPrefix(r.rev, "sha256:") {
+			separator = "@"
+		}
+		s = "oci://" + r.host + "/" + r.repo + separator + r.rev
+	case "s3":
+		s = "s3://" + r.repo + "/" + r.path
+	case "ollama":
+		s = "ollama://" + path.Join(r.host, strings.TrimPrefix(r.repo, "library/")) + ":" + r.rev
+		if r.host != "" {
+			s = "ollama://" + path.Join(r.host, r.repo) + ":" + r.rev
+		}
+	}
+	return s + r.suffix()
+}
+
+// suffix is the query and the fragment that the reference's own grammar knows.
+func (r Ref) suffix() string {
+	q := url.Values{}
+	if len(r.include) > 0 {
+		q.Set("include", strings.Join(r.include, ","))
+	}
+	if len(r.exclude) > 0 {
+		q.Set("exclude", strings.Join(r.exclude, ","))
+	}
+	if r.region != "" {
+		q.Set("region", r.region)
+	}
+	s := ""
+	if len(q) > 0 {
+		s = "?" + q.Encode()
+	}
+	if r.sha256 != "" {
+		s += "#sha256=" + r.sha256
+	}
+	return s
+}
+
+// key names the reference's files in the cache: readable, and different for
+// different references. origin is where it is looked up, so that one name at two
+// hubs is two references.
+func (r Ref) key(origin string) string {
+	identity := r.String() + "\n" + origin
+	if r.url != nil && r.sha256 == "" {
+		identity += "\n" + r.url.RawQuery
+	}
+	sum := sha256.Sum256([]byte(identity))
+	slug := strings.Trim(unsafeInName.ReplaceAllString(strings.ReplaceAll(r.String(), "://", "-"), "-"), "-.")
+	return slug[:min(len(slug), 80)] + "-" + hex.EncodeToString(sum[:8])
+}
+
+var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._]+`)

@@ -1,0 +1,263 @@
+package fetch
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// bucket is the source of s3:// references: an object, or all below a prefix, of
+// Amazon S3 or a service that speaks like it.
+type bucket struct {
+	c   *Cache
+	ref Ref
+	// region is where the bucket turned out to be. It is set while planning, before files are fetched.
+	region string
+	client *http.Client
+}
+
+// emptyHash is the SHA-256 of no content.
+const emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+func (b *bucket) plan(ctx context.Context) (*plan, error) {
+	b.region = first(b.ref.region, b.c.cfg.S3.Region, "us-east-1")
+	// A signature is for one host: redirects can't be followed.
+	stay := *b.c.client
+	stay.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	b.client = &stay
+	if b.ref.path != "" && !strings.HasSuffix(b.ref.path, "/") {
+		f, err := b.object(ctx)
+		if err == nil {
+			return &plan{revision: f.id, files: []file{*f}}, nil
+		}
+		if status := code(err); status != http.StatusNotFound && status != http.StatusForbidden {
+			return nil, err
+		}
+		p, listErr := b.list(ctx)
+		if listErr != nil && code(listErr) != 0 {
+			return nil, err // who may not list is told about the object
+		}
+		return p, listErr
+	}
+	return b.list(ctx)
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// object looks up the one object that the reference names.
+func (b *bucket) object(ctx context.Context) (*file, error) {
+	var f *file
+	err := b.ask(ctx, http.MethodHead, b.ref.path, nil, func(resp *http.Response) error {
+		s := heard(resp, resp.ContentLength)
+		f = b.file(path.Base(b.ref.path), b.ref.path, s.Size, first(s.ETag, s.Modified))
+		f.sums.sha256 = s.SHA256
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, safeName(f.name)
+}
+
+// file is an object as a file to download. Its id holds the entity tag: another
+// content is another download.
+func (b *bucket) file(name, key string, size api.Bytes, tag string) *file {
+	return &file{
+		name: name, size: size, md5: true, client: b.client, hint: b.hint,
+		from: "s3://" + b.ref.repo + "/" + key, id: "s3://" + b.ref.repo + "/" + key + " " + b.c.cfg.S3.Endpoint + " " + tag,
+		get: func(ctx context.Context) (*http.Request, error) {
+			return b.request(ctx, http.MethodGet, key, nil, tag)
+		},
+	}
+}
+
+// listing is the answer of ListObjectsV2.
+type listing struct {
+	IsTruncated bool   `xml:"IsTruncated"`
+	Next        string `xml:"NextContinuationToken"`
+	Contents    []struct {
+		Key  string    `xml:"Key"`
+		Size api.Bytes `xml:"Size"`
+		ETag string    `xml:"ETag"`
+	} `xml:"Contents"`
+}
+
+// list looks up all objects below the reference's prefix.
+func (b *bucket) list(ctx context.Context) (*plan, error) {
+	prefix := b.ref.path
+	if prefix != "" && !strings.HasSuffix(prefix, "/") {
+		prefix += "/"
+	}
+	var files []file
+	var revision strings.Builder
+	query := url.Values{"list-type": {"2"}, "prefix": {prefix}}
+	for {
+		var l listing
+		err := b.ask(ctx, http.MethodGet, "", query, func(resp *http.Response) error {
+			if err := xml.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxAnswer)).Decode(&l); err != nil {
+				return fmt.Errorf("the listing of the bucket makes no sense: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the bucket: %w", err)
+		}
+		for _, o := range l.Contents {
+			name, below := strings.CutPrefix(o.Key, prefix)
+			if !below || name == "" || strings.HasSuffix(name, "/") { // markers of folders
+				continue
+			}
+			if err := safeName(name); err != nil {
+				return nil, err
+			}
+			files = append(files, *b.file(name, o.Key, o.Size, o.ETag))
+		}
+		if len(files) > maxFiles {
+			return nil, permanentf("there are more than %d objects below s3://%s/%s", maxFiles, b.ref.repo, prefix)
+		}
+		if !l.IsTruncated || l.Next == "" {
+			break
+		}
+		query.Set("continuation-token", l.Next)
+	}
+	if len(files) == 0 {
+		return nil, permanentf("there is no object s3://%s/%s and none below it", b.ref.repo, strings.TrimSuffix(prefix, "/"))
+	}
+	files, err := filter(b.ref, files, func(f file) string { return f.name })
+	for _, f := range files {
+		fmt.Fprintln(&revision, f.id)
+	}
+	return &plan{revision: digestOf(revision.String()), files: files}, err
+}
+
+// ask makes a request, again if need be, and once more where the bucket says that
+// it is in another region.
+func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) error {
+	moved := false
+	for failures := 1; ; failures++ {
+		region, err := b.once(ctx, method, key, query, read)
+		if err == nil {
+			return nil
+		}
+		if region != "" && region != b.region && !moved && regionForm.MatchString(region) {
+			b.region, moved, failures = region, true, 0
+			continue
+		}
+		if err := b.c.again(ctx, failures, err); err != nil {
+			return err
+		}
+	}
+}
+
+// once makes a request; the region is what the answer says of the bucket's.
+func (b *bucket) once(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*b.c.cfg.Stall, errors.New("the bucket takes too long to answer"))
+	defer cancel()
+	req, err := b.request(ctx, method, key, query, "")
+	if err != nil {
+		return "", err
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return "", cause(ctx, transportError(err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return resp.Header.Get("X-Amz-Bucket-Region"), statusOf(resp, b.hint)
+	}
+	return "", read(resp)
+}
+
+// request is a signed request for a key, or for the bucket; tag is the entity tag
+// of the content that was listed, and no other will do.
+func (b *bucket) request(ctx context.Context, method, key string, query url.Values, tag string) (*http.Request, error) {
+	base := b.c.cfg.S3.Endpoint
+	where := "/" + key
+	switch {
+	case base != "":
+		where = "/" + b.ref.repo + where
+	case strings.Contains(b.ref.repo, "."): // no certificate is good for such a host
+		base, where = "https://s3."+b.region+".amazonaws.com", "/"+b.ref.repo+where
+	default:
+		base = "https://" + b.ref.repo + ".s3." + b.region + ".amazonaws.com"
+	}
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, permanentf("the address of the S3 service is malformed")
+	}
+	u.RawPath = strings.TrimRight(u.EscapedPath(), "/") + escapeKey(where)
+	u.Path = strings.TrimRight(u.Path, "/") + where
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // as it is signed
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, permanentf("the address of the S3 service is malformed")
+	}
+	req.URL = u
+	req.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
+	if strings.HasPrefix(tag, `"`) {
+		req.Header.Set("If-Match", tag)
+	}
+	return req, b.sign(ctx, req)
+}
+
+// escapeKey escapes a key as signatures want it: all but unreserved characters and slashes.
+func escapeKey(key string) string {
+	var s strings.Builder
+	for i := range len(key) {
+		switch ch := key[i]; {
+		case 'a' <= ch && ch <= 'z', 'A' <= ch && ch <= 'Z', '0' <= ch && ch <= '9', strings.IndexByte("-_.~/", ch) >= 0:
+			s.WriteByte(ch)
+		default:
+			fmt.Fprintf(&s, "%%%02X", ch)
+		}
+	}
+	return s.String()
+}
+
+// sign signs a request (Signature Version 4), unless there are no credentials.
+func (b *bucket) sign(ctx context.Context, req *http.Request) error {
+	c, err := b.c.cfg.S3.credentials()
+	if err != nil || c.AccessKeyID == "" {
+		return err
+	}
+	req.Header.Set("X-Amz-Content-Sha256", emptyHash)
+	return signer.NewSigner().SignHTTP(ctx, aws.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.SessionToken},
+		req, emptyHash, "s3", b.region, time.Now(), func(o *signer.SignerOptions) { o.DisableURIPathEscaping = true })
+}
+
+func (b *bucket) hint(code int, _ http.Header) string {
+	c, err := b.c.cfg.S3.credentials()
+	as := "with the access key " + c.AccessKeyID
+	if err != nil || c.AccessKeyID == "" {
+		as = "without credentials (AWS_ACCESS_KEY_ID, AWS_SHARED_CREDENTIALS_FILE)"
+	}
+	switch code {
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return "the bucket " + b.ref.repo + " refuses; asked " + as
+	case http.StatusNotFound:
+		return "there is no such bucket or object"
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusBadRequest:
+		return "the bucket is not in the region " + b.region + ": set AWS_REGION, or ?region=… in the reference"
+	case http.StatusPreconditionFailed:
+		return "the object has changed since it was listed"
+	}
+	return ""
+}

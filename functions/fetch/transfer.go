@@ -1,0 +1,259 @@
+package fetch
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// maxAnswer bounds the answers of sources that are read whole: listings and manifests.
+const maxAnswer = 64 << 20
+
+// transfer makes one request and appends what it brings. A nil error means that
+// the answer ended where it should have.
+func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(f.c.cfg.Stall, func() {
+		cancel(fmt.Errorf("%s brought nothing for %s", file.from, f.c.cfg.Stall))
+	})
+	defer stall.Stop()
+	req, err := file.get(ctx)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	if p.size > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", int64(p.size)))
+		if !file.sums.any() {
+			req.Header.Set("If-Range", p.said.validator())
+		}
+	}
+	resp, err := f.client(file).Do(req)
+	if err != nil {
+		return cause(ctx, transportError(err))
+	}
+	defer resp.Body.Close()
+	stall.Reset(f.c.cfg.Stall)
+	if err := f.begin(p, file, resp); err != nil {
+		return err
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			stall.Reset(f.c.cfg.Stall)
+			if total := p.total(); total >= 0 && p.size+api.Bytes(n) > total {
+				return permanentf("%s is longer than the %d bytes that it should have", file.from, int64(total))
+			}
+			if _, err := p.Write(buf[:n]); err != nil {
+				return err
+			}
+			f.meter.got(file.name, api.Bytes(n))
+			if limit := f.c.cfg.Limit; limit > 0 && p.size > limit {
+				p.discard()
+				return permanentf("%s is larger than the cache may be, %s", file.from, limit)
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return cause(ctx, fmt.Errorf("%s broke off after %d bytes: %w", file.from, int64(p.size), err))
+		}
+	}
+	if total := p.total(); total >= 0 && p.size < total {
+		return fmt.Errorf("%s broke off after %d of %d bytes", file.from, int64(p.size), int64(total))
+	}
+	return nil
+}
+
+func (f *fetching) client(file file) *http.Client {
+	if file.client != nil {
+		return file.client
+	}
+	return f.c.client
+}
+
+// cause is why ctx ended, if it has, and else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// begin looks at the head of an answer, and makes the part ready for its body.
+func (f *fetching) begin(p *part, file file, resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusPartialContent:
+		var first, last, total int64
+		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total); err != nil {
+			return f.unusable(p, file, fmt.Errorf("%s answers with a part and says not which", file.from))
+		}
+		changed := !file.sums.any() && heard(resp, total).validator() != p.said.validator()
+		if p.size == 0 && first == 0 {
+			return p.note(heard(resp, total))
+		}
+		if api.Bytes(first) != p.size || changed || (p.total() >= 0 && api.Bytes(total) != p.total()) {
+			return f.unusable(p, file, fmt.Errorf("%s has changed, or answers with another part than asked for", file.from))
+		}
+		return nil
+	case http.StatusOK:
+		if p.size > 0 {
+			f.meter.found(file.name, -p.size)
+			if err := p.restart(file); err != nil {
+				return err
+			}
+		}
+		s := heard(resp, resp.ContentLength)
+		if file.size >= 0 && s.Size >= 0 && s.Size != file.size {
+			return permanentf("%s has %d bytes, and its listing says %d", file.from, int64(s.Size), int64(file.size))
+		}
+		return p.note(s)
+	case http.StatusRequestedRangeNotSatisfiable:
+		return f.unusable(p, file, fmt.Errorf("%s has changed: it is shorter than what has arrived", file.from))
+	}
+	return statusOf(resp, file.hint)
+}
+
+// unusable restarts the part, and returns reason for another attempt.
+func (f *fetching) unusable(p *part, file file, reason error) error {
+	f.meter.found(file.name, -p.size)
+	if err := p.restart(file); err != nil {
+		return err
+	}
+	return reason
+}
+
+// heard is what an answer says of the file.
+func heard(resp *http.Response, size int64) said {
+	s := said{Size: api.Bytes(size), Modified: resp.Header.Get("Last-Modified")}
+	if etag := resp.Header.Get("ETag"); strings.HasPrefix(etag, `"`) {
+		s.ETag = etag
+	}
+	// Amazon's: of whole objects only, so not of those in parts ("…-N").
+	if sum, err := base64.StdEncoding.DecodeString(resp.Header.Get("X-Amz-Checksum-Sha256")); err == nil && len(sum) == 32 && resp.StatusCode == http.StatusOK {
+		s.SHA256 = hex.EncodeToString(sum)
+	}
+	if encryption := resp.Header.Get("X-Amz-Server-Side-Encryption"); resp.Header.Get("X-Amz-Request-Id") != "" && (encryption == "" || encryption == "AES256") && resp.Header.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") == "" {
+		if sum := strings.Trim(s.ETag, `"`); isHex(sum, 32) {
+			s.MD5 = sum
+		}
+	}
+	return s
+}
+
+// again says whether a failed request is worth another attempt, and waits for its
+// time; the error is what to give up with.
+func (c *Cache) again(ctx context.Context, failures int, err error) error {
+	var disk *DiskError
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case Permanent(err), errors.As(err, &disk):
+		return err
+	case failures >= c.cfg.Attempts:
+		return fmt.Errorf("%w (after %d attempts)", err, failures)
+	}
+	pause := min(c.cfg.Backoff<<min(failures-1, 10), 30*time.Second)
+	pause = pause/2 + rand.N(pause/2+1) // so that many instances do not come back at once
+	var status *statusError
+	if errors.As(err, &status) && status.after > 0 {
+		pause = min(status.after, time.Minute)
+	}
+	return sleep(ctx, pause)
+}
+
+// hint says what to do about an answer that is no success; "" is nothing.
+type hint func(code int, header http.Header) string
+
+// do makes a request whose answer is read whole, again if need be, and hands it to
+// read. Answers other than 2xx are errors, with what h says of them.
+func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
+	for failures := 1; ; failures++ {
+		err := c.once(ctx, h, get, read)
+		if err == nil {
+			return nil
+		}
+		if err := c.again(ctx, failures, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Cache) once(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*c.cfg.Stall, errors.New("the source takes too long to answer"))
+	defer cancel()
+	req, err := get(ctx)
+	if err != nil {
+		return err
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return cause(ctx, transportError(err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return statusOf(resp, h)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return cause(ctx, fmt.Errorf("read the answer of %s: %w", redact(req.URL), err))
+	}
+	if len(body) > maxAnswer {
+		return permanentf("the answer of %s is longer than %d bytes", redact(req.URL), maxAnswer)
+	}
+	if err := read(resp.Header, body); err != nil {
+		return permanentf("the answer of %s makes no sense: %w", redact(req.URL), err)
+	}
+	return nil
+}
+
+// statusOf is the error of an answer that is not the one asked for.
+func statusOf(resp *http.Response, h hint) error {
+	e := &statusError{code: resp.StatusCode, url: redact(resp.Request.URL)}
+	if h != nil {
+		e.hint = h(resp.StatusCode, resp.Header)
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		e.after = time.Duration(seconds) * time.Second
+	}
+	return e
+}
+
+// decode reads a JSON answer into v.
+func decode[T any](v *T) func(http.Header, []byte) error {
+	return func(_ http.Header, body []byte) error { return json.Unmarshal(body, v) }
+}
+
+// followSafely is client with redirects that take no credentials to another
+// server, and never go from https to http.
+func followSafely(client *http.Client) *http.Client {
+	safe := *client
+	safe.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		from := via[len(via)-1].URL
+		switch {
+		case len(via) >= 10:
+			return permanentf("more than 10 redirects")
+		case req.URL.Scheme != "https" && (req.URL.Scheme != "http" || from.Scheme == "https"):
+			return permanentf("redirected to %s, which is not encrypted: refused", redact(req.URL))
+		case req.URL.Host != via[0].URL.Host:
+			req.Header.Del("Authorization")
+			req.Header.Del("Cookie")
+		}
+		return nil
+	}
+	return &safe
+}

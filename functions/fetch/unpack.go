@@ -1,0 +1,222 @@
+package fetch
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// archive is one thing in a tar archive: a file, as a blob, or a link.
+type archive struct {
+	Name   string    `json:"name"`
+	Size   api.Bytes `json:"size,omitempty"`
+	SHA256 string    `json:"sha256,omitempty"` // "": a link, or a folder
+	Link   string    `json:"link,omitempty"`   // the name of what it stands for, in the merged archives
+}
+
+func (a archive) stored() stored { return stored{a.Name, a.Size, a.SHA256} }
+
+// unpack turns the files of a tar archive, which is the blob b, into blobs. No name
+// of the archive is ever a name on the disk: links are only noted, so nothing can
+// be written through them.
+func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer, error) {
+	l := layer{SHA256: b.SHA256}
+	file, err := os.Open(f.c.blobPath(b.SHA256))
+	if err != nil {
+		return l, fileError("unpack", err)
+	}
+	defer file.Close()
+	plain, err := decompress(file)
+	if err != nil {
+		return l, permanentf("unpack: %w", err)
+	}
+	defer plain.Close()
+	archived := tar.NewReader(plain)
+	var unpacked api.Bytes
+	for {
+		if err := ctx.Err(); err != nil {
+			return l, context.Cause(ctx)
+		}
+		h, err := archived.Next()
+		if err == io.EOF {
+			return l, nil
+		}
+		if err != nil {
+			return l, permanentf("unpack: %w", err)
+		}
+		if len(l.Items) >= maxFiles {
+			return l, permanentf("unpack: the archive has more than %d files", maxFiles)
+		}
+		item, err := item(h)
+		if err != nil {
+			return l, err
+		}
+		if h.Typeflag == tar.TypeReg {
+			if unpacked += api.Bytes(h.Size); f.c.cfg.Limit > 0 && unpacked > f.c.cfg.Limit {
+				return l, permanentf("unpack: the archive holds more than the cache may, %s", f.c.cfg.Limit)
+			}
+			if item.SHA256, item.Size, err = f.keep(ctx, claim, archived); err != nil {
+				return l, err
+			}
+		}
+		if item.Name != "." {
+			l.Items = append(l.Items, item)
+		}
+	}
+}
+
+// item is what a header says, with its name made safe. Kinds that no model has
+// (devices, pipes) are refused.
+func item(h *tar.Header) (archive, error) {
+	a := archive{Name: path.Clean(strings.TrimPrefix(h.Name, "/"))}
+	if a.Name != "." {
+		if err := safeName(a.Name); err != nil {
+			return a, err
+		}
+	}
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeDir:
+	case tar.TypeLink:
+		a.Link = path.Clean(strings.TrimPrefix(h.Linkname, "/"))
+	case tar.TypeSymlink:
+		if a.Link = path.Clean(strings.TrimPrefix(h.Linkname, "/")); !path.IsAbs(h.Linkname) {
+			a.Link = path.Join(path.Dir(a.Name), h.Linkname)
+		}
+	default:
+		return a, permanentf("the archive holds %q, which is neither a file, a folder nor a link: refused", a.Name)
+	}
+	if a.Link != "" && (!filepath.IsLocal(a.Link) || !isClean(a.Link)) {
+		return a, permanentf("the archive's link %q leads to %q, out of the model's folder: refused", a.Name, h.Linkname)
+	}
+	return a, nil
+}
+
+func isClean(name string) bool { return name == "." || safeName(name) == nil }
+
+// keep writes what r holds as a blob.
+func (f *fetching) keep(ctx context.Context, claim *os.File, r io.Reader) (string, api.Bytes, error) {
+	tmp, err := lockedTemp(f.c.partPath(""))
+	if err != nil {
+		return "", 0, fileError("unpack", err)
+	}
+	defer tmp.Close()
+	defer discard(tmp.Name())
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(tmp, h), &cancellable{ctx, r})
+	if err == nil {
+		err = tmp.Sync()
+	}
+	switch {
+	case full(err):
+		return "", 0, f.c.writeError(err, 0)
+	case errors.Is(err, ctx.Err()) && err != nil:
+		return "", 0, err
+	case err != nil:
+		return "", 0, permanentf("unpack: %w", err)
+	}
+	sum := hex.EncodeToString(h.Sum(nil))
+	if err := f.c.adopt(ctx, claim, tmp.Name(), sum); err != nil {
+		return "", 0, err
+	}
+	_ = tmp.Chmod(0o444)
+	return sum, api.Bytes(n), nil
+}
+
+// cancellable is a reader that ends with its context.
+type cancellable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *cancellable) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
+}
+
+// decompress tells by its first bytes how r is compressed.
+func decompress(r io.Reader) (io.ReadCloser, error) {
+	b := bufio.NewReaderSize(r, 1<<20)
+	head, err := b.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(b)
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		d, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return io.NopCloser(b), nil
+}
+
+// merged are the files of archives, each laid over those before it: links stand
+// for the content that they lead to, and names with .wh. take names below away.
+func merged(layers []layer) []stored {
+	tree := map[string]archive{}
+	for _, l := range layers {
+		gone, below := map[string]bool{}, map[string]bool{} // by this layer
+		for _, a := range l.Items {
+			dir, base := path.Split(a.Name)
+			if base == ".wh..wh..opq" {
+				below[path.Clean(dir)] = true
+			} else if name, ok := strings.CutPrefix(base, ".wh."); ok {
+				gone[dir+name], below[dir+name] = true, true
+			}
+		}
+		if len(below) > 0 {
+			maps.DeleteFunc(tree, func(name string, _ archive) bool { return gone[name] || inAny(name, below) })
+		}
+		for _, a := range l.Items {
+			if !strings.HasPrefix(path.Base(a.Name), ".wh.") {
+				tree[a.Name] = a
+			}
+		}
+	}
+	var files []stored
+	for name, a := range tree {
+		for hops := 0; a.Link != "" && hops < 16; hops++ {
+			next, ok := tree[a.Link]
+			if !ok {
+				break
+			}
+			a = next
+		}
+		if a.SHA256 != "" {
+			files = append(files, stored{name, a.Size, a.SHA256})
+		}
+	}
+	return files
+}
+
+// inAny says whether name lies below one of the folders.
+func inAny(name string, folders map[string]bool) bool {
+	for dir := path.Dir(name); ; dir = path.Dir(dir) {
+		if folders[dir] {
+			return true
+		}
+		if dir == "." || dir == "/" {
+			return false
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+)
+
+// web is the source of http:// and https:// references: one file.
+type web struct {
+	c   *Cache
+	ref Ref
+}
+
+// plan asks for the file's first byte: signed URLs allow nothing but GET, and the
+// answer tells size and entity tag.
+func (w *web) plan(ctx context.Context) (*plan, error) {
+	base := path.Base(w.ref.url.Path)
+	if safeName(base) != nil {
+		base = "model"
+	}
+	f := file{name: base, size: -1, from: redact(w.ref.url), id: w.ref.url.String(), get: w.get, hint: w.hint}
+	if w.ref.url.Scheme == "http" && w.ref.sha256 == "" {
+		w.c.cfg.Logger.Warn("a model over http is what the network makes of it: use https, or #sha256=…", "ref", w.ref.String())
+	}
+	for failures := 1; ; failures++ {
+		s, err := w.head(ctx)
+		if err == nil {
+			f.size = s.Size
+			return &plan{revision: s.validator(), files: []file{f}}, nil
+		}
+		if err := w.c.again(ctx, failures, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (w *web) get(ctx context.Context) (*http.Request, error) {
+	return http.NewRequestWithContext(ctx, http.MethodGet, w.ref.url.String(), nil)
+}
+
+func (w *web) head(ctx context.Context) (said, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.c.cfg.Stall, fmt.Errorf("%s does not answer", redact(w.ref.url)))
+	defer cancel()
+	req, err := w.get(ctx)
+	if err != nil {
+		return said{}, err
+	}
+	req.Header.Set("Range", "bytes=0-0")
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := w.c.client.Do(req)
+	if err != nil {
+		return said{}, cause(ctx, transportError(err))
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK: // it knows no ranges, and sends all: the connection is dropped
+		return heard(resp, resp.ContentLength), nil
+	case http.StatusPartialContent:
+		total := int64(-1)
+		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes 0-0/%d", &total); err != nil {
+			total = -1
+		}
+		_, _ = io.CopyN(io.Discard, resp.Body, 1) // so that the connection serves again
+		return heard(resp, total), nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		return said{}, permanentf("%s is empty", redact(w.ref.url))
+	}
+	return said{}, statusOf(resp, w.hint)
+}
+
+func (w *web) hint(code int, _ http.Header) string {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "the server wants credentials, or a signed URL has expired"
+	case http.StatusNotFound, http.StatusGone:
+		return "there is no such file: check the URL"
+	}
+	return ""
+}
