@@ -185,7 +185,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 		s.end(s.cfg.StopGrace)
 	case s.exitSeen: // 2.
 	case r.err != nil: // 3.
-		s.failedToCome("the runtime did not start: "+explainTimeout(r.err), permanent(r.err))
+		s.failedToCome("the runtime did not start: "+adviseTimeout(r.err), permanent(r.err))
 	case op.kind == opAdopt: // 4.
 		s.becameAwake()
 	default:
@@ -195,14 +195,6 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 		}
 		s.becameAwake()
 	}
-}
-
-// explainTimeout says what to do about a start that took too long.
-func explainTimeout(err error) string {
-	if errors.Is(err, errTimeout) {
-		return err.Error() + "; its output says what it waits for; raise the start timeout if it only needs more time"
-	}
-	return err.Error()
 }
 
 // finishWake has the branches of finishStart.

@@ -1,11 +1,8 @@
 package supervise
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -169,7 +166,7 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 		s.cfg.Log.Write(line)
 	}})
 	if err != nil {
-		s.failedToCome(explainStart(err), permanent(err))
+		s.failedToCome(adviseStart(err), permanent(err))
 		return
 	}
 	s.await(child, began, announced)
@@ -182,17 +179,6 @@ func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct
 	s.begin(opStart)
 	s.op.began, s.op.announced = began, announced
 	s.op.run()
-}
-
-// explainStart says what to do about a program that can't be executed.
-func explainStart(err error) string {
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return err.Error() + "; install the runtime's program, or set the runtime's command to where it is"
-	case errors.Is(err, fs.ErrPermission):
-		return err.Error() + "; the runtime's program must be a file that may be executed"
-	}
-	return err.Error()
 }
 
 // becameAwake opens the gate.
@@ -272,8 +258,8 @@ func (s *Supervisor) end(grace time.Duration) {
 // or after it: 1. it was to end; 2. it sleeps, and does so without a process
 // too; 3. it is to be awake, which is a crash.
 func (s *Supervisor) cleared() {
-	was := s.phase
-	reason := "the runtime ended: " + s.child.Status()
+	was, status := s.phase, s.child.Status()
+	reason := "the runtime ended: " + status
 	s.child, s.exitSeen, s.phase = nil, false, off
 	s.book.noProcess()
 	s.cfg.Closed()
@@ -286,6 +272,9 @@ func (s *Supervisor) cleared() {
 	case s.want.state == api.Asleep: // 2. fromOff says so
 		s.message = s.explain(reason)
 	case was == starting || was == rising: // 3.
+		if was == starting {
+			reason = adviseExit(s.cfg.Log.Message(messageTail), status)
+		}
 		s.failedToCome(reason, false)
 	default:
 		s.failed(reason)
@@ -333,12 +322,4 @@ func (s *Supervisor) failed(reason string) {
 	} else {
 		s.phase = off
 	}
-}
-
-// explain adds the last lines of output.
-func (s *Supervisor) explain(reason string) string {
-	if tail := s.cfg.Log.Message(messageTail); tail != "" {
-		return reason + "; its last output:\n" + tail
-	}
-	return reason
 }

@@ -1,0 +1,118 @@
+//go:build linux
+
+package keeper_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// program is one that a test has started.
+type program struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	out *bufio.Reader
+	in  func()
+}
+
+func start(t *testing.T, what string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(os.Args[0], args...)}
+	p.cmd.Env, p.cmd.Stderr = as(what), os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.out, p.in = bufio.NewReader(out), func() { _ = in.Close() }
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *program) line() string {
+	p.t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// kill kills it; it may have ended.
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// eventually polls the world outside, which can't tell us.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// ids waits for the process ids of a fake runtime and its grandchild.
+func ids(t *testing.T, path string) []int {
+	t.Helper()
+	var out []int
+	eventually(t, "the runtime writes "+path, func() bool {
+		raw, err := os.ReadFile(path)
+		for _, line := range strings.Fields(string(raw)) {
+			id, _ := strconv.Atoi(line)
+			out = append(out, id)
+		}
+		return err == nil
+	})
+	return out
+}
+
+// alive says whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	_, rest := stat(pid)
+	return rest != nil && rest[0] != "Z" && rest[0] != "X"
+}
+
+// stat returns what /proc says of a process behind its name.
+func stat(pid int) (name string, rest []string) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", nil
+	}
+	before, after, _ := strings.Cut(string(raw), ") ")
+	return before, strings.Fields(after)
+}
+
+func parent(pid int) int {
+	if _, rest := stat(pid); rest != nil {
+		id, _ := strconv.Atoi(rest[1])
+		return id
+	}
+	return 0
+}
+
+func wantGone(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		eventually(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
+	}
+}

@@ -1,0 +1,66 @@
+//go:build linux
+
+package keeper_test
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/rouse-dev/rouse/functions/keeper"
+)
+
+// Nonsense ends the connection it comes by, and nothing else.
+func TestNonsense(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	c, err := keeper.Open(t.Context(), config(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	child, err := c.Start(runtimeSpec(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sent := range map[string]string{
+		"no JSON":       "\x00\x00\x00\x05hello",
+		"a type":        "\x00\x00\x00\x0b{\"pid\":\"x\"}",
+		"too long":      "\xff\xff\xff\xff",
+		"half a frame":  "\x00\x00\x00\x08{}",
+		"half a length": "\x00\x00",
+		"nothing":       "",
+	} {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, sent); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.(*net.UnixConn).CloseWrite()
+		if rest, err := io.ReadAll(conn); len(rest) > 0 {
+			t.Errorf("%s is answered with %q, %v", name, rest, err)
+		}
+		_ = conn.Close()
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// An unknown call is answered; one for a process that is not there does nothing.
+	if _, err := io.WriteString(conn, "\x00\x00\x00\x17{\"call\":\"kill\",\"pid\":1}\x00\x00\x00\x17{\"id\":9,\"call\":\"dance\"}"); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4)
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		t.Errorf("an unknown call: %v, want an answer", err)
+	}
+	if _, err := child.Memory(); err != nil {
+		t.Errorf("after all that: %v", err)
+	}
+	if got := child.Status(); got != "" {
+		t.Errorf("the runtime ended: %s", got)
+	}
+}

@@ -1,0 +1,53 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"strings"
+)
+
+// explain adds the last lines of output.
+func (s *Supervisor) explain(reason string) string {
+	if tail := s.cfg.Log.Message(messageTail); tail != "" {
+		return reason + "; its last output:\n" + tail
+	}
+	return reason
+}
+
+// adviseStart says what to do about a program that can't be executed.
+func adviseStart(err error) string {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return err.Error() + "; install the runtime's program, or set the runtime's command to where it is"
+	case errors.Is(err, fs.ErrPermission):
+		return err.Error() + "; the runtime's program must be a file that may be executed"
+	}
+	return err.Error()
+}
+
+// adviseTimeout says what to do about a start that took too long.
+func adviseTimeout(err error) string {
+	if errors.Is(err, errTimeout) {
+		return err.Error() + "; raise the start timeout if it only needs more time"
+	}
+	return err.Error()
+}
+
+// adviseExit says what to do about a runtime that ended before it generated a
+// token. What most of them say on a port that is taken, they have from the system.
+func adviseExit(output, status string) string {
+	advice := "check its command, its options and the model"
+	switch {
+	case strings.Contains(strings.ToLower(output), "address already in use"):
+		advice = "its port is taken: let it listen on $(PORT), or end who listens there"
+	case status == "exit status 0":
+		advice = "a model server must go on running, and not in the background"
+	case status == "exit status 127":
+		advice = "a shell did not find the program"
+	case status == "signal: killed":
+		advice = "the system kills who needs more memory than there is: give it more, or take a smaller model"
+	}
+	return fmt.Sprintf("the runtime ended before it was ready: %s; %s", status, advice)
+}

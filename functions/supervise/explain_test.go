@@ -1,0 +1,60 @@
+package supervise_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+// What goes wrong with a start is told with what to change.
+func TestFailedStartsAdvise(t *testing.T) {
+	for name, tt := range map[string]struct {
+		w      *world
+		output string
+		status string
+		want   []string
+	}{
+		"exits":      {w: &world{}, status: "exit status 2", output: "unknown option", want: []string{"exit status 2", "its options", "unknown option"}},
+		"port taken": {w: &world{}, status: "exit status 1", output: "[Errno 98] Address already in use", want: []string{"$(PORT)", "Errno 98"}},
+		"background": {w: &world{}, status: "exit status 0", want: []string{"not in the background"}},
+		"no memory":  {w: &world{}, status: "signal: killed", want: []string{"memory"}},
+		"no program": {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrNotExist)}, want: []string{"start srv", "set the runtime's command"}},
+		"no right":   {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrPermission)}, want: []string{"may be executed"}},
+		"never ready": {
+			w: &world{probeErr: errors.New("/v1/completions answers 503: still loading")}, output: "loading shard 1 of 4",
+			want: []string{"limit of 10m0s", "raise the start timeout", "answers 503", "loading shard"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, tt.w, func(t *testing.T, s *supervise.Supervisor) {
+				err := wake(s, 1)
+				wantCode(t, "wake", err, api.CodeStartFailed)
+				for _, want := range tt.want {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("error %v, want %q in it", err, want)
+					}
+				}
+			}, func(c *supervise.Config) {
+				c.Start = func(spec process.Spec) (supervise.Child, error) {
+					child, err := tt.w.start(process.Spec{Lines: func([]byte) {}})
+					if err != nil {
+						return nil, err
+					}
+					spec.Lines([]byte(tt.output))
+					if tt.status != "" {
+						time.Sleep(time.Millisecond)
+						tt.w.children[len(tt.w.children)-1].end(tt.status)
+					}
+					return child, nil
+				}
+			})
+		})
+	}
+}
