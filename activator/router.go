@@ -51,6 +51,7 @@ func (a *Activator) router() http.Handler {
 		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	}
 	a.routeOllama(r)
+	r.Path("/serving-endpoints/{function}/invocations").Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listModels)
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
@@ -70,12 +71,23 @@ func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
 // serveModel serves a request at the front door, whose body names the model.
 func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil) }
 
+// serveEndpoint serves a call of a function's MLflow endpoint, as clients of
+// Databricks write it: the path names the function, not the body.
+func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
+	f, err := a.names.Load().model(mux.Vars(r)["function"])
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.serve(w, r, f)
+}
+
 // serveHost serves a request at a function's own host: all paths are the function's.
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	f, err := a.names.Load().host(r.Host)
 	switch {
 	case err != nil:
-	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.URL.Path):
+	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		err = unknownPath(r)
 	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		err = api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on: use HTTP")
@@ -87,10 +99,17 @@ func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, f)
 }
 
-// isControl says whether a path is one of an instance's administrative ones, which clients never reach.
-func isControl(p string) bool {
+// isControl says whether a path is one of an instance's administrative ones, which
+// clients never reach. What adapters there are, they may read.
+func isControl(method, p string) bool {
 	p = strings.ToLower(path.Clean(p))
-	return p == "/rouse" || strings.HasPrefix(p, "/rouse/")
+	switch {
+	case p == "/rouse" || strings.HasPrefix(p, "/rouse/") || p == "/metrics":
+		return true
+	case strings.HasPrefix(p, "/adapters/"):
+		return method != http.MethodGet && method != http.MethodHead
+	}
+	return false
 }
 
 func unknownPath(r *http.Request) *api.Error {

@@ -17,24 +17,15 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc/client"
 )
 
-// toHost calls a function by its own host, which no name server knows.
-type toHost struct{ host string }
-
-func (h toHost) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Host = h.host
-	return http.DefaultTransport.RoundTrip(r)
-}
-
 // The official client talks through an /invocations endpoint, from zero.
 func TestOpenAIGoThroughInvocations(t *testing.T) {
 	t.Parallel()
 	p := newServer(t, "--model", "pico")
-	through, err := client.New(client.Config{Endpoint: p.server.url, Base: toHost{"pico.default.localhost"}})
+	through, err := client.New(client.Config{Endpoint: p.server.url + "/serving-endpoints/pico"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := openai.NewClient(option.WithBaseURL(p.server.url+"/v1"), option.WithAPIKey("none"), option.WithHTTPClient(&http.Client{Transport: through}))
+	c := openai.NewClient(option.WithBaseURL(p.server.url+"/serving-endpoints/pico/v1"), option.WithAPIKey("none"), option.WithHTTPClient(&http.Client{Transport: through}))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	got, err := c.Chat.Completions.New(ctx, chat("pico", "echo apple pear"))

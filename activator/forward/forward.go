@@ -172,13 +172,16 @@ func broken(err error) *Failure {
 }
 
 // failure tells an instance's refusal, and its runtime's failure, from an answer.
+// A refusal that its client wants to find inside of an answer, in MLflow's
+// envelope, has the status 200.
 func (a *Answer) failure() *Failure {
-	status := a.resp.StatusCode
-	if status != http.StatusBadGateway && status != http.StatusServiceUnavailable {
+	status, code := a.resp.StatusCode, a.resp.Header.Get(control.HeaderRefused)
+	switch {
+	case status == http.StatusOK && code != "" && strings.HasSuffix(a.resp.Request.URL.Path, "/invocations"):
+		return &Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
+	case status != http.StatusBadGateway && status != http.StatusServiceUnavailable:
 		return nil
-	}
-	code := a.resp.Header.Get(control.HeaderRefused)
-	if code == "" && status != http.StatusBadGateway {
+	case code == "" && status != http.StatusBadGateway:
 		return nil
 	}
 	e := a.error()
