@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,7 +106,7 @@ func (c *Client) clearUp() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("keeper: read the last one's mark: %w", err)
 	}
-	if len(mark) > len(markKey) {
+	if rest, ours := strings.CutPrefix(string(mark), markKey); ours && rest != "" {
 		process.KillMarked(string(mark))
 	}
 	if err := os.Remove(c.cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
