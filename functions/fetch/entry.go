@@ -40,6 +40,7 @@ type stored struct {
 	Name   string    `json:"name"` // slash-separated, in the tree
 	Size   api.Bytes `json:"size"`
 	SHA256 string    `json:"sha256"`
+	Git    string    `json:"git,omitempty"` // the id of its git object, where the source names it so
 }
 
 // layer is an archive that was unpacked into blobs.

@@ -202,7 +202,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", file.name, err)
 			}
-			got[i] = stored{file.name, b.Size, b.SHA256}
+			got[i] = stored{Name: file.name, Size: b.Size, SHA256: b.SHA256, Git: file.sums.git}
 			if file.unpack {
 				layers[i], err = f.unpack(groupCtx, claim, b)
 			}
@@ -262,12 +262,14 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 		return nil, fileError("write to the model cache", err)
 	}
 	var lines strings.Builder
+	records := f.c.records()
+	f.recognize(p, records)
 	for _, file := range p.files {
 		if file.sums.sha256 != "" {
 			lines.WriteString(file.sums.sha256 + "\n")
 		}
 	}
-	for _, e := range f.c.records() {
+	for _, e := range records {
 		for _, l := range e.Layers {
 			if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack && file.sums.sha256 == l.SHA256 }) {
 				continue
@@ -284,6 +286,28 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 		return nil, f.c.writeError(err, 0)
 	}
 	return claim, nil
+}
+
+// recognize finds the SHA-256 of files that the plan names by another digest, if
+// the cache has checked the same one before.
+func (f *fetching) recognize(p *plan, records []*record) {
+	type object struct {
+		git  string
+		size api.Bytes
+	}
+	known := map[object]string{}
+	for _, e := range records {
+		for _, s := range e.Files {
+			if s.Git != "" && f.c.hasBlob(s) {
+				known[object{s.Git, s.Size}] = s.SHA256
+			}
+		}
+	}
+	for i := range p.files {
+		if sums := &p.files[i].sums; sums.sha256 == "" && sums.git != "" {
+			sums.sha256 = known[object{sums.git, p.files[i].size}]
+		}
+	}
 }
 
 // adopt makes the finished file at path the blob sum, claimed by this fetch.

@@ -172,7 +172,7 @@ func (o *registry) choose(p *plan) (*plan, error) {
 		var models []stored
 		for _, f := range all {
 			if below, ok := strings.CutPrefix(f.Name, "models/"); ok {
-				models = append(models, stored{below, f.Size, f.SHA256})
+				models = append(models, stored{Name: below, Size: f.Size, SHA256: f.SHA256})
 			}
 		}
 		if len(models) > 0 && len(files) == 0 {

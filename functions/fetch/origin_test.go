@@ -76,9 +76,12 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if cut > 0 {
 			w = &cutter{ResponseWriter: w, left: cut}
 		}
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
+		http.ServeContent(w, r, "", zero, bytes.NewReader(f.content))
 	}
 }
+
+// zero is no time: what is served has no Last-Modified.
+var zero time.Time
 
 // cutter loses the connection after some bytes.
 type cutter struct {
@@ -181,4 +184,12 @@ func names(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// tree is the folder of a model in the cache, whatever its path names there.
+func tree(c *fetch.Cache, m fetch.Model) string {
+	trees := filepath.Join(c.Dir(), "trees")
+	rel, _ := filepath.Rel(trees, m.Path)
+	first, _, _ := strings.Cut(rel, "/")
+	return filepath.Join(trees, first)
 }

@@ -29,7 +29,7 @@ type archive struct {
 	Link   string    `json:"link,omitempty"`   // the name of what it stands for, in the merged archives
 }
 
-func (a archive) stored() stored { return stored{a.Name, a.Size, a.SHA256} }
+func (a archive) stored() stored { return stored{Name: a.Name, Size: a.Size, SHA256: a.SHA256} }
 
 // unpack turns the files of a tar archive, which is the blob b, into blobs. No name
 // of the archive is ever a name on the disk: links are only noted, so nothing can
@@ -203,7 +203,7 @@ func merged(layers []layer) []stored {
 			a = next
 		}
 		if a.SHA256 != "" {
-			files = append(files, stored{name, a.Size, a.SHA256})
+			files = append(files, stored{Name: name, Size: a.Size, SHA256: a.SHA256})
 		}
 	}
 	return files
