@@ -46,12 +46,17 @@ func assemble(cfg Config, log *process.Log, kept *keeper.Client) (*function, err
 	if kept == nil {
 		f.settle() // there is nothing to take over
 	}
-	for _, part := range []func() error{f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
+	for _, part := range []func() error{f.makeModels, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
+}
+
+func (f *function) makeModels() (err error) {
+	f.models, err = newModels(f.cfg)
+	return err
 }
 
 func (f *function) makeRuntime() (err error) {
@@ -83,6 +88,9 @@ func (f *function) makeSupervisor() (err error) {
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout,
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
+	if f.models != nil {
+		cfg.Prepare = f.models.prepare
+	}
 	if f.keeper != nil {
 		cfg.Start, cfg.Adopt, cfg.Save = f.keeper.Start, f.adopt, f.keeper.Save
 	}
@@ -92,9 +100,13 @@ func (f *function) makeSupervisor() (err error) {
 
 func (f *function) makeAdapters() (err error) {
 	rt := f.cfg.Function.Runtime
+	var bring func(context.Context, string) (string, error)
+	if f.models != nil {
+		bring = f.models.adapter
+	}
 	f.adapters, err = adapters.New(adapters.Config{
 		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
-		Loader: f.runtime, Gate: f.supervisor.Gate(), Changed: f.supervisor.SetAdapters, Transport: f.transport, Logger: f.cfg.Logger,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Fetch: bring, Changed: f.supervisor.SetAdapters, Transport: f.transport, Logger: f.cfg.Logger,
 	})
 	return err
 }
@@ -160,13 +172,12 @@ func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, boo
 // before it is called awake.
 func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	f.endpoint.Store(&e)
-	if err := f.adapters.Restore(ctx, e); err != nil {
-		return err
-	}
 	if f.handler != nil {
-		return f.handler.Await(ctx)
+		if err := f.handler.Await(ctx); err != nil {
+			return err
+		}
 	}
-	return nil
+	return f.adapters.Restore(ctx, e) // the last: soon after it requests are let in
 }
 
 // signals reads the runtime's own metrics.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
 // Config is all that an instance is told when it is started.
@@ -47,12 +48,16 @@ type Config struct {
 	MaxBody api.Bytes
 	// Wrap puts pre- and post-processing around the handler of the client paths; nil: none.
 	Wrap func(http.Handler) http.Handler
-	// Models is the folder that models are fetched into; empty: [fetch.DefaultDir].
+	// Models is the folder that models are fetched into; empty: $ROUSE_CACHE, else
+	// rouse/models in the user's cache.
 	Models string
 	// ModelsLimit bounds what fetched models take together; 0: no bound.
 	ModelsLimit api.Bytes
-	// HubTokenFile holds the token for hf:// references; empty: none. It is read at each use.
+	// HubTokenFile holds the token for hf:// references; empty: what the environment
+	// says (HF_TOKEN, HF_TOKEN_PATH). It is read at each use.
 	HubTokenFile string
+	// Fetching gets the progress of a fetch, ten times a second at most; nil: nobody.
+	Fetching func(fetch.Progress)
 	// Diagnostics lets COMPUTE_DIAGNOSTICS be answered at /invocations.
 	Diagnostics bool
 	// OpenMetrics lets everybody read /metrics, as endpoint pickers and Prometheus do;

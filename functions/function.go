@@ -43,6 +43,7 @@ type function struct {
 	transport  *hop.Transport
 	log        *process.Log
 	keeper     *keeper.Client // the runtime's parent; nil: we are
+	models     *models        // nil: nothing has to be fetched
 	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
 	adapters   *adapters.Registry
@@ -214,6 +215,7 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	kill()
 	end()
 	f.shutdown(server)
+	f.models.release()
 	<-served //nolint:errcheck // the server was told to end
 	<-sent
 	err = errors.Join(err, <-handled)

@@ -1,0 +1,118 @@
+package functions
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch"
+)
+
+// models brings the model, and adapters that are references, to this machine.
+// Its methods are called by one goroutine at a time, the operation under way.
+type models struct {
+	cache    *fetch.Cache
+	spec     api.Runtime
+	progress func(fetch.Progress)   // nil: nobody
+	held     map[string]fetch.Model // by reference: what may not be evicted
+}
+
+// here says that the model needs no fetch: it is a path, the runtime's own
+// business, or that of whoever started the runtime.
+func here(spec api.Runtime) bool {
+	return spec.Model == "" || spec.Endpoint != "" || fetch.Local(spec.Model)
+}
+
+// newModels opens the cache of models, if anything has to be fetched; nil: nothing has.
+func newModels(cfg Config) (*models, error) {
+	spec := cfg.Function.Runtime
+	remote := func(ref string) bool { return strings.Contains(ref, "://") }
+	if here(spec) && !slices.ContainsFunc(spec.Adapters, func(a api.Adapter) bool { return remote(a.Path) }) {
+		return nil, nil
+	}
+	if !here(spec) {
+		if _, err := fetch.Parse(spec.Model); err != nil {
+			return nil, err
+		}
+	}
+	env := slices.Concat(cfg.Env, spec.Env)
+	from := fetch.Environment(func(name string) string {
+		value := ""
+		for _, kv := range env {
+			if v, found := strings.CutPrefix(kv, name+"="); found {
+				value = v
+			}
+		}
+		return value
+	})
+	if cfg.Models != "" {
+		from.Dir = cfg.Models
+	}
+	if cfg.HubTokenFile != "" {
+		from.Hub.TokenFile = cfg.HubTokenFile
+	}
+	from.Limit, from.Logger = cfg.ModelsLimit, cfg.Logger
+	cache, err := fetch.New(from)
+	if err != nil {
+		return nil, err
+	}
+	return &models{cache: cache, spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}, nil
+}
+
+// prepare is the hook of the supervisor before each start.
+func (m *models) prepare(ctx context.Context, report func(share float64)) (path string, err error) {
+	if here(m.spec) {
+		return m.spec.Model, nil
+	}
+	model, err := m.fetch(ctx, m.spec.Model, func(p fetch.Progress) {
+		if p.Total > 0 {
+			report(float64(p.Done) / float64(p.Total))
+		}
+		if m.progress != nil {
+			m.progress(p)
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	file := m.spec.Kind == api.RuntimeEngine || m.spec.Kind == api.RuntimeLlamaCpp
+	if m.spec.Kind == api.RuntimeOllama && !strings.HasPrefix(m.spec.Model, "ollama://") {
+		file = true
+	}
+	switch {
+	case !file:
+		return model.Path, nil
+	case model.GGUF == "":
+		return "", fmt.Errorf("%s has no GGUF file, or several of which none stands out, and %s loads one: name the file in the reference, or narrow it with ?include=NAME", m.spec.Model, m.spec.Kind)
+	}
+	return model.GGUF, nil
+}
+
+// adapter brings an adapter.
+func (m *models) adapter(ctx context.Context, ref string) (string, error) {
+	model, err := m.fetch(ctx, ref, nil)
+	return model.Path, err
+}
+
+// fetch holds what it fetches in place of what the reference meant before.
+func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Progress)) (fetch.Model, error) {
+	model, err := m.cache.Fetch(ctx, ref, progress)
+	if err != nil {
+		return model, err
+	}
+	m.held[ref].Release()
+	m.held[ref] = model
+	return model, nil
+}
+
+// release lets go of everything.
+func (m *models) release() {
+	if m == nil {
+		return
+	}
+	for _, model := range m.held {
+		model.Release()
+	}
+}
