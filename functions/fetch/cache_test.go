@@ -21,7 +21,7 @@ func TestTwoProcessesFetchOnce(t *testing.T) {
 	content := random(20, 200_000)
 	o.set("/a.gguf", served{content: content, etag: `"v1"`})
 	gate := make(chan struct{})
-	o.before = func(w http.ResponseWriter, r *http.Request) bool {
+	o.answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Range") != "" {
 			return false
 		}
@@ -32,7 +32,7 @@ func TestTwoProcessesFetchOnce(t *testing.T) {
 		<-gate
 		_, _ = w.Write(content[100_000:])
 		return true
-	}
+	})
 	cfg := config(t, o.Server)
 	a := start(t, cfg.Dir, o.URL+"/a.gguf")
 	a.line(t, "moving")
@@ -62,7 +62,7 @@ func TestKilledProcessIsResumed(t *testing.T) {
 			if etag == "" {
 				ref += "#sha256=" + sumOf(content)
 			}
-			o.before = func(w http.ResponseWriter, r *http.Request) bool {
+			o.answer(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Header.Get("Range") != "" {
 					return false
 				}
@@ -74,7 +74,7 @@ func TestKilledProcessIsResumed(t *testing.T) {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 				return true
-			}
+			})
 			cfg := config(t, o.Server)
 			p := start(t, cfg.Dir, ref)
 			p.line(t, "moving")

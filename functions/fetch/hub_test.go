@@ -26,7 +26,7 @@ type hub struct {
 	token  string               // what it asks for; "": nothing
 	plain  bool                 // it knows no ?blobs=true, and lists by pages
 	lie    func(map[string]any) // changes what it says of a file
-	answer func(string) []byte  // changes a file's content
+	body   func(string) []byte  // changes a file's content
 }
 
 func newHub(t *testing.T) *hub {
@@ -38,7 +38,7 @@ func newHub(t *testing.T) *hub {
 		"sub/tokenizer.json":    []byte(`{"a":1}`),
 		"sub/deep/weights.gguf": random(62, 30_000),
 	}}
-	h.before = h.serve
+	h.origin.answer(h.serve)
 	return h
 }
 
@@ -92,8 +92,8 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) bool {
 	case strings.HasPrefix(path, "/org/name/resolve/"+h.commit+"/"):
 		name := strings.TrimPrefix(r.URL.Path, "/org/name/resolve/"+h.commit+"/")
 		content := h.files[name]
-		if h.answer != nil {
-			content = h.answer(name)
+		if h.body != nil {
+			content = h.body(name)
 		}
 		h.set(r.URL.Path, served{content: content, etag: `"` + gitID(content) + `"`})
 		h.mu.Lock()
@@ -225,7 +225,7 @@ func TestHubToken(t *testing.T) {
 func TestHubContentIsChecked(t *testing.T) {
 	for name, kind := range map[string]string{"config.json": "git object id", "model.safetensors": "sha256"} {
 		h := newHub(t)
-		h.answer = func(n string) []byte {
+		h.body = func(n string) []byte {
 			b := slices.Clone(h.files[n])
 			if n == name {
 				b[3]++
@@ -236,7 +236,7 @@ func TestHubContentIsChecked(t *testing.T) {
 		if err := refused(t, c, "hf://org/name", name, "expected the "+kind); !fetch.Permanent(err) {
 			t.Errorf("%v is not permanent", err)
 		}
-		h.answer = nil
+		h.body = nil
 		fetched(t, c, "hf://org/name")
 	}
 }
@@ -254,9 +254,9 @@ func TestHubThatLies(t *testing.T) {
 	} {
 		h := newHub(t)
 		h.lie = lie
-		h.answer = func(string) []byte { return nil }
+		h.body = func(string) []byte { return nil }
 		if want != "two files called" {
-			h.answer = nil
+			h.body = nil
 		}
 		c := open(t, h.config(t))
 		if err := refused(t, c, "hf://org/name?include=*", want); !fetch.Permanent(err) {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,13 @@ func (o *origin) set(path string, s served) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.files[path] = s
+}
+
+// answer sets before.
+func (o *origin) answer(before func(http.ResponseWriter, *http.Request) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.before = before
 }
 
 func (o *origin) seen() []string {
@@ -183,6 +191,7 @@ func names(t *testing.T, dir string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(all)
 	return all
 }
 

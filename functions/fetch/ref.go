@@ -1,10 +1,7 @@
 package fetch
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -330,86 +327,3 @@ func (r *Ref) parseOllama(rest string) error {
 	r.repo, r.rev = names[0]+"/"+names[1], tag
 	return nil
 }
-
-// Pinned says that the reference names one content for ever: by checksum, digest or commit.
-func (r Ref) Pinned() bool {
-	switch {
-	case r.sha256 != "":
-		return true
-	case r.Scheme == "hf":
-		return commitForm.MatchString(r.rev)
-	case r.Scheme == "oci":
-		return strings.HasPrefix(r.rev, "sha256:")
-	}
-	return false
-}
-
-// String is the reference in its one form, without credentials: a user, a
-// password and the query of a URL are not shown.
-func (r Ref) String() string {
-	var s string
-	switch r.Scheme {
-	case "":
-		return r.path
-	case "file":
-		s = "file://" + r.path
-	case "http", "https":
-		s = redact(r.url)
-	case "hf":
-		s = "hf://" + r.repo + "@" + strings.ReplaceAll(r.rev, "/", "%2F")
-		if r.path != "" {
-			s += "/" + r.path
-		}
-	case "oci":
-		separator := ":"
-		if strings.HasPrefix(r.rev, "sha256:") {
-			separator = "@"
-		}
-		s = "oci://" + r.host + "/" + r.repo + separator + r.rev
-	case "s3":
-		s = "s3://" + r.repo + "/" + r.path
-	case "ollama":
-		s = "ollama://" + path.Join(r.host, strings.TrimPrefix(r.repo, "library/")) + ":" + r.rev
-		if r.host != "" {
-			s = "ollama://" + path.Join(r.host, r.repo) + ":" + r.rev
-		}
-	}
-	return s + r.suffix()
-}
-
-// suffix is the query and the fragment that the reference's own grammar knows.
-func (r Ref) suffix() string {
-	q := url.Values{}
-	if len(r.include) > 0 {
-		q.Set("include", strings.Join(r.include, ","))
-	}
-	if len(r.exclude) > 0 {
-		q.Set("exclude", strings.Join(r.exclude, ","))
-	}
-	if r.region != "" {
-		q.Set("region", r.region)
-	}
-	s := ""
-	if len(q) > 0 {
-		s = "?" + q.Encode()
-	}
-	if r.sha256 != "" {
-		s += "#sha256=" + r.sha256
-	}
-	return s
-}
-
-// key names the reference's files in the cache: readable, and different for
-// different references. origin is where it is looked up, so that one name at two
-// hubs is two references.
-func (r Ref) key(origin string) string {
-	identity := r.String() + "\n" + origin
-	if r.url != nil && r.sha256 == "" {
-		identity += "\n" + r.url.RawQuery
-	}
-	sum := sha256.Sum256([]byte(identity))
-	slug := strings.Trim(unsafeInName.ReplaceAllString(strings.ReplaceAll(r.String(), "://", "-"), "-"), "-.")
-	return slug[:min(len(slug), 80)] + "-" + hex.EncodeToString(sum[:8])
-}
-
-var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._]+`)

@@ -111,7 +111,7 @@ func TestChangedFileIsFetchedFromItsStart(t *testing.T) {
 	old, fresh := random(5, 400_000), random(6, 400_000)
 	o.set("/a.gguf", served{content: old, etag: `"old"`, cut: 100_000})
 	changed := false
-	o.before = func(w http.ResponseWriter, r *http.Request) bool { // cut, and the next attempt finds another file
+	o.answer(func(w http.ResponseWriter, r *http.Request) bool { // cut, and the next attempt finds another file
 		if changed || r.Header.Get("Range") != "bytes=100000-" {
 			return false
 		}
@@ -119,7 +119,7 @@ func TestChangedFileIsFetchedFromItsStart(t *testing.T) {
 		o.set("/a.gguf", served{content: fresh, etag: `"fresh"`})
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
-	}
+	})
 	c := open(t, config(t, o.Server))
 	holds(t, fetched(t, c, o.URL+"/a.gguf").Path, fresh)
 	if seen := o.seen(); !slices.Contains(seen, "/a.gguf bytes=100000-") {
@@ -142,7 +142,7 @@ func TestServerThatLiesAboutRanges(t *testing.T) {
 			o := newOrigin(t)
 			o.set("/a.gguf", served{content: content, etag: `"v1"`, cut: 100_000})
 			lied := false
-			o.before = func(w http.ResponseWriter, r *http.Request) bool {
+			o.answer(func(w http.ResponseWriter, r *http.Request) bool {
 				if lied || r.Header.Get("Range") != "bytes=100000-" {
 					return false
 				}
@@ -152,7 +152,7 @@ func TestServerThatLiesAboutRanges(t *testing.T) {
 				w.WriteHeader(http.StatusPartialContent)
 				_, _ = w.Write(make([]byte, 100_000))
 				return true
-			}
+			})
 			c := open(t, config(t, o.Server))
 			holds(t, fetched(t, c, o.URL+"/a.gguf").Path, content)
 			if !lied {
@@ -186,21 +186,21 @@ func TestCorruptedOnceIsFetchedAgain(t *testing.T) {
 	content := random(9, 1000)
 	o.set("/a.gguf", served{content: content})
 	bad := true
-	o.before = func(w http.ResponseWriter, r *http.Request) bool {
+	o.answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Range") != "" || !bad {
 			return false
 		}
 		bad = false
 		_, _ = w.Write(make([]byte, 1000))
 		return true
-	}
+	})
 	holds(t, fetched(t, open(t, config(t, o.Server)), o.URL+"/a.gguf#sha256="+sumOf(content)).Path, content)
 }
 
 func TestAnswersAreTriedAgainOrNot(t *testing.T) {
 	for status, permanent := range map[int]bool{500: false, 503: false, 429: false, 404: true, 401: true, 403: true, 410: true} {
 		o := newOrigin(t)
-		o.before = func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true }
+		o.answer(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true })
 		cfg := config(t, o.Server)
 		cfg.Attempts = 3
 		err := refused(t, open(t, cfg), o.URL+"/a.gguf?token=hush", o.URL+"/a.gguf?…", http.StatusText(status))
@@ -222,15 +222,15 @@ func TestRedirects(t *testing.T) {
 	content := random(10, 1000)
 	files.set("/blob", served{content: content, etag: `"v"`})
 	var leaked []string
-	files.before = func(_ http.ResponseWriter, r *http.Request) bool {
+	files.answer(func(_ http.ResponseWriter, r *http.Request) bool {
 		files.mu.Lock()
 		defer files.mu.Unlock()
 		if a := r.Header.Get("Authorization"); a != "" {
 			leaked = append(leaked, a)
 		}
 		return false
-	}
-	front.before = func(w http.ResponseWriter, r *http.Request) bool {
+	})
+	front.answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if user, pass, ok := r.BasicAuth(); !ok || user != "me" || pass != "hush" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return true
@@ -241,7 +241,7 @@ func TestRedirects(t *testing.T) {
 		}
 		http.Redirect(w, r, files.URL+"/blob?signature=hush", http.StatusFound)
 		return true
-	}
+	})
 	cfg := config(t, front.Server) // both servers have the same certificate
 	c := open(t, cfg)
 	with := func(path string) string { return strings.Replace(front.URL, "https://", "https://me:hush@", 1) + path }
@@ -287,7 +287,7 @@ func TestStalledDownloadGoesOn(t *testing.T) {
 	content := random(12, 100_000)
 	o.set("/a.gguf", served{content: content, etag: `"v1"`})
 	stalled := false
-	o.before = func(w http.ResponseWriter, r *http.Request) bool {
+	o.answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if stalled || r.Header.Get("Range") != "" {
 			return false
 		}
@@ -298,7 +298,7 @@ func TestStalledDownloadGoesOn(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		return true
-	}
+	})
 	cfg := config(t, o.Server)
 	cfg.Stall = 50 * time.Millisecond
 	holds(t, fetched(t, open(t, cfg), o.URL+"/a.gguf").Path, content)
@@ -313,7 +313,7 @@ func TestCancelKeepsWhatHasArrived(t *testing.T) {
 	o.set("/a.gguf", served{content: content, etag: `"v1"`})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("the function is stopped")
-	o.before = func(w http.ResponseWriter, r *http.Request) bool {
+	o.answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Range") != "" {
 			return false
 		}
@@ -323,7 +323,7 @@ func TestCancelKeepsWhatHasArrived(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		return true
-	}
+	})
 	c := open(t, config(t, o.Server))
 	_, err := c.Fetch(ctx, o.URL+"/a.gguf", func(p fetch.Progress) {
 		if p.Done > 0 {

@@ -1,0 +1,202 @@
+package fetch
+
+import (
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// inventory is what is in the cache. It is valid while the index is locked.
+type inventory struct {
+	c       *Cache
+	used    api.Bytes // blobs and parts
+	entries []entry
+	refs    map[string]int // blobs, by how many entries and running fetches count on them
+	blobs   map[string]fs.FileInfo
+	parts   map[string]fs.FileInfo
+}
+
+func (c *Cache) inventory() (*inventory, error) {
+	v := &inventory{c: c, entries: c.entries(), refs: map[string]int{}}
+	var err error
+	if v.blobs, err = regularFiles(c.blobPath("")); err != nil {
+		return nil, fileError("look at the model cache", err)
+	}
+	if v.parts, err = regularFiles(c.partPath("")); err != nil {
+		return nil, fileError("look at the model cache", err)
+	}
+	for _, files := range []map[string]fs.FileInfo{v.blobs, v.parts} {
+		for _, info := range files {
+			v.used += api.Bytes(info.Size())
+		}
+	}
+	for _, e := range v.entries {
+		for _, f := range e.Files {
+			v.refs[f.SHA256]++
+		}
+	}
+	claims, err := regularFiles(c.claimPath(""))
+	if err != nil {
+		return nil, fileError("look at the model cache", err)
+	}
+	for key := range claims {
+		if l, err := tryLock(c.refLock(key), true); err == nil && l != nil {
+			discard(c.claimPath(key)) // its fetch has ended, well or not
+			l.release()
+			continue
+		}
+		for _, sum := range c.claimed(key) {
+			v.refs[sum]++
+		}
+	}
+	return v, nil
+}
+
+func regularFiles(dir string) (map[string]fs.FileInfo, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := make(map[string]fs.FileInfo, len(list))
+	for _, d := range list {
+		info, err := d.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		// A young one is being written by [writeFile].
+		if !strings.HasPrefix(d.Name(), ".new-") || time.Since(info.ModTime()) > time.Hour {
+			files[d.Name()] = info
+		}
+	}
+	return files, nil
+}
+
+// claimed are the blobs that a running fetch counts on.
+func (c *Cache) claimed(key string) []string {
+	text, err := os.ReadFile(c.claimPath(key))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
+
+// sweep removes what nobody can use any more: superseded entries and the folders
+// that crashes left.
+func (v *inventory) sweep() {
+	for _, e := range slices.Clone(v.entries) {
+		if strings.Contains(e.key, superseded) {
+			v.remove(e)
+		}
+	}
+	for name := range v.parts {
+		if strings.HasPrefix(name, leftover) {
+			v.dropPart(name)
+		}
+	}
+	trees, err := os.ReadDir(v.c.treePath(""))
+	if err != nil {
+		return
+	}
+	for _, t := range trees {
+		named := func(e entry) bool { return e.Tree == t.Name() }
+		if slices.ContainsFunc(v.entries, named) {
+			continue
+		}
+		if l, err := tryLock(v.c.treeLock(t.Name()), true); err == nil && l != nil {
+			v.c.removeTree(t.Name())
+			l.release()
+		}
+	}
+}
+
+// removeTree removes a model's folder and its lock, which is held.
+func (c *Cache) removeTree(tree string) {
+	old := c.treePath(".old-" + tree)
+	os.RemoveAll(old)
+	if os.Rename(c.treePath(tree), old) == nil { // so that no half of it has the name
+		os.RemoveAll(old)
+	} else {
+		os.RemoveAll(c.treePath(tree))
+	}
+	discard(c.treeLock(tree))
+}
+
+// remove evicts an entry, with what nobody else needs. It is false if it is in use.
+func (v *inventory) remove(e entry) bool {
+	l, err := tryLock(v.c.treeLock(e.Tree), true)
+	if err != nil || l == nil {
+		return false
+	}
+	defer l.release()
+	if err := os.Remove(v.c.entryPath(e.key)); err != nil {
+		return false
+	}
+	v.entries = slices.DeleteFunc(v.entries, func(o entry) bool { return o.key == e.key })
+	if !slices.ContainsFunc(v.entries, func(o entry) bool { return o.Tree == e.Tree }) {
+		v.c.removeTree(e.Tree)
+	}
+	for _, f := range e.Files {
+		v.refs[f.SHA256]--
+		v.drop(f.SHA256)
+	}
+	v.c.cfg.Logger.Info("evicted model", "ref", e.Ref, "size", e.size().String(), "used", e.used)
+	return true
+}
+
+// drop removes a blob, if nobody needs it.
+func (v *inventory) drop(sum string) {
+	info, there := v.blobs[sum]
+	if v.refs[sum] > 0 || !there || os.Remove(v.c.blobPath(sum)) != nil {
+		return
+	}
+	v.used -= api.Bytes(info.Size())
+	delete(v.blobs, sum)
+}
+
+// dropPart removes a download, if nobody works on it.
+func (v *inventory) dropPart(name string) {
+	base := strings.TrimSuffix(name, ".json")
+	l, err := tryLock(v.c.partPath(base), true)
+	if err != nil || l == nil {
+		return
+	}
+	defer l.release()
+	for _, n := range []string{base + ".json", base} {
+		if err := os.Remove(v.c.partPath(n)); err == nil && v.parts[n] != nil {
+			v.used -= api.Bytes(v.parts[n].Size())
+			delete(v.parts, n)
+		}
+	}
+}
+
+// evict removes things, the one not used for longest first, until enough says so:
+// entries, and what fetches that did not finish have left.
+func (v *inventory) evict(enough func() bool) {
+	type victim struct {
+		used   time.Time
+		remove func()
+	}
+	var victims []victim
+	for _, e := range v.entries {
+		victims = append(victims, victim{e.used, func() { v.remove(e) }})
+	}
+	for sum, info := range v.blobs {
+		if v.refs[sum] == 0 {
+			victims = append(victims, victim{info.ModTime(), func() { v.drop(sum) }})
+		}
+	}
+	for name, info := range v.parts {
+		victims = append(victims, victim{info.ModTime(), func() { v.dropPart(name) }})
+	}
+	slices.SortFunc(victims, func(a, b victim) int { return a.used.Compare(b.used) })
+	for _, x := range victims {
+		if enough() {
+			return
+		}
+		x.remove()
+	}
+}
