@@ -35,6 +35,7 @@ type part struct {
 // said is what the server told of the file with the first byte. It is stored beside the part.
 type said struct {
 	ETag     string    `json:"etag,omitempty"` // a strong one
+	Weak     string    `json:"-"`              // the entity tag, where it is a weak one: no reason to put parts together
 	Modified string    `json:"modified,omitempty"`
 	Size     api.Bytes `json:"size"` // -1: not known
 	SHA256   string    `json:"sha256,omitempty"`

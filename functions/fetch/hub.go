@@ -53,14 +53,14 @@ type hubEntry struct {
 
 func (h *hub) plan(ctx context.Context) (*plan, error) {
 	var m hubModel
-	api := h.c.cfg.Hub.Endpoint + "/api/models/" + h.ref.repo
-	if err := h.c.do(ctx, h.hint, h.get(api+"/revision/"+url.PathEscape(h.ref.rev)+"?blobs=true"), decode(&m)); err != nil {
+	base := h.c.cfg.Hub.Endpoint + "/api/models/" + h.ref.repo
+	if err := h.c.do(ctx, h.hint, h.get(base+"/revision/"+url.PathEscape(h.ref.rev)+"?blobs=true"), decode(&m)); err != nil {
 		return nil, fmt.Errorf("look up the repository: %w", err)
 	}
 	if !commitForm.MatchString(m.SHA) {
-		return nil, permanentf("%s answers without a commit: is it a Hugging Face hub?", api)
+		return nil, permanentf("%s answers without a commit: is it a Hugging Face hub?", base)
 	}
-	files, err := h.files(ctx, api, m)
+	files, err := h.files(ctx, base, m)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 }
 
 // files are all of the commit, with what the hub says of their content.
-func (h *hub) files(ctx context.Context, api string, m hubModel) ([]file, error) {
+func (h *hub) files(ctx context.Context, base string, m hubModel) ([]file, error) {
 	var all []file
 	for _, s := range m.Siblings {
 		f := file{name: s.Name, size: -1, sums: sums{git: s.BlobID}}
@@ -93,7 +93,7 @@ func (h *hub) files(ctx context.Context, api string, m hubModel) ([]file, error)
 			f.size, f.sums = s.LFS.Size, sums{sha256: s.LFS.SHA256}
 		}
 		if f.size < 0 || !f.sums.any() { // a hub that knows no ?blobs=true
-			return h.tree(ctx, api+"/tree/"+m.SHA+"?recursive=true")
+			return h.tree(ctx, base+"/tree/"+m.SHA+"?recursive=true")
 		}
 		all = append(all, f)
 	}

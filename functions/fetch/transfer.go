@@ -142,6 +142,8 @@ func heard(resp *http.Response, size int64) said {
 	s := said{Size: api.Bytes(size), Modified: resp.Header.Get("Last-Modified")}
 	if etag := resp.Header.Get("ETag"); strings.HasPrefix(etag, `"`) {
 		s.ETag = etag
+	} else {
+		s.Weak = etag
 	}
 	// Amazon's: of whole objects only, so not of those in parts ("…-N").
 	if sum, err := base64.StdEncoding.DecodeString(resp.Header.Get("X-Amz-Checksum-Sha256")); err == nil && len(sum) == 32 && resp.StatusCode == http.StatusOK {

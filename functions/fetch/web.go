@@ -29,7 +29,11 @@ func (w *web) plan(ctx context.Context) (*plan, error) {
 		s, err := w.head(ctx)
 		if err == nil {
 			f.size = s.Size
-			return &plan{revision: s.validator(), files: []file{f}}, nil
+			revision := first(s.ETag, s.Weak, s.Modified)
+			if revision == "" && w.ref.sha256 == "" {
+				w.c.cfg.Logger.Warn("the server says neither ETag nor Last-Modified: the model is fetched anew each time, unless the reference ends in #sha256=…", "ref", w.ref.String())
+			}
+			return &plan{revision: revision, files: []file{f}}, nil
 		}
 		if err := w.c.again(ctx, failures, err); err != nil {
 			return nil, err

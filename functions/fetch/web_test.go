@@ -50,6 +50,18 @@ func TestFetchFile(t *testing.T) {
 	}
 }
 
+func TestWeakTagIsARevision(t *testing.T) {
+	o := newOrigin(t)
+	o.set("/a.gguf", served{content: random(15, 1000), etag: `W/"v1"`})
+	c := open(t, config(t, o.Server))
+	fetched(t, c, o.URL+"/a.gguf")
+	before := len(o.seen())
+	fetched(t, c, o.URL+"/a.gguf")
+	if more := o.seen()[before:]; !slices.Equal(more, []string{"/a.gguf bytes=0-0"}) {
+		t.Errorf("fetching again asks %q, want one question", more)
+	}
+}
+
 func TestPinnedNeedsNoSource(t *testing.T) {
 	o := newOrigin(t)
 	content := random(2, 1000)
