@@ -13,7 +13,9 @@
 //
 // A reference to one file may end in #sha256=HEX (a path also in ?sha256=HEX): its
 // content must be that. References to several files may end in
-// ?include=*.safetensors,*.json&exclude=*.md; a star stands for slashes too.
+// ?include=*.safetensors,*.json&exclude=*.md; a star stands for slashes too. Without
+// them, a hub's repository that has safetensors comes without the same weights in
+// other formats (pytorch_model.bin, onnx/, original/ and the like).
 //
 // The life of a [Cache.Fetch]:
 //
