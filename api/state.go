@@ -58,6 +58,9 @@ type InstanceStatus struct {
 	SleepTime time.Duration `json:"sleepTime"`
 	// Restarts counts the runtime's restarts since the instance began.
 	Restarts int `json:"restarts"`
+	// GaveUp says that an unhealthy instance does not try again by itself: it has failed
+	// too often, or for a reason that another try does not change.
+	GaveUp bool `json:"gaveUp,omitempty"`
 	// Message says why the instance is unhealthy, for people, the runtime's last log lines included.
 	Message string `json:"message,omitempty"`
 	// Adapters are the names of the LoRA adapters that are loaded; clients may write them as the model.

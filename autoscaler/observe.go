@@ -28,7 +28,7 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 		}
 		f.Spec, f.declared = spec, true
 		// A new declaration may mend what failed.
-		f.Failures, f.RetryAt = 0, time.Time{}
+		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{}
 	})
 }
 
@@ -229,7 +229,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			f.Past = f.Past.Woken(s, i.From)
 		}
 		a.metrics.woke(i.path(), now.Sub(i.roseAt))
-		f.Failures, f.LastError, f.RetryAt, i.Failures, i.faulted = 0, "", time.Time{}, 0, false
+		f.Failures, f.Hopeless, f.LastError, f.RetryAt, i.Failures, i.faulted = 0, false, "", time.Time{}, 0, false
 	case api.Asleep:
 		i.From, i.process = s.Level, s.PID != 0
 		if old.State != api.Starting {
@@ -238,6 +238,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	case api.Unhealthy:
 		if rose {
 			a.fault(i, s.Message, now)
+			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
 		}
 		a.log.Warn("an instance is unhealthy", "function", f.name, "instance", s.Instance, "was", old.State, "message", s.Message)
 	}

@@ -3,12 +3,15 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -33,6 +36,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"spoil":       spoilCommand,
 	"bytes":       bytesCommand,
 	"ask":         ask,
+	"files":       filesCommand,
+	"fetched":     fetchedCommand,
 }
 
 // up [ARG …]: start a server.
@@ -222,6 +227,72 @@ func bytesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	_, err = f.WriteString(strings.Repeat(piece, n))
 	ts.Check(err)
 	ts.Check(f.Close())
+}
+
+// files FOLDER [cut]: serve a folder over HTTP, with ranges, and set FILES; with
+// "cut" the first answer to each path breaks off in its middle.
+func filesCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("files: %v", errUsage)
+	}
+	s := &files{next: http.FileServer(http.Dir(ts.MkAbs(args[0]))), cut: len(args) == 2, seen: map[string]int{}}
+	server := httptest.NewServer(s)
+	ts.Defer(server.Close)
+	placeOf(ts).files = s
+	ts.Setenv("FILES", server.URL)
+}
+
+// files is a file server that counts.
+type files struct {
+	next http.Handler
+	cut  bool
+
+	mu   sync.Mutex     // guards seen
+	seen map[string]int // GET requests for content by path
+}
+
+// ServeHTTP implements http.Handler.
+func (s *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	first := false
+	if r.Method == http.MethodGet && r.Header.Get("Range") != "bytes=0-0" { // which asks for the size
+		s.mu.Lock()
+		s.seen[r.URL.Path]++
+		first = s.seen[r.URL.Path] == 1
+		s.mu.Unlock()
+	}
+	if first && s.cut {
+		w = &cutWriter{ResponseWriter: w, left: 100 << 10}
+	}
+	s.next.ServeHTTP(w, r)
+}
+
+// cutWriter breaks the connection off after some bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cutWriter) Write(p []byte) (int, error) {
+	if len(p) > c.left {
+		_, _ = c.ResponseWriter.Write(p[:c.left])
+		_ = http.NewResponseController(c.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	c.left -= len(p)
+	return c.ResponseWriter.Write(p)
+}
+
+// fetched PATH N: the file server was asked N times for the content of a path.
+func fetchedCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := placeOf(ts).files
+	if neg || s == nil || len(args) != 2 {
+		ts.Fatalf("fetched: %v", errUsage)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := strconv.Itoa(s.seen[args[0]]); got != args[1] {
+		ts.Fatalf("%s was asked for %s times, want %s; all: %v", args[0], got, args[1], s.seen)
+	}
 }
 
 // ask BODY: send a chat request with curl; standard output is the answer and then the status as "[200]".

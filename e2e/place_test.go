@@ -29,7 +29,8 @@ type place struct {
 	extra   []string
 	server  *server // nil: none was started
 	bursts  []*burst
-	sink    *sink // nil: none receives
+	sink    *sink  // nil: none receives
+	files   *files // of the script; nil: none
 }
 
 func newPlace() (*place, error) {
@@ -42,7 +43,7 @@ func newPlace() (*place, error) {
 
 // env is what the server and the commands of a test find in their environment.
 func (p *place) env() []string {
-	return append([]string{"XDG_RUNTIME_DIR=" + p.runtime, "HOME=" + p.runtime, "K_SINK=", "ROUSE_SERVER="}, p.extra...)
+	return append([]string{"XDG_RUNTIME_DIR=" + p.runtime, "HOME=" + p.runtime, "XDG_CACHE_HOME=", "ROUSE_CACHE=", "K_SINK=", "ROUSE_SERVER="}, p.extra...)
 }
 
 // close kills the server, if it still runs, and reports processes that outlive it.

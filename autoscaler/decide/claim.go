@@ -85,7 +85,7 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 	if f.frozen() || f.refused || f.desired <= f.live() {
 		return cs
 	}
-	if f.Failures >= p.pol.MaxFailures && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
+	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
 		return cs // it failed, all that waited was told so, and nobody has asked since
 	}
 	if p.activatorWakes(f) {

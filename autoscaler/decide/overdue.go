@@ -32,7 +32,7 @@ func (p *plan) overdue() {
 				p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
 			}
 		case phaseIll:
-			if i.f.Failures >= p.pol.MaxFailures && p.due(i.RetryAt) {
+			if p.failing(i.f) && p.due(i.RetryAt) {
 				p.stop(i, 0, fmt.Sprintf("unhealthy after %s in a row: %s", many(i.f.Failures, "failure"), i.f.LastError))
 			} else if p.due(i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.RetryAt) {
 				p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
@@ -72,14 +72,22 @@ func (p *plan) sleep(i *inst, level api.Level, reason string) {
 	p.leave(i.held, p.scratch)
 }
 
-// refuse answers held requests where starts fail again and again and nothing
-// else can take them.
+// failing says that f's starts fail again and again, or in a way that no further
+// one mends.
+func (p *plan) failing(f *fn) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
+
+// refuse answers held requests where starts are failing and nothing else can take
+// them.
 func (p *plan) refuse(f *fn) {
-	if f.Failures < p.pol.MaxFailures || f.awake > 0 || !f.asking() || !f.FailedAt.After(f.RefusedAt) {
+	if !p.failing(f) || f.awake > 0 || !f.asking() || !f.FailedAt.After(f.RefusedAt) {
 		return
 	}
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
 		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), f.LastError)
+	if f.Hopeless {
+		err.Message = fmt.Sprintf("%s can't be brought up: %s", f.Spec.Name, f.LastError)
+		err.NoRetry = true
+	}
 	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))
 }
 

@@ -63,6 +63,9 @@ type Function struct {
 
 	// Failures counts starts and wakes that failed, since the last that succeeded.
 	Failures int
+	// Hopeless says that the last failure's reason is one that another try does not
+	// change: a model that can't be fetched, a program that is not there.
+	Hopeless bool
 	// RetryAt is when the next may be tried.
 	RetryAt time.Time
 	// FailedAt and LastError are of the last failure.

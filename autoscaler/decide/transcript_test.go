@@ -174,6 +174,7 @@ func (s *sim) command(t *testing.T, line string) string {
 	case "failed":
 		f := s.known(a)
 		f.Failures, _ = strconv.Atoi(a.word(2))
+		f.Hopeless = a.named["hopeless"] == "true"
 		f.FailedAt, f.RetryAt, f.LastError = s.now, s.now.Add(a.duration("retry", 0)), strings.ReplaceAll(a.named["error"], "_", " ")
 	case "order":
 		s.known(a).Order = map[string]Order{"wake": OrderWake, "sleep": OrderSleep, "stop": OrderStop}[a.word(2)]

@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
@@ -89,9 +90,15 @@ func withoutSecrets(f api.Function) api.Function {
 	return f
 }
 
-// checkModel says at once what is wrong with an engine's model file, and
-// estimates the memory where the function declares none.
+// checkModel says at once what is wrong with a model's reference or an engine's
+// model file, and estimates the memory where the function declares none.
 func checkModel(f *api.Function) error {
+	if strings.Contains(f.Runtime.Model, "://") {
+		if _, err := fetch.Parse(f.Runtime.Model); err != nil {
+			return api.BadRequest("model", "the function %s: %v", f.Name.Name(), err)
+		}
+		return nil // its size is known when it is here
+	}
 	if f.Runtime.Kind != api.RuntimeEngine {
 		return nil
 	}
