@@ -88,8 +88,8 @@ func (c *client) serial(ctx context.Context, n int, path string, body []byte) ([
 	return took, nil
 }
 
-// flood sends requests for a time, manyAtOnce of them at a time, and returns how many were answered per second.
-func (c *client) flood(ctx context.Context, d time.Duration, path string, body []byte) (float64, error) {
+// flood sends chat requests for a time, manyAtOnce of them at a time, and returns how many were answered per second.
+func (c *client) flood(ctx context.Context, d time.Duration, body []byte) (float64, error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards answered and failed
 	answered, failed := 0, error(nil)
@@ -99,7 +99,7 @@ func (c *client) flood(ctx context.Context, d time.Duration, path string, body [
 			n := 0
 			var err error
 			for err == nil && time.Since(began) < d {
-				if err = c.whole(ctx, path, body); err == nil {
+				if err = c.whole(ctx, pathChat, body); err == nil {
 					n++
 				}
 			}

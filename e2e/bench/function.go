@@ -75,12 +75,8 @@ func (b *bench) startFunction(ctx context.Context) (*function, error) {
 	}
 	f.through = api.Endpoint(listening(line))
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		resp, err := http.Get(f.through.URL("/health"))
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return f, nil
-			}
+		if st, err := f.state(ctx); err == nil && st.Ready() {
+			return f, nil
 		}
 		if time.Now().After(deadline) {
 			f.stop()
@@ -118,11 +114,11 @@ func (b *bench) functionHop(ctx context.Context) ([]Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	runtime, err := runtimeOf(ctx, f)
+	st, err := f.state(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo, err := pin(f.cmd.Process.Pid, f.fake.cmd.Process.Pid, f.relay.cmd.Process.Pid, runtime)
+	undo, err := pin(f.cmd.Process.Pid, f.fake.cmd.Process.Pid, f.relay.cmd.Process.Pid, st.PID)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +127,9 @@ func (b *bench) functionHop(ctx context.Context) ([]Measurement, error) {
 	return append(ms, more...), err
 }
 
-// runtimeOf asks the function for its runtime's process.
-func runtimeOf(ctx context.Context, f *function) (pid int, err error) {
-	c := control.New(http.DefaultTransport, func() string { return token })
-	st, err := c.State(ctx, f.through)
-	return st.PID, err
+// state asks the function for its state.
+func (f *function) state(ctx context.Context) (api.InstanceStatus, error) {
+	return control.New(http.DefaultTransport, func() string { return token }).State(ctx, f.through)
 }
 
 func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measurement, error) {
@@ -143,7 +137,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measu
 	all := []*client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
 	for _, c := range all {
 		defer c.close()
-		if _, err := c.flood(ctx, 300*time.Millisecond, pathChat, body); err != nil {
+		if _, err := c.flood(ctx, 300*time.Millisecond, body); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +153,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measu
 	}
 	for range b.rounds(15) {
 		for i, c := range all {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, pathChat, body)
+			perSecond, err := c.flood(ctx, 500*time.Millisecond, body)
 			if err != nil {
 				return nil, err
 			}

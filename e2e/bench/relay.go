@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -24,7 +25,7 @@ func serveRelay(at string) error {
 		}
 		go func() {
 			defer c.Close()
-			up, err := net.Dial("tcp", at)
+			up, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", at)
 			if err != nil {
 				return
 			}

@@ -85,7 +85,7 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
 			return nil, err
 		}
-		if _, err := c.flood(ctx, 300*time.Millisecond, pathChat, body); err != nil {
+		if _, err := c.flood(ctx, 300*time.Millisecond, body); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 	}
 	for range b.rounds(15) {
 		for i, c := range []*client{direct, through} {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, pathChat, body)
+			perSecond, err := c.flood(ctx, 500*time.Millisecond, body)
 			if err != nil {
 				return nil, err
 			}

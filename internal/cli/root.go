@@ -49,7 +49,7 @@ model is woken, and the request is answered.
 		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand()},
 		"use":   {runCommand(), benchCommand()},
 		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand()},
-		"":      {versionCommand(), engineCommand(), functionCommand()},
+		"":      {versionCommand(), engineCommand(), functionCommand(), modelsCommand()},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
