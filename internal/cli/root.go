@@ -46,10 +46,10 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand()},
-		"use":   {runCommand(), benchCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), functionCommand(), engineCommand()},
+		"use":   {runCommand(), benchCommand(), modelsCommand()},
 		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand()},
-		"":      {versionCommand(), engineCommand(), functionCommand(), modelsCommand()},
+		"":      {versionCommand()},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
