@@ -68,7 +68,7 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 		os.Args[0], "-port=$(PORT)", "-pids=" + s.file,
 	}
 	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)
-	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as)
+	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as, "TMPDIR="+t.TempDir()) // who is killed can't clear up
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -54,7 +54,7 @@ func FuzzFailure(f *testing.F) {
 	for _, s := range []string{`{"error":{"message":"a","code":1}}`, `{"error":"a"}`, `{"message":"a"}`, `{"detail":[{"loc":["body",1,"x"],"msg":"m"}]}`, `<`, "", "\xff"} {
 		f.Add(400, s)
 	}
-	r := adapter(&testing.T{}, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"})
+	r := adapter(f, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"})
 	f.Fuzz(func(t *testing.T, status int, body string) {
 		var answer struct {
 			Error struct {

@@ -98,7 +98,7 @@ func probed(model string) string {
 }
 
 // adapter makes a runtime for the model "m" with the alias "n".
-func adapter(t *testing.T, spec api.Runtime) runtime.Runtime {
+func adapter(t testing.TB, spec api.Runtime) runtime.Runtime {
 	t.Helper()
 	r, err := runtime.New(config(t, spec))
 	if err != nil {
@@ -107,7 +107,7 @@ func adapter(t *testing.T, spec api.Runtime) runtime.Runtime {
 	return r
 }
 
-func config(t *testing.T, spec api.Runtime) runtime.Config {
+func config(t testing.TB, spec api.Runtime) runtime.Config {
 	return runtime.Config{
 		Spec: spec, Model: "m", Aliases: []api.ModelName{"n"}, Dir: t.TempDir(), Concurrency: 4,
 		Transport: http.DefaultTransport, Env: []string{"HOME=/h"},
