@@ -2,21 +2,25 @@ package functions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// models brings the model, and adapters that are references, to this machine.
-// Its methods are called by one goroutine at a time, the operation under way.
+// models brings the model, and adapters that are references, to this machine. It
+// is safe for many goroutines: adapters are registered while a start fetches.
 type models struct {
 	cache    *fetch.Cache
 	spec     api.Runtime
-	progress func(fetch.Progress)   // nil: nobody
-	held     map[string]fetch.Model // by reference: what may not be evicted
+	progress func(fetch.Progress) // nil: nobody
+
+	mu   sync.Mutex             // guards held
+	held map[string]fetch.Model // by reference: what may not be evicted; nil: the instance has ended
 }
 
 // here says that the model needs no fetch: it is a path, the runtime's own
@@ -102,6 +106,12 @@ func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Prog
 	if err != nil {
 		return model, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held == nil {
+		model.Release()
+		return model, errors.New("the instance has ended")
+	}
 	m.held[ref].Release()
 	m.held[ref] = model
 	return model, nil
@@ -112,7 +122,10 @@ func (m *models) release() {
 	if m == nil {
 		return
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, model := range m.held {
 		model.Release()
 	}
+	m.held = nil
 }

@@ -343,6 +343,38 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// TestAWakeDoesNotWaitForAFetch registers an adapter that is fetched while the
+// runtime wakes: the wake ends first.
+func TestAWakeDoesNotWaitForAFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fetched := make(chan struct{})
+		b := set(t, func(c *adapters.Config) {
+			c.Fetch = func(context.Context, string) (string, error) {
+				<-fetched
+				return "/cache/x", nil
+			}
+		})
+		registered := make(chan error, 1)
+		go func() {
+			_, err := b.Register(t.Context(), "x", "hf://org/x")
+			registered <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := b.Restore(ctx, endpoint); err != nil {
+			t.Errorf("the wake waits for the fetch: %v", err)
+		}
+		close(fetched)
+		if err := <-registered; err != nil {
+			t.Error(err)
+		}
+		if got := b.List(); len(got) != 1 || got[0].State != adapters.Loaded || b.runtime.has["x"] != "/cache/x" {
+			t.Errorf("the adapters are %+v, want x, loaded from the cache", got)
+		}
+	})
+}
+
 func TestModels(t *testing.T) {
 	rt := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"x","max_model_len":1},{"id":"m","max_model_len":4096}]}`)

@@ -64,33 +64,30 @@ func (r *Registry) load(ctx context.Context, e api.Endpoint, a *Adapter) error {
 // Register registers an adapter, and loads it where the runtime takes requests.
 // Doing it again with the same path does nothing. The error is an *[api.Error],
 // after which nothing is changed.
+//
+// Its path is resolved before the change begins: what is fetched may take long, and
+// a wake, which ends with [Registry.Restore], must not wait for it.
 func (r *Registry) Register(ctx context.Context, name api.ModelName, path string) (Adapter, error) {
 	if err := r.checkName(name); err != nil {
+		return Adapter{}, err
+	}
+	a, _, err := r.draft(name, path)
+	if err != nil || a.State == Loaded {
+		return a, err
+	}
+	resolved, err := r.resolve(ctx, a)
+	if err != nil {
 		return Adapter{}, err
 	}
 	if err := r.begin(ctx); err != nil {
 		return Adapter{}, err
 	}
 	defer r.end()
-	r.mu.Lock()
-	i := r.find(name)
-	var old Adapter
-	if i >= 0 {
-		old = r.adapters[i]
+	a, e, err := r.draft(name, path) // another change may have come before
+	if err != nil || a.State == Loaded {
+		return a, err
 	}
-	e := r.endpoint
-	r.mu.Unlock()
-	switch {
-	case i >= 0 && old.Path != path:
-		return Adapter{}, api.Errorf(http.StatusConflict, "", "adapter %s is registered with the path %s: delete it first, or choose another name", name, old.Path)
-	case i >= 0 && old.State == Loaded:
-		return old, nil
-	}
-	a := Adapter{Name: name, Path: path, Parent: r.cfg.Model, State: Pending, declared: old.declared, created: time.Now()}
-	var err error
-	if a.path, err = r.resolve(ctx, a); err != nil {
-		return Adapter{}, err
-	}
+	a.path = resolved
 	now, err := r.enter(ctx)
 	if err != nil {
 		return Adapter{}, err
@@ -107,6 +104,23 @@ func (r *Registry) Register(ctx context.Context, name api.ModelName, path string
 	r.put(a)
 	r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
 	return a, nil
+}
+
+// draft is the adapter as it stands if it is loaded, and else as it would be
+// registered now; and where the runtime is.
+func (r *Registry) draft(name api.ModelName, path string) (Adapter, api.Endpoint, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var old Adapter
+	if i := r.find(name); i >= 0 {
+		if old = r.adapters[i]; old.Path != path {
+			return Adapter{}, "", api.Errorf(http.StatusConflict, "", "adapter %s is registered with the path %s: delete it first, or choose another name", name, old.Path)
+		}
+	}
+	if old.State == Loaded {
+		return old, r.endpoint, nil
+	}
+	return Adapter{Name: name, Path: path, Parent: r.cfg.Model, State: Pending, declared: old.declared, created: time.Now()}, r.endpoint, nil
 }
 
 // Remove unloads an adapter and forgets it. Where the runtime can't be asked now,
