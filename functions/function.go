@@ -35,6 +35,9 @@ const (
 	// close an idle connection: a request sent at that moment would be lost.
 	idleConnection = 3 * time.Second
 	lastAnswers    = 2 * time.Second // for handlers to finish after the runtime has gone
+	// requestTime bounds the time that a request takes to come, body and all: it has
+	// a place in the runtime by then.
+	requestTime = 5 * time.Minute
 )
 
 // function is an instance that runs.
@@ -146,7 +149,7 @@ func keeping(cfg Config, log *process.Log) keeper.ClientConfig {
 // newServer is how requests are taken.
 func newServer(cfg Config) *http.Server {
 	return &http.Server{
-		Protocols: protocols(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Protocols: protocols(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: requestTime, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 }

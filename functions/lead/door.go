@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
 
@@ -56,7 +57,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(*h).ServeHTTP(w, r)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(d.cfg.MaxBody)))
+	body, err := proxy.ReadBody(w, r, d.cfg.MaxBody)
 	if err != nil {
 		if r.Context().Err() == nil {
 			api.WriteError(w, err)

@@ -48,8 +48,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	for {
 		if n > 0 {
 			x.meter.usage(whole[kept : usageTail+n])
-			if _, werr := x.w.Write(buf[:n]); werr != nil {
-				x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
+			if !x.write(buf[:n]) {
 				return
 			}
 		}
@@ -104,9 +103,7 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	if x.r.Method == http.MethodHead {
 		return
 	}
-	if _, err := x.w.Write(text); err != nil {
-		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
-	}
+	x.write(text)
 }
 
 type readCloser struct {
@@ -137,6 +134,23 @@ func (x *exchange) trailer(resp *http.Response) {
 	for name, values := range resp.Trailer {
 		x.w.Header()[http.TrailerPrefix+name] = values
 	}
+}
+
+// unread is how long a client may take nothing of its answer before it counts as
+// gone: its request has a place in the runtime.
+const unread = time.Minute
+
+// write says whether the client is still there.
+func (x *exchange) write(p []byte) bool {
+	if now := time.Now(); x.guarded.IsZero() || now.Sub(x.guarded) > unread/4 { // a timer for each event would cost more than the event
+		x.guarded = now
+		_ = http.NewResponseController(x.w).SetWriteDeadline(now.Add(unread)) // one that has none is no connection
+	}
+	if _, err := x.w.Write(p); err != nil {
+		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
+		return false
+	}
+	return true
 }
 
 func (x *exchange) flush() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -16,7 +17,7 @@ func (x *exchange) prepare() ([]byte, error) {
 	if err := x.encoding(); err != nil {
 		return nil, err
 	}
-	body, err := x.body()
+	body, err := ReadBody(x.w, x.r, x.proxy.cfg.MaxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +53,11 @@ func (x *exchange) encoding() error {
 // follows the bytes that came.
 const firstStep = 1 << 20
 
-// body reads the whole body.
-func (x *exchange) body() ([]byte, error) {
-	limit, want := int64(x.proxy.cfg.MaxBody), x.r.ContentLength
+// ReadBody reads the whole body of a request. Its errors are the client's faults,
+// as [api.WriteError] takes them, or that it left. It waits for as long as the
+// server's ReadTimeout lets it.
+func ReadBody(w http.ResponseWriter, r *http.Request, most api.Bytes) ([]byte, error) {
+	limit, want := int64(most), r.ContentLength
 	if want > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
@@ -65,19 +68,20 @@ func (x *exchange) body() ([]byte, error) {
 		return nil, nil
 	case want > 0 && want <= firstStep:
 		body = make([]byte, want)
-		_, err = io.ReadFull(x.r.Body, body)
+		_, err = io.ReadFull(r.Body, body)
 	default:
-		body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	}
 	var tooLarge *http.MaxBytesError
-	if err == nil || errors.As(err, &tooLarge) {
+	switch {
+	case err == nil || errors.As(err, &tooLarge):
 		return body, err
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, api.Errorf(http.StatusRequestTimeout, "", "the body came too slowly: send it faster, or less of it")
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, api.BadRequest("", "the body ends before its Content-Length or last chunk")
-	}
-	if x.r.Context().Err() != nil {
-		return nil, x.r.Context().Err()
+	case r.Context().Err() != nil:
+		return nil, r.Context().Err()
 	}
 	return nil, api.BadRequest("", "read the request's body: %v", err)
 }

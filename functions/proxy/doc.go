@@ -9,8 +9,9 @@
 //  2. It takes a place at the [Gate], or is refused: 503 with
 //     control.HeaderRefused, which promises that the runtime never sees it.
 //  3. Its whole body is read, at most MaxBody (golang/go#40747: an upstream that
-//     answers early must not meet a body that is still on its way). A compressed
-//     one is 415, JSON that is not UTF-8 is 400. The dialect changes the rest.
+//     answers early must not meet a body that is still on its way). One that takes longer
+//     than the server's ReadTimeout is 408, a compressed one 415, JSON that is not
+//     UTF-8 400. The dialect changes the rest.
 //  4. It is sent. A runtime that can't be reached refuses it as the gate does; one
 //     that fails before the first byte of its answer is 502 runtime_failed, and
 //     the request may have had an effect.
@@ -22,7 +23,8 @@
 //     of its own style (code stream_cut), anything else an aborted connection, or a
 //     reset stream of HTTP/2. What makes a stream whole is package stream's to say.
 //  7. The client leaves: the request to the runtime is cancelled, which ends its
-//     generation. Its place is given back when the runtime's answer is closed.
+//     generation. Its place is given back when the runtime's answer is closed. One
+//     that takes nothing of its answer for a minute has left.
 //
 // What passes is counted on its way: [Outcome] says how one request went,
 // [Proxy.Load] what all of them amount to now.

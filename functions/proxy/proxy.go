@@ -124,6 +124,7 @@ type exchange struct {
 	outcome Outcome
 	meter   meter
 	live    live
+	guarded time.Time // when the deadline of writes was last set
 }
 
 func (x *exchange) serve() {
@@ -141,7 +142,7 @@ func (x *exchange) serve() {
 	ctx := x.r.Context()
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, x.proxy.cfg.Timeout)
+		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
 		defer cancel()
 	}
 	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))

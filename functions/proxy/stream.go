@@ -97,8 +97,7 @@ func (e *events) pass(resp *http.Response, n int) bool {
 
 // send says whether the client is still there.
 func (x *exchange) send(p []byte) bool {
-	if _, err := x.w.Write(p); err != nil {
-		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
+	if !x.write(p) {
 		return false
 	}
 	x.flush()
