@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 		os.Exit(3)
 	case "deaf":
 		fmt.Println("waiting for nothing")
-		select {}
+		_, _ = io.ReadAll(os.Stdin) // which ends
+		time.Sleep(time.Hour)
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/crash" {
