@@ -28,10 +28,6 @@ func TestMain(m *testing.M) {
 	case "exits":
 		fmt.Println("no configuration found")
 		os.Exit(3)
-	case "deaf":
-		fmt.Println("waiting for nothing")
-		_, _ = io.ReadAll(os.Stdin) // which ends
-		time.Sleep(time.Hour)
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/crash" {
@@ -152,8 +148,12 @@ func TestRefusalsSayWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			h, _ := run(t, mode, func(c *handler.Config) {
-				if c.StartTimeout = 200 * time.Millisecond; mode == "missing" {
+				switch mode {
+				case "missing":
 					c.Command = []string{"/no/such/program"}
+				case "deaf":
+					c.Command = []string{"/bin/sh", "-c", "echo waiting for nothing; exec sleep 3600"}
+					c.StartTimeout = 200 * time.Millisecond
 				}
 			})
 			_, refused := h.Base()
@@ -184,10 +184,15 @@ func TestTheInnerDoorWantsTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	inner := ""
-	for _, line := range log.Tail(-1) {
-		if at, found := strings.CutPrefix(line, "at "); found {
+	found := errors.New("found")
+	if err := log.Follow(t.Context(), -1, func(line string) error { // which may come after the first connection
+		if at, ok := strings.CutPrefix(line, "at "); ok {
 			inner = at
+			return found
 		}
+		return nil
+	}); !errors.Is(err, found) {
+		t.Fatal(err)
 	}
 	resp, err := http.Post(inner+"/v1/chat/completions", "", strings.NewReader("x"))
 	if err != nil {
