@@ -104,7 +104,7 @@ func (c *Cache) fetch(ctx context.Context, r Ref, progress func(Progress)) (Mode
 	key := r.key(src.origin)
 	asked := time.Now()
 	good := func(e *record) bool {
-		return r.Pinned() || c.cfg.Offline || (c.cfg.MaxAge > 0 && time.Since(e.Checked) < c.cfg.MaxAge) || e.Checked.After(asked)
+		return r.pinned() || c.cfg.Offline || (c.cfg.MaxAge > 0 && time.Since(e.Checked) < c.cfg.MaxAge) || e.Checked.After(asked)
 	}
 	if m, _, err := c.open(ctx, key, good); err != nil || m != nil {
 		return deref(m), err

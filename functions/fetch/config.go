@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,14 +92,6 @@ type Ollama struct {
 // HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_OFFLINE, AWS_*,
 // DOCKER_CONFIG, OLLAMA_REGISTRY. getenv is os.Getenv, or a test's.
 func Environment(getenv func(string) string) Config {
-	first := func(values ...string) string {
-		for _, v := range values {
-			if v != "" {
-				return v
-			}
-		}
-		return ""
-	}
 	under := func(dir, name string) string {
 		if dir == "" {
 			return ""
@@ -106,22 +99,22 @@ func Environment(getenv func(string) string) Config {
 		return filepath.Join(dir, name)
 	}
 	home := getenv("HOME")
-	cache := first(getenv("XDG_CACHE_HOME"), under(home, ".cache"))
+	cache := cmp.Or(getenv("XDG_CACHE_HOME"), under(home, ".cache"))
 	c := Config{
-		Dir:          first(getenv("ROUSE_CACHE"), under(cache, "rouse/models")),
+		Dir:          cmp.Or(getenv("ROUSE_CACHE"), under(cache, "rouse/models")),
 		Offline:      getenv("HF_HUB_OFFLINE") == "1",
-		DockerConfig: first(under(getenv("DOCKER_CONFIG"), "config.json"), getenv("REGISTRY_AUTH_FILE"), under(home, ".docker/config.json")),
+		DockerConfig: cmp.Or(under(getenv("DOCKER_CONFIG"), "config.json"), getenv("REGISTRY_AUTH_FILE"), under(home, ".docker/config.json")),
 		Hub: Hub{
 			Endpoint:  getenv("HF_ENDPOINT"),
-			TokenFile: first(getenv("HF_TOKEN_PATH"), under(first(getenv("HF_HOME"), under(cache, "huggingface")), "token")),
+			TokenFile: cmp.Or(getenv("HF_TOKEN_PATH"), under(cmp.Or(getenv("HF_HOME"), under(cache, "huggingface")), "token")),
 		},
 		S3: S3{
-			Endpoint:        first(getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL")),
-			Region:          first(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
+			Endpoint:        cmp.Or(getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL")),
+			Region:          cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
 			AccessKey:       getenv("AWS_ACCESS_KEY_ID"),
 			SecretKey:       getenv("AWS_SECRET_ACCESS_KEY"),
 			Token:           getenv("AWS_SESSION_TOKEN"),
-			CredentialsFile: first(getenv("AWS_SHARED_CREDENTIALS_FILE"), under(home, ".aws/credentials")),
+			CredentialsFile: cmp.Or(getenv("AWS_SHARED_CREDENTIALS_FILE"), under(home, ".aws/credentials")),
 			Profile:         getenv("AWS_PROFILE"),
 		},
 		Ollama: Ollama{Endpoint: getenv("OLLAMA_REGISTRY")},

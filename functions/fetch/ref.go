@@ -13,12 +13,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/near"
 )
 
-// Schemes are the schemes of references that are fetched.
-var Schemes = []string{"file", "http", "https", "hf", "oci", "s3", "ollama"}
+// schemes are the schemes of references that are fetched.
+var schemes = []string{"file", "http", "https", "hf", "oci", "s3", "ollama"}
 
 // Ref is a parsed reference. Its zero value is none.
 type Ref struct {
-	// Scheme is one of [Schemes]; "" is what needs no fetch (see [Local]).
+	// Scheme is one of schemes; "" is what needs no fetch (see [Local]).
 	Scheme string
 
 	host    string   // registry (oci), registry's host (ollama; "" is the configured one)
@@ -47,7 +47,7 @@ func Parse(ref string) (Ref, error) {
 		return parsePlain(ref)
 	}
 	scheme = strings.ToLower(scheme)
-	if !slices.Contains(Schemes, scheme) {
+	if !slices.Contains(schemes, scheme) {
 		return Ref{}, permanentf("the model's reference has the unknown scheme %q%s: want one of %s, or a path", scheme, nearest(scheme), known())
 	}
 	r := Ref{Scheme: scheme}
@@ -66,12 +66,12 @@ func Parse(ref string) (Ref, error) {
 	return r, nil
 }
 
-func known() string { return strings.Join(Schemes, "://, ") + "://" }
+func known() string { return strings.Join(schemes, "://, ") + "://" }
 
 // nearest is a clause that says which scheme was probably meant.
 func nearest(scheme string) string {
 	best, least := "", 3
-	for _, s := range Schemes {
+	for _, s := range schemes {
 		if d := near.Distance(scheme, s, least); d < least {
 			best, least = s, d
 		}
@@ -97,7 +97,7 @@ func Local(ref string) bool {
 
 // parsePlain reads what has no scheme.
 func parsePlain(ref string) (Ref, error) {
-	if scheme, rest, found := strings.Cut(ref, ":"); found && !isPath(ref) && strings.Contains(rest, "/") && slices.Contains(Schemes, strings.ToLower(scheme)) {
+	if scheme, rest, found := strings.Cut(ref, ":"); found && !isPath(ref) && strings.Contains(rest, "/") && slices.Contains(schemes, strings.ToLower(scheme)) {
 		return Ref{}, permanentf("the model's reference %s lacks slashes: want %s://%s", ref, strings.ToLower(scheme), strings.TrimLeft(rest, "/"))
 	}
 	if !isPath(ref) {

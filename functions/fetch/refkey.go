@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Pinned says that the reference names one content for ever: by checksum, digest or commit.
-func (r Ref) Pinned() bool {
+// pinned says that the reference names one content for ever: by checksum, digest or commit.
+func (r Ref) pinned() bool {
 	switch {
 	case r.sha256 != "":
 		return true

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -31,7 +32,7 @@ type bucket struct {
 const emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 func (b *bucket) plan(ctx context.Context) (*plan, error) {
-	b.region = first(b.ref.region, b.c.cfg.S3.Region, "us-east-1")
+	b.region = cmp.Or(b.ref.region, b.c.cfg.S3.Region, "us-east-1")
 	// A signature is for one host: redirects can't be followed.
 	stay := *b.c.client
 	stay.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -53,21 +54,12 @@ func (b *bucket) plan(ctx context.Context) (*plan, error) {
 	return b.list(ctx)
 }
 
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 // object looks up the one object that the reference names.
 func (b *bucket) object(ctx context.Context) (*file, error) {
 	var f *file
 	err := b.ask(ctx, http.MethodHead, b.ref.path, nil, func(resp *http.Response) error {
 		s := heard(resp, resp.ContentLength)
-		f = b.file(path.Base(b.ref.path), b.ref.path, s.Size, first(s.ETag, s.Modified))
+		f = b.file(path.Base(b.ref.path), b.ref.path, s.Size, cmp.Or(s.ETag, s.Modified))
 		f.sums.sha256 = s.SHA256
 		return nil
 	})

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func (w *web) plan(ctx context.Context) (*plan, error) {
 		s, err := w.head(ctx)
 		if err == nil {
 			f.size = s.Size
-			revision := first(s.ETag, s.Weak, s.Modified)
+			revision := cmp.Or(s.ETag, s.Weak, s.Modified)
 			if revision == "" && w.ref.sha256 == "" {
 				w.c.cfg.Logger.Warn("the server says neither ETag nor Last-Modified: the model is fetched anew each time, unless the reference ends in #sha256=…", "ref", w.ref.String())
 			}

@@ -29,8 +29,8 @@
 //  2. Else what the proxy counts: requests in the runtime as running, none as
 //     waiting (who has no place is refused, and waits elsewhere); tokens by the
 //     length of bodies and by what was generated; the adapters that requests name.
-//  3. The share of the KV cache is then tokens by capacity where [Config.Capacity]
-//     says it, else requests by places, which is what a server with a fixed piece
+//  3. The share of the KV cache is then tokens by capacity where the runtime says
+//     the blocks it has, else requests by places, which is what a server with a fixed piece
 //     of the cache for each place has in use.
 //
 // The instance's own metrics are under rouse_function_.
@@ -62,9 +62,6 @@ type Config struct {
 	// Signals reads the runtime's own metrics and ends when its context does. An error
 	// means that there are none now; nil: there never are.
 	Signals func(context.Context) (runtime.Signals, error)
-	// Capacity is the number of tokens that the KV cache holds, where the runtime does
-	// not say it and somebody knows; 0: unknown.
-	Capacity api.Tokens
 }
 
 // Metrics counts requests and answers scrapes. It is safe for many goroutines

@@ -101,29 +101,31 @@ func TestTheRuntimesOwnNumbers(t *testing.T) {
 	}
 }
 
-// A runtime without metrics: the function counts. Nothing of the protocol is missing.
+// blocks are the signals of a runtime that says only how large its KV cache is.
+func blocks(n float64) runtime.Signals {
+	return runtime.Signals{Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: 1, Blocks: n, PromptTokens: -1, GeneratedTokens: -1}
+}
+
+// A runtime that says little: the function counts. Nothing of the protocol is missing.
 func TestTheFunctionCounts(t *testing.T) {
 	for _, tc := range []struct {
-		name     string
-		capacity api.Tokens
-		signals  runtime.Signals
-		err      error
-		usage    string
-		blocks   string
+		name    string
+		signals runtime.Signals
+		err     error
+		usage   string
+		blocks  string
 	}{
-		{"by places", 0, runtime.Signals{}, errors.ErrUnsupported, "0.375", `vllm:cache_config_info{block_size="0",model_name="m",num_gpu_blocks="0"}`},
-		{"by tokens", 1000, runtime.Signals{}, errors.ErrUnsupported, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
-		{"no more than all", 10, runtime.Signals{}, errors.ErrUnsupported, "1", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="10"}`},
-		{"no number", 1000, runtime.Signals{
-			Running: math.NaN(), Waiting: -1, KVUsage: math.NaN(), BlockTokens: -1, Blocks: -1, PromptTokens: -1, GeneratedTokens: math.NaN(),
+		{"by places", runtime.Signals{}, errors.ErrUnsupported, "0.375", `vllm:cache_config_info{block_size="0",model_name="m",num_gpu_blocks="0"}`},
+		{"by tokens", blocks(1000), nil, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
+		{"no more than all", blocks(10), nil, "1", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="10"}`},
+		{"no number", runtime.Signals{
+			Running: math.NaN(), Waiting: -1, KVUsage: math.NaN(), BlockTokens: 1, Blocks: 1000, PromptTokens: -1, GeneratedTokens: math.NaN(),
 		}, nil, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8, Adapters: []api.ModelName{"a", "b"}}, err: tc.err, signals: tc.signals}
 			i.load = proxy.Load{Requests: 3, Tokens: 90, QueuedTokens: 40, Adapters: []api.ModelName{"a"}}
-			cfg := i.config()
-			cfg.Capacity = tc.capacity
-			m := set(t, cfg)
+			m := set(t, i.config())
 			m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, PromptTokens: 7, GeneratedTokens: 5})
 			got := scrape(t, m)
 			want(t, got, map[string]string{

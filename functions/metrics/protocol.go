@@ -96,9 +96,6 @@ func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.
 	or(&s.Waiting, 0)
 	or(&s.BlockTokens, 0)
 	or(&s.Blocks, 0)
-	if s.BlockTokens*s.Blocks == 0 && p.cfg.Capacity > 0 {
-		s.BlockTokens, s.Blocks = 1, float64(p.cfg.Capacity)
-	}
 	usage := 0.0
 	switch capacity := s.BlockTokens * s.Blocks; {
 	case capacity > 0:

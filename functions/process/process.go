@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// MaxLine is the length in bytes at which a line of output is broken in two.
-const MaxLine = 8 << 10
+// maxLine is the length in bytes at which a line of output is broken in two.
+const maxLine = 8 << 10
 
 // outputGrace is how long output is read after the child is gone: only a
 // descendant that could not be killed still holds the pipe then.
@@ -152,7 +152,7 @@ func (p *Process) watch(output *os.File, lines <-chan struct{}) {
 
 // readLines gives each line of r to lines until the end of r.
 func readLines(r *os.File, lines func([]byte)) {
-	br := bufio.NewReaderSize(r, MaxLine)
+	br := bufio.NewReaderSize(r, maxLine)
 	for {
 		line, err := br.ReadSlice('\n')
 		for n := len(line); n > 0 && (line[n-1] == '\n' || line[n-1] == '\r'); n-- {

@@ -59,8 +59,6 @@ type Config struct {
 	StartTimeout time.Duration
 	// WakeTimeout bounds a wake, to the first token; 0: 1 min.
 	WakeTimeout time.Duration
-	// SleepTimeout bounds the runtime's own part of a sleep; 0: 1 min.
-	SleepTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
 	StopGrace time.Duration
 	// ProbeInterval is the time between looks at a runtime's health: an idle one, and
@@ -83,7 +81,7 @@ func (c *Config) defaults() error {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&c.StartTimeout, 10 * time.Minute}, {&c.WakeTimeout, time.Minute}, {&c.SleepTimeout, time.Minute},
+		{&c.StartTimeout, 10 * time.Minute}, {&c.WakeTimeout, time.Minute},
 		{&c.StopGrace, 5 * time.Second}, {&c.ProbeInterval, 30 * time.Second}, {&c.ProbeTimeout, 30 * time.Second},
 	} {
 		if *d.field == 0 {

@@ -11,6 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
+// sleepTimeout bounds the runtime's own part of a sleep.
+const sleepTimeout = time.Minute
+
 type kind string
 
 const (
@@ -113,7 +116,7 @@ func (s *Supervisor) limits(k kind) (time.Duration, bool) {
 	case opWake, opAdopt:
 		return s.cfg.WakeTimeout, true
 	case opSleep:
-		return s.cfg.SleepTimeout, true
+		return sleepTimeout, true
 	case opProbe:
 		return s.cfg.ProbeTimeout, true
 	}
