@@ -35,6 +35,19 @@ func (r *Registry) resolve(ctx context.Context, a Adapter) (string, error) {
 	return r.inside(a.Path) // 3.
 }
 
+// outside is the error of a declared path that lies outside the root, known
+// before a model is loaded for it. What is not there may still come.
+func (r *Registry) outside(path string) error {
+	if r.cfg.Root == "" || strings.Contains(path, "://") {
+		return nil
+	}
+	var refused *api.Error
+	if _, err := r.inside(path); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+		return err
+	}
+	return nil
+}
+
 // inside resolves a path in the root.
 func (r *Registry) inside(path string) (string, error) {
 	outside := &api.Error{Status: http.StatusForbidden, Param: "path",

@@ -123,6 +123,9 @@ func New(cfg Config) (*Registry, error) {
 		if r.find(d.Name) >= 0 {
 			return nil, fmt.Errorf("adapter %q: it is declared twice", d.Name)
 		}
+		if err := r.outside(d.Path); err != nil {
+			return nil, fmt.Errorf("adapter %q: %w", d.Name, err)
+		}
 		r.put(Adapter{Name: d.Name, Path: d.Path, Parent: cfg.Model, State: Pending, declared: true, created: r.created})
 	}
 	return r, nil
