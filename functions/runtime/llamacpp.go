@@ -152,7 +152,7 @@ func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter)
 	if slices.ContainsFunc(r.cfg.Spec.Adapters, func(d api.Adapter) bool { return d.Name == a.Name }) {
 		return nil
 	}
-	return fmt.Errorf("load adapter %s: llama-server takes adapters at its start only: declare it with the function: %w", a.Name, errors.ErrUnsupported)
+	return fmt.Errorf("llama-server takes adapters at its start only: declare it with the function: %w", errors.ErrUnsupported)
 }
 
 func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {

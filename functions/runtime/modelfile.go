@@ -29,6 +29,9 @@ func readModelfile(path string) (*recipe, error) {
 	}
 	r, err := parseModelfile(string(raw), filepath.Dir(path))
 	if err != nil {
+		if strings.EqualFold(filepath.Ext(path), ".gguf") {
+			return nil, errors.New("it is no GGUF file, or a part of one: fetch or copy it again")
+		}
 		return nil, fmt.Errorf("read it as a Modelfile: %w", err)
 	}
 	return r, nil

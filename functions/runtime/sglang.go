@@ -223,11 +223,11 @@ func (o outcome) err() error {
 
 func (r *sglang) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
 	if !r.lora && r.cfg.Spec.Endpoint == "" {
-		return fmt.Errorf("load adapter %s: the function declares no adapters and no folder of adapters, so SGLang was started without them; set one: %w", a.Name, errors.ErrUnsupported)
+		return fmt.Errorf("the function declares no adapters and no folder of adapters, so SGLang was started without them; set one: %w", errors.ErrUnsupported)
 	}
 	err := r.changeAdapter(ctx, e, "/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
 	if err != nil && !says(err, "already") {
-		return fmt.Errorf("load adapter %s: %w", a.Name, err)
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +240,7 @@ func (r *sglang) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter)
 func (r *sglang) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
 	err := r.changeAdapter(ctx, e, "/unload_lora_adapter", map[string]string{"lora_name": string(name)})
 	if err != nil && !says(err, "not loaded", "not found", "does not exist", "not exist") {
-		return fmt.Errorf("unload adapter %s: %w", name, err)
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

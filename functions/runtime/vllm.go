@@ -150,16 +150,16 @@ func (r *vllm) reloadAdapters(ctx context.Context, e api.Endpoint) error {
 
 func (r *vllm) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
 	if !r.lora {
-		return fmt.Errorf("load adapter %s: the function declares no adapters and no folder of adapters, so vLLM was started without them; set one: %w", a.Name, errors.ErrUnsupported)
+		return fmt.Errorf("the function declares no adapters and no folder of adapters, so vLLM was started without them; set one: %w", errors.ErrUnsupported)
 	}
 	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
 	switch {
 	case err == nil, says(err, "already been loaded", "already loaded"):
 		return nil
 	case noRoute(err):
-		return fmt.Errorf("load adapter %s: start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", a.Name, errors.ErrUnsupported, err)
+		return fmt.Errorf("start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", errors.ErrUnsupported, err)
 	}
-	return fmt.Errorf("load adapter %s: %w", a.Name, err)
+	return err
 }
 
 func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
@@ -168,9 +168,9 @@ func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.Model
 	case err == nil, says(err, "cannot be found"):
 		return nil
 	case noRoute(err):
-		return fmt.Errorf("unload adapter %s: start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", name, errors.ErrUnsupported, err)
+		return fmt.Errorf("start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", errors.ErrUnsupported, err)
 	}
-	return fmt.Errorf("unload adapter %s: %w", name, err)
+	return err
 }
 
 // noRoute says whether err is FastAPI's answer for a path that it does not have: a
