@@ -90,8 +90,10 @@ func (c *Config) Validate() error {
 	if c.Function.Name == "" || c.Instance == "" {
 		return errors.New("function: name the function and the instance")
 	}
-	if err := api.CheckName(c.Function.Name.Name()); err != nil {
-		return fmt.Errorf("function: %w", err)
+	for _, name := range []string{c.Function.Name.Namespace(), c.Function.Name.Name()} {
+		if err := api.CheckName(name); err != nil {
+			return fmt.Errorf("function %s: %w", c.Function.Name, err)
+		}
 	}
 	if err := api.CheckEndpoint(c.Listen); err != nil {
 		return fmt.Errorf("function %s: listen: %w", c.Function.Name, err)

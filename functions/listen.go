@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -33,7 +34,10 @@ func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
 		return l, e, nil
 	}
 	l, err := net.Listen(network, address)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, "", fmt.Errorf("listen on %s: another process listens there; stop it or choose another port: %w", e, err)
+	case err != nil:
 		return nil, "", fmt.Errorf("listen on %s: %w", e, err)
 	}
 	return l, api.Endpoint("http://" + l.Addr().String()), nil

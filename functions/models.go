@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,9 @@ func newModels(cfg Config) (*models, error) {
 		from.Dir = cfg.Models
 	}
 	if cfg.HubTokenFile != "" {
+		if _, err := os.Stat(cfg.HubTokenFile); err != nil {
+			return nil, fmt.Errorf("the file with the hub's token: %w", err)
+		}
 		from.Hub.TokenFile = cfg.HubTokenFile
 	}
 	from.Limit, from.Logger = cfg.ModelsLimit, cfg.Logger
