@@ -194,6 +194,9 @@ func readFunction(file string, env []string) (api.Function, error) {
 	if err := decoder.Decode(&fn); err != nil {
 		return fn, fmt.Errorf("read the function from %s: %w", source, err)
 	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return fn, fmt.Errorf("read the function from %s: something follows the JSON of the function: remove it", source)
+	}
 	return fn, nil
 }
 
