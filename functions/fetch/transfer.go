@@ -29,6 +29,12 @@ func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 		cancel(fmt.Errorf("%s brought nothing for %s", file.from, f.c.cfg.Stall))
 	})
 	defer stall.Stop()
+	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing tells whether the rest belongs to it
+		f.meter.found(file.name, -p.size)
+		if err := p.restart(file); err != nil {
+			return err
+		}
+	}
 	req, err := file.get(ctx)
 	if err != nil {
 		return err

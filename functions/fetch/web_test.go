@@ -50,6 +50,32 @@ func TestFetchFile(t *testing.T) {
 	}
 }
 
+// changing calls change before each request.
+type changing struct {
+	http.RoundTripper
+	change func()
+}
+
+func (c changing) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.change()
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// What a server says nothing of but its bytes is not put together of two answers.
+func TestNothingIsResumedWithoutAValidator(t *testing.T) {
+	o := newOrigin(t)
+	newer := random(16, 300_000)
+	o.set("/a.gguf", served{content: random(17, 300_000), cut: 100_000})
+	cfg := config(t, o.Server)
+	cfg.Client = &http.Client{Transport: changing{cfg.Client.Transport, func() {
+		if len(o.seen()) == 2 { // the question and the answer that is cut
+			o.set("/a.gguf", served{content: newer})
+		}
+	}}}
+	c := open(t, cfg)
+	holds(t, fetched(t, c, o.URL+"/a.gguf").Path, newer)
+}
+
 func TestWeakTagIsARevision(t *testing.T) {
 	o := newOrigin(t)
 	o.set("/a.gguf", served{content: random(15, 1000), etag: `W/"v1"`})
