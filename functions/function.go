@@ -2,6 +2,8 @@ package functions
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -128,7 +130,7 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 		cfg.Listening = nil // once, whoever leads
 	}
 	return lead.Run(ctx, lead.Config{
-		Dir: cfg.Workers, Listener: listener, Server: newServer(cfg), Keeper: keeping(cfg, log),
+		Dir: cfg.Workers, Runs: runs(cfg.Function), Listener: listener, Server: newServer(cfg), Keeper: keeping(cfg, log),
 		MaxBody: cfg.MaxBody, Drain: cfg.Drain, Kill: cfg.Kill, Logger: cfg.Logger,
 		Lead: func(ctx context.Context, l *lead.Leadership) error {
 			f, err := assemble(cfg, log, l.Keeper)
@@ -139,6 +141,14 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 			return f.run(ctx, l.Listener)
 		},
 	})
+}
+
+// runs is what all workers of a folder must have in common. Environments may
+// differ: they hold secrets, which are renewed.
+func runs(fn api.Function) string {
+	fn.Runtime.Env = nil
+	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // texts and lists of them always marshal
+	return fmt.Sprintf("%s %x", fn.Name, sha256.Sum256(raw))
 }
 
 // keeping is how a keeper is started.

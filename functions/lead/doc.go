@@ -7,6 +7,7 @@
 //	leader.lock   locked by the leader; the kernel releases it with the process
 //	leader.sock   where the leader takes requests
 //	keeper.sock   where the keeper does, the runtime's parent (package keeper)
+//	runs          what all of them run; locked by each of them
 //	stops         how often the instance was stopped for good
 //
 // The life of a worker ([Run]):
@@ -29,6 +30,7 @@
 // error event, another answer with a broken connection; 3. the client leaves: the
 // leader sees that.
 //
-// What it refuses: to share a folder with other users, and to lead without a
+// What it refuses: to share a folder with other users or with workers that run
+// something else ([Config.Runs]), and to lead without a
 // keeper, as nobody could take the runtime over then.
 package lead

@@ -21,6 +21,9 @@ import (
 type Config struct {
 	// Dir is the folder that the workers of one instance share.
 	Dir string
+	// Runs says what the worker runs: a name, a space, and what else must be the same
+	// for all workers of the folder. A worker that runs something else is refused.
+	Runs string
 	// Listener is the worker's own door. Run closes it.
 	Listener net.Listener
 	// Server is how the door serves: its timeouts and protocols. Its Handler is set by Run.
@@ -64,6 +67,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return errors.Join(fmt.Errorf("worker: %w", err), cfg.Listener.Close())
 	}
+	claimed, err := claim(cfg.Dir, cfg.Runs)
+	if err != nil {
+		return errors.Join(fmt.Errorf("worker: %w", err), cfg.Listener.Close())
+	}
+	defer claimed.Close()
 	w := &worker{cfg: cfg, door: newDoor(cfg), hints: make(chan struct{}, 1)}
 	defer w.door.transport.CloseIdleConnections()
 	cfg.Server.Handler = w.door
@@ -75,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 		served <- server.Serve(cfg.Listener)
 		cancel() // without its door it is of no use
 	}()
-	err := w.run(ctx)
+	err = w.run(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = nil // it was told to end
 	}

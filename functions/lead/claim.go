@@ -1,0 +1,72 @@
+package lead
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// claim says in the folder what its workers run, or checks that those who are
+// there run the same: one of them would else answer with another's model. Who
+// comes while nobody is there decides. It holds until the file is closed, by us
+// or by our end.
+func claim(dir, runs string) (*os.File, error) {
+	path := filepath.Join(dir, "runs")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the workers' claim: %w", err)
+	}
+	if err := agree(f, runs); err != nil {
+		_ = f.Close() // what is said of it is said by err
+		return nil, err
+	}
+	return f, nil
+}
+
+// agree takes f's lock together with the others, after it has written to f where
+// there are none.
+func agree(f *os.File, runs string) error {
+	err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case err == nil:
+		if err := errors.Join(f.Truncate(0), writeAt(f, runs+"\n")); err != nil {
+			return fmt.Errorf("write the workers' claim: %w", err)
+		}
+	case !errors.Is(err, syscall.EWOULDBLOCK):
+		return fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", f.Name(), err)
+	}
+	// Another may come in between, so that what is there is read again in any case.
+	if err := flock(f, syscall.LOCK_SH); err != nil {
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	raw, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
+	if err != nil {
+		return fmt.Errorf("read the workers' claim: %w", err)
+	}
+	theirs := strings.TrimSuffix(string(raw), "\n")
+	if theirs == runs {
+		return nil
+	}
+	name, _, _ := strings.Cut(theirs, " ")
+	if own, _, _ := strings.Cut(runs, " "); name == own {
+		return fmt.Errorf("the workers of the folder %s run %s with another runtime, model or options: start all with the same, or choose another folder", filepath.Dir(f.Name()), name)
+	}
+	return fmt.Errorf("the workers of the folder %s run another function, %s: choose another folder", filepath.Dir(f.Name()), name)
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
