@@ -32,6 +32,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // HeaderID carries a request's id.
@@ -135,16 +136,10 @@ func (call Call) request(ctx context.Context) *http.Request {
 	return out
 }
 
-// hop are the headers of one connection, in canonical form.
-var hop = map[string]bool{
-	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
-	"Proxy-Authorization": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-}
-
 // copyHeader copies what may pass from one connection to the next. The values are shared.
 func copyHeader(to, from http.Header) {
 	for key, values := range from {
-		if !hop[key] {
+		if !hop.PerConnection(key) {
 			to[key] = values
 		}
 	}

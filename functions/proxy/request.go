@@ -9,23 +9,8 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
-
-// hopByHop are the headers that belong to one connection (RFC 9110, 7.6.1).
-var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
-
-func dropHopByHop(h http.Header) {
-	for _, line := range h["Connection"] {
-		for name := range strings.SplitSeq(line, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				h.Del(name)
-			}
-		}
-	}
-	for _, name := range hopByHop {
-		delete(h, name)
-	}
-}
 
 // outbound makes the runtime's request out of the client's, whose headers it
 // takes over. body is whole, so the transport can send it again over a new
@@ -39,7 +24,7 @@ func outbound(ctx context.Context, r *http.Request, base string, body []byte) *h
 	// Servers that guard against DNS rebinding refuse names that they don't know.
 	out.Host = "localhost"
 	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
-	dropHopByHop(out.Header)
+	hop.DropConnection(out.Header)
 	delete(out.Header, "Expect") // the body is here, nobody has to ask for it
 	if _, found := out.Header["User-Agent"]; !found {
 		out.Header["User-Agent"] = []string{""} // else the transport makes one up
@@ -56,7 +41,7 @@ func outbound(ctx context.Context, r *http.Request, base string, body []byte) *h
 // copyHeader passes the runtime's headers on, except those of its connection
 // and the one by which we speak for ourselves.
 func copyHeader(dst, src http.Header) {
-	dropHopByHop(src)
+	hop.DropConnection(src)
 	delete(src, http.CanonicalHeaderKey(control.HeaderRefused))
 	for name, values := range src {
 		dst[name] = values

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // maxPath bounds a path with its query.
@@ -24,7 +25,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 		return refuse(fmt.Sprintf("has %d bytes, of %d that it may have", len(path), maxPath))
 	}
 	raw, query, _ := strings.Cut(path, "?")
-	if !legal(path) || strings.Contains(path, "\t") {
+	if !hop.ValidValue(path) || strings.Contains(path, "\t") {
 		return refuse("has a control character in it")
 	}
 	if strings.HasPrefix(raw, "//") {
@@ -98,12 +99,11 @@ func printable(query string) string {
 	return query
 }
 
-// ours are headers of an inner request that are not the caller's to set: those of
-// a connection, and those that follow from the body or from what is done with
+// ours says whether a header of an inner request is not the caller's to set: those
+// of a connection, and those that follow from the body or from what is done with
 // the answer.
-var ours = map[string]bool{
-	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true,
-	"Proxy-Authenticate": true, "Proxy-Authorization": true, "Te": true, "Trailer": true, "Upgrade": true, "Expect": true, "Accept-Encoding": true,
+func ours(name string) bool {
+	return hop.PerConnection(name) || name == "Host" || name == "Content-Length" || name == "Expect" || name == "Accept-Encoding"
 }
 
 // shared are headers of a call that its inner requests get where they have none:
@@ -114,10 +114,10 @@ var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 func header(fields []envelope.Field, outer http.Header) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {
-		if !token(f.Name) || !legal(f.Value) {
+		if !hop.ValidName(f.Name) || !hop.ValidValue(f.Value) {
 			return nil, api.BadRequest("headers", "the header %q can't be sent: want a name of letters, digits and dashes, and a value without control characters", f.Name)
 		}
-		if name := http.CanonicalHeaderKey(f.Name); !ours[name] {
+		if name := http.CanonicalHeaderKey(f.Name); !ours(name) {
 			h[name] = append(h[name], f.Value)
 		}
 	}
@@ -127,25 +127,4 @@ func header(fields []envelope.Field, outer http.Header) (http.Header, *api.Error
 		}
 	}
 	return h, nil
-}
-
-// token says whether s is a token of HTTP, as names and methods are.
-func token(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// legal says whether s can be a header's value.
-func legal(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }

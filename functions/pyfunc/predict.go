@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // Strings of a call that are no envelope begin with one of these.
@@ -203,7 +204,7 @@ func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request)
 	if bad != nil {
 		return nil, bad
 	}
-	if !token(e.Method) || len(e.Method) > 32 {
+	if !hop.ValidName(e.Method) || len(e.Method) > 32 {
 		return nil, api.BadRequest("method", "the method can't be sent: want a word such as POST")
 	}
 	h, bad := header(e.Header, outer.Header)

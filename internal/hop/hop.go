@@ -19,6 +19,9 @@
 //     the server knows that nobody listens any more.
 //  5. The end of the request's context, whenever it comes, ends the connection.
 //
+// What else a hop must know is here too: which headers end with it
+// ([DropConnection]), and what may stand in one ([ValidName], [ValidValue]).
+//
 // It refuses headers that can't be written, never sends a request twice, and
 // knows no proxies, no TLS, no cookies and no redirects.
 package hop

@@ -70,7 +70,7 @@ func appendHead(b []byte, r *http.Request) ([]byte, error) {
 	if host == "" {
 		host = r.URL.Host
 	}
-	if !token(method) || unsafe(host) || unsafe(target) || strings.Contains(host, " ") || strings.Contains(target, " ") {
+	if !ValidName(method) || !ValidValue(host) || !ValidValue(target) || strings.Contains(host, " ") || strings.Contains(target, " ") {
 		return b, errHeader
 	}
 	b = append(append(append(b, method...), ' '), target...)
@@ -81,11 +81,11 @@ func appendHead(b []byte, r *http.Request) ([]byte, error) {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
 			continue // ours to say
 		}
-		if !token(name) {
+		if !ValidName(name) {
 			return b, errHeader
 		}
 		for _, v := range values {
-			if unsafe(v) {
+			if !ValidValue(v) {
 				return b, errHeader
 			}
 			if name == "User-Agent" && v == "" {
@@ -103,27 +103,4 @@ func appendHead(b []byte, r *http.Request) ([]byte, error) {
 		b = append(b, "Connection: close\r\n"...)
 	}
 	return append(b, "\r\n"...), nil
-}
-
-// unsafe says whether a value would end its line.
-func unsafe(v string) bool {
-	for i := range len(v) {
-		if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return true
-		}
-	}
-	return false
-}
-
-// token says whether a name is one (RFC 9110, 5.6.2).
-func token(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return name != ""
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // Config of a [Transport].
@@ -163,18 +164,21 @@ func bodyOf(r *http.Request) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// kept are headers that are not put into the envelope: they belong to the
-// connection, to the endpoint, or follow from the body.
-var kept = map[string]bool{
-	"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true,
-	"Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true, "Expect": true, "Accept-Encoding": true,
+// kept says whether a header is not put into the envelope: it belongs to the
+// connection, to the endpoint, or follows from the body.
+func kept(name string) bool {
+	switch name {
+	case "Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding":
+		return true
+	}
+	return hop.PerConnection(name)
 }
 
 // fields are the headers that are put into the envelope.
 func fields(h http.Header) []envelope.Field {
 	all := make([]envelope.Field, 0, len(h))
 	for name, values := range h {
-		if !kept[http.CanonicalHeaderKey(name)] && len(values) > 0 {
+		if !kept(http.CanonicalHeaderKey(name)) && len(values) > 0 {
 			all = append(all, envelope.Field{Name: strings.ToLower(name), Value: strings.Join(values, ", ")})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // Response is an answer as it stands in an envelope.
@@ -20,12 +21,6 @@ type Response struct {
 	// Header says what Body is; what belongs to a connection is not carried.
 	Header http.Header
 	Body   []byte
-}
-
-// dropped are headers that belong to one connection, and the one that is corrected.
-var dropped = map[string]bool{
-	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
-	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Content-Length": true,
 }
 
 // AppendResponse appends r as a JSON string, quotes included, as stock clients
@@ -40,7 +35,7 @@ func AppendResponse(dst []byte, r Response) []byte {
 	slices.Sort(names)
 	first := true
 	for _, name := range names {
-		if dropped[name] || len(r.Header[name]) == 0 {
+		if hop.PerConnection(name) || name == "Content-Length" || len(r.Header[name]) == 0 {
 			continue
 		}
 		if !first {
