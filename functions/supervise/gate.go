@@ -48,8 +48,8 @@ func (r reopening) fromNow() time.Duration {
 	return max(wait, time.Second)
 }
 
-// NewGate makes a closed gate for limit requests at once.
-func NewGate(limit int) *Gate {
+// newGate makes a closed gate for limit requests at once.
+func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), idle: make(chan struct{}),
 		refusal: refusal(api.Starting, ""), back: reopening{after: unknownWait},
@@ -181,6 +181,10 @@ func (g *Gate) expect(back reopening) {
 func refusal(state api.State, message string) *api.Error {
 	code, text := api.CodeLoading, "the instance is starting"
 	switch state {
+	case api.Starting:
+		if message != "" {
+			text = "the instance is starting again, after this: " + message
+		}
 	case api.Draining:
 		code, text = api.CodeDraining, "the instance is draining and takes nothing new"
 	case api.Asleep:

@@ -8,7 +8,7 @@ import (
 
 // A call on behalf of a request that is in gets through while the gate drains.
 func TestInside(t *testing.T) {
-	g := NewGate(1)
+	g := newGate(1)
 	if _, refused := g.Inside(); refused == nil {
 		t.Error("let in before there is a runtime")
 	}

@@ -81,7 +81,7 @@ func New(cfg Config) (*Supervisor, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	gate := NewGate(cfg.Status.Concurrency)
+	gate := newGate(cfg.Status.Concurrency)
 	st := cfg.Status
 	st.State, st.Since, st.Seq = api.Starting, time.Now(), firstSeq(time.Now())
 	return &Supervisor{
