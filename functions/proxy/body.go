@@ -21,7 +21,7 @@ func (x *exchange) prepare() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if isJSON(x.r.Header.Get("Content-Type")) && !utf8.Valid(body) {
+	if isText(x.r.Header.Get("Content-Type")) && !utf8.Valid(body) {
 		return nil, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
 	if x.proxy.cfg.Adapter != nil {
@@ -86,11 +86,15 @@ func ReadBody(w http.ResponseWriter, r *http.Request, most api.Bytes) ([]byte, e
 	return nil, api.BadRequest("", "read the request's body: %v", err)
 }
 
-// isJSON says whether a Content-Type is JSON's.
-func isJSON(kind string) bool {
+// isText says whether a body of a Content-Type is JSON, or what people send as
+// JSON: without a type, or with the one that curl gives to all.
+func isText(kind string) bool {
 	media, _, _ := strings.Cut(kind, ";")
-	media = strings.TrimSpace(media)
-	return strings.EqualFold(media, "application/json") || strings.HasSuffix(strings.ToLower(media), "+json")
+	switch media = strings.ToLower(strings.TrimSpace(media)); media {
+	case "", "application/json", "application/x-www-form-urlencoded", "text/plain":
+		return true
+	}
+	return strings.HasSuffix(media, "+json")
 }
 
 // invalidAt returns the offset of the first byte that is not UTF-8.
