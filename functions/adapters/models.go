@@ -81,7 +81,8 @@ const (
 	maxCards   = 1 << 20
 )
 
-// askRuntime reads what the runtime says of its model, once. That it says nothing is no failure.
+// askRuntime reads what the runtime says of its model, at each wake until it has
+// answered. That it says nothing is no failure.
 func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	r.mu.Lock()
 	known := r.card != nil
@@ -92,6 +93,7 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	c := &card{}
 	if err := r.readCard(ctx, e, c); err != nil {
 		r.cfg.Logger.Debug("the runtime does not list its models", "error", err)
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
