@@ -147,7 +147,7 @@ func (f *function) makeProxy() (err error) {
 }
 
 func (f *function) makePyfunc() (err error) {
-	_, timeout, err := pyfunc.FromEnv(f.cfg.Env)
+	timeout, err := pyfunc.TimeoutFrom(f.cfg.Env)
 	if err != nil {
 		return err
 	}

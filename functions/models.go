@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
 // models brings the model, and adapters that are references, to this machine. It
@@ -43,15 +44,7 @@ func newModels(cfg Config) (*models, error) {
 		}
 	}
 	env := slices.Concat(cfg.Env, spec.Env)
-	from := fetch.Environment(func(name string) string {
-		value := ""
-		for _, kv := range env {
-			if v, found := strings.CutPrefix(kv, name+"="); found {
-				value = v
-			}
-		}
-		return value
-	})
+	from := fetch.Environment(func(name string) string { return environ.Value(env, name) })
 	if cfg.Models != "" {
 		from.Dir = cfg.Models
 	}

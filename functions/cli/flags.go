@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 	"github.com/rouse-dev/rouse/functions/keeper"
 )
 
@@ -96,9 +97,9 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if f.cfg.Workers != "" || f.keeper && !f.exitWithParent && os.Getpid() != 1 {
 		f.cfg.Keep = slices.Concat([]string{self}, f.path, keeper.Args())
 	}
-	f.cfg.Diagnostics = f.cfg.Diagnostics || lookUp(env, "ENABLE_DIAGNOSTICS") == "true"
+	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"
 	if f.cfg.Events == "" {
-		f.cfg.Events = api.Endpoint(lookUp(env, EnvEvents))
+		f.cfg.Events = api.Endpoint(environ.Value(env, EnvEvents))
 	}
 	for _, kv := range env {
 		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that are not the runtime's
@@ -147,36 +148,26 @@ func (f *flags) command(args []string, kindGiven bool) {
 // identity fills in what a Knative Service's environment says.
 func (f *flags) identity(env []string) {
 	if f.function.Name == "" {
-		f.function.Name = api.NewFunctionName("", cmp.Or(lookUp(env, "K_SERVICE"), "function"))
+		f.function.Name = api.NewFunctionName("", cmp.Or(environ.Value(env, "K_SERVICE"), "function"))
 	}
 	if f.cfg.Instance == "" {
-		f.cfg.Instance = api.InstanceID(cmp.Or(lookUp(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
+		f.cfg.Instance = api.InstanceID(cmp.Or(environ.Value(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
 	}
 	if f.cfg.Listen == "" {
 		f.cfg.Listen = "http://127.0.0.1:8080"
-		if port := lookUp(env, "PORT"); port != "" {
+		if port := environ.Value(env, "PORT"); port != "" {
 			f.cfg.Listen = api.Endpoint("http://0.0.0.0:" + port)
 		}
 	}
 }
 
-func lookUp(env []string, name string) string {
-	value := ""
-	for _, kv := range env {
-		if v, found := strings.CutPrefix(kv, name+"="); found {
-			value = v
-		}
-	}
-	return value
-}
-
 // readFunction reads the JSON, from a file or the environment; neither is a zero function.
 func readFunction(file string, env []string) (api.Function, error) {
 	var fn api.Function
-	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(lookUp(env, EnvFunction)))
+	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(environ.Value(env, EnvFunction)))
 	switch file {
 	case "":
-		if lookUp(env, EnvFunction) == "" {
+		if environ.Value(env, EnvFunction) == "" {
 			return fn, nil
 		}
 	case "-":
@@ -232,7 +223,7 @@ func setters(declared, given *api.Function) map[string]func() {
 // fromEnvironment sets each flag that was not given from its variable. Where the
 // whole function is given as JSON, what is in it is not looked for elsewhere.
 func fromEnvironment(flags *pflag.FlagSet, env []string) error {
-	whole := flags.Changed("spec") || lookUp(env, EnvFunction) != ""
+	whole := flags.Changed("spec") || environ.Value(env, EnvFunction) != ""
 	inFunction := setters(nil, nil)
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -240,7 +231,7 @@ func fromEnvironment(flags *pflag.FlagSet, env []string) error {
 		if _, found := inFunction[flag.Name]; flag.Changed || found && whole || name == EnvFunction || name == EnvEvents {
 			return
 		}
-		if value := lookUp(env, name); value != "" {
+		if value := environ.Value(env, name); value != "" {
 			if err := flags.Set(flag.Name, value); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("the environment variable %s: %w", name, err))
 			}

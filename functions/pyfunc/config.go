@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
 // What the top-level key "input" of a call may ask for.
@@ -62,22 +62,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// FromEnv reads what stock deployments set in the environment: ENABLE_DIAGNOSTICS
-// ("true", exactly) and MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT (seconds).
-func FromEnv(env []string) (diagnostics bool, timeout time.Duration, err error) {
-	for _, e := range env {
-		switch name, value, _ := strings.Cut(e, "="); name {
-		case "ENABLE_DIAGNOSTICS":
-			diagnostics = value == "true"
-		case "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT":
-			seconds, bad := strconv.Atoi(value)
-			if bad != nil || seconds < 0 || seconds > 1e6 {
-				return false, 0, fmt.Errorf("%s is %q: want a whole number of seconds, 0 for no limit", name, value)
-			}
-			timeout = time.Duration(seconds) * time.Second
-		}
+// TimeoutFrom reads the time limit that stock deployments set in the environment:
+// MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT, in seconds; 0: no limit.
+func TimeoutFrom(env []string) (time.Duration, error) {
+	const name = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
+	value := environ.Value(env, name)
+	if value == "" {
+		return 0, nil
 	}
-	return diagnostics, timeout, nil
+	seconds, err := strconv.Atoi(value)
+	if err != nil || seconds < 0 || seconds > 1e6 {
+		return 0, fmt.Errorf("%s is %q: want a whole number of seconds, 0 for no limit", name, value)
+	}
+	return time.Duration(seconds) * time.Second, nil
 }
 
 // EngineName is the engine_name of a kind of runtime: what mlflow-extensions

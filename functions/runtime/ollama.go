@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 	"github.com/rouse-dev/rouse/internal/field"
 )
 
@@ -134,11 +135,11 @@ func (r *ollama) begin(from origin) {
 // its command line or its package for Linux puts them.
 func (r *ollama) store() []string {
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
-	if dir := lookUp(env, "OLLAMA_MODELS"); dir != "" {
+	if dir := environ.Value(env, "OLLAMA_MODELS"); dir != "" {
 		return []string{dir}
 	}
 	var dirs []string
-	if home := lookUp(env, "HOME"); home != "" {
+	if home := environ.Value(env, "HOME"); home != "" {
 		dirs = append(dirs, filepath.Join(home, ".ollama", "models"))
 	}
 	return append(dirs, "/usr/share/ollama/.ollama/models")

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
 // rayServe runs "serve run" of Ray Serve: an application that speaks the OpenAI
@@ -62,7 +63,7 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 		}
 	}
 	env := []string{"RAY_SERVE_DEFAULT_HTTP_HOST=127.0.0.1", "RAY_SERVE_DEFAULT_HTTP_PORT=" + port}
-	if lookUp(r.cfg.Env, "RAY_ADDRESS") == "" {
+	if environ.Value(r.cfg.Env, "RAY_ADDRESS") == "" {
 		env = append(env, "RAY_ADDRESS=local")
 	}
 	l, err := r.launch(e, nil, env)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
 // server is what the adapters of servers that are not ours share: how they are
@@ -87,7 +88,7 @@ func findProgram(name string, env []string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name, checkProgram(name)
 	}
-	path := lookUp(env, "PATH")
+	path := environ.Value(env, "PATH")
 	if path == "" {
 		path = os.Getenv("PATH")
 	}
@@ -110,16 +111,6 @@ func checkProgram(path string) error {
 		return fmt.Errorf("%s is no program that may be executed: set the runtime's command to one", path)
 	}
 	return nil
-}
-
-// lookUp returns the value of a variable in env, of several the last, or "".
-func lookUp(env []string, name string) string {
-	for _, kv := range slices.Backward(env) {
-		if value, found := strings.CutPrefix(kv, name+"="); found {
-			return value
-		}
-	}
-	return ""
 }
 
 // without returns env without some variables.
