@@ -39,7 +39,8 @@ type Config struct {
 	// Offline uses what the cache has and asks nobody.
 	Offline bool
 	// Verify reads all of a cached model and checks its digests before it is used
-	// again. Sizes are checked always.
+	// again. Sizes are checked always, and digests where a file was written to since
+	// the last use.
 	Verify bool
 	// Free says how much room the disk of a folder has; nil: statfs(2).
 	Free func(dir string) (api.Bytes, error)

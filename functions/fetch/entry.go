@@ -197,6 +197,19 @@ func readRecord(path string) *record {
 	return &r
 }
 
+// changed says whether somebody wrote to a blob since the model was used last,
+// which is when its entry was written or touched: then its size proves nothing.
+func (c *Cache) changed(key string, r *record) bool {
+	entry, err := os.Stat(c.entryPath(key))
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(r.Files, func(f stored) bool {
+		blob, err := os.Stat(c.blobPath(f.SHA256))
+		return err == nil && blob.ModTime().After(entry.ModTime())
+	})
+}
+
 // whole says what a model in the cache lacks; nil is nothing.
 func (c *Cache) whole(r *record, digests bool) error {
 	for _, f := range r.Files {
@@ -213,6 +226,7 @@ func (c *Cache) whole(r *record, digests bool) error {
 			return err
 		}
 		if sum != f.SHA256 {
+			discard(c.blobPath(f.SHA256)) // it is fetched again; who has it open keeps it
 			return fmt.Errorf("the cached %s has the sha256 %s instead of %s", f.Name, sum, f.SHA256)
 		}
 	}

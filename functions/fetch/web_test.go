@@ -340,7 +340,9 @@ func TestStalledDownloadGoesOn(t *testing.T) {
 	cfg := config(t, o.Server)
 	cfg.Stall = 50 * time.Millisecond
 	holds(t, fetched(t, open(t, cfg), o.URL+"/a.gguf").Path, content)
-	if seen := o.seen(); seen[len(seen)-1] != "/a.gguf bytes=50000-" {
+	// How much came before it counted as stalled, 50,000 bytes or less, is the machine's affair.
+	seen := o.seen()
+	if from, resumes := strings.CutPrefix(seen[len(seen)-1], "/a.gguf bytes="); !resumes || strings.HasPrefix(from, "0-") {
 		t.Errorf("the requests are %q, want the last one to resume", seen)
 	}
 }
