@@ -296,10 +296,10 @@ func TestDamagedCacheIsMended(t *testing.T) {
 	other := slices.Clone(content)
 	other[5]++
 	for name, damage := range map[string]func(t *testing.T, m fetch.Model, blob string){
-		"cut off":       func(t *testing.T, m fetch.Model, _ string) { check(t, os.Truncate(m.Path, 100)) },
-		"no blob":       func(t *testing.T, _ fetch.Model, blob string) { check(t, os.Remove(blob)) },
-		"no link":       func(t *testing.T, m fetch.Model, _ string) { check(t, os.Remove(m.Path)) },
-		"no folder":     func(t *testing.T, m fetch.Model, _ string) { check(t, os.RemoveAll(filepath.Dir(m.Path))) },
+		"cut off":   func(t *testing.T, m fetch.Model, _ string) { check(t, os.Truncate(m.Path, 100)) },
+		"no blob":   func(t *testing.T, _ fetch.Model, blob string) { check(t, os.Remove(blob)) },
+		"no link":   func(t *testing.T, m fetch.Model, _ string) { check(t, os.Remove(m.Path)) },
+		"no folder": func(t *testing.T, m fetch.Model, _ string) { check(t, os.RemoveAll(filepath.Dir(m.Path))) },
 		"other content": func(t *testing.T, m fetch.Model, _ string) {
 			check(t, os.WriteFile(m.Path, other, 0o644))
 			later := time.Now().Add(time.Second) // clocks of file systems are coarse
