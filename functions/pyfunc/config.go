@@ -12,12 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
-// What the top-level key "input" of a call may ask for.
-const (
-	InputEmbeddings = "embeddings"
-	InputResponses  = "responses"
-)
-
 // Config of a [Handler].
 type Config struct {
 	// Next answers the client paths. It is called in process, from goroutines of the
@@ -31,12 +25,6 @@ type Config struct {
 	Version string
 	// Engine is the engine_name of a health check, see [EngineName].
 	Engine string
-	// Input says what a call with "input" asks for where it does not show by itself:
-	// [InputEmbeddings] or [InputResponses]. Empty: embeddings, as in MLflow. What
-	// shows by itself: encoding_format, dimensions or an input of token numbers are
-	// for embeddings; instructions, tools, stream and other fields of a generation,
-	// or an input of objects, are for responses.
-	Input string
 	// MaxBody bounds a call's body; 0: 64 MiB.
 	MaxBody api.Bytes
 	// MaxAnswer bounds one answer of the runtime that is put into an envelope, after
@@ -53,8 +41,6 @@ type Config struct {
 	Parallel int
 	// Diagnostics lets COMPUTE_DIAGNOSTICS answer.
 	Diagnostics bool
-	// Command is the runtime's command line, for diagnostics; nil: not told.
-	Command func() []string
 	// Env is the runtime's environment as "KEY=VALUE": diagnostics show a few harmless
 	// names of it, and no value of any other in anything they show.
 	Env []string
@@ -90,8 +76,6 @@ func (c *Config) defaults() error {
 	switch {
 	case c.Next == nil || c.Status == nil:
 		return errors.New("pyfunc: Config needs Next and Status")
-	case c.Input != "" && c.Input != InputEmbeddings && c.Input != InputResponses:
-		return fmt.Errorf("pyfunc: Config.Input is %q: want %s, %s or nothing", c.Input, InputEmbeddings, InputResponses)
 	case c.MaxBody < 0 || c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
 		return errors.New("pyfunc: a limit in Config is negative")
 	}
@@ -109,9 +93,6 @@ func (c *Config) defaults() error {
 	}
 	if c.Parallel == 0 {
 		c.Parallel = 8
-	}
-	if c.Input == "" {
-		c.Input = InputEmbeddings
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

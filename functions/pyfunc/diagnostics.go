@@ -84,14 +84,10 @@ func (h *Handler) diagnose(key string) string {
 	} else {
 		details = result{Command: key, Stderr: "Command " + key + " not found", Code: -1}
 	}
-	command := []string{}
-	if h.cfg.Command != nil {
-		command = append(command, h.redactArgs(h.cfg.Command())...)
-	}
 	raw, _ := json.Marshal(struct { // strings and numbers always marshal
 		Details any      `json:"compute_details"`
 		Command []string `json:"command"`
-	}{details, command})
+	}{details, []string{}}) // the runtime's command line is not told
 	return string(raw)
 }
 
@@ -186,8 +182,8 @@ func (h *Handler) environment() (string, error) {
 // secretWords end a word of the names of what is kept secret.
 var secretWords = []string{"key", "token", "secret", "password", "passwd", "credential", "credentials", "auth", "cookie", "private"}
 
-// secretName says whether a variable or an option holds a secret: HF_TOKEN and
-// --api-key do, --tokenizer and --max-num-batched-tokens don't.
+// secretName says whether a variable holds a secret: HF_TOKEN and API_KEY do,
+// TOKENIZER and MAX_BATCHED_TOKENS don't.
 func secretName(name string) bool {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' || r == '.' })
 	return slices.ContainsFunc(words, func(word string) bool {
@@ -203,24 +199,4 @@ func (h *Handler) redact(s string) string {
 		}
 	}
 	return s
-}
-
-// redactArgs hides the values of options whose names are those of secrets.
-func (h *Handler) redactArgs(argv []string) []string {
-	args := slices.Clone(argv)
-	for i, arg := range args {
-		option := strings.HasPrefix(arg, "-")
-		name, _, joined := strings.Cut(arg, "=")
-		switch {
-		case joined && secretName(name):
-			args[i] = name + "=" + hidden
-		case option && !joined && secretName(name) && i+1 < len(args):
-			args[i+1] = hidden
-		default:
-			if args[i] != hidden {
-				args[i] = h.redact(arg)
-			}
-		}
-	}
-	return args
 }

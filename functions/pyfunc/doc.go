@@ -17,7 +17,7 @@
 //     apart (400). The answers are those of MLflow's scoring server, word for word
 //     where a program may look at them.
 //  2. The body has messages, prompt or input: the whole of it is sent to the path
-//     for it (see [Config.Input]), with the model's name added where it has none.
+//     for it (see pathFor), with the model's name added where it has none.
 //     The answer is passed on as it comes. With "stream": true it is a stream of
 //     events in the shape of MLflow's AgentServer: data lines only, a failure as
 //     {"error": "text"}, and [DONE] as the last event always.

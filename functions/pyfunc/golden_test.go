@@ -91,7 +91,6 @@ func runCase(t *testing.T, parts map[string]string) {
 		play(t, w, parts["runtime"])
 	}, func(c *pyfunc.Config) {
 		c.Parallel = 1 // so that seen has an order
-		c.Input = parts["input"]
 		if s := parts["state"]; s != "" {
 			c.Status = status(api.State(s))
 		}

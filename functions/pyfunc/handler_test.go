@@ -388,7 +388,7 @@ func TestConfig(t *testing.T) {
 	good := pyfunc.Config{Next: http.NotFoundHandler(), Status: status(api.Awake)}
 	for name, change := range map[string]func(*pyfunc.Config){
 		"next": func(c *pyfunc.Config) { c.Next = nil }, "status": func(c *pyfunc.Config) { c.Status = nil },
-		"input": func(c *pyfunc.Config) { c.Input = "chat" }, "limit": func(c *pyfunc.Config) { c.Parallel = -1 },
+		"limit": func(c *pyfunc.Config) { c.Parallel = -1 },
 	} {
 		cfg := good
 		change(&cfg)

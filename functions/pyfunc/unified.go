@@ -29,7 +29,7 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 		out.began = func() { timer.Stop() }
 	}
 	inner := r.WithContext(ctx)
-	inner.URL = &url.URL{Path: h.pathFor(&q), RawQuery: r.URL.RawQuery}
+	inner.URL = &url.URL{Path: pathFor(&q), RawQuery: r.URL.RawQuery}
 	inner.RequestURI = inner.URL.RequestURI()
 	inner.Header = r.Header.Clone()
 	delete(inner.Header, "Accept-Encoding") // the answer is read on its way
@@ -53,36 +53,19 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 }
 
 // pathFor finds the path that a request is for: 1. a chat; 2. a completion; 3.
-// "input", by the fields beside it; 4. by what it is; 5. as the configuration says.
-func (h *Handler) pathFor(q *query) string {
-	const embeddings, responses = "/v1/embeddings", "/v1/responses"
+// "input" is for embeddings, as in MLflow, or where a field beside it says so; 4. a
+// field of a generation, or a list of objects, makes it a response.
+func pathFor(q *query) string {
 	switch {
 	case q.messages.to > 0: // 1.
 		return "/v1/chat/completions"
 	case q.prompt.to > 0: // 2.
 		return "/v1/completions"
 	case q.embeds: // 3.
-		return embeddings
-	case q.generates:
-		return responses
+	case q.generates, q.body[q.input.from] == '[' && (&column{body: q.body}).first(q.input.from) == '{': // 4.
+		return "/v1/responses"
 	}
-	if q.body[q.input.from] == '[' { // 4.
-		first := byte(0)
-		_, _ = span.Array(q.body[:q.input.to], q.input.from, func(at int) (int, error) { // it was read before
-			first = q.body[at]
-			return 0, errors.New("one is enough")
-		})
-		switch {
-		case first == '{':
-			return responses
-		case first == '[' || first == '-' || '0' <= first && first <= '9':
-			return embeddings
-		}
-	}
-	if h.cfg.Input == InputResponses { // 5.
-		return responses
-	}
-	return embeddings
+	return "/v1/embeddings"
 }
 
 // withModel appends the body, with the model's name where it has none.
