@@ -1,7 +1,6 @@
 package activator
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -68,14 +67,8 @@ func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Request-Id", requestID(r))
-	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+	api.WriteJSON(w, http.StatusOK, v)
 }
 
 // Stats is what the activator knows of one function, for people.

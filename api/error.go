@@ -150,6 +150,21 @@ func WritePlainError(w http.ResponseWriter, err error) {
 	e.write(w, e.Line())
 }
 
+// WriteJSON answers a request with v, which must marshal, on a line of its own.
+// Nothing may have been written to w before.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		WriteError(w, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+}
+
 func (e *Error) write(w http.ResponseWriter, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -25,7 +25,7 @@ const maxControlBody = 1 << 20
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/healthz":
-		writeJSON(w, map[string]string{"status": "ok"})
+		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	case path == "/readyz":
 		f.readiness(w)
 	case path == "/metrics" && f.cfg.OpenMetrics && r.Method == http.MethodGet:
@@ -81,7 +81,7 @@ func (f *function) readiness(w http.ResponseWriter) {
 		api.WriteError(w, refused)
 		return
 	}
-	writeJSON(w, map[string]string{"status": "ok"})
+	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // authorize lets everybody in who can open a Unix socket of ours, and elsewhere
@@ -127,7 +127,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case "/metrics":
 		f.metrics.Handler().ServeHTTP(w, r)
 	case control.PathState:
-		writeJSON(w, f.supervisor.Status())
+		api.WriteJSON(w, http.StatusOK, f.supervisor.Status())
 	case control.PathLogs:
 		f.logs(w, r)
 	case control.PathWake:
@@ -158,18 +158,7 @@ func (f *function) answer(w http.ResponseWriter, r *http.Request, in any, call f
 		api.WriteError(w, err)
 		return
 	}
-	writeJSON(w, status)
-}
-
-func writeJSON(w http.ResponseWriter, v any) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
-	_, _ = w.Write(raw) // the caller may have left
+	api.WriteJSON(w, http.StatusOK, status)
 }
 
 // logs answers with the runtime's last lines and, with follow, all further ones.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -26,7 +25,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case !found || id == "":
 		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s: GET /adapters/info lists the adapters", req.URL.Path))
 	case req.Method == http.MethodGet && id == "info":
-		writeJSON(w, http.StatusOK, r.info())
+		api.WriteJSON(w, http.StatusOK, r.info())
 	case req.Method == http.MethodPost:
 		r.register(w, req, api.ModelName(id))
 	case req.Method == http.MethodDelete:
@@ -103,17 +102,5 @@ func (r *Registry) register(w http.ResponseWriter, req *http.Request, id api.Mod
 	if a.State != Loaded {
 		status = http.StatusAccepted
 	}
-	writeJSON(w, status, a)
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(raw)+1))
-	w.WriteHeader(status)
-	_, _ = w.Write(append(raw, '\n')) // the caller may have left
+	api.WriteJSON(w, status, a)
 }

@@ -35,7 +35,7 @@ func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	cards := r.cards()
 	id, one := strings.CutPrefix(req.URL.Path, "/v1/models/")
 	if !one {
-		writeJSON(w, http.StatusOK, struct {
+		api.WriteJSON(w, http.StatusOK, struct {
 			Object string `json:"object"`
 			Data   []card `json:"data"`
 		}{"list", cards})
@@ -43,7 +43,7 @@ func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	}
 	for _, c := range cards {
 		if string(c.ID) == id {
-			writeJSON(w, http.StatusOK, c)
+			api.WriteJSON(w, http.StatusOK, c)
 			return
 		}
 	}

@@ -43,8 +43,8 @@ const maxDeclaration = 1 << 20
 // socket; see guard for the front door.
 func (s *server) adminHandler() http.Handler {
 	r := mux.NewRouter()
-	r.HandleFunc(PathInfo, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.info) }).Methods(http.MethodGet)
-	r.HandleFunc(PathDevices, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.autoscaler.Devices()) }).Methods(http.MethodGet)
+	r.HandleFunc(PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.info) }).Methods(http.MethodGet)
+	r.HandleFunc(PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.autoscaler.Devices()) }).Methods(http.MethodGet)
 	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
 	r.HandleFunc(control.PathEvents, s.tailEvents).Methods(http.MethodGet)
 	r.HandleFunc(PathFunctions, s.listFunctions).Methods(http.MethodGet)
@@ -89,7 +89,7 @@ func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {
 	for _, v := range s.autoscaler.List() {
 		list = append(list, s.view(v))
 	}
-	writeJSON(w, list)
+	api.WriteJSON(w, http.StatusOK, list)
 }
 
 func (s *server) view(v autoscaler.View) Function {
@@ -104,7 +104,7 @@ func (s *server) describeFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, s.unknown(named(r)))
 		return
 	}
-	writeJSON(w, s.view(v))
+	api.WriteJSON(w, http.StatusOK, s.view(v))
 }
 
 func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +120,7 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, err)
 		return
 	}
-	writeJSON(w, map[string]string{"function": string(f.Name), "result": change})
+	api.WriteJSON(w, http.StatusOK, map[string]string{"function": string(f.Name), "result": change})
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +128,7 @@ func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, err)
 		return
 	}
-	writeJSON(w, map[string]string{"function": string(named(r)), "result": "removed"})
+	api.WriteJSON(w, http.StatusOK, map[string]string{"function": string(named(r)), "result": "removed"})
 }
 
 func (s *server) sleepFunction(r *http.Request, name api.FunctionName) error {
@@ -163,7 +163,7 @@ func (s *server) why(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, s.unknown(named(r)))
 		return
 	}
-	writeJSON(w, append([]api.Decision{}, s.autoscaler.Why(named(r))...))
+	api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.autoscaler.Why(named(r))...))
 }
 
 func (s *server) tailLogs(w http.ResponseWriter, r *http.Request) {
@@ -238,9 +238,4 @@ func (s *server) unknown(name api.FunctionName) error {
 func named(r *http.Request) api.FunctionName {
 	v := mux.Vars(r)
 	return api.NewFunctionName(v["namespace"], v["name"])
-}
-
-func writeJSON(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client may have left
 }
