@@ -214,7 +214,10 @@ func (c *Cache) changed(key string, r *record) bool {
 func (c *Cache) whole(r *record, digests bool) error {
 	for _, f := range r.Files {
 		for _, p := range []string{c.blobPath(f.SHA256), filepath.Join(c.treePath(r.Tree), filepath.FromSlash(f.Name))} {
-			if n := fileSize(p); n != f.Size {
+			switch n := fileSize(p); {
+			case n < 0:
+				return fmt.Errorf("the cached %s is missing", f.Name)
+			case n != f.Size:
 				return fmt.Errorf("the cached %s has %d bytes instead of %d", f.Name, n, f.Size)
 			}
 		}

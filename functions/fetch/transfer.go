@@ -55,11 +55,30 @@ func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 	if err := f.begin(p, file, resp); err != nil {
 		return err
 	}
+	return f.take(ctx, p, file, &lively{resp.Body, stall, f.c.cfg.Stall})
+}
+
+// lively is the body of an answer, each part of which puts off the end for want of any.
+type lively struct {
+	io.Reader
+	stall *time.Timer
+	limit time.Duration
+}
+
+func (l *lively) Read(b []byte) (int, error) {
+	n, err := l.Reader.Read(b)
+	if n > 0 {
+		l.stall.Reset(l.limit)
+	}
+	return n, err
+}
+
+// take appends the body of an answer to p.
+func (f *fetching) take(ctx context.Context, p *part, file file, body io.Reader) error {
 	buf := make([]byte, 256<<10)
 	for {
-		n, err := resp.Body.Read(buf)
+		n, err := body.Read(buf)
 		if n > 0 {
-			stall.Reset(f.c.cfg.Stall)
 			if total := p.total(); total >= 0 && p.size+api.Bytes(n) > total {
 				return permanentf("%s is longer than the %d bytes that it should have", file.from, int64(total))
 			}
