@@ -152,7 +152,7 @@ func (f *function) makePyfunc() (err error) {
 		return err
 	}
 	f.pyfunc, err = pyfunc.New(pyfunc.Config{
-		Next: http.HandlerFunc(f.client), Status: f.supervisor.Status, Model: f.cfg.Function.Model, Version: f.cfg.Version,
+		Next: http.HandlerFunc(f.client), Status: f.supervisor.Status, Refusal: f.supervisor.Gate().Refusal, Model: f.cfg.Function.Model, Version: f.cfg.Version,
 		Engine: pyfunc.EngineName(f.cfg.Function.Runtime.Kind), MaxBody: f.cfg.MaxBody, Timeout: timeout,
 		Parallel: f.cfg.Function.Concurrency, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
 	})

@@ -19,6 +19,8 @@ type Config struct {
 	Next http.Handler
 	// Status is the instance's state now. It must not block.
 	Status func() api.InstanceStatus
+	// Refusal is what a request would be told now; nil: it would be taken. It must not block.
+	Refusal func() *api.Error
 	// Model is put into requests that name none.
 	Model api.ModelName
 	// Version is what /version says; empty: "unknown".
@@ -74,8 +76,8 @@ func EngineName(kind string) string {
 
 func (c *Config) defaults() error {
 	switch {
-	case c.Next == nil || c.Status == nil:
-		return errors.New("pyfunc: Config needs Next and Status")
+	case c.Next == nil || c.Status == nil || c.Refusal == nil:
+		return errors.New("pyfunc: Config needs Next, Status and Refusal")
 	case c.MaxBody < 0 || c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
 		return errors.New("pyfunc: a limit in Config is negative")
 	}

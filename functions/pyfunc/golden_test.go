@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -25,9 +26,22 @@ func status(s api.State) func() api.InstanceStatus {
 	return func() api.InstanceStatus { return api.InstanceStatus{State: s} }
 }
 
+// refusal is a gate's in a state.
+func refusal(s api.State) func() *api.Error {
+	return func() *api.Error {
+		code := map[api.State]string{
+			api.Starting: api.CodeLoading, api.Draining: api.CodeDraining, api.Asleep: api.CodeAsleep, api.Unhealthy: api.CodeUnhealthy, api.Gone: api.CodeShutdown,
+		}[s]
+		if code == "" {
+			return nil
+		}
+		return api.Errorf(http.StatusServiceUnavailable, code, "the instance is %s", s).WithRetryAfter(3500 * time.Millisecond)
+	}
+}
+
 func newHandler(t testing.TB, next http.HandlerFunc, change ...func(*pyfunc.Config)) *pyfunc.Handler {
 	t.Helper()
-	cfg := pyfunc.Config{Next: next, Status: status(api.Awake), Model: "tiny", Version: "2.20.0", Engine: "vllm-engine"}
+	cfg := pyfunc.Config{Next: next, Status: status(api.Awake), Refusal: refusal(api.Awake), Model: "tiny", Version: "2.20.0", Engine: "vllm-engine"}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -92,7 +106,7 @@ func runCase(t *testing.T, parts map[string]string) {
 	}, func(c *pyfunc.Config) {
 		c.Parallel = 1 // so that seen has an order
 		if s := parts["state"]; s != "" {
-			c.Status = status(api.State(s))
+			c.Status, c.Refusal = status(api.State(s)), refusal(api.State(s))
 		}
 	})
 	w := httptest.NewRecorder()

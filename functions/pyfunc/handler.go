@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -86,37 +85,14 @@ func allow(w http.ResponseWriter, r *http.Request, want ...string) bool {
 // ping: 1. requests are taken; 2. there is no model, and none on its way; 3. it
 // is on its way, or asleep: which of them, and when to come back.
 func (h *Handler) ping(w http.ResponseWriter) {
-	s := h.cfg.Status()
-	switch s.State {
-	case api.Awake: // 1.
+	switch refused := h.cfg.Refusal(); {
+	case refused == nil: // 1.
 		answer(w, http.StatusOK, "application/json", "\n")
-	case api.Gone, "": // 2.
+	case refused.Code == api.CodeShutdown: // 2.
 		answer(w, http.StatusNotFound, "application/json", "\n")
 	default: // 3.
-		code := map[api.State]string{
-			api.Starting: api.CodeLoading, api.Draining: api.CodeDraining, api.Asleep: api.CodeAsleep, api.Unhealthy: api.CodeUnhealthy,
-		}[s.State]
-		err := api.Errorf(http.StatusServiceUnavailable, code, "the model is %s", s.State)
-		if s.State == api.Starting && s.Stage != "" {
-			err.Message += ": " + s.Stage
-		}
-		api.WriteError(w, err.WithRetryAfter(comeBack(s, time.Now())))
+		api.WriteError(w, refused)
 	}
-}
-
-// comeBack is when to try again: what is left of a start that takes as long as
-// the last one, or the last wake, or a second.
-func comeBack(s api.InstanceStatus, now time.Time) time.Duration {
-	wait := time.Second
-	switch s.State {
-	case api.Starting:
-		wait = s.LoadTime - now.Sub(s.Since)
-	case api.Unhealthy:
-		wait = s.LoadTime
-	case api.Asleep:
-		wait = s.WakeTime
-	}
-	return min(max(wait, time.Second), 10*time.Minute)
 }
 
 // invoke answers a call of /invocations.

@@ -385,9 +385,9 @@ func TestServes(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	good := pyfunc.Config{Next: http.NotFoundHandler(), Status: status(api.Awake)}
+	good := pyfunc.Config{Next: http.NotFoundHandler(), Status: status(api.Awake), Refusal: refusal(api.Awake)}
 	for name, change := range map[string]func(*pyfunc.Config){
-		"next": func(c *pyfunc.Config) { c.Next = nil }, "status": func(c *pyfunc.Config) { c.Status = nil },
+		"next": func(c *pyfunc.Config) { c.Next = nil }, "status": func(c *pyfunc.Config) { c.Status = nil }, "refusal": func(c *pyfunc.Config) { c.Refusal = nil },
 		"limit": func(c *pyfunc.Config) { c.Parallel = -1 },
 	} {
 		cfg := good

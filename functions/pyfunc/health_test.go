@@ -106,27 +106,25 @@ func TestHealthCheck(t *testing.T) {
 func untouched(http.ResponseWriter, *http.Request) { panic("the runtime was asked") }
 
 func TestPing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, tt := range []struct {
-			s      api.InstanceStatus
-			status int
-			body   string
-			retry  string
-		}{
-			{api.InstanceStatus{State: api.Awake}, 200, "\n", ""},
-			{api.InstanceStatus{State: api.Gone}, 404, "\n", ""},
-			{api.InstanceStatus{State: api.Starting, Stage: "fetching", LoadTime: time.Minute, Since: time.Now().Add(-20 * time.Second)}, 503, "the model is starting: fetching", "40"},
-			{api.InstanceStatus{State: api.Asleep, WakeTime: 3500 * time.Millisecond}, 503, `"code":"asleep"`, "4"},
-			{api.InstanceStatus{State: api.Unhealthy, LoadTime: time.Hour}, 503, `"code":"unhealthy"`, "600"},
-			{api.InstanceStatus{State: api.Draining}, 503, `"code":"draining"`, "1"},
-		} {
-			h := newHandler(t, untouched, func(c *pyfunc.Config) { c.Status = func() api.InstanceStatus { return tt.s } })
-			w := newRecorder(h, http.MethodGet, "/ping")
-			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.body) || w.Header().Get("Retry-After") != tt.retry {
-				t.Errorf("%s: %d %v %s", tt.s.State, w.Code, w.Header(), w.Body)
-			}
+	for _, tt := range []struct {
+		s      api.State
+		status int
+		body   string
+		retry  string
+	}{
+		{api.Awake, 200, "\n", ""},
+		{api.Gone, 404, "\n", ""},
+		{api.Starting, 503, "the instance is starting", "4"},
+		{api.Asleep, 503, `"code":"asleep"`, "4"},
+		{api.Unhealthy, 503, `"code":"unhealthy"`, "4"},
+		{api.Draining, 503, `"code":"draining"`, "4"},
+	} {
+		h := newHandler(t, untouched, func(c *pyfunc.Config) { c.Refusal = refusal(tt.s) })
+		w := newRecorder(h, http.MethodGet, "/ping")
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.body) || w.Header().Get("Retry-After") != tt.retry {
+			t.Errorf("%s: %d %v %s", tt.s, w.Code, w.Header(), w.Body)
 		}
-	})
+	}
 }
 
 func TestDiagnostics(t *testing.T) {

@@ -190,12 +190,17 @@ func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 	buffers.put(rec.body)
 }
 
-// askBack says when to come back, where the answer does not.
+// askBack says when to come back, where the answer does not: as the gate says, or
+// in a second.
 func (h *Handler) askBack(header http.Header) {
-	if header.Get("Retry-After") == "" {
-		wait := comeBack(h.cfg.Status(), time.Now())
-		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	if header.Get("Retry-After") != "" {
+		return
 	}
+	wait := time.Second
+	if refused := h.cfg.Refusal(); refused != nil {
+		wait = max(wait, refused.RetryAfter)
+	}
+	header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }
 
 // innerRequest makes the request that an envelope holds.

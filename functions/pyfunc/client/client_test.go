@@ -58,7 +58,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 // endpoint serves a model behind a scoring server; the calls it gets go through look.
 func endpoint(t *testing.T, next http.HandlerFunc, look func(*http.Request)) *httptest.Server {
 	t.Helper()
-	h, err := pyfunc.New(pyfunc.Config{Next: next, Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake} }, Model: "tiny"})
+	h, err := pyfunc.New(pyfunc.Config{Next: next, Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake} }, Refusal: func() *api.Error { return nil }, Model: "tiny"})
 	if err != nil {
 		t.Fatal(err)
 	}
