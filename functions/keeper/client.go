@@ -67,7 +67,14 @@ func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Client{cfg: cfg}
-	return c, c.connect(ctx)
+	if err := c.connect(ctx); err != nil {
+		if c.link != nil {
+			_ = c.link.conn.Close() // not left: it is of no use, and is killed
+			<-c.link.gone
+		}
+		return nil, err
+	}
+	return c, nil
 }
 
 // connect joins the keeper that is there, or starts one.

@@ -5,6 +5,7 @@ package keeper_test
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -321,4 +322,22 @@ func TestRunByHand(t *testing.T) {
 	if err := keeper.Run(t.Context(), keeper.Config{In: in}); err == nil || !strings.Contains(err.Error(), "a function starts this command") {
 		t.Errorf("error %v, want one that says who starts it", err)
 	}
+}
+
+// A keeper that does not answer is not left behind.
+func TestOpenFails(t *testing.T) {
+	mark := "KEEPER_OPEN=" + rand.Text()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := keeper.Open(ctx, keeper.ClientConfig{Command: []string{"sleep", "300"}, Env: []string{mark}, Socket: filepath.Join(t.TempDir(), "s")})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v, want that the time is up", err)
+	}
+	eventually(t, "the keeper has ended", func() bool {
+		files, _ := filepath.Glob("/proc/[0-9]*/environ")
+		return !slices.ContainsFunc(files, func(f string) bool {
+			env, _ := os.ReadFile(f) // a process may have ended
+			return strings.Contains(string(env), mark)
+		})
+	})
 }
