@@ -61,6 +61,7 @@ func TestScripts(t *testing.T) {
 		Files:               files,
 		Setup:               setup,
 		Cmds:                commands,
+		WorkdirRoot:         t.TempDir(), // its own stays where -run chooses some scripts
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 	})
