@@ -78,6 +78,7 @@ func (r *Registry) cards() []card {
 
 const (
 	askTimeout = 500 * time.Millisecond
+	mostAsked  = 3 // a wake must not wait for a runtime that never answers
 	maxCards   = 1 << 20
 )
 
@@ -85,9 +86,10 @@ const (
 // answered. That it says nothing is no failure.
 func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	r.mu.Lock()
-	known := r.card != nil
+	done := r.card != nil || r.asked >= mostAsked
+	r.asked++
 	r.mu.Unlock()
-	if known || r.cfg.Transport == nil {
+	if done || r.cfg.Transport == nil {
 		return
 	}
 	c := &card{}

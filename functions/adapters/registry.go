@@ -97,7 +97,8 @@ type Registry struct {
 	endpoint api.Endpoint
 	told     []api.ModelName // what Changed got last
 	unload   []api.ModelName // what a sleeping runtime still has, to be unloaded when it wakes
-	card     *card           // what the runtime says of its model; nil: it was not asked
+	card     *card           // what the runtime says of its model; nil: it has not said
+	asked    int             // times that it was asked for it
 }
 
 // New makes a registry of the declared adapters, none of which is loaded yet. An
