@@ -229,13 +229,19 @@ func bytesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(f.Close())
 }
 
-// files FOLDER [cut]: serve a folder over HTTP, with ranges, and set FILES; with
-// "cut" the first answer to each path breaks off in its middle.
+// files FOLDER [cut|hold]: serve a folder over HTTP, with ranges, and set FILES; with
+// "cut" the first answer to each path breaks off in its middle, with "hold" it stays
+// there until the client leaves.
 func filesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("files: %v", errUsage)
 	}
-	s := &files{next: http.FileServer(http.Dir(ts.MkAbs(args[0]))), cut: len(args) == 2, seen: map[string]int{}}
+	s := &files{next: http.FileServer(http.Dir(ts.MkAbs(args[0]))), seen: map[string]int{}}
+	if len(args) == 2 {
+		if s.first = args[1]; s.first != "cut" && s.first != "hold" {
+			ts.Fatalf("files: %v", errUsage)
+		}
+	}
 	server := httptest.NewServer(s)
 	ts.Defer(server.Close)
 	placeOf(ts).files = s
@@ -244,8 +250,8 @@ func filesCommand(ts *testscript.TestScript, neg bool, args []string) {
 
 // files is a file server that counts.
 type files struct {
-	next http.Handler
-	cut  bool
+	next  http.Handler
+	first string // what the first answer to a path does: "cut", "hold", or ""
 
 	mu   sync.Mutex     // guards seen
 	seen map[string]int // GET requests for content by path
@@ -260,22 +266,30 @@ func (s *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		first = s.seen[r.URL.Path] == 1
 		s.mu.Unlock()
 	}
-	if first && s.cut {
-		w = &cutWriter{ResponseWriter: w, left: 100 << 10}
+	if first && s.first != "" {
+		cut := &cutWriter{ResponseWriter: w, left: 100 << 10}
+		if s.first == "hold" {
+			cut.leave = r.Context().Done()
+		}
+		w = cut
 	}
 	s.next.ServeHTTP(w, r)
 }
 
-// cutWriter breaks the connection off after some bytes.
+// cutWriter breaks the connection off after some bytes, or once the client leaves.
 type cutWriter struct {
 	http.ResponseWriter
-	left int
+	left  int
+	leave <-chan struct{} // nil: at once
 }
 
 func (c *cutWriter) Write(p []byte) (int, error) {
 	if len(p) > c.left {
 		_, _ = c.ResponseWriter.Write(p[:c.left])
 		_ = http.NewResponseController(c.ResponseWriter).Flush()
+		if c.leave != nil {
+			<-c.leave
+		}
 		panic(http.ErrAbortHandler)
 	}
 	c.left -= len(p)
