@@ -24,12 +24,12 @@ import (
 func TestOllama(t *testing.T) {
 	t.Parallel()
 	p := newOllama(t, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 16*patience)
 	defer cancel()
 	t.Run("openai-go", func(t *testing.T) { testOllamaOpenAI(ctx, t, newOpenAI(p)) })
 	t.Run("node", func(t *testing.T) { runNode(ctx, t, "ollama.mjs", p.server.url) })
 	t.Run("command line", func(t *testing.T) { testOllamaCommand(ctx, t, p) })
-	t.Run("a client that leaves", func(t *testing.T) { testOllamaLeave(ctx, t, p) })
+	t.Run("a client that leaves", func(t *testing.T) { testOllamaLeave(t, p) })
 	t.Run("keep_alive", func(t *testing.T) { testOllamaKeepAlive(ctx, t, p) })
 	t.Run("sleep", func(t *testing.T) { testOllamaSleep(ctx, t, p) })
 }
@@ -81,27 +81,40 @@ func testOllamaCommand(ctx context.Context, t *testing.T, p *place) {
 	}
 }
 
-// testOllamaLeave: only one request at a time runs, and the answer would take more
-// than a minute: if the next one is quick, the generation has stopped.
-func testOllamaLeave(ctx context.Context, t *testing.T, p *place) {
-	leaving, leave := context.WithCancel(ctx)
-	defer leave()
+// testOllamaLeave: a client that leaves stops the generation, and the next request
+// is quick. Ollama itself may miss it: its handler goes while a token is on its
+// way to it, and the one slot is then taken until the function finds it hung and
+// starts it again. That is rare, so one of three times must be right; a function
+// that did not pass the end of the client on would be wrong each time.
+func testOllamaLeave(t *testing.T, p *place) {
+	ctx, cancel := context.WithTimeout(t.Context(), 12*patience)
+	defer cancel()
 	c := newOpenAI(p)
-	stream := c.Chat.Completions.NewStreaming(leaving, chat("endless", "go"))
 	for range 3 {
-		if !stream.Next() {
-			t.Fatalf("the stream ended: %v", stream.Err())
+		leaving, leave := context.WithCancel(ctx)
+		stream := c.Chat.Completions.NewStreaming(leaving, chat("endless", "go"))
+		for range 3 {
+			if !stream.Next() {
+				t.Fatalf("the stream ended: %v", stream.Err())
+			}
+		}
+		leave()
+		stream.Close()
+		begin := time.Now()
+		got, err := p.generated(ctx, "endless", 2, "")
+		took := time.Since(begin)
+		if err == nil && got == " w0 w1" && took < patience/2 {
+			return
+		}
+		t.Logf("the next request: answered %q, %v after %s", got, err, took)
+		if err := retry(func() error {
+			_, err := p.generated(ctx, "endless", 2, "")
+			return err
+		}); err != nil {
+			t.Fatalf("Ollama was not started again: %v", err)
 		}
 	}
-	leave()
-	stream.Close()
-	begin := time.Now()
-	if got, err := p.generated(ctx, "endless", 2, ""); err != nil || got != " w0 w1" {
-		t.Errorf("the next request: answered %q, %v", got, err)
-	}
-	if took := time.Since(begin); took > patience/2 {
-		t.Errorf("the next request took %s: the runtime went on", took)
-	}
+	t.Error("the runtime goes on for a client that has left")
 }
 
 // testOllamaKeepAlive: whether a model is in memory is Rouse's affair, not a client's.
