@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -54,7 +55,11 @@ func TestCompatClient(t *testing.T) {
 	t.Parallel()
 	const python = "/usr/bin/python3" // Debian's packages are those of this one
 	if exec.Command(python, "-c", "import httpx").Run() != nil {
-		t.Skip("no /usr/bin/python3 with httpx: apt-get install python3-httpx")
+		missing := t.Skipf
+		if os.Getenv("CI") != "" {
+			missing = t.Fatalf
+		}
+		missing("no %s with httpx: apt-get install python3-httpx", python)
 	}
 	p := newServer(t, "--model", "pico")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

@@ -5,11 +5,11 @@
 import assert from 'node:assert/strict';
 import { Ollama } from 'ollama';
 import OpenAI from 'openai';
+import { ask, fails, run } from './checks.mjs';
 
 const [url, asIs] = process.argv.slice(2);
 const client = new Ollama({ host: url });
 const openai = new OpenAI({ baseURL: url + '/v1', apiKey: 'none' });
-const ask = (model, content, more = {}) => ({ model, messages: [{ role: 'user', content }], ...more });
 const counted = ' w0 w1 w2 w3 w4 w5 w6 w7';
 
 const checks = {
@@ -151,24 +151,4 @@ const checks = {
   },
 };
 
-async function fails(promise) {
-  let value;
-  try {
-    value = await promise;
-  } catch (error) {
-    return error;
-  }
-  assert.fail('no error, but ' + JSON.stringify(value));
-}
-
-let failed = 0;
-for (const [name, check] of Object.entries(checks)) {
-  try {
-    await check();
-    console.log('ok   ' + name);
-  } catch (error) {
-    failed++;
-    console.log('FAIL ' + name + ': ' + error.message);
-  }
-}
-process.exit(failed > 0 ? 1 : 0);
+await run(checks);

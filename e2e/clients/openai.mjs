@@ -2,9 +2,9 @@
 // is the argument. Prints one line per check and ends with status 1 if one fails.
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
+import { ask, fails, run } from './checks.mjs';
 
 const client = new OpenAI({ baseURL: process.argv[2] + '/v1', apiKey: 'none' });
-const ask = (model, content, more = {}) => ({ model, messages: [{ role: 'user', content }], ...more });
 
 const checks = {
   async 'from zero'() {
@@ -85,24 +85,4 @@ const checks = {
   },
 };
 
-async function fails(promise) {
-  let value;
-  try {
-    value = await promise;
-  } catch (error) {
-    return error;
-  }
-  assert.fail('no error, but ' + JSON.stringify(value));
-}
-
-let failed = 0;
-for (const [name, check] of Object.entries(checks)) {
-  try {
-    await check();
-    console.log('ok   ' + name);
-  } catch (error) {
-    failed++;
-    console.log('FAIL ' + name + ': ' + error.message);
-  }
-}
-process.exit(failed > 0 ? 1 : 0);
+await run(checks);
