@@ -8,28 +8,41 @@ import (
 	"testing"
 )
 
-// TestOpenAINode runs the official JavaScript client. In CI its absence is a failure.
-func TestOpenAINode(t *testing.T) {
-	t.Parallel()
-	missing := t.Skipf
+// absent skips a test for want of something that CI always has; there it fails.
+func absent(t *testing.T, format string, args ...any) {
+	t.Helper()
 	if os.Getenv("CI") != "" {
-		missing = t.Fatalf
+		t.Fatalf(format, args...)
 	}
+	t.Skipf(format, args...)
+}
+
+// runNode runs a script of the clients' folder with the official JavaScript clients.
+func runNode(ctx context.Context, t *testing.T, script string, args ...string) {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		missing("node is not installed: %v", err)
+		absent(t, "node is not installed: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join("clients", "node_modules", "openai")); err != nil {
-		missing("the JavaScript client is not installed: run npm ci in e2e/clients")
+	for _, client := range []string{"openai", "ollama"} {
+		if _, err := os.Stat(filepath.Join("clients", "node_modules", client)); err != nil {
+			absent(t, "the JavaScript clients are not installed: run npm ci in e2e/clients")
+		}
 	}
-	p := newServer(t, "--model", "pico", "-f", absolute(t, fakes))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "openai.mjs", p.server.url)
+	cmd := exec.CommandContext(ctx, node, append([]string{script}, args...)...)
 	cmd.Dir = "clients"
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Errorf("the JavaScript client: %v", err)
+		t.Errorf("%s: %v", script, err)
 	}
+}
+
+// TestOpenAINode runs the official JavaScript client.
+func TestOpenAINode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico", "-f", absolute(t, fakes))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	runNode(ctx, t, "openai.mjs", p.server.url)
 }

@@ -27,11 +27,7 @@ func realOllama(t *testing.T) string {
 		path = strings.TrimSpace(string(out))
 	}
 	if _, err := os.Stat(path); err != nil {
-		missing := t.Skipf
-		if os.Getenv("CI") != "" {
-			missing = t.Fatalf
-		}
-		missing("there is no Ollama: run e2e/ollama/build (about five minutes of one processor), or name the program in ROUSE_OLLAMA: %v", err)
+		absent(t, "there is no Ollama: run e2e/ollama/build (about five minutes of one processor), or name the program in ROUSE_OLLAMA: %v", err)
 	}
 	return path
 }
@@ -127,27 +123,4 @@ func (p *place) generated(ctx context.Context, model string, words int, more str
 		return "", fmt.Errorf("%s: %s", resp.Status, got.Error)
 	}
 	return got.Response, nil
-}
-
-// runNode runs a script of the clients' folder with the official JavaScript clients. In CI their absence is a failure.
-func runNode(ctx context.Context, t *testing.T, script string, args ...string) {
-	t.Helper()
-	missing := t.Skipf
-	if os.Getenv("CI") != "" {
-		missing = t.Fatalf
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		missing("node is not installed: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join("clients", "node_modules", "ollama")); err != nil {
-		missing("the JavaScript clients are not installed: run npm ci in e2e/clients")
-	}
-	cmd := exec.CommandContext(ctx, node, append([]string{script}, args...)...)
-	cmd.Dir = "clients"
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
-	if err != nil {
-		t.Errorf("%s: %v", script, err)
-	}
 }

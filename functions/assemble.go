@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -219,5 +218,3 @@ func (p prefixed) Write(line []byte) (int, error) {
 	p.log.Write(append([]byte("handler: "), line[:max(len(line)-1, 0)]...)) // without its end
 	return len(line), nil
 }
-
-var _ io.Writer = prefixed{}

@@ -9,6 +9,5 @@ import (
 // functionCommand runs one instance. Local mode starts it, and so may people. The
 // program cmd/function is the same; shells have a word of their own by that name.
 func functionCommand() *cobra.Command {
-	cmd := cli.Command()
-	return cmd
+	return cli.Command()
 }
