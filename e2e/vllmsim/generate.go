@@ -9,6 +9,17 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
+// submitFirst submits the first prompt alone: one text at a time is enough for a test.
+func (s *Server) submitFirst(a *ask, ill ailments) (j *job, cancel func(), err error) {
+	a.prompts = a.prompts[:1]
+	jobs, err := s.jobs(a, ill)
+	if err != nil {
+		return nil, nil, err
+	}
+	cancel, err = s.submit(jobs)
+	return jobs[0], cancel, err
+}
+
 // run submits the jobs of one request. The returned function takes them out again.
 func (s *Server) submit(jobs []*job) (cancel func(), err error) {
 	cancel = func() {

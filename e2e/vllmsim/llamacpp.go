@@ -194,21 +194,17 @@ func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill ai
 	if err == nil {
 		a.prompts, err = prompts(body.Prompt)
 	}
-	var jobs []*job
-	if err == nil {
-		a.prompts = a.prompts[:1]
-		jobs, err = s.jobs(&a, ill)
-	}
+	var j *job
 	var cancel func()
 	if err == nil {
-		cancel, err = s.submit(jobs)
+		j, cancel, err = s.submitFirst(&a, ill)
 	}
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
 	defer cancel()
-	s.llamaCompletion(w, r, &a, jobs[0], ill)
+	s.llamaCompletion(w, r, &a, j, ill)
 }
 
 func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill ailments) {

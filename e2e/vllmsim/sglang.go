@@ -288,21 +288,17 @@ func (s *Server) generateNative(w http.ResponseWriter, r *http.Request, ill ailm
 		}
 		a.prompts, err = prompts(body.Text)
 	}
-	var jobs []*job
-	if err == nil {
-		a.prompts = a.prompts[:1] // one text at a time is enough for a test
-		jobs, err = s.jobs(&a, ill)
-	}
+	var j *job
 	var cancel func()
 	if err == nil {
-		cancel, err = s.submit(jobs)
+		j, cancel, err = s.submitFirst(&a, ill)
 	}
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
 	defer cancel()
-	s.native(w, r, &a, jobs[0], ill)
+	s.native(w, r, &a, j, ill)
 }
 
 // native sends what /generate answers: events hold the whole text so far.
