@@ -58,16 +58,11 @@ var deeper = []struct {
 	{http.MethodPost, "/v1/responses/", "/cancel", 1, route{pattern: "/v1/responses/…/cancel"}},
 }
 
-// Route says whether a path is a client path, and its pattern. path is decoded.
-// A path that a runtime could read as another one has no route.
-func Route(method, path string) (pattern string, found bool) {
-	r, found := lookUp(method, path)
-	return r.pattern, found
-}
-
 // native says whether a path belongs to Ollama's own API.
 func native(path string) bool { return strings.HasPrefix(path, "/api/") }
 
+// lookUp finds the route of a client path; path is decoded. A path that a runtime
+// could read as another one has no route.
 func lookUp(method, path string) (route, bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
