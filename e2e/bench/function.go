@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
@@ -46,7 +47,7 @@ func (b *bench) startFunction(ctx context.Context) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := process.FreePort()
 	if err != nil {
 		return nil, err
 	}

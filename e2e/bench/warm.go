@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // Limits of what the two hops may take of a warm runtime.
@@ -43,7 +43,7 @@ func (b *bench) warmNoop(ctx context.Context) ([]Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := process.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +120,4 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 		l.gate(l.Difference <= latencyGate, "median difference ≤ %g µs", latencyGate),
 		r.gate(r.Ratio >= throughputGate, "ratio ≥ %g", throughputGate),
 	}, nil
-}
-
-// freePort finds a port that nobody listens on now.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -184,7 +183,7 @@ func (h *Handler) door() http.Handler {
 
 // once runs the program until it ends, and returns how long it was ready.
 func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
-	port, err := freePort()
+	port, err := process.FreePort()
 	if err != nil {
 		return 0, err
 	}
@@ -235,14 +234,4 @@ func (h *Handler) awaitPort(ctx context.Context, p *process.Process, address str
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// freePort finds a port of 127.0.0.1 that nobody listens on now.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
 }

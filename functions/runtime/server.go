@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // server is what the adapters of servers that are not ours share: how they are
@@ -122,14 +121,10 @@ func without(env []string, names ...string) []string {
 }
 
 // loopback is an endpoint of 127.0.0.1 that nobody listens on now, and its port.
-// Another process can take it before the runtime does; the runtime then fails and
-// is started again with another one.
 func loopback() (e api.Endpoint, port string, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err = process.FreePort()
 	if err != nil {
-		return "", "", fmt.Errorf("find a free port for the runtime: %w", err)
+		return "", "", fmt.Errorf("the runtime: %w", err)
 	}
-	defer l.Close()
-	port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }
