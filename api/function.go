@@ -6,7 +6,10 @@ import "time"
 // It is a value: parts copy it and never change one that they were given.
 type Function struct {
 	Name FunctionName `json:"name"`
-	// Model is the name clients use; it defaults to the function's name.
+	// Service is the Knative Service that the function is a revision of; empty on one
+	// machine, where a function is its own service.
+	Service FunctionName `json:"service,omitempty"`
+	// Model is the name clients use; it defaults to the service's name.
 	Model ModelName `json:"model"`
 	// Aliases are further names for the same model.
 	Aliases []ModelName `json:"aliases,omitempty"`
@@ -37,6 +40,10 @@ type Function struct {
 	WakeTimeout time.Duration `json:"wakeTimeout"`
 	// RequestTimeout bounds a request from dispatch to its last byte; 0 means no bound.
 	RequestTimeout time.Duration `json:"requestTimeout"`
+	// FirstByteTimeout bounds the time from dispatch to the answer's first byte; 0 means no bound.
+	FirstByteTimeout time.Duration `json:"firstByteTimeout,omitempty"`
+	// IdleTimeout bounds the time between two pieces of an answer; 0 means no bound.
+	IdleTimeout time.Duration `json:"idleTimeout,omitempty"`
 	// Priority decides between functions that want the same memory; higher wins. Default 0.
 	Priority int `json:"priority"`
 	// Origin says where the function was declared (a file, "built in", a URL), for people.
@@ -122,7 +129,7 @@ func (f Function) WithDefaults() Function {
 		}
 	}
 	if f.Model == "" {
-		f.Model = ModelName(f.Name.Name())
+		f.Model = ModelName(f.ServiceName().Name())
 	}
 	if f.Runtime.Kind == "" {
 		f.Runtime.Kind = RuntimeEngine
@@ -147,6 +154,14 @@ const (
 	DefaultSleepAfter = time.Minute
 	DefaultGoneAfter  = 15 * time.Minute
 )
+
+// ServiceName is the service that the function belongs to: Service, else the function itself.
+func (f Function) ServiceName() FunctionName {
+	if f.Service != "" {
+		return f.Service
+	}
+	return f.Name
+}
 
 // Names returns the model's name and its aliases.
 func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }

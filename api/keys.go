@@ -30,6 +30,10 @@ const (
 	AnnotationStartTimeout = "rouse.dev/start-timeout"
 	AnnotationWakeTimeout  = "rouse.dev/wake-timeout"
 	AnnotationPriority     = "rouse.dev/priority"
+
+	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
+	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
+	AnnotationIdleTimeout      = "rouse.dev/idle-timeout"
 )
 
 // Knative's own keys that Rouse reads.
@@ -68,6 +72,9 @@ var Keys = []Key{
 	{AnnotationHoldTimeout, "5m", "how long a request may wait"},
 	{AnnotationStartTimeout, "10m", "how long a start may take, until the first generated token"},
 	{AnnotationWakeTimeout, "1m", "how long a wake may take, until the first generated token"},
+	{AnnotationRequestTimeout, "the Service's timeoutSeconds on one machine, none in a cluster (there Knative fills timeoutSeconds in by itself)", "how long a request may take from its dispatch to the last byte; `0` is no bound"},
+	{AnnotationFirstByteTimeout, "none", "how long a request may take from its dispatch to the first byte of the answer"},
+	{AnnotationIdleTimeout, "none", "how long an answer may pause between two pieces"},
 	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins"},
 	{AnnotationMinScale, "0", "instances that stay awake"},
 	{AnnotationMaxScale, "1", "instances that may be awake"},

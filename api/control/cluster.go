@@ -1,0 +1,86 @@
+package control
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Paths between the parts of a cluster.
+//
+// An instance owns the credential for its control paths: it makes a random token
+// when it starts and sends it as a bearer token with everything that it posts to
+// the autoscaler ([PathJoin], [PathEvents]). The autoscaler takes the instance's
+// address from where the connection comes from and compares it with what
+// Kubernetes says of the pod; so a token is only ever tied to its own sender.
+//
+// Between autoscaler, activators and kn-rouse every call carries the cluster's
+// token, from the Secret [ControlSecret] in the system namespace.
+const (
+	PathJoin   = "/rouse/v1/join"   // at the autoscaler, POST JoinRequest: JoinAnswer
+	PathReport = "/rouse/v1/report" // at an instance, POST without a body or credential: send a report now; 202
+
+	PathGrants    = "/rouse/v1/grants"    // at an activator, POST Grant: 204
+	PathRevoke    = "/rouse/v1/revoke"    // at an activator, POST Grant: 204 once no wake under it is under way or can begin
+	PathFail      = "/rouse/v1/fail"      // at an activator, POST FailRequest: 204
+	PathInstances = "/rouse/v1/instances" // at an activator, POST InstanceReport: 204
+	PathStats     = "/rouse/v1/stats"     // at an activator, GET ?function=NAMESPACE/NAME: its view of the function; POST: send its demand now, 204
+)
+
+// Names in a cluster. All lie in the system namespace, knative-serving.
+const (
+	SystemNamespace     = "knative-serving"
+	ActivatorName       = "rouse-activator"  // Deployment; its pods have the label app=rouse-activator
+	AutoscalerName      = "rouse-autoscaler" // Deployment, Service and Lease; its pods have the label app=rouse-autoscaler
+	ControlSecret       = "rouse-control"    // Secret with the key "token"
+	ControlSecretKey    = "token"
+	FrontDoorName       = "rouse"                                       // Service of the front door
+	LabelLeader         = "rouse.dev/leader"                            // "true" on the pod of the autoscaler that decides; its Service selects it
+	AutoscalerPort      = 8080                                          // events, joins and administration; Service port 80
+	ActivatorPort       = 8014                                          // the activator's control paths
+	MetricsPort         = 9091                                          // /metrics of activator and autoscaler, /healthz and /readyz of the autoscaler
+	DefaultControlURL   = "http://rouse-autoscaler.knative-serving.svc" // where instances join
+	DefaultFunctionPort = 8080
+)
+
+// JoinRequest is how an instance introduces itself.
+type JoinRequest struct {
+	// Instance is the pod's name, Namespace its namespace.
+	Instance  api.InstanceID `json:"instance"`
+	Namespace string         `json:"namespace"`
+	// Revision is the Knative revision (K_REVISION).
+	Revision string `json:"revision"`
+	// Port is where the instance takes requests; the address is that of the connection.
+	Port int `json:"port"`
+	// Devices are the GPUs that it was given.
+	Devices []api.DeviceID `json:"devices,omitempty"`
+	// Version is the function's program's.
+	Version string `json:"version,omitempty"`
+}
+
+// JoinAnswer tells an instance what it is. The function's Runtime.Env is empty:
+// the container has its environment already.
+type JoinAnswer struct {
+	Function api.Function `json:"function"`
+	// Endpoint is the instance's own address as others reach it.
+	Endpoint api.Endpoint `json:"endpoint"`
+	// Epoch is that of the grant that it was started under.
+	Epoch uint64 `json:"epoch"`
+}
+
+// FailRequest has an activator answer all that waits for a function with an error. A
+// zero Status takes it back.
+type FailRequest struct {
+	Function   api.FunctionName `json:"function"`
+	Status     int              `json:"status"`
+	Code       string           `json:"code,omitempty"`
+	Message    string           `json:"message,omitempty"`
+	RetryAfter time.Duration    `json:"retryAfter,omitempty"`
+}
+
+// InstanceReport passes an instance's status on to an activator, with the
+// credential for its control paths.
+type InstanceReport struct {
+	Status api.InstanceStatus `json:"status"`
+	Token  string             `json:"token,omitempty"`
+}
