@@ -77,5 +77,5 @@ var Keys = []Key{
 	{AnnotationIdleTimeout, "none", "how long an answer may pause between two pieces"},
 	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins"},
 	{AnnotationMinScale, "0", "instances that stay awake"},
-	{AnnotationMaxScale, "1", "instances that may be awake"},
+	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +41,42 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationWakeTimeout:  positive(func(f *api.Function) *time.Duration { return &f.WakeTimeout }),
 	api.AnnotationPriority:     setPriority,
 	api.AnnotationMinScale:     count(0, func(f *api.Function) *int { return &f.MinScale }),
-	api.AnnotationMaxScale:     count(1, func(f *api.Function) *int { return &f.MaxScale }),
+	api.AnnotationMaxScale:     setMaxScale,
 	api.AnnotationClass:        setClass,
+
+	api.AnnotationRequestTimeout:   duration(func(f *api.Function) *time.Duration { return &f.RequestTimeout }),
+	api.AnnotationFirstByteTimeout: duration(func(f *api.Function) *time.Duration { return &f.FirstByteTimeout }),
+	api.AnnotationIdleTimeout:      duration(func(f *api.Function) *time.Duration { return &f.IdleTimeout }),
+}
+
+// spellings are Knative's older names of the keys of its own that Rouse reads.
+// Where both stand side by side the newer one wins, as in Knative.
+var spellings = map[string]string{
+	"autoscaling.knative.dev/minScale": api.AnnotationMinScale,
+	"autoscaling.knative.dev/maxScale": api.AnnotationMaxScale,
+}
+
+// annotate applies one annotation; has says which others there are. What is
+// Knative's or someone else's is left alone.
+func annotate(f *api.Function, key, value string, has func(key string) bool) error {
+	name := key
+	if newer, older := spellings[key]; older {
+		if has(newer) {
+			return nil
+		}
+		name = newer
+	}
+	set, known := setters[name]
+	switch {
+	case !known && strings.HasPrefix(key, "rouse.dev/"):
+		return fmt.Errorf("unknown annotation %s: did you mean %s?", key, nearest(key))
+	case !known:
+		return nil
+	}
+	if err := set(f, strings.TrimSpace(value)); err != nil {
+		return fmt.Errorf("annotation %s: %w", key, err)
+	}
+	return nil
 }
 
 // fromAnnotations reads the annotations of the revision template.
@@ -52,20 +87,21 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	if n.Kind != yaml.MappingNode {
 		return src.errorf(n, "spec.template.metadata.annotations: want keys with values")
 	}
+	has := func(key string) bool {
+		for i := 0; i < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				return true
+			}
+		}
+		return false
+	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		set, known := setters[key.Value]
-		if !known {
-			if strings.HasPrefix(key.Value, "rouse.dev/") {
-				return src.errorf(key, "unknown annotation %s: did you mean %s?", key.Value, nearest(key.Value))
-			}
-			continue // Knative's own, or someone else's
-		}
-		if value.Kind != yaml.ScalarNode {
+		if _, known := setters[key.Value]; known && value.Kind != yaml.ScalarNode {
 			return src.errorf(value, "annotation %s: want a text", key.Value)
 		}
-		if err := set(f, strings.TrimSpace(value.Value)); err != nil {
-			return src.errorf(value, "annotation %s: %v", key.Value, err)
+		if err := annotate(f, key.Value, value.Value, has); err != nil {
+			return src.errorf(key, "%v", err)
 		}
 	}
 	return nil
@@ -192,6 +228,17 @@ func setSleeps(f *api.Function, s string) error {
 		return fmt.Errorf("%q: want true or false", s)
 	}
 	f.Runtime.Sleeps = v
+	return nil
+}
+
+// setMaxScale reads 0 as Knative does: no bound.
+func setMaxScale(f *api.Function, s string) error {
+	if err := count(0, func(f *api.Function) *int { return &f.MaxScale })(f, s); err != nil {
+		return err
+	}
+	if f.MaxScale == 0 {
+		f.MaxScale = math.MaxInt32
+	}
 	return nil
 }
 

@@ -6,6 +6,9 @@
 // what is Rouse's own: an unknown rouse.dev/ key or a value of the wrong kind
 // is an error that names file, line, key and what was wanted.
 //
+// In a cluster the same keys come with a Knative revision: see [Revision], which
+// tells all that is wrong at once, and [RevisionPort].
+//
 // All functions are pure apart from reading files, and safe for many goroutines.
 package config
 
@@ -209,6 +212,9 @@ func ownContainer(all []container, n *yaml.Node, src source) (container, error) 
 // fromContainer reads the container's command, environment and resources.
 func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error {
 	f.Runtime.Command, f.Runtime.Args = c.Command, c.Args
+	if len(c.Args) > 0 && c.Args[0] == "--" { // as a cluster wants it, where args are the function's own command line
+		f.Runtime.Args = c.Args[1:]
+	}
 	if len(c.Command) > 0 {
 		f.Runtime.Kind = api.RuntimeCommand
 	}

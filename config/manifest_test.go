@@ -285,3 +285,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What a cluster needs to be written is understood on one machine too.
+func TestManifestAsInACluster(t *testing.T) {
+	manifest := strings.NewReplacer(
+		"args: [--threads", "args: [--, --threads",
+		"rouse.dev/sleep-after: 30s", `rouse.dev/request-timeout: "0"`+"\n        rouse.dev/first-byte-timeout: 20s\n        rouse.dev/idle-timeout: 10s",
+		`min-scale: "1"`, `minScale: "2"`,
+		`max-scale: "3"`, `max-scale: "0"`,
+	).Replace(full)
+	got, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := got[0]
+	if diff := cmp.Diff([]string{"--threads", "2"}, f.Runtime.Args); diff != "" {
+		t.Errorf("args (-want +got):\n%s", diff)
+	}
+	if f.RequestTimeout != 0 || f.FirstByteTimeout != 20*time.Second || f.IdleTimeout != 10*time.Second || f.MinScale != 2 || f.MaxScale < 1000 {
+		t.Errorf("function %+v", f)
+	}
+}

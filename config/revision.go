@@ -1,0 +1,253 @@
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// RevisionSource is what a cluster knows of a Knative revision.
+type RevisionSource struct {
+	// Namespace and Name are the revision's.
+	Namespace, Name string
+	// Service is the Knative Service that it belongs to (its label
+	// serving.knative.dev/service); empty: none.
+	Service string
+	// Annotations are the revision's.
+	Annotations map[string]string
+	// Spec is the revision's spec as JSON.
+	Spec []byte
+}
+
+// revisionSpec is the part of a revision's spec that Rouse reads.
+type revisionSpec struct {
+	ContainerConcurrency int                 `json:"containerConcurrency"`
+	Containers           []revisionContainer `json:"containers"`
+}
+
+type revisionContainer struct {
+	Args  []string `json:"args"`
+	Ports []struct {
+		ContainerPort int `json:"containerPort"`
+	} `json:"ports"`
+	Env []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"` // empty also where it comes from elsewhere (valueFrom)
+	} `json:"env"`
+	Resources struct {
+		Requests map[string]quantity `json:"requests"`
+		Limits   map[string]quantity `json:"limits"`
+	} `json:"resources"`
+}
+
+// quantity is one of Kubernetes', which may be a JSON text or a number.
+type quantity string
+
+// UnmarshalJSON takes a text or a number.
+func (q *quantity) UnmarshalJSON(raw []byte) error {
+	var n json.Number
+	if err := json.Unmarshal(raw, &n); err == nil {
+		*q = quantity(n)
+		return nil
+	}
+	return json.Unmarshal(raw, (*string)(q))
+}
+
+// gpuResources are the extended resources that are GPUs: whole ones, and shares
+// under the name that the device plugin may give them.
+var gpuResources = []string{"nvidia.com/gpu", "nvidia.com/gpu.shared"}
+
+// defaultPort is where a container listens that names no port: Knative's default.
+const defaultPort = 8080
+
+// Revision makes a function of a Knative revision: Name is namespace/revision,
+// Service namespace/service. It does no I/O.
+//
+// It differs from a manifest's function where a cluster differs from one machine:
+//
+//   - The container runs the function program itself, and its args are that
+//     program's command line; so Runtime.Command, Args and Env are empty. Of the args
+//     and of the ROUSE_ variables only what others must know is read: runtime, model,
+//     served name and concurrency, under what annotations say.
+//   - What stays empty in Runtime the image may know: a missing model is no error,
+//     and Runtime.Kind has no default. Paths are the container's and stay as they are.
+//   - timeoutSeconds is not used: Knative fills it in. Times come from annotations.
+//   - Any class is right: whose revision it is is the caller's business.
+//   - autoscaling.knative.dev/initial-scale has no field; its reader is whoever makes pods.
+//
+// All that is wrong comes in one error of one line, in a fixed order. The function
+// that comes with it has all that is right: what is wrong is as if it were not there.
+// [RevisionPort] says where the container listens.
+func Revision(r RevisionSource) (api.Function, error) {
+	f := api.Function{
+		Name:       api.NewFunctionName(r.Namespace, r.Name),
+		SleepAfter: api.DefaultSleepAfter,
+		GoneAfter:  api.DefaultGoneAfter,
+		Origin:     "revision " + r.Namespace + "/" + r.Name,
+	}
+	if r.Service != "" {
+		f.Service = api.NewFunctionName(r.Namespace, r.Service)
+	}
+	var wrong problems
+	spec, own, err := revisionParts(r)
+	wrong.add(err)
+	f.Concurrency = max(0, spec.ContainerConcurrency)
+	wrong.add(own.describe(&f))
+	has := func(key string) bool { _, found := r.Annotations[key]; return found }
+	for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
+		if key == api.AnnotationClass {
+			continue
+		}
+		good := f
+		if err := annotate(&f, key, r.Annotations[key], has); err != nil {
+			f = good
+			wrong.add(err)
+		}
+	}
+	wrong.add(checkKind(&f))
+	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
+		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale))
+		f.MinScale = f.MaxScale
+	}
+	kind := f.Runtime.Kind
+	f = f.WithDefaults()
+	f.Runtime.Kind = kind
+	return f, wrong.of(f.Origin)
+}
+
+// RevisionPort is the port that a revision's function listens on: that of its own
+// container, else 8080.
+func RevisionPort(r RevisionSource) int {
+	_, own, err := revisionParts(r)
+	if err != nil || len(own.Ports) == 0 {
+		return defaultPort
+	}
+	return cmp.Or(own.Ports[0].ContainerPort, defaultPort)
+}
+
+// revisionParts reads the spec and finds the function's container in it.
+func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, err error) {
+	if err := json.Unmarshal(r.Spec, &spec); err != nil {
+		return revisionSpec{}, own, fmt.Errorf("read the spec: %w", err)
+	}
+	if len(spec.Containers) == 1 {
+		return spec, spec.Containers[0], nil
+	}
+	ports := 0
+	for _, c := range spec.Containers {
+		if len(c.Ports) > 0 {
+			ports++
+			own = c
+		}
+	}
+	if ports != 1 {
+		return spec, revisionContainer{}, fmt.Errorf("spec.containers has %d entries of which %d have ports: want exactly one container, or exactly one with ports", len(spec.Containers), ports)
+	}
+	return spec, own, nil
+}
+
+// describe reads the container's command line, environment and resources; its
+// error has all that is wrong with them.
+func (c revisionContainer) describe(f *api.Function) error {
+	var wrong problems
+	env := map[string]string{}
+	for _, e := range c.Env {
+		env[e.Name] = e.Value
+	}
+	said := func(flag string) string {
+		return cmp.Or(flagValue(c.Args, flag), env["ROUSE_"+strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))])
+	}
+	f.Runtime.Kind, f.Runtime.Model = said("runtime"), said("model")
+	if name := said("served-model-name"); name != "" {
+		f.Model = api.ModelName(name)
+	}
+	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // the function itself refuses what is no number
+		f.Concurrency = n
+	}
+	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
+		b, err := api.ParseBytes(string(memory))
+		if err != nil {
+			wrong.add(fmt.Errorf("the container's resources: %w", err))
+		}
+		f.Memory.Host = b
+	}
+	for _, name := range gpuResources {
+		gpus := cmp.Or(c.Resources.Limits[name], c.Resources.Requests[name])
+		if gpus == "" {
+			continue
+		}
+		n, err := strconv.Atoi(string(gpus))
+		if err != nil || n < 0 {
+			wrong.add(fmt.Errorf("the container's limit %s is %q: want a number of GPUs", name, gpus))
+			continue
+		}
+		f.Memory.Devices += n
+	}
+	return wrong.join()
+}
+
+// flagValue is the value of a flag on the function's command line, "" where it
+// is not given there. What stands after "--" is the runtime's.
+func flagValue(args []string, flag string) (value string) {
+	for i, a := range args {
+		if a == "--" {
+			break
+		}
+		if v, found := strings.CutPrefix(a, "--"+flag+"="); found {
+			value = v
+		} else if a == "--"+flag && i+1 < len(args) {
+			value = args[i+1]
+		}
+	}
+	return value
+}
+
+// checkKind says what is wrong with the runtime's kind, and takes it away.
+func checkKind(f *api.Function) error {
+	kind := f.Runtime.Kind
+	switch {
+	case kind != "" && !slices.Contains(api.RuntimeKinds, kind):
+		f.Runtime.Kind = ""
+		return fmt.Errorf("annotation %s: the runtime %q: want one of %s", api.AnnotationRuntime, kind, strings.Join(api.RuntimeKinds, ", "))
+	case kind == api.RuntimeEngine && f.Runtime.Endpoint != "":
+		f.Runtime.Endpoint = ""
+		return fmt.Errorf("annotation %s: the runtime %q is one that an instance starts itself: name the runtime that listens there with the annotation %s", api.AnnotationEndpoint, kind, api.AnnotationRuntime)
+	}
+	return nil
+}
+
+// problems are errors that are told together.
+type problems []error
+
+func (p *problems) add(err error) {
+	if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+// join makes one error of one line; nil where there is none.
+func (p problems) join() error {
+	if len(p) < 2 {
+		return errors.Join(p...)
+	}
+	texts := make([]string, len(p))
+	for i, err := range p {
+		texts[i] = err.Error()
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// of joins what is wrong with something.
+func (p problems) of(object string) error {
+	if len(p) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", object, p.join())
+}

@@ -1,0 +1,151 @@
+package config_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+func revision(spec string, annotations map[string]string) config.RevisionSource {
+	return config.RevisionSource{Namespace: "team", Name: "tiny-00003", Service: "tiny", Annotations: annotations, Spec: []byte(spec)}
+}
+
+func TestRevisionReadsEveryField(t *testing.T) {
+	source := revision(`{
+		"containerConcurrency": 4, "timeoutSeconds": 300, "responseStartTimeoutSeconds": 300, "enableServiceLinks": false,
+		"containers": [
+			{"name": "side", "image": "vllm", "env": [{"name": "ROUSE_MODEL", "value": "not-ours"}]},
+			{"name": "user-container", "image": "dev.local/rouse-function:v1", "command": ["/function"],
+			 "args": ["--served-model-name", "by-args", "--concurrency=3", "--", "--runtime=vllm", "--max-model-len", "99"],
+			 "ports": [{"name": "h2c", "containerPort": 9000, "protocol": "TCP"}],
+			 "env": [{"name": "ROUSE_RUNTIME", "value": "sglang"}, {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}, {"name": "ROUSE_MODEL", "value": "from-env"}],
+			 "resources": {"requests": {"memory": "512Mi", "cpu": "100m"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "2", "amd.com/gpu": "1"}}}
+		]}`, map[string]string{
+		"autoscaling.knative.dev/class":         "gpu.autoscaling.rouse.dev",
+		"autoscaling.knative.dev/minScale":      "1",
+		"autoscaling.knative.dev/maxScale":      "7", // the newer name wins
+		"autoscaling.knative.dev/max-scale":     "3",
+		"autoscaling.knative.dev/initial-scale": "0",
+		"serving.knative.dev/creator":           "somebody",
+		"rouse.dev/runtime":                     "vllm",
+		"rouse.dev/runtime-endpoint":            "http://127.0.0.1:8000",
+		"rouse.dev/aliases":                     "gpt-4o-mini",
+		"rouse.dev/request-timeout":             "20m",
+		"rouse.dev/first-byte-timeout":          "1m",
+		"rouse.dev/idle-timeout":                "30s",
+		"rouse.dev/sleep-after":                 "0",
+	})
+	got, err := config.Revision(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := api.Function{
+		Name: "team/tiny-00003", Service: "team/tiny", Model: "by-args", Aliases: []api.ModelName{"gpt-4o-mini"},
+		Runtime:  api.Runtime{Kind: api.RuntimeVLLM, Model: "from-env", Endpoint: "http://127.0.0.1:8000"},
+		MinScale: 1, MaxScale: 3, Concurrency: 3,
+		Memory:    api.Memory{Host: 512 * api.MiB, Devices: 2},
+		GoneAfter: api.DefaultGoneAfter, SleepLevel: api.Level1,
+		Hold:         api.Hold{Capacity: 1000, MaxBytes: 256 * api.MiB, Timeout: 5 * time.Minute},
+		StartTimeout: 10 * time.Minute, WakeTimeout: time.Minute,
+		RequestTimeout: 20 * time.Minute, FirstByteTimeout: time.Minute, IdleTimeout: 30 * time.Second,
+		Origin: "revision team/tiny-00003",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if port := config.RevisionPort(source); port != 9000 {
+		t.Errorf("port %d, want 9000", port)
+	}
+}
+
+func TestRevisionThatSaysNothing(t *testing.T) {
+	source := revision(`{"timeoutSeconds": 300, "containers": [{"image": "i"}]}`, map[string]string{api.AnnotationMaxScale: "0"})
+	got, err := config.Revision(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != api.DefaultSleepAfter {
+		t.Errorf("function %+v; runtime (-want +got):\n%s", got, diff)
+	}
+	if port := config.RevisionPort(source); port != 8080 {
+		t.Errorf("port %d, want 8080", port)
+	}
+	source.Service = ""
+	if got, err = config.Revision(source); err != nil || got.Model != "tiny-00003" || got.ServiceName() != "team/tiny-00003" {
+		t.Errorf("without a service: model %s of %s, %v", got.Model, got.ServiceName(), err)
+	}
+}
+
+// All that is wrong is told at once, always in the same words, and what is right stays.
+func TestRevisionTellsAllThatIsWrong(t *testing.T) {
+	source := revision(`{"containers": [{"resources": {"requests": {"memory": "lots"}, "limits": {"nvidia.com/gpu": "all"}}}]}`, map[string]string{
+		"rouse.dev/sleep-afer":              "30s",
+		"rouse.dev/sleep-level":             "3",
+		"rouse.dev/runtime":                 "cuda",
+		"rouse.dev/request-timeout":         "-1s",
+		"rouse.dev/aliases":                 "good,,",
+		"rouse.dev/hold-timeout":            "7s",
+		"autoscaling.knative.dev/min-scale": "5",
+		"autoscaling.knative.dev/max-scale": "2",
+		"autoscaling.knative.dev/class":     "kpa.autoscaling.knative.dev",
+	})
+	got, err := config.Revision(source)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"revision team/tiny-00003: ", "unknown annotation rouse.dev/sleep-afer: did you mean rouse.dev/sleep-after?", "rouse.dev/sleep-level: \"3\": want 1 or 2",
+		`the runtime "cuda": want one of engine, vllm`, "rouse.dev/request-timeout", "rouse.dev/aliases", `memory "lots"`, `nvidia.com/gpu is "all"`, "min-scale is 5",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q\nlacks %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "kpa") {
+		t.Errorf("error %q: want one line, and nothing of the class", err)
+	}
+	if got.Hold.Timeout != 7*time.Second || got.SleepLevel != api.Level1 || got.Aliases != nil || got.Runtime.Kind != "" || got.MinScale != 2 || got.Memory.Devices != 0 {
+		t.Errorf("function %+v: want what is right, and only that", got)
+	}
+	for range 20 {
+		if _, again := config.Revision(source); again.Error() != err.Error() {
+			t.Fatalf("error %q, then %q", err, again)
+		}
+	}
+}
+
+func TestRevisionOfABadSpec(t *testing.T) {
+	for name, tt := range map[string]struct{ spec, want string }{
+		"no JSON":          {`{`, "read the spec"},
+		"no container":     {`{}`, "0 entries"},
+		"two without port": {`{"containers": [{}, {}]}`, "of which 0 have ports"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := revision(tt.spec, nil)
+			if got, err := config.Revision(source); err == nil || !strings.Contains(err.Error(), tt.want) || got.Name != "team/tiny-00003" {
+				t.Errorf("function %s, error %v; want one that says %q", got.Name, err, tt.want)
+			}
+			if port := config.RevisionPort(source); port != 8080 {
+				t.Errorf("port %d, want the default", port)
+			}
+		})
+	}
+}
+
+// FuzzRevision: whatever a cluster's objects hold, there is an answer.
+func FuzzRevision(f *testing.F) {
+	f.Add(`{"containers":[{"ports":[{"containerPort":1}],"resources":{"limits":{"nvidia.com/gpu":1}}}]}`, "rouse.dev/handler", "[1]")
+	f.Add(`{"containers":null}`, "rouse.dev/adapters", "a=b")
+	f.Fuzz(func(t *testing.T, spec, key, value string) {
+		got, _ := config.Revision(revision(spec, map[string]string{key: value}))
+		if got.Name != "team/tiny-00003" || got.Model == "" || got.Concurrency < 1 || got.MaxScale < 1 || got.RequestTimeout < 0 {
+			t.Errorf("function %+v", got)
+		}
+	})
+}
