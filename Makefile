@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build test unit race e2e ollama lint vuln fuzz bench cover fmt keys clean help
+.PHONY: up build images test unit race e2e ollama lint vuln fuzz bench cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -25,6 +25,9 @@ up: build ## build, start, and serve the model that ships with Rouse
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+images: ## container images of activator, autoscaler and function, without Docker: bin/rouse-images.tar
+	$(GO) run ./internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)
 
 test: unit e2e ## everything that proves that it works
 

@@ -1,0 +1,219 @@
+package pack
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Write writes the images into one tar at path, whole or not at all. Several
+// images may share programs; each name may be there once.
+func Write(path string, images []Image) error {
+	a, err := newArchive(images)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write the images: %w", err)
+	}
+	defer os.Remove(f.Name()) // nothing is there any more where all went well
+	err = a.write(f)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the images to %s: %w", path, err)
+	}
+	return nil
+}
+
+// archive is a tar in which docker save's manifest and OCI's index name the same blobs.
+type archive struct {
+	blobs  map[string]func() (io.ReadCloser, int64, error) // by path in the tar
+	index  v1.IndexManifest
+	legacy []legacy
+}
+
+// legacy is one image in docker save's manifest.json.
+type legacy struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+func newArchive(images []Image) (*archive, error) {
+	a := &archive{
+		blobs: map[string]func() (io.ReadCloser, int64, error){},
+		index: v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex},
+	}
+	images = slices.SortedFunc(slices.Values(images), func(x, y Image) int { return strings.Compare(x.Name, y.Name) })
+	for n, image := range images {
+		if n > 0 && images[n-1].Name == image.Name {
+			return nil, fmt.Errorf("image %s is there twice: one tar holds one architecture", image.Name)
+		}
+		img, err := image.build()
+		if err != nil {
+			return nil, err
+		}
+		if err := a.add(image.Name, img); err != nil {
+			return nil, fmt.Errorf("image %s: %w", image.Name, err)
+		}
+	}
+	return a, nil
+}
+
+// add takes an image's blobs and names it in both lists.
+func (a *archive) add(ref string, img v1.Image) error {
+	manifest, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	entry := legacy{Config: blob(manifest.Config.Digest), RepoTags: []string{ref}}
+	for _, l := range layers {
+		digest, err := l.Digest()
+		if err != nil {
+			return err
+		}
+		entry.Layers = append(entry.Layers, blob(digest))
+		a.blobs[blob(digest)] = func() (io.ReadCloser, int64, error) {
+			size, err := l.Size()
+			if err != nil {
+				return nil, 0, err
+			}
+			r, err := l.Compressed()
+			return r, size, err
+		}
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	raw, err := img.RawManifest()
+	if err != nil {
+		return err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	a.bytes(blob(manifest.Config.Digest), config)
+	a.bytes(blob(digest), raw)
+	a.legacy = append(a.legacy, entry)
+	a.index.Manifests = append(a.index.Manifests, v1.Descriptor{
+		MediaType: manifest.MediaType, Digest: digest, Size: int64(len(raw)),
+		Platform:    &v1.Platform{OS: file.OS, Architecture: file.Architecture},
+		Annotations: map[string]string{"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": ref},
+	})
+	return nil
+}
+
+// bytes adds a small file.
+func (a *archive) bytes(at string, content []byte) {
+	a.blobs[at] = func() (io.ReadCloser, int64, error) {
+		return io.NopCloser(bytes.NewReader(content)), int64(len(content)), nil
+	}
+}
+
+func blob(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
+
+// write writes the tar, sorted by path.
+func (a *archive) write(w io.Writer) error {
+	index, err := json.Marshal(a.index)
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal(a.legacy)
+	if err != nil {
+		return err
+	}
+	a.bytes("index.json", index)
+	a.bytes("manifest.json", manifest)
+	a.bytes("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	tw := tar.NewWriter(w)
+	for _, at := range slices.Sorted(maps.Keys(a.blobs)) {
+		if err := copyBlob(tw, at, a.blobs[at]); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+	}
+	return tw.Close()
+}
+
+func copyBlob(tw *tar.Writer, at string, open func() (io.ReadCloser, int64, error)) error {
+	r, size, err := open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := tw.WriteHeader(&tar.Header{Name: at, Mode: 0o644, Size: size, ModTime: epoch, Format: tar.FormatPAX}); err != nil {
+		return err
+	}
+	_, err = io.Copy(tw, r)
+	return err
+}
+
+// Push sends the images to their registries. Those of one name become one
+// index, with one image for each architecture. Credentials are those of
+// "docker login". It returns the digest of each name.
+func Push(ctx context.Context, images []Image) (map[string]string, error) {
+	byName := map[string][]Image{}
+	for _, i := range images {
+		byName[i.Name] = append(byName[i.Name], i)
+	}
+	digests := map[string]string{}
+	for _, ref := range slices.Sorted(maps.Keys(byName)) {
+		digest, err := push(ctx, ref, byName[ref])
+		if err != nil {
+			return digests, fmt.Errorf("push %s: %w", ref, err)
+		}
+		digests[ref] = digest
+	}
+	return digests, nil
+}
+
+func push(ctx context.Context, ref string, images []Image) (string, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, i := range slices.SortedFunc(slices.Values(images), func(x, y Image) int { return strings.Compare(x.Arch, y.Arch) }) {
+		img, err := i.build()
+		if err != nil {
+			return "", err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: i.Arch}},
+		})
+	}
+	tag, err := name.NewTag(ref, name.StrictValidation)
+	if err != nil {
+		return "", err
+	}
+	if err := remote.WriteIndex(tag, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		return "", err
+	}
+	digest, err := index.Digest()
+	return digest.String(), err
+}
