@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 // child is a process that is measured.
@@ -156,9 +156,9 @@ func (b *bench) startServer(ctx context.Context, manifest string) (*server, erro
 }
 
 // call calls the administrative API about the function name.
-func (s *server) call(ctx context.Context, method, name, rest string) (local.Function, error) {
-	var f local.Function
-	req, err := http.NewRequestWithContext(ctx, method, s.admin.URL(local.PathFunctions+"/default/"+name+rest), nil)
+func (s *server) call(ctx context.Context, method, name, rest string) (admin.Function, error) {
+	var f admin.Function
+	req, err := http.NewRequestWithContext(ctx, method, s.admin.URL(admin.PathFunctions+"/default/"+name+rest), nil)
 	if err != nil {
 		return f, err
 	}
@@ -178,7 +178,7 @@ func (s *server) call(ctx context.Context, method, name, rest string) (local.Fun
 }
 
 // await asks for the function until it is as wanted.
-func (s *server) await(ctx context.Context, name string, wanted func(local.Function) bool) error {
+func (s *server) await(ctx context.Context, name string, wanted func(admin.Function) bool) error {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		f, err := s.call(ctx, http.MethodGet, name, "")
 		if err != nil {
@@ -192,7 +192,7 @@ func (s *server) await(ctx context.Context, name string, wanted func(local.Funct
 }
 
 // quiet says that the autoscaler knows of no request: it puts nothing to sleep that is wanted.
-func quiet(f local.Function) bool { return f.Waiting == 0 && f.Running == 0 }
+func quiet(f admin.Function) bool { return f.Waiting == 0 && f.Running == 0 }
 
 // sleep puts the function to sleep at level 1 and waits for its standing grant.
 func (s *server) sleep(ctx context.Context, name string) error {
@@ -202,7 +202,7 @@ func (s *server) sleep(ctx context.Context, name string) error {
 	if _, err := s.call(ctx, http.MethodPost, name, "/sleep?level=1"); err != nil {
 		return err
 	}
-	return s.await(ctx, name, func(f local.Function) bool { return len(f.Granted) > 0 })
+	return s.await(ctx, name, func(f admin.Function) bool { return len(f.Granted) > 0 })
 }
 
 // stopFunction stops the function and waits until it has no process.
@@ -213,7 +213,7 @@ func (s *server) stopFunction(ctx context.Context, name string) error {
 	if _, err := s.call(ctx, http.MethodPost, name, "/stop"); err != nil {
 		return err
 	}
-	return s.await(ctx, name, func(f local.Function) bool { return len(f.Instances) == 0 })
+	return s.await(ctx, name, func(f admin.Function) bool { return len(f.Instances) == 0 })
 }
 
 // memory is what a process holds in RAM, in MiB: its own share (Pss), and all (Rss).

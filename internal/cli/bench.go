@@ -14,6 +14,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 // benchResult is what rouse bench found. Durations are in milliseconds.
@@ -59,7 +61,7 @@ func benchCommand() *cobra.Command {
 			}
 			r := bench(ctx, ask, requests, concurrency, progress(cmd.ErrOrStderr(), requests))
 			r.Function = args[0]
-			if err := output(cmd, r, r.text); err != nil {
+			if err := view.Print(cmd, r, r.text); err != nil {
 				return err
 			}
 			if r.Failed > 0 {
@@ -73,7 +75,7 @@ func benchCommand() *cobra.Command {
 	s.IntVarP(&concurrency, "concurrency", "c", 4, "requests at a time")
 	s.StringVar(&prompt, "prompt", "echo hello world", "what to ask")
 	s.IntVar(&o.maxTokens, "max-tokens", 32, "most tokens of an answer")
-	outputFlag(cmd)
+	view.Flag(cmd)
 	return cmd
 }
 
@@ -165,7 +167,7 @@ func (r *benchResult) text(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := table(w, rows); err != nil {
+	if err := view.Table(w, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%d requests, %d at a time, %d failed, in %.2f s: %.1f requests/s, %.0f tokens/s\n",

@@ -8,7 +8,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 func applyCommand() *cobra.Command {
@@ -35,7 +36,7 @@ func applyCommand() *cobra.Command {
 			}
 			for _, f := range functions {
 				var done struct{ Result string }
-				if err := c.call(cmd.Context(), http.MethodPost, local.PathFunctions, f, &done); err != nil {
+				if err := c.call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
 					return fmt.Errorf("apply %s: %w", f.Name.Name(), err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", f.Name.Name(), done.Result)
@@ -71,11 +72,11 @@ func wakeCommand() *cobra.Command {
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
-			var f local.Function
+			var f admin.Function
 			if err := c.call(cmd.Context(), http.MethodPost, functionPath(name, "/wake"), nil, &f); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, summary(f))
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, view.State(f))
 			return err
 		}),
 	}
@@ -97,11 +98,11 @@ func sleepCommand() *cobra.Command {
 			case level != 0:
 				path += fmt.Sprintf("?level=%d", level)
 			}
-			var f local.Function
+			var f admin.Function
 			if err := c.call(cmd.Context(), http.MethodPost, path, nil, &f); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, summary(f))
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, view.State(f))
 			return err
 		}),
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/local"
 )
 
@@ -166,7 +167,7 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 		return c.endpoint, nil
 	}
 	var info local.Info
-	if err := c.call(ctx, http.MethodGet, local.PathInfo, nil, &info); err != nil {
+	if err := c.call(ctx, http.MethodGet, admin.PathInfo, nil, &info); err != nil {
 		return "", err
 	}
 	return api.Endpoint(info.URL), nil
@@ -175,7 +176,7 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 // functionPath is the path of a function that is named as NAME or NAMESPACE/NAME, or by one of its model names.
 func functionPath(name string, rest string) string {
 	f := api.FunctionName(name)
-	return local.PathFunctions + "/" + f.Namespace() + "/" + f.Name() + rest
+	return admin.PathFunctions + "/" + f.Namespace() + "/" + f.Name() + rest
 }
 
 // functionNames completes names of functions in the shell.
@@ -189,8 +190,8 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 	defer cancel()
-	var list []local.Function
-	if err := c.call(ctx, http.MethodGet, local.PathFunctions, nil, &list); err != nil {
+	var list []admin.Function
+	if err := c.call(ctx, http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 // console tells what a server does: to a person, as lines and a progress bar on
@@ -84,7 +84,7 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	try := fmt.Sprintf(`curl %s/v1/chat/completions -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, first.Model, prompt)
 	if !c.people {
 		for _, f := range functions {
-			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", source(f), "origin", f.Origin)
+			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", view.Source(f), "origin", f.Origin)
 		}
 		if open {
 			c.log.Warn(openWarning, "url", info.URL)
@@ -100,7 +100,7 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 		width = max(width, len(f.Name.Name()))
 	}
 	for _, f := range functions {
-		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Name(), source(f), f.Origin)
+		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Name(), view.Source(f), f.Origin)
 	}
 	if open {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
@@ -133,18 +133,6 @@ func program() string {
 		}
 	}
 	return os.Args[0]
-}
-
-// source says what a function runs.
-func source(f api.Function) string {
-	switch rt := f.Runtime; {
-	case rt.Endpoint != "":
-		return rt.Kind + " at " + string(rt.Endpoint)
-	case rt.Kind == api.RuntimeCommand:
-		return strings.Join(rt.Command, " ")
-	default:
-		return rt.Kind + ", " + rt.Model
-	}
 }
 
 // observe tells of changes of instances. The autoscaler logs its decisions itself.
@@ -189,9 +177,9 @@ func change(old, s api.InstanceStatus) string {
 		return "starts"
 	case api.Awake:
 		if s.WakeTime > 0 && s.SleepTime > 0 {
-			return fmt.Sprintf("is awake again after %s", rounded(s.WakeTime))
+			return fmt.Sprintf("is awake again after %s", view.Rounded(s.WakeTime))
 		}
-		return fmt.Sprintf("is awake after %s", rounded(s.LoadTime))
+		return fmt.Sprintf("is awake after %s", view.Rounded(s.LoadTime))
 	case api.Asleep:
 		return fmt.Sprintf("is asleep (level %d)", s.Level)
 	case api.Unhealthy:
@@ -304,17 +292,4 @@ func (c *console) close() {
 	for _, b := range left {
 		<-b.done
 	}
-}
-
-// rounded keeps three digits or so of a duration.
-func rounded(d time.Duration) time.Duration {
-	switch {
-	case d >= 10*time.Second:
-		return d.Round(100 * time.Millisecond)
-	case d >= time.Second:
-		return d.Round(10 * time.Millisecond)
-	case d >= time.Millisecond:
-		return d.Round(100 * time.Microsecond)
-	}
-	return d.Round(time.Microsecond)
 }

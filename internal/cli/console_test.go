@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 func report(s api.InstanceStatus) api.Event {
@@ -111,7 +112,7 @@ func TestConsoleTellsAProgram(t *testing.T) {
 
 func TestYAMLHasTheNamesOfJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := writeYAML(&out, []api.Decision{{Function: "default/pico", Action: "start", Reason: "1 waiting: none awake"}}); err != nil {
+	if err := view.YAML(&out, []api.Decision{{Function: "default/pico", Action: "start", Reason: "1 waiting: none awake"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"- at: ", "function: default/pico\n", "action: start\n", "reason: '1 waiting: none awake'\n"} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 // modelsCommand looks after the cache that fetched models lie in. It needs no server.
@@ -39,21 +40,21 @@ never removed.`,
 			if err != nil {
 				return err
 			}
-			return output(cmd, list, func(w io.Writer) error {
+			return view.Print(cmd, list, func(w io.Writer) error {
 				rows := [][]string{{"MODEL", "SIZE", "LAST USED", "IN USE"}}
 				for _, e := range list {
 					used := "no"
 					if e.InUse {
 						used = "yes"
 					}
-					rows = append(rows, []string{e.Ref, e.Size.String(), ago(e.Used), used})
+					rows = append(rows, []string{e.Ref, e.Size.String(), view.Ago(e.Used), used})
 				}
-				return table(w, rows)
+				return view.Table(w, rows)
 			})
 		},
 	}
 	cmd.PersistentFlags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_MODELS, else rouse/models in the user's cache)")
-	outputFlag(cmd)
+	view.Flag(cmd)
 	freed := func(cmd *cobra.Command, n api.Bytes, err error) error {
 		if err == nil {
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", n)

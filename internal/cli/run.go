@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 func runCommand() *cobra.Command {
@@ -140,10 +142,10 @@ func (m measured) line() string {
 		d    time.Duration
 	}{{"hold", m.hold}, {"wake", m.wake}, {"queue", m.queue}} {
 		if p.d > 0 {
-			parts = append(parts, p.name+" "+rounded(p.d).String())
+			parts = append(parts, p.name+" "+view.Rounded(p.d).String())
 		}
 	}
-	parts = append(parts, "first token "+rounded(m.firstToken).String())
+	parts = append(parts, "first token "+view.Rounded(m.firstToken).String())
 	if m.tokens > 0 {
 		parts = append(parts, fmt.Sprintf("%d tokens", m.tokens))
 	}

@@ -1,20 +1,17 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/cloudevent"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 func logsCommand() *cobra.Command {
@@ -75,35 +72,13 @@ func eventsCommand() *cobra.Command {
 				return err
 			}
 			defer resp.Body.Close()
-			return ended(printEvents(cmd, resp.Body), follow)
+			return ended(view.Events(cmd, resp.Body, nil), follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
 	cmd.Flags().IntVar(&tail, "tail", 100, "`events` to begin with")
-	cmd.Flags().StringP("output", "o", "text", "`format`: text, or json (structured CloudEvents, one a line)")
+	view.EventFlag(cmd)
 	return cmd
-}
-
-func printEvents(cmd *cobra.Command, r io.Reader) error {
-	format, _ := cmd.Flags().GetString("output")
-	if format != "text" && format != "json" {
-		return fmt.Errorf("--output %q: want text or json", format)
-	}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 2*cloudevent.MaxSize)
-	for lines.Scan() {
-		if format == "json" {
-			fmt.Fprintln(cmd.OutOrStdout(), lines.Text())
-			continue
-		}
-		e, err := cloudevent.Decode(lines.Bytes())
-		if err != nil {
-			return err
-		}
-		name := strings.TrimSuffix(strings.TrimPrefix(e.Type, "dev.rouse."), ".v1")
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %-22s %-16s %s\n", e.Time.Local().Format("15:04:05.000"), name, api.FunctionName(e.Subject).Name(), eventLine(e))
-	}
-	return lines.Err()
 }
 
 func whyCommand() *cobra.Command {
@@ -121,23 +96,9 @@ func whyCommand() *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodGet, functionPath(args[0], "/why"), nil, &decisions); err != nil {
 				return err
 			}
-			return output(cmd, decisions, func(w io.Writer) error { return printDecisions(w, decisions) })
+			return view.Print(cmd, decisions, func(w io.Writer) error { return view.Decisions(w, decisions) })
 		},
 	}
-	outputFlag(cmd)
+	view.Flag(cmd)
 	return cmd
-}
-
-func printDecisions(w io.Writer, decisions []api.Decision) error {
-	if len(decisions) == 0 {
-		_, err := fmt.Fprintln(w, "Nothing was decided yet: no request came.")
-		return err
-	}
-	for _, d := range decisions {
-		fmt.Fprintf(w, "%s  %-7s %-14s %s\n", d.At.Local().Format(time.TimeOnly), d.Action, d.Instance, strings.ReplaceAll(d.Reason, "\n", "\n"+strings.Repeat(" ", 34)))
-		if d.Error != "" {
-			fmt.Fprintf(w, "%28s failed: %s\n", "", d.Error)
-		}
-	}
-	return nil
 }

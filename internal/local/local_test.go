@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cli"
 	"github.com/rouse-dev/rouse/internal/local"
 )
@@ -127,28 +128,28 @@ const question = `{"model":"pico","max_tokens":3,"messages":[{"role":"user","con
 
 func TestServesFromZeroAndBack(t *testing.T) {
 	s := start(t, nil)
-	var f local.Function
-	s.admin(http.MethodGet, local.PathFunctions+"/default/pico", nil, &f)
+	var f admin.Function
+	s.admin(http.MethodGet, admin.PathFunctions+"/default/pico", nil, &f)
 	if len(f.Instances) != 0 {
 		t.Errorf("%d instances before the first request, want none", len(f.Instances))
 	}
 	if status, body := s.send(http.MethodPost, api.Endpoint(s.info.URL), "/v1/chat/completions", question); status != http.StatusOK {
 		t.Fatalf("status %d: %s", status, body)
 	}
-	s.admin(http.MethodPost, local.PathFunctions+"/default/pico/sleep?level=2", nil, &f)
+	s.admin(http.MethodPost, admin.PathFunctions+"/default/pico/sleep?level=2", nil, &f)
 	if len(f.Instances) != 1 || f.Instances[0].State != api.Asleep || f.Instances[0].Level != api.Level2 {
 		t.Errorf("instances %+v, want one asleep at level 2", f.Instances)
 	}
-	s.admin(http.MethodPost, local.PathFunctions+"/default/pico/wake", nil, &f)
+	s.admin(http.MethodPost, admin.PathFunctions+"/default/pico/wake", nil, &f)
 	if len(f.Instances) != 1 || f.Instances[0].State != api.Awake {
 		t.Errorf("instances %+v, want one awake", f.Instances)
 	}
-	s.admin(http.MethodPost, local.PathFunctions+"/default/pico/stop", nil, &f)
+	s.admin(http.MethodPost, admin.PathFunctions+"/default/pico/stop", nil, &f)
 	if len(f.Instances) != 0 {
 		t.Errorf("instances %+v, want none", f.Instances)
 	}
 	var why []api.Decision
-	s.admin(http.MethodGet, local.PathFunctions+"/default/pico/why", nil, &why)
+	s.admin(http.MethodGet, admin.PathFunctions+"/default/pico/why", nil, &why)
 	if len(why) < 4 || why[0].Action != "start" || !strings.Contains(why[0].Reason, "1 waiting") {
 		t.Errorf("decisions %+v, want them to begin with a start for 1 waiting request", why)
 	}
@@ -162,7 +163,7 @@ func TestDeclareChangeRemove(t *testing.T) {
 	tiny := api.Function{Name: "default/tiny", Aliases: []api.ModelName{"tiny-chat"}, Runtime: api.Runtime{Model: "pico"}}
 	var done struct{ Result string }
 	for _, want := range []string{"created", "unchanged"} {
-		if s.admin(http.MethodPost, local.PathFunctions, tiny, &done); done.Result != want {
+		if s.admin(http.MethodPost, admin.PathFunctions, tiny, &done); done.Result != want {
 			t.Errorf("declared: %q, want %q", done.Result, want)
 		}
 	}
@@ -172,7 +173,7 @@ func TestDeclareChangeRemove(t *testing.T) {
 	}
 	// What an instance runs changes: it is replaced, and the next request is answered by a new one.
 	tiny.Runtime.Args = []string{"--max-seqs", "2"}
-	if s.admin(http.MethodPost, local.PathFunctions, tiny, &done); done.Result != "configured" {
+	if s.admin(http.MethodPost, admin.PathFunctions, tiny, &done); done.Result != "configured" {
 		t.Errorf("declared: %q, want configured", done.Result)
 	}
 	if status, body := s.send(http.MethodPost, api.Endpoint(s.info.URL), "/v1/chat/completions", ask); status != http.StatusOK {
@@ -190,23 +191,23 @@ func TestDeclareChangeRemove(t *testing.T) {
 		{`{"nome":"x"}`, 400, "nome"},
 		{`{`, 400, "no function"},
 	} {
-		status, body := s.send(http.MethodPost, s.info.Admin, local.PathFunctions, bad.body)
+		status, body := s.send(http.MethodPost, s.info.Admin, admin.PathFunctions, bad.body)
 		if status != bad.status || !strings.Contains(body, strings.ReplaceAll(bad.want, `"`, `\"`)) {
 			t.Errorf("declare %s: status %d, body %s; want %d and %q", bad.body, status, body, bad.status, bad.want)
 		}
 	}
-	s.admin(http.MethodDelete, local.PathFunctions+"/default/tiny", nil, nil)
+	s.admin(http.MethodDelete, admin.PathFunctions+"/default/tiny", nil, nil)
 	if status, body := s.send(http.MethodPost, api.Endpoint(s.info.URL), "/v1/chat/completions", ask); status != http.StatusNotFound {
 		t.Errorf("ask after the removal: status %d: %s", status, body)
 	}
-	if status, body := s.send(http.MethodDelete, s.info.Admin, local.PathFunctions+"/default/tiny", ""); status != http.StatusNotFound || !strings.Contains(body, "there are: pico") {
+	if status, body := s.send(http.MethodDelete, s.info.Admin, admin.PathFunctions+"/default/tiny", ""); status != http.StatusNotFound || !strings.Contains(body, "there are: pico") {
 		t.Errorf("remove it again: status %d: %s", status, body)
 	}
 }
 
 // TestAdministrationIsClosedToClients wants no administrative path at the front door without the token.
 func TestAdministrationIsClosedToClients(t *testing.T) {
-	paths := []string{local.PathInfo, local.PathFunctions, control.PathEvents, control.PathState, local.PathFunctions + "/default/pico/wake"}
+	paths := []string{admin.PathInfo, admin.PathFunctions, control.PathEvents, control.PathState, admin.PathFunctions + "/default/pico/wake"}
 	closed := start(t, nil)
 	for _, path := range paths {
 		if status, body := closed.send(http.MethodGet, api.Endpoint(closed.info.URL), path, ""); status != http.StatusNotFound {
@@ -222,7 +223,7 @@ func TestAdministrationIsClosedToClients(t *testing.T) {
 			}
 		}
 	}
-	if status, body := open.send(http.MethodGet, api.Endpoint(open.info.URL), local.PathInfo, "", "Authorization", "Bearer "+token); status != http.StatusOK || !strings.Contains(body, open.info.URL) {
+	if status, body := open.send(http.MethodGet, api.Endpoint(open.info.URL), admin.PathInfo, "", "Authorization", "Bearer "+token); status != http.StatusOK || !strings.Contains(body, open.info.URL) {
 		t.Errorf("with the token: status %d: %s", status, body)
 	}
 }

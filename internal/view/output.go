@@ -1,4 +1,8 @@
-package cli
+// Package view writes what the administrative API answers, for people: tables,
+// descriptions, events and decisions in lines, and the same as JSON or YAML. The
+// commands of rouse and of kn-rouse print with it, so that a function looks
+// alike on one machine and in a cluster. It asks nobody and keeps nothing.
+package view
 
 import (
 	"encoding/json"
@@ -10,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// outputFlag adds --output to a command that lists.
-func outputFlag(cmd *cobra.Command) {
+// Flag adds --output to a command that lists.
+func Flag(cmd *cobra.Command) {
 	cmd.Flags().StringP("output", "o", "text", "`format`: text, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
-// output writes v in the format that was asked for; text writes it for people.
-func output(cmd *cobra.Command, v any, text func(io.Writer) error) error {
+// Print writes v in the format that was asked for; text writes it for people.
+func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 	format, _ := cmd.Flags().GetString("output")
 	w := cmd.OutOrStdout()
 	switch format {
@@ -28,13 +32,13 @@ func output(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	case "yaml":
-		return writeYAML(w, v)
+		return YAML(w, v)
 	}
 	return fmt.Errorf("--output %q: want text, json or yaml", format)
 }
 
-// writeYAML writes v with the names that it has in JSON.
-func writeYAML(w io.Writer, v any) error {
+// YAML writes v with the names that it has in JSON.
+func YAML(w io.Writer, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -60,8 +64,8 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// table writes rows in columns.
-func table(w io.Writer, rows [][]string) error {
+// Table writes rows in columns.
+func Table(w io.Writer, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {

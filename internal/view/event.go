@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// eventLine is what a person wants to know of an event's data, in one line;
+// EventLine is what a person wants to know of an event's data, in one line;
 // data of another shape is shown as it is.
-func eventLine(e api.Event) string {
+func EventLine(e api.Event) string {
 	switch e.Type {
 	case api.EventDemand:
 		return lineOf(e.Data, demandLine)
@@ -19,7 +19,7 @@ func eventLine(e api.Event) string {
 	case api.EventDecision:
 		return lineOf(e.Data, decisionLine)
 	case api.EventFunction, api.EventFunctionGone:
-		return lineOf(e.Data, source)
+		return lineOf(e.Data, Source)
 	}
 	return string(e.Data)
 }
@@ -29,13 +29,13 @@ func lineOf[T any](data json.RawMessage, line func(T) string) string {
 	if err := json.Unmarshal(data, &v); err != nil {
 		return string(data)
 	}
-	return oneLine(line(v))
+	return OneLine(line(v))
 }
 
 func demandLine(d api.Demand) string {
 	s := fmt.Sprintf("%d waiting, %d running", d.Waiting, d.Running)
 	if d.Waiting > 0 {
-		s += fmt.Sprintf(", the oldest for %s", rounded(d.OldestAge))
+		s += fmt.Sprintf(", the oldest for %s", Rounded(d.OldestAge))
 	}
 	if d.Waking != "" {
 		s += fmt.Sprintf(", waking %s", d.Waking)

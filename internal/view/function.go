@@ -1,0 +1,159 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+func Row(f admin.Function) []string {
+	awake, asleep, memory := 0, 0, api.Bytes(0)
+	for _, i := range f.Instances {
+		memory += i.Memory.Host
+		switch i.State {
+		case api.Awake, api.Draining:
+			awake++
+		case api.Asleep:
+			asleep++
+		}
+	}
+	state := string(State(f))
+	if state == string(api.Gone) && f.Activator.Failed != "" {
+		state = "failed" // requests are refused: rouse describe says why
+	}
+	used := "-"
+	if memory > 0 {
+		used = memory.String()
+	}
+	return []string{
+		f.Function.Name.Name(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), used,
+		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
+	}
+}
+
+// State is one state for a whole function: the best that an instance has.
+func State(f admin.Function) api.State {
+	best, rank := api.Gone, 0
+	ranks := map[api.State]int{api.Gone: 0, api.Unhealthy: 1, api.Asleep: 2, api.Starting: 3, api.Draining: 4, api.Awake: 5}
+	for _, i := range f.Instances {
+		if r := ranks[i.State]; r > rank {
+			best, rank = i.State, r
+		}
+	}
+	return best
+}
+
+// Ago says how long ago t was.
+func Ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := time.Since(t)
+	if d < time.Second {
+		return "now"
+	}
+	return d.Round(time.Second).String() + " ago"
+}
+
+func Describe(w io.Writer, f admin.Function) error {
+	d := f.Function
+	names := make([]string, 0, len(d.Aliases)+1)
+	for _, n := range d.Names() {
+		names = append(names, string(n))
+	}
+	rows := [][]string{
+		{"Name:", string(d.Name)},
+		{"Models:", strings.Join(names, ", ")},
+		{"Runs:", Source(d)},
+		{"Declared in:", d.Origin},
+		{"State:", string(State(f))},
+		{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each", d.MinScale, d.MaxScale, d.Concurrency)},
+		{"Idle:", fmt.Sprintf("asleep (level %d) after %s, gone after another %s", d.SleepLevel, never(d.SleepAfter), never(d.GoneAfter))},
+		{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
+		{"Needs:", need(f.Need)},
+		{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))},
+		{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))},
+	}
+	if f.Waits != "" {
+		rows = append(rows, []string{"Waits:", f.Waits})
+	}
+	if f.LastError != "" {
+		rows = append(rows, []string{"Last error:", OneLine(f.LastError)})
+	}
+	if err := Table(w, rows); err != nil {
+		return err
+	}
+	if len(f.Instances) == 0 {
+		_, err := fmt.Fprintln(w, "\nNo instances.")
+		return err
+	}
+	fmt.Fprintln(w)
+	instances := [][]string{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
+	for _, i := range f.Instances {
+		state := string(i.State)
+		if i.State == api.Asleep {
+			state = fmt.Sprintf("asleep (level %d)", i.Level)
+		} else if i.Stage != "" {
+			state += " (" + i.Stage + ")"
+		}
+		instances = append(instances, []string{string(i.Instance), state, Ago(i.Since), i.Memory.Host.String(), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
+	}
+	return Table(w, instances)
+}
+
+func need(m api.Memory) string {
+	s := m.Host.String() + " of host memory"
+	if m.Devices > 0 {
+		s += fmt.Sprintf(", %d GPUs", m.Devices)
+		if m.PerDevice > 0 {
+			s += " with " + m.PerDevice.String() + " each"
+		}
+	}
+	return s
+}
+
+// OneLine keeps a message of several lines in its cell.
+func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
+
+func never(d time.Duration) string {
+	if d == 0 {
+		return "no time (never)"
+	}
+	return d.String()
+}
+
+func known(d time.Duration) string {
+	if d == 0 {
+		return "unknown"
+	}
+	return Rounded(d).String()
+}
+
+// Source says what a function runs.
+func Source(f api.Function) string {
+	switch rt := f.Runtime; {
+	case rt.Endpoint != "":
+		return rt.Kind + " at " + string(rt.Endpoint)
+	case rt.Kind == api.RuntimeCommand:
+		return strings.Join(rt.Command, " ")
+	default:
+		return rt.Kind + ", " + rt.Model
+	}
+}
+
+// Rounded keeps three digits or so of a duration.
+func Rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}
