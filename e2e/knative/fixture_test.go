@@ -1,0 +1,249 @@
+package knative
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+)
+
+// The class and the image of every function here.
+const (
+	class         = "gpu.autoscaling.rouse.dev"
+	functionImage = "dev.local/rouse-function:v1"
+	helloImage    = "dev.local/foreign:v1"
+	domain        = "example.com"
+)
+
+// within is how long anything may take that a test waits for. Tests fail by it,
+// and measure nothing.
+const within = 90 * time.Second
+
+// function is a Knative Service that a test made.
+type function struct {
+	t    *testing.T
+	c    *cluster.Cluster
+	name string
+}
+
+// create makes a function with kn, as its users do, and removes it at the end.
+// annotations are "key=value" of the revision.
+func create(t *testing.T, name, image string, annotations []string, more ...string) *function {
+	t.Helper()
+	c := rouse(t)
+	f := &function{t, c, name}
+	t.Cleanup(f.remove)
+	if _, err := f.kn("create", image, annotations, more...); err != nil {
+		t.Fatalf("kn service create %s: %v", name, err)
+	}
+	return f
+}
+
+// kn runs kn service create or update.
+func (f *function) kn(verb, image string, annotations []string, more ...string) (string, error) {
+	args := []string{"service", verb, f.name, "--image", image, "--wait-timeout", "120"}
+	if image != helloImage {
+		args = append(args, "--annotation-revision", "autoscaling.knative.dev/class="+class)
+		if verb == "create" {
+			args = append(args, "--scale-init", "0")
+		}
+	}
+	for _, a := range annotations {
+		args = append(args, "--annotation-revision", a)
+	}
+	return f.c.Kn(f.t.Context(), append(args, more...)...)
+}
+
+func (f *function) remove() {
+	if f.t.Failed() {
+		keep(f.t, f.c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if _, err := f.c.Kn(ctx, "service", "delete", f.name, "--ignore-not-found"); err != nil && !strings.Contains(err.Error(), "not found") {
+		f.t.Logf("remove %s: %v", f.name, err)
+	}
+}
+
+// keep collects what helps to understand a failure.
+func keep(t *testing.T, c *cluster.Cluster) {
+	dir := filepath.Join(os.TempDir(), "rouse-e2e", strings.ReplaceAll(t.Name(), "/", "_"))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := c.Collect(ctx, dir); err != nil {
+		t.Logf("collect logs: %v", err)
+	}
+	t.Logf("logs, events and states of pods are in %s", dir)
+}
+
+// host is the function's own host.
+func (f *function) host() string { return f.name + ".default." + domain }
+
+// pods are the function's pods that are not on their way out.
+func (f *function) pods() []pod {
+	f.t.Helper()
+	return pods(f.t, f.c, "serving.knative.dev/service="+f.name)
+}
+
+// instances are what the autoscaler knows of the function's instances.
+func (f *function) states() []string {
+	f.t.Helper()
+	out, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-o", "json")
+	if err != nil {
+		f.t.Logf("kn rouse describe %s: %v", f.name, err)
+		return nil
+	}
+	var view struct {
+		Instances []struct {
+			State string `json:"state"`
+		} `json:"instances"`
+	}
+	if err := json.Unmarshal([]byte(out), &view); err != nil {
+		f.t.Fatalf("kn rouse describe %s -o json prints %q: %v", f.name, out, err)
+	}
+	states := []string{}
+	for _, i := range view.Instances {
+		states = append(states, i.State)
+	}
+	return states
+}
+
+// pod is what tests read of a pod.
+type pod struct {
+	Metadata struct {
+		Name              string            `json:"name"`
+		Labels            map[string]string `json:"labels"`
+		DeletionTimestamp string            `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Status struct {
+		Phase string `json:"phase"`
+		PodIP string `json:"podIP"`
+	} `json:"status"`
+}
+
+func pods(t *testing.T, c *cluster.Cluster, selector string, more ...string) []pod {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), append([]string{"get", "pods", "-l", selector, "-o", "json"}, more...)...)
+	if err != nil {
+		t.Fatalf("list pods: %v", err)
+	}
+	var list struct {
+		Items []pod `json:"items"`
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("list pods: %v", err)
+	}
+	var live []pod
+	for _, p := range list.Items {
+		if p.Metadata.DeletionTimestamp == "" {
+			live = append(live, p)
+		}
+	}
+	return live
+}
+
+// eventually waits until check returns "", which says what is still missing.
+func eventually(t *testing.T, what string, check func() string) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		missing := check()
+		if missing == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: after %v still: %s", what, within, missing)
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatalf("%s: %s", what, missing)
+		}
+	}
+}
+
+// hasState waits until the function's instances are in exactly these states.
+func (f *function) hasState(want ...string) {
+	f.t.Helper()
+	eventually(f.t, "states of "+f.name, func() string {
+		if got := f.states(); strings.Join(got, " ") != strings.Join(want, " ") {
+			return fmt.Sprintf("instances are %v, want %v", got, want)
+		}
+		return ""
+	})
+}
+
+// hasPods waits until the function has so many pods.
+func (f *function) hasPods(n int) {
+	f.t.Helper()
+	eventually(f.t, "pods of "+f.name, func() string {
+		if got := len(f.pods()); got != n {
+			return fmt.Sprintf("%d pods, want %d", got, n)
+		}
+		return ""
+	})
+}
+
+// client reaches the ingress. One for all: connections are kept.
+var client = &http.Client{Timeout: 2 * within, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+
+// answer is a response, read whole.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// call sends a JSON body to a host at the ingress.
+func call(ctx context.Context, c *cluster.Cluster, host, path string, body any) (answer, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, err
+	}
+	method := http.MethodPost
+	if body == nil {
+		method, raw = http.MethodGet, nil
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.IngressURL+path, bytes.NewReader(raw))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Host = host
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(text)}, err
+}
+
+// chat is a body for /v1/chat/completions that pico answers with the words.
+func chat(model, words string, more ...func(map[string]any)) map[string]any {
+	body := map[string]any{"model": model, "temperature": 0, "max_tokens": 40,
+		"messages": []map[string]string{{"role": "user", "content": "echo " + words}}}
+	for _, m := range more {
+		m(body)
+	}
+	return body
+}
+
+// ask sends a chat to the function's own host and fails the test unless it is answered.
+func (f *function) ask(words string) answer {
+	f.t.Helper()
+	a, err := call(f.t.Context(), f.c, f.host(), "/v1/chat/completions", chat(f.name, words))
+	if err != nil || a.status != http.StatusOK {
+		f.t.Fatalf("chat with %s: status %d, %v: %s", f.name, a.status, err, a.body)
+	}
+	return a
+}

@@ -1,0 +1,127 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+)
+
+// root is the project's folder.
+const root = "../.."
+
+// installed brings the cluster up, loads the images and installs Rouse, once.
+var installed = sync.OnceValues(func() (*cluster.Cluster, error) {
+	ctx := context.Background()
+	c, err := cluster.Up(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := loadImages(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := addPlugin(ctx, c); err != nil {
+		return nil, err
+	}
+	return c, install(ctx, c)
+})
+
+// rouse is the cluster with Rouse in it. A test that asks for it is skipped, with
+// the reason, where this machine has no cluster.
+func rouse(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no cluster")
+	}
+	c := cluster.Get(t) // skips
+	if _, err := installed(); err != nil {
+		t.Fatalf("install Rouse: %v", err)
+	}
+	return c
+}
+
+// install is the README's command.
+func install(ctx context.Context, c *cluster.Cluster) error {
+	if out, err := c.Kubectl(ctx, "apply", "-k", filepath.Join(root, "manifests/overlays/default")); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
+		if out, err := c.Kubectl(ctx, "-n", "knative-serving", "rollout", "status", "deployment/"+name, "--timeout=180s"); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "wait", "service/activator-service", "--for=jsonpath={.spec.selector.app}=rouse-activator", "--timeout=60s"); err != nil {
+		return fmt.Errorf("the take-over of activator-service: %w: %s", err, out)
+	}
+	return nil
+}
+
+// addPlugin builds kn-rouse beside kn.
+func addPlugin(ctx context.Context, c *cluster.Cluster) error {
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(c.Bin, "kn-rouse"), root+"/cmd/kn-rouse").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build kn-rouse: %w: %s", err, out)
+	}
+	return nil
+}
+
+// frontDoor asks through the Service of the front door.
+func frontDoor(t *testing.T, c *cluster.Cluster, path string, body any) (answer, error) {
+	t.Helper()
+	return call(t.Context(), c, frontHost, path, body)
+}
+
+// frontHost is the host that the DomainMapping of the tests gives to the front door.
+const frontHost = "models." + domain
+
+// TestPluginIsFound looks for the plugin the way that users see it.
+func TestPluginIsFound(t *testing.T) {
+	c := rouse(t)
+	out, err := c.Kn(t.Context(), "plugin", "list")
+	if err != nil || !strings.Contains(out, "kn-rouse") {
+		t.Errorf("kn plugin list: %v: %s", err, out)
+	}
+}
+
+// TestInstallAndUninstallDisturbNobody takes Rouse away and installs it again under
+// a load on a stock function: none of its requests fails, whichever activator serves it.
+func TestInstallAndUninstallDisturbNobody(t *testing.T) {
+	c := rouse(t)
+	hello := create(t, "undisturbed", helloImage, []string{"autoscaling.knative.dev/target-burst-capacity=-1"})
+	l := underLoad(t, 4, func(ctx context.Context, _ int64) error {
+		a, err := call(ctx, c, hello.host(), "/", nil)
+		if err == nil && a.status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", a.status, a.body)
+		}
+		return err
+	})
+	l.goOn(t, 100)
+	out, err := c.Kn(t.Context(), "rouse", "uninstall")
+	if err != nil {
+		t.Fatalf("kn rouse uninstall: %v: %s", err, out)
+	}
+	l.goOn(t, 100)
+	if left, err := c.Kubectl(t.Context(), "get", "all,configmap,secret,lease,sa,role,rolebinding,clusterrole,clusterrolebinding,networkpolicy,pdb", "-A", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err != nil || strings.TrimSpace(left) != "" {
+		t.Errorf("after uninstall there is still (%v): %s", err, left)
+	}
+	stock := create(t, "stock-alone", helloImage, []string{"autoscaling.knative.dev/window=6s"})
+	stock.hasPods(0)
+	if a, err := call(t.Context(), c, stock.host(), "/", nil); err != nil || a.status != http.StatusOK {
+		t.Errorf("without Rouse a stock function at zero answers %d %s (%v)", a.status, a.body, err)
+	}
+	if err := install(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	l.goOn(t, 100)
+	for _, failure := range l.end() {
+		t.Error(failure)
+	}
+	f := create(t, "after-install", functionImage, lasting)
+	f.ask("red blue")
+}
