@@ -97,10 +97,13 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices}, now)
 	i.From = ledger.Stopped
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
-	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
-		return api.InstanceStatus{}, a.fx.Start(ctx, spec, id, g)
+	real := id // written by the call, read by the loop after it
+	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {
+		real, err = a.fx.Start(ctx, spec, id, g)
+		return s, err
 	}, func(err error, now time.Time) {
 		if err == nil {
+			a.rename(i, real, now)
 			return
 		}
 		a.tellError(f, id, string(decide.Start), err)

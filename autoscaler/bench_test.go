@@ -20,9 +20,9 @@ type signals struct {
 	started, woken chan time.Time
 }
 
-func (s signals) Start(context.Context, api.Function, api.InstanceID, api.Grant) error {
+func (s signals) Start(_ context.Context, _ api.Function, id api.InstanceID, _ api.Grant) (api.InstanceID, error) {
 	s.started <- time.Now()
-	return nil
+	return id, nil
 }
 
 func (s signals) Wake(_ context.Context, i api.InstanceStatus, _ api.Grant) (api.InstanceStatus, error) {

@@ -65,16 +65,7 @@ func (c Config) withDefaults() Config {
 // Validate reports what is wrong with c, nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
-	if len(c.Devices) == 0 || c.Devices[0].ID != api.HostMemory {
-		errs = append(errs, fmt.Errorf("devices: want the host's memory (%q) first, have %d devices", api.HostMemory, len(c.Devices)))
-	}
-	seen := map[api.DeviceID]bool{}
-	for _, d := range c.Devices {
-		if d.Capacity < 0 || seen[d.ID] {
-			errs = append(errs, fmt.Errorf("device %s: want one of that name, with a capacity of at least 0 (have %s)", d.ID, d.Capacity))
-		}
-		seen[d.ID] = true
-	}
+	errs = append(errs, checkDevices(c.Devices))
 	if c.AssumedMemory < 0 || c.AssumedResidue < 0 {
 		errs = append(errs, fmt.Errorf("assumed memory and residue: want at least 0, have %s and %s", c.AssumedMemory, c.AssumedResidue))
 	}
@@ -94,6 +85,22 @@ func (c Config) Validate() error {
 	}
 	if p.SwitchShare < 0 || p.Patience < 0 || p.MaxFailures < 0 {
 		errs = append(errs, errors.New("policy: switch share, patience and maximum of failures must be at least 0"))
+	}
+	return errors.Join(errs...)
+}
+
+// checkDevices reports what is wrong with a list of devices, nil if nothing is.
+func checkDevices(devices []ledger.Device) error {
+	var errs []error
+	if len(devices) == 0 || devices[0].ID != api.HostMemory {
+		errs = append(errs, fmt.Errorf("devices: want the host's memory (%q) first, have %d devices", api.HostMemory, len(devices)))
+	}
+	seen := map[api.DeviceID]bool{}
+	for _, d := range devices {
+		if d.Capacity < 0 || seen[d.ID] {
+			errs = append(errs, fmt.Errorf("device %s: want one of that name, with a capacity of at least 0 (have %s)", d.ID, d.Capacity))
+		}
+		seen[d.ID] = true
 	}
 	return errors.Join(errs...)
 }

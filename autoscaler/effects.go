@@ -12,10 +12,11 @@ import (
 // one call at a time for one instance. Calls repeat after a failure, so each must
 // be safe to repeat.
 type Effects interface {
-	// Start creates an instance of f with that ID, to be awake under the grant. It returns
-	// when the process was spawned; reports of the instance tell the rest. An
-	// instance that dies must be reported as [api.Gone] by whoever sees it die.
-	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) error
+	// Start creates an instance of f, to be awake under the grant, and returns the ID that it
+	// really has: id, or another where somebody else names instances. It returns when the
+	// process was spawned; reports of the instance tell the rest. An instance that dies must
+	// be reported as [api.Gone] by whoever sees it die.
+	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error)
 	// Wake wakes a sleeping instance and returns when it is awake.
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
 	// Sleep drains an instance for at most drain, puts it to sleep, or deeper, and returns when

@@ -10,17 +10,17 @@ import (
 )
 
 // Start is part of [Effects].
-func (w *fleet) Start(_ context.Context, spec api.Function, id api.InstanceID, g api.Grant) error {
+func (w *fleet) Start(_ context.Context, spec api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log("start %s", id)
 	f := w.functions[spec.Name]
 	if f == nil {
-		return errors.New("there is no such program")
+		return "", errors.New("there is no such program")
 	}
 	if f.failStarts > 0 && f.load == 0 {
 		f.failStarts--
-		return errors.New("exec: no such file")
+		return "", errors.New("exec: no such file")
 	}
 	i := &fakeInstance{f: f, s: api.InstanceStatus{Instance: id, Function: spec.Name, Epoch: g.Epoch, Concurrency: spec.Concurrency}}
 	w.instances[id] = i
@@ -41,7 +41,7 @@ func (w *fleet) Start(_ context.Context, spec api.Function, id api.InstanceID, g
 		i.s.LoadTime = f.load
 		w.to(i, api.Awake, 0)
 	})
-	return nil
+	return id, nil
 }
 
 // Wake is part of [Effects].

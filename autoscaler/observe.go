@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -45,6 +46,48 @@ func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
 		f.sum(time.Now())
 		a.bury(f)
 	})
+}
+
+// SetDevices replaces the memories that the autoscaler hands out, the host's first.
+// What instances hold of a device that is no longer there counts nowhere; where a
+// device has got another name (Was), they hold it under the new one. Nobody is
+// stopped for it: the next plan sees the new account. A list that [Config.Validate]
+// would refuse is refused, and the old one stays. It does not block.
+func (a *Autoscaler) SetDevices(devices []ledger.Device) {
+	devices = slices.Clone(devices)
+	if err := checkDevices(devices); err != nil {
+		a.log.Error("the new devices are ignored", "error", err)
+		return
+	}
+	now := make(map[api.DeviceID]api.DeviceID)
+	for _, d := range devices {
+		if d.Was != "" {
+			now[d.Was] = d.ID
+		}
+	}
+	a.box.post(func() {
+		a.cfg.Devices = devices
+		for _, i := range a.instances {
+			i.Status.Devices, i.Grant.Devices = renamed(i.Status.Devices, now), renamed(i.Grant.Devices, now)
+		}
+	})
+}
+
+// renamed returns ids with each that has another name now under that one. ids
+// may be shared: it is not written to.
+func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.DeviceID {
+	for k, id := range ids {
+		if _, found := now[id]; found {
+			ids = slices.Clone(ids)
+			for ; k < len(ids); k++ {
+				if to, found := now[ids[k]]; found {
+					ids[k] = to
+				}
+			}
+			return ids
+		}
+	}
+	return ids
 }
 
 // ObserveInstance takes in what an instance reported. Reports may be repeated,

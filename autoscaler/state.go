@@ -79,12 +79,18 @@ func (a *Autoscaler) forgetFunction(f *function) {
 func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
 	i := &instance{f: f}
 	i.Status, i.Since, i.roseAt, i.heard = s, now, now, now
-	a.instances[s.Instance] = i
-	k, _ := slices.BinarySearchFunc(f.instances, s.Instance, func(i *instance, id api.InstanceID) int {
+	a.insert(i)
+	return i
+}
+
+// insert puts a record in its places.
+func (a *Autoscaler) insert(i *instance) {
+	id := i.Status.Instance
+	a.instances[id] = i
+	k, _ := slices.BinarySearchFunc(i.f.instances, id, func(i *instance, id api.InstanceID) int {
 		return cmp.Compare(i.Status.Instance, id)
 	})
-	f.instances = slices.Insert(f.instances, k, i)
-	return i
+	i.f.instances = slices.Insert(i.f.instances, k, i)
 }
 
 // dropInstance forgets an instance that is gone for good; late reports of it are ignored.
@@ -98,6 +104,31 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	a.gone.add(id)
 	i.f.watch(now)
 	a.forgetFunction(i.f)
+}
+
+// rename gives an instance the ID that it turned out to have. Where one of that
+// ID has reported already, it is this one: it takes the place of the record that
+// was made up for it. An instance that is known to be gone takes it along.
+func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
+	if id == "" || id == i.Status.Instance {
+		return
+	}
+	known := a.instances[id]
+	if known != nil {
+		known.epoch, known.roseAt, known.faulted = max(known.epoch, i.epoch), i.roseAt, known.faulted || i.faulted
+		if len(known.Status.Devices) == 0 {
+			known.Status.Devices = i.Status.Devices
+		}
+	}
+	dead := a.gone.holds(id)
+	a.dropInstance(i, now)
+	if known != nil || dead {
+		a.bury(i.f)
+		return
+	}
+	i.Status.Instance = id
+	a.insert(i)
+	i.f.watch(now)
 }
 
 // snapshot builds a.snap.

@@ -18,6 +18,8 @@ type Device struct {
 	Capacity api.Bytes `json:"capacity"`
 	// Total is all that the device has.
 	Total api.Bytes `json:"total"`
+	// Was is a name that the device had before its own was known; empty if it had none.
+	Was api.DeviceID `json:"-"`
 }
 
 // Config says what to look for. The zero value finds everything.

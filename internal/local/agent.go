@@ -58,32 +58,32 @@ type instance struct {
 	gone     chan struct{} // closed once the process is gone and that was reported
 }
 
-// Start starts an instance and returns once its process runs.
-func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g api.Grant) error {
+// Start starts an instance of that ID and returns once its process runs.
+func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.instances[id] != nil {
-		return nil
+		return id, nil
 	}
 	a.serial++
 	dir := filepath.Join(a.dir, strconv.Itoa(a.serial))
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("start %s: %w", id, err)
+		return "", fmt.Errorf("start %s: %w", id, err)
 	}
 	spec, err := a.spawn(f, id, g, dir)
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		return fmt.Errorf("start %s: %w", id, err)
+		return "", fmt.Errorf("start %s: %w", id, err)
 	}
 	p, err := a.launch(spec)
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		return fmt.Errorf("start %s: %w", id, err)
+		return "", fmt.Errorf("start %s: %w", id, err)
 	}
 	i := &instance{id, f.Name, p, dir, make(chan struct{})}
 	a.instances[id] = i
 	a.ended.Go(func() { a.await(i) })
-	return nil
+	return id, nil
 }
 
 // await reports the end of an instance, however it came.
