@@ -10,31 +10,13 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
+	"github.com/rouse-dev/rouse/internal/tail"
 )
-
-// Paths of the administrative API, beside [control.PathEvents].
-const (
-	PathInfo      = "/rouse/v1/info"      // GET: Info
-	PathDevices   = "/rouse/v1/devices"   // GET: []Device
-	PathFunctions = "/rouse/v1/functions" // GET: []Function; POST api.Function: declare it
-	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
-	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision.
-)
-
-// Device is the account of one device.
-type Device = decide.Line
-
-// Function is all that a server knows of a function.
-type Function struct {
-	autoscaler.View
-	Activator activator.Stats `json:"activator"`
-}
 
 // maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
@@ -43,13 +25,13 @@ const maxDeclaration = 1 << 20
 // socket; see guard for the front door.
 func (s *server) adminHandler() http.Handler {
 	r := mux.NewRouter()
-	r.HandleFunc(PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.info) }).Methods(http.MethodGet)
-	r.HandleFunc(PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.autoscaler.Devices()) }).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.info) }).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.autoscaler.Devices()) }).Methods(http.MethodGet)
 	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
 	r.HandleFunc(control.PathEvents, s.tailEvents).Methods(http.MethodGet)
-	r.HandleFunc(PathFunctions, s.listFunctions).Methods(http.MethodGet)
-	r.HandleFunc(PathFunctions, s.declareFunction).Methods(http.MethodPost)
-	f := r.PathPrefix(PathFunctions + "/{namespace}/{name}").Subrouter()
+	r.HandleFunc(admin.PathFunctions, s.listFunctions).Methods(http.MethodGet)
+	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
+	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
 	f.HandleFunc("", s.describeFunction).Methods(http.MethodGet)
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
 	f.HandleFunc("/wake", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Wake(r.Context(), name) })).Methods(http.MethodPost)
@@ -85,17 +67,17 @@ func guard(token func() (string, error), next http.Handler) http.Handler {
 }
 
 func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {
-	list := []Function{}
+	list := []admin.Function{}
 	for _, v := range s.autoscaler.List() {
 		list = append(list, s.view(v))
 	}
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-func (s *server) view(v autoscaler.View) Function {
+func (s *server) view(v autoscaler.View) admin.Function {
 	stats, _ := s.activator.Stats(v.Function.Name)
 	v.Function.Runtime.Env = nil // may hold secrets
-	return Function{v, stats}
+	return admin.Function{View: v, Activator: stats}
 }
 
 func (s *server) describeFunction(w http.ResponseWriter, r *http.Request) {
@@ -199,12 +181,12 @@ func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
 
 // tailEvents writes events as lines of structured JSON.
 func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
-	n, follow := tailParameters(r, keptEvents)
+	n, follow := tailParameters(r, tail.Kept)
 	subject := r.URL.Query().Get("function")
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	rc := http.NewResponseController(w)
 	_ = rc.Flush()
-	_ = s.bus.follow(r.Context(), n, follow, func(e api.Event) error {
+	_ = s.bus.Follow(r.Context(), n, follow, func(e api.Event) error {
 		if subject != "" && e.Subject != subject {
 			return nil
 		}
@@ -219,12 +201,13 @@ func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
 	}) // only the client's own leaving ends it
 }
 
-func tailParameters(r *http.Request, tail int) (n int, follow bool) {
+func tailParameters(r *http.Request, usual int) (n int, follow bool) {
 	q := r.URL.Query()
+	n = usual
 	if v, err := strconv.Atoi(q.Get("tail")); err == nil {
-		tail = v
+		n = v
 	}
-	return tail, q.Get("follow") == "true"
+	return n, q.Get("follow") == "true"
 }
 
 func (s *server) unknown(name api.FunctionName) error {

@@ -42,6 +42,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/tail"
 )
 
 // Limits of the front door and the administrative socket.
@@ -55,7 +56,7 @@ type server struct {
 	cfg        Config
 	info       Info
 	dir        *runDir
-	bus        *bus
+	bus        *tail.Log
 	agent      *agent
 	activator  *activator.Activator
 	autoscaler *autoscaler.Autoscaler
@@ -80,7 +81,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: stop what listens there, or choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: newBus(), functions: map[api.FunctionName]api.Function{}}
+	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}}
 	port := front.Addr().(*net.TCPAddr).Port
 	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
 		return err
@@ -125,12 +126,12 @@ func (s *server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.bus.receivers = append(s.bus.receivers, s.route)
+	s.bus.Receive(s.route)
 	if cfg.Sink != "" {
 		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Logger: cfg.Logger}); err != nil {
 			return fmt.Errorf("K_SINK: %w", err)
 		}
-		s.bus.receivers = append(s.bus.receivers, s.sink.Emit)
+		s.bus.Receive(s.sink.Emit)
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	if s.cfg.Observe != nil {
 		run("observer", func(ctx context.Context) error {
-			return s.bus.follow(ctx, keptEvents, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
+			return s.bus.Follow(ctx, tail.Kept, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
 		})
 	}
 	err := s.declareAll(ctx)
