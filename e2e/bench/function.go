@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
@@ -105,7 +106,7 @@ const againstFake = "the same model server, which does nothing, alone"
 // functionHop measures one request through the function; beside it, through a
 // relay of bytes, which is the least that a process in between can add; and with
 // everything on one core, where no thread is woken on another.
-func (b *bench) functionHop(ctx context.Context) ([]Measurement, error) {
+func (b *bench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ func (f *function) state(ctx context.Context) (api.InstanceStatus, error) {
 	return control.New(http.DefaultTransport, func() string { return token }).State(ctx, f.through)
 }
 
-func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measurement, error) {
+func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]report.Measurement, error) {
 	body := chat("fake", 1, false)
 	all := []*client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
 	for _, c := range all {
@@ -149,7 +150,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measu
 			if err != nil {
 				return nil, err
 			}
-			latency[i] = append(latency[i], quantile(took, 0.5))
+			latency[i] = append(latency[i], report.Quantile(took, 0.5))
 		}
 	}
 	for range b.rounds(15) {
@@ -161,25 +162,25 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]Measu
 			rate[i] = append(rate[i], perSecond)
 		}
 	}
-	one := func(what string, series []float64) Measurement {
-		return compare(Measurement{Name: what + ", one at a time" + name, Unit: "µs", Against: againstFake,
+	one := func(what string, series []float64) report.Measurement {
+		return report.Compare(report.Measurement{Name: what + ", one at a time" + name, Unit: "µs", Against: againstFake,
 			What: "the p50 of rounds of 200 chat requests of one token over TCP on loopback, keep-alive" + how}, series, latency[0])
 	}
-	many := func(what string, series []float64) Measurement {
-		return compare(Measurement{Name: fmt.Sprintf("%s, %d at a time%s", what, manyAtOnce, name), Unit: "requests/s", Against: againstFake,
+	many := func(what string, series []float64) report.Measurement {
+		return report.Compare(report.Measurement{Name: fmt.Sprintf("%s, %d at a time%s", what, manyAtOnce, name), Unit: "requests/s", Against: againstFake,
 			What: "the same requests, answered per second in rounds of 500 ms; the client and all servers share the machine's cores" + how}, series, rate[0])
 	}
 	l, r := one("function", latency[1]), many("function", rate[1])
-	return []Measurement{
-		l.gate(l.Difference <= hopLatencyGate, "median difference ≤ %g µs", hopLatencyGate),
+	return []report.Measurement{
+		l.Gated(l.Difference <= hopLatencyGate, "median difference ≤ %g µs", hopLatencyGate),
 		one("relay of bytes", latency[2]),
-		r.gate(r.Ratio >= hopThroughputGate, "ratio ≥ %g", hopThroughputGate),
+		r.Gated(r.Ratio >= hopThroughputGate, "ratio ≥ %g", hopThroughputGate),
 		many("relay of bytes", rate[2]),
 	}, nil
 }
 
 // functionStream measures what an event of a stream costs, and what an open stream holds.
-func (b *bench) functionStream(ctx context.Context) ([]Measurement, error) {
+func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
@@ -199,17 +200,17 @@ func (b *bench) functionStream(ctx context.Context) ([]Measurement, error) {
 			per[i] = append(per[i], took[0]/eventsPerStream)
 		}
 	}
-	m := compare(Measurement{Name: "function, an event of a stream", Unit: "µs", Against: againstFake,
+	m := report.Compare(report.Measurement{Name: "function, an event of a stream", Unit: "µs", Against: againstFake,
 		What: fmt.Sprintf("the time of a stream of %d events, each flushed by the runtime, divided by their number", eventsPerStream)}, per[1], per[0])
 	kib, err := f.perStream(ctx, through, body)
 	if err != nil {
 		return nil, err
 	}
-	held := Measurement{Name: "function, memory of an open stream", Unit: "KiB", N: 1, Rouse: summarise([]float64{kib}),
+	held := report.Measurement{Name: "function, memory of an open stream", Unit: "KiB", N: 1, Rouse: report.Summarise([]float64{kib}),
 		What: fmt.Sprintf("growth of the function's resident memory by %d streams that have had their first event and stay open, divided by their number", openStreams)}
-	return []Measurement{
-		m.gate(m.Difference <= eventGate, "median difference ≤ %g µs", eventGate),
-		held.gate(kib <= streamGate, "≤ %g KiB", streamGate),
+	return []report.Measurement{
+		m.Gated(m.Difference <= eventGate, "median difference ≤ %g µs", eventGate),
+		held.Gated(kib <= streamGate, "≤ %g KiB", streamGate),
 	}, nil
 }
 
@@ -242,7 +243,7 @@ func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib f
 }
 
 // functionEnvelope compares a chat in MLflow's envelope with the same chat, sent plainly.
-func (b *bench) functionEnvelope(ctx context.Context) ([]Measurement, error) {
+func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
@@ -265,16 +266,16 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]Measurement, error) {
 			if err != nil {
 				return nil, err
 			}
-			took[i] = append(took[i], quantile(ts, 0.5))
+			took[i] = append(took[i], report.Quantile(ts, 0.5))
 		}
 	}
-	m := compare(Measurement{Name: "function, a chat in an envelope", Unit: "µs", Against: "the same request to the same function, sent plainly",
+	m := report.Compare(report.Measurement{Name: "function, a chat in an envelope", Unit: "µs", Against: "the same request to the same function, sent plainly",
 		What: fmt.Sprintf("the p50 of rounds of 200 requests with a chat body of %d bytes, in mlflow-extensions' envelope to /invocations", len(plain))}, took[1], took[0])
-	return []Measurement{m.gate(m.Difference <= envelopeGate, "median difference ≤ %g µs", envelopeGate)}, nil
+	return []report.Measurement{m.Gated(m.Difference <= envelopeGate, "median difference ≤ %g µs", envelopeGate)}, nil
 }
 
 // functionIdle measures what a function takes that does nothing, and its program's size.
-func (b *bench) functionIdle(ctx context.Context) ([]Measurement, error) {
+func (b *bench) functionIdle(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {
 		return nil, err
@@ -298,12 +299,12 @@ func (b *bench) functionIdle(ctx context.Context) ([]Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := Measurement{Name: "function, idle", Unit: "MiB", N: len(rss), Rouse: summarise(rss),
+	m := report.Measurement{Name: "function, idle", Unit: "MiB", N: len(rss), Rouse: report.Summarise(rss),
 		What: "resident memory (Rss) of a function whose runtime is awake, after one request"}
-	s := Measurement{Name: "function, program", Unit: "MB", N: 1, Rouse: summarise([]float64{float64(info.Size()) / 1e6}),
+	s := report.Measurement{Name: "function, program", Unit: "MB", N: 1, Rouse: report.Summarise([]float64{float64(info.Size()) / 1e6}),
 		What: "size of the program function, built with -trimpath -ldflags '-s -w'"}
-	return []Measurement{
-		m.gate(m.Rouse.P50 <= functionGate, "p50 ≤ %g MiB", functionGate),
-		s.gate(s.Rouse.P50 <= binaryGate, "≤ %g MB", binaryGate),
+	return []report.Measurement{
+		m.Gated(m.Rouse.P50 <= functionGate, "p50 ≤ %g MiB", functionGate),
+		s.Gated(s.Rouse.P50 <= binaryGate, "≤ %g MB", binaryGate),
 	}, nil
 }

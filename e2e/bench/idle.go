@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // Limits of "rouse up" itself.
@@ -17,7 +19,7 @@ const (
 )
 
 // up measures the way from the exec of "rouse up" to its first answer.
-func (b *bench) up(ctx context.Context) ([]Measurement, error) {
+func (b *bench) up(ctx context.Context) ([]report.Measurement, error) {
 	var took []float64
 	for range b.rounds(20) {
 		s, err := b.startServer(ctx, "")
@@ -37,19 +39,19 @@ func (b *bench) up(ctx context.Context) ([]Measurement, error) {
 				err = fmt.Errorf("GET /readyz: %s", resp.Status)
 			}
 		}
-		took = append(took, millis(at.Sub(s.began)))
+		took = append(took, report.Millis(at.Sub(s.began)))
 		s.stop()
 		if err != nil {
 			return nil, err
 		}
 	}
-	m := Measurement{Name: "up to ready", Unit: "ms", N: len(took), Rouse: summarise(took),
+	m := report.Measurement{Name: "up to ready", Unit: "ms", N: len(took), Rouse: report.Summarise(took),
 		What: "the exec of rouse up, with the built-in function, to its first answer to GET /readyz"}
-	return []Measurement{m.gate(m.Rouse.P50 <= readyGate, "p50 ≤ %g ms", readyGate)}, nil
+	return []report.Measurement{m.Gated(m.Rouse.P50 <= readyGate, "p50 ≤ %g ms", readyGate)}, nil
 }
 
 // idle measures what rouse up takes while nothing happens.
-func (b *bench) idle(ctx context.Context) ([]Measurement, error) {
+func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, "")
 	if err != nil {
 		return nil, err
@@ -82,16 +84,16 @@ func (b *bench) idle(ctx context.Context) ([]Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := func(name, unit, what string, v float64) Measurement {
-		return Measurement{Name: name, Unit: unit, What: what, N: 1, Rouse: summarise([]float64{v})}
+	one := func(name, unit, what string, v float64) report.Measurement {
+		return report.Measurement{Name: name, Unit: unit, What: what, N: 1, Rouse: report.Summarise([]float64{v})}
 	}
 	const cpu = "user and system time of the process rouse up (activator, autoscaler, node agent) over 20 s without traffic"
 	const memory = "the process rouse up, after a start, a wake and two sleeps, 20 s without traffic"
-	return []Measurement{
-		one("idle processor time, awake", "%", cpu+", its function awake", awake).gate(awake <= idleGate, "≤ %g %% of one processor", idleGate),
-		one("idle processor time, asleep", "%", cpu+", its function asleep", asleep).gate(asleep <= idleGate, "≤ %g %% of one processor", idleGate),
-		one("idle memory, Pss", "MiB", "its share of the memory of "+memory, pss).gate(pss <= memoryGate, "≤ %g MiB", memoryGate),
-		one("idle memory, Rss", "MiB", "all resident memory, that shared with its instances included, of "+memory, rss).gate(rss <= memoryGate, "≤ %g MiB", memoryGate),
+	return []report.Measurement{
+		one("idle processor time, awake", "%", cpu+", its function awake", awake).Gated(awake <= idleGate, "≤ %g %% of one processor", idleGate),
+		one("idle processor time, asleep", "%", cpu+", its function asleep", asleep).Gated(asleep <= idleGate, "≤ %g %% of one processor", idleGate),
+		one("idle memory, Pss", "MiB", "its share of the memory of "+memory, pss).Gated(pss <= memoryGate, "≤ %g MiB", memoryGate),
+		one("idle memory, Rss", "MiB", "all resident memory, that shared with its instances included, of "+memory, rss).Gated(rss <= memoryGate, "≤ %g MiB", memoryGate),
 	}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/functionstest"
 )
 
@@ -51,7 +52,7 @@ func (b *bench) rounds(n int) int { return max(2, int(float64(n)*b.effort)) }
 // suites are the measurements, in order.
 var suites = []struct {
 	name string
-	run  func(*bench, context.Context) ([]Measurement, error)
+	run  func(*bench, context.Context) ([]report.Measurement, error)
 }{
 	{"asleep", (*bench).asleep},
 	{"gone", (*bench).gone},
@@ -92,7 +93,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			}
 		}
 	}
-	r := newReport("go run ./e2e/bench " + strings.Join(args, " "))
+	r := report.New("go run ./e2e/bench " + strings.Join(args, " "))
 	for _, s := range suites {
 		if !selected.MatchString(s.name) {
 			continue
@@ -103,12 +104,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			return fmt.Errorf("measure %s: %w", s.name, err)
 		}
 		for _, m := range ms {
-			fmt.Fprintln(stdout, m.line())
+			fmt.Fprintln(stdout, m.Line())
 		}
 		r.Measurements = append(r.Measurements, ms...)
-		fmt.Fprintf(stdout, "  (%s took %s, load %s)\n", s.name, time.Since(began).Round(time.Second), loadAverage())
+		fmt.Fprintf(stdout, "  (%s took %s, load %s)\n", s.name, time.Since(began).Round(time.Second), report.LoadAverage())
 	}
-	return r.finish(*out)
+	return r.Finish(*out)
 }
 
 // build makes a program under test.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
@@ -38,7 +39,7 @@ spec:
 }
 
 // warmNoop measures the hops in front of a model server that does nothing.
-func (b *bench) warmNoop(ctx context.Context) ([]Measurement, error) {
+func (b *bench) warmNoop(ctx context.Context) ([]report.Measurement, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (b *bench) warmNoop(ctx context.Context) ([]Measurement, error) {
 }
 
 // warmEngine measures the hops in front of the engine.
-func (b *bench) warmEngine(ctx context.Context) ([]Measurement, error) {
+func (b *bench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (b *bench) warmEngine(ctx context.Context) ([]Measurement, error) {
 }
 
 // warm compares the runtime at alone with the one behind door, in rounds of n requests.
-func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte, n int) ([]Measurement, error) {
+func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte, n int) ([]report.Measurement, error) {
 	direct, through := newClient(alone), newClient(door)
 	defer direct.close()
 	defer through.close()
@@ -96,7 +97,7 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 			if err != nil {
 				return nil, err
 			}
-			latency[i] = append(latency[i], quantile(took, 0.5))
+			latency[i] = append(latency[i], report.Quantile(took, 0.5))
 		}
 	}
 	for range b.rounds(15) {
@@ -108,16 +109,16 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 			rate[i] = append(rate[i], perSecond)
 		}
 	}
-	l := compare(Measurement{
+	l := report.Compare(report.Measurement{
 		Name: "warm, one at a time, " + name, Unit: "µs", Against: against,
 		What: fmt.Sprintf("the p50 of rounds of %d chat requests of one token over TCP on loopback to rouse up, keep-alive, the same client code on both sides", n),
 	}, latency[1], latency[0])
-	r := compare(Measurement{
+	r := report.Compare(report.Measurement{
 		Name: "warm, " + strconv.Itoa(manyAtOnce) + " at a time, " + name, Unit: "requests/s", Against: against,
 		What: "the same requests, answered per second in rounds of 500 ms; the client and all servers share the machine's cores",
 	}, rate[1], rate[0])
-	return []Measurement{
-		l.gate(l.Difference <= latencyGate, "median difference ≤ %g µs", latencyGate),
-		r.gate(r.Ratio >= throughputGate, "ratio ≥ %g", throughputGate),
+	return []report.Measurement{
+		l.Gated(l.Difference <= latencyGate, "median difference ≤ %g µs", latencyGate),
+		r.Gated(r.Ratio >= throughputGate, "ratio ≥ %g", throughputGate),
 	}, nil
 }

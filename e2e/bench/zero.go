@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // Limits of what a start from zero may take longer than the runtime alone, in milliseconds.
@@ -12,7 +14,7 @@ const (
 )
 
 // asleep measures the way from asleep to the first byte.
-func (b *bench) asleep(ctx context.Context) ([]Measurement, error) {
+func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {
 		return nil, err
@@ -54,12 +56,12 @@ func (b *bench) asleep(ctx context.Context) ([]Measurement, error) {
 			rouse, baseline = append(rouse, r), append(baseline, a)
 		}
 	}
-	m := compare(Measurement{
+	m := report.Compare(report.Measurement{
 		Name: "asleep to first byte", Unit: "ms",
 		What:    "a streamed chat request over TCP on loopback to rouse up, whose one instance sleeps at level 1 under a standing grant, to the stream's first byte",
 		Against: "rouse engine serve alone on a Unix socket, asleep at level 1: POST /wake_up, then the same request to its first byte",
 	}, rouse, baseline)
-	return []Measurement{m.gate(m.DifferenceOfP50 <= asleepGate, "difference of p50 ≤ %g ms", asleepGate)}, nil
+	return []report.Measurement{m.Gated(m.DifferenceOfP50 <= asleepGate, "difference of p50 ≤ %g ms", asleepGate)}, nil
 }
 
 // timed is the time of before, if there is something to be done before, and a request to its first byte.
@@ -71,11 +73,11 @@ func timed(ctx context.Context, before func() error, c *client, body []byte) (fl
 		}
 	}
 	at, err := c.firstByte(ctx, pathChat, body)
-	return millis(at.Sub(began)), err
+	return report.Millis(at.Sub(began)), err
 }
 
 // gone measures the way from no process to the first byte.
-func (b *bench) gone(ctx context.Context) ([]Measurement, error) {
+func (b *bench) gone(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, "")
 	if err != nil {
 		return nil, err
@@ -103,12 +105,12 @@ func (b *bench) gone(ctx context.Context) ([]Measurement, error) {
 			rouse, baseline = append(rouse, r), append(baseline, a)
 		}
 	}
-	m := compare(Measurement{
+	m := report.Compare(report.Measurement{
 		Name: "gone to first byte", Unit: "ms",
 		What:    "a streamed chat request over TCP on loopback to rouse up, whose function has no process, to the stream's first byte",
 		Against: "the exec of rouse engine serve to its line \"listening on\", then the same request over its Unix socket to the first byte",
 	}, rouse, baseline)
-	return []Measurement{m.gate(m.DifferenceOfP50 <= goneGate, "difference of p50 ≤ %g ms", goneGate)}, nil
+	return []report.Measurement{m.Gated(m.DifferenceOfP50 <= goneGate, "difference of p50 ≤ %g ms", goneGate)}, nil
 }
 
 // engineFromZero is the time of an engine's start and first byte.
@@ -121,5 +123,5 @@ func (b *bench) engineFromZero(ctx context.Context, body []byte) (float64, error
 	c := newClient(e.endpoint)
 	defer c.close()
 	at, err := c.firstByte(ctx, pathChat, body)
-	return millis(at.Sub(e.began)), err
+	return report.Millis(at.Sub(e.began)), err
 }

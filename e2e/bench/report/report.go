@@ -1,4 +1,6 @@
-package main
+// Package report is the form in which benchmarks keep their results: numbers beside a
+// baseline of the same run, with the condition that they should meet.
+package report
 
 import (
 	"bytes"
@@ -65,13 +67,13 @@ type Summary struct {
 	Min float64 `json:"min"`
 }
 
-func summarise(series []float64) Summary {
-	return Summary{P50: round(quantile(series, 0.5)), P95: round(quantile(series, 0.95)), Min: round(slices.Min(series))}
+func Summarise(series []float64) Summary {
+	return Summary{P50: Round(Quantile(series, 0.5)), P95: Round(Quantile(series, 0.95)), Min: Round(slices.Min(series))}
 }
 
-// quantile is the q-quantile of a series; of an even number of values the
+// Quantile is the q-quantile of a series; of an even number of values the
 // median is the mean of the middle two.
-func quantile(series []float64, q float64) float64 {
+func Quantile(series []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(series))
 	at := q * float64(len(s)-1)
 	low := int(at)
@@ -79,33 +81,34 @@ func quantile(series []float64, q float64) float64 {
 	return s[low] + (s[high]-s[low])*(at-float64(low))
 }
 
-// round keeps four decimals.
-func round(v float64) float64 { return float64(int64(v*1e4+0.5)) / 1e4 }
+// Round keeps four decimals.
+func Round(v float64) float64 { return float64(int64(v*1e4+0.5)) / 1e4 }
 
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// Millis is a duration in milliseconds.
+func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// compare makes a measurement of two series whose neighbours belong together.
-func compare(m Measurement, rouse, baseline []float64) Measurement {
+// Compare makes a measurement of two series whose neighbours belong together.
+func Compare(m Measurement, rouse, baseline []float64) Measurement {
 	differences := make([]float64, len(rouse))
 	for i := range rouse {
 		differences[i] = rouse[i] - baseline[i]
 	}
-	b := summarise(baseline)
-	m.N, m.Rouse, m.Baseline = len(rouse), summarise(rouse), &b
-	m.Difference = round(quantile(differences, 0.5))
-	m.DifferenceOfP50 = round(m.Rouse.P50 - b.P50)
-	m.Ratio = round(m.Rouse.P50 / b.P50)
+	b := Summarise(baseline)
+	m.N, m.Rouse, m.Baseline = len(rouse), Summarise(rouse), &b
+	m.Difference = Round(Quantile(differences, 0.5))
+	m.DifferenceOfP50 = Round(m.Rouse.P50 - b.P50)
+	m.Ratio = Round(m.Rouse.P50 / b.P50)
 	return m
 }
 
-// gate sets the condition and whether it held.
-func (m Measurement) gate(held bool, format string, args ...any) Measurement {
+// Gated sets the condition and whether it held.
+func (m Measurement) Gated(held bool, format string, args ...any) Measurement {
 	m.Gate, m.Held = fmt.Sprintf(format, args...), &held
 	return m
 }
 
-// line is a measurement for people.
-func (m Measurement) line() string {
+// Line is a measurement for people.
+func (m Measurement) Line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-30s %9.3f %s (p95 %.3f, min %.3f, n %d)", m.Name, m.Rouse.P50, m.Unit, m.Rouse.P95, m.Rouse.Min, m.N)
 	if m.Baseline != nil {
@@ -121,16 +124,17 @@ func (m Measurement) line() string {
 	return b.String()
 }
 
-func newReport(command string) *Report {
+// New begins the report of a run that command makes.
+func New(command string) *Report {
 	return &Report{
 		Command: command, At: time.Now().UTC().Truncate(time.Second),
-		Machine: Machine{Cores: runtime.NumCPU(), CPU: processor(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), LoadBefore: loadAverage()},
+		Machine: Machine{Cores: runtime.NumCPU(), CPU: processor(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), LoadBefore: LoadAverage()},
 	}
 }
 
-// finish writes the report to a file, if one is named.
-func (r *Report) finish(path string) error {
-	r.Machine.LoadAfter = loadAverage()
+// Finish writes the report to a file, if one is named.
+func (r *Report) Finish(path string) error {
+	r.Machine.LoadAfter = LoadAverage()
 	r.AllHeld = !slices.ContainsFunc(r.Measurements, func(m Measurement) bool { return m.Held != nil && !*m.Held })
 	if path == "" {
 		return nil
@@ -156,8 +160,8 @@ func processor() string {
 	return "unknown"
 }
 
-// loadAverage is that of the last 1, 5 and 15 minutes.
-func loadAverage() string {
+// LoadAverage is that of the last 1, 5 and 15 minutes.
+func LoadAverage() string {
 	raw, _ := os.ReadFile("/proc/loadavg") // empty elsewhere
 	fields := strings.Fields(string(raw))
 	return strings.Join(fields[:min(3, len(fields))], " ")
