@@ -84,9 +84,10 @@ type Activator struct {
 	idle     chan struct{}
 	idleOnce sync.Once
 
-	mu        sync.Mutex // guards functions and orders changes of names; taken before a function's mu
+	mu        sync.Mutex // guards what follows and orders changes of names; taken before a function's mu
 	functions map[api.FunctionName]*function
-	clashes   []string // of names, that were logged; guarded by mu
+	traffic   map[api.FunctionName][]api.Share // by service
+	clashes   []string                         // of names, that were logged
 }
 
 // New makes an activator. It starts nothing.
@@ -106,7 +107,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
-		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}),
+		functions: make(map[api.FunctionName]*function), traffic: make(map[api.FunctionName][]api.Share), idle: make(chan struct{}),
 	}
 	var dropped func() int64
 	if d, ok := deps.Emitter.(interface{ Dropped() int64 }); ok {
@@ -117,7 +118,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		return nil, fmt.Errorf("activator: register metrics: %w", err)
 	}
 	a.metrics, a.nobody = m, m.Of("")
-	a.names.Store(newDirectory(nil, a.cfg.Domain))
+	a.names.Store(newDirectory(nil, nil, a.cfg.Domain))
 	a.handler = a.router()
 	return a, nil
 }
@@ -182,6 +183,48 @@ func (a *Activator) RemoveFunction(name api.FunctionName) {
 	f.metrics.Remove()
 }
 
+// Declared says whether a function is declared.
+func (a *Activator) Declared(name api.FunctionName) bool { return a.names.Load().byName[name] != nil }
+
+// PutTraffic says how the requests that name a service, a model of it or an
+// adapter are divided among its functions: by the shares of those that have the
+// name. It replaces what was said before. Functions that are not declared (yet)
+// get nothing. What waits already stays with its function.
+//
+// It matters only to functions with an [api.Function.Service]: one without is
+// its own service and needs none.
+func (a *Activator) PutTraffic(t api.Traffic) {
+	var shares []api.Share
+	for _, s := range t.Shares {
+		at := slices.IndexFunc(shares, func(o api.Share) bool { return o.Function == s.Function })
+		switch {
+		case s.Percent <= 0:
+		case at >= 0:
+			shares[at].Percent += s.Percent
+		default:
+			shares = append(shares, s)
+		}
+	}
+	a.mu.Lock()
+	same := slices.Equal(a.traffic[t.Service], shares)
+	a.traffic[t.Service] = shares
+	a.mu.Unlock()
+	if !same {
+		a.index()
+	}
+}
+
+// RemoveTraffic forgets a service: its functions are then reached by [Activator.ServeFunction] only.
+func (a *Activator) RemoveTraffic(service api.FunctionName) {
+	a.mu.Lock()
+	_, known := a.traffic[service]
+	delete(a.traffic, service)
+	a.mu.Unlock()
+	if known {
+		a.index()
+	}
+}
+
 // index makes a new directory of the functions that are declared.
 func (a *Activator) index() {
 	a.mu.Lock()
@@ -194,7 +237,7 @@ func (a *Activator) index() {
 		}
 		f.mu.Unlock()
 	}
-	names := newDirectory(list, a.cfg.Domain)
+	names := newDirectory(list, a.traffic, a.cfg.Domain)
 	a.names.Store(names)
 	for _, clash := range names.clashes {
 		if !slices.Contains(a.clashes, clash) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,11 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
-// Headers of clients.
-const (
-	headerTimeout = "X-Request-Timeout" // how long the client waits for the whole answer: seconds, or a Go duration
-	headerTiming  = "Server-Timing"
-)
+const headerTiming = "Server-Timing"
 
 // maxGiven is how many runtimes one request may see fail before its first byte:
 // a request that kills runtimes must not kill them all.
@@ -98,42 +93,6 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	c.run()
 }
 
-// timeLimit reads the client's time limit.
-func (c *call) timeLimit() error {
-	v := c.r.Header.Get(headerTimeout)
-	if v == "" {
-		return nil
-	}
-	d, err := time.ParseDuration(v)
-	if seconds, err2 := strconv.ParseFloat(v, 64); err2 == nil {
-		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
-	}
-	if err != nil || d <= 0 {
-		return api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
-	}
-	c.deadline = c.begun.Add(d)
-	c.limit(d, "the answer took longer than the client's %s of %s", headerTimeout, d)
-	return nil
-}
-
-// limit ends the call after d, with a 504; 0 means no limit.
-func (c *call) limit(d time.Duration, format string, args ...any) (stop func() bool) {
-	if d <= 0 {
-		return func() bool { return false }
-	}
-	return time.AfterFunc(d, func() {
-		c.cancel(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, format, args...))
-	}).Stop
-}
-
-// entryDeadline is how long the call may wait from now.
-func (c *call) entryDeadline(hold time.Duration, now time.Time) time.Duration {
-	if !c.deadline.IsZero() {
-		return min(hold, c.deadline.Sub(now))
-	}
-	return hold
-}
-
 // read reads the body, counting its bytes against what all bodies may take.
 func (c *call) read() (size int64, err error) {
 	size = max(c.r.ContentLength, 0)
@@ -184,7 +143,7 @@ func (c *call) understand() error {
 	}
 	f, bad := names.model(c.req.Model)
 	if bad != nil && c.ollama {
-		f = names.untagged(c.req.Model)
+		f = names.untagged(c.req.Model).pick()
 	}
 	if f == nil {
 		return bad
@@ -207,7 +166,7 @@ func (c *call) run() {
 			c.refuse(err)
 			return
 		}
-		stop := c.limit(s.limit, "the answer took longer than the function's limit of %s", s.limit)
+		stop := c.limit(s.limits.last, tookTooLong)
 		answer, err := c.try(s)
 		if err == nil {
 			defer stop()
@@ -241,7 +200,13 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 	c.attempts++
 	c.comment.dispatched()
 	sent := time.Now()
-	answer, err := c.a.client.Send(c.ctx, forward.Call{In: c.r, Body: c.body, ID: c.id, Base: s.base, Kind: c.kind})
+	stop := c.limit(s.limits.first, beganTooLate)
+	attempt := forward.Call{In: c.r, Body: c.body, ID: c.id, Base: s.base, Kind: c.kind}
+	if idle := s.limits.idle; idle > 0 {
+		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
+	}
+	answer, err := c.a.client.Send(c.ctx, attempt)
+	stop()
 	c.timing.First = time.Since(sent)
 	return answer, err
 }

@@ -22,9 +22,15 @@ type Config struct {
 	CommentEvery time.Duration
 	// WriteTimeout is how long a client may leave an answer unread before its request is ended. Default 1 min.
 	WriteTimeout time.Duration
-	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost".
+	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost";
+	// [NoDomain]: functions have no own hosts, and every host is the front door's.
 	Domain string
+	// PrivateMetrics keeps /metrics off the front door: somebody else serves [Deps.Registry].
+	PrivateMetrics bool
 }
+
+// NoDomain is the [Config.Domain] of an activator whose functions have no own hosts.
+const NoDomain = "-"
 
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
@@ -65,7 +71,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
 	case c.WriteTimeout < 0:
 		return fmt.Errorf("activator: a client may leave an answer unread for %s: want a time above 0", c.WriteTimeout)
-	case !domain.MatchString(c.Domain):
+	case c.Domain != NoDomain && !domain.MatchString(c.Domain):
 		return fmt.Errorf("activator: domain %q: want lower-case labels separated by dots, such as localhost or example.com", c.Domain)
 	}
 	return nil

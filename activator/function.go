@@ -55,7 +55,7 @@ type function struct {
 type slot struct {
 	instance *route.Instance
 	base     *url.URL
-	limit    time.Duration // from dispatch to the last byte; 0: none
+	limits   limits
 	refused  *api.Error
 }
 
@@ -151,7 +151,7 @@ func (f *function) acquire(c *call) (slot, error) {
 func (f *function) take(i *route.Instance) slot {
 	f.slots++
 	f.metrics.Running(1)
-	return slot{instance: i, base: i.Base(), limit: f.spec.RequestTimeout}
+	return slot{instance: i, base: i.Base(), limits: limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout}}
 }
 
 // release gives a slot back. The caller holds mu.

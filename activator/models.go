@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -21,19 +22,23 @@ type model struct {
 }
 
 type modelState struct {
+	// Function is the function, or the service whose functions have the model.
 	Function api.FunctionName `json:"function"`
 	// State is that of the instance that takes a request soonest; "gone" where there is none.
 	State api.State `json:"state"`
 }
 
 func (m listed) object() model {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
 	state := api.Gone
-	if st, found := m.f.set.Best(); found {
-		state = st.State
+	for _, share := range m.t.shares {
+		share.f.mu.Lock()
+		st, found := share.f.set.Best()
+		share.f.mu.Unlock()
+		if found && (state == api.Gone || route.Sooner(st.State, state)) {
+			state = st.State
+		}
 	}
-	return model{ID: m.name, Object: "model", Created: m.f.created.Unix(), OwnedBy: "rouse", Parent: m.parent, Rouse: modelState{Function: m.f.name, State: state}}
+	return model{ID: m.name, Object: "model", Created: m.t.first().created.Unix(), OwnedBy: "rouse", Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
 }
 
 // listModels lists the names, aliases and adapters of all functions.
@@ -52,13 +57,13 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request) {
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	name := mux.Vars(r)["model"]
 	names := a.names.Load()
-	f, err := names.model(name)
+	t, err := names.find(name)
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
-	m := listed{name: api.ModelName(name), f: f}
-	if names.adapter(name, f) != "" {
+	m := listed{name: api.ModelName(name), t: t}
+	if f := t.first(); names.adapter(name, f) != "" {
 		f.mu.Lock()
 		m.parent = f.spec.Model
 		f.mu.Unlock()

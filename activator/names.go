@@ -15,107 +15,156 @@ import (
 // directory finds functions by what clients write. It is immutable, so that
 // requests share it without a lock.
 type directory struct {
-	domain string
+	domain string // of functions' own hosts; empty: they have none
 	// list is all functions, by name.
 	list []*function
-	// byModel has, in order of precedence where names clash: models' names, aliases,
-	// functions' names in the default namespace, in any namespace, "namespace/name",
-	// and adapters. Among equals the function that comes first by name has it.
-	byModel map[string]*function
+	// byModel has, in order of precedence where names clash: models' names and aliases,
+	// services' names in the default namespace, in any namespace, "namespace/name",
+	// and adapters. Among equals the service that comes first by name has it.
+	byModel map[string]*target
 	byName  map[api.FunctionName]*function
 	// models is what a list of models shows: model names, aliases and adapters, in order.
 	models []listed
-	// adapters are the names in byModel that are adapters'.
-	adapters map[string]api.ModelName
-	// clashes say which names find another function than one that has them too.
+	// adapters are the names by which each function's adapters are found.
+	adapters map[adapterOf]bool
+	// unready are the names of services none of whose functions takes traffic.
+	unready map[string]api.FunctionName
+	// clashes say which names find another service than one that has them too.
 	clashes []string
+}
+
+// adapterOf is an adapter's name at one function.
+type adapterOf struct {
+	f    *function
+	name string
 }
 
 // listed is one name in the list of models.
 type listed struct {
 	name api.ModelName
-	f    *function
+	t    *target
 	// parent is the model that an adapter belongs to; empty for a model.
 	parent api.ModelName
 }
 
-func newDirectory(list []*function, domain string) *directory {
+func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, domain string) *directory {
 	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
-	d := &directory{domain: domain, list: list, byModel: make(map[string]*function), byName: make(map[api.FunctionName]*function), adapters: make(map[string]api.ModelName)}
-	specs := make([]api.Function, len(list))
-	adapters := make([][]api.ModelName, len(list))
-	for i, f := range list {
-		f.mu.Lock()
-		specs[i], adapters[i] = f.spec, f.adapters()
-		f.mu.Unlock()
+	d := &directory{
+		domain: domain, list: list, byModel: make(map[string]*target), byName: make(map[api.FunctionName]*function),
+		adapters: make(map[adapterOf]bool), unready: make(map[string]api.FunctionName),
+	}
+	if domain == NoDomain {
+		d.domain = ""
+	}
+	for _, f := range list {
 		d.byName[f.name] = f
-		d.show(listed{name: specs[i].Model, f: f})
 	}
-	for i, f := range list {
-		for _, alias := range specs[i].Aliases {
-			d.show(listed{name: alias, f: f})
-		}
-	}
-	for _, own := range []bool{true, false} {
-		for _, f := range list {
-			if own == (f.name.Namespace() == api.DefaultNamespace) {
-				d.add(f.name.Name(), f)
+	services := servicesOf(list, traffic)
+	for _, names := range []func(member) []api.ModelName{
+		func(m member) []api.ModelName { return m.names[:1] },
+		func(m member) []api.ModelName { return m.names[1:] },
+	} {
+		for _, s := range services {
+			for _, name := range s.each(names) {
+				d.show(listed{name: name, t: s.target(func(m member) bool { return slices.Contains(m.names, name) })})
 			}
 		}
 	}
-	for _, f := range list {
-		d.add(string(f.name), f)
-	}
-	for i, f := range list {
-		for _, name := range adapters[i] {
-			d.show(listed{name: name, f: f, parent: specs[i].Model})
-		}
-	}
+	d.addServices(services)
+	d.addAdapters(services)
 	slices.SortFunc(d.models, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
 	return d
 }
 
-// add makes a name find f, unless it finds another already.
-func (d *directory) add(name string, f *function) bool {
-	if _, taken := d.byModel[name]; taken {
+// addServices adds the names of the services themselves, and remembers those that take no traffic.
+func (d *directory) addServices(services []service) {
+	for _, own := range []bool{true, false} {
+		for _, s := range services {
+			if own == (s.name.Namespace() == api.DefaultNamespace) {
+				d.add(s.name.Name(), s.all)
+			}
+		}
+	}
+	for _, s := range services {
+		d.add(string(s.name), s.all)
+		if s.all != nil {
+			continue
+		}
+		for _, name := range append(s.unready, api.ModelName(s.name.Name()), api.ModelName(s.name)) {
+			d.unready[string(name)] = s.name
+		}
+	}
+}
+
+// addAdapters adds the adapters, at the front door and at their functions' own hosts.
+func (d *directory) addAdapters(services []service) {
+	for _, s := range services {
+		for _, m := range s.everyone {
+			for _, name := range m.adapters {
+				if t := d.byModel[string(name)]; t == nil || !t.has(m.f) {
+					d.adapters[adapterOf{m.f, string(name)}] = true
+				}
+			}
+		}
+	}
+	for _, s := range services {
+		for _, name := range s.each(func(m member) []api.ModelName { return m.adapters }) {
+			has := func(m member) bool { return slices.Contains(m.adapters, name) }
+			d.show(listed{name: name, t: s.target(has), parent: s.members[slices.IndexFunc(s.members, has)].names[0]})
+		}
+	}
+}
+
+// add makes a name lead to t, unless it leads elsewhere already. A nil t is nowhere to lead to.
+func (d *directory) add(name string, t *target) bool {
+	if _, taken := d.byModel[name]; taken || t == nil {
 		return false
 	}
-	d.byModel[name] = f
+	d.byModel[name] = t
 	return true
 }
 
 // show adds a name that people choose, and that a list of models shows.
 func (d *directory) show(m listed) {
-	if d.add(string(m.name), m.f) {
+	if d.add(string(m.name), m.t) {
 		d.models = append(d.models, m)
-		if m.parent != "" {
-			d.adapters[string(m.name)] = m.name
-		}
 		return
 	}
-	if other := d.byModel[string(m.name)]; other != m.f || m.parent != "" {
-		d.clashes = append(d.clashes, fmt.Sprintf("the name %s of %s finds %s", quoteName(string(m.name)), m.owner(), other.name))
+	if other := d.byModel[string(m.name)]; other.service != m.t.service || m.parent != "" {
+		d.clashes = append(d.clashes, fmt.Sprintf("the name %s of %s finds %s", quoteName(string(m.name)), m.owner(), other.service))
 	}
 }
 
 // owner says whose name it is, for people.
 func (m listed) owner() string {
 	if m.parent != "" {
-		return fmt.Sprintf("an adapter of %s", m.f.name)
+		return fmt.Sprintf("an adapter of %s", m.t.service)
 	}
-	return string(m.f.name)
+	return string(m.t.service)
 }
 
-// model finds a function by what a client wrote in "model".
+// model finds the function that serves a request which names a model.
 func (d *directory) model(name string) (*function, *api.Error) {
-	if f := d.byModel[name]; f != nil {
-		return f, nil
+	t, err := d.find(name)
+	if err != nil {
+		return nil, err
 	}
-	if f := d.untagged(name); f != nil && f.runtime() == api.RuntimeOllama {
-		return f, nil
+	return t.pick(), nil
+}
+
+// find finds what a name that a client wrote in "model" leads to.
+func (d *directory) find(name string) (*target, *api.Error) {
+	if t := d.byModel[name]; t != nil {
+		return t, nil
+	}
+	if t := d.untagged(name); t != nil && t.first().runtime() == api.RuntimeOllama {
+		return t, nil
 	}
 	if name == "" {
 		return nil, api.BadRequest("model", "the field model is missing or empty: GET /v1/models lists the names")
+	}
+	if service, found := d.unready[name]; found {
+		return nil, unready(service)
 	}
 	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist", quoteName(name))
 	e.Param = "model"
@@ -130,8 +179,8 @@ func (d *directory) model(name string) (*function, *api.Error) {
 	return nil, e
 }
 
-// untagged finds a function by a name to which a client of Ollama added the tag "latest".
-func (d *directory) untagged(name string) *function {
+// untagged finds what a name leads to, to which a client of Ollama added the tag "latest".
+func (d *directory) untagged(name string) *target {
 	if short, found := strings.CutSuffix(name, latest); found {
 		return d.byModel[short]
 	}
@@ -140,9 +189,12 @@ func (d *directory) untagged(name string) *function {
 
 // adapter is the adapter of f that a client names, "" for the model itself.
 func (d *directory) adapter(name string, f *function) api.ModelName {
+	if len(d.adapters) == 0 {
+		return ""
+	}
 	for _, n := range []string{name, strings.TrimSuffix(name, latest)} {
-		if d.byModel[n] == f {
-			return d.adapters[n]
+		if d.adapters[adapterOf{f, n}] {
+			return api.ModelName(n)
 		}
 	}
 	return ""
@@ -164,7 +216,7 @@ func (d *directory) ownHost(host string) (rest string, own bool) {
 	}
 	host = strings.TrimSuffix(host, ".")
 	n := len(host) - len(d.domain) - 1
-	if n <= 0 || host[n] != '.' || !strings.EqualFold(host[n+1:], d.domain) {
+	if d.domain == "" || n <= 0 || host[n] != '.' || !strings.EqualFold(host[n+1:], d.domain) {
 		return "", false
 	}
 	rest = host[:n]

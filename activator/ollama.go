@@ -149,9 +149,10 @@ func digest(spec api.Function) string {
 func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request) {
 	list := []ollamaModel{}
 	for _, m := range a.names.Load().models {
-		m.f.mu.Lock()
-		spec, created := m.f.spec, m.f.created
-		m.f.mu.Unlock()
+		f := m.t.first()
+		f.mu.Lock()
+		spec, created := f.spec, f.created
+		f.mu.Unlock()
 		if spec.Runtime.Kind == api.RuntimeOllama {
 			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: created, Digest: digest(spec)})
 		}
@@ -164,7 +165,9 @@ func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request) {
 	list := []runningModel{}
 	now := time.Now()
 	for _, f := range a.names.Load().list {
-		if m, awake := f.running(now); awake {
+		m, awake := f.running(now)
+		listed := slices.ContainsFunc(list, func(l runningModel) bool { return l.Name == m.Name })
+		if awake && !listed {
 			list = append(list, m)
 		}
 	}

@@ -57,7 +57,9 @@ func (a *Activator) router() http.Handler {
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.readyz)
-	r.Path("/metrics").Methods(reads...).Handler(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}))
+	if !a.cfg.PrivateMetrics {
+		r.Path("/metrics").Methods(reads...).Handler(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}))
+	}
 	r.NotFoundHandler = http.HandlerFunc(a.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(a.methodNotAllowed)
 	return r
@@ -82,21 +84,38 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, f)
 }
 
-// serveHost serves a request at a function's own host: all paths are the function's.
+// serveHost serves a request at a function's own host.
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	f, err := a.names.Load().host(r.Host)
-	switch {
-	case err != nil:
-	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
-		err = unknownPath(r)
-	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
-		err = api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on: use HTTP")
-	}
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
-	a.serve(w, r, f)
+	a.serveOwn(w, r, f)
+}
+
+// ServeFunction serves a request for a function that the caller has found, by
+// other means than what [Activator.Handler] looks at. As at a function's own host
+// all paths are the function's, but for its control paths, which are closed.
+func (a *Activator) ServeFunction(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
+	f := a.names.Load().byName[name]
+	if f == nil {
+		a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", quoteName(string(name))))
+		return
+	}
+	a.serveOwn(w, r, f)
+}
+
+// serveOwn serves a request for f: all paths but the control paths are the function's.
+func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *function) {
+	switch {
+	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
+		a.refuse(w, r, unknownPath(r))
+	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
+		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on: use HTTP"))
+	default:
+		a.serve(w, r, f)
+	}
 }
 
 // isControl says whether a path is one of an instance's administrative ones, which

@@ -21,6 +21,10 @@ type Answer struct {
 	buf  *[]byte // owned until Close
 	n    int     // bytes in buf that were not handed on
 	err  error   // why reading ended; io.EOF for a clean end
+
+	idle   time.Duration // see Call
+	paused func()
+	pause  *time.Timer // runs while a byte after the first is waited for; nil before that
 }
 
 // wholeLimit bounds the answers that are read to their end before the client sees a byte.
@@ -44,9 +48,19 @@ func (a *Answer) first() error {
 
 // read reads once into the free part of the buffer.
 func (a *Answer) read() {
+	if a.pause != nil {
+		a.pause.Reset(a.idle)
+	}
 	k, err := a.resp.Body.Read((*a.buf)[a.n:])
 	a.n += k
 	a.err = err
+	switch {
+	case a.pause != nil:
+		a.pause.Stop()
+	case k > 0 && err == nil && a.idle > 0:
+		a.pause = time.AfterFunc(a.idle, a.paused)
+		a.pause.Stop()
+	}
 }
 
 // Status is the HTTP status.

@@ -29,6 +29,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -54,6 +55,10 @@ type Call struct {
 	Base *url.URL
 	// Kind is what an event stream that answers must end with.
 	Kind Kind
+	// Idle is how long the answer may pause once its first byte is there; 0: for ever. After
+	// that Paused is called, once, which should end the context of the call.
+	Idle   time.Duration
+	Paused func()
 }
 
 // Failure is an attempt that ended before the client saw a byte.
@@ -83,7 +88,7 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		}
 		return nil, unanswered(err)
 	}
-	a := &Answer{resp: resp, buf: smallBuffers.Get().(*[]byte)}
+	a := &Answer{resp: resp, buf: smallBuffers.Get().(*[]byte), idle: call.Idle, paused: call.Paused}
 	if err := a.first(); err != nil {
 		a.Close()
 		if ctx.Err() != nil {

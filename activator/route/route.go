@@ -230,6 +230,9 @@ func (s *Set) All() []*Instance { return s.all }
 // rank orders states by how soon they take a request.
 var rank = map[api.State]int{api.Awake: 5, api.Starting: 4, api.Draining: 3, api.Asleep: 2, api.Unhealthy: 1}
 
+// Sooner says whether an instance in state a takes a request sooner than one in state b.
+func Sooner(a, b api.State) bool { return rank[a] > rank[b] }
+
 // Best is the report of the instance that will take a request soonest; ok is false if there is none.
 func (s *Set) Best() (st api.InstanceStatus, ok bool) {
 	for _, i := range s.all {

@@ -1,0 +1,120 @@
+package activator
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// pieces is a body whose pieces come after pauses; it ends with its request.
+type pieces struct {
+	ctx   context.Context
+	every time.Duration
+	left  []string
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.left) == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-time.After(p.every):
+	case <-p.ctx.Done():
+		return 0, context.Cause(p.ctx)
+	}
+	n := copy(b, p.left[0])
+	p.left = p.left[1:]
+	return n, nil
+}
+
+func (p *pieces) Close() error { return nil }
+
+// TestLimits: an instance answers a stream of 3 events, the first after a second, then one each second.
+func TestLimits(t *testing.T) {
+	const event = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n"
+	const last = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+	for _, tc := range []struct {
+		name             string
+		first, idle, all time.Duration
+		status           int
+		took             time.Duration
+		want             []string
+	}{
+		{"none", 0, 0, 0, 200, 3 * time.Second, []string{event + event + last}},
+		{"all are long enough", 1500 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second, 200, 3 * time.Second, []string{event + event + last}},
+		{"first byte", 500 * time.Millisecond, 0, 0, 504, 500 * time.Millisecond,
+			[]string{`{"error":{"message":"the answer did not begin within the function's limit of 500ms (rouse.dev/first-byte-timeout)","type":"timeout_error","param":null,"code":"request_timeout"}}`}},
+		{"the first byte is no pause", 0, 500 * time.Millisecond, 0, 200, 1500 * time.Millisecond,
+			[]string{event + `data: {"error":{"message":"the answer paused for longer than the function's limit of 500ms (rouse.dev/idle-timeout)"`}},
+		{"total", 0, 0, 2500 * time.Millisecond, 200, 2500 * time.Millisecond,
+			[]string{event + event + `data: {"error":{"message":"the answer took longer than the function's limit of 2.5s (rouse.dev/request-timeout)"`}},
+		{"total before the first byte", 2 * time.Second, time.Second, 900 * time.Millisecond, 504, 900 * time.Millisecond,
+			[]string{"limit of 900ms (rouse.dev/request-timeout)"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+					_ = r.Body.Close()
+					body := &pieces{r.Context(), time.Second, []string{event, event, last}}
+					return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
+				})
+				a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.PutFunction(api.Function{Name: "default/m", FirstByteTimeout: tc.first, IdleTimeout: tc.idle, RequestTimeout: tc.all})
+				a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+				began := time.Now()
+				w := httptest.NewRecorder()
+				a.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m","stream":true}`)))
+				if took := time.Since(began); took != tc.took || w.Code != tc.status {
+					t.Errorf("got %d after %s, want %d after %s", w.Code, took, tc.status, tc.took)
+				}
+				for _, want := range tc.want {
+					if got := w.Body.String(); !strings.Contains(got, want) {
+						t.Errorf("got %q, want %q in it", got, want)
+					}
+				}
+				if s, _ := a.Stats("default/m"); s.Running != 0 {
+					t.Errorf("%d slots are still in use", s.Running)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_ = a.Run(ctx)
+			})
+		})
+	}
+}
+
+// TestIdleEndsWhatIsNoStream: a body without events that pauses is cut, which its client sees.
+func TestIdleEndsWhatIsNoStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			body := &pieces{r.Context(), time.Second, []string{`{"half":`, `1}`}}
+			return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
+		})
+		a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: wakerFunc(nil), Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.PutFunction(api.Function{Name: "default/m", IdleTimeout: 100 * time.Millisecond})
+		a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Awake, Seq: 1, Endpoint: "unix:/s", Concurrency: 1})
+		defer func() {
+			if got := recover(); got != http.ErrAbortHandler {
+				t.Errorf("the handler ended with %v, want the connection to be cut", got)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = a.Run(ctx)
+		}()
+		a.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m"}`)))
+	})
+}

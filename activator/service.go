@@ -1,0 +1,150 @@
+package activator
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// service is one service while a directory is made: the functions that take its
+// traffic, and those that do not. A function without an [api.Function.Service] is
+// its own service and takes all of its traffic.
+type service struct {
+	name     api.FunctionName
+	members  []member // those that take traffic
+	everyone []member
+	all      *target         // of all members; nil where there are none
+	unready  []api.ModelName // of everyone, where there are no members
+}
+
+// member is a function of a service, as it was when the directory was made.
+type member struct {
+	f        *function
+	names    []api.ModelName // the model, then its aliases
+	adapters []api.ModelName
+	percent  int
+}
+
+// servicesOf groups functions by service, ordered by the services' names.
+func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []service {
+	byName := make(map[api.FunctionName]*service)
+	var order []api.FunctionName
+	for _, f := range list {
+		f.mu.Lock()
+		spec, adapters := f.spec, f.adapters()
+		f.mu.Unlock()
+		name := spec.ServiceName()
+		s := byName[name]
+		if s == nil {
+			s = &service{name: name}
+			byName[name] = s
+			order = append(order, name)
+		}
+		m := member{f: f, names: spec.Names(), adapters: adapters, percent: 100}
+		if spec.Service != "" {
+			m.percent = percentOf(traffic[name], f.name)
+		}
+		s.everyone = append(s.everyone, m)
+		if m.percent > 0 {
+			s.members = append(s.members, m)
+		}
+	}
+	slices.Sort(order)
+	out := make([]service, 0, len(order))
+	for _, name := range order {
+		s := byName[name]
+		if len(s.members) > 0 {
+			s.all = s.target(func(member) bool { return true })
+		} else {
+			for _, m := range s.everyone {
+				s.unready = append(s.unready, m.names...)
+			}
+		}
+		out = append(out, *s)
+	}
+	return out
+}
+
+func percentOf(shares []api.Share, name api.FunctionName) int {
+	for _, s := range shares {
+		if s.Function == name {
+			return s.Percent
+		}
+	}
+	return 0
+}
+
+// each returns the names of all members, each once.
+func (s service) each(names func(member) []api.ModelName) []api.ModelName {
+	var out []api.ModelName
+	for _, m := range s.members {
+		for _, name := range names(m) {
+			if !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// target makes a target of the members for which has holds: at least one.
+func (s service) target(has func(member) bool) *target {
+	t := &target{service: s.name}
+	for _, m := range s.members {
+		if has(m) {
+			t.shares = append(t.shares, share{m.f, m.percent})
+			t.total += m.percent
+		}
+	}
+	slices.SortStableFunc(t.shares, func(a, b share) int { return cmp.Compare(b.percent, a.percent) })
+	return t
+}
+
+// target is what a name leads to: those of a service's functions that take traffic
+// and have the name. It is immutable.
+type target struct {
+	service api.FunctionName
+	shares  []share // at least one; the greatest first
+	total   int
+}
+
+// share is a function's part of a target.
+type share struct {
+	f       *function
+	percent int
+}
+
+// pick chooses a function at random, by the shares; nil where t is nil.
+func (t *target) pick() *function {
+	switch {
+	case t == nil:
+		return nil
+	case len(t.shares) == 1:
+		return t.shares[0].f
+	}
+	n := rand.IntN(t.total)
+	for _, s := range t.shares {
+		if n -= s.percent; n < 0 {
+			return s.f
+		}
+	}
+	panic("activator: the shares of a target add up to less than their total")
+}
+
+// first is the function with the greatest share.
+func (t *target) first() *function { return t.shares[0].f }
+
+func (t *target) has(f *function) bool {
+	return slices.ContainsFunc(t.shares, func(s share) bool { return s.f == f })
+}
+
+// unready is the error of a service none of whose functions takes traffic.
+func unready(service api.FunctionName) *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading,
+		"no revision of the service %s takes requests yet: `kn service describe %s -n %s` says why", service, service.Name(), service.Namespace()).
+		WithRetryAfter(time.Second)
+}
