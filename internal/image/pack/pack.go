@@ -59,7 +59,8 @@ type Image struct {
 	Name string
 	// Arch is the architecture of the programs as Go spells it (amd64). The operating system is linux.
 	Arch string
-	// Programs are the paths in the image and the files of this machine that they are copied from.
+	// Programs are the paths in the image and the files of this machine that they
+	// are copied from; data and libraries that they need may be among them.
 	Programs map[string]string
 	// Entrypoint is the program to run, and what stands before the container's
 	// args. Empty: the only program.
@@ -174,12 +175,13 @@ func base() (v1.Layer, error) {
 func (i Image) programs() (v1.Layer, error) {
 	l := newLayer()
 	made := map[string]bool{"": true}
+	has := func(path string) bool { _, found := i.Programs[path]; return found }
 	for _, at := range slices.Sorted(maps.Keys(i.Programs)) {
 		content, err := os.ReadFile(i.Programs[at])
 		if err != nil {
 			return nil, err
 		}
-		if err := static(content); err != nil {
+		if err := runnable(content, at == i.Entrypoint[0], has); err != nil {
 			return nil, fmt.Errorf("%s: %w", i.Programs[at], err)
 		}
 		folder := ""

@@ -5,17 +5,30 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 )
 
-// static says why a program can't run where there is nothing but itself.
-func static(program []byte) error {
-	f, err := elf.NewFile(bytes.NewReader(program))
+// runnable says why a file can't run in an image that has these paths. What is no
+// program of Linux may be data, unless it is what the image runs.
+func runnable(content []byte, entrypoint bool, has func(path string) bool) error {
+	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
-		return fmt.Errorf("no program for Linux: %w", err)
+		if entrypoint {
+			return fmt.Errorf("no program for Linux, and the image has no shell: %w", err)
+		}
+		return nil
 	}
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return errors.New("linked dynamically, and the image has no libraries: build it with CGO_ENABLED=0")
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		raw, err := io.ReadAll(p.Open())
+		if err != nil {
+			return fmt.Errorf("read the program's interpreter: %w", err)
+		}
+		if !has(strings.TrimRight(string(raw), "\x00")) {
+			return errors.New("linked dynamically, and the image has no libraries: build it with CGO_ENABLED=0, or add them")
 		}
 	}
 	return nil
