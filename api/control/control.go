@@ -49,28 +49,22 @@ type StopRequest struct {
 
 // Client calls instances. The zero value is not usable: see [New].
 type Client struct {
-	http *http.Client
+	http  *http.Client
+	token func(api.Endpoint) string
 }
 
 // New makes a client. transport must reach endpoints as [api.NewTransport] does.
-// token, if not empty, is called for each request and sent as a bearer token.
+// token, if not nil, is called for each request and sent as a bearer token.
 func New(transport http.RoundTripper, token func() string) *Client {
-	if token != nil {
-		transport = bearer{transport, token}
+	if token == nil {
+		return NewFor(transport, nil)
 	}
-	return &Client{http: &http.Client{Transport: transport}}
+	return NewFor(transport, func(api.Endpoint) string { return token() })
 }
 
-// bearer adds the control plane's credential.
-type bearer struct {
-	next  http.RoundTripper
-	token func() string
-}
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token())
-	return b.next.RoundTrip(r)
+// NewFor is [New] where each instance has a token of its own. An empty token is not sent.
+func NewFor(transport http.RoundTripper, token func(api.Endpoint) string) *Client {
+	return &Client{http: &http.Client{Transport: transport}, token: token}
 }
 
 // State asks an instance for its status.
@@ -134,6 +128,11 @@ func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path s
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != nil {
+		if token := c.token(e); token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
