@@ -1,0 +1,135 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// HeaderToken carries the cluster's token where Authorization can't.
+const HeaderToken = "X-Rouse-Token"
+
+// bearer returns the credential of a request, "" if it has none.
+func bearer(r *http.Request) string {
+	if t := r.Header.Get(HeaderToken); t != "" {
+		return t
+	}
+	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !found || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// trusted says whether a request carries the cluster's token. How long that takes does not depend on the tokens.
+func (s *server) trusted(r *http.Request) bool {
+	want := s.Token()
+	x, y := sha256.Sum256([]byte(bearer(r))), sha256.Sum256([]byte(want))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && want != ""
+}
+
+// errToken refuses who lacks the cluster's token.
+func errToken(what string) error {
+	return api.Errorf(http.StatusUnauthorized, "", "%s wants the cluster's token as a bearer token or in the header %s; it is in the Secret %s of the system namespace, under the key %q",
+		what, HeaderToken, control.ControlSecret, control.ControlSecretKey)
+}
+
+// admitted lets bearers of the cluster's token through to next.
+func (s *server) admitted(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.trusted(r) {
+			api.WriteError(w, errToken("an administrative path"))
+			return
+		}
+		next(w, r)
+	}
+}
+
+// from is the address that a request comes from.
+func from(r *http.Request) (netip.Addr, error) {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}, api.Errorf(http.StatusForbidden, "", "the connection has no IP address (%q): instances are known by theirs", r.RemoteAddr)
+	}
+	return ap.Addr().Unmap().WithZone(""), nil
+}
+
+// Bounds of what callers without the cluster's token can cost.
+const (
+	maxReport   = 256 << 10        // bytes of a body
+	bodyTimeout = 10 * time.Second // to read it
+	atOnce      = 128              // of their requests in work
+	perSecond   = 50               // of one address, in the long run
+	burst       = 200
+	maxCallers  = 10000 // addresses that are remembered
+)
+
+// callers bounds requests of those who lack the cluster's token.
+type callers struct {
+	places chan struct{} // taken and given back by requests in work; never closed
+
+	mu     sync.Mutex // guards limits
+	limits map[netip.Addr]*rate.Limiter
+}
+
+func newCallers() *callers {
+	return &callers{places: make(chan struct{}, atOnce), limits: map[netip.Addr]*rate.Limiter{}}
+}
+
+// enter lets one request of that address in; leave must be called when it is done.
+// Errors are *[api.Error] with status 429 and a time to come back.
+func (c *callers) enter(from netip.Addr) (leave func(), err error) {
+	if !c.limit(from).Allow() {
+		return nil, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%s sends more than %d requests a second", from, perSecond).WithRetryAfter(time.Second / 4)
+	}
+	select {
+	case c.places <- struct{}{}:
+		return func() { <-c.places }, nil
+	default:
+		return nil, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d instances are being served: come back soon", atOnce).WithRetryAfter(time.Second / 4)
+	}
+}
+
+// limit is the address's. Those that have rested are forgotten when there are many.
+func (c *callers) limit(from netip.Addr) *rate.Limiter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.limits[from]
+	if l != nil {
+		return l
+	}
+	if len(c.limits) >= maxCallers {
+		for a, old := range c.limits {
+			if old.Tokens() >= burst {
+				delete(c.limits, a)
+			}
+		}
+	}
+	if len(c.limits) >= maxCallers { // more than ever were pods: nobody is remembered, the places still bound them
+		clear(c.limits)
+	}
+	l = rate.NewLimiter(perSecond, burst)
+	c.limits[from] = l
+	return l
+}
+
+// bound limits size and time of a request's body. The connection has its time back after done.
+func bound(w http.ResponseWriter, r *http.Request, size int64) (done func()) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
+	r.Body = http.MaxBytesReader(w, r.Body, size)
+	return func() {
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 4<<10)) // so that the connection is used again
+		_ = rc.SetReadDeadline(time.Time{})
+	}
+}

@@ -1,0 +1,318 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/internal/hop"
+)
+
+// Times of calls to activators.
+const (
+	callTimeout  = 5 * time.Second
+	statsTimeout = 2 * time.Second
+	// resendEvery bounds how long an activator may be wrong about an instance, whatever went wrong between them.
+	resendEvery = time.Minute
+	// Pauses between tries of what has to arrive.
+	pauseFirst = 20 * time.Millisecond
+	pauseMost  = 2 * time.Second
+)
+
+// Activator is one activator's pod.
+type Activator struct {
+	// Key changes when the pod or its container is another one: what it knew is lost then.
+	Key string
+	// Name is the pod's, for people.
+	Name string
+	// Endpoint is where its control paths are.
+	Endpoint api.Endpoint
+	// Ready is what Kubernetes says of it.
+	Ready bool
+}
+
+// Activators are the clients of all activators. Each has a sender of its own, so
+// that one that hangs holds up nobody else. What they have to know of instances
+// is remembered for those that come later.
+//
+// All methods are safe for many goroutines. Calls before [Activators.Run] are
+// kept until it runs.
+type Activators struct {
+	client *http.Client
+	token  func() string
+	log    *slog.Logger
+
+	mu      sync.Mutex // guards all below; never held during a call
+	ctx     context.Context
+	ended   bool
+	senders sync.WaitGroup
+	peers   map[string]*peer // by key
+	reports map[api.InstanceID]control.InstanceReport
+	grants  map[api.InstanceID]api.Grant
+}
+
+// NewActivators makes a set of activators that is empty until [Activators.Set].
+// token returns the cluster's token.
+func NewActivators(token func() string, log *slog.Logger) *Activators {
+	return newActivators(hop.New(16, 30*time.Second), token, log)
+}
+
+func newActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
+	return &Activators{
+		client: &http.Client{Transport: transport}, token: token, log: log, peers: map[string]*peer{},
+		reports: map[api.InstanceID]control.InstanceReport{}, grants: map[api.InstanceID]api.Grant{},
+	}
+}
+
+// Run sends what is told until ctx ends. It returns nil. It runs once.
+func (a *Activators) Run(ctx context.Context) error {
+	a.mu.Lock()
+	a.ctx = ctx
+	for _, p := range a.peers {
+		a.start(p)
+	}
+	a.mu.Unlock()
+	<-ctx.Done()
+	a.mu.Lock()
+	a.ended = true
+	a.mu.Unlock()
+	a.senders.Wait()
+	return nil
+}
+
+// start runs p's sender, if that can be yet; a.mu is held.
+func (a *Activators) start(p *peer) {
+	if a.ctx == nil || a.ended {
+		return
+	}
+	ctx := a.ctx
+	a.senders.Go(func() { p.run(ctx) })
+}
+
+// Set says which activators there are: new ones get all that is known, what is
+// missing is forgotten. It does not block.
+func (a *Activators) Set(now []Activator) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	keep := map[string]bool{}
+	for _, n := range now {
+		keep[n.Key] = true
+		if p := a.peers[n.Key]; p != nil {
+			if !p.ready.Swap(n.Ready) && n.Ready {
+				ring(p.hurry)
+			}
+			continue
+		}
+		p := newPeer(a, n)
+		a.peers[n.Key] = p
+		a.fill(p)
+		a.start(p)
+		a.log.Info("an activator is there", "activator", n.Name, "endpoint", n.Endpoint, "ready", n.Ready)
+	}
+	for key, p := range a.peers {
+		if !keep[key] {
+			delete(a.peers, key)
+			close(p.left)
+			a.log.Info("an activator has left", "activator", p.Name)
+		}
+	}
+}
+
+// fill queues all that p should know; a.mu is held.
+func (a *Activators) fill(p *peer) {
+	for _, id := range slices.Sorted(maps.Keys(a.reports)) {
+		_, granted := a.grants[id]
+		p.queue(a.reports[id], granted)
+	}
+}
+
+// Known returns the activators, by name.
+func (a *Activators) Known() []Activator {
+	var known []Activator
+	for _, p := range a.all() {
+		n := p.Activator
+		n.Ready = p.ready.Load()
+		known = append(known, n)
+	}
+	slices.SortFunc(known, func(x, y Activator) int { return compare(x.Name, y.Name) })
+	return known
+}
+
+func compare(x, y string) int {
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+func (a *Activators) all() []*peer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.peers))
+}
+
+// Tell passes an instance's status on to all activators, those that come later
+// included. It never blocks; the reports of one instance arrive in order, and of
+// those that wait only the last one is sent. [api.Gone] ends what is known of it.
+func (a *Activators) Tell(r control.InstanceReport) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := r.Status.Instance
+	a.reports[id] = r
+	if r.Status.State == api.Gone {
+		delete(a.reports, id)
+		delete(a.grants, id)
+	}
+	for _, p := range a.peers {
+		p.queue(r, false)
+	}
+}
+
+// Instances returns the last reports of a function's instances, by name.
+func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var of []control.InstanceReport
+	for _, r := range a.reports {
+		if r.Status.Function == f {
+			of = append(of, r)
+		}
+	}
+	slices.SortFunc(of, func(x, y control.InstanceReport) int { return compare(string(x.Status.Instance), string(y.Status.Instance)) })
+	return of
+}
+
+// Grant lets all activators wake an instance until the grant expires; those that
+// come later get it too. With none it does nothing. An error says that one which
+// is alive may not have it.
+func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
+	a.mu.Lock()
+	a.grants[g.Instance] = g
+	a.mu.Unlock()
+	return a.each(func(p *peer) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		if err := p.post(ctx, control.PathGrants, g); err != nil && p.alive() {
+			return fmt.Errorf("grant %s at %s: %w", g.Instance, p.Name, err)
+		}
+		return nil
+	})
+}
+
+// Revoke takes a grant back from all activators. nil says that no wake under it is
+// under way or can begin at one that is alive. It tries until ctx ends; one that can't be
+// reached counts as alive for as long as Kubernetes says that it is ready.
+func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
+	a.mu.Lock()
+	if a.grants[g.Instance].Epoch <= g.Epoch {
+		delete(a.grants, g.Instance) // before it is asked for: nobody gets it any more
+	}
+	a.mu.Unlock()
+	return a.each(func(p *peer) error {
+		err := p.insist(ctx, control.PathRevoke, g)
+		if err != nil {
+			return fmt.Errorf("revoke the grant of %s at %s: %w", g.Instance, p.Name, err)
+		}
+		return nil
+	})
+}
+
+// Fail has all activators answer what waits for a function with err; nil takes it back.
+func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Error) error {
+	r := control.FailRequest{Function: f}
+	if err != nil {
+		r.Status, r.Code, r.Message, r.RetryAfter = err.Status, err.Code, err.Message, err.RetryAfter
+	}
+	return a.each(func(p *peer) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		if err := p.post(ctx, control.PathFail, r); err != nil && p.alive() {
+			return fmt.Errorf("refuse what waits for %s at %s: %w", f, p.Name, err)
+		}
+		return nil
+	})
+}
+
+// Report has all activators send what they see of a function now, and returns
+// when they have, or did not in time.
+func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+	defer cancel()
+	_ = a.each(func(p *peer) error {
+		if err := p.post(ctx, statsPath(f), nil); err != nil {
+			a.log.Debug("an activator does not report", "activator", p.Name, "function", f, "error", err)
+		}
+		return nil
+	}) // it never fails
+}
+
+// Stats adds up what the activators see of a function. Those that don't answer are left out.
+func (a *Activators) Stats(ctx context.Context, f api.FunctionName) admin.Activity {
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+	defer cancel()
+	var mu sync.Mutex // guards sum
+	var sum admin.Activity
+	_ = a.each(func(p *peer) error {
+		var one admin.Activity
+		if err := p.get(ctx, statsPath(f), &one); err != nil {
+			a.log.Debug("an activator's view is missing", "activator", p.Name, "function", f, "error", err)
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sum = add(sum, one)
+		return nil
+	}) // it never fails
+	return sum
+}
+
+// add merges what two activators see.
+func add(x, y admin.Activity) admin.Activity {
+	x.Waiting += y.Waiting
+	x.Running += y.Running
+	x.HeldBytes += y.HeldBytes
+	x.OldestAge = max(x.OldestAge, y.OldestAge)
+	if y.LastRequest.After(x.LastRequest) {
+		x.LastRequest = y.LastRequest
+	}
+	if x.Waking == "" {
+		x.Waking = y.Waking
+	}
+	if x.Failed == "" {
+		x.Failed = y.Failed
+	}
+	for _, s := range y.Instances {
+		k := slices.IndexFunc(x.Instances, func(o api.InstanceStatus) bool { return o.Instance == s.Instance })
+		switch {
+		case k < 0:
+			x.Instances = append(x.Instances, s)
+		case s.Supersedes(x.Instances[k]):
+			x.Instances[k] = s
+		}
+	}
+	return x
+}
+
+// each calls f with every activator at once, waits, and joins the errors.
+func (a *Activators) each(f func(*peer) error) error {
+	peers := a.all()
+	errs := make([]error, len(peers))
+	var all sync.WaitGroup
+	for k, p := range peers {
+		all.Go(func() { errs[k] = f(p) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,277 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// peer is one activator and what it is still to be told.
+type peer struct {
+	Activator
+	of    *Activators
+	ready atomic.Bool
+	left  chan struct{} // closed by Set when the pod is gone
+	// One place each, for a second ring says nothing new; heard by run.
+	bell  chan struct{} // rung by whoever queues
+	hurry chan struct{} // rung by Set when the pod becomes ready: the next try need not wait
+
+	mu    sync.Mutex // guards what follows
+	order []api.InstanceID
+	wait  map[api.InstanceID]waiting
+}
+
+// waiting is what is to be told of one instance.
+type waiting struct {
+	report control.InstanceReport
+	grant  bool // its standing grant too
+}
+
+func newPeer(of *Activators, a Activator) *peer {
+	p := &peer{Activator: a, of: of, left: make(chan struct{}), bell: make(chan struct{}, 1), hurry: make(chan struct{}, 1), wait: map[api.InstanceID]waiting{}}
+	p.ready.Store(a.Ready)
+	return p
+}
+
+// alive says whether the activator may act on what it knows: its pod is there and is said to be ready.
+func (p *peer) alive() bool {
+	select {
+	case <-p.left:
+		return false
+	default:
+		return p.ready.Load()
+	}
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
+// queue has r told, instead of what waits of the same instance.
+func (p *peer) queue(r control.InstanceReport, grant bool) {
+	id := r.Status.Instance
+	p.mu.Lock()
+	w, found := p.wait[id]
+	if !found {
+		p.order = append(p.order, id)
+	}
+	p.wait[id] = waiting{r, grant || w.grant}
+	p.mu.Unlock()
+	ring(p.bell)
+}
+
+// next takes what is to be told first.
+func (p *peer) next() (w waiting, found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.order) == 0 {
+		return waiting{}, false
+	}
+	id := p.order[0]
+	p.order = p.order[1:]
+	w = p.wait[id]
+	delete(p.wait, id)
+	return w, true
+}
+
+// again puts back what did not arrive, unless there is something newer of the same instance.
+func (p *peer) again(w waiting) {
+	id := w.report.Status.Instance
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if newer, found := p.wait[id]; found {
+		newer.grant = newer.grant || w.grant
+		p.wait[id] = newer
+		return
+	}
+	p.order = append([]api.InstanceID{id}, p.order...)
+	p.wait[id] = w
+}
+
+// run tells the activator all that is queued until it has left or ctx ends. After
+// a failure, and now and then, it tells everything again.
+func (p *peer) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resend := time.NewTicker(resendEvery)
+	defer resend.Stop()
+	failures := 0
+	for {
+		w, found := p.next()
+		if !found {
+			select {
+			case <-p.bell:
+			case <-resend.C:
+				p.everything()
+			case <-p.left:
+				return
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		err := p.tell(ctx, w)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			if failures > 0 {
+				p.of.log.Info("an activator can be reached again and is told everything", "activator", p.Name)
+				failures = 0
+				p.everything()
+			}
+			continue
+		}
+		if failures++; failures == 1 && p.alive() {
+			p.of.log.Warn("an activator can't be told of instances; trying on", "activator", p.Name, "error", err)
+		}
+		p.again(w)
+		if !p.pause(ctx, failures) {
+			return
+		}
+	}
+}
+
+// everything queues all that is known.
+func (p *peer) everything() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.of.fill(p)
+}
+
+// pause waits before the next try; false says that there is none.
+func (p *peer) pause(ctx context.Context, failures int) bool {
+	timer := time.NewTimer(min(pauseMost, pauseFirst<<min(failures-1, 10)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.hurry:
+		return true
+	case <-p.left:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tell sends one report, and the standing grant where that is wanted. What the activator
+// refuses for good is logged and not sent again.
+func (p *peer) tell(ctx context.Context, w waiting) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := p.post(ctx, control.PathInstances, w.report)
+	if err == nil && w.grant {
+		p.of.mu.Lock()
+		g, found := p.of.grants[w.report.Status.Instance] // a revocation may have come in between
+		p.of.mu.Unlock()
+		if found && g.Valid(time.Now()) {
+			err = p.post(ctx, control.PathGrants, g)
+		}
+	}
+	if final(err) {
+		p.of.log.Error("an activator refuses an instance's report: are autoscaler and activator of one version?",
+			"activator", p.Name, "instance", w.report.Status.Instance, "error", err)
+		return nil
+	}
+	return err
+}
+
+// final says that another try changes nothing. A refused token is none of these: tokens change.
+func final(err error) bool {
+	var e *api.Error
+	return errors.As(err, &e) && e.Status/100 == 4 && e.Status != http.StatusUnauthorized &&
+		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
+}
+
+// insist posts until it is accepted, the activator is not alive any more, or ctx ends.
+func (p *peer) insist(ctx context.Context, path string, body any) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.left: // whatever it was about to answer, it does nothing any more
+			cancel(errLeft)
+		case <-ctx.Done():
+		}
+	}()
+	for failures := 1; ; failures++ {
+		err := p.post(ctx, path, body)
+		if err == nil || !p.alive() {
+			return nil
+		}
+		if final(err) || ctx.Err() != nil || !p.pause(ctx, failures) {
+			return err
+		}
+	}
+}
+
+// errLeft ends calls to an activator that is not there any more.
+var errLeft = errors.New("the activator has left")
+
+func statsPath(f api.FunctionName) string {
+	return control.PathStats + "?function=" + url.QueryEscape(string(f))
+}
+
+func (p *peer) post(ctx context.Context, path string, body any) error {
+	return p.call(ctx, http.MethodPost, path, body, nil)
+}
+
+func (p *peer) get(ctx context.Context, path string, answer any) error {
+	return p.call(ctx, http.MethodGet, path, nil, answer)
+}
+
+// call asks the activator; answer may be nil. A refusal is an *[api.Error].
+func (p *peer) call(ctx context.Context, method, path string, body, answer any) error {
+	var in io.Reader = http.NoBody
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		in = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, p.Endpoint.URL(path), in)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+p.of.token())
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := p.of.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s %s: read the answer: %w", method, path, err)
+	case resp.StatusCode/100 != 2:
+		return api.Errorf(resp.StatusCode, "", "%s %s: answered %s: %.500s", method, path, resp.Status, bytes.TrimSpace(raw))
+	case answer == nil:
+		return nil
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("%s %s: read the answer: %w", method, path, err)
+	}
+	return nil
+}
+
+// maxAnswer bounds an activator's answer.
+const maxAnswer = 16 << 20

@@ -1,0 +1,131 @@
+// Package server is what the autoscaler says and hears over HTTP in a cluster.
+// It decides nothing and knows nothing of Kubernetes.
+//
+// Three kinds of callers come to [Handler]:
+//
+//   - instances, with the random token that each made for itself: they join and
+//     report their state. Whether token and address belong together is for the
+//     fleet to say; here their number, rate and size are bounded, because
+//     any pod of the cluster may call.
+//   - activators, with the cluster's token: they report demand.
+//   - people's tools, with the cluster's token: the administrative API of
+//     package admin. The API server's proxy takes the Authorization header away, so
+//     [HeaderToken] does as well.
+//
+// The other way round, [Activators] tell every activator what it has to know: the
+// state of instances, grants, revocations and failures.
+//
+// The life of an instance's report:
+//
+//  1. The instance posts a CloudEvent; it is read, bounded, and checked.
+//  2. The fleet accepts it, or answers 404: join first.
+//  3. The fleet tells the autoscaler and, through [Activators.Tell], each activator.
+//  4. The event goes to the log of events, which people follow and K_SINK gets a copy of.
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/internal/tail"
+)
+
+// Decider is the autoscaler: *[autoscaler.Autoscaler].
+type Decider interface {
+	Receive(e api.Event) error
+	List() []autoscaler.View
+	Status(name api.FunctionName) (autoscaler.View, bool)
+	Why(name api.FunctionName) []api.Decision
+	Devices() []decide.Line
+	Wake(ctx context.Context, name api.FunctionName) error
+	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
+	Stop(ctx context.Context, name api.FunctionName) error
+}
+
+// Fleet is what knows of pods. Its errors are *[api.Error].
+type Fleet interface {
+	// Join takes in an instance; 404 for a pod that is not known yet, 403 for a wrong address.
+	Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error)
+	// Report takes in a state; 404 where the instance has to join first, 403 for a wrong token or address.
+	Report(s api.InstanceStatus, from netip.Addr, token string) error
+	// Resolve finds the revisions that a name stands for, the one with most traffic first.
+	Resolve(name api.FunctionName) []api.FunctionName
+	// Reach says how to call an instance's control paths.
+	Reach(id api.InstanceID) (*control.Client, api.Endpoint, error)
+}
+
+// Info is what the administrative API says about a cluster.
+type Info struct {
+	Version string `json:"version"`
+	// URL is the front door's within the cluster.
+	URL string `json:"url"`
+	// Leader is the pod that answers.
+	Leader  string    `json:"leader"`
+	Started time.Time `json:"started"`
+	// Activators are the activators' pods.
+	Activators []ActivatorInfo `json:"activators"`
+	// TakenOver says that requests for stock Knative's activator come to ours.
+	TakenOver bool `json:"takenOver"`
+	// Problem says what people have to do before Rouse can work; empty if nothing.
+	Problem string `json:"problem,omitempty"`
+}
+
+// ActivatorInfo is one activator's pod.
+type ActivatorInfo struct {
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
+}
+
+// Config is what a [Handler] works with. All fields are required.
+type Config struct {
+	Decider    Decider
+	Fleet      Fleet
+	Activators *Activators
+	// Events keeps decisions and states.
+	Events *tail.Log
+	// Token returns the cluster's token; while it is empty nobody has it.
+	Token func() string
+	// Info says who serves.
+	Info func() Info
+	Log  *slog.Logger
+}
+
+// server is a [Handler].
+type server struct {
+	Config
+	callers *callers
+}
+
+// Handler serves all of the autoscaler's paths. It is safe for many goroutines.
+func Handler(cfg Config) (http.Handler, error) {
+	if cfg.Decider == nil || cfg.Fleet == nil || cfg.Activators == nil || cfg.Events == nil || cfg.Token == nil || cfg.Info == nil || cfg.Log == nil {
+		return nil, errors.New("autoscaler's server: a part is missing")
+	}
+	s := &server{Config: cfg, callers: newCallers()}
+	r := mux.NewRouter().UseEncodedPath()
+	r.HandleFunc(control.PathJoin, s.join).Methods(http.MethodPost)
+	r.HandleFunc(control.PathEvents, s.receive).Methods(http.MethodPost)
+	r.HandleFunc(control.PathEvents, s.admitted(s.tailEvents)).Methods(http.MethodGet)
+	s.adminRoutes(r)
+	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such path at the autoscaler; it has "+
+		control.PathEvents+", "+control.PathJoin+", "+admin.PathInfo+", "+admin.PathDevices+" and "+admin.PathFunctions)
+	r.MethodNotAllowedHandler = refuse(http.StatusMethodNotAllowed, "this path takes another method")
+	return r, nil
+}
+
+func refuse(status int, message string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.WriteError(w, api.Errorf(status, api.CodeUnknownPath, "%s %.200s: %s", r.Method, r.URL.Path, message))
+	})
+}
