@@ -1,0 +1,135 @@
+// Package manifests is what Rouse installs in a cluster, inside the program.
+//
+// The files are plain kustomize: "kubectl apply -k manifests/overlays/default"
+// and [Render] make the same objects. base is what every overlay has; overlays
+// are default, time-slicing, dual-pods and dev; components are what a cluster may
+// have besides; examples are functions, and routes to the front door.
+//
+// Everything here is Rouse's own. Nothing of Knative's stands in it, so that
+// deleting what was applied leaves Knative whole.
+package manifests
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed base overlays components examples
+var files embed.FS
+
+// Files are all files: kustomizations, examples, dashboards. Paths count from this folder.
+func Files() fs.FS { return files }
+
+// Overlays are the names that [Render] takes.
+func Overlays() []string {
+	entries, err := files.ReadDir("overlays")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Components are what can be added to an overlay.
+func Components() []string {
+	entries, err := files.ReadDir("components")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Render makes the objects of an overlay as a YAML stream, as "kubectl kustomize"
+// would. images puts other images in place of the ones in the files, by name
+// without tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}.
+// components are added. It reads no file and asks nobody.
+func Render(overlay string, images map[string]string, components ...string) ([]byte, error) {
+	if !slices.Contains(Overlays(), overlay) {
+		return nil, fmt.Errorf("no overlay %q: there are %s", overlay, strings.Join(Overlays(), ", "))
+	}
+	top := types.Kustomization{
+		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
+		Resources: []string{"overlays/" + overlay},
+	}
+	for _, c := range components {
+		if !slices.Contains(Components(), c) {
+			return nil, fmt.Errorf("no component %q: there are %s", c, strings.Join(Components(), ", "))
+		}
+		top.Components = append(top.Components, "components/"+c)
+	}
+	for _, from := range slices.Sorted(maps.Keys(images)) {
+		image, err := replacement(from, images[from])
+		if err != nil {
+			return nil, err
+		}
+		top.Images = append(top.Images, image)
+	}
+	return render(top)
+}
+
+// replacement is kustomize's form of "take the image to in place of from".
+func replacement(from, to string) (types.Image, error) {
+	ref, err := name.ParseReference(to, name.WithDefaultRegistry(""))
+	if err != nil {
+		return types.Image{}, fmt.Errorf("image %q for %s: want NAME:TAG or NAME@sha256:DIGEST: %w", to, from, err)
+	}
+	image := types.Image{Name: from, NewName: ref.Context().Name()}
+	if d, is := ref.(name.Digest); is {
+		image.Digest = d.DigestStr()
+	} else {
+		image.NewTag = ref.Identifier()
+	}
+	return image, nil
+}
+
+// render runs kustomize on a copy of the files in memory.
+func render(top types.Kustomization) ([]byte, error) {
+	memory := filesys.MakeFsInMemory()
+	err := fs.WalkDir(files, ".", func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		content, err := files.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		return memory.WriteFile(path.Join("/", p), content)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded manifests: %w", err)
+	}
+	content, err := yaml.Marshal(top)
+	if err != nil {
+		return nil, fmt.Errorf("write the kustomization: %w", err)
+	}
+	if err := memory.WriteFile("/kustomization.yaml", content); err != nil {
+		return nil, fmt.Errorf("write the kustomization: %w", err)
+	}
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(memory, "/")
+	if err != nil {
+		return nil, fmt.Errorf("kustomize %s: %w", strings.Join(top.Resources, ", "), err)
+	}
+	out, err := objects.AsYaml()
+	if err != nil {
+		return nil, fmt.Errorf("write the objects as YAML: %w", err)
+	}
+	return out, nil
+}
