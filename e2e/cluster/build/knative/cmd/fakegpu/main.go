@@ -1,0 +1,92 @@
+// Command fakegpu shows GPUs to the kubelet that are not there. It speaks the
+// device plugin protocol as NVIDIA's plugin does, so that what schedules by
+// nvidia.com/gpu, what reads the devices that a container was given, and what reads
+// the node's labels meet what they would meet on a real node:
+//
+//  1. The kubelet's folder has its socket: fakegpu listens beside it and registers.
+//  2. The kubelet asks for the devices. With -replicas, each is offered that often,
+//     as UUID::0, UUID::1, …: time slicing.
+//  3. A pod is placed: the kubelet names the devices that its container gets, and
+//     fakegpu answers with NVIDIA_VISIBLE_DEVICES: UUIDs without a suffix, each once.
+//  4. The kubelet starts again and empties its folder: back to 1.
+//
+// Beside that it labels the node as NVIDIA's feature discovery does.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	dir        string
+	resource   string
+	count      int
+	replicas   int
+	memory     int
+	node       string
+	kubeconfig string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "fakegpu:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	var c config
+	flags := flag.NewFlagSet("fakegpu", flag.ContinueOnError)
+	flags.StringVar(&c.dir, "dir", "/var/lib/kubelet/device-plugins", "the kubelet's folder for device plugins")
+	flags.StringVar(&c.resource, "resource", "nvidia.com/gpu", "name of the resource")
+	flags.IntVar(&c.count, "n", 2, "devices")
+	flags.IntVar(&c.replicas, "replicas", 1, "pods that may share a device")
+	flags.IntVar(&c.memory, "memory", 16384, "MiB of memory of a device, for the node's label")
+	flags.StringVar(&c.node, "node", "", "the node to label; empty: none")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "how to reach the cluster, for the labels")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if c.count < 0 || c.replicas < 1 || c.memory < 1 {
+		return fmt.Errorf("-n must be at least 0, -replicas and -memory at least 1: got %d, %d and %d", c.count, c.replicas, c.memory)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if c.node != "" {
+		go label(ctx, c, log) // it ends with the process
+	}
+	return serve(ctx, c, log)
+}
+
+// serve offers the devices for as long as it can, and to every kubelet that comes.
+func serve(ctx context.Context, c config, log *slog.Logger) error {
+	for ctx.Err() == nil {
+		if _, err := os.Stat(filepath.Join(c.dir, kubeletSocket)); err != nil {
+			pause(ctx, 100*time.Millisecond)
+			continue
+		}
+		if err := offer(ctx, c, log); err != nil {
+			log.Warn("the kubelet does not take the devices", "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

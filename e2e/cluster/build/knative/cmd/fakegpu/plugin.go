@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+const (
+	kubeletSocket = "kubelet.sock"
+	ownSocket     = "fakegpu.sock"
+)
+
+// uuid is the name of a device: the same at every start.
+func uuid(i int) string {
+	b := sha256.Sum256(fmt.Appendf(nil, "fake GPU %d", i))
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}
+
+// offers is what the kubelet may give to containers.
+func (c config) offers() []string {
+	var ids []string
+	for i := range c.count {
+		if c.replicas == 1 {
+			ids = append(ids, uuid(i))
+			continue
+		}
+		for k := range c.replicas {
+			ids = append(ids, fmt.Sprintf("%s::%d", uuid(i), k))
+		}
+	}
+	return ids
+}
+
+// visible is the list that a container sees for what the kubelet gave it.
+func visible(ids []string) string {
+	var all []string
+	for _, id := range ids {
+		device, _, _ := strings.Cut(id, "::")
+		if !slices.Contains(all, device) {
+			all = append(all, device)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// plugin answers the kubelet.
+type plugin struct {
+	deviceplugin.UnimplementedDevicePluginServer
+	config
+	ctx context.Context // ends the streams
+}
+
+func (plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+	return &deviceplugin.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch tells the devices once: they never fall ill.
+func (p plugin) ListAndWatch(_ *deviceplugin.Empty, to deviceplugin.DevicePlugin_ListAndWatchServer) error {
+	var devices []*deviceplugin.Device
+	for _, id := range p.offers() {
+		devices = append(devices, &deviceplugin.Device{ID: id, Health: deviceplugin.Healthy})
+	}
+	if err := to.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
+		return err
+	}
+	select {
+	case <-to.Context().Done():
+	case <-p.ctx.Done():
+	}
+	return nil
+}
+
+func (p plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	known := p.offers()
+	answer := &deviceplugin.AllocateResponse{}
+	for _, c := range r.ContainerRequests {
+		for _, id := range c.DevicesIds {
+			if !slices.Contains(known, id) {
+				return nil, fmt.Errorf("no device is called %q", id)
+			}
+		}
+		answer.ContainerResponses = append(answer.ContainerResponses, &deviceplugin.ContainerAllocateResponse{
+			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible(c.DevicesIds)},
+		})
+	}
+	return answer, nil
+}
+
+// offer serves the plugin's socket and registers it. It returns nil when the
+// socket is gone, because another kubelet has emptied the folder, or at the end.
+func offer(ctx context.Context, c config, log *slog.Logger) error {
+	socket := filepath.Join(c.dir, ownSocket)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	server := grpc.NewServer()
+	deviceplugin.RegisterDevicePluginServer(server, plugin{config: c, ctx: ctx})
+	served := make(chan error, 1) // so that it can end unread
+	go func() { served <- server.Serve(l) }()
+	defer func() {
+		cancel()
+		server.Stop()
+	}()
+	if err := register(ctx, c); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	log.Info("registered", "resource", c.resource, "devices", c.count, "replicas", c.replicas)
+	for {
+		pause(ctx, 500*time.Millisecond)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if _, err := os.Stat(socket); err != nil {
+			return nil
+		}
+		select {
+		case err := <-served:
+			return err
+		default:
+		}
+	}
+}
+
+func register(ctx context.Context, c config) error {
+	conn, err := grpc.NewClient("unix://"+filepath.Join(c.dir, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err = deviceplugin.NewRegistrationClient(conn).Register(ctx, &deviceplugin.RegisterRequest{
+		Version: deviceplugin.Version, Endpoint: ownSocket, ResourceName: c.resource,
+	}, grpc.WaitForReady(true))
+	return err
+}

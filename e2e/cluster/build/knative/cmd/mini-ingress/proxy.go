@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync/atomic"
+	"time"
+)
+
+// attempts is how many addresses a request tries, where nobody listens at the first.
+const attempts = 4
+
+// proxy passes requests on.
+type proxy struct {
+	table    *atomic.Pointer[table]
+	backends backends
+	public   bool
+	log      *slog.Logger
+	reverse  *httputil.ReverseProxy
+	plain    *http.Transport // HTTP/1
+	multi    *http.Transport // HTTP/2
+}
+
+// target is where one request goes.
+type target struct {
+	route *route
+	split *split
+}
+
+// targetKey is the key of a target in a request's context.
+type targetKey struct{}
+
+func newProxy(t *atomic.Pointer[table], b backends, public bool, log *slog.Logger) *proxy {
+	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 30 * time.Second}
+	http2 := new(http.Protocols)
+	http2.SetUnencryptedHTTP2(true)
+	p := &proxy{
+		table: t, backends: b, public: public, log: log,
+		plain: &http.Transport{
+			DialContext: dialer.DialContext, DisableCompression: true,
+			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute,
+		},
+		multi: &http.Transport{DialContext: dialer.DialContext, DisableCompression: true, Protocols: http2},
+	}
+	p.reverse = &httputil.ReverseProxy{
+		Transport: p, FlushInterval: -1, Rewrite: rewrite, ErrorHandler: p.failed,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	return p
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	found := p.table.Load().find(r.Host, r.URL.Path, r.Header, p.public)
+	if found == nil {
+		http.Error(w, "no route leads from "+r.Host, http.StatusNotFound)
+		return
+	}
+	to := target{route: found, split: found.pick(rand.IntN(max(1, found.total)))}
+	p.reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
+}
+
+func rewrite(r *httputil.ProxyRequest) {
+	to := r.In.Context().Value(targetKey{}).(target)
+	r.Out.URL.Scheme = "http"
+	r.Out.URL.Host = to.split.service // RoundTrip finds an address for it
+	r.Out.Host = r.In.Host
+	if to.route.host != "" {
+		r.Out.Host = to.route.host
+	}
+	r.SetXForwarded()
+	for name, value := range to.route.headers {
+		r.Out.Header.Set(name, value)
+	}
+	for name, value := range to.split.headers {
+		r.Out.Header.Set(name, value)
+	}
+}
+
+var errNobody = errors.New("the service has no endpoints")
+
+// RoundTrip sends a request to one of its service's addresses. Nothing of the
+// request is gone when a dial fails, so it can go to another.
+func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
+	to := r.Context().Value(targetKey{}).(target)
+	addrs, http2 := p.backends.find(to.split)
+	if len(addrs) == 0 {
+		return nil, errNobody
+	}
+	transport := p.plain
+	if http2 {
+		transport = p.multi
+	}
+	if r.Body != nil {
+		r.Body = io.NopCloser(r.Body) // a transport that fails closes it; the reverse proxy does at the end
+	}
+	first := rand.IntN(len(addrs))
+	for n := 0; ; n++ {
+		r.URL.Host = addrs[(first+n)%len(addrs)]
+		resp, err := transport.RoundTrip(r)
+		var op *net.OpError
+		if err == nil || !errors.As(err, &op) || op.Op != "dial" || n+1 >= min(attempts, len(addrs)) {
+			return resp, err
+		}
+	}
+}
+
+func (p *proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the client is gone
+	}
+	p.log.Warn("a request failed", "host", r.Host, "path", r.URL.Path, "error", err)
+	status := http.StatusBadGateway
+	if errors.Is(err, errNobody) {
+		status = http.StatusServiceUnavailable
+	}
+	http.Error(w, fmt.Sprintf("mini-ingress: %v", err), status)
+}

@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Cluster is a cluster that runs. Its methods may be called from any goroutine.
+type Cluster struct {
+	Kubeconfig string
+	NodeIP     string // where the node, its pods and its services are reached; empty: a cluster of somebody else
+	IngressURL string // of the ingress, for requests with a function's host; empty: a cluster of somebody else
+	Bin        string // a folder with kubectl and kn, for PATH; empty: those of PATH are used
+
+	places Places
+	record *record // nil: a cluster of somebody else
+	super  supervisor
+}
+
+func open(p Places, r *record) *Cluster {
+	return &Cluster{
+		Kubeconfig: p.Kubeconfig(), NodeIP: NodeIP, IngressURL: "http://" + NodeIP, Bin: p.node("bin"),
+		places: p, record: r, super: dialSupervisor(socketFile()),
+	}
+}
+
+// Running is the cluster of this checkout that runs here, or an error that says
+// what to do.
+func Running(p Places) (*Cluster, error) {
+	r, err := readRecord()
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil || !r.alive():
+		return nil, errors.New("no cluster runs here: `make cluster` brings one up")
+	case r.Checkout != p.Checkout:
+		return nil, other(r)
+	}
+	return open(p, r), nil
+}
+
+// Ready says whether the cluster has been brought up as a whole.
+func (c *Cluster) Ready() bool { return c.record == nil || c.record.Ready }
+
+// Env is the environment in which kubectl and kn use this cluster.
+func (c *Cluster) Env() []string {
+	env := append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
+	if c.Bin != "" {
+		env = append(env, "PATH="+c.Bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
+	return env
+}
+
+func (c *Cluster) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	path := name
+	if c.Bin != "" {
+		path = filepath.Join(c.Bin, name)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = c.Env()
+	return cmd
+}
+
+// Kubectl runs kubectl and returns what it printed. The error of one that failed
+// has its standard error in it.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return output(c.command(ctx, "kubectl", args...))
+}
+
+// Kn runs kn and returns what it printed.
+func (c *Cluster) Kn(ctx context.Context, args ...string) (string, error) {
+	return output(c.command(ctx, "kn", args...))
+}
+
+// output runs a command and returns its standard output; an error says what it
+// wrote to the other.
+func output(cmd *exec.Cmd) (string, error) {
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err, bytes.TrimSpace(said.Bytes()))
+	}
+	return out.String(), nil
+}
+
+var errForeign = errors.New("this cluster was not brought up here, and its node can't be reached")
+
+// Load puts images into the node: archives as "docker save" and this project's
+// image builder write them. It replaces an image of the same name.
+func (c *Cluster) Load(ctx context.Context, tars ...string) error {
+	if c.record == nil {
+		return fmt.Errorf("load images: %w: push them to a registry that it pulls from", errForeign)
+	}
+	return c.load(ctx, tars...)
+}
+
+func (c *Cluster) load(ctx context.Context, tars ...string) error {
+	err := until(ctx, 30*time.Second, func() error {
+		_, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "version"))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for containerd: %w; its log: %s", err, c.places.log("containerd"))
+	}
+	for _, tar := range tars {
+		file, err := filepath.Abs(tar)
+		if err != nil {
+			return fmt.Errorf("load %s: %w", tar, err)
+		}
+		if _, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "-n", "k8s.io", "images", "import", file)); err != nil {
+			return fmt.Errorf("load %s: %w", tar, err)
+		}
+	}
+	return nil
+}
+
+// Exec makes a command that runs inside the node.
+func (c *Cluster) Exec(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	if c.record == nil {
+		return nil, errForeign
+	}
+	cmd := c.record.in(ctx, name, args...)
+	cmd.Env = c.Env()
+	return cmd, nil
+}
+
+// Services is what runs in the node beside pods.
+func (c *Cluster) Services(ctx context.Context) ([]ServiceStatus, error) {
+	if c.record == nil {
+		return nil, errForeign
+	}
+	return c.super.list(ctx)
+}
+
+// StopKubelet stops the kubelet, as if the node hung: pods go on, and nobody
+// looks after them.
+func (c *Cluster) StopKubelet(ctx context.Context) error { return c.Stop(ctx, "kubelet") }
+
+// StartKubelet starts the kubelet that was stopped.
+func (c *Cluster) StartKubelet(ctx context.Context) error { return c.Start(ctx, "kubelet") }
+
+// Stop stops one of the node's services and returns when it has ended.
+func (c *Cluster) Stop(ctx context.Context, service string) error {
+	if c.record == nil {
+		return errForeign
+	}
+	return c.super.stop(ctx, service)
+}
+
+// Start starts one of the node's services that was stopped.
+func (c *Cluster) Start(ctx context.Context, service string) error {
+	if c.record == nil {
+		return errForeign
+	}
+	return c.super.start(ctx, service)
+}
+
+// SetGPUs shows other fake devices to the kubelet, which takes it a second or so.
+// Pods that have one keep it.
+func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
+	if c.record == nil {
+		return errForeign
+	}
+	all, err := c.super.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Name == "mini-ingress" { // of the same set of programs
+			n := node{c.places, programs{"own": filepath.Dir(s.Path)}}
+			return c.super.run(ctx, n.fakegpu(g))
+		}
+	}
+	return errors.New("the cluster is not up as a whole yet")
+}

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Collect writes what is needed to see why something failed into dir: the state
+// of all objects that matter, events, and the logs of pods and of the node's own
+// programs. It collects what it can; its error tells what it could not.
+func (c *Cluster) Collect(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("collect logs: %w", err)
+	}
+	var errs []error
+	for file, args := range map[string]string{
+		"events.txt":   "get events -A --sort-by=.lastTimestamp",
+		"pods.txt":     "get pods -A -o wide",
+		"pods.yaml":    "get pods -A -o yaml",
+		"nodes.yaml":   "get nodes -o yaml",
+		"objects.txt":  "get deployments,services,endpoints,configmaps,leases -A",
+		"knative.txt":  "get ksvc,configurations,revisions,routes,podautoscalers,serverlessservices,kingress,metrics -A",
+		"knative.yaml": "get ksvc,revisions,routes,podautoscalers,serverlessservices,kingress -A -o yaml",
+	} {
+		out, err := c.Kubectl(ctx, strings.Fields(args)...)
+		errs = append(errs, err, os.WriteFile(filepath.Join(dir, file), []byte(out), 0o644))
+	}
+	if c.record == nil {
+		return errors.Join(append(errs, c.podLogs(ctx, filepath.Join(dir, "pods")))...)
+	}
+	// The kubelet's own files have the logs of pods that are gone, too.
+	return errors.Join(append(errs, copyLogs(c.places.node("log"), filepath.Join(dir, "node")))...)
+}
+
+// podLogs asks for every pod's log.
+func (c *Cluster) podLogs(ctx context.Context, dir string) error {
+	out, err := c.Kubectl(ctx, "get", "pods", "-A", "-o", `jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\n"}{end}`)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for line := range strings.Lines(out) {
+		namespace, pod, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			continue
+		}
+		log, err := c.Kubectl(ctx, "logs", "-n", namespace, pod, "--all-containers", "--prefix", "--tail=5000")
+		errs = append(errs, err, os.WriteFile(filepath.Join(mkdir(dir), namespace+"_"+pod+".log"), []byte(log), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// copyLogs copies a folder of logs. A log that is removed meanwhile is left out.
+func copyLogs(from, to string) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		body, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(to, rel)
+		return os.WriteFile(filepath.Join(mkdir(filepath.Dir(file)), filepath.Base(file)), body, 0o644)
+	})
+}

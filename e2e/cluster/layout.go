@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Where the node is. Its network namespace is joined to the host by one pair of
+// links, and the host routes pods and services through it, so that a test on the
+// host reaches every pod, every service and the ingress directly.
+const (
+	HostIP      = "10.250.0.1"
+	NodeIP      = "10.250.0.2"
+	PodCIDR     = "10.244.0.0/16"
+	ServiceCIDR = "10.96.0.0/16"
+
+	// Domain is what Knative makes a service's host from: NAME.NAMESPACE.Domain.
+	Domain = "example.com"
+	// NodeName is the name of the one node.
+	NodeName = "node1"
+
+	hostLink  = "rouse0"
+	linkCIDR  = "10.250.0.0/30"
+	firstIP   = "10.96.0.1" // of ServiceCIDR: the API server's own service
+	clusterID = "rouse"
+)
+
+const module = "github.com/rouse-dev/rouse"
+
+// Places is where a cluster keeps what it keeps.
+type Places struct {
+	Checkout string // the root of the module: what the programs are built from
+	Cache    string // programs, images and manifests by the hash of their inputs; CI may keep it
+	Node     string // the node's own files: certificates, configuration, etcd, containerd, logs
+}
+
+// FindPlaces finds the checkout around the working directory, and the cache.
+func FindPlaces(ctx context.Context) (Places, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	root := strings.TrimSpace(string(out))
+	if err != nil || root == "" {
+		return Places{}, fmt.Errorf("find the module %s: run this in its checkout (go list -m: %w)", module, errors.Join(err, said(err)))
+	}
+	base := os.Getenv("XDG_CACHE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return Places{}, fmt.Errorf("find the cache: set XDG_CACHE_HOME or HOME: %w", err)
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	cache := filepath.Join(base, "rouse", "cluster")
+	return Places{Checkout: root, Cache: cache, Node: filepath.Join(cache, "node")}, nil
+}
+
+func (p Places) build(dir string) string   { return filepath.Join(p.Checkout, "e2e/cluster/build", dir) }
+func (p Places) node(path string) string   { return filepath.Join(p.Node, path) }
+func (p Places) pki(name string) string    { return p.node("pki/" + name) }
+func (p Places) log(name string) string    { return p.node("log/" + name + ".log") }
+func (p Places) bin(program string) string { return p.node("bin/" + program) }
+
+// Kubeconfig is the file that an administrator of the cluster uses.
+func (p Places) Kubeconfig() string { return p.node("kubeconfig") }
+
+// said is what a command that failed wrote to its standard error.
+func said(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return errors.New(strings.TrimSpace(string(exit.Stderr)))
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package cluster
+
+import (
+	"context"
+	"os/exec"
+)
+
+func lock(context.Context, func()) (func(), error) { return nil, unable() }
+
+func begin(Places, *record) error { return unable() }
+
+func end(context.Context, *record) error { return unable() }
+
+// Init is the node's first process, on Linux only.
+func Init(Places, string) error { return unable() }
+
+func (r *record) in(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, name, args...)
+}
