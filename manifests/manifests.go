@@ -123,7 +123,9 @@ func render(top types.Kustomization) ([]byte, error) {
 	if err := memory.WriteFile("/kustomization.yaml", content); err != nil {
 		return nil, fmt.Errorf("write the kustomization: %w", err)
 	}
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(memory, "/")
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy // kubectl's: what others need comes first
+	objects, err := krusty.MakeKustomizer(options).Run(memory, "/")
 	if err != nil {
 		return nil, fmt.Errorf("kustomize %s: %w", strings.Join(top.Resources, ", "), err)
 	}

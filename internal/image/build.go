@@ -127,7 +127,7 @@ func compile(ctx context.Context, wanted []product, version, arch, into string) 
 	for _, variable := range []string{module + "/internal/cli.Version", module + "/functions/cli.Version", "main.version"} {
 		ldflags += " -X " + variable + "=" + version
 	}
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", into + string(filepath.Separator)},
+	args := append([]string{"build", "-trimpath", "-ldflags", ldflags, "-o", into + string(filepath.Separator)},
 		slices.Sorted(maps.Keys(folders))...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
