@@ -154,7 +154,11 @@ func (a *Activator) function(name api.FunctionName) *function {
 
 // PutFunction declares a function, or changes it. Requests that wait go on waiting, under the new bounds.
 func (a *Activator) PutFunction(spec api.Function) {
+	kind := spec.Runtime.Kind
 	spec = spec.WithDefaults()
+	if spec.Service != "" {
+		spec.Runtime.Kind = kind // what a revision does not say, its image may know
+	}
 	f := a.function(spec.Name)
 	f.mu.Lock()
 	f.spec, f.declared = spec, true

@@ -22,8 +22,9 @@ import (
 // refused, because a manifest declares them. Errors have Ollama's shape.
 //
 // Other runtimes do not speak this API, and nothing is translated: such a model
-// is refused with the path that it has instead. What a function with a command of
-// its own speaks nobody knows: it gets the request.
+// is refused with the path that it has instead. What a function speaks that has a
+// command of its own, or whose image knows what it runs, nobody knows here: it gets
+// the request.
 
 // ollamaVersion is the version of Ollama whose API this is. Clients ask before they use what came later.
 const ollamaVersion = "0.17.4"
@@ -79,7 +80,7 @@ func (a *Activator) refuseChange(w http.ResponseWriter, r *http.Request) {
 // speaksOllama refuses a request in Ollama's API for a function that certainly does not speak it.
 func (f *function) speaksOllama(path string) *api.Error {
 	kind := f.runtime()
-	if kind == api.RuntimeOllama || kind == api.RuntimeCommand {
+	if kind == api.RuntimeOllama || kind == api.RuntimeCommand || kind == "" {
 		return nil
 	}
 	return &api.Error{Status: http.StatusNotImplemented, Code: api.CodeUnknownPath, NoRetry: true,

@@ -1,0 +1,83 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+// lanes is the number of senders to the autoscaler: one event that takes long
+// keeps back those of some functions, not of all. Those of one function stay in order.
+const lanes = 4
+
+// events sends each event to the autoscaler, and a copy to the sink where there
+// is one. Neither waits for the other, and no request for either.
+type events struct {
+	lanes [lanes]*cloudevent.Sender
+	sink  *cloudevent.Sender // nil: none
+}
+
+func newEvents(cfg Config, autoscaler http.RoundTripper, log *slog.Logger) (*events, error) {
+	e := &events{}
+	for i := range e.lanes {
+		s, err := cloudevent.NewSender(cloudevent.SenderConfig{
+			URL: strings.TrimSuffix(cfg.Autoscaler, "/") + control.PathEvents, Transport: autoscaler, Logger: log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("ROUSE_CONTROL: %w", err)
+		}
+		e.lanes[i] = s
+	}
+	if cfg.Sink == "" {
+		return e, nil
+	}
+	s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Transport: api.NewTransport(lanes), Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("K_SINK: %w", err)
+	}
+	e.sink = s
+	return e, nil
+}
+
+// Emit queues an event. See [api.Emitter].
+func (e *events) Emit(event api.Event) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(event.Subject)) // a hash takes everything
+	e.lanes[h.Sum32()%lanes].Emit(event)
+	if e.sink != nil {
+		e.sink.Emit(event)
+	}
+}
+
+// Dropped is the number of events lost to full queues.
+func (e *events) Dropped() int64 {
+	var n int64
+	for _, s := range e.lanes {
+		n += s.Dropped()
+	}
+	if e.sink != nil {
+		n += e.sink.Dropped()
+	}
+	return n
+}
+
+// run sends until ctx ends.
+func (e *events) run(ctx context.Context) error {
+	var group errgroup.Group
+	for _, s := range e.lanes {
+		group.Go(func() error { return s.Run(ctx) })
+	}
+	if e.sink != nil {
+		group.Go(func() error { return e.sink.Run(ctx) })
+	}
+	return group.Wait()
+}

@@ -1,0 +1,91 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/serving/pkg/apis/serving"
+	v1 "knative.dev/serving/pkg/apis/serving/v1"
+	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
+	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
+)
+
+// sources are the informers that a watch is fed from. Revisions and Secrets are
+// Knative's own, which run already; the others are made here.
+type sources struct {
+	revisions, secrets cache.SharedIndexInformer
+	kube               kubernetes.Interface
+	serving            servingclient.Interface
+}
+
+// feed connects the informers and returns once all that there is was taken in.
+// Changes are taken in until ctx ends.
+func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error {
+	pods := informers.NewSharedInformerFactoryWithOptions(s.kube, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }),
+		informers.WithTransform(strip))
+	routes := servinginformers.NewSharedInformerFactory(s.serving, 0)
+	var synced []cache.InformerSynced
+	for _, c := range []struct {
+		what     string
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		// Revisions come before what refers to them.
+		{"revisions", s.revisions, on(w.revision, w.noRevision)},
+		{"routes", routes.Serving().V1().Routes().Informer(), on(w.route, w.noRoute)},
+		{"pods", pods.Core().V1().Pods().Informer(), on(w.pod, w.noPod)},
+		{"secrets", s.secrets, token.handler()},
+	} {
+		registered, err := c.informer.AddEventHandler(c.handler)
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", c.what, err)
+		}
+		synced = append(synced, registered.HasSynced)
+	}
+	routes.Start(ctx.Done())
+	pods.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fmt.Errorf("wait for the cluster's state: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// strip keeps of a pod what a watch looks at: clusters have many.
+func strip(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			Labels: map[string]string{serving.RevisionLabelKey: pod.Labels[serving.RevisionLabelKey]},
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP},
+	}, nil
+}
+
+// on is a handler that tells what there is, new or changed, from what is gone.
+func on[T *v1.Revision | *v1.Route | *corev1.Pod | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
+	with := func(f func(T)) func(any) {
+		return func(object any) {
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
+			}
+			if o, ok := object.(T); ok {
+				f(o)
+			}
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    with(there),
+		UpdateFunc: func(_, object any) { with(there)(object) },
+		DeleteFunc: with(gone),
+	}
+}

@@ -1,0 +1,90 @@
+package knative
+
+import (
+	"sync"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// instances is what is known of instances besides their states: the pods that
+// there are, and the credentials for control paths, which are nowhere but in
+// memory. It is safe for many goroutines.
+type instances struct {
+	mu     sync.Mutex // guards what follows
+	tokens map[api.Endpoint]credential
+	// pods has the address of each pod, empty before it has one. Pods of other classes' revisions are in it too.
+	pods map[api.FunctionName]map[api.InstanceID]string
+}
+
+// credential is the token of an instance.
+type credential struct {
+	instance api.InstanceID
+	token    string
+}
+
+func newInstances() *instances {
+	return &instances{tokens: map[api.Endpoint]credential{}, pods: map[api.FunctionName]map[api.InstanceID]string{}}
+}
+
+// token is the credential for the control paths at an endpoint; empty: none is known.
+func (k *instances) token(at api.Endpoint) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tokens[at].token
+}
+
+// learn keeps or forgets the credential that comes with a report.
+func (k *instances) learn(r control.InstanceReport) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case r.Status.State == api.Gone:
+		k.forget(r.Status.Instance)
+	case r.Token != "" && r.Status.Endpoint != "":
+		k.tokens[r.Status.Endpoint] = credential{r.Status.Instance, r.Token}
+	}
+}
+
+// forget drops the credentials of an instance. The caller holds mu.
+func (k *instances) forget(id api.InstanceID) {
+	for at, c := range k.tokens {
+		if c.instance == id {
+			delete(k.tokens, at)
+		}
+	}
+}
+
+// pod takes in a pod that runs or will.
+func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pods[name] == nil {
+		k.pods[name] = map[api.InstanceID]string{}
+	}
+	k.pods[name][id] = ip
+}
+
+// noPod takes in that a pod is gone.
+func (k *instances) noPod(name api.FunctionName, id api.InstanceID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forget(id)
+	delete(k.pods[name], id)
+	if len(k.pods[name]) == 0 {
+		delete(k.pods, name)
+	}
+}
+
+// addresses are the pods of a revision that have an address, with it.
+func (k *instances) addresses(name api.FunctionName) map[api.InstanceID]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[api.InstanceID]string{}
+	for id, ip := range k.pods[name] {
+		if ip != "" {
+			out[id] = ip
+		}
+	}
+	return out
+}

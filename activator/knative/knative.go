@@ -1,0 +1,103 @@
+// Package knative is the activator of a cluster: it stands where Knative's own
+// activator stood, with the same ports, probes and statistics, and serves every
+// class of revisions. Those of [api.Class] go to package activator; all others go
+// through Knative's code, unchanged. It is the only part of the activator that
+// knows Kubernetes and Knative.
+//
+// The life of a request that reaches one of the ports:
+//
+//  1. The kubelet's probes and Knative's network probes are answered at once.
+//  2. The dispatcher finds the revision: by the headers that the ingress adds, else
+//     by a host REVISION.NAMESPACE.svc.DOMAIN of a revision that there is.
+//  3. A revision of our class: [activator.Activator.ServeFunction], directly to the
+//     function's port on the pod. The queue-proxy is not on that path, and neither
+//     are the tracing and the timeouts of Knative's chain.
+//  4. Another revision: Knative's chain.
+//  5. None: the front door, [activator.Activator.Handler].
+//
+// What package activator must know comes from four sides: revisions, routes and
+// pods from Kubernetes (type watch); the instances' states, grants and failures
+// from the autoscaler, at the control port (type controls); and, where requests
+// wait and nothing has been heard, from the instance itself (type doubts).
+//
+// The autoscaler need not be up for a start: what it knows comes when it comes,
+// and requests wait for it. Knative's autoscaler must be, because stock revisions
+// depend on it; until then this process is not ready.
+//
+// [Run] is called once per process, from one goroutine: Knative's libraries keep
+// their registry of informers and telemetry in the process.
+package knative
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	pkgnet "knative.dev/pkg/network"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Config is the process's. PodName and PodIP must be given; the other zero values have defaults.
+type Config struct {
+	// PodName and PodIP are this pod's.
+	PodName, PodIP string
+	// Autoscaler is the base URL of Rouse's autoscaler. Default [control.DefaultControlURL].
+	Autoscaler string
+	// Sink is where a copy of every event goes; empty: nowhere.
+	Sink string
+	// Propagation is how long new requests are still taken after the end was asked for: until
+	// then whoever sends them may not know. Default 45 s, as in Knative.
+	Propagation time.Duration
+	// Drain is how long requests may take to finish after that. Default 8 min: with
+	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 600 in the manifest.
+	Drain time.Duration
+	// Stock is the configuration of what serves the other classes.
+	Stock StockConfig
+}
+
+// StockConfig is what Knative's activator takes from its environment.
+type StockConfig struct {
+	// MaxIdle and MaxIdlePerHost bound idle connections to pods. Default 1000 and 100.
+	MaxIdle, MaxIdlePerHost int
+	// ProbeTimeout and ProbeEvery are those of the probes of pods. Default 300 ms and 200 ms.
+	ProbeTimeout, ProbeEvery time.Duration
+}
+
+// withDefaults fills the zero fields.
+func (c Config) withDefaults() Config {
+	orDuration := func(p *time.Duration, v time.Duration) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if c.Autoscaler == "" {
+		c.Autoscaler = control.DefaultControlURL
+	}
+	if c.Stock.MaxIdle == 0 {
+		c.Stock.MaxIdle = 1000
+	}
+	if c.Stock.MaxIdlePerHost == 0 {
+		c.Stock.MaxIdlePerHost = 100
+	}
+	orDuration(&c.Propagation, pkgnet.DefaultDrainTimeout)
+	orDuration(&c.Drain, 8*time.Minute)
+	orDuration(&c.Stock.ProbeTimeout, 300*time.Millisecond)
+	orDuration(&c.Stock.ProbeEvery, 200*time.Millisecond)
+	return c
+}
+
+// Validate reports the first field that is wrong, and what it should be.
+func (c Config) Validate() error {
+	switch {
+	case c.PodName == "":
+		return errors.New("POD_NAME is empty: set it to the pod's name (fieldRef metadata.name)")
+	case c.PodIP == "":
+		return errors.New("POD_IP is empty: set it to the pod's address (fieldRef status.podIP)")
+	case c.Propagation < 0 || c.Drain < 0:
+		return fmt.Errorf("the end may take %s and %s: want times above 0", c.Propagation, c.Drain)
+	case c.Stock.MaxIdle < 0 || c.Stock.MaxIdlePerHost < 0 || c.Stock.ProbeTimeout < 0 || c.Stock.ProbeEvery < 0:
+		return errors.New("a number of connections or a time of probes is below 0: want more")
+	}
+	return nil
+}

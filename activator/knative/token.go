@@ -1,0 +1,62 @@
+package knative
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// clusterToken is the token of the Secret [control.ControlSecret], as it is now.
+// It is safe for many goroutines.
+type clusterToken struct {
+	value atomic.Pointer[string]
+}
+
+// current is the token; empty: there is none yet.
+func (t *clusterToken) current() string {
+	if v := t.value.Load(); v != nil {
+		return *v
+	}
+	return ""
+}
+
+// secret takes in a Secret; others than ours do nothing.
+func (t *clusterToken) secret(s *corev1.Secret) {
+	if s.Name == control.ControlSecret && len(s.Data[control.ControlSecretKey]) > 0 {
+		v := string(s.Data[control.ControlSecretKey])
+		t.value.Store(&v)
+	}
+}
+
+// handler takes in what an informer of Secrets says. A token whose Secret was
+// deleted stays good until there is another: who else has it has it still.
+func (t *clusterToken) handler() cache.ResourceEventHandler {
+	return on(t.secret, func(*corev1.Secret) {})
+}
+
+// errNoToken is why nothing is sent to the autoscaler yet.
+var errNoToken = errors.New("the Secret " + control.ControlSecret + " has no token yet: rouse-autoscaler makes it when it starts")
+
+// withToken is a transport that adds the cluster's token.
+type withToken struct {
+	next  http.RoundTripper
+	token *clusterToken
+}
+
+func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	token := t.token.current()
+	if token == "" {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, errNoToken
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return t.next.RoundTrip(r)
+}

@@ -1,0 +1,163 @@
+package knative
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"knative.dev/serving/pkg/apis/serving"
+	v1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+// watch keeps the activator's functions, traffic and instances in step with the
+// cluster. Informers call it, and the dispatcher; it is safe for many goroutines.
+type watch struct {
+	core      *activator.Activator
+	instances *instances
+	log       *slog.Logger
+
+	mu        sync.Mutex // guards what follows, and orders what the activator is told of revisions
+	revisions map[api.FunctionName]declared
+}
+
+// declared is a revision as the activator was told.
+type declared struct {
+	function api.Function
+	port     int    // that the container listens on
+	fault    string // what is wrong with it
+}
+
+func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *watch {
+	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{}}
+}
+
+// revision takes in a revision, of whatever class.
+func (w *watch) revision(rev *v1.Revision) {
+	if !isOurs(rev) || rev.DeletionTimestamp != nil {
+		w.noRevision(rev)
+		return
+	}
+	d := declare(rev)
+	name := d.function.Name
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old, known := w.revisions[name]; known && reflect.DeepEqual(old, d) {
+		return
+	}
+	w.revisions[name] = d
+	w.core.PutFunction(d.function)
+	if d.fault == "" {
+		return
+	}
+	w.log.Warn("a revision is wrong and takes no requests", "revision", name, "error", d.fault)
+	w.core.Fail(name, &api.Error{
+		Status: http.StatusServiceUnavailable, Code: api.CodeStartFailed, NoRetry: true,
+		Message: "the function can't run: " + d.fault,
+	})
+}
+
+// declare reads a revision.
+func declare(rev *v1.Revision) declared {
+	spec, _ := json.Marshal(rev.Spec) // it was made from JSON
+	source := config.RevisionSource{
+		Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
+		Annotations: rev.Annotations, Spec: spec,
+	}
+	f, err := config.Revision(source)
+	d := declared{function: f, port: config.RevisionPort(source)}
+	if err != nil {
+		d.fault = err.Error()
+	}
+	return d
+}
+
+// noRevision takes in that a revision is gone, or is not of our class.
+func (w *watch) noRevision(rev *v1.Revision) {
+	name := api.FunctionName(rev.Namespace + "/" + rev.Name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.revisions[name]; known {
+		delete(w.revisions, name)
+		w.core.RemoveFunction(name)
+	}
+}
+
+// names are the revisions that the activator was told of.
+func (w *watch) names() []api.FunctionName {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]api.FunctionName, 0, len(w.revisions))
+	for name := range w.revisions {
+		out = append(out, name)
+	}
+	return out
+}
+
+// endpoint is where an instance of a revision listens whose pod has the address.
+func (w *watch) endpoint(name api.FunctionName, ip string) api.Endpoint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return podEndpoint(ip, w.revisions[name].port)
+}
+
+// route takes in a route. Shares of other classes' revisions do no harm: the activator does not know them.
+func (w *watch) route(route *v1.Route) {
+	t := api.Traffic{Service: serviceOf(route)}
+	for _, target := range route.Status.Traffic {
+		if target.Percent != nil && *target.Percent > 0 && target.RevisionName != "" {
+			t.Shares = append(t.Shares, api.Share{Function: api.NewFunctionName(route.Namespace, target.RevisionName), Percent: int(*target.Percent)})
+		}
+	}
+	w.core.PutTraffic(t)
+}
+
+// noRoute takes in that a route is gone.
+func (w *watch) noRoute(route *v1.Route) { w.core.RemoveTraffic(serviceOf(route)) }
+
+// serviceOf is the service that a route belongs to; one that somebody made alone is its own.
+func serviceOf(route *v1.Route) api.FunctionName {
+	name := route.Labels[serving.ServiceLabelKey]
+	if name == "" {
+		name = route.Name
+	}
+	return api.NewFunctionName(route.Namespace, name)
+}
+
+// pod takes in a pod of some revision.
+func (w *watch) pod(pod *corev1.Pod) {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		w.noPod(pod)
+		return
+	}
+	w.instances.pod(functionOf(pod), api.InstanceID(pod.Name), pod.Status.PodIP)
+}
+
+// noPod takes in that a pod is gone, and with it its instance, whatever was said of it last.
+func (w *watch) noPod(pod *corev1.Pod) {
+	name, id := functionOf(pod), api.InstanceID(pod.Name)
+	w.instances.noPod(name, id)
+	if w.core.Declared(name) {
+		w.core.ObserveInstance(api.InstanceStatus{Instance: id, Function: name, State: api.Gone})
+	}
+}
+
+// functionOf is the revision of a pod.
+func functionOf(pod *corev1.Pod) api.FunctionName {
+	return api.NewFunctionName(pod.Namespace, pod.Labels[serving.RevisionLabelKey])
+}
+
+func podEndpoint(ip string, port int) api.Endpoint {
+	if port == 0 {
+		port = 8080
+	}
+	return api.Endpoint("http://" + net.JoinHostPort(ip, strconv.Itoa(port)))
+}

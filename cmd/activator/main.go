@@ -1,0 +1,67 @@
+// Command activator is Rouse's activator for a cluster: it stands where Knative's
+// activator stood and serves every class of revisions. It takes no flags; its
+// environment is Knative's activator's, and K_SINK, ROUSE_CONTROL and ROUSE_DRAIN.
+// See package activator/knative.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rouse-dev/rouse/activator/knative"
+)
+
+// environment is what the process is configured by.
+type environment struct {
+	PodName                  string        `envconfig:"POD_NAME"`
+	PodIP                    string        `envconfig:"POD_IP"`
+	SystemNamespace          string        `envconfig:"SYSTEM_NAMESPACE"`
+	MaxIdleProxyConns        int           `envconfig:"MAX_IDLE_PROXY_CONNS"`
+	MaxIdleProxyConnsPerHost int           `envconfig:"MAX_IDLE_PROXY_CONNS_PER_HOST"`
+	ProbeTimeout             time.Duration `envconfig:"PROBE_TIMEOUT"`
+	ProbeFrequency           time.Duration `envconfig:"PROBE_FREQUENCY"`
+	Sink                     string        `envconfig:"K_SINK"`
+	Control                  string        `envconfig:"ROUSE_CONTROL"`
+	Propagation              time.Duration `envconfig:"ROUSE_PROPAGATION"`
+	Drain                    time.Duration `envconfig:"ROUSE_DRAIN"`
+	Kubeconfig               string        `envconfig:"KUBECONFIG"` // empty: the pod's own account
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "activator:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var env environment
+	if err := envconfig.Process("", &env); err != nil {
+		return err
+	}
+	if env.SystemNamespace == "" { // Knative's libraries panic without it
+		return fmt.Errorf("SYSTEM_NAMESPACE is empty: set it to the namespace of Knative Serving (fieldRef metadata.namespace)")
+	}
+	kube, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
+	return knative.Run(ctx, knative.Config{
+		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink,
+		Propagation: env.Propagation, Drain: env.Drain,
+		Stock: knative.StockConfig{
+			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,
+			ProbeTimeout: env.ProbeTimeout, ProbeEvery: env.ProbeFrequency,
+		},
+	}, kube)
+}
