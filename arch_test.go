@@ -102,7 +102,7 @@ var rules = []struct {
 		why:    "only internal/cloudevent knows the CloudEvents SDK; the others pass api.Event",
 	}, {
 		from:   []string{"activator", "autoscaler", "functions", "engine", "config", "api", "internal", "cmd", "manifests"},
-		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/server", "autoscaler/takeover", "internal/kn", "cmd/activator", "cmd/autoscaler", "cmd/kn-rouse", "manifests"},
+		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/lead", "autoscaler/takeover", "internal/kn", "cmd/activator", "cmd/autoscaler", "cmd/kn-rouse", "manifests"},
 		not: func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/") || strings.HasPrefix(p, "sigs.k8s.io/") || strings.HasPrefix(p, "knative.dev/")
 		},

@@ -190,7 +190,9 @@ func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 			of = append(of, r)
 		}
 	}
-	slices.SortFunc(of, func(x, y control.InstanceReport) int { return compare(string(x.Status.Instance), string(y.Status.Instance)) })
+	slices.SortFunc(of, func(x, y control.InstanceReport) int {
+		return compare(string(x.Status.Instance), string(y.Status.Instance))
+	})
 	return of
 }
 

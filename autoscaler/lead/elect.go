@@ -1,0 +1,152 @@
+package lead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Times of the lease. A leader that can't reach the API server for renewWithin stops; another one
+// leads after leaseLife, so two never lead at once while clocks run evenly.
+const (
+	leaseLife   = 10 * time.Second
+	renewWithin = 7 * time.Second
+	renewEvery  = time.Second
+	// stopWithin is how long the parts of a leader that lost the lease may take to end.
+	stopWithin = 2 * time.Second
+)
+
+// errLost ends a process that does not lead any more.
+var errLost = errors.New("the lease " + control.SystemNamespace + "/" + control.AutoscalerName + " was lost: another process leads, or the API server could not be reached")
+
+// elect stands for election and leads when elected.
+func (p *process) elect(ctx context.Context) error {
+	if err := label(ctx, p.kube, p.cfg.Pod, false); err != nil { // from a life before in the same pod
+		p.log.Warn("the pod's label of the leader can't be removed", "error", err)
+	}
+	err := stand(ctx, p.kube, p.cfg.Pod, func() { p.electing.Store(true) }, func(ctx context.Context) error {
+		p.log.Info("this process leads", "pod", p.cfg.Pod)
+		p.leading.Store(true)
+		defer p.leading.Store(false)
+		return p.lead(ctx)
+	})
+	if err == nil && ctx.Err() == nil {
+		return errors.New("the election has ended")
+	}
+	return err
+}
+
+// stand waits until identity holds the lease and calls lead with a context that ends
+// with ctx, or when the lease is lost. The lease is let go after lead has returned. It returns
+// lead's error, or errLost.
+func stand(ctx context.Context, kube kubernetes.Interface, identity string, standing func(), lead func(context.Context) error) error {
+	held, letGo := context.WithCancel(context.WithoutCancel(ctx))
+	defer letGo()
+	elected := make(chan struct{}) // closed by the elector
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: control.AutoscalerName},
+			Client:     kube.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		Name:          control.AutoscalerName,
+		LeaseDuration: leaseLife, RenewDeadline: renewWithin, RetryPeriod: renewEvery,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(elected) },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("stand for election: %w", err)
+	}
+	ended := make(chan struct{}) // closed when the elector is done
+	go func() { defer close(ended); elector.Run(held) }()
+	standing()
+	select {
+	case <-elected:
+	case <-ctx.Done():
+		letGo()
+		<-ended
+		return nil
+	}
+	leading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	done := make(chan error, 1) // sent to once, by the leader
+	go func() { done <- lead(leading) }()
+	select {
+	case err := <-done:
+		letGo()
+		<-ended
+		return err
+	case <-ended:
+		stop(errLost)
+	}
+	select {
+	case <-done:
+	case <-time.After(stopWithin): // the process ends now, whatever they do
+	}
+	return errLost
+}
+
+// label says on a pod whether it leads.
+func label(ctx context.Context, kube kubernetes.Interface, pod string, leads bool) error {
+	var value any
+	if leads {
+		value = "true"
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{control.LabelLeader: value}}})
+	if err != nil {
+		return fmt.Errorf("label pod %s: %w", pod, err)
+	}
+	if _, err = kube.CoreV1().Pods(control.SystemNamespace).Patch(ctx, pod, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("label pod %s/%s: %w", control.SystemNamespace, pod, err)
+	}
+	return nil
+}
+
+// claim makes this process's pod the only one that the autoscaler's Service selects. It tries until it can, or ctx ends.
+func (p *process) claim(ctx context.Context) error {
+	for failures := 0; ; failures++ {
+		err := p.claimOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		if failures == 0 && ctx.Err() == nil {
+			p.log.Warn("the Service does not select this pod alone yet; trying on", "service", control.AutoscalerName, "error", err)
+		}
+		select {
+		case <-time.After(min(5*time.Second, 100*time.Millisecond<<min(failures, 10))):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *process) claimOnce(ctx context.Context) error {
+	if err := label(ctx, p.kube, p.cfg.Pod, true); err != nil {
+		return err
+	}
+	others, err := p.kube.CoreV1().Pods(control.SystemNamespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app=" + control.AutoscalerName + "," + control.LabelLeader + "=true"})
+	if err != nil {
+		return fmt.Errorf("list the autoscaler's pods: %w", err)
+	}
+	var errs []error
+	for _, o := range others.Items {
+		if o.Name != p.cfg.Pod {
+			errs = append(errs, label(ctx, p.kube, o.Name, false))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,180 @@
+// Package lead is the autoscaler as a process of a cluster: it elects one leader
+// among its replicas and puts the leader's parts together.
+//
+// It refuses to decide anything itself, and to lead twice: a process that has
+// lost the lease ends with an error, and Kubernetes starts it anew.
+//
+// The life of a process:
+//
+//  1. [Run] serves /healthz, /readyz and /metrics, and stands for election. A process
+//     that does not lead does nothing else.
+//  2. The leader waits for a Knative Serving that it works with (package takeover),
+//     and sees to the cluster's token.
+//  3. The fleet (package knative) reads what exists; only then the core starts, so that it
+//     decides on all that is there.
+//  4. The control server listens, and the pod gets the label that the Service selects.
+//     Instances and activators find the new leader by it.
+//  5. The take-over begins; PodAutoscalers are reconciled.
+//  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then lets the lease go:
+//     the next leader never decides beside this one.
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	networkingclient "knative.dev/networking/pkg/client/clientset/versioned"
+	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/knative"
+)
+
+// Config is what a process has to know.
+type Config struct {
+	// Pod is the process's own pod, its identity in the election.
+	Pod string
+	// Listen is where the leader serves instances, activators and people. Default ":8080".
+	Listen string
+	// MetricsListen is where every process serves /metrics, /healthz and /readyz. Default ":9091".
+	MetricsListen string
+	// Kube says how to reach the API server.
+	Kube *rest.Config
+	// AllowUntested works with every version of Knative Serving.
+	AllowUntested bool
+	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
+	Sink string
+	// Fleet is what the fleet may be told.
+	Fleet knative.Config
+	// Version is reported to people.
+	Version string
+	// Log gets what happens.
+	Log *slog.Logger
+}
+
+// Validate reports what is wrong with c, nil if nothing is.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Pod == "" {
+		errs = append(errs, errors.New("the process's own pod is not known: set POD_NAME, or --pod, to its name"))
+	}
+	for _, l := range []struct{ flag, value string }{{"--listen", c.Listen}, {"--metrics-listen", c.MetricsListen}} {
+		if _, _, err := net.SplitHostPort(l.value); err != nil && l.value != "" {
+			errs = append(errs, fmt.Errorf("%s %q: want host:port or :port, such as :8080", l.flag, l.value))
+		}
+	}
+	if c.Kube == nil {
+		errs = append(errs, errors.New("the API server is not known: run in a pod, or name a file with --kubeconfig"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = fmt.Sprintf(":%d", control.AutoscalerPort)
+	}
+	if c.MetricsListen == "" {
+		c.MetricsListen = fmt.Sprintf(":%d", control.MetricsPort)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Calls to the API server: many functions may wake at once, and none should wait for the client's own limit.
+const (
+	clientQPS   = 200
+	clientBurst = 400
+)
+
+// process is one process, leading or not.
+type process struct {
+	cfg        Config
+	log        *slog.Logger
+	kube       kubernetes.Interface
+	serving    servingclient.Interface
+	networking networkingclient.Interface
+	registry   *prometheus.Registry
+	leading    atomic.Bool
+	electing   atomic.Bool
+}
+
+// Run stands for election and leads when it is elected. It blocks until ctx ends, and
+// returns nil then; an error says that it could not start, that it lost the lease, or that a part failed.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	cfg = cfg.withDefaults()
+	p := &process{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry()}
+	if err := p.connect(); err != nil {
+		return err
+	}
+	p.measure()
+	health, err := net.Listen("tcp", cfg.MetricsListen)
+	if err != nil {
+		return fmt.Errorf("listen for /metrics and probes: %w", err)
+	}
+	server := &http.Server{Handler: p.health(), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, ErrorLog: quiet(p.log)}
+	served := make(chan error, 1) // sent to by the server, once
+	go func() { served <- server.Serve(health) }()
+	err = p.elect(ctx)
+	_ = server.Close()
+	if e := <-served; err == nil && !errors.Is(e, http.ErrServerClosed) {
+		err = fmt.Errorf("serve /metrics and probes: %w", e)
+	}
+	return err
+}
+
+// connect makes the clients.
+func (p *process) connect() error {
+	c := rest.CopyConfig(p.cfg.Kube)
+	c.QPS, c.Burst = clientQPS, clientBurst
+	c.UserAgent = control.AutoscalerName + "/" + p.cfg.Version
+	var errs [3]error
+	p.kube, errs[0] = kubernetes.NewForConfig(c)
+	p.serving, errs[1] = servingclient.NewForConfig(c)
+	p.networking, errs[2] = networkingclient.NewForConfig(c)
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("make clients of the API server: %w", err)
+	}
+	return nil
+}
+
+// measure registers the process's own metrics.
+func (p *process) measure() {
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "rouse_autoscaler_leader", Help: "1 in the process that decides, else 0."}, func() float64 {
+			if p.leading.Load() {
+				return 1
+			}
+			return 0
+		}))
+}
+
+// health serves what every process does, leading or not.
+func (p *process) health() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }) // the prober may have left
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !p.electing.Load() {
+			http.Error(w, "not yet standing for election", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n")) // the prober may have left
+	})
+	return mux
+}

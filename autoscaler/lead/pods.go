@@ -1,0 +1,105 @@
+package lead
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/server"
+)
+
+// activatorPods follows the pods of our activator.
+type activatorPods struct {
+	kube  kubernetes.Interface
+	set   func([]server.Activator)
+	ready atomic.Int64
+	bell  chan struct{} // one place; rung by the watch, heard by run
+}
+
+func newActivatorPods(kube kubernetes.Interface, set func([]server.Activator)) *activatorPods {
+	return &activatorPods{kube: kube, set: set, bell: make(chan struct{}, 1)}
+}
+
+// run calls set with all pods, whenever one has changed, until ctx ends; it returns nil then. look is called after each set.
+func (a *activatorPods) run(ctx context.Context, look func()) error {
+	ring := func() {
+		select {
+		case a.bell <- struct{}{}:
+		default:
+		}
+	}
+	f := informers.NewSharedInformerFactoryWithOptions(a.kube, 0, informers.WithNamespace(control.SystemNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + control.ActivatorName }))
+	pods := f.Core().V1().Pods()
+	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { ring() }, UpdateFunc: func(any, any) { ring() }, DeleteFunc: func(any) { ring() }})
+	if err != nil {
+		return fmt.Errorf("watch the activators' pods: %w", err)
+	}
+	f.Start(ctx.Done())
+	defer f.Shutdown()
+	for {
+		select {
+		case <-a.bell:
+		case <-ctx.Done():
+			return nil
+		}
+		list, err := pods.Lister().List(labels.Everything())
+		if err != nil {
+			return fmt.Errorf("list the activators' pods: %w", err)
+		}
+		var all []server.Activator
+		ready := 0
+		for _, p := range list {
+			one, found := activator(p)
+			if !found {
+				continue
+			}
+			all = append(all, one)
+			if one.Ready && p.DeletionTimestamp == nil {
+				ready++
+			}
+		}
+		a.set(all)
+		a.ready.Store(int64(ready))
+		look()
+	}
+}
+
+// activator is a pod as the control plane sees it. A pod that is ending still counts: it finishes
+// its requests. One that has ended, or has no address yet, does not.
+func activator(p *corev1.Pod) (server.Activator, bool) {
+	if p.Status.PodIP == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return server.Activator{}, false
+	}
+	restarts := 0
+	for _, c := range p.Status.ContainerStatuses {
+		restarts += int(c.RestartCount)
+	}
+	return server.Activator{
+		Key:      string(p.UID) + "/" + strconv.Itoa(restarts),
+		Name:     p.Name,
+		Endpoint: api.Endpoint("http://" + net.JoinHostPort(p.Status.PodIP, strconv.Itoa(control.ActivatorPort))),
+		Ready:    podReady(p),
+	}, true
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

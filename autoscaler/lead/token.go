@@ -1,0 +1,126 @@
+package lead
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// token is the cluster's token, as its Secret has it now.
+type token struct {
+	kube  kubernetes.Interface
+	log   *slog.Logger
+	value atomic.Pointer[string]
+	bell  chan struct{} // one place; rung by the watch, heard by keep
+}
+
+func newToken(kube kubernetes.Interface, log *slog.Logger) *token {
+	return &token{kube: kube, log: log, bell: make(chan struct{}, 1)}
+}
+
+// current is the token, "" before there is one.
+func (t *token) current() string {
+	if v := t.value.Load(); v != nil {
+		return *v
+	}
+	return ""
+}
+
+// ensure reads the Secret, or makes it with a random token where it or the token is missing.
+func (t *token) ensure(ctx context.Context) error {
+	secrets := t.kube.CoreV1().Secrets(control.SystemNamespace)
+	s, err := secrets.Get(ctx, control.ControlSecret, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		s, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: control.ControlSecret, Namespace: control.SystemNamespace,
+				Labels: map[string]string{"app.kubernetes.io/part-of": "rouse"}},
+			Data: map[string][]byte{control.ControlSecretKey: []byte(random())},
+		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			s, err = secrets.Get(ctx, control.ControlSecret, metav1.GetOptions{})
+		}
+	case err == nil && content(s) == "":
+		s = s.DeepCopy()
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
+		}
+		s.Data[control.ControlSecretKey] = []byte(random())
+		s, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("the cluster's token, Secret %s/%s: %w", control.SystemNamespace, control.ControlSecret, err)
+	}
+	v := content(s)
+	if v == "" {
+		return fmt.Errorf("the cluster's token, Secret %s/%s: there is nothing under the key %q", control.SystemNamespace, control.ControlSecret, control.ControlSecretKey)
+	}
+	if old := t.value.Swap(&v); old != nil && *old != v {
+		t.log.Info("the cluster's token has changed")
+	}
+	return nil
+}
+
+// content is the token in a Secret, without a line end that an editor left.
+func content(s *corev1.Secret) string {
+	return strings.TrimSpace(string(s.Data[control.ControlSecretKey]))
+}
+
+// random is 260 bits that nobody can guess.
+func random() string { return rand.Text() + rand.Text() }
+
+// keep follows the Secret until ctx ends: another token counts from then on, and
+// one that was deleted is made anew. It returns nil.
+func (t *token) keep(ctx context.Context) error {
+	ring := func() {
+		select {
+		case t.bell <- struct{}{}:
+		default:
+		}
+	}
+	f := only(t.kube, control.ControlSecret)
+	_, err := f.Core().V1().Secrets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { ring() }, UpdateFunc: func(any, any) { ring() }, DeleteFunc: func(any) { ring() }})
+	if err != nil {
+		return fmt.Errorf("watch Secret %s: %w", control.ControlSecret, err)
+	}
+	f.Start(ctx.Done())
+	defer f.Shutdown()
+	for {
+		select {
+		case <-t.bell:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := t.ensure(ctx); err != nil && ctx.Err() == nil {
+			t.log.Warn("the old token stays in use", "error", err)
+			select {
+			case <-time.After(time.Second):
+				ring()
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// only makes informers of the one object of that name in the system namespace.
+func only(kube kubernetes.Interface, name string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(control.SystemNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+		}))
+}

@@ -1,0 +1,420 @@
+// Package takeover puts Rouse's activator in the place of stock Knative's, and
+// gives the place back.
+//
+// What is taken over is little, and all of it is remembered on the object itself,
+// in the annotation [AnnotationBefore]:
+//
+//   - the selector of the Service activator-service, which decides whose pods get
+//     the requests of revisions that are behind an activator. The stock activator
+//     keeps running, idle, so that giving back is one patch;
+//   - a few keys of Knative's ConfigMaps, without which a model that loads for
+//     minutes is taken for a failure ([Settings]). Only keys that nobody has set are set.
+//
+// It refuses to touch a cluster without Knative Serving, or with a version of it that
+// this program was not tested with (see [Check]), and never deletes anything.
+//
+// The life of a take-over, see [Keeper.Run]:
+//
+//  1. One pod of our activator is ready: settings first, then the selector.
+//  2. Somebody applies Knative's own manifests again: the selector is theirs again. It is
+//     remembered anew and taken over anew.
+//  3. None of our activators has been ready for a while: stock functions must not suffer
+//     for it, so the selector goes back until one is.
+//  4. `kn rouse uninstall` calls [GiveBack]: every value is what it was. A value that
+//     somebody has changed in the meantime stays as they want it.
+//
+// Keeper.Run is called once, by the leader; GiveBack may be called by anybody, any number of times.
+package takeover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// AnnotationBefore holds what a take-over has changed on an object, as JSON: see [before].
+const AnnotationBefore = "rouse.dev/before"
+
+// AnnotationTakeOver on the autoscaler's own Deployment, with the value [Off], says that nothing
+// is to be taken over and what was is to be given back. [GiveBack] sets it first, so that
+// a running autoscaler does not take again; [Allow] takes it away.
+const (
+	AnnotationTakeOver = "rouse.dev/take-over"
+	Off                = "off"
+)
+
+// fieldManager is who changes things, for Kubernetes' managedFields.
+const fieldManager = "rouse"
+
+// Service is the Service of Knative's activator.
+const Service = "activator-service"
+
+// The selectors of that Service.
+var (
+	stock = map[string]string{"app": "activator"}
+	ours  = map[string]string{"app": control.ActivatorName}
+)
+
+// Setting is a key of one of Knative's ConfigMaps that Rouse needs.
+type Setting struct {
+	ConfigMap string
+	Key       string
+	Value     string
+	// Why is for people.
+	Why string
+}
+
+// Settings are the keys that a take-over sets where nobody has. How long an answer may take to begin
+// (revision-response-start-timeout-seconds) is none of them: it is enforced in the
+// stock activator and the queue-proxy, which requests for our functions do not pass.
+var Settings = []Setting{
+	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
+	{"config-deployment", "pod-is-always-schedulable", "true", "a pod that waits for a GPU node is no failure of its revision"},
+	{"config-deployment", "progress-deadline", "1800s", "a model may load for longer than ten minutes"},
+	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
+}
+
+// before is what an object had when it was taken over, key by key: of the Service's selector or of the
+// ConfigMap's data. It is the value of [AnnotationBefore].
+type before map[string]change
+
+// change is one key's.
+type change struct {
+	// Was is the value that was there; nil: there was none.
+	Was *string `json:"was"`
+	// Set is the value that was put in its place; nil: it was taken away.
+	Set *string `json:"set"`
+}
+
+// undone returns what values become when b is undone. A value that is not what
+// was set any more stays: somebody wants it so.
+func (b before) undone(values map[string]string) map[string]string {
+	out := maps.Clone(values)
+	if out == nil {
+		out = map[string]string{}
+	}
+	for key, c := range b {
+		now, there := out[key]
+		if there != (c.Set != nil) || there && now != *c.Set {
+			continue
+		}
+		if c.Was == nil {
+			delete(out, key)
+		} else {
+			out[key] = *c.Was
+		}
+	}
+	return out
+}
+
+func (b before) encode() (string, error) {
+	raw, err := json.Marshal(b)
+	return string(raw), err
+}
+
+// remembered reads an object's annotation. One that can't be read counts as none:
+// it is nothing that this program wrote.
+func remembered(o metav1.Object) (b before, found bool) {
+	text, found := o.GetAnnotations()[AnnotationBefore]
+	if !found || json.Unmarshal([]byte(text), &b) != nil {
+		return nil, found
+	}
+	return b, true
+}
+
+// taker changes a cluster's objects.
+type taker struct {
+	kube      kubernetes.Interface
+	namespace string
+}
+
+// errOff says that people want nothing taken over.
+var errOff = fmt.Errorf("Deployment %s has the annotation %s: %s", control.AutoscalerName, AnnotationTakeOver, Off)
+
+// allowed returns errOff where nothing may be taken over. It is asked between the reading of an object and a patch that
+// fails if the object has changed: GiveBack, which forbids first and then restores, is never overtaken.
+func (t taker) allowed(ctx context.Context) error {
+	d, err := t.kube.AppsV1().Deployments(t.namespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // it runs outside of the cluster
+		return nil
+	case err != nil:
+		return fmt.Errorf("read Deployment %s/%s: %w", t.namespace, control.AutoscalerName, err)
+	case d.Annotations[AnnotationTakeOver] == Off:
+		return errOff
+	}
+	return nil
+}
+
+func always(context.Context) error { return nil }
+
+// mark sets or, with nil, removes [AnnotationTakeOver]. A Deployment that is not there needs none.
+func (t taker) mark(ctx context.Context, value *string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationTakeOver: value}}})
+	if err != nil {
+		return fmt.Errorf("make a patch: %w", err)
+	}
+	_, err = t.kube.AppsV1().Deployments(t.namespace).Patch(ctx, control.AutoscalerName, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("annotate Deployment %s/%s: %w", t.namespace, control.AutoscalerName, err)
+	}
+	return nil
+}
+
+// takeSelector points Knative's Service at our activator, and says whether it had to.
+func (t taker) takeSelector(ctx context.Context) (changed bool, err error) {
+	err = t.changeService(ctx, t.allowed, func(s *corev1.Service) (map[string]string, before) {
+		changed = !maps.Equal(s.Spec.Selector, ours)
+		if !changed {
+			return nil, nil
+		}
+		b := before{}
+		for key := range union(s.Spec.Selector, ours) {
+			c := change{pointer(s.Spec.Selector, key), pointer(ours, key)}
+			if !same(c.Was, c.Set) {
+				b[key] = c
+			}
+		}
+		return ours, b
+	})
+	return changed, err
+}
+
+// giveSelector points Knative's Service at the stock activator again, and says whether it had to.
+func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
+	err = t.changeService(ctx, always, func(s *corev1.Service) (map[string]string, before) {
+		b, found := remembered(s)
+		changed = found || maps.Equal(s.Spec.Selector, ours)
+		if !changed {
+			return nil, nil
+		}
+		was := b.undone(s.Spec.Selector)
+		if maps.Equal(was, ours) { // what was there is lost
+			was = stock
+		}
+		return was, nil
+	})
+	return changed, err
+}
+
+// changeService changes Knative's Service as f says, to a selector (nil: leave it) and what is remembered,
+// if it may. Whether it may is asked after the object was read: see [taker.allowed].
+func (t taker) changeService(ctx context.Context, may func(context.Context) error, f func(*corev1.Service) (selector map[string]string, b before)) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		s, err := t.kube.CoreV1().Services(t.namespace).Get(ctx, Service, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read Service %s/%s: %w", t.namespace, Service, err)
+		}
+		if err := may(ctx); err != nil {
+			return err
+		}
+		selector, b := f(s)
+		if selector == nil {
+			return nil
+		}
+		body, err := patch(s, b, map[string]any{"spec": map[string]any{"selector": difference(s.Spec.Selector, selector)}})
+		if err != nil {
+			return err
+		}
+		_, err = t.kube.CoreV1().Services(t.namespace).Patch(ctx, Service, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		if err != nil {
+			return fmt.Errorf("change the selector of Service %s/%s: %w", t.namespace, Service, err)
+		}
+		return nil
+	})
+}
+
+// takeSettings sets what nobody has set, and returns what it set.
+func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
+	for _, name := range configMaps() {
+		one, err2 := t.takeConfigMap(ctx, name)
+		set, err = append(set, one...), errors.Join(err, err2)
+	}
+	return set, err
+}
+
+func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, err error) {
+	err = t.changeConfigMap(ctx, name, t.allowed, func(c *corev1.ConfigMap) (map[string]string, before) {
+		b, _ := remembered(c)
+		if b == nil {
+			b = before{}
+		}
+		set = nil
+		data := maps.Clone(c.Data)
+		if data == nil {
+			data = map[string]string{}
+		}
+		for _, s := range Settings {
+			_, there := data[s.Key]
+			_, known := b[s.Key] // set by us once: if it is not there now, somebody has removed it
+			if s.ConfigMap != name || there || known {
+				continue
+			}
+			data[s.Key], b[s.Key] = s.Value, change{nil, &s.Value}
+			set = append(set, s)
+		}
+		if len(set) == 0 {
+			return nil, nil
+		}
+		return data, b
+	})
+	return set, err
+}
+
+// giveSettings undoes what takeSettings has done, and returns the ConfigMaps that it changed.
+func (t taker) giveSettings(ctx context.Context) (changed []string, err error) {
+	for _, name := range configMaps() {
+		found := false
+		err2 := t.changeConfigMap(ctx, name, always, func(c *corev1.ConfigMap) (map[string]string, before) {
+			var b before
+			if b, found = remembered(c); !found {
+				return nil, nil
+			}
+			return b.undone(c.Data), nil
+		})
+		if apierrors.IsNotFound(err2) {
+			continue // what is not there needs no undoing
+		}
+		if err2 == nil && found {
+			changed = append(changed, name)
+		}
+		err = errors.Join(err, err2)
+	}
+	return changed, err
+}
+
+// changeConfigMap changes a ConfigMap as f says, to data (nil: leave it) and what is remembered, if it may.
+func (t taker) changeConfigMap(ctx context.Context, name string, may func(context.Context) error, f func(*corev1.ConfigMap) (data map[string]string, b before)) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		c, err := t.kube.CoreV1().ConfigMaps(t.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read ConfigMap %s/%s: %w", t.namespace, name, err)
+		}
+		if err := may(ctx); err != nil {
+			return err
+		}
+		data, b := f(c)
+		if data == nil {
+			return nil
+		}
+		body, err := patch(c, b, map[string]any{"data": difference(c.Data, data)})
+		if err != nil {
+			return err
+		}
+		_, err = t.kube.CoreV1().ConfigMaps(t.namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		if err != nil {
+			return fmt.Errorf("change ConfigMap %s/%s: %w", t.namespace, name, err)
+		}
+		return nil
+	})
+}
+
+// patch makes a merge patch of an object that fails if the object has changed
+// since it was read. b is what is remembered from now on; nil: nothing.
+func patch(o metav1.Object, b before, fields map[string]any) ([]byte, error) {
+	annotations := map[string]any{AnnotationBefore: nil}
+	if b != nil {
+		text, err := b.encode()
+		if err != nil {
+			return nil, fmt.Errorf("remember what was there: %w", err)
+		}
+		annotations[AnnotationBefore] = text
+	}
+	meta := map[string]any{"annotations": annotations}
+	if v := o.GetResourceVersion(); v != "" {
+		meta["resourceVersion"] = v
+	}
+	fields["metadata"] = meta
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("make a patch: %w", err)
+	}
+	return body, nil
+}
+
+// difference is the merge patch from one map to another.
+func difference(now, then map[string]string) map[string]any {
+	d := map[string]any{}
+	for key := range union(now, then) {
+		x, y := pointer(now, key), pointer(then, key)
+		switch {
+		case same(x, y):
+		case y == nil:
+			d[key] = nil
+		default:
+			d[key] = *y
+		}
+	}
+	return d
+}
+
+func union(x, y map[string]string) map[string]string {
+	u := maps.Clone(x)
+	if u == nil {
+		u = map[string]string{}
+	}
+	maps.Copy(u, y)
+	return u
+}
+
+func pointer(m map[string]string, key string) *string {
+	if v, found := m[key]; found {
+		return &v
+	}
+	return nil
+}
+
+func same(x, y *string) bool { return x == y || x != nil && y != nil && *x == *y }
+
+// configMaps are those of [Settings].
+func configMaps() []string {
+	var names []string
+	for _, s := range Settings {
+		names = append(names, s.ConfigMap)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// GiveBack restores all that take-overs have changed in the system namespace, keeps a
+// running autoscaler from taking it again ([AnnotationTakeOver]), and returns a
+// sentence for each thing that it did. It goes on after an error, does
+// nothing where nothing was taken over, and may be repeated.
+func GiveBack(ctx context.Context, kube kubernetes.Interface) (done []string, err error) {
+	t := taker{kube, control.SystemNamespace}
+	off := Off
+	err = t.mark(ctx, &off)
+	done, err2 := t.giveBack(ctx)
+	return done, errors.Join(err, err2)
+}
+
+// Allow lets a running autoscaler take over again after a [GiveBack].
+func Allow(ctx context.Context, kube kubernetes.Interface) error {
+	return taker{kube, control.SystemNamespace}.mark(ctx, nil)
+}
+
+func (t taker) giveBack(ctx context.Context) (done []string, err error) {
+	changed, err := t.giveSelector(ctx)
+	if apierrors.IsNotFound(err) {
+		err = nil // Knative itself is gone
+	} else if changed && err == nil {
+		done = append(done, fmt.Sprintf("Service %s points at Knative's own activator again", Service))
+	}
+	restored, err2 := t.giveSettings(ctx)
+	for _, name := range restored {
+		done = append(done, fmt.Sprintf("ConfigMap %s is as it was", name))
+	}
+	return done, errors.Join(err, err2)
+}

@@ -1,0 +1,64 @@
+// Command autoscaler decides which functions of a cluster are awake: see package autoscaler/lead.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rouse-dev/rouse/autoscaler/lead"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "autoscaler:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	cfg := lead.Config{Sink: os.Getenv("K_SINK"), Version: version()}
+	var kubeconfig string
+	var level slog.Level
+	f := flag.NewFlagSet("autoscaler", flag.ContinueOnError)
+	f.StringVar(&cfg.Pod, "pod", os.Getenv("POD_NAME"), "the process's own pod (default $POD_NAME)")
+	f.StringVar(&cfg.Listen, "listen", ":8080", "where the leader serves instances, activators and people")
+	f.StringVar(&cfg.MetricsListen, "metrics-listen", ":9091", "where /metrics, /healthz and /readyz are served")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: as a pod does)")
+	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	f.DurationVar(&cfg.Fleet.ScheduleTimeout, "schedule-timeout", 0, "how long a pod may find no node before its start counts as failed (default 30s)")
+	f.DurationVar(&cfg.Fleet.JoinTimeout, "join-timeout", 0, "how long a running container may take to join before it is looked at (default 10s)")
+	f.Float64Var(&cfg.Fleet.MemoryShare, "memory-share", 0, "the part of the nodes' memory that functions may use (default 1)")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", f.Arg(0))
+	}
+	cfg.Log = slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: level}))
+	var err error
+	if cfg.Kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
+	}
+	return lead.Run(ctx, cfg)
+}
+
+// version is the module's, as the build recorded it.
+func version() string {
+	if info, found := debug.ReadBuildInfo(); found && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
