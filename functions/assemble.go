@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/join"
 	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -24,10 +26,12 @@ import (
 )
 
 // otherNames are what clients may call the model beside its own name: the
-// aliases, and the function's name, which the front door takes for it too.
+// aliases, and the names of the function and its service, which the front door
+// takes for it too.
 func otherNames(f api.Function) []api.ModelName {
 	names := slices.Clone(f.Aliases)
-	for _, n := range []api.ModelName{api.ModelName(f.Name.Name()), api.ModelName(f.Name)} {
+	service := f.ServiceName()
+	for _, n := range []api.ModelName{api.ModelName(service.Name()), api.ModelName(service), api.ModelName(f.Name.Name()), api.ModelName(f.Name)} {
 		if n != f.Model && !slices.Contains(names, n) {
 			names = append(names, n)
 		}
@@ -35,18 +39,20 @@ func otherNames(f api.Function) []api.ModelName {
 	return names
 }
 
-// assemble makes the parts; nothing runs yet.
-func assemble(cfg Config, log *process.Log, kept *keeper.Client) (*function, error) {
+// assemble makes the parts; nothing runs yet. member is nil outside of a cluster.
+func assemble(cfg Config, log *process.Log, kept *keeper.Client, member *join.Member) (*function, error) {
 	f := &function{
-		cfg: cfg, log: log, keeper: kept, transport: hop.New(cfg.Function.Concurrency+2, idleConnection),
+		cfg: cfg, log: log, keeper: kept, member: member, transport: hop.New(cfg.Function.Concurrency+2, idleConnection),
 		settled: make(chan struct{}),
 	}
+	f.ending, f.end = context.WithCancel(context.Background())
 	f.settle = sync.OnceFunc(func() { close(f.settled) })
 	if kept == nil {
 		f.settle() // there is nothing to take over
 	}
 	for _, part := range []func() error{f.makeModels, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
+			f.end()
 			return nil, err
 		}
 	}
@@ -61,26 +67,36 @@ func (f *function) makeModels() (err error) {
 func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
-		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, Devices: len(f.cfg.Devices),
+		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
 		Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
 	})
 	return err
 }
 
 func (f *function) makeEvents() (err error) {
-	if f.cfg.Events != "" {
-		f.events, err = cloudevent.NewSender(cloudevent.SenderConfig{
-			URL: f.cfg.Events.URL(control.PathEvents), Transport: hop.New(1, idleConnection), Logger: f.cfg.Logger,
-		})
-	}
+	f.events, err = sender(f.cfg, f.member)
 	return err
+}
+
+// sender makes what posts the instance's events; nil: nobody wants them.
+func sender(cfg Config, member *join.Member) (*cloudevent.Sender, error) {
+	to, by := cfg.Events, http.RoundTripper(nil)
+	switch {
+	case member != nil:
+		to, by = cfg.Join.Control, member.Transport()
+	case to == "":
+		return nil, nil
+	default:
+		by = hop.New(1, idleConnection)
+	}
+	return cloudevent.NewSender(cloudevent.SenderConfig{URL: to.URL(control.PathEvents), Transport: by, Logger: cfg.Logger})
 }
 
 func (f *function) makeSupervisor() (err error) {
 	fn := f.cfg.Function
 	cfg := supervise.Config{
 		Status: api.InstanceStatus{
-			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: f.cfg.Listen, Devices: f.cfg.Devices,
+			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
 		},
 		Runtime: f.runtime, Model: fn.Runtime.Model, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,

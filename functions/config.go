@@ -24,6 +24,8 @@ type Config struct {
 	// that it can be renewed. Empty: the control paths are closed, unless Listen is a
 	// Unix socket, where who can open it may use them.
 	TokenFile string
+	// Token is such a token too. Empty: with Join, a random one.
+	Token string
 	// Dir is a folder of its own, for the engine's socket; empty: a temporary one.
 	Dir string
 	// Engine is the program with the subcommand "engine serve"; for the runtime kind engine.
@@ -32,11 +34,18 @@ type Config struct {
 	Env []string
 	// Events is where state changes are posted, at control.PathEvents; empty: nowhere.
 	Events api.Endpoint
+	// Join makes it one of a cluster's: what it runs and where it is reached it learns
+	// from the control plane, which its events go to. Function is what it runs where
+	// nobody answers. Nil: it is told all here.
+	Join *Join
+	// Endpoint is where others reach it; empty: Listen.
+	Endpoint api.Endpoint
 	// Devices are the devices it was given.
 	Devices []api.DeviceID
 	// Epoch is that of the grant it was started under; calls with a lower one are refused.
 	Epoch uint64
-	// Drain bounds how long requests may go on when Run's context ends; 0: 30 s.
+	// Drain bounds how long requests may go on when Run's context ends; 0: 30 s, with
+	// Join 4 min: it is Kubernetes that ends a pod's time.
 	Drain time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL for the runtime; 0: 5 s.
 	StopGrace time.Duration
@@ -85,6 +94,27 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// Join is how an instance finds its control plane; see package functions/join.
+type Join struct {
+	// Control is where the control plane listens.
+	Control api.Endpoint
+	// Namespace and Revision are the instance's; the namespace's first is
+	// the pod's own where it is empty.
+	Namespace, Revision string
+	// Merge puts what the instance was told by its own command line over what the
+	// control plane says; with a zero function: over nothing. Nil: it was told nothing.
+	Merge func(api.Function) api.Function
+	// Patience is how long it waits for the control plane where it can do without,
+	// because it was told a model itself; 0: 3 s.
+	Patience time.Duration
+}
+
+// drains by default.
+const (
+	defaultDrain = 30 * time.Second
+	clusterDrain = 4 * time.Minute // with the queue-proxy's 30 s, less than the five minutes that Knative gives a pod
+)
+
 // Validate reports the first field that can't be meant, and fills in defaults.
 func (c *Config) Validate() error {
 	if c.Function.Name == "" || c.Instance == "" {
@@ -118,8 +148,14 @@ func (c *Config) Validate() error {
 	if c.Workers != "" && len(c.Keep) == 0 {
 		return fmt.Errorf("function %s: workers share their runtime by a keeper: name its command line", c.Function.Name)
 	}
+	if c.Join != nil && (c.Workers != "" || c.Events != "") {
+		return fmt.Errorf("function %s: an instance that joins a control plane reports to it and shares its runtime with nobody: leave out --events and --workers, or join nobody (ROUSE_CONTROL=none)", c.Function.Name)
+	}
 	if c.Drain == 0 {
-		c.Drain = 30 * time.Second
+		c.Drain = defaultDrain
+		if c.Join != nil {
+			c.Drain = clusterDrain
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

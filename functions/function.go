@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/join"
 	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/lead"
 	"github.com/rouse-dev/rouse/functions/metrics"
@@ -58,10 +61,12 @@ type function struct {
 	pyfunc     *pyfunc.Handler
 	metrics    *metrics.Metrics
 	events     *cloudevent.Sender           // nil: nobody wants them
+	member     *join.Member                 // nil: of no cluster
 	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled    chan struct{}                // closed once it is known whether a runtime that was taken over serves
 	settle     func()                       // closes settled, once
 	ending     context.Context              // ends when the instance does: followers of the logs leave
+	end        context.CancelFunc           // ends ending
 }
 
 // Run runs one instance. It returns nil after a stop call or the end of ctx, once
@@ -70,32 +75,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if cfg.OwnProcess {
-		if err := process.Adopt(); err != nil {
-			return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
-		}
-	}
-	if cfg.Workers != "" { // what the runtime needs must outlive each of us
-		cfg.Dir = filepath.Join(cfg.Workers, "run")
-	}
-	if cfg.Dir == "" {
-		dir, err := os.MkdirTemp("", "rouse-")
-		if err != nil {
-			return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
-		}
-		defer os.RemoveAll(dir)
-		cfg.Dir = dir
-	} else if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
-	}
-	listener, endpoint, err := listen(cfg.Listen)
+	listener, endpoint, err := listen(cfg.Listen) // first: who looks for us finds us
 	if err != nil {
 		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
 	}
 	cfg.Listen = endpoint
-	if cfg.Workers != "" {
+	switch {
+	case cfg.Join != nil:
+		err = joined(ctx, cfg, listener)
+	case cfg.Workers != "":
 		err = work(ctx, cfg, listener)
-	} else {
+	default:
 		err = alone(ctx, cfg, listener)
 	}
 	if err != nil {
@@ -104,26 +94,67 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
+// prepare makes the process and its folder ready for a runtime. clean takes away
+// what it made.
+func prepare(cfg *Config) (clean func(), err error) {
+	clean = func() {}
+	if cfg.OwnProcess {
+		if err := process.Adopt(); err != nil {
+			return clean, err
+		}
+	}
+	if cfg.Dir != "" {
+		return clean, os.MkdirAll(cfg.Dir, 0o700)
+	}
+	dir, err := temporary()
+	if err != nil {
+		return clean, err
+	}
+	cfg.Dir = dir
+	if !strings.HasPrefix(dir, os.TempDir()) { // what the runtime makes has to go there too
+		cfg.Env = append(slices.Clip(cfg.Env), "TMPDIR="+dir)
+	}
+	return func() { _ = os.RemoveAll(dir) }, nil
+}
+
 // alone runs an instance that shares its runtime with nobody.
 func alone(ctx context.Context, cfg Config, listener net.Listener) error {
-	log := process.NewLog(logLines, cfg.Output)
-	var kept *keeper.Client
-	if len(cfg.Keep) > 0 {
-		var err error
-		if kept, err = keeper.Open(ctx, keeping(cfg, log)); err != nil {
-			return errors.Join(err, listener.Close())
-		}
-		defer kept.Close()
-	}
-	f, err := assemble(cfg, log, kept)
+	clean, err := prepare(&cfg)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return f.run(ctx, listener)
+	defer clean()
+	log := process.NewLog(logLines, cfg.Output)
+	kept, err := keep(ctx, cfg, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if kept != nil {
+		defer kept.Close()
+	}
+	f, err := assemble(cfg, log, kept, nil)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return f.run(ctx, serve(cfg, listener, f))
+}
+
+// keep starts a keeper, where there is to be one; nil: there is not.
+func keep(ctx context.Context, cfg Config, log *process.Log) (*keeper.Client, error) {
+	if len(cfg.Keep) == 0 {
+		return nil, nil
+	}
+	return keeper.Open(ctx, keeping(cfg, log))
 }
 
 // work runs an instance together with the other workers of its folder.
 func work(ctx context.Context, cfg Config, listener net.Listener) error {
+	cfg.Dir = filepath.Join(cfg.Workers, "run") // what the runtime needs must outlive each of us
+	clean, err := prepare(&cfg)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer clean()
 	log := process.NewLog(logLines, cfg.Output)
 	if cfg.Listening != nil {
 		cfg.Listening(cfg.Listen)
@@ -133,12 +164,12 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 		Dir: cfg.Workers, Runs: runs(cfg.Function), Listener: listener, Server: newServer(cfg), Keeper: keeping(cfg, log),
 		MaxBody: cfg.MaxBody, Drain: cfg.Drain, Kill: cfg.Kill, Logger: cfg.Logger,
 		Lead: func(ctx context.Context, l *lead.Leadership) error {
-			f, err := assemble(cfg, log, l.Keeper)
+			f, err := assemble(cfg, log, l.Keeper, nil)
 			if err != nil {
 				return errors.Join(err, l.Listener.Close())
 			}
 			l.Serve(f)
-			return f.run(ctx, l.Listener)
+			return f.run(ctx, serve(cfg, l.Listener, f))
 		},
 	})
 }
@@ -164,6 +195,24 @@ func newServer(cfg Config) *http.Server {
 	}
 }
 
+// serving is a server that serves.
+type serving struct {
+	*closing.Server
+	served chan error // sent to once, by the server's goroutine; one place: it waits for nobody
+}
+
+// serve serves until it is told to end, and says that it does.
+func serve(cfg Config, listener net.Listener, h http.Handler) serving {
+	bare := newServer(cfg)
+	bare.Handler = h
+	s := serving{closing.New(bare), make(chan error, 1)}
+	go func() { s.served <- s.Serve(listener) }()
+	if cfg.Listening != nil {
+		cfg.Listening(cfg.Listen)
+	}
+	return s
+}
+
 // report posts a change of state.
 func (f *function) report(s api.InstanceStatus) {
 	if s.State != api.Starting {
@@ -171,17 +220,19 @@ func (f *function) report(s api.InstanceStatus) {
 	}
 	f.pyfunc.Observe(s)
 	if f.events != nil {
-		source := "/instance/" + s.Function.Namespace() + "/" + string(s.Instance)
-		f.events.Emit(api.NewEvent(api.EventInstanceState, source, s.Function, s))
+		f.events.Emit(stateEvent(s))
 	}
+}
+
+func stateEvent(s api.InstanceStatus) api.Event {
+	return api.NewEvent(api.EventInstanceState, "/instance/"+s.Function.Namespace()+"/"+string(s.Instance), s.Function, s)
 }
 
 // run serves until the supervisor has ended. Every goroutine that it starts has
 // ended when it returns.
-func (f *function) run(ctx context.Context, listener net.Listener) error {
-	alive, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	f.ending = alive
+func (f *function) run(ctx context.Context, door serving) error {
+	alive := f.ending
+	defer f.end()
 	supervised := make(chan error, 1)
 	killed, kill := context.WithCancel(alive)
 	go func() { supervised <- f.supervisor.Run(killed) }()
@@ -195,11 +246,6 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 		handled <- f.handler.Run(alive)
 	}()
 
-	bare := newServer(f.cfg)
-	bare.Handler = f
-	server := closing.New(bare)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -207,15 +253,12 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 			_ = f.events.Run(alive) // it only ends with alive
 		}
 	}()
-	if f.cfg.Listening != nil {
-		f.cfg.Listening(f.cfg.Listen)
-	}
 
 	var failed error
 	select {
-	case err := <-served:
+	case err := <-door.served:
 		failed = fmt.Errorf("serve: %w", err)
-		served <- err
+		door.served <- err
 		kill()
 	case err := <-supervised:
 		supervised <- err
@@ -226,10 +269,10 @@ func (f *function) run(ctx context.Context, listener net.Listener) error {
 	}
 	err := <-supervised
 	kill()
-	end()
-	f.shutdown(server)
+	f.end()
+	door.shutdown()
 	f.models.release()
-	<-served //nolint:errcheck // the server was told to end
+	<-door.served //nolint:errcheck // the server was told to end
 	<-sent
 	err = errors.Join(err, <-handled)
 	f.transport.CloseIdleConnections()
@@ -265,10 +308,10 @@ func (f *function) stop(kill func()) {
 }
 
 // shutdown lets handlers write their last answers.
-func (f *function) shutdown(server *closing.Server) {
+func (s serving) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close() // the rest is cut
+	if err := s.Shutdown(ctx); err != nil {
+		_ = s.Close() // the rest is cut
 	}
 }

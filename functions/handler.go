@@ -84,28 +84,40 @@ func (f *function) readiness(w http.ResponseWriter) {
 	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
+func (f *function) authorize(r *http.Request) error { return f.cfg.authorize(r) }
+
 // authorize lets everybody in who can open a Unix socket of ours, and elsewhere
-// who has the token.
-func (f *function) authorize(r *http.Request) error {
-	if _, unix := f.cfg.Listen.Socket(); unix {
+// who has the token: the one that the instance made, or that of its file.
+func (c *Config) authorize(r *http.Request) error {
+	if _, unix := c.Listen.Socket(); unix {
 		return nil
 	}
-	if f.cfg.TokenFile == "" {
+	got, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if c.Token != "" && found && same(got, c.Token) {
+		return nil
+	}
+	if c.TokenFile == "" && c.Token == "" {
 		return api.Errorf(http.StatusForbidden, "", "%s is for the control plane, and this instance was given no token to know it by: start it with --token-file, or let it listen on a Unix socket", r.URL.Path)
 	}
-	want, err := os.ReadFile(f.cfg.TokenFile)
-	token := strings.TrimSpace(string(want))
-	if err != nil || token == "" {
-		f.cfg.Logger.Error("the control plane can't be recognised: its token file can't be read or is empty", "file", f.cfg.TokenFile, "error", err)
-		return api.Errorf(http.StatusServiceUnavailable, "", "this instance has no token to compare with: see its log")
+	if c.TokenFile != "" {
+		want, err := os.ReadFile(c.TokenFile)
+		token := strings.TrimSpace(string(want))
+		if err != nil || token == "" {
+			c.Logger.Error("the control plane can't be recognised: its token file can't be read or is empty", "file", c.TokenFile, "error", err)
+			return api.Errorf(http.StatusServiceUnavailable, "", "this instance has no token to compare with: see its log")
+		}
+		if found && same(got, token) {
+			return nil
+		}
 	}
-	got, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	// Equal lengths, so that the comparison says nothing about the token's.
-	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(token))
-	if !found || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
-		return api.Errorf(http.StatusUnauthorized, "", "%s is for the control plane: send its bearer token", r.URL.Path)
-	}
-	return nil
+	return api.Errorf(http.StatusUnauthorized, "", "%s is for the control plane: send its bearer token", r.URL.Path)
+}
+
+// same compares two secrets. Their digests have one length, so that the time that
+// it takes says nothing about theirs.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // administer answers the control plane.

@@ -10,6 +10,11 @@
 // --model), which the flag overrules. In a Knative Service the name, the instance
 // and the port come from K_SERVICE, HOSTNAME and PORT.
 //
+// In the pod of a Knative revision (K_REVISION) the function is neither: the
+// instance asks the cluster's control plane (--control) what it is. Flags win over
+// its answer, and so do variables, but for ROUSE_RUNTIME and ROUSE_MODEL, over
+// which annotations win. "none" joins nobody.
+//
 // A program of one's own with pre- and post-processing in Go is [Main] with a
 // function that wraps the handler; docs/functions.md shows one.
 //
@@ -64,6 +69,9 @@ type flags struct {
 	path           []string // of this command in its program
 	quiet          bool
 	standby        bool
+	control        string
+	namespace      string
+	fromEnv        map[string]bool // flags that a variable has set
 }
 
 // Command makes the command. It writes "listening on ENDPOINT" to its output
@@ -114,7 +122,7 @@ s3, ollama), or the server's own name for a model.`,
 			if f.standby {
 				return standby(cmd, wrap)
 			}
-			if err := fromEnvironment(cmd.Flags(), os.Environ()); err != nil {
+			if err := f.fromEnvironment(cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
 			f.path = strings.Fields(cmd.CommandPath())[1:]

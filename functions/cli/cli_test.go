@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
 )
 
@@ -23,7 +25,7 @@ func parsed(t *testing.T, env []string, args ...string) (functions.Config, error
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	if err := fromEnvironment(cmd.Flags(), env); err != nil {
+	if err := f.fromEnvironment(cmd.Flags(), env); err != nil {
 		return f.cfg, err
 	}
 	err := f.build(cmd.Flags().Args(), env, cmd.Flags().Changed)
@@ -88,7 +90,7 @@ func TestEverythingFromTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	fn := api.Function{Name: "default/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeVLLM, Model: "Qwen/Qwen3-0.6B"}}
-	if diff := cmp.Diff(fn, got.Function); diff != "" || got.Instance != "chat-00001-x" || got.Listen != "http://0.0.0.0:8012" || !got.Diagnostics {
+	if diff := cmp.Diff(fn, got.Function); diff != "" || got.Instance != "chat-00001-x" || got.Listen != "http://:8012" || !got.Diagnostics {
 		t.Errorf("instance %s at %s, diagnostics %t; function (-want +got):\n%s", got.Instance, got.Listen, got.Diagnostics, diff)
 	}
 	if got, err = parsed(t, env, "--concurrency", "3"); err != nil || got.Function.Concurrency != 3 {
@@ -130,5 +132,64 @@ func TestFunctionFromAFile(t *testing.T) {
 				t.Errorf("error %v, want one that says %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// In a revision's pod the control plane says what the function is; what the
+// container says wins, but for the two variables that annotations win over.
+func TestAPodJoins(t *testing.T) {
+	pod := []string{"K_REVISION=chat-00002", "K_SERVICE=chat", "POD_NAMESPACE=team", "HOSTNAME=chat-00002-x", "PORT=8080", "NVIDIA_VISIBLE_DEVICES=GPU-a::1", "ROUSE_MODEL=from-env", "ROUSE_CONCURRENCY=7"}
+	annotated := api.Function{Name: "team/chat-00002", Service: "team/chat", Model: "chat", Concurrency: 8, MaxScale: 3, Runtime: api.Runtime{Kind: api.RuntimeVLLM, Model: "annotated"}}
+	for name, tt := range map[string]struct {
+		env  []string
+		args []string
+		says api.Function
+		want api.Function
+	}{
+		"annotations": {nil, []string{"--", "--max-model-len", "99"}, annotated,
+			api.Function{Name: "team/chat-00002", Service: "team/chat", Model: "chat", Concurrency: 7, MaxScale: 3, Runtime: api.Runtime{Kind: api.RuntimeVLLM, Model: "annotated", Args: []string{"--max-model-len", "99"}}}},
+		"flags win": {nil, []string{"--model", "mine", "--runtime", "sglang", "--served-model-name", "m"}, annotated,
+			api.Function{Name: "team/chat-00002", Service: "team/chat", Model: "m", Concurrency: 7, MaxScale: 3, Runtime: api.Runtime{Kind: api.RuntimeSGLang, Model: "mine"}}},
+		"nobody answers": {[]string{"ROUSE_RUNTIME=ollama"}, nil, api.Function{},
+			api.Function{Name: "team/chat-00002", Service: "team/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeOllama, Model: "from-env"}}},
+		"a command": {nil, []string{"--", "serve", "--port", "$(PORT)"}, api.Function{Name: "team/chat-00002", Service: "team/chat"},
+			api.Function{Name: "team/chat-00002", Service: "team/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeCommand, Model: "from-env", Command: []string{"serve", "--port", "$(PORT)"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parsed(t, slices.Concat(pod, tt.env), tt.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			j := got.Join
+			if j == nil || j.Control != control.DefaultControlURL || j.Namespace != "team" || j.Revision != "chat-00002" {
+				t.Fatalf("join %+v", j)
+			}
+			if got.Function.Name != "team/chat-00002" || got.Function.Service != "team/chat" || got.Instance != "chat-00002-x" || len(got.Devices) != 1 || got.Devices[0] != "GPU-a" {
+				t.Errorf("function %s of %s, instance %s, devices %q", got.Function.Name, got.Function.Service, got.Instance, got.Devices)
+			}
+			if diff := cmp.Diff(tt.want, j.Merge(tt.says)); diff != "" {
+				t.Errorf("function (-want +got):\n%s", diff)
+			}
+		})
+	}
+	for name, tt := range map[string]struct {
+		env  []string
+		args []string
+	}{
+		"turned off":       {append(pod, "ROUSE_CONTROL=none"), nil},
+		"given as JSON":    {append(pod, EnvFunction+"="+declared), nil},
+		"no pod":           {[]string{"K_SERVICE=chat"}, nil},
+		"off by its flag":  {pod, []string{"--control", "none"}},
+		"JSON, and a flag": {append(pod, EnvFunction+"="+declared), []string{"--control", "http://c"}},
+	} {
+		if got, err := parsed(t, tt.env, tt.args...); err != nil || got.Join != nil {
+			t.Errorf("%s: join %+v, %v", name, got.Join, err)
+		}
+	}
+	if got, err := parsed(t, pod, "--control", "http://c:1", "--namespace", "other"); err != nil || got.Join.Control != "http://c:1" || got.Join.Namespace != "other" {
+		t.Errorf("named: %+v, %v", got.Join, err)
+	}
+	if _, err := parsed(t, nil, "--control", "http://c:1"); err == nil || !strings.Contains(err.Error(), "K_REVISION") {
+		t.Errorf("error %v, want one that names K_REVISION", err)
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
 	"github.com/rouse-dev/rouse/functions/keeper"
 )
@@ -27,6 +26,8 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar((*string)(&f.cfg.Listen), "listen", "", "`endpoint` to listen on: unix:/path or http://host:port (default: all addresses on $PORT where that is set, else http://127.0.0.1:8080)")
 	s.StringVar(&f.cfg.TokenFile, "token-file", "", "`file` with the control plane's bearer token; without one its paths are closed, unless --listen is a Unix socket")
 	s.StringVar((*string)(&f.cfg.Events), "events", "", "`endpoint` that state changes are posted to (default: $"+EnvEvents+")")
+	s.StringVar(&f.control, "control", "", "`endpoint` of the cluster's control plane, which says what to run; none: there is none (default, where $K_REVISION is set and no function is given as JSON: "+control.DefaultControlURL+")")
+	s.StringVar(&f.namespace, "namespace", "", "the Kubernetes `namespace` of this pod (default: $POD_NAMESPACE, else what the pod knows)")
 	s.StringVar(&f.cfg.Dir, "dir", "", "`folder` of its own for the engine's socket (default: a temporary one)")
 	s.StringVar(&f.function.Runtime.Kind, "runtime", "", "runtime `kind`: "+strings.Join(api.RuntimeKinds, ", ")+" (default: command where one is given after --, else engine)")
 	s.StringVar((*string)(&f.function.Runtime.Endpoint), "runtime-endpoint", "", "`endpoint` of a runtime that somebody else starts, such as http://127.0.0.1:8000")
@@ -41,12 +42,12 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.BoolVar(&f.function.Runtime.Sleeps, "runtime-sleeps", false, "the command has vLLM's /sleep and /wake_up")
 	s.StringVar(&f.cfg.Engine, "engine-binary", "", "`program` that has the subcommand \"engine serve\" (default: this one)")
 	s.IntVar(&f.function.Concurrency, "concurrency", 0, "`requests` that the runtime takes at once (default 8)")
-	s.StringSliceVar(&f.devices, "devices", nil, "`ids` of the devices it was given, separated by commas")
+	s.StringSliceVar(&f.devices, "devices", nil, "`ids` of the devices it was given, separated by commas (default in a cluster: $NVIDIA_VISIBLE_DEVICES)")
 	s.Uint64Var(&f.cfg.Epoch, "epoch", 0, "`epoch` of the grant it was started under")
 	s.DurationVar(&f.function.StartTimeout, "start-timeout", 0, "bound of a start, to the first token (default 10m)")
 	s.DurationVar(&f.function.WakeTimeout, "wake-timeout", 0, "bound of a wake, to the first token (default 1m)")
 	s.DurationVar(&f.function.RequestTimeout, "request-timeout", 0, "bound of a request (default: none)")
-	s.DurationVar(&f.cfg.Drain, "drain", 0, "how long requests may go on after SIGTERM (default 30s)")
+	s.DurationVar(&f.cfg.Drain, "drain", 0, "how long requests may go on after SIGTERM (default 30s, in a cluster 4m)")
 	s.DurationVar(&f.cfg.StopGrace, "stop-grace", 0, "time between SIGTERM and SIGKILL for the runtime (default 5s)")
 	s.DurationVar(&f.cfg.ProbeInterval, "probe-interval", 0, "time between health probes of an idle runtime; negative: none (default 30s)")
 	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
@@ -70,13 +71,16 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if err := f.lists(); err != nil {
 		return err
 	}
-	f.function = merge(declared, f.function, changed)
-	f.command(args, changed("runtime"))
-	f.identity(env)
-	f.cfg.Function = f.function
+	told := f.function
+	f.function = overlay(declared, told, args, changed)
 	for _, d := range f.devices {
 		f.cfg.Devices = append(f.cfg.Devices, api.DeviceID(d))
 	}
+	if err := f.join(told, args, env, changed); err != nil {
+		return err
+	}
+	f.identity(env)
+	f.cfg.Function = f.function
 	if f.maxBody != "" {
 		if f.cfg.MaxBody, err = api.ParseBytes(f.maxBody); err != nil {
 			return fmt.Errorf("--max-body: %w", err)
@@ -123,17 +127,23 @@ func (f *flags) lists() error {
 	return nil
 }
 
-// command divides what stands after "--". For the kind command all of it is the
+// overlay puts what the command line says over what was declared.
+func overlay(declared, told api.Function, args []string, changed func(string) bool) api.Function {
+	fn := merge(declared, told, changed)
+	fn.Runtime = divide(fn.Runtime, args, changed("runtime"))
+	return fn
+}
+
+// divide reads what stands after "--". For the kind command all of it is the
 // command. For the others it is the server's options; words before the first
 // option replace its program.
-func (f *flags) command(args []string, kindGiven bool) {
+func divide(rt api.Runtime, args []string, kindGiven bool) api.Runtime {
 	if len(args) == 0 {
-		return
+		return rt
 	}
-	rt := &f.function.Runtime
 	if !kindGiven && rt.Kind == "" || rt.Kind == api.RuntimeCommand {
 		rt.Kind, rt.Command, rt.Args = api.RuntimeCommand, args, nil
-		return
+		return rt
 	}
 	n := 0
 	for rt.Kind != api.RuntimeEngine && n < len(args) && !strings.HasPrefix(args[n], "-") {
@@ -143,6 +153,7 @@ func (f *flags) command(args []string, kindGiven bool) {
 		rt.Command = args[:n]
 	}
 	rt.Args = args[n:]
+	return rt
 }
 
 // identity fills in what a Knative Service's environment says.
@@ -156,7 +167,7 @@ func (f *flags) identity(env []string) {
 	if f.cfg.Listen == "" {
 		f.cfg.Listen = "http://127.0.0.1:8080"
 		if port := environ.Value(env, "PORT"); port != "" {
-			f.cfg.Listen = api.Endpoint("http://0.0.0.0:" + port)
+			f.cfg.Listen = api.Endpoint("http://:" + port)
 		}
 	}
 }
@@ -218,24 +229,4 @@ func setters(declared, given *api.Function) map[string]func() {
 		"wake-timeout":      func() { declared.WakeTimeout = given.WakeTimeout },
 		"request-timeout":   func() { declared.RequestTimeout = given.RequestTimeout },
 	}
-}
-
-// fromEnvironment sets each flag that was not given from its variable. Where the
-// whole function is given as JSON, what is in it is not looked for elsewhere.
-func fromEnvironment(flags *pflag.FlagSet, env []string) error {
-	whole := flags.Changed("spec") || environ.Value(env, EnvFunction) != ""
-	inFunction := setters(nil, nil)
-	var failed error
-	flags.VisitAll(func(flag *pflag.Flag) {
-		name := "ROUSE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		if _, found := inFunction[flag.Name]; flag.Changed || found && whole || name == EnvFunction || name == EnvEvents {
-			return
-		}
-		if value := environ.Value(env, name); value != "" {
-			if err := flags.Set(flag.Name, value); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("the environment variable %s: %w", name, err))
-			}
-		}
-	})
-	return failed
 }

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -71,6 +72,15 @@ func (s *Supervisor) SetAdapters(names []api.ModelName) {
 		default: // the report that is due says it all
 		}
 	}
+}
+
+// Locate says under which name and where the instance is known: what a control
+// plane tells that is found late. It does not block and may be called from anywhere.
+func (s *Supervisor) Locate(instance api.InstanceID, at api.Endpoint) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	s.book.status.Instance = cmp.Or(instance, s.book.status.Instance)
+	s.book.status.Endpoint = cmp.Or(at, s.book.status.Endpoint)
 }
 
 // enter changes the state, notes it and reports it.

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions"
+	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/functions/join"
+)
+
+// alone is the control plane of who has none.
+const alone = "none"
+
+// whole says that the function is given as JSON.
+func whole(changed func(string) bool, env []string) bool {
+	return changed("spec") || environ.Value(env, EnvFunction) != ""
+}
+
+// fromEnvironment sets each flag that was not given from its variable. Where the
+// whole function is given as JSON, what is in it is not looked for elsewhere.
+func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
+	f.fromEnv = map[string]bool{}
+	whole := whole(flags.Changed, env)
+	inFunction := setters(nil, nil)
+	var failed error
+	flags.VisitAll(func(flag *pflag.Flag) {
+		name := "ROUSE_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		if _, found := inFunction[flag.Name]; flag.Changed || found && whole || name == EnvFunction || name == EnvEvents {
+			return
+		}
+		if value := environ.Value(env, name); value != "" {
+			if err := flags.Set(flag.Name, value); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("the environment variable %s: %w", name, err))
+			}
+			f.fromEnv[flag.Name] = true
+		}
+	})
+	return failed
+}
+
+// join makes the instance one of a cluster's where it is a pod of one: 1. a function
+// that is given as JSON needs nobody to say what it is; 2. "none" is meant; 3. a
+// control plane is named, or the pod is a Knative revision's.
+func (f *flags) join(told api.Function, args, env []string, changed func(string) bool) error {
+	revision := environ.Value(env, "K_REVISION")
+	switch {
+	case whole(changed, env), f.control == alone, f.control == "" && revision == "": // 1., 2.
+		return nil
+	case revision == "":
+		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
+	}
+	namespace := cmp.Or(f.namespace, environ.Value(env, "POD_NAMESPACE"), join.Here().Namespace)
+	if f.function.Name == "" {
+		f.function.Name = api.NewFunctionName(namespace, revision)
+		if service := environ.Value(env, "K_SERVICE"); service != "" {
+			f.function.Service = api.NewFunctionName(namespace, service)
+		}
+	}
+	if len(f.cfg.Devices) == 0 {
+		f.cfg.Devices = join.Devices(environ.Value(env, "NVIDIA_VISIBLE_DEVICES"))
+	}
+	name, service := f.function.Name, f.function.Service
+	f.cfg.Join = &functions.Join{
+		Control: api.Endpoint(cmp.Or(f.control, control.DefaultControlURL)), Namespace: namespace, Revision: revision,
+		Merge: func(declared api.Function) api.Function {
+			over := func(flag string) bool {
+				annotated := flag == "runtime" && declared.Runtime.Kind != "" || flag == "model" && declared.Runtime.Model != ""
+				return changed(flag) && !(annotated && f.fromEnv[flag])
+			}
+			fn := overlay(declared, told, args, over)
+			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // it is what its pod is
+			return fn
+		},
+	}
+	return nil
+}

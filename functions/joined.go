@@ -1,0 +1,249 @@
+package functions
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/join"
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+// patience is how long an instance waits for its control plane that could go on without.
+const patience = 3 * time.Second
+
+// entry is the door of an instance that joins a control plane. Until it knows what
+// it is, it is loading.
+type entry struct {
+	cfg    Config
+	member *join.Member
+	ready  chan struct{} // closed by open
+	next   http.Handler  // written before ready is closed
+
+	report atomic.Pointer[func()] // posts the status; nil: there is none yet
+	locate atomic.Pointer[func(control.JoinAnswer)]
+}
+
+// joined runs an instance of a cluster: it serves at once, joins, and becomes what
+// the control plane says.
+func joined(ctx context.Context, cfg Config, listener net.Listener) error {
+	cfg.Token = cmp.Or(cfg.Token, newToken())
+	e := &entry{ready: make(chan struct{})}
+	member, err := newMember(cfg, e)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	e.cfg, e.member = cfg, member
+	door := serve(cfg, listener, e)
+	alive, leave := context.WithCancel(context.WithoutCancel(ctx))
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		member.Run(alive)
+	}()
+	defer func() {
+		leave()
+		<-left
+	}()
+	if err := e.live(ctx, door); err != nil {
+		door.shutdown()
+		return err
+	}
+	return nil
+}
+
+// newToken makes what the instance is known by.
+func newToken() string {
+	var raw [32]byte
+	_, _ = rand.Read(raw[:]) // it never fails
+	return hex.EncodeToString(raw[:])
+}
+
+func newMember(cfg Config, e *entry) (*join.Member, error) {
+	namespace := cfg.Join.Namespace
+	if namespace == "" {
+		namespace = join.Here().Namespace
+	}
+	if namespace == "" {
+		return nil, errors.New("this pod does not know its namespace, which it needs to join Rouse's control plane: set ROUSE_NAMESPACE, or ROUSE_CONTROL=none to run without")
+	}
+	port := 0
+	if u, err := url.Parse(string(cfg.Listen)); err == nil {
+		port, _ = strconv.Atoi(u.Port())
+	}
+	return join.New(join.Config{
+		Control: cfg.Join.Control, Token: cfg.Token, Logger: cfg.Logger,
+		Request: control.JoinRequest{
+			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Devices: cfg.Devices, Version: cfg.Version,
+		},
+		Report: func() {
+			if report := e.report.Load(); report != nil {
+				(*report)()
+			}
+		},
+		Told: func(a control.JoinAnswer) {
+			if locate := e.locate.Load(); locate != nil {
+				(*locate)(a)
+			}
+		},
+	})
+}
+
+// live waits until it is known what the instance is, and is that. After an error the
+// door is still open.
+func (e *entry) live(ctx context.Context, door serving) error {
+	cfg := e.cfg
+	clean, err := prepare(&cfg) // while the control plane thinks
+	if err != nil {
+		return err
+	}
+	defer clean()
+	log := process.NewLog(logLines, cfg.Output)
+	kept, err := keep(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	if kept != nil {
+		defer kept.Close()
+	}
+	known, err := e.known(ctx)
+	if err != nil {
+		door.shutdown()
+		return nil // it was told to end
+	}
+	cfg = cfg.learn(e.member.Answer())
+	f, err := (*function)(nil), cfg.Validate()
+	if err == nil {
+		f, err = assemble(cfg, log, kept, e.member)
+	}
+	switch {
+	case err != nil && known:
+		return e.refuse(ctx, cfg, err, door)
+	case err != nil && e.member.Reason() != nil:
+		return errors.Join(err, e.member.Reason())
+	case err != nil:
+		return err
+	}
+	locate := func(a control.JoinAnswer) { f.supervisor.Locate(a.Instance, a.Endpoint) }
+	e.open(f, f.repeat, locate)
+	if a := e.member.Answer(); !known && a.Endpoint != "" { // it came in this moment
+		locate(a)
+		e.member.Ask()
+	}
+	return f.run(ctx, door)
+}
+
+// learn is the configuration with what the control plane says, under what the
+// instance was told itself.
+func (c Config) learn(a control.JoinAnswer) Config {
+	fn := a.Function
+	if c.Join.Merge != nil {
+		fn = c.Join.Merge(fn)
+	}
+	if fn.Name == "" {
+		fn.Name, fn.Service = c.Function.Name, c.Function.Service
+	}
+	c.Function = fn
+	if a.Instance != "" {
+		c.Instance = a.Instance
+	}
+	c.Endpoint, c.Epoch = a.Endpoint, a.Epoch
+	return c
+}
+
+// known waits until the control plane has answered, and says so; false: the
+// instance goes on alone. An error: it is to end.
+func (e *entry) known(ctx context.Context) (bool, error) {
+	var enough <-chan time.Time
+	if rt := e.cfg.Function.Runtime; rt.Model != "" || len(rt.Command) > 0 || rt.Endpoint != "" {
+		wait := e.cfg.Join.Patience
+		if wait == 0 {
+			wait = patience
+		}
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		enough = timer.C
+	}
+	select {
+	case <-e.member.Joined():
+		return true, nil
+	case <-e.member.Alone():
+		return false, nil
+	case <-enough:
+		e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.member.Reason())
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-e.cfg.Kill:
+		return false, context.Canceled
+	}
+}
+
+// open lets requests through. A control plane that is found after that is told all.
+func (e *entry) open(next http.Handler, report func(), locate func(control.JoinAnswer)) {
+	e.next = next
+	e.report.Store(&report)
+	e.locate.Store(&locate)
+	close(e.ready)
+}
+
+// ServeHTTP passes requests on as soon as there is somebody to take them.
+func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == control.PathReport {
+		e.ask(w, r)
+		return
+	}
+	select {
+	case <-e.ready:
+		e.next.ServeHTTP(w, r)
+		return
+	default:
+	}
+	switch path := r.URL.Path; {
+	case path == "/healthz":
+		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case strings.HasPrefix(path, "/rouse/"):
+		if err := e.cfg.authorize(r); err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		select { // who has the token has answered the join: it is a matter of milliseconds
+		case <-e.ready:
+			e.next.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	default:
+		refuse(w, api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second))
+	}
+}
+
+// refuse says that no runtime has seen the request.
+func refuse(w http.ResponseWriter, err *api.Error) {
+	w.Header().Set(control.HeaderRefused, err.Code)
+	api.WriteError(w, err)
+}
+
+// ask has the instance report to its own control plane, whoever asks.
+func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want POST", r.Method, r.URL.Path))
+		return
+	}
+	e.member.Ask()
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// repeat posts the status as it is.
+func (f *function) repeat() { f.report(f.supervisor.Status()) }

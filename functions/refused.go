@@ -1,0 +1,112 @@
+package functions
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+// refused is an instance that can't be what its control plane says: a runtime that
+// does not exist, a model that can't be. It says so until it is ended; a process
+// that ended by itself would only be started again.
+type refused struct {
+	cfg    Config
+	status api.InstanceStatus
+	seq    atomic.Uint64
+	events *cloudevent.Sender
+	stop   func() // ends it
+}
+
+// refuse is an instance with that error, until it is ended.
+func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving) error {
+	cfg.Logger.Error("the instance can't start", "error", why)
+	events, err := sender(cfg, e.member)
+	if err != nil {
+		return err
+	}
+	stopped := make(chan struct{})
+	now := time.Now()
+	x := &refused{cfg: cfg, events: events, stop: sync.OnceFunc(func() { close(stopped) }), status: api.InstanceStatus{
+		Instance: cfg.Instance, Function: cfg.Function.Name, State: api.Unhealthy, GaveUp: true, Message: why.Error(),
+		Endpoint: cfg.Endpoint, Epoch: cfg.Epoch, Devices: cfg.Devices, Since: now,
+	}}
+	x.seq.Store(uint64(now.UnixMicro()))
+	sending, end := context.WithCancel(context.WithoutCancel(ctx))
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = events.Run(sending) // it only ends with sending
+	}()
+	e.open(x, x.report, func(control.JoinAnswer) {})
+	x.report()
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+	case <-cfg.Kill:
+	}
+	events.Emit(stateEvent(x.gone()))
+	door.shutdown()
+	end()
+	<-sent
+	return nil
+}
+
+// now is the status, numbered.
+func (x *refused) now() api.InstanceStatus {
+	s := x.status
+	s.Seq = x.seq.Add(1)
+	return s
+}
+
+// gone is the last status.
+func (x *refused) gone() api.InstanceStatus {
+	s := x.now()
+	s.State, s.Message, s.GaveUp = api.Gone, "", false
+	return s
+}
+
+func (x *refused) report() { x.events.Emit(stateEvent(x.now())) }
+
+// ServeHTTP says what is wrong to everybody, and lets the control plane end it.
+func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	why := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s", x.status.Message)
+	switch r.URL.Path {
+	case "/healthz": // another start would change nothing
+		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case control.PathState, control.PathStop, control.PathWake, control.PathSleep, control.PathLogs:
+		if err := x.cfg.authorize(r); err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		x.administer(w, r, why)
+	default:
+		refuse(w, why)
+	}
+}
+
+func (x *refused) administer(w http.ResponseWriter, r *http.Request, why *api.Error) {
+	switch r.Method + " " + r.URL.Path {
+	case "GET " + control.PathState:
+		api.WriteJSON(w, http.StatusOK, x.now())
+	case "GET " + control.PathLogs:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(x.status.Message + "\n"))
+	case "POST " + control.PathStop:
+		var in control.StopRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControlBody)).Decode(&in); err != nil {
+			api.WriteError(w, api.BadRequest("", "%s %s: the body is not what is wanted: %v", r.Method, r.URL.Path, err))
+			return
+		}
+		api.WriteJSON(w, http.StatusOK, x.gone())
+		x.stop()
+	default:
+		api.WriteError(w, why)
+	}
+}
