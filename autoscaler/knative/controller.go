@@ -3,14 +3,83 @@ package knative
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	networkingclient "knative.dev/networking/pkg/client/injection/client"
+	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
+	"knative.dev/pkg/logging"
+	pkgreconciler "knative.dev/pkg/reconciler"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+	"knative.dev/serving/pkg/apis/serving"
+	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
+	servingclient "knative.dev/serving/pkg/client/injection/client"
+	painformer "knative.dev/serving/pkg/client/injection/informers/autoscaling/v1alpha1/podautoscaler"
+	pareconciler "knative.dev/serving/pkg/client/injection/reconciler/autoscaling/v1alpha1/podautoscaler"
+	"knative.dev/serving/pkg/deployment"
+	"knative.dev/serving/pkg/reconciler/autoscaling"
+	"knative.dev/serving/pkg/reconciler/autoscaling/config"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
-// NewController makes the reconciler of PodAutoscalers of our class. cmw watches the
-// ConfigMaps of the system namespace (config-autoscaler, config-deployment) and must be
-// started by the caller after this call. Run it with Impl.RunContext on the leader only,
-// after [Fleet.Sync]; it has no leader election of its own.
+// NewController makes the reconciler of PodAutoscalers of our class. Call it after
+// [Fleet.Sync] and [Fleet.Attach] and before [Fleet.Run]. cmw watches the ConfigMaps of the
+// system namespace (config-autoscaler, config-deployment, config-network); the caller
+// starts it after this call and before the controller's RunContext. There is no
+// leader election in it: run it on the leader only. ctx may carry a logger (logging.WithLogger)
+// and an event recorder; it needs no injected clients or informers.
 func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *controller.Impl {
-	return nil
+	// The generated reconciler takes its clients and informer from the context: it
+	// gets the fleet's own, so that nothing is watched twice.
+	ctx = context.WithValue(ctx, kubeclient.Key{}, fleet.deps.Kube)
+	ctx = context.WithValue(ctx, servingclient.Key{}, fleet.deps.Serving)
+	ctx = context.WithValue(ctx, networkingclient.Key{}, fleet.deps.Networking)
+	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)
+
+	ours := pkgreconciler.AnnotationFilterFunc(api.AnnotationClass, api.Class, false)
+	r := &reconciler{fleet: fleet, base: &autoscaling.Base{
+		Client: fleet.deps.Serving, NetworkingClient: fleet.deps.Networking, SKSLister: fleet.watch.skss.Lister()}}
+	impl := pareconciler.NewImpl(ctx, r, api.Class, func(impl *controller.Impl) controller.Options {
+		resync := configmap.TypeFilter(&autoscalerconfig.Config{}, &deployment.Config{})(func(string, any) {
+			impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer())
+		})
+		store := config.NewStore(logging.FromContext(ctx).Named("config-store"), resync)
+		store.WatchConfigs(cmw)
+		return controller.Options{ConfigStore: store, PromoteFilterFunc: ours}
+	})
+	handle := func(i cache.SharedIndexInformer, h cache.ResourceEventHandler) {
+		if _, err := i.AddEventHandler(h); err != nil {
+			fleet.log.Error("changes in the cluster are not followed", "error", err) // only an informer that has ended refuses
+		}
+	}
+	handle(fleet.watch.pas.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
+	handle(fleet.watch.skss.Informer(), cache.FilteringResourceEventHandler{
+		FilterFunc: pkgreconciler.ChainFilterFuncs(ours, controller.FilterController(&autoscalingv1alpha1.PodAutoscaler{})),
+		Handler:    controller.HandleAll(impl.EnqueueControllerOf),
+	})
+	// A revision and its PodAutoscaler have one name, and so has the label of its Deployment.
+	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
+	handle(fleet.watch.deployments, cache.FilteringResourceEventHandler{FilterFunc: fleet.ours,
+		Handler: controller.HandleAll(impl.EnqueueLabelOfNamespaceScopedResource("", serving.RevisionLabelKey))})
+
+	fleet.mu.Lock()
+	fleet.changed = func(n api.FunctionName) {
+		impl.EnqueueKey(types.NamespacedName{Namespace: n.Namespace(), Name: n.Name()})
+	}
+	fleet.mu.Unlock()
+	return impl
+}
+
+// ours says whether an object has the label of a revision of our class.
+func (f *Fleet) ours(o any) bool {
+	m, ok := o.(metav1.Object)
+	if !ok {
+		return true // a deletion that was missed: the pass that follows it does no harm
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.revision(api.NewFunctionName(m.GetNamespace(), m.GetLabels()[serving.RevisionLabelKey])) != nil
 }

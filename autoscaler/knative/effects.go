@@ -3,35 +3,201 @@ package knative
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"net/http"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Start is part of [autoscaler.Effects].
+// Start is part of [autoscaler.Effects]: it raises the scale of the revision's
+// Deployment and returns with the name of the pod that comes of it.
 func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
-	return "", errors.New("not yet")
+	d, err := f.deployment(spec.Name)
+	if err != nil {
+		return "", fmt.Errorf("start %s: %w", id, err)
+	}
+	f.mu.Lock()
+	r := f.revision(spec.Name)
+	if r == nil {
+		f.mu.Unlock()
+		return "", fmt.Errorf("start %s: there is no revision %s of the class %s any more", id, spec.Name, api.Class)
+	}
+	f.takeOver(r, d)
+	s := f.claim(r, g)
+	f.mu.Unlock()
+	f.changed(spec.Name)
+	if err = f.setScale(ctx, r, d); err == nil {
+		var real api.InstanceID
+		if real, err = f.awaitPod(ctx, r, s); err == nil {
+			return real, nil
+		}
+	}
+	f.mu.Lock()
+	open := f.unclaim(r, s)
+	r.trouble = &trouble{"StartFailed", err.Error()}
+	f.mu.Unlock()
+	f.changed(spec.Name)
+	if !open { // its pod came in the meantime
+		select {
+		case real := <-s.pod:
+			return real, nil
+		default:
+			return "", fmt.Errorf("start %s: %w", id, err)
+		}
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := f.setScale(undo, r, d); err != nil {
+		f.log.Warn("the scale of a start that failed is not taken back yet", "function", spec.Name, "error", err)
+	}
+	return "", fmt.Errorf("start %s: %w", id, err)
 }
+
+// undoTimeout bounds taking back what failed.
+const undoTimeout = 5 * time.Second
 
 // Wake is part of [autoscaler.Effects].
 func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
-	return i, errors.New("not yet")
+	return f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+		return c.Wake(ctx, e, g)
+	})
 }
 
 // Sleep is part of [autoscaler.Effects].
 func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
-	return i, errors.New("not yet")
-}
-
-// Stop is part of [autoscaler.Effects].
-func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
-	return errors.New("not yet")
+	return f.call(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+		return c.Sleep(ctx, e, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
+	})
 }
 
 // State is part of [autoscaler.Effects].
 func (f *Fleet) State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error) {
-	return i, errors.New("not yet")
+	f.mu.Lock()
+	known := f.pods[i.Instance] != nil
+	f.mu.Unlock()
+	if !known {
+		return api.InstanceStatus{Instance: i.Instance, Function: i.Function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}, nil
+	}
+	return f.call(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
 }
+
+// call calls an instance's control path, with the mark set in the meantime, and takes in the
+// status that it answers with.
+func (f *Fleet) call(i api.InstanceStatus, mark func(*pod) *bool, do func(*control.Client, api.Endpoint) (api.InstanceStatus, error)) (api.InstanceStatus, error) {
+	set := func(v bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if p := f.pods[i.Instance]; p != nil && mark != nil {
+			*mark(p) = v
+			f.changed(p.function)
+		}
+	}
+	client, endpoint, err := f.Reach(i.Instance)
+	if err != nil {
+		return i, err
+	}
+	set(true)
+	defer set(false)
+	s, err := do(client, endpoint)
+	if err != nil {
+		return i, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.pods[i.Instance]; p != nil {
+		s = f.own(p, s)
+		if s.Supersedes(p.status) {
+			f.pass(p, s)
+		}
+	}
+	return s, nil
+}
+
+// Reach says how to call an instance's control paths. Its error is an *[api.Error]
+// with status 404 where the instance has not joined.
+func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pods[id]
+	if p == nil || !p.joined() {
+		return nil, "", api.Errorf(http.StatusNotFound, "", "the instance %s has not joined", id)
+	}
+	return p.client, p.endpoint, nil
+}
+
+// Stop is part of [autoscaler.Effects]: it lets the instance finish and give up its
+// memory, marks the pod as the one to go, lowers the scale by one, and returns when
+// Kubernetes has begun to delete the pod. Where it took another, that is an error, and
+// this pod lives on.
+func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
+	f.mu.Lock()
+	p := f.pods[i.Instance]
+	f.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	f.empty(ctx, p, drain)
+	d, err := f.deployment(i.Function)
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", i.Instance, err)
+	}
+	f.mu.Lock()
+	r := f.revision(i.Function)
+	if r == nil || p.ended {
+		f.mu.Unlock()
+		return nil
+	}
+	f.takeOver(r, d)
+	if !p.stopping {
+		p.stopping = true
+		r.want = max(0, r.want-1)
+		select {
+		case <-p.swapped: // of a try before
+		default:
+		}
+	}
+	f.weigh(r)
+	f.mu.Unlock()
+	if err := f.mark(ctx, p); err != nil {
+		f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
+	}
+	if err := f.setScale(ctx, r, d); err != nil {
+		return fmt.Errorf("stop %s: %w", i.Instance, err)
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-p.swapped:
+		return fmt.Errorf("stop %s: Kubernetes took another pod of the revision instead", i.Instance)
+	case <-ctx.Done():
+		return fmt.Errorf("stop %s: its pod is not deleted though the scale was lowered: %w", i.Instance, context.Cause(ctx))
+	}
+}
+
+// empty drains an instance and has it give up its memory, where it can be asked.
+func (f *Fleet) empty(ctx context.Context, p *pod, drain time.Duration) {
+	f.mu.Lock()
+	client, endpoint, s := p.client, p.endpoint, p.status
+	f.mu.Unlock()
+	if client == nil || s.State != api.Awake && s.State != api.Draining && !(s.State == api.Asleep && s.Level < api.Level2) {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
+	defer cancel()
+	epoch := max(s.Epoch+1, uint64(time.Now().UnixNano()))
+	if drain == 0 {
+		drain = time.Millisecond // zero would be no bound
+	}
+	if _, err := client.Sleep(ctx, endpoint, control.SleepRequest{Level: api.Level2, Epoch: epoch, Drain: drain}); err != nil {
+		f.log.Debug("an instance that is to end did not fall asleep", "instance", p.id, "error", err)
+	}
+}
+
+// emptyTimeout is what a sleep may take beyond its draining before the pod is deleted anyway.
+const emptyTimeout = 10 * time.Second
 
 // Grant is part of [autoscaler.Effects].
 func (f *Fleet) Grant(ctx context.Context, g api.Grant) error { return f.deps.Activators.Grant(ctx, g) }

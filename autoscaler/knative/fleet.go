@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -21,17 +20,50 @@ import (
 
 // Config is what a fleet may be told. The zero value takes every default.
 type Config struct {
-	// ScheduleTimeout is how long a pod may find no node before its start counts as failed. Default 30 s.
+	// ScheduleTimeout is how long a pod may find no node before its start counts as
+	// failed; where nodes are added on demand it must be longer than that takes. Default 1 min.
 	ScheduleTimeout time.Duration
 	// JoinTimeout is how long a running container may take to join before it is looked at. Default 10 s.
 	JoinTimeout time.Duration
+	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
+	CreateTimeout time.Duration
 	// DeviceMemory is taken for GPUs of nodes without the label nvidia.com/gpu.memory. Default 80 GiB.
 	DeviceMemory api.Bytes
 	// MemoryShare is the part of the nodes' allocatable memory that functions may use. Default 1.
 	MemoryShare float64
 }
 
-// Activators are all activators of the cluster.
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&c.ScheduleTimeout, time.Minute}, {&c.JoinTimeout, 10 * time.Second}, {&c.CreateTimeout, 20 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.DeviceMemory == 0 {
+		c.DeviceMemory = 80 * api.GiB
+	}
+	if c.MemoryShare == 0 {
+		c.MemoryShare = 1
+	}
+	return c
+}
+
+// Validate reports what is wrong with c, nil if nothing is.
+func (c Config) Validate() error {
+	var errs []error
+	if c.ScheduleTimeout < 0 || c.JoinTimeout < 0 || c.CreateTimeout < 0 {
+		errs = append(errs, errors.New("the timeouts of scheduling, joining and creating must be at least 0"))
+	}
+	if c.DeviceMemory < 0 || c.MemoryShare < 0 || c.MemoryShare > 1 {
+		errs = append(errs, errors.New("want a device memory of at least 0 and a memory share from 0 to 1"))
+	}
+	return errors.Join(errs...)
+}
+
+// Activators are all activators of the cluster. Its methods are safe for many goroutines.
 type Activators interface {
 	// Grant gives g to all that are known; nil if there are none.
 	Grant(ctx context.Context, g api.Grant) error
@@ -44,7 +76,7 @@ type Activators interface {
 	Tell(r control.InstanceReport)
 }
 
-// Core is the decider: *[autoscaler.Autoscaler].
+// Core is the one who decides: *[autoscaler.Autoscaler]. None of its methods block.
 type Core interface {
 	PutFunction(spec api.Function)
 	RemoveFunction(name api.FunctionName)
@@ -63,57 +95,95 @@ type Deps struct {
 	Log       *slog.Logger
 }
 
-// Fleet is the autoscaler's [autoscaler.Effects] in a cluster. See [New].
+// Fleet is the autoscaler's [autoscaler.Effects] in a cluster. See [New]. Its
+// methods are safe for many goroutines.
 type Fleet struct {
-	cfg  Config
-	deps Deps
-	log  *slog.Logger
+	cfg   Config
+	deps  Deps
+	log   *slog.Logger
+	watch *watch
+	core  Core
+	// costs rings when a pod's deletion cost may be out of date. One place: who rings never waits.
+	costs chan struct{}
 
-	mu   sync.Mutex
-	core Core
+	mu        sync.Mutex // guards all below and what is in it; never held over a call to the cluster or a pod
+	revisions map[api.FunctionName]*revision
+	pods      map[api.InstanceID]*pod
+	nodes     map[string]*node
+	devices   []ledger.Device          // as last given to the core
+	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 }
 
-var _ autoscaler.Effects = (*Fleet)(nil)
-var _ Core = (*autoscaler.Autoscaler)(nil)
+var (
+	_ autoscaler.Effects = (*Fleet)(nil)
+	_ Core               = (*autoscaler.Autoscaler)(nil)
+)
 
 // New makes a fleet that watches nothing yet. The order is: New, [Fleet.Sync],
-// [autoscaler.New] with [Fleet.Devices], [Fleet.Attach], then [Fleet.Run] and [NewController].
+// [autoscaler.New] with [Fleet.Devices], [Fleet.Attach], [NewController], then
+// [Fleet.Run] and the controller's RunContext.
 func New(cfg Config, deps Deps) (*Fleet, error) {
-	return &Fleet{cfg: cfg, deps: deps, log: deps.Log}, nil
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Transport == nil {
+		deps.Transport = api.NewTransport(4)
+	}
+	return &Fleet{
+		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),
+		costs:     make(chan struct{}, 1),
+		revisions: make(map[api.FunctionName]*revision),
+		pods:      make(map[api.InstanceID]*pod),
+		nodes:     make(map[string]*node),
+		changed:   func(api.FunctionName) {},
+	}, nil
 }
 
 // Sync starts to watch the cluster and returns when everything that exists is known.
-// What it watches ends with ctx. It changes nothing, so that a process that does not lead may call it.
-func (f *Fleet) Sync(ctx context.Context) error { return errors.New("not yet") }
+// What it watches ends with ctx. It changes nothing, so that a process that does not
+// lead may call it too.
+func (f *Fleet) Sync(ctx context.Context) error {
+	if err := f.watch.sync(ctx); err != nil {
+		return err
+	}
+	f.takeStock()
+	return nil
+}
 
 // Devices are the cluster's memories, the host's first. Call it after [Fleet.Sync].
-func (f *Fleet) Devices() []ledger.Device { return nil }
+func (f *Fleet) Devices() []ledger.Device {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.devices
+}
 
 // Attach ties the fleet to the autoscaler whose effects it is, before Run.
 func (f *Fleet) Attach(a Core) { f.core = a }
 
-// Run follows the cluster until ctx ends: declares functions, adopts pods,
-// reports their troubles. It runs on the leader only.
-func (f *Fleet) Run(ctx context.Context) error { return errors.New("not yet") }
-
-// Join takes in an instance that introduces itself. Errors are *[api.Error]: 404 for a
-// pod or revision that is not known (yet: the sender tries again), 403 for a wrong address,
-// 422 for a function whose declaration is wrong.
-func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error) {
-	return control.JoinAnswer{}, errors.New("not yet")
+// Run follows the cluster until ctx ends, the context of Sync included: it adopts
+// pods, reports their troubles and keeps the devices and deletion costs current.
+// It runs once, and on the leader only.
+func (f *Fleet) Run(ctx context.Context) error {
+	if err := f.follow(); err != nil {
+		return err
+	}
+	var background sync.WaitGroup
+	background.Go(func() { f.askAll(ctx) })
+	background.Go(func() { f.keepCosts(ctx) })
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			background.Wait()
+			f.watch.wait()
+			return nil
+		case <-tick.C:
+			f.examineAll(ctx, &background)
+		}
+	}
 }
 
-// Report takes in an instance's state event. Errors are *[api.Error]: 404 where it has to join
-// first, 403 for a wrong token or address. It does not block.
-func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) error {
-	return errors.New("not yet")
-}
-
-// Resolve finds the revisions that a name stands for: a revision's own, or those of a
-// service, the one with most traffic first.
-func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName { return nil }
-
-// Reach says how to call an instance's control paths; an *[api.Error] with status 404 where it has not joined.
-func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) {
-	return nil, "", errors.New("not yet")
-}
+// lookEvery is how often pods that have not joined are looked at; time passing is
+// the only thing of them that no watch tells.
+const lookEvery = time.Second

@@ -1,0 +1,153 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// annotationCost is Kubernetes' own: of the pods of a ReplicaSet that are equally
+// ready, the one of lowest cost is deleted first.
+const annotationCost = "controller.kubernetes.io/pod-deletion-cost"
+
+// Deletion costs. What is awake costs nothing special, so that the common pod is never written to.
+const (
+	costAwake    = 0
+	costStarting = -50
+	costAsleep   = -100 // less by the level
+	costIll      = -500
+	costStopping = -1000
+)
+
+// costOf is the deletion cost that a pod has.
+func costOf(o *corev1.Pod) int {
+	n, _ := strconv.Atoi(o.Annotations[annotationCost])
+	return n
+}
+
+// weigh works out the deletion costs of a revision's pods. A single pod has nobody to
+// be compared with: it is left alone until there are more.
+func (f *Fleet) weigh(r *revision) {
+	dirty := false
+	for _, p := range r.pods {
+		switch s := p.status; {
+		case p.stopping:
+			p.cost = costStopping
+		case s.State == api.Unhealthy:
+			p.cost = costIll
+		case s.State == api.Asleep:
+			p.cost = costAsleep - int(s.Level)
+		case s.State == api.Starting:
+			p.cost = costStarting
+		default:
+			p.cost = costAwake
+		}
+		dirty = dirty || p.cost != p.patched
+	}
+	if dirty && len(r.pods) > 1 {
+		select {
+		case f.costs <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepCosts writes deletion costs that are out of date until ctx ends.
+func (f *Fleet) keepCosts(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.costs:
+		}
+		for _, p := range f.dirty() {
+			if err := f.writeCost(ctx, p); err != nil && ctx.Err() == nil {
+				f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
+			}
+		}
+	}
+}
+
+// dirty lists the pods whose cost is out of date and matters.
+func (f *Fleet) dirty() []*pod {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ps []*pod
+	for _, r := range f.revisions {
+		for _, p := range r.pods {
+			if len(r.pods) > 1 && p.cost != p.patched {
+				ps = append(ps, p)
+			}
+		}
+	}
+	return ps
+}
+
+func (f *Fleet) writeCost(ctx context.Context, p *pod) error {
+	f.mu.Lock()
+	cost, o := p.cost, p.object
+	same := p.ended || cost == p.patched
+	f.mu.Unlock()
+	if same {
+		return nil
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         o.UID, // of this very pod
+		"annotations": map[string]string{annotationCost: strconv.Itoa(cost)}}})
+	if err != nil {
+		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
+	}
+	_, err = f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	if err != nil {
+		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
+	}
+	f.mu.Lock()
+	p.patched = cost
+	f.mu.Unlock()
+	return nil
+}
+
+// mark makes p the pod of its revision that goes first, where there are others, and waits a
+// moment until the change has gone around: whoever deletes pods reads it from a cache.
+func (f *Fleet) mark(ctx context.Context, p *pod) error {
+	f.mu.Lock()
+	r := f.revisions[p.function]
+	alone := r == nil || len(r.pods) < 2
+	f.mu.Unlock()
+	if alone {
+		return nil
+	}
+	if err := f.writeCost(ctx, p); err != nil {
+		return err
+	}
+	deadline := time.NewTimer(markTimeout)
+	defer deadline.Stop()
+	look := time.NewTicker(markTimeout / 50)
+	defer look.Stop()
+	for {
+		f.mu.Lock()
+		seen := p.ended || costOf(p.object) == costStopping
+		f.mu.Unlock()
+		if seen {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// markTimeout bounds the wait for a deletion cost to go around.
+const markTimeout = time.Second

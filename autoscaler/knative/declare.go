@@ -1,0 +1,223 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+// revision is one function: a Knative revision of our class.
+type revision struct {
+	name api.FunctionName
+	// spec is the function as its revision declares it, told what the core was given of
+	// it: the bounds may differ. problem says what is wrong with its declaration.
+	spec     api.Function
+	loaded   bool
+	told     api.Function
+	declared bool
+	problem  string
+	adopted  bool // its pods from before it was known have been taken in
+
+	pods   map[api.InstanceID]*pod
+	starts []*start // that wait for a pod, the oldest first
+	// want is the number of pods that its Deployment should have, -1 while that is unknown.
+	want int
+	// patching has room for the one who writes the scale.
+	patching chan struct{}
+	// trouble is why the last start failed, nil since one succeeded.
+	trouble *trouble
+}
+
+// trouble is what is wrong with a pod, or was.
+type trouble struct {
+	reason  string // one word, for conditions
+	message string // for people: what happened and what to do
+}
+
+// scaling is what the PodAutoscaler says of a revision's scale.
+type scaling struct {
+	min, initial int
+	unreachable  bool
+	initialized  bool
+}
+
+// revision returns the record of a revision of our class, nil if it is none.
+func (f *Fleet) revision(name api.FunctionName) *revision {
+	if r := f.revisions[name]; r != nil {
+		return r
+	}
+	pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
+	if err != nil || pa.Annotations[api.AnnotationClass] != api.Class || pa.DeletionTimestamp != nil {
+		return nil
+	}
+	r := &revision{name: name, want: -1, pods: make(map[api.InstanceID]*pod), patching: make(chan struct{}, 1)}
+	f.revisions[name] = r
+	return r
+}
+
+// read makes a function of a revision.
+func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, *servingv1.Revision, error) {
+	rev, err := f.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
+	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists
+		rev, err = f.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
+	}
+	if err != nil {
+		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
+	}
+	spec, err := json.Marshal(rev.Spec)
+	if err != nil {
+		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
+	}
+	fn, err := config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
+		Annotations: rev.Annotations, Spec: spec})
+	if err != nil {
+		return fn, rev, &declarationError{err}
+	}
+	return fn, rev, nil
+}
+
+// declarationError says what is wrong with a revision's annotations or spec.
+type declarationError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e *declarationError) Unwrap() error { return e.error }
+
+// declare takes in what a revision and its PodAutoscaler say, and tells the core what is
+// new. The result says what is wrong with the declaration, and whether that is news.
+func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
+	fn, rev, err := f.read(ctx, name)
+	var wrong *declarationError
+	if err != nil && !errors.As(err, &wrong) {
+		return nil, "", false, err
+	}
+	f.mu.Lock()
+	r := f.revision(name)
+	if r == nil {
+		f.mu.Unlock()
+		return nil, "", false, fmt.Errorf("the revision %s is of another class", name)
+	}
+	adopted := r.adopted
+	r.adopted = true
+	f.load(r, fn, wrong)
+	if wrong != nil {
+		news, r.problem = r.problem != wrong.Error(), wrong.Error()
+	} else {
+		r.problem = ""
+		if told := bounded(fn, s, r.trouble != nil); !r.declared || !reflect.DeepEqual(told, r.told) {
+			r.told, r.declared = told, true
+			f.core.PutFunction(told)
+		}
+	}
+	problem = r.problem
+	f.mu.Unlock()
+	if !adopted {
+		f.adopt(name)
+	}
+	return rev, problem, news, nil
+}
+
+// load keeps what a revision declares.
+func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
+	r.spec, r.loaded = fn, true
+	if wrong != nil {
+		r.problem = wrong.Error()
+	}
+}
+
+// bounded gives a function the bounds of its PodAutoscaler:
+//
+//  1. Nobody can reach it: nothing keeps it awake, and it goes soon.
+//  2. It has never been up and its initial scale is above zero: so many are kept awake until
+//     they were all once. Where a start of them failed they are not tried again and again.
+//  3. Otherwise its own min-scale holds.
+func bounded(fn api.Function, s scaling, failed bool) api.Function {
+	switch {
+	case s.unreachable:
+		fn.MinScale = 0
+		if fn.SleepAfter == 0 {
+			fn.SleepAfter = api.DefaultSleepAfter
+		}
+		fn.GoneAfter = unreachableGone
+	case !s.initialized && !failed:
+		fn.MinScale = max(s.min, s.initial)
+		fn.MaxScale = max(fn.MaxScale, fn.MinScale)
+	default:
+		fn.MinScale = s.min
+	}
+	return fn
+}
+
+// unreachableGone is how long an instance sleeps that nobody can reach.
+const unreachableGone = time.Second
+
+// forget drops a revision that was deleted.
+func (f *Fleet) forget(name api.FunctionName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.revisions[name]
+	if r == nil {
+		return
+	}
+	for _, p := range f.podsOf(name) {
+		p.stopping = true
+		f.end(p, "the revision was deleted")
+	}
+	for _, s := range r.starts {
+		s.failed <- fmt.Errorf("the revision %s was deleted", name)
+	}
+	r.starts = nil
+	delete(f.revisions, name)
+	f.core.RemoveFunction(name)
+}
+
+// Resolve finds the revisions that a name stands for: a revision's own, or those of a
+// service, the one with most traffic first. None means that there is neither.
+func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
+	f.mu.Lock()
+	own := f.revision(name) != nil
+	f.mu.Unlock()
+	if own {
+		return []api.FunctionName{name}
+	}
+	revs, err := f.watch.revisions.Lister().Revisions(name.Namespace()).List(labels.SelectorFromSet(labels.Set{serving.ServiceLabelKey: name.Name()}))
+	if err != nil {
+		f.log.Error("the revisions of a service can't be listed", "service", name, "error", err)
+	}
+	share := map[string]int64{}
+	if route, err := f.watch.routes.Routes(name.Namespace()).Get(name.Name()); err == nil {
+		for _, t := range route.Status.Traffic {
+			if t.Percent != nil {
+				share[t.RevisionName] += *t.Percent
+			}
+		}
+	}
+	revs = slices.DeleteFunc(slices.Clone(revs), func(r *servingv1.Revision) bool { return r.Annotations[api.AnnotationClass] != api.Class })
+	slices.SortFunc(revs, func(a, b *servingv1.Revision) int {
+		switch {
+		case share[a.Name] != share[b.Name]:
+			return int(share[b.Name] - share[a.Name])
+		case !a.CreationTimestamp.Time.Equal(b.CreationTimestamp.Time):
+			return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+		}
+		return strings.Compare(b.Name, a.Name)
+	})
+	names := make([]api.FunctionName, len(revs))
+	for k, r := range revs {
+		names[k] = api.NewFunctionName(r.Namespace, r.Name)
+	}
+	return names
+}

@@ -1,0 +1,192 @@
+package knative
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+// Labels that NVIDIA's feature discovery puts on nodes.
+const (
+	labelGPUCount    = "nvidia.com/gpu.count"
+	labelGPUMemory   = "nvidia.com/gpu.memory" // of each, in MiB
+	labelGPUReplicas = "nvidia.com/gpu.replicas"
+	labelGPUProduct  = "nvidia.com/gpu.product"
+)
+
+// gpuResources are the names under which nodes offer GPUs, or shares of them.
+var gpuResources = []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.shared"}
+
+// node is what the fleet knows of a node's GPUs.
+type node struct {
+	// ids are the GPUs' own, "" for one that no instance has named yet.
+	ids    []api.DeviceID
+	memory api.Bytes
+	name   string // of the product
+}
+
+// placeholder names a GPU whose own name is not known.
+func placeholder(node string, k int) api.DeviceID {
+	return api.DeviceID(fmt.Sprintf("%s/gpu-%d", node, k))
+}
+
+// takeStock reads the nodes anew, and tells the core of what has changed.
+func (f *Fleet) takeStock() {
+	all, err := f.watch.nodeLister.List(labels.Everything())
+	if err != nil {
+		f.log.Error("the nodes can't be listed", "error", err)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var host api.Bytes
+	seen := make(map[string]bool, len(all))
+	for _, o := range all {
+		seen[o.Name] = true
+		memory := o.Status.Allocatable[corev1.ResourceMemory]
+		host += api.Bytes(memory.Value())
+		n := f.nodes[o.Name]
+		if n == nil {
+			n = &node{}
+			f.nodes[o.Name] = n
+		}
+		n.memory, n.name = f.gpuMemory(o), o.Labels[labelGPUProduct]
+		for count := gpuCount(o); len(n.ids) < count; {
+			n.ids = append(n.ids, "")
+		}
+		if gpuCount(o) == 0 {
+			n.ids = nil
+		}
+	}
+	for name := range f.nodes {
+		if !seen[name] {
+			delete(f.nodes, name)
+		}
+	}
+	f.publish(host, len(all))
+}
+
+// publish gives the devices to the core where they have changed.
+func (f *Fleet) publish(host api.Bytes, nodes int) {
+	devices := []ledger.Device{{ID: api.HostMemory, Name: fmt.Sprintf("memory of %d nodes", nodes),
+		Capacity: api.Bytes(float64(host) * f.cfg.MemoryShare), Total: host}}
+	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
+		n := f.nodes[name]
+		for k, id := range n.ids {
+			d := ledger.Device{ID: id, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
+			if id == "" {
+				d.ID = placeholder(name, k)
+			} else {
+				d.Was = placeholder(name, k)
+			}
+			devices = append(devices, d)
+		}
+	}
+	if reflect.DeepEqual(devices, f.devices) {
+		return
+	}
+	f.devices = devices
+	if f.core != nil {
+		f.core.SetDevices(devices)
+	}
+}
+
+// gpuCount is the number of GPUs that a node has. Shares count as what they are shares of.
+func gpuCount(o *corev1.Node) int {
+	if n, err := strconv.Atoi(o.Labels[labelGPUCount]); err == nil && n >= 0 {
+		return min(n, mostGPUs)
+	}
+	var offered int64
+	for _, r := range gpuResources {
+		q := o.Status.Allocatable[r]
+		offered += q.Value()
+	}
+	shares, err := strconv.Atoi(o.Labels[labelGPUReplicas])
+	if err != nil || shares < 1 {
+		shares = 1
+	}
+	return min(int(offered+int64(shares)-1)/shares, mostGPUs)
+}
+
+// mostGPUs bounds what a label can claim of one node.
+const mostGPUs = 1024
+
+// gpuMemory is the memory of each of a node's GPUs.
+func (f *Fleet) gpuMemory(o *corev1.Node) api.Bytes {
+	if mib, err := strconv.ParseInt(o.Labels[labelGPUMemory], 10, 64); err == nil && mib > 0 && mib < 1<<40 {
+		return api.Bytes(mib) * api.MiB
+	}
+	return f.cfg.DeviceMemory
+}
+
+// holds takes in which devices a pod says it was given, and returns them under the
+// names that the ledger has for them. A name with a suffix "::N" is a share of a device.
+func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
+	host := p.object.Spec.NodeName
+	n := f.nodes[host]
+	var ids []api.DeviceID
+	news := false
+	for _, id := range said {
+		plain, _, _ := strings.Cut(strings.TrimSpace(string(id)), "::")
+		if k, err := strconv.Atoi(plain); err == nil && k >= 0 { // a number counts on its node only
+			plain = string(placeholder(host, k))
+		}
+		switch plain {
+		case "", "all", "none", "void":
+			continue
+		}
+		real := api.DeviceID(plain)
+		if !slices.Contains(ids, real) {
+			ids = append(ids, real)
+		}
+		if n != nil && !slices.Contains(n.ids, real) && !strings.HasPrefix(plain, host+"/gpu-") {
+			n.named(host, real, p.devices)
+			news = true
+		}
+	}
+	if news {
+		f.publish(f.hostMemory(), len(f.nodes))
+	}
+	return ids
+}
+
+// hostMemory is what was last counted.
+func (f *Fleet) hostMemory() api.Bytes {
+	if len(f.devices) == 0 {
+		return 0
+	}
+	return f.devices[0].Total
+}
+
+// named gives a GPU its own name: the one that the pod was granted, where that has none yet,
+// else the first without one.
+func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID) {
+	free := -1
+	for k, known := range n.ids {
+		if known != "" {
+			continue
+		}
+		if slices.Contains(granted, placeholder(host, k)) {
+			free = k
+			break
+		}
+		if free < 0 {
+			free = k
+		}
+	}
+	if free < 0 {
+		n.ids = append(n.ids, id)
+		return
+	}
+	n.ids[free] = id
+}

@@ -1,0 +1,184 @@
+package knative
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// leastToken is the least length of an instance's token.
+const leastToken = 16
+
+// Join takes in an instance that introduces itself. Errors are *[api.Error]: 404 for a
+// pod or revision that is not known (yet: the sender tries again), 403 for a wrong
+// address, 422 for a function whose declaration is wrong, 400 for a request that is no join.
+//
+// What it believes: that the sender has the address that the connection comes from,
+// and that a pod has the address that Kubernetes publishes. Before Kubernetes has
+// published one, a pod that is known, runs on a node and has not joined is enough.
+func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error) {
+	from = from.Unmap()
+	if r.Instance == "" || r.Revision == "" || r.Namespace == "" || r.Port < 1 || r.Port > 65535 || !from.IsValid() {
+		return control.JoinAnswer{}, api.BadRequest("", "want an instance, its namespace, its revision and a port from 1 to 65535")
+	}
+	if len(token) < leastToken {
+		return control.JoinAnswer{}, api.Errorf(http.StatusUnauthorized, "", "want a bearer token of at least %d characters, which the instance makes itself", leastToken)
+	}
+	name := api.NewFunctionName(r.Namespace, r.Revision)
+	fn, err := f.known(ctx, name)
+	if err != nil {
+		return control.JoinAnswer{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pods[r.Instance]
+	if p == nil || p.function != name {
+		return control.JoinAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
+	}
+	if err := p.check(from); err != nil {
+		return control.JoinAnswer{}, err
+	}
+	if p.joined() && p.token != token && p.address != from {
+		return control.JoinAnswer{}, api.Errorf(http.StatusForbidden, "", "the pod %s has joined from another address", p.id)
+	}
+	p.token, p.address, p.trouble, p.asked = token, from, "", false
+	p.endpoint = api.Endpoint("http://" + netip.AddrPortFrom(from, uint16(r.Port)).String())
+	p.client = control.New(f.deps.Transport, func() string { return token })
+	if _, s := container(p.object); s != nil {
+		p.restarts = s.RestartCount
+	}
+	if ids := f.holds(p, r.Devices); len(ids) > 0 {
+		p.devices = ids
+	}
+	f.log.Info("an instance has joined", "function", name, "instance", p.id, "endpoint", p.endpoint, "version", r.Version)
+	fn.Runtime.Env = nil
+	return control.JoinAnswer{Function: fn, Endpoint: p.endpoint, Epoch: p.epoch}, nil
+}
+
+// known returns a function that is declared rightly.
+func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function, error) {
+	f.mu.Lock()
+	r := f.revision(name)
+	loaded := r != nil && r.loaded
+	f.mu.Unlock()
+	if r == nil {
+		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
+	}
+	if !loaded {
+		fn, _, err := f.read(ctx, name)
+		var wrong *declarationError
+		if err != nil && !errors.As(err, &wrong) {
+			return api.Function{}, api.Errorf(http.StatusNotFound, "", "%v", err)
+		}
+		f.mu.Lock()
+		f.load(r, fn, wrong)
+		f.mu.Unlock()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.problem != "" {
+		return api.Function{}, api.Errorf(http.StatusUnprocessableEntity, "", "%s", r.problem)
+	}
+	return r.spec, nil
+}
+
+// check says whether a pod may have this address.
+func (p *pod) check(from netip.Addr) error {
+	if p.object.Spec.NodeName == "" {
+		return api.Errorf(http.StatusNotFound, "", "the pod %s runs on no node yet", p.id)
+	}
+	ips := p.object.Status.PodIPs
+	if len(ips) == 0 && p.object.Status.PodIP != "" {
+		ips = []corev1.PodIP{{IP: p.object.Status.PodIP}}
+	}
+	if len(ips) > 0 && !slices.ContainsFunc(ips, func(ip corev1.PodIP) bool {
+		a, err := netip.ParseAddr(ip.IP)
+		return err == nil && a.Unmap() == from
+	}) {
+		return api.Errorf(http.StatusForbidden, "", "the pod %s has another address than %s", p.id, from)
+	}
+	return nil
+}
+
+// Report takes in an instance's state event. Errors are *[api.Error]: 404 where it has
+// to join first, 403 for a wrong token or address, 400 for a status that is none. It does not block.
+func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) error {
+	from = from.Unmap()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pods[s.Instance]
+	switch {
+	case p == nil || !p.joined():
+		return api.Errorf(http.StatusNotFound, "", "the instance %s has not joined: post to %s first", s.Instance, control.PathJoin)
+	case subtle.ConstantTimeCompare([]byte(token), []byte(p.token)) != 1:
+		return api.Errorf(http.StatusForbidden, "", "this is not the token that the instance %s has joined with", s.Instance)
+	case from != p.address:
+		return api.Errorf(http.StatusForbidden, "", "the instance %s has joined from another address than %s", s.Instance, from)
+	}
+	switch s.State {
+	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
+	case api.Gone: // only Kubernetes says that a pod is gone; its container is started again
+		f.crashed(p, cmp.Or(s.Message, "the function's process ended"))
+		return nil
+	default:
+		return api.BadRequest("state", "%q is no state of an instance", s.State)
+	}
+	if s = f.own(p, s); s.Supersedes(p.status) {
+		f.pass(p, s)
+	}
+	return nil
+}
+
+// own puts into a status what an instance does not know better than the fleet: its
+// names and address, and its devices as the ledger calls them.
+func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
+	s.Instance, s.Function, s.Endpoint = p.id, p.function, p.endpoint
+	if ids := f.holds(p, s.Devices); len(ids) > 0 {
+		p.devices = ids
+	}
+	s.Devices = p.devices
+	return s
+}
+
+// crashed takes in that the process of an instance that had joined has ended, while
+// its pod lives. Its next process joins anew.
+func (f *Fleet) crashed(p *pod, message string) {
+	if !p.joined() {
+		return
+	}
+	s := p.status
+	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()
+	s.Seq++
+	s.Memory, s.Running, s.PID = api.Memory{}, 0, 0
+	f.pass(p, s)
+	p.token, p.client = "", nil
+	p.running = time.Time{}
+	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
+}
+
+// fail reports that a pod will not come up by itself.
+func (f *Fleet) fail(p *pod, t *trouble) {
+	if p.trouble == t.message {
+		return
+	}
+	p.trouble = t.message
+	if r := f.revisions[p.function]; r != nil {
+		r.trouble = t
+	}
+	s := p.status
+	s.State, s.Level, s.GaveUp, s.Since = api.Unhealthy, 0, true, time.Now()
+	s.Message = fmt.Sprintf("%s: %s", t.reason, t.message)
+	s.Seq++
+	f.pass(p, s)
+}

@@ -1,0 +1,290 @@
+package knative
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// pod is one instance. It is kept until Kubernetes says that it is being deleted.
+type pod struct {
+	id       api.InstanceID
+	function api.FunctionName
+	object   *corev1.Pod // as last seen; never written to
+	seen     time.Time   // when it was first seen
+
+	// What the instance said when it joined; token is empty until then.
+	token    string
+	address  netip.Addr
+	endpoint api.Endpoint
+	client   *control.Client
+	restarts int32 // of its container when it joined
+
+	// status is the last that was passed on. epoch and devices are those of the grant
+	// that it was started under.
+	status  api.InstanceStatus
+	epoch   uint64
+	devices []api.DeviceID
+	// trouble is the last that was reported of the pod, empty if none was. running is
+	// since when its container runs; asked says that it was asked why it does not join.
+	trouble string
+	running time.Time
+	asked   bool
+
+	// rising and falling say that a call to wake it, or to let it sleep, is under way.
+	rising, falling bool
+	// stopping says that the scale was lowered for it. swapped gets a word when Kubernetes
+	// took another pod instead; one place, so that who says it never waits.
+	stopping bool
+	swapped  chan struct{}
+	ended    bool
+	gone     chan struct{} // closed when the pod is being deleted, or is
+
+	cost, patched int // its deletion cost as it should be, and as it was written
+}
+
+// joined says whether the instance may be called.
+func (p *pod) joined() bool { return p.token != "" }
+
+// follow has the fleet hear of pods and nodes from now on, those that exist included.
+func (f *Fleet) follow() error {
+	_, err := f.watch.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f.onPod(o.(*corev1.Pod)) },
+		UpdateFunc: func(_, o any) { f.onPod(o.(*corev1.Pod)) },
+		DeleteFunc: func(o any) {
+			if d, lost := o.(cache.DeletedFinalStateUnknown); lost {
+				o = d.Obj
+			}
+			if p, ok := o.(*corev1.Pod); ok {
+				f.onPodDeleted(p)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	_, err = f.watch.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { f.takeStock() },
+		UpdateFunc: func(any, any) { f.takeStock() },
+		DeleteFunc: func(any) { f.takeStock() },
+	})
+	if err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	return nil
+}
+
+// functionOf names the function that a pod is an instance of.
+func functionOf(p *corev1.Pod) api.FunctionName {
+	return api.NewFunctionName(p.Namespace, p.Labels[serving.RevisionLabelKey])
+}
+
+// onPod takes in what a pod has become.
+func (f *Fleet) onPod(o *corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.revision(functionOf(o))
+	if r == nil {
+		return // of another class, or not known yet: its PodAutoscaler brings its pods along
+	}
+	p := f.pods[api.InstanceID(o.Name)]
+	over := o.DeletionTimestamp != nil || o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded
+	switch {
+	case p == nil && over:
+		return
+	case p == nil:
+		p = f.addPod(r, o)
+	case p.object.Namespace != o.Namespace:
+		f.log.Error("two pods of one name: the second is left alone", "pod", o.Name, "namespace", o.Namespace, "other", p.object.Namespace)
+		return
+	default:
+		p.object = o
+	}
+	if over {
+		f.end(p, o.Status.Message)
+		return
+	}
+	f.examine(p, time.Now())
+}
+
+func (f *Fleet) onPodDeleted(o *corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.pods[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+		f.end(p, o.Status.Message)
+	}
+}
+
+// addPod takes in a pod that is new: it is the one that the oldest start waits
+// for, or one that nobody here asked for, which is adopted.
+func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
+	p := &pod{id: api.InstanceID(o.Name), function: r.name, object: o, seen: time.Now(),
+		swapped: make(chan struct{}, 1), gone: make(chan struct{})}
+	p.patched = costOf(o)
+	f.pods[p.id], r.pods[p.id] = p, p
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: o.CreationTimestamp.Time,
+		Concurrency: r.spec.Concurrency, Stage: "creating the pod"}
+	if len(r.starts) > 0 {
+		s := r.starts[0]
+		r.starts = r.starts[1:]
+		p.epoch, p.devices = s.grant.Epoch, s.grant.Devices
+		p.status.Epoch, p.status.Devices = p.epoch, p.devices
+		s.pod <- p.id
+		f.deps.Activators.Tell(control.InstanceReport{Status: p.status})
+	} else {
+		f.pass(p, p.status)
+	}
+	f.weigh(r)
+	f.changed(r.name)
+	return p
+}
+
+// end forgets a pod that Kubernetes has given up.
+func (f *Fleet) end(p *pod, message string) {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	close(p.gone)
+	delete(f.pods, p.id)
+	r := f.revisions[p.function]
+	if r != nil {
+		delete(r.pods, p.id)
+	}
+	if !p.stopping {
+		// Where the scale was lowered for another pod, that one lives on in its place.
+		for _, q := range f.podsOf(p.function) {
+			if q.stopping {
+				q.stopping = false
+				q.swapped <- struct{}{}
+				break
+			}
+		}
+	}
+	f.pass(p, api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(), Message: message})
+}
+
+// pass takes a status as p's last, and gives it to the core and the activators.
+func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
+	p.status = s
+	f.core.ObserveInstance(s)
+	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
+	if r := f.revisions[p.function]; r != nil {
+		if s.State == api.Awake {
+			r.trouble = nil
+		}
+		f.weigh(r)
+	}
+	f.changed(p.function)
+}
+
+// podsOf lists the pods of a function that are not being deleted, by name.
+func (f *Fleet) podsOf(name api.FunctionName) []*pod {
+	r := f.revisions[name]
+	if r == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
+}
+
+// adopt looks at the pods that a revision has.
+func (f *Fleet) adopt(name api.FunctionName) {
+	pods, err := f.watch.podLister.Pods(name.Namespace()).List(labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()}))
+	if err != nil {
+		f.log.Error("the pods of a function can't be listed", "function", name, "error", err)
+	}
+	for _, o := range pods {
+		f.onPod(o)
+	}
+}
+
+// container returns the function's own container and its status, nil where there is none yet.
+func container(o *corev1.Pod) (*corev1.Container, *corev1.ContainerStatus) {
+	for k := range o.Spec.Containers {
+		c := &o.Spec.Containers[k]
+		if c.Name == "queue-proxy" || !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == servingv1.UserPortName }) {
+			continue
+		}
+		for j := range o.Status.ContainerStatuses {
+			if s := &o.Status.ContainerStatuses[j]; s.Name == c.Name {
+				return c, s
+			}
+		}
+		return c, nil
+	}
+	return nil, nil
+}
+
+// address is where a pod's function listens; empty while the pod has no address.
+func address(o *corev1.Pod) api.Endpoint {
+	ip, err := netip.ParseAddr(o.Status.PodIP)
+	if err != nil {
+		return ""
+	}
+	port := uint16(control.DefaultFunctionPort)
+	if c, _ := container(o); c != nil {
+		for _, p := range c.Ports {
+			if p.Name == servingv1.UserPortName && p.ContainerPort > 0 && p.ContainerPort <= math.MaxUint16 {
+				port = uint16(p.ContainerPort)
+			}
+		}
+	}
+	return api.Endpoint("http://" + netip.AddrPortFrom(ip, port).String())
+}
+
+// askAll asks every pod that runs for a report, so that those of before are known at once.
+func (f *Fleet) askAll(ctx context.Context) {
+	f.mu.Lock()
+	var at []api.Endpoint
+	for _, p := range f.pods {
+		if e := address(p.object); e != "" && !p.joined() {
+			at = append(at, e)
+		}
+	}
+	f.mu.Unlock()
+	room := make(chan struct{}, 32) // so many at once
+	var asked sync.WaitGroup
+	for _, e := range at {
+		room <- struct{}{}
+		asked.Go(func() {
+			defer func() { <-room }()
+			_, err := f.ask(ctx, e)
+			if err != nil {
+				f.log.Debug("a pod from before does not answer yet", "endpoint", e, "error", err)
+			}
+		})
+	}
+	asked.Wait()
+}
+
+// ask asks an instance to report, and returns the status that it answers with.
+func (f *Fleet) ask(ctx context.Context, e api.Endpoint) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL(control.PathReport), nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := f.deps.Transport.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}

@@ -1,0 +1,139 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	networkingv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
+	"knative.dev/pkg/controller"
+	pkgreconciler "knative.dev/pkg/reconciler"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	pareconciler "knative.dev/serving/pkg/client/injection/reconciler/autoscaling/v1alpha1/podautoscaler"
+	"knative.dev/serving/pkg/reconciler/autoscaling"
+	"knative.dev/serving/pkg/reconciler/autoscaling/config"
+	kparesources "knative.dev/serving/pkg/reconciler/autoscaling/kpa/resources"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// reconciler keeps the PodAutoscalers of our class as the fleet has its revisions.
+type reconciler struct {
+	fleet *Fleet
+	base  *autoscaling.Base
+}
+
+var (
+	_ pareconciler.Interface            = (*reconciler)(nil)
+	_ pkgreconciler.OnDeletionInterface = (*reconciler)(nil)
+)
+
+// ReconcileKind brings one PodAutoscaler up to date:
+//
+//  1. what its revision declares goes to the core, and what is wrong with it to the user
+//  2. the ServerlessService is in proxy mode, with every activator in it
+//  3. the Deployment has the scale that the fleet wants
+//  4. the status says how many are awake and wanted
+func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) pkgreconciler.Event {
+	ctx, cancel := context.WithTimeout(ctx, pkgreconciler.DefaultTimeout)
+	defer cancel()
+	name := api.NewFunctionName(pa.Namespace, pa.Name)
+	s := scalingOf(ctx, pa)
+	rev, problem, news, err := r.fleet.declare(ctx, name, s) // 1
+	if err != nil {
+		return err
+	}
+	if news && problem != "" {
+		events := controller.GetEventRecorder(ctx)
+		events.Event(rev, corev1.EventTypeWarning, reasonAnnotation, problem)
+		events.Event(pa, corev1.EventTypeWarning, reasonAnnotation, problem)
+	}
+	ready, err := r.service(ctx, pa) // 2
+	if err != nil {
+		return err
+	}
+	if err := r.fleet.keepScale(ctx, name); err != nil { // 3
+		return err
+	}
+	c := r.fleet.count(name)
+	c.write(&pa.Status, s) // 4
+	if !ready {
+		return nil
+	}
+	return r.explain(ctx, rev, c, s.initialized || pa.Status.IsScaleTargetInitialized())
+}
+
+// ObserveDeletion has the fleet forget the function.
+func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName) error {
+	r.fleet.forget(api.NewFunctionName(key.Namespace, key.Name))
+	return nil
+}
+
+// scalingOf reads the bounds of a revision's scale.
+func scalingOf(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) scaling {
+	cfg := config.FromContext(ctx).Autoscaler
+	least, _ := pa.ScaleBounds(cfg)
+	return scaling{
+		min: int(least), initial: int(kparesources.GetInitialScale(cfg, pa)),
+		unreachable: pa.Spec.Reachability == autoscalingv1alpha1.ReachabilityUnreachable,
+		initialized: pa.Status.IsScaleTargetInitialized(),
+	}
+}
+
+// service keeps the ServerlessService, and says whether it has its names.
+func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (bool, error) {
+	sks, err := r.base.ReconcileSKS(ctx, pa, networkingv1alpha1.SKSOperationModeProxy, 0)
+	if err != nil {
+		return false, fmt.Errorf("reconcile the ServerlessService of %s/%s: %w", pa.Namespace, pa.Name, err)
+	}
+	if sks.Status.PrivateServiceName == "" {
+		pa.Status.MarkSKSNotReady("It has no private service yet.")
+		return false, nil
+	}
+	pa.Status.MetricsServiceName, pa.Status.ServiceName = sks.Status.PrivateServiceName, sks.Status.ServiceName
+	if sks.IsReady() {
+		pa.Status.MarkSKSReady()
+	} else {
+		pa.Status.MarkSKSNotReady(plain(sks.Status.GetCondition(networkingv1alpha1.ServerlessServiceConditionReady).GetMessage()))
+	}
+	return true, nil
+}
+
+// explain tells a revision that can't become ready why. What a PodAutoscaler says reaches only
+// the revision's condition Active, which its Service does not look at; ContainerHealthy
+// does reach it, and the revision's own reconciler leaves it as it is.
+func (r *reconciler) explain(ctx context.Context, rev *servingv1.Revision, c census, initialized bool) error {
+	var reason, message string
+	switch {
+	case c.problem != "":
+		reason, message = reasonAnnotation, c.problem
+	case !initialized && c.trouble != nil && c.wanted == 0:
+		reason, message = c.trouble.reason, c.trouble.message
+	default:
+		return nil
+	}
+	have := rev.Status.GetCondition(servingv1.RevisionConditionContainerHealthy)
+	if have != nil && have.IsFalse() && have.Reason == reason && have.Message == message {
+		return nil
+	}
+	want := rev.DeepCopy()
+	want.Status.MarkContainerHealthyFalse(reason, message)
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": rev.ResourceVersion},
+		"status":   map[string]any{"conditions": want.Status.Conditions},
+	})
+	if err != nil {
+		return fmt.Errorf("explain %s/%s: %w", rev.Namespace, rev.Name, err)
+	}
+	_, err = r.fleet.deps.Serving.ServingV1().Revisions(rev.Namespace).Patch(ctx, rev.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: manager}, "status")
+	if err != nil && !apierrors.IsConflict(err) { // the change that it conflicts with brings another pass
+		return fmt.Errorf("explain %s/%s: %w", rev.Namespace, rev.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// manager is who the fleet is in the fields that it manages.
+const manager = "rouse-autoscaler"
+
+// start is a start that waits for its pod. Both channels have room for the one
+// word that comes.
+type start struct {
+	grant  api.Grant
+	pod    chan api.InstanceID
+	failed chan error
+}
+
+// deployment is the name of a revision's Deployment. The revision's own
+// reconciler makes it; its PodAutoscaler says its name.
+func (f *Fleet) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
+	pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
+	if err != nil {
+		return nil, fmt.Errorf("find the Deployment of %s: %w", name, err)
+	}
+	if ref := pa.Spec.ScaleTargetRef; ref.Kind != "Deployment" {
+		return nil, fmt.Errorf("find the Deployment of %s: its scale target is a %s", name, ref.Kind)
+	}
+	d, err := f.watch.deploymentLister.Deployments(name.Namespace()).Get(pa.Spec.ScaleTargetRef.Name)
+	if err != nil {
+		return nil, fmt.Errorf("find the Deployment of %s: %w", name, err)
+	}
+	return d, nil
+}
+
+// takeOver learns the scale that a Deployment has, where it is not known yet.
+func (f *Fleet) takeOver(r *revision, d *appsv1.Deployment) {
+	if r.want < 0 {
+		r.want = replicas(d)
+	}
+}
+
+func replicas(d *appsv1.Deployment) int {
+	if d.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*d.Spec.Replicas)
+}
+
+// live counts the pods that are there to stay.
+func (r *revision) live() int {
+	n := 0
+	for _, p := range r.pods {
+		if !p.stopping {
+			n++
+		}
+	}
+	return n
+}
+
+// setScale writes the wanted number of pods to the Deployment. Of several calls at
+// once the later ones find it written.
+func (f *Fleet) setScale(ctx context.Context, r *revision, d *appsv1.Deployment) error {
+	select {
+	case r.patching <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-r.patching }()
+	f.mu.Lock()
+	want := r.want
+	f.mu.Unlock()
+	if want < 0 {
+		return nil
+	}
+	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, want)
+	_, err := f.deps.Kube.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: manager}, "scale")
+	if err != nil {
+		return fmt.Errorf("scale %s to %d: %w", r.name, want, err)
+	}
+	return nil
+}
+
+// keepScale brings the Deployment back to the wanted scale where somebody has
+// changed it; otherwise it writes nothing.
+func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
+	d, err := f.deployment(name)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil // the next pass comes with it
+		}
+		return err
+	}
+	f.mu.Lock()
+	r := f.revision(name)
+	if r == nil {
+		f.mu.Unlock()
+		return nil
+	}
+	f.takeOver(r, d)
+	if r.problem != "" && !r.declared {
+		r.want = 0 // it can't be started
+	}
+	want := r.want
+	f.mu.Unlock()
+	if want == replicas(d) {
+		return nil
+	}
+	return f.setScale(ctx, r, d)
+}
+
+// claim registers a start and raises the scale for it, unless pods are on their way
+// that nobody waits for.
+func (f *Fleet) claim(r *revision, g api.Grant) *start {
+	s := &start{grant: g, pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
+	if r.want-r.live()-len(r.starts) <= 0 {
+		r.want = r.live() + len(r.starts) + 1
+	}
+	r.starts = append(r.starts, s)
+	return s
+}
+
+// unclaim takes a start back that got no pod, and its part of the scale.
+func (f *Fleet) unclaim(r *revision, s *start) bool {
+	for k, t := range r.starts {
+		if t == s {
+			r.starts = append(r.starts[:k:k], r.starts[k+1:]...)
+			r.want = max(0, r.want-1)
+			return true
+		}
+	}
+	return false
+}
+
+// awaitPod waits for the pod of a start. It gives up where the Deployment says that
+// its pods are refused.
+func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.InstanceID, error) {
+	limit := time.NewTimer(f.cfg.CreateTimeout)
+	defer limit.Stop()
+	look := time.NewTicker(refusedAfter)
+	defer look.Stop()
+	for {
+		select {
+		case id := <-s.pod:
+			return id, nil
+		case err := <-s.failed:
+			return "", err
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-limit.C:
+			return "", fmt.Errorf("Kubernetes has made no pod within %s: look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
+		case <-look.C:
+			if why := f.refusal(r.name); why != "" {
+				return "", fmt.Errorf("Kubernetes refuses to create the pod: %s", why)
+			}
+		}
+	}
+}
+
+// refusedAfter is how long a Deployment may say that its pods are refused before it
+// is believed: it may still say it of a try before.
+const refusedAfter = 2 * time.Second
+
+// refusal is why a Deployment can't make pods, empty if it can.
+func (f *Fleet) refusal(name api.FunctionName) string {
+	d, err := f.deployment(name)
+	if err != nil {
+		return err.Error()
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+package knative
+
+import (
+	"fmt"
+	"strings"
+
+	"knative.dev/pkg/ptr"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// census is how many instances a revision has, and what keeps it from having more.
+type census struct {
+	awake, asleep int
+	// wanted are awake and are to stay so, or are on their way up.
+	wanted int
+	// problem says what is wrong with the declaration, empty if nothing is.
+	problem string
+	// trouble is why the last start failed, nil since one succeeded.
+	trouble *trouble
+}
+
+// count takes the census of a revision.
+func (f *Fleet) count(name api.FunctionName) census {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var c census
+	r := f.revisions[name]
+	if r == nil {
+		return c
+	}
+	c.problem, c.trouble, c.wanted = r.problem, r.trouble, len(r.starts)
+	for _, p := range r.pods {
+		up := p.status.State == api.Awake
+		if up {
+			c.awake++
+		}
+		if p.status.State == api.Asleep {
+			c.asleep++
+		}
+		if !p.stopping && !p.falling && (up || p.rising || p.status.State == api.Starting) {
+			c.wanted++
+		}
+	}
+	return c
+}
+
+// Reasons of the condition Active.
+const (
+	reasonNoTraffic  = "NoTraffic"
+	reasonQueued     = "Queued"
+	reasonAnnotation = "InvalidDeclaration"
+)
+
+// write writes the census into a PodAutoscaler's status. It marks exactly one of
+// active, activating and inactive:
+//
+//  1. The declaration is wrong: inactive, with what is wrong.
+//  2. Never up before: so many as initial-scale, and min-scale, must be awake once; zero
+//     of both is there at once, and inactive.
+//  3. As many awake as min-scale wants, at least one: active.
+//  4. Some on their way up: activating; with what was wrong the last time.
+//  5. None wanted: inactive, for want of traffic or because starts fail.
+func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
+	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted)) //nolint:gosec // counts of pods
+	if c.problem != "" {
+		status.MarkInactive(reasonAnnotation, plain(c.problem)) // 1
+		return
+	}
+	least := max(s.min, 1)
+	if !s.initialized { // 2
+		least = max(s.min, s.initial)
+		if c.awake >= least && status.ServiceName != "" {
+			status.MarkScaleTargetInitialized()
+		}
+		if least == 0 && c.wanted == 0 {
+			status.MarkInactive(reasonNoTraffic, "The function has never been asked for.")
+			return
+		}
+		least = max(least, 1)
+	}
+	switch {
+	case c.awake >= least: // 3
+		status.MarkActive()
+	case c.wanted > 0: // 4
+		message := fmt.Sprintf("%d of %d instances are awake; requests are held until then.", c.awake, max(least, c.wanted))
+		if c.trouble != nil {
+			status.MarkActivating(c.trouble.reason, plain(message+" The last start failed: "+c.trouble.message))
+			return
+		}
+		status.MarkActivating(reasonQueued, message)
+	case c.trouble != nil: // 5
+		status.MarkInactive(c.trouble.reason, plain(c.trouble.message))
+	case c.asleep > 0:
+		status.MarkInactive(reasonNoTraffic, fmt.Sprintf("No requests: %d instances sleep.", c.asleep))
+	default:
+		status.MarkInactive(reasonNoTraffic, "No requests: there is no instance.")
+	}
+}
+
+// plain is a text where a format is wanted.
+func plain(s string) string { return strings.ReplaceAll(s, "%", "%%") }

@@ -1,0 +1,197 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// examine looks for what keeps a pod from coming up, and for the end of its process.
+func (f *Fleet) examine(p *pod, now time.Time) {
+	if p.stopping {
+		return
+	}
+	_, s := container(p.object)
+	if p.joined() {
+		if s != nil && s.RestartCount > p.restarts {
+			f.crashed(p, ending(p.object, s))
+		} else if s != nil && s.State.Terminated != nil && s.RestartCount == p.restarts {
+			f.crashed(p, ending(p.object, s))
+			p.restarts = s.RestartCount + 1
+		}
+		if p.joined() {
+			return
+		}
+	}
+	if s != nil && s.State.Running != nil && p.running.IsZero() {
+		p.running = now
+	}
+	if s == nil || s.State.Running == nil {
+		p.running = time.Time{}
+	}
+	if t := diagnose(p.object, now, f.cfg.ScheduleTimeout); t != nil {
+		f.fail(p, t)
+	} else if t := f.stranded(p, now); t != nil {
+		f.fail(p, t)
+	}
+}
+
+// diagnose says what keeps a pod from running that waiting does not mend, nil if
+// nothing does:
+//
+//  1. no node takes it, for longer than patience
+//  2. an image can't be pulled, or a container not be made
+//  3. a container crashes again and again
+func diagnose(o *corev1.Pod, now time.Time, patience time.Duration) *trouble {
+	for _, c := range o.Status.Conditions { // 1
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable &&
+			now.Sub(c.LastTransitionTime.Time) >= patience {
+			return &trouble{"Unschedulable", fmt.Sprintf("no node takes the pod %s: %s%s", o.Name, strings.TrimSuffix(c.Message, "."), room(c.Message))}
+		}
+	}
+	for _, all := range [][]corev1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
+		for k := range all {
+			s := &all[k]
+			if s.State.Waiting == nil {
+				continue
+			}
+			w := s.State.Waiting
+			switch w.Reason {
+			case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError": // 2
+				return &trouble{w.Reason, fmt.Sprintf("the image %s of the container %s can't be pulled: %s. Check its name and tag, that the registry is reachable from the nodes, and the imagePullSecrets of the service account",
+					s.Image, s.Name, strings.TrimSuffix(w.Message, "."))}
+			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+				return &trouble{w.Reason, fmt.Sprintf("the container %s can't be made: %s. Check its command, and the ConfigMaps, Secrets and volumes that it names", s.Name, strings.TrimSuffix(w.Message, "."))}
+			case "CrashLoopBackOff": // 3
+				return &trouble{crashReason(s), ending(o, s)}
+			}
+		}
+	}
+	return nil
+}
+
+// room says what to do about what a pod finds no room for.
+func room(message string) string {
+	switch {
+	case strings.Contains(message, "Insufficient nvidia.com/gpu"):
+		return ". GPUs are held by pods, sleeping ones too: share them by time slicing, add a node, or lower the limit nvidia.com/gpu"
+	case strings.Contains(message, "Insufficient memory"):
+		return ". Lower the container's memory request, or add a node"
+	case strings.Contains(message, "Insufficient cpu"):
+		return ". Lower the container's CPU request, or add a node"
+	case strings.Contains(message, "untolerated taint"):
+		return ". Its nodes don't take pods now: look at kubectl describe node, or give the function a toleration"
+	case strings.Contains(message, "node affinity/selector"):
+		return ". Check the function's node selector against the labels of the nodes"
+	case strings.Contains(message, "Insufficient"):
+		return ". Lower what the container requests, or add a node"
+	}
+	return ". Look at kubectl describe pod and kubectl describe node"
+}
+
+func crashReason(s *corev1.ContainerStatus) string {
+	if t := lastEnd(s); t != nil && t.Reason == "OOMKilled" {
+		return t.Reason
+	}
+	return "CrashLoopBackOff"
+}
+
+// lastEnd is how a container ended last, nil if it never did.
+func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	if s.State.Terminated != nil {
+		return s.State.Terminated
+	}
+	return s.LastTerminationState.Terminated
+}
+
+// ending says how a container ended and what to do about it.
+func ending(o *corev1.Pod, s *corev1.ContainerStatus) string {
+	t := lastEnd(s)
+	switch {
+	case t == nil:
+		return fmt.Sprintf("the container %s ended", s.Name)
+	case t.Reason == "OOMKilled":
+		limit := "none"
+		for k := range o.Spec.Containers {
+			if c := &o.Spec.Containers[k]; c.Name == s.Name {
+				if q, found := c.Resources.Limits[corev1.ResourceMemory]; found {
+					limit = q.String()
+				}
+			}
+		}
+		return fmt.Sprintf("the container %s was killed because it needed more memory than it may (limit %s): raise its memory limit, or serve a smaller model", s.Name, limit)
+	case strings.TrimSpace(t.Message) != "":
+		return fmt.Sprintf("the container %s ended with exit code %d: %s", s.Name, t.ExitCode, tail(strings.TrimSpace(t.Message), 600))
+	}
+	return fmt.Sprintf("the container %s ended with exit code %d (%s) and without a message: look at kubectl logs %s -c %s --previous", s.Name, t.ExitCode, t.Reason, o.Name, s.Name)
+}
+
+// tail is the end of s, at most n bytes.
+func tail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return "… " + strings.ToValidUTF8(s[len(s)-n:], "")
+}
+
+// stranded says that a pod waits on a node that does not answer, nil if it doesn't.
+func (f *Fleet) stranded(p *pod, now time.Time) *trouble {
+	o := p.object
+	if o.Spec.NodeName == "" || o.Status.Phase != corev1.PodPending {
+		return nil
+	}
+	n, err := f.watch.nodeLister.Get(o.Spec.NodeName)
+	if err != nil {
+		return nil
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= f.cfg.ScheduleTimeout/2 && now.Sub(p.seen) >= f.cfg.ScheduleTimeout/2 {
+			return &trouble{"NodeNotReady", fmt.Sprintf("the pod %s was given to the node %s, which is not ready: %s", o.Name, n.Name, c.Message)}
+		}
+	}
+	return nil
+}
+
+// examineAll looks again at the pods that have not joined: time may have run out for them.
+func (f *Fleet) examineAll(ctx context.Context, background *sync.WaitGroup) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	for _, p := range f.pods {
+		if p.joined() || p.stopping {
+			continue
+		}
+		f.examine(p, now)
+		if e := address(p.object); e != "" && !p.asked && p.trouble == "" && !p.running.IsZero() && now.Sub(p.running) >= f.cfg.JoinTimeout {
+			p.asked = true
+			background.Go(func() { f.question(ctx, p, e) })
+		}
+	}
+}
+
+// question asks a pod that runs and does not join what it is. A pod whose port does not
+// answer yet is asked again later.
+func (f *Fleet) question(ctx context.Context, p *pod, e api.Endpoint) {
+	status, err := f.ask(ctx, e)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case p.joined() || p.ended || ctx.Err() != nil:
+	case err != nil:
+		p.asked, p.running = false, time.Now()
+	case status == http.StatusAccepted || status == http.StatusTooManyRequests:
+		f.fail(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
+			p.id, control.DefaultControlURL)})
+	default:
+		f.fail(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): start it through rouse-function, or take the class annotation off to have it served by Knative",
+			p.id, e, status, control.PathReport)})
+	}
+}

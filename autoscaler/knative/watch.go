@@ -1,0 +1,83 @@
+package knative
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	networkinginformers "knative.dev/networking/pkg/client/informers/externalversions"
+	networkingtyped "knative.dev/networking/pkg/client/informers/externalversions/networking/v1alpha1"
+	"knative.dev/serving/pkg/apis/serving"
+	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
+	autoscalingtyped "knative.dev/serving/pkg/client/informers/externalversions/autoscaling/v1alpha1"
+	servingtyped "knative.dev/serving/pkg/client/informers/externalversions/serving/v1"
+	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
+)
+
+// watch is what the fleet sees of the cluster. Pods and Deployments are only
+// those of Knative revisions.
+type watch struct {
+	start []func(stop <-chan struct{})
+	ended []func()
+
+	pods, deployments, nodes cache.SharedIndexInformer
+
+	podLister        corelisters.PodLister
+	deploymentLister appslisters.DeploymentLister
+	nodeLister       corelisters.NodeLister
+
+	revisions servingtyped.RevisionInformer
+	routes    servinglisters.RouteLister
+	pas       autoscalingtyped.PodAutoscalerInformer
+	skss      networkingtyped.ServerlessServiceInformer
+
+	all []cache.SharedIndexInformer
+}
+
+// newWatch makes the informers; they start with [watch.sync].
+func newWatch(d Deps) *watch {
+	ofRevisions := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }))
+	cluster := informers.NewSharedInformerFactory(d.Kube, 0)
+	knative := servinginformers.NewSharedInformerFactory(d.Serving, 0)
+	network := networkinginformers.NewSharedInformerFactory(d.Networking, 0)
+	pods, deployments, nodes := ofRevisions.Core().V1().Pods(), ofRevisions.Apps().V1().Deployments(), cluster.Core().V1().Nodes()
+	w := &watch{
+		start: []func(<-chan struct{}){ofRevisions.Start, cluster.Start, knative.Start, network.Start},
+		ended: []func(){ofRevisions.Shutdown, cluster.Shutdown, knative.Shutdown, network.Shutdown},
+		pods:  pods.Informer(), deployments: deployments.Informer(), nodes: nodes.Informer(),
+		podLister: pods.Lister(), deploymentLister: deployments.Lister(), nodeLister: nodes.Lister(),
+		revisions: knative.Serving().V1().Revisions(),
+		routes:    knative.Serving().V1().Routes().Lister(),
+		pas:       knative.Autoscaling().V1alpha1().PodAutoscalers(),
+		skss:      network.Networking().V1alpha1().ServerlessServices(),
+	}
+	w.all = []cache.SharedIndexInformer{w.pods, w.deployments, w.nodes, w.revisions.Informer(),
+		knative.Serving().V1().Routes().Informer(), w.pas.Informer(), w.skss.Informer()}
+	return w
+}
+
+// sync starts the informers and waits until all that exists is known.
+func (w *watch) sync(ctx context.Context) error {
+	for _, start := range w.start {
+		start(ctx.Done())
+	}
+	for _, i := range w.all {
+		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
+			return fmt.Errorf("watch the cluster: %w", errors.Join(context.Cause(ctx), errors.New("not everything could be read: check the permissions of the autoscaler's service account")))
+		}
+	}
+	return nil
+}
+
+// wait returns when all informers have ended, after the context of sync.
+func (w *watch) wait() {
+	for _, ended := range w.ended {
+		ended()
+	}
+}
