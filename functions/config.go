@@ -57,8 +57,9 @@ type Config struct {
 	MaxBody api.Bytes
 	// Wrap puts pre- and post-processing around the handler of the client paths; nil: none.
 	Wrap func(http.Handler) http.Handler
-	// Models is the folder that models are fetched into; empty: $ROUSE_CACHE, else
-	// rouse/models in the user's cache.
+	// Models is the folder that models are fetched into; empty: $ROUSE_CACHE, else the
+	// first that can be written to of rouse/models in the user's cache, the temporary
+	// folder, and memory.
 	Models string
 	// ModelsLimit bounds what fetched models take together; 0: no bound.
 	ModelsLimit api.Bytes
@@ -120,7 +121,11 @@ func (c *Config) Validate() error {
 	if c.Function.Name == "" || c.Instance == "" {
 		return errors.New("function: name the function and the instance")
 	}
-	for _, name := range []string{c.Function.Name.Namespace(), c.Function.Name.Name()} {
+	names := []string{c.Function.Name.Name()}
+	if c.Join == nil { // a namespace of Kubernetes may begin with a digit
+		names = append(names, c.Function.Name.Namespace())
+	}
+	for _, name := range names {
 		if err := api.CheckName(name); err != nil {
 			return fmt.Errorf("function %s: %w", c.Function.Name, err)
 		}

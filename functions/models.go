@@ -55,7 +55,7 @@ func newModels(cfg Config) (*models, error) {
 		from.Hub.TokenFile = cfg.HubTokenFile
 	}
 	from.Limit, from.Logger = cfg.ModelsLimit, cfg.Logger
-	cache, err := fetch.New(from)
+	cache, err := openCache(from, cfg.Models != "" || environ.Value(env, "ROUSE_CACHE") != "")
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.function.Runtime.Kind, "runtime", "", "runtime `kind`: "+strings.Join(api.RuntimeKinds, ", ")+" (default: command where one is given after --, else engine)")
 	s.StringVar((*string)(&f.function.Runtime.Endpoint), "runtime-endpoint", "", "`endpoint` of a runtime that somebody else starts, such as http://127.0.0.1:8000")
 	s.StringVar(&f.function.Runtime.Model, "model", "", "the model's `reference`: a path, a URL to fetch, or the runtime's own name for it")
-	s.StringVar(&f.cfg.Models, "models", "", "`folder` that models are fetched into (default: rouse/models in the user's cache)")
+	s.StringVar(&f.cfg.Models, "models", "", "`folder` that models are fetched into (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
 	s.StringVar(&f.modelsLimit, "models-limit", "", "what fetched models may take together, such as 200Gi (default: no bound)")
 	s.StringVar(&f.cfg.HubTokenFile, "hub-token-file", "", "`file` with the token for hf:// references")
 	s.StringSliceVar(&f.adapters, "adapters", nil, "LoRA adapters to load at the start, as `name=path` separated by commas")
