@@ -49,8 +49,8 @@ type Config struct {
 	// Propagation is how long new requests are still taken after the end was asked for: until
 	// then whoever sends them may not know. Default 45 s, as in Knative.
 	Propagation time.Duration
-	// Drain is how long requests may take to finish after that. Default 8 min: with
-	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 600 in the manifest.
+	// Drain is how long requests may take to finish after that. Default 58 min: with
+	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.
 	Drain time.Duration
 	// Stock is the configuration of what serves the other classes.
 	Stock StockConfig
@@ -81,7 +81,7 @@ func (c Config) withDefaults() Config {
 		c.Stock.MaxIdlePerHost = 100
 	}
 	orDuration(&c.Propagation, pkgnet.DefaultDrainTimeout)
-	orDuration(&c.Drain, 8*time.Minute)
+	orDuration(&c.Drain, 58*time.Minute)
 	orDuration(&c.Stock.ProbeTimeout, 300*time.Millisecond)
 	orDuration(&c.Stock.ProbeEvery, 200*time.Millisecond)
 	return c

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/activator/knative"
@@ -51,9 +52,12 @@ func run(ctx context.Context) error {
 	if env.SystemNamespace == "" { // Knative's libraries panic without it
 		return fmt.Errorf("SYSTEM_NAMESPACE is empty: set it to the namespace of Knative Serving (fieldRef metadata.namespace)")
 	}
-	kube, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
+	kube, err := rest.InClusterConfig()
+	if env.Kubeconfig != "" {
+		kube, err = clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
+	}
 	if err != nil {
-		return fmt.Errorf("find the cluster: %w", err)
+		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
