@@ -6,9 +6,17 @@ import (
 	"path/filepath"
 )
 
-// pluginDir is where the kubelet looks for device plugins, whatever its root
-// directory is: the node's own folder is mounted over it.
-const pluginDir = "/var/lib/kubelet"
+// kubeletDir is where the kubelet looks for device plugins, whatever its root
+// directory is.
+const kubeletDir = "/var/lib/kubelet"
+
+// fixed are folders that programs write to whatever they are told. Over each, the
+// node mounts a folder of its own.
+var fixed = []struct{ host, own string }{
+	{kubeletDir, "kubelet"},
+	{"/var/lib/cni", "cni-results"},
+	{"/var/log/containers", "containers"}, // links into the pods' logs
+}
 
 // configure writes what the node's programs read. The reasons stand beside what
 // is not a default.

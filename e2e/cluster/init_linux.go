@@ -56,18 +56,22 @@ func Init(p Places, socket string) error {
 	return server.Serve(l)
 }
 
-// mounts gives the node its own /proc, /run and kubelet's folder. No mount of it
-// is seen on the host.
+// mounts gives the node its own /proc, /run and fixed folders. No mount of it is
+// seen on the host.
 func mounts(p Places) error {
-	for _, m := range []struct {
+	type mount struct {
 		source, target, kind string
 		flags                uintptr
-	}{
+	}
+	all := []mount{
 		{"none", "/", "", syscall.MS_REC | syscall.MS_PRIVATE},
 		{"proc", "/proc", "proc", syscall.MS_NOSUID | syscall.MS_NOEXEC | syscall.MS_NODEV},
 		{"tmpfs", "/run", "tmpfs", syscall.MS_NOSUID | syscall.MS_NODEV},
-		{mkdir(p.node("kubelet")), pluginDir, "", syscall.MS_BIND},
-	} {
+	}
+	for _, dir := range fixed {
+		all = append(all, mount{mkdir(p.node(dir.own)), dir.host, "", syscall.MS_BIND})
+	}
+	for _, m := range all {
 		if err := syscall.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", m.source, m.target, err)
 		}

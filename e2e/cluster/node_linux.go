@@ -62,12 +62,16 @@ func begin(p Places, r *record) error {
 		}
 		r.Sysctls[name] = strings.TrimSpace(string(b))
 	}
-	r.Made = missing(pluginDir)
+	for _, dir := range fixed {
+		r.Made = append(r.Made, missing(dir.host)...)
+	}
 	if err := r.write(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(pluginDir, 0o755); err != nil {
-		return fmt.Errorf("make the place of the kubelet's folder: %w", err)
+	for _, dir := range fixed {
+		if err := os.MkdirAll(dir.host, 0o755); err != nil {
+			return fmt.Errorf("make a place to mount on: %w", err)
+		}
 	}
 	ready, err := fork1(p, r)
 	if err != nil {

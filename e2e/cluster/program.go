@@ -272,7 +272,7 @@ func (b builder) fetch(ctx context.Context, s set, env []string) error {
 
 // sweep removes what a killed build left, and what nobody has used for a month.
 func (b builder) sweep() error {
-	for _, kind := range []string{"programs", "images", "manifests"} {
+	for _, kind := range []string{"programs", "images"} {
 		dir := mkdir(filepath.Join(b.places.Cache, kind))
 		entries, err := os.ReadDir(dir)
 		if err != nil {

@@ -57,6 +57,7 @@ func (n node) controllers() Service {
 	return n.service("controllers", n.programs.path("kubernetes", "kube-controller-manager"),
 		"--kubeconfig="+n.places.Kubeconfig(), "--leader-elect=false", "--root-ca-file="+n.places.pki("ca.crt"),
 		"--service-account-private-key-file="+n.places.pki("tokens.key"), "--use-service-account-credentials=false",
+		"--flex-volume-plugin-dir="+n.places.node("volumeplugins"),
 		"--kube-api-qps=200", "--kube-api-burst=400", "--bind-address=127.0.0.1", "--v=1")
 }
 
@@ -69,7 +70,7 @@ func (n node) scheduler() Service {
 func (n node) kubelet() Service {
 	return n.service("kubelet", n.programs.path("kubernetes", "kubelet"),
 		"--config="+n.places.node("kubelet.yaml"), "--kubeconfig="+n.places.Kubeconfig(),
-		"--hostname-override="+NodeName, "--node-ip="+NodeIP, "--v=2")
+		"--hostname-override="+NodeName, "--node-ip="+NodeIP, "--volume-plugin-dir="+n.places.node("volumeplugins"), "--v=2")
 }
 
 func (n node) proxy() Service {
@@ -83,7 +84,7 @@ func (n node) dns() Service {
 func (n node) fakegpu(g GPUs) Service {
 	return n.service("fakegpu", n.programs.path("own", "fakegpu"),
 		"-n="+strconv.Itoa(g.Count), "-replicas="+strconv.Itoa(g.Replicas), "-memory="+strconv.Itoa(g.MemoryMB),
-		"-dir="+pluginDir+"/device-plugins", "-node="+NodeName, "-kubeconfig="+n.places.Kubeconfig())
+		"-dir="+kubeletDir+"/device-plugins", "-node="+NodeName, "-kubeconfig="+n.places.Kubeconfig())
 }
 
 func (n node) ingress() Service {
