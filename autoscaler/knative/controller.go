@@ -3,6 +3,7 @@ package knative
 import (
 	"context"
 
+	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -29,8 +30,8 @@ import (
 // [Fleet.Sync] and [Fleet.Attach] and before [Fleet.Run]. cmw watches the ConfigMaps of the
 // system namespace (config-autoscaler, config-deployment, config-network); the caller
 // starts it after this call and before the controller's RunContext. There is no
-// leader election in it: run it on the leader only. ctx may carry a logger (logging.WithLogger)
-// and an event recorder; it needs no injected clients or informers.
+// leader election in it: run it on the leader only. ctx needs no injected clients or
+// informers; of the generated reconciler's log only warnings are kept.
 func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *controller.Impl {
 	// The generated reconciler takes its clients and informer from the context: it
 	// gets the fleet's own, so that nothing is watched twice.
@@ -38,6 +39,7 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	ctx = context.WithValue(ctx, servingclient.Key{}, fleet.deps.Serving)
 	ctx = context.WithValue(ctx, networkingclient.Key{}, fleet.deps.Networking)
 	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)
+	ctx = logging.WithLogger(ctx, warnings())
 
 	ours := pkgreconciler.AnnotationFilterFunc(api.AnnotationClass, api.Class, false)
 	r := &reconciler{fleet: fleet, base: &autoscaling.Base{
@@ -71,6 +73,18 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	}
 	fleet.mu.Unlock()
 	return impl
+}
+
+// warnings is the logger of the generated parts, which know no other.
+func warnings() *zap.SugaredLogger {
+	cfg := zap.NewProductionConfig()
+	cfg.Level = zap.NewAtomicLevelAt(zap.WarnLevel)
+	cfg.DisableStacktrace = true
+	log, err := cfg.Build()
+	if err != nil {
+		return zap.NewNop().Sugar() // standard error is not there
+	}
+	return log.Sugar()
 }
 
 // ours says whether an object has the label of a revision of our class.
