@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Cluster is a cluster that runs. Its methods may be called from any goroutine.
@@ -109,16 +111,21 @@ func (c *Cluster) load(ctx context.Context, tars ...string) error {
 	if err != nil {
 		return fmt.Errorf("wait for containerd: %w; its log: %s", err, c.places.log("containerd"))
 	}
+	var jobs errgroup.Group
+	jobs.SetLimit(4) // unpacking takes processors, and writing waits
 	for _, tar := range tars {
-		file, err := filepath.Abs(tar)
-		if err != nil {
-			return fmt.Errorf("load %s: %w", tar, err)
-		}
-		if _, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "-n", "k8s.io", "images", "import", file)); err != nil {
-			return fmt.Errorf("load %s: %w", tar, err)
-		}
+		jobs.Go(func() error {
+			file, err := filepath.Abs(tar)
+			if err != nil {
+				return fmt.Errorf("load %s: %w", tar, err)
+			}
+			if _, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "-n", "k8s.io", "images", "import", file)); err != nil {
+				return fmt.Errorf("load %s: %w", tar, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return jobs.Wait()
 }
 
 // Exec makes a command that runs inside the node.

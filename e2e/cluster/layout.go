@@ -62,7 +62,6 @@ func (p Places) build(dir string) string   { return filepath.Join(p.Checkout, "e
 func (p Places) node(path string) string   { return filepath.Join(p.Node, path) }
 func (p Places) pki(name string) string    { return p.node("pki/" + name) }
 func (p Places) log(name string) string    { return p.node("log/" + name + ".log") }
-func (p Places) bin(program string) string { return p.node("bin/" + program) }
 
 // Kubeconfig is the file that an administrator of the cluster uses.
 func (p Places) Kubeconfig() string { return p.node("kubeconfig") }

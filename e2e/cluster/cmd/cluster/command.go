@@ -27,8 +27,9 @@ const usage = `usage: cluster COMMAND
 `
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	if len(args) == 0 {
-		return errors.New(usage)
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		_, err := io.WriteString(stdout, usage)
+		return err
 	}
 	name, args := args[0], args[1:]
 	if name == "init" && len(args) == 4 { // started by up, as the node's first process
@@ -82,7 +83,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return c.Collect(ctx, args[0])
 	}
-	return fmt.Errorf("no command is called %q\n%s", name, usage)
+	return fmt.Errorf("no command is called %q; `cluster help` lists them", name)
 }
 
 func gpus(name string, args []string) (g cluster.GPUs, err error) {
