@@ -38,6 +38,9 @@ func (c *controls) handler() http.Handler {
 	r.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is no such path here"))
 	})
+	r.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "the path has another method"))
+	})
 	return c.guard(r)
 }
 

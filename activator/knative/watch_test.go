@@ -1,0 +1,188 @@
+package knative
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
+	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// ask sends a request that names a model to the front door.
+func (g *rig) ask(model string) (int, string) {
+	w := httptest.NewRecorder()
+	g.core.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"`+model+`"}`)))
+	return w.Code, w.Body.String()
+}
+
+// serve sends a request for a revision.
+func (g *rig) serve(revision string) (int, string) {
+	w := httptest.NewRecorder()
+	g.core.ServeFunction(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"any"}`)), api.NewFunctionName("default", revision))
+	return w.Code, w.Body.String()
+}
+
+// host answers with where the request went.
+func host(r *http.Request) (*http.Response, error) {
+	_ = r.Body.Close()
+	return answer(200, r.URL.Host)
+}
+
+func TestWatch(t *testing.T) {
+	g := newRig(t, host)
+	one, two := revision("tiny-00001", api.Class), revision("tiny-00002", api.Class, api.AnnotationAliases, "second")
+	g.watch.revision(one)
+	g.watch.revision(two)
+	g.watch.revision(revision("tiny-00003", "hpa.autoscaling.knative.dev"))
+	g.core.ObserveInstance(awake("tiny-00001", "a", "10.0.0.1"))
+	g.core.ObserveInstance(awake("tiny-00002", "b", "10.0.0.2"))
+	if g.core.Declared("default/tiny-00003") {
+		t.Error("a revision of another class is a function")
+	}
+	if status, got := g.ask("tiny"); status != 503 {
+		t.Errorf("before the route is ready: got %d %s", status, got)
+	}
+	g.watch.route(route(map[string]int64{"tiny-00001": 100}))
+	if status, got := g.ask("tiny"); status != 200 || got != "10.0.0.1:9000" {
+		t.Errorf("all to the first: got %d %s", status, got)
+	}
+	g.watch.route(route(map[string]int64{"tiny-00002": 100}))
+	for _, name := range []string{"tiny", "second", "default/tiny"} {
+		if status, got := g.ask(name); status != 200 || got != "10.0.0.2:9000" {
+			t.Errorf("%s, all to the second: got %d %s", name, status, got)
+		}
+	}
+	if status, got := g.serve("tiny-00001"); status != 200 || got != "10.0.0.1:9000" {
+		t.Errorf("a revision without traffic: got %d %s", status, got)
+	}
+
+	// The class is taken away, the revision is deleted, the route is deleted.
+	g.watch.revision(revision("tiny-00001", "kpa.autoscaling.knative.dev"))
+	if status, _ := g.serve("tiny-00001"); status != 404 {
+		t.Errorf("a revision that is no longer ours: got %d", status)
+	}
+	g.watch.noRoute(route(nil))
+	if status, _ := g.ask("tiny"); status != 503 {
+		t.Errorf("without a route: got %d", status)
+	}
+	g.watch.noRevision(two)
+	if status, _ := g.ask("tiny"); status != 404 {
+		t.Errorf("without revisions: got %d", status)
+	}
+}
+
+// TestFaultyRevision: what is wrong is said to clients, once, and what the autoscaler says is not forgotten with each change of status.
+func TestFaultyRevision(t *testing.T) {
+	g := newRig(t, host)
+	bad := revision("tiny-00001", api.Class, "rouse.dev/hold-capacty", "5")
+	g.watch.revision(bad)
+	status, got := g.serve("tiny-00001")
+	if status != 503 || !strings.Contains(got, "rouse.dev/hold-capacty") || !strings.Contains(got, api.CodeStartFailed) {
+		t.Errorf("got %d %s, want what is wrong", status, got)
+	}
+	good := revision("tiny-00002", api.Class)
+	g.watch.revision(good)
+	g.core.Fail("default/tiny-00002", api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "no device is large enough"))
+	changed := good.DeepCopy()
+	changed.Status.ObservedGeneration = 7
+	g.watch.revision(changed)
+	if status, got := g.serve("tiny-00002"); status != 503 || !strings.Contains(got, "no device is large enough") {
+		t.Errorf("after a change of status: got %d %s", status, got)
+	}
+}
+
+func TestPods(t *testing.T) {
+	g := newRig(t, host)
+	g.watch.revision(revision("tiny-00001", api.Class))
+	p := pod("tiny-00001", "a", "")
+	g.watch.pod(p)
+	if got := g.instances.addresses("default/tiny-00001"); len(got) != 0 {
+		t.Errorf("a pod without an address: got %v", got)
+	}
+	g.watch.pod(pod("tiny-00001", "a", "10.0.0.1"))
+	g.instances.learn(control.InstanceReport{Status: awake("tiny-00001", "a", "10.0.0.1"), Token: "secret"})
+	g.core.ObserveInstance(awake("tiny-00001", "a", "10.0.0.1"))
+	if got := g.instances.addresses("default/tiny-00001")["a"]; got != "10.0.0.1" {
+		t.Errorf("address: got %q", got)
+	}
+	if got := g.watch.endpoint("default/tiny-00001", "fd00::1"); got != "http://[fd00::1]:9000" {
+		t.Errorf("endpoint: got %s", got)
+	}
+	failed := pod("tiny-00001", "a", "10.0.0.1")
+	failed.Status.Phase = corev1.PodFailed
+	g.watch.pod(failed)
+	if s, _ := g.core.Stats("default/tiny-00001"); len(s.Instances) != 0 {
+		t.Errorf("the instance of a pod that has ended: %+v", s.Instances)
+	}
+	if got := g.instances.token("http://10.0.0.1:9000"); got != "" {
+		t.Error("its credential is still known")
+	}
+}
+
+// TestFeed: what there is at the start is known when feed returns, and changes come in.
+func TestFeed(t *testing.T) {
+	g := newRig(t, host)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: control.ControlSecret, Namespace: control.SystemNamespace}, Data: map[string][]byte{control.ControlSecretKey: []byte("first")}}
+	kube := kubefake.NewClientset(secret, pod("tiny-00001", "a", "10.0.0.1"))
+	knative := servingfake.NewSimpleClientset(revision("tiny-00001", api.Class), route(map[string]int64{"tiny-00001": 100}))
+	revisions := servinginformers.NewSharedInformerFactory(knative, 0)
+	secrets := informers.NewSharedInformerFactory(kube, 0)
+	from := sources{revisions: revisions.Serving().V1().Revisions().Informer(), secrets: secrets.Core().V1().Secrets().Informer(), kube: kube, serving: knative}
+	revisions.Start(ctx.Done())
+	secrets.Start(ctx.Done())
+	token := &clusterToken{}
+	if err := from.feed(ctx, g.watch, token); err != nil {
+		t.Fatal(err)
+	}
+	if token.current() != "first" || !g.core.Declared("default/tiny-00001") || g.instances.addresses("default/tiny-00001")["a"] != "10.0.0.1" {
+		t.Errorf("after the start: token %q, pods %v", token.current(), g.instances.addresses("default/tiny-00001"))
+	}
+	g.core.ObserveInstance(awake("tiny-00001", "a", "10.0.0.1"))
+	if status, got := g.ask("tiny"); status != 200 {
+		t.Errorf("the front door: got %d %s", status, got)
+	}
+	secret = secret.DeepCopy()
+	secret.Data[control.ControlSecretKey] = []byte("second")
+	if _, err := kube.CoreV1().Secrets(control.SystemNamespace).Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := kube.CoreV1().Pods("default").Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new token and the pod's end", func() bool {
+		s, _ := g.core.Stats("default/tiny-00001")
+		return token.current() == "second" && len(s.Instances) == 0
+	})
+	if err := knative.ServingV1().Revisions("default").Delete(ctx, "tiny-00001", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the revision's end", func() bool { return !g.core.Declared("default/tiny-00001") })
+}
+
+// eventually waits until ok, or fails the test.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("not within 10 s: %s", what)
+		case <-tick.C:
+		}
+	}
+}
