@@ -29,7 +29,9 @@ type revision struct {
 	loaded   bool
 	told     api.Function
 	declared bool
+	scaling  scaling
 	problem  string
+	warned   string // the problem that the user was told last
 	adopted  bool // its pods from before it was known have been taken in
 
 	pods   map[api.InstanceID]*pod
@@ -113,16 +115,12 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 	adopted := r.adopted
 	r.adopted = true
 	f.load(r, fn, wrong)
-	if wrong != nil {
-		news, r.problem = r.problem != wrong.Error(), wrong.Error()
-	} else {
-		r.problem = ""
-		if told := bounded(fn, s, r.trouble != nil); !r.declared || !reflect.DeepEqual(told, r.told) {
-			r.told, r.declared = told, true
-			f.core.PutFunction(told)
-		}
+	if wrong == nil {
+		r.scaling, r.declared = s, true
+		f.tell(r)
 	}
-	problem = r.problem
+	problem, news = r.problem, r.problem != r.warned
+	r.warned = problem
 	f.mu.Unlock()
 	if !adopted {
 		f.adopt(name)
@@ -130,9 +128,20 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 	return rev, problem, news, nil
 }
 
+// tell gives the core a function where what it was told of it has changed.
+func (f *Fleet) tell(r *revision) {
+	if !r.declared {
+		return
+	}
+	if told := bounded(r.spec, r.scaling, r.trouble != nil); !reflect.DeepEqual(told, r.told) {
+		r.told = told
+		f.core.PutFunction(told)
+	}
+}
+
 // load keeps what a revision declares.
 func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
-	r.spec, r.loaded = fn, true
+	r.spec, r.loaded, r.problem = fn, true, ""
 	if wrong != nil {
 		r.problem = wrong.Error()
 	}

@@ -183,14 +183,19 @@ func (f *Fleet) end(p *pod, message string) {
 // pass takes a status as p's last, and gives it to the core and the activators.
 func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
 	p.status = s
-	f.core.ObserveInstance(s)
-	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
-	if r := f.revisions[p.function]; r != nil {
-		if s.State == api.Awake {
+	r := f.revisions[p.function]
+	if r != nil {
+		switch {
+		case s.State == api.Awake:
 			r.trouble = nil
+		case s.State == api.Unhealthy && s.GaveUp && p.trouble == "":
+			r.trouble = &trouble{"StartFailed", s.Message}
 		}
+		f.tell(r) // before the core sees the failure, so that it does not try again what is not to be
 		f.weigh(r)
 	}
+	f.core.ObserveInstance(s)
+	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
 	f.changed(p.function)
 }
 
