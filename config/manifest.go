@@ -179,6 +179,7 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	if err := fromAnnotations(&f, &s.Spec.Template.Metadata.Annotations, src); err != nil {
 		return api.Function{}, err
 	}
+	asCommandLine(&f.Runtime)
 	if len(spec.Containers) > 1 && f.Runtime.Endpoint == "" {
 		return api.Function{}, src.errorf(n, "the function %s has a sidecar container: say where its runtime listens with the annotation %s", f.Name.Name(), api.AnnotationEndpoint)
 	}
@@ -212,9 +213,6 @@ func ownContainer(all []container, n *yaml.Node, src source) (container, error) 
 // fromContainer reads the container's command, environment and resources.
 func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error {
 	f.Runtime.Command, f.Runtime.Args = c.Command, c.Args
-	if len(c.Args) > 0 && c.Args[0] == "--" { // as a cluster wants it, where args are the function's own command line
-		f.Runtime.Args = c.Args[1:]
-	}
 	if len(c.Command) > 0 {
 		f.Runtime.Kind = api.RuntimeCommand
 	}
@@ -249,6 +247,19 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 		}
 	}
 	return nil
+}
+
+// asCommandLine reads args that begin with "--", which is how a cluster wants
+// them: there they are the function program's command line, and what stands behind
+// is the runtime's: options, or for [api.RuntimeCommand] all of its command.
+func asCommandLine(rt *api.Runtime) {
+	if len(rt.Args) == 0 || rt.Args[0] != "--" {
+		return
+	}
+	rt.Args = rt.Args[1:]
+	if rt.Kind == api.RuntimeCommand && len(rt.Command) == 0 {
+		rt.Command, rt.Args = rt.Args, nil
+	}
 }
 
 // checkRuntime says what a function's runtime lacks.

@@ -305,4 +305,11 @@ func TestManifestAsInACluster(t *testing.T) {
 	if f.RequestTimeout != 0 || f.FirstByteTimeout != 20*time.Second || f.IdleTimeout != 10*time.Second || f.MinScale != 2 || f.MaxScale < 1000 {
 		t.Errorf("function %+v", f)
 	}
+	command := strings.NewReplacer("args: [--threads, \"2\"]", "args: [--, serve, --port, $(PORT)]", "rouse.dev/model: models/tiny.gguf", "rouse.dev/runtime: command").Replace(full)
+	if got, err = config.Parse(strings.NewReader(command), "m.yaml", "."); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"serve", "--port", "$(PORT)"}, got[0].Runtime.Command); diff != "" || len(got[0].Runtime.Args) > 0 {
+		t.Errorf("args %q; command (-want +got):\n%s", got[0].Runtime.Args, diff)
+	}
 }

@@ -175,18 +175,23 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 		defer timer.Stop()
 		enough = timer.C
 	}
-	select {
-	case <-e.member.Joined():
-		return true, nil
-	case <-e.member.Alone():
-		return false, nil
-	case <-enough:
-		e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.member.Reason())
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-e.cfg.Kill:
-		return false, context.Canceled
+	for {
+		select {
+		case <-e.member.Joined():
+			return true, nil
+		case <-e.member.Alone():
+			return false, nil
+		case <-enough:
+			if enough = nil; e.member.Wrong() {
+				continue // it says what is wrong, and waits to be ended
+			}
+			e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.member.Reason())
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-e.cfg.Kill:
+			return false, context.Canceled
+		}
 	}
 }
 
@@ -224,8 +229,16 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	default:
-		refuse(w, api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second))
+		refuse(w, e.loading())
 	}
+}
+
+// loading is what is said to clients before the instance knows what it is.
+func (e *entry) loading() *api.Error {
+	if why := e.member.Reason(); why != nil {
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance does not know from its control plane what it is: %v", why).WithRetryAfter(time.Second)
+	}
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second)
 }
 
 // refuse says that no runtime has seen the request.

@@ -248,6 +248,24 @@ func TestAnInstanceGoesOnAlone(t *testing.T) {
 	}
 }
 
+// A revision that is declared wrongly does not run, whatever its command line says.
+func TestAWrongRevisionWaits(t *testing.T) {
+	p := newPlane(t, declared)
+	p.set(func() { p.refusal = api.Errorf(http.StatusUnprocessableEntity, "", "annotation rouse.dev/x: unknown") })
+	i := newInstance(t)
+	cfg := i.pod(p)
+	cfg.Function.Runtime.Model = "own"
+	cfg.Join.Patience = 200 * time.Millisecond
+	i.run(cfg)
+	for range 4 { // more than its patience
+		<-p.joins
+	}
+	resp, body, err := i.ask("/v1/chat/completions", whole, "")
+	if err != nil || resp.StatusCode != 503 || !strings.Contains(body, "rouse.dev/x") {
+		t.Errorf("%v, %v, %s; want a refusal that says what is wrong", resp, err, body)
+	}
+}
+
 // What can't start says so and does not end: it would only be started again.
 func TestAnInstanceThatCannotBeWhatItIsToldToBe(t *testing.T) {
 	answer := declared

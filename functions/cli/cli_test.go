@@ -152,8 +152,8 @@ func TestAPodJoins(t *testing.T) {
 			api.Function{Name: "team/chat-00002", Service: "team/chat", Model: "m", Concurrency: 7, MaxScale: 3, Runtime: api.Runtime{Kind: api.RuntimeSGLang, Model: "mine"}}},
 		"nobody answers": {[]string{"ROUSE_RUNTIME=ollama"}, nil, api.Function{},
 			api.Function{Name: "team/chat-00002", Service: "team/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeOllama, Model: "from-env"}}},
-		"a command": {nil, []string{"--", "serve", "--port", "$(PORT)"}, api.Function{Name: "team/chat-00002", Service: "team/chat"},
-			api.Function{Name: "team/chat-00002", Service: "team/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeCommand, Model: "from-env", Command: []string{"serve", "--port", "$(PORT)"}}}},
+		"a command": {nil, []string{"--", "serve", "--port", "8080", "--at=:8080", "--x=18080", "80801"}, api.Function{Name: "team/chat-00002", Service: "team/chat"},
+			api.Function{Name: "team/chat-00002", Service: "team/chat", Concurrency: 7, Runtime: api.Runtime{Kind: api.RuntimeCommand, Model: "from-env", Command: []string{"serve", "--port", "$(PORT)", "--at=:$(PORT)", "--x=18080", "80801"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parsed(t, slices.Concat(pod, tt.env), tt.args...)

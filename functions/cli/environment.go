@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -66,7 +67,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 	if len(f.cfg.Devices) == 0 {
 		f.cfg.Devices = join.Devices(environ.Value(env, "NVIDIA_VISIBLE_DEVICES"))
 	}
-	name, service := f.function.Name, f.function.Service
+	name, service, port := f.function.Name, f.function.Service, environ.Value(env, "PORT")
 	f.cfg.Join = &functions.Join{
 		Control: api.Endpoint(cmp.Or(f.control, control.DefaultControlURL)), Namespace: namespace, Revision: revision,
 		Merge: func(declared api.Function) api.Function {
@@ -75,9 +76,27 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 				return changed(flag) && !(annotated && f.fromEnv[flag])
 			}
 			fn := overlay(declared, told, args, over)
+			if fn.Runtime.Kind == api.RuntimeCommand {
+				fn.Runtime.Command = unexpanded(fn.Runtime.Command, port)
+			}
 			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // it is what its pod is
 			return fn
 		},
 	}
 	return nil
+}
+
+// unexpanded puts $(PORT) back into a command where Kubernetes has put the
+// container's port: that is the function's own, so no server could have it.
+func unexpanded(command []string, port string) []string {
+	if port == "" {
+		return command
+	}
+	out := slices.Clone(command)
+	for i, word := range out {
+		if before, found := strings.CutSuffix(word, port); found && (before == "" || strings.HasSuffix(before, "=") || strings.HasSuffix(before, ":")) {
+			out[i] = before + "$(PORT)"
+		}
+	}
+	return out
 }

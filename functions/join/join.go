@@ -106,6 +106,13 @@ func (m *Member) Reason() error {
 	return m.reason
 }
 
+// Wrong says that the control plane knows the revision and finds it wrong: an
+// instance of it is of no use.
+func (m *Member) Wrong() bool {
+	refused, is := errors.AsType[*api.Error](m.Reason())
+	return is && refused.Status == http.StatusUnprocessableEntity
+}
+
 // Ask has the instance report soon.
 func (m *Member) Ask() { tell(m.asked) }
 
@@ -205,11 +212,11 @@ func (m *Member) join(ctx context.Context) (control.JoinAnswer, error) {
 		m.mu.Lock()
 		m.reason = err
 		m.mu.Unlock()
-		var refused *api.Error
+		refused, isRefusal := errors.AsType[*api.Error](err)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return answer, err
-		case errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.Code == api.CodeUnsupported:
+		case isRefusal && refused.Status == http.StatusNotFound && refused.Code == api.CodeUnsupported:
 			return answer, err
 		}
 		if advice := m.advice(err); time.Since(began) >= quiet && (advice != last || time.Since(said) >= wordsApart) {
@@ -270,8 +277,8 @@ func refusal(resp *http.Response, raw []byte) *api.Error {
 
 // advice says what to do about a failed try.
 func (m *Member) advice(err error) string {
-	var refused *api.Error
-	if !errors.As(err, &refused) {
+	refused, is := errors.AsType[*api.Error](err)
+	if !is {
 		return fmt.Sprintf("see whether the autoscaler runs (kubectl -n %s get pods -l app=%s) and whether a NetworkPolicy keeps namespace %s from it; to run without Rouse's control plane set ROUSE_CONTROL=none",
 			control.SystemNamespace, control.AutoscalerName, m.cfg.Request.Namespace)
 	}
@@ -279,6 +286,8 @@ func (m *Member) advice(err error) string {
 	case http.StatusNotFound:
 		return fmt.Sprintf("see whether pod %s of revision %s exists in namespace %s, and whether the revision has the annotation %s: %s; set ROUSE_NAMESPACE if the namespace is wrong",
 			m.cfg.Request.Instance, m.cfg.Request.Revision, m.cfg.Request.Namespace, api.AnnotationClass, api.Class)
+	case http.StatusUnprocessableEntity:
+		return "mend what the error names, in a new revision (kn service update)"
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return "the autoscaler must see the pod's own address: take proxies and address translation out of the way between them, a service mesh's sidecar for instance"
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:

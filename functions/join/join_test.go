@@ -168,6 +168,7 @@ func TestAdvice(t *testing.T) {
 		"ROUSE_CONTROL=none": errors.New("no such host"),
 		api.AnnotationClass:  api.Errorf(404, "", "x"),
 		"own address":        api.Errorf(403, "", "x"),
+		"new revision":       api.Errorf(422, "", "x"),
 		"leader":             api.Errorf(503, "", "x"),
 		"log":                api.Errorf(400, "", "x"),
 	} {
