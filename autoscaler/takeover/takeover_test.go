@@ -1,0 +1,377 @@
+package takeover_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	servingconfig "knative.dev/serving/pkg/apis/config"
+	"knative.dev/serving/pkg/deployment"
+
+	autoscalerconfig "knative.dev/serving/pkg/autoscaler/config"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/takeover"
+)
+
+func meta(name string, labels map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: control.SystemNamespace, Labels: labels, UID: "uid-" + "1"}
+}
+
+// stock is what Knative's manifests install, as far as it matters here.
+func stock(version string) []runtime.Object {
+	return []runtime.Object{
+		&corev1.Service{ObjectMeta: meta(takeover.Service, map[string]string{"app": "activator"}), Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": "activator"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}},
+		&appsv1.Deployment{ObjectMeta: meta("controller", map[string]string{"app.kubernetes.io/version": version})},
+		&appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, nil)},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-autoscaler", Namespace: control.SystemNamespace, Annotations: map[string]string{"knative.dev/example-checksum": "x"}},
+			Data: map[string]string{"_example": "# allow-zero-initial-scale"}},
+		&corev1.ConfigMap{ObjectMeta: meta("config-defaults", nil)},
+		&corev1.ConfigMap{ObjectMeta: meta("config-deployment", nil), Data: map[string]string{"queue-sidecar-image": "queue", "progress-deadline": "900s"}},
+	}
+}
+
+// world is a cluster and the keeper of it.
+type world struct {
+	t     *testing.T
+	kube  *fake.Clientset
+	ready atomic.Int64
+	k     *takeover.Keeper
+}
+
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	w := &world{t: t, kube: fake.NewClientset(objects...)}
+	w.k = takeover.NewKeeper(takeover.Config{Kube: w.kube, ReadyActivators: func() int { return int(w.ready.Load()) }, Log: slog.New(slog.DiscardHandler)})
+	return w
+}
+
+// activators sets the number of ready activators and waits for what that leads to.
+func (w *world) activators(n int64) {
+	w.ready.Store(n)
+	w.k.Look()
+	synctest.Wait()
+}
+
+func (w *world) run() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.k.Run(ctx) }()
+	synctest.Wait()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+func (w *world) service() *corev1.Service {
+	w.t.Helper()
+	s, err := w.kube.CoreV1().Services(control.SystemNamespace).Get(w.t.Context(), takeover.Service, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) configMap(name string) *corev1.ConfigMap {
+	w.t.Helper()
+	c, err := w.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) wantSelector(app string) {
+	w.t.Helper()
+	if got, want := w.service().Spec.Selector, map[string]string{"app": app}; !cmp.Equal(got, want) {
+		w.t.Errorf("the selector is %v, want %v", got, want)
+	}
+}
+
+// events returns the reasons of the events that were recorded.
+func (w *world) events() (reasons []string) {
+	w.t.Helper()
+	for _, a := range w.kube.Actions() {
+		if c, ok := a.(clienttesting.CreateAction); ok && a.GetResource().Resource == "events" {
+			reasons = append(reasons, c.GetObject().(*corev1.Event).Reason)
+		}
+	}
+	return reasons
+}
+
+// contents are all values that a take-over could change.
+func (w *world) contents() map[string]any {
+	w.t.Helper()
+	c := map[string]any{"selector": w.service().Spec.Selector, "service annotations": maps.Clone(w.service().Annotations)}
+	for _, name := range []string{"config-autoscaler", "config-defaults", "config-deployment"} {
+		m := w.configMap(name)
+		c[name], c[name+" annotations"] = m.Data, m.Annotations
+	}
+	return c
+}
+
+// empty maps and absent ones are the same to Kubernetes.
+var sameMaps = cmp.Transformer("empty", func(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+})
+
+func TestRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("0.50.0")...)
+		before := w.contents()
+		stop := w.run()
+		w.wantSelector("activator") // no activator of ours is ready
+		w.activators(1)
+		w.wantSelector(control.ActivatorName)
+		if !w.k.Taken() || w.k.Problem() != "" {
+			t.Errorf("taken: %t, problem: %q", w.k.Taken(), w.k.Problem())
+		}
+		want := map[string]string{"queue-sidecar-image": "queue", "progress-deadline": "900s", "pod-is-always-schedulable": "true"}
+		if got := w.configMap("config-deployment").Data; !cmp.Equal(got, want) {
+			t.Errorf("config-deployment has %v, want %v: what somebody set is theirs", got, want)
+		}
+		knativeAccepts(t, w)
+		stop()
+
+		for round := range 2 { // the second has nothing to do
+			done, err := takeover.GiveBack(t.Context(), w.kube)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := []int{4, 0}[round]; len(done) != want {
+				t.Errorf("round %d did %q, want %d things", round, done, want)
+			}
+			if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
+				t.Errorf("round %d: not as it was:\n%s", round, d)
+			}
+		}
+	})
+}
+
+// knativeAccepts reads the ConfigMaps as Knative's webhook does.
+func knativeAccepts(t *testing.T, w *world) {
+	t.Helper()
+	a, err := autoscalerconfig.NewConfigFromMap(w.configMap("config-autoscaler").Data)
+	if err != nil || !a.AllowZeroInitialScale {
+		t.Errorf("config-autoscaler: %v, %+v", err, a)
+	}
+	d, err := servingconfig.NewDefaultsConfigFromMap(w.configMap("config-defaults").Data)
+	if err != nil || d.MaxRevisionTimeoutSeconds != 3600 {
+		t.Errorf("config-defaults: %v, %+v", err, d)
+	}
+	c, err := deployment.NewConfigFromMap(w.configMap("config-deployment").Data)
+	if err != nil || !c.PodIsAlwaysSchedulable || c.ProgressDeadline != 15*time.Minute {
+		t.Errorf("config-deployment: %v, %+v", err, c)
+	}
+}
+
+// A running autoscaler does not take again what was given back, until it is allowed to.
+func TestGiveBackHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("0.50.0")...)
+		before := w.contents()
+		defer w.run()()
+		w.activators(2)
+		w.wantSelector(control.ActivatorName)
+		if _, err := takeover.GiveBack(t.Context(), w.kube); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		w.activators(1)
+		if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
+			t.Errorf("not as it was:\n%s", d)
+		}
+		if w.k.Taken() {
+			t.Error("the keeper believes that it has the cluster")
+		}
+		if err := takeover.Allow(t.Context(), w.kube); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.wantSelector(control.ActivatorName)
+	})
+}
+
+// While GiveBack forbids and restores, a keeper that has read an object before is refused by the API server.
+func TestGiveBackIsNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("0.50.0")...)
+		overtaken := false
+		other := &fake.Clientset{} // a reactor may not call its own client
+		other.AddReactor("*", "*", clienttesting.ObjectReaction(w.kube.Tracker()))
+		w.kube.PrependReactor("patch", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if overtaken || !strings.Contains(string(a.(clienttesting.PatchAction).GetPatch()), control.ActivatorName+`"`) {
+				return false, nil, nil
+			}
+			overtaken = true
+			if _, err := takeover.GiveBack(t.Context(), other); err != nil {
+				t.Error(err)
+			}
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "services"}, takeover.Service, errors.New("it was changed"))
+		})
+		defer w.run()()
+		w.activators(1)
+		time.Sleep(time.Minute)
+		if !overtaken {
+			t.Fatal("the keeper has not tried")
+		}
+		w.wantSelector("activator")
+	})
+}
+
+func TestKnativeIsAppliedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("0.50.0")...)
+		defer w.run()()
+		w.activators(1)
+		s := w.service()
+		s.Spec.Selector = map[string]string{"app": "activator", "role": "new"}
+		if _, err := w.kube.CoreV1().Services(control.SystemNamespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the watch, not the clock
+		w.wantSelector(control.ActivatorName)
+		if _, err := takeover.GiveBack(t.Context(), w.kube); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := w.service().Spec.Selector, map[string]string{"app": "activator", "role": "new"}; !cmp.Equal(got, want) {
+			t.Errorf("given back: %v, want %v", got, want)
+		}
+	})
+}
+
+func TestNoActivatorForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("v1.23.1")...)
+		defer w.run()()
+		w.activators(1)
+		w.activators(0)
+		time.Sleep(20 * time.Second)
+		w.wantSelector(control.ActivatorName) // a restart is no reason
+		time.Sleep(11 * time.Second)
+		w.wantSelector("activator")
+		if w.k.Taken() || w.configMap("config-autoscaler").Data["allow-zero-initial-scale"] != "true" {
+			t.Error("want the requests given back and the settings kept")
+		}
+		w.activators(1)
+		w.wantSelector(control.ActivatorName)
+		if got, want := w.events(), []string{"TookOver", "NoActivator", "TookOver"}; !cmp.Equal(got, want) {
+			t.Errorf("events %v, want %v", got, want)
+		}
+	})
+}
+
+// What people change after a take-over is theirs.
+func TestOthersChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("0.50.0")...)
+		defer w.run()()
+		w.activators(1)
+		c := w.configMap("config-defaults")
+		c.Data["max-revision-timeout-seconds"] = "7200"
+		a := w.configMap("config-autoscaler")
+		delete(a.Data, "allow-zero-initial-scale")
+		for _, m := range []*corev1.ConfigMap{c, a} {
+			if _, err := w.kube.CoreV1().ConfigMaps(control.SystemNamespace).Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if v, found := w.configMap("config-autoscaler").Data["allow-zero-initial-scale"]; found {
+			t.Errorf("a key that somebody removed is there again: %q", v)
+		}
+		if _, err := takeover.GiveBack(t.Context(), w.kube); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.configMap("config-defaults").Data["max-revision-timeout-seconds"]; got != "7200" {
+			t.Errorf("what somebody set is %q, want 7200", got)
+		}
+	})
+}
+
+func TestVersions(t *testing.T) {
+	for _, c := range []struct {
+		version          string
+		untested         bool
+		refused, remarks bool
+	}{
+		{version: "0.50.0"}, {version: "1.23.0"}, {version: "v1.23"}, {version: "knative-v1.23.4"},
+		{version: "1.22.3", remarks: true}, {version: "1.24.0", remarks: true}, {version: "0.49.1", remarks: true},
+		{version: "devel", remarks: true}, {version: "", remarks: true},
+		{version: "1.19.0", refused: true}, {version: "0.40.0", refused: true}, {version: "1.25.0", refused: true},
+		{version: "1.19.0", untested: true, remarks: true},
+	} {
+		_, remark, err := takeover.Check(t.Context(), fake.NewClientset(stock(c.version)...), c.untested)
+		var p *takeover.Problem
+		if errors.As(err, &p) != c.refused || (remark != "") != c.remarks {
+			t.Errorf("%q (untested allowed: %t): remark %q, error %v; want refused %t, a remark %t", c.version, c.untested, remark, err, c.refused, c.remarks)
+		}
+		if c.refused && (p.Reason != "UntestedKnative" || !strings.Contains(p.Message, "--allow-untested-knative")) {
+			t.Errorf("%q: %s %q does not say what to do", c.version, p.Reason, p.Message)
+		}
+	}
+}
+
+// Without Knative nothing is touched, it is said once, and the keeper goes on when it comes.
+func TestKnativeIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, &appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, nil)})
+		waited := make(chan error, 1)
+		go func() { waited <- w.k.Wait(t.Context()) }()
+		time.Sleep(10 * time.Minute)
+		if !strings.Contains(w.k.Problem(), "install Knative Serving") {
+			t.Errorf("problem %q, want what to install", w.k.Problem())
+		}
+		if got, want := w.events(), []string{"NoKnative"}; !cmp.Equal(got, want) {
+			t.Errorf("events %v, want %v", got, want)
+		}
+		for _, o := range stock("0.50.0") {
+			if err := w.kube.Tracker().Add(o); err != nil && !apierrors.IsAlreadyExists(err) {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if err := <-waited; err != nil || w.k.Problem() != "" {
+			t.Errorf("Knative is there: %v, problem %q", err, w.k.Problem())
+		}
+	})
+}
+
+func TestForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, stock("0.50.0")...)
+		w.kube.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "config-autoscaler", errors.New("no permission"))
+		})
+		defer w.run()()
+		w.activators(1)
+		if p := w.k.Problem(); !strings.Contains(p, "config-autoscaler") || !strings.Contains(p, "no permission") {
+			t.Errorf("problem %q, want what was refused", p)
+		}
+		if got, want := w.events(), []string{"TakeOverFailed"}; !cmp.Equal(got, want) {
+			t.Errorf("events %v, want %v", got, want)
+		}
+		w.wantSelector("activator") // settings come first
+	})
+}
