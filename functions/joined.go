@@ -135,7 +135,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	case err != nil:
 		return err
 	}
-	locate := func(a control.JoinAnswer) { f.supervisor.Locate(a.Instance, a.Endpoint) }
+	locate := func(a control.JoinAnswer) { f.supervisor.Locate(a.Endpoint) }
 	e.open(f, f.repeat, locate)
 	if a := e.member.Answer(); !known && a.Endpoint != "" { // it came in this moment
 		locate(a)
@@ -155,9 +155,6 @@ func (c Config) learn(a control.JoinAnswer) Config {
 		fn.Name, fn.Service = c.Function.Name, c.Function.Service
 	}
 	c.Function = fn
-	if a.Instance != "" {
-		c.Instance = a.Instance
-	}
 	c.Endpoint, c.Epoch = a.Endpoint, a.Epoch
 	return c
 }

@@ -45,7 +45,7 @@ const (
 
 // JoinRequest is how an instance introduces itself.
 type JoinRequest struct {
-	// Instance is the pod's name, or its first 63 characters, Namespace its namespace.
+	// Instance is the pod's name, Namespace its namespace.
 	Instance  api.InstanceID `json:"instance"`
 	Namespace string         `json:"namespace"`
 	// Revision is the Knative revision (K_REVISION).
@@ -62,9 +62,6 @@ type JoinRequest struct {
 // the container has its environment already.
 type JoinAnswer struct {
 	Function api.Function `json:"function"`
-	// Instance is the pod's whole name, where the request had its beginning: a host's
-	// name ends after 63 characters. Empty: as in the request.
-	Instance api.InstanceID `json:"instance,omitempty"`
 	// Endpoint is the instance's own address as others reach it.
 	Endpoint api.Endpoint `json:"endpoint"`
 	// Epoch is that of the grant that it was started under.

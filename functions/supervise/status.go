@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -74,13 +73,12 @@ func (s *Supervisor) SetAdapters(names []api.ModelName) {
 	}
 }
 
-// Locate says under which name and where the instance is known: what a control
-// plane tells that is found late. It does not block and may be called from anywhere.
-func (s *Supervisor) Locate(instance api.InstanceID, at api.Endpoint) {
+// Locate says where others reach the instance, for a control plane that is found
+// late. It does not block and may be called from anywhere.
+func (s *Supervisor) Locate(at api.Endpoint) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	s.book.status.Instance = cmp.Or(instance, s.book.status.Instance)
-	s.book.status.Endpoint = cmp.Or(at, s.book.status.Endpoint)
+	s.book.status.Endpoint = at
 }
 
 // enter changes the state, notes it and reports it.
