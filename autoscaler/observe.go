@@ -208,6 +208,10 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if changed {
 		a.changed(i, old, now)
 	}
+	if i.unheard && s.State == api.Asleep && i.Doing == decide.Nothing {
+		a.suspect(i, now)
+	}
+	i.unheard = i.unheard && s.Seq == 0
 	// A sleeper that reports what it used awake has not been measured yet.
 	if unmeasured := changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host; unmeasured {
 		i.Settles = now.Add(settleTime)
@@ -240,13 +244,20 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	if !s.Since.IsZero() && s.Since.Before(now) {
 		i.Since = s.Since
 	}
+	i.unheard = s.Seq == 0
 	if s.State == api.Asleep {
 		i.From, i.process = s.Level, s.PID != 0
-		// A grant from before may be out: it counts until it is revoked.
-		i.Grant = api.Grant{Instance: s.Instance, Function: s.Function, Epoch: s.Epoch, Devices: s.Devices, Expires: now.Add(a.cfg.Policy.GrantLife)}
+		a.suspect(i, now)
 	}
 	f.watch(now)
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
+}
+
+// suspect takes it that a grant from before is out for an adopted sleeper: it
+// counts until it is revoked.
+func (a *Autoscaler) suspect(i *instance, now time.Time) {
+	s := i.Status
+	i.Grant = api.Grant{Instance: s.Instance, Function: s.Function, Epoch: s.Epoch, Devices: s.Devices, Expires: now.Add(a.cfg.Policy.GrantLife)}
 }
 
 // changed follows an instance from one state to another.

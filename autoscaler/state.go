@@ -40,6 +40,9 @@ type instance struct {
 	epoch uint64 // the highest that was given out
 	// reported says that it has reported itself; before, Status is made up here.
 	reported bool
+	// unheard says that it was adopted on somebody's word (a report with the number 0)
+	// and has not said itself how it is.
+	unheard bool
 	// faulted says that the failure of this rise has been counted.
 	faulted bool
 	// heard is when it last reported or was last asked, misses how often it did not answer.
