@@ -32,7 +32,7 @@ type revision struct {
 	scaling  scaling
 	problem  string
 	warned   string // the problem that the user was told last
-	adopted  bool // its pods from before it was known have been taken in
+	adopted  bool   // its pods from before it was known have been taken in
 
 	pods   map[api.InstanceID]*pod
 	starts []*start // that wait for a pod, the oldest first

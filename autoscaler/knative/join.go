@@ -21,7 +21,8 @@ import (
 const leastToken = 16
 
 // Join takes in an instance that introduces itself. Errors are *[api.Error]: 404 for a
-// pod or revision that is not known (yet: the sender tries again), 403 for a wrong
+// pod or revision that is not known (yet: the sender tries again), with the code
+// unsupported for a revision of another class, 403 for a wrong
 // address, 422 for a function whose declaration is wrong, 400 for a request that is no join.
 //
 // What it believes: that the sender has the address that the connection comes from,
@@ -73,6 +74,10 @@ func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function,
 	loaded := r != nil && r.loaded
 	f.mu.Unlock()
 	if r == nil {
+		pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
+		if err == nil && pa.Annotations[api.AnnotationClass] != api.Class { // never ours: the instance goes on alone
+			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
+		}
 		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
 	}
 	if !loaded {
