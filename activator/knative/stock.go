@@ -71,8 +71,9 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 		transport = pkgnet.NewProxyAutoTLSTransport(cfg.Stock.MaxIdle, cfg.Stock.MaxIdlePerHost, s.certs.TLSContext())
 	}
 	activatornet.SetProbeSettings(cfg.Stock.ProbeTimeout, cfg.Stock.ProbeEvery)
-	throttler := activatornet.NewThrottler(ctx, cfg.PodIP)
-	go throttler.Run(ctx, transport, network.EnableMeshPodAddressability, network.MeshCompatibilityMode)
+	others := quiet(ctx)
+	throttler := activatornet.NewThrottler(others, cfg.PodIP)
+	go throttler.Run(others, transport, network.EnableMeshPodAddressability, network.MeshCompatibilityMode)
 
 	configs := configmapinformer.NewInformedWatcher(kube, system.Namespace())
 	store := activatorconfig.NewStore(deps.logger)
