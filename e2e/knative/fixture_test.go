@@ -69,7 +69,7 @@ func (f *function) remove() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if _, err := f.c.Kn(ctx, "service", "delete", f.name, "--ignore-not-found"); err != nil && !strings.Contains(err.Error(), "not found") {
+	if _, err := f.c.Kn(ctx, "service", "delete", f.name); err != nil && !strings.Contains(err.Error(), "not found") {
 		f.t.Logf("remove %s: %v", f.name, err)
 	}
 }

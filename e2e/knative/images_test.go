@@ -26,7 +26,7 @@ func loadImages(ctx context.Context, c *cluster.Cluster) error {
 	}
 	defer os.RemoveAll(dir)
 	product := filepath.Join(dir, "rouse.tar")
-	if err := run(ctx, nil, "go", "run", root+"/internal/image", "-o", product); err != nil {
+	if err := run(ctx, nil, "go", "run", "./internal/image", "-o", product); err != nil {
 		return err
 	}
 	tests := filepath.Join(dir, "tests.tar")
@@ -42,7 +42,7 @@ func packTests(ctx context.Context, dir, out string) error {
 	for program, from := range map[string]string{
 		"rouse": "cmd/rouse", "vllmsim": "e2e/vllmsim/cmd/vllmsim", "tinygguf": "e2e/tinygguf", "greeter": "e2e/knative/greeter",
 	} {
-		if err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), root+"/"+from); err != nil {
+		if err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), "./"+from); err != nil {
 			return err
 		}
 	}
@@ -95,10 +95,10 @@ func ollamaFiles(ctx context.Context, dir string) (map[string]string, error) {
 	return maps.Clone(files), nil
 }
 
-// run runs a command in the tests' folder; the error has what it printed.
+// run runs a command at the root of the module; the error has what it printed.
 func run(ctx context.Context, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}

@@ -113,9 +113,7 @@ func TestAnActivatorIsKilledUnderLoad(t *testing.T) {
 	l := underLoad(t, clients, asking(f))
 	l.goOn(t, 100)
 	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name
-	if err := f.c.Kill(t.Context(), "knative-serving", victim); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, f.c, victim)
 	l.goOn(t, 300)
 	rolledOut(t, f.c, "rouse-activator")
 	l.goOn(t, 100)
@@ -124,6 +122,22 @@ func TestAnActivatorIsKilledUnderLoad(t *testing.T) {
 	// ingress may have chosen it once more before it heard of the death.
 	if len(failed) > 2*clients {
 		t.Errorf("%d requests failed, want at most %d:\n%s", len(failed), 2*clients, strings.Join(failed, "\n"))
+	}
+}
+
+// kill kills the process of a pod of the system, as a crash does.
+func kill(t *testing.T, c *cluster.Cluster, name string) {
+	t.Helper()
+	id, err := c.Kubectl(t.Context(), "-n", "knative-serving", "get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, err := c.Exec(t.Context(), "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("kill %s: %v: %s", name, err, out)
 	}
 }
 

@@ -16,22 +16,6 @@ import (
 // root is the project's folder.
 const root = "../.."
 
-// installed brings the cluster up, loads the images and installs Rouse, once.
-var installed = sync.OnceValues(func() (*cluster.Cluster, error) {
-	ctx := context.Background()
-	c, err := cluster.Up(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := loadImages(ctx, c); err != nil {
-		return nil, err
-	}
-	if err := addPlugin(ctx, c); err != nil {
-		return nil, err
-	}
-	return c, install(ctx, c)
-})
-
 // rouse is the cluster with Rouse in it. A test that asks for it is skipped, with
 // the reason, where this machine has no cluster.
 func rouse(t *testing.T) *cluster.Cluster {
@@ -40,10 +24,39 @@ func rouse(t *testing.T) *cluster.Cluster {
 		t.Skip("-short: no cluster")
 	}
 	c := cluster.Get(t) // skips
-	if _, err := installed(); err != nil {
-		t.Fatalf("install Rouse: %v", err)
+	once.Do(func() { installed = setUp(context.Background(), c) })
+	if installed != nil {
+		t.Fatalf("install Rouse: %v", installed)
 	}
 	return c
+}
+
+// once guards installed, which says how the installation went.
+var (
+	once      sync.Once
+	installed error
+)
+
+// setUp loads the images, installs Rouse and gives the front door a host.
+func setUp(ctx context.Context, c *cluster.Cluster) error {
+	if err := loadImages(ctx, c); err != nil {
+		return err
+	}
+	if err := addPlugin(ctx, c); err != nil {
+		return err
+	}
+	if err := install(ctx, c); err != nil {
+		return err
+	}
+	for _, step := range [][]string{
+		{"apply", "-f", filepath.Join(root, "manifests/examples/routes/domain-mapping.yaml")},
+		{"-n", "knative-serving", "wait", "domainmapping/" + frontHost, "--for=condition=Ready", "--timeout=60s"},
+	} {
+		if out, err := c.Kubectl(ctx, step...); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	return nil
 }
 
 // install is the README's command.
