@@ -76,6 +76,7 @@ const defaultPort = 8080
 //     program's command line; so Runtime.Command, Args and Env are empty. Of the args
 //     and of the ROUSE_ variables only what others must know is read: runtime, model,
 //     served name and concurrency, under what annotations say.
+//   - An instance needs what all containers of its pod ask for: a sidecar may be the runtime.
 //   - What stays empty in Runtime the image may know: a missing model is no error,
 //     and Runtime.Kind has no default. Paths are the container's and stay as they are.
 //   - timeoutSeconds is not used: Knative fills it in. Times come from annotations.
@@ -99,7 +100,10 @@ func Revision(r RevisionSource) (api.Function, error) {
 	spec, own, err := revisionParts(r)
 	wrong.add(err)
 	f.Concurrency = max(0, spec.ContainerConcurrency)
-	wrong.add(own.describe(&f))
+	own.describe(&f)
+	for _, c := range spec.Containers {
+		wrong.add(c.resources(&f.Memory))
+	}
 	has := func(key string) bool { _, found := r.Annotations[key]; return found }
 	for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
 		if key == api.AnnotationClass {
@@ -153,10 +157,8 @@ func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, 
 	return spec, own, nil
 }
 
-// describe reads the container's command line, environment and resources; its
-// error has all that is wrong with them.
-func (c revisionContainer) describe(f *api.Function) error {
-	var wrong problems
+// describe reads the container's command line and environment.
+func (c revisionContainer) describe(f *api.Function) {
 	env := map[string]string{}
 	for _, e := range c.Env {
 		env[e.Name] = e.Value
@@ -171,12 +173,18 @@ func (c revisionContainer) describe(f *api.Function) error {
 	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // the function itself refuses what is no number
 		f.Concurrency = n
 	}
+}
+
+// resources adds what the container asks for to what an instance needs; its error
+// has all that is wrong with it.
+func (c revisionContainer) resources(need *api.Memory) error {
+	var wrong problems
 	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
 		b, err := api.ParseBytes(string(memory))
 		if err != nil {
 			wrong.add(fmt.Errorf("the container's resources: %w", err))
 		}
-		f.Memory.Host = b
+		need.Host += b
 	}
 	for _, name := range gpuResources {
 		gpus := cmp.Or(c.Resources.Limits[name], c.Resources.Requests[name])
@@ -188,7 +196,7 @@ func (c revisionContainer) describe(f *api.Function) error {
 			wrong.add(fmt.Errorf("the container's limit %s is %q: want a number of GPUs", name, gpus))
 			continue
 		}
-		f.Memory.Devices += n
+		need.Devices += n
 	}
 	return wrong.join()
 }

@@ -20,7 +20,8 @@ func TestRevisionReadsEveryField(t *testing.T) {
 	source := revision(`{
 		"containerConcurrency": 4, "timeoutSeconds": 300, "responseStartTimeoutSeconds": 300, "enableServiceLinks": false,
 		"containers": [
-			{"name": "side", "image": "vllm", "env": [{"name": "ROUSE_MODEL", "value": "not-ours"}]},
+			{"name": "side", "image": "vllm", "env": [{"name": "ROUSE_MODEL", "value": "not-ours"}],
+			 "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi", "nvidia.com/gpu.shared": 1}}},
 			{"name": "user-container", "image": "dev.local/rouse-function:v1", "command": ["/function"],
 			 "args": ["--served-model-name", "by-args", "--concurrency=3", "--", "--runtime=vllm", "--max-model-len", "99"],
 			 "ports": [{"name": "h2c", "containerPort": 9000, "protocol": "TCP"}],
@@ -49,7 +50,7 @@ func TestRevisionReadsEveryField(t *testing.T) {
 		Name: "team/tiny-00003", Service: "team/tiny", Model: "by-args", Aliases: []api.ModelName{"gpt-4o-mini"},
 		Runtime:  api.Runtime{Kind: api.RuntimeVLLM, Model: "from-env", Endpoint: "http://127.0.0.1:8000"},
 		MinScale: 1, MaxScale: 3, Concurrency: 3,
-		Memory:    api.Memory{Host: 512 * api.MiB, Devices: 2},
+		Memory:    api.Memory{Host: 1536 * api.MiB, Devices: 3},
 		GoneAfter: api.DefaultGoneAfter, SleepLevel: api.Level1,
 		Hold:         api.Hold{Capacity: 1000, MaxBytes: 256 * api.MiB, Timeout: 5 * time.Minute},
 		StartTimeout: 10 * time.Minute, WakeTimeout: time.Minute,
