@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/image/pack"
 )
 
@@ -25,6 +26,7 @@ type product struct {
 	programs    map[string]string // path in the image → folder of its main package
 	entrypoint  string
 	env         []string
+	onto        string // an image in a registry that it is added to
 }
 
 // products are all images. The function's has the engine beside it, which is a
@@ -84,11 +86,15 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 		version = "dev"
 	}
 	into := filepath.Join(dir, arch)
-	if err := compile(ctx, o.products, version, arch, into); err != nil {
+	derived, err := o.derived()
+	if err != nil {
+		return nil, err
+	}
+	if err := compile(ctx, slices.Concat(o.products, derived), version, arch, into); err != nil {
 		return nil, err
 	}
 	var images []pack.Image
-	for _, p := range o.products {
+	for _, p := range slices.Concat(o.products, derived) {
 		image := pack.Image{
 			Name: fmt.Sprintf("%s/rouse-%s:%s", o.prefix, p.name, o.tag), Arch: arch,
 			Programs: map[string]string{}, Entrypoint: []string{p.entrypoint}, Env: p.env,
@@ -96,6 +102,11 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 		}
 		for at, folder := range p.programs {
 			image.Programs[at] = filepath.Join(into, path.Base(folder))
+		}
+		if p.onto != "" {
+			if image.Onto, err = pack.Fetch(ctx, p.onto, arch); err != nil {
+				return nil, err
+			}
 		}
 		images = append(images, image)
 	}
@@ -107,6 +118,23 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 		images = append(images, pack.Program(ref, arch, file))
 	}
 	return images, nil
+}
+
+// derived are the images of runtimes with the function in front.
+func (o options) derived() ([]product, error) {
+	var all []product
+	for _, pair := range o.onto {
+		kind, image, found := strings.Cut(pair, "=")
+		if !found || image == "" || !slices.Contains(api.RuntimeKinds, kind) {
+			return nil, fmt.Errorf("--onto %q: want RUNTIME=IMAGE, such as ollama=ollama/ollama:0.12.6; runtimes are %s", pair, strings.Join(api.RuntimeKinds, ", "))
+		}
+		all = append(all, product{
+			name: kind, title: "A function of Rouse on " + image, onto: image,
+			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/function"},
+			entrypoint: "/usr/local/bin/rouse-function", env: []string{api.EnvRuntime + "=" + kind},
+		})
+	}
+	return all, nil
 }
 
 // compile builds the main packages of the products, each once, into the folder into.

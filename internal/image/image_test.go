@@ -73,6 +73,8 @@ func TestBadCommandLines(t *testing.T) {
 		{"--arch riscv64", "want amd64 or arm64"},
 		{"--arch amd64,arm64", "a file holds one architecture"},
 		{"--nope", "unknown flag"},
+		{"--onto vlm=vllm/vllm-openai:v0.11.0", "runtimes are "},
+		{"--onto ollama", "want RUNTIME=IMAGE"},
 	} {
 		err := run(context.Background(), strings.Fields(c.args), new(bytes.Buffer))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

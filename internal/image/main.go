@@ -4,6 +4,7 @@
 //	go run ./internal/image                                  bin/rouse-images.tar, for this machine's architecture
 //	go run ./internal/image -o all.tar activator function    only these
 //	go run ./internal/image --push ghcr.io/me --tag v1.2.0   to a registry, for amd64 and arm64
+//	go run ./internal/image --push ghcr.io/me --onto vllm=vllm/vllm-openai:v0.11.0   a runtime's image with the function in front
 //	go run ./internal/image --add dev.local/probe:v1=./probe a static program of one's own beside them
 package main
 
@@ -35,7 +36,7 @@ func main() {
 // options are the command line.
 type options struct {
 	out, push, prefix, tag, version string
-	arch, add                       []string
+	arch, add, onto                 []string
 	products                        []product
 }
 
@@ -90,6 +91,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.version, "version", "", "the programs' version (default: git describe)")
 	flags.StringSliceVar(&o.arch, "arch", nil, "architectures (default: this machine's for a file, amd64 and arm64 for a registry)")
 	flags.StringArrayVar(&o.add, "add", nil, "a further image `NAME:TAG=PROGRAM` with one static program of this machine's architecture")
+	flags.StringArrayVar(&o.onto, "onto", nil, "a further image `RUNTIME=IMAGE`: rouse-RUNTIME, which is IMAGE with the function in front of it; without names, these are all")
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "usage: go run ./internal/image [flags] [%s …]\n\n%s", strings.Join(names(), "|"), flags.FlagUsages())
 	}
@@ -109,6 +111,9 @@ func parse(args []string) (options, error) {
 	}
 	if o.push == "" && len(o.arch) > 1 {
 		return o, errors.New("--arch: a file holds one architecture: give one, or --push to a registry")
+	}
+	if flags.NArg() == 0 && len(o.onto) > 0 {
+		return o, nil
 	}
 	var err error
 	o.products, err = choose(flags.Args())

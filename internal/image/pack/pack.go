@@ -1,7 +1,8 @@
 // Package pack makes container images of static programs without Docker, a
 // Dockerfile or a base image from elsewhere.
 //
-// An image has two layers. The base is what a static program expects to find
+// An image has two layers, unless its programs are added to an image that exists
+// ([Image.Onto]). The base is what a static program expects to find
 // around it and is the same for all: accounts for root and nonroot (65532), the
 // machine's certificate authorities, a name service switch that asks files and
 // DNS, a /tmp for everybody and a home. Over it lie the programs, owned by root
@@ -69,6 +70,9 @@ type Image struct {
 	Env []string
 	// Labels are the image's, such as org.opencontainers.image.version.
 	Labels map[string]string
+	// Onto is an image in a registry that the programs are added to: its files,
+	// variables and account stay. Nil: the base of this package.
+	Onto *Base
 }
 
 // Program is an image with a single static program, at the root under the last
@@ -108,13 +112,13 @@ func (i Image) check() (Image, error) {
 	return i, nil
 }
 
-// build makes the image in memory.
+// build makes the image: in memory, or as what is added to one in a registry.
 func (i Image) build() (v1.Image, error) {
 	i, err := i.check()
 	if err != nil {
 		return nil, err
 	}
-	base, err := base()
+	under, err := i.under()
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", i.Name, err)
 	}
@@ -122,10 +126,9 @@ func (i Image) build() (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", i.Name, err)
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img,
-		mutate.Addendum{Layer: base, History: history("base: accounts, certificate authorities, /tmp")},
-		mutate.Addendum{Layer: programs, History: history("programs: " + strings.Join(slices.Sorted(maps.Keys(i.Programs)), " "))})
+	img, err := mutate.Append(under, mutate.Addendum{
+		Layer: programs, History: history("programs: " + strings.Join(slices.Sorted(maps.Keys(i.Programs)), " ")),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", i.Name, err)
 	}
@@ -134,15 +137,41 @@ func (i Image) build() (v1.Image, error) {
 		return nil, fmt.Errorf("image %s: %w", i.Name, err)
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Created = "linux", i.Arch, v1.Time{Time: epoch}
-	file.Config = v1.Config{
-		User: User, Entrypoint: i.Entrypoint, WorkingDir: "/", Labels: i.Labels,
-		Env: append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/", "SSL_CERT_FILE=" + certificates}, i.Env...),
+	file.Config.Entrypoint, file.Config.Cmd = i.Entrypoint, nil
+	file.Config.Env = append(slices.Clone(file.Config.Env), i.Env...)
+	if file.Config.Labels == nil {
+		file.Config.Labels = map[string]string{}
 	}
+	maps.Copy(file.Config.Labels, i.Labels)
 	if img, err = mutate.ConfigFile(img, file); err != nil {
 		return nil, fmt.Errorf("image %s: %w", i.Name, err)
 	}
 	return img, nil
+}
+
+// under is the image that the programs lie over.
+func (i Image) under() (v1.Image, error) {
+	if i.Onto != nil {
+		return i.Onto.image, nil
+	}
+	layer, err := base()
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: history("base: accounts, certificate authorities, /tmp")}); err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created = "linux", i.Arch, v1.Time{Time: epoch}
+	file.Config = v1.Config{
+		User: User, WorkingDir: "/", Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/", "SSL_CERT_FILE=" + certificates},
+	}
+	return mutate.ConfigFile(img, file)
 }
 
 func history(what string) v1.History {
@@ -181,7 +210,7 @@ func (i Image) programs() (v1.Layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := runnable(content, at == i.Entrypoint[0], has); err != nil {
+		if err := runnable(content, at == i.Entrypoint[0], has); err != nil && i.Onto == nil {
 			return nil, fmt.Errorf("%s: %w", i.Programs[at], err)
 		}
 		folder := ""

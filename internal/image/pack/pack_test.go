@@ -233,6 +233,54 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// TestOnto adds a program to an image that a registry has.
+func TestOnto(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	host, file := strings.TrimPrefix(server.URL, "http://"), program(t)
+	under := Image{
+		Name: host + "/them/runtime:v7", Arch: "amd64", Programs: map[string]string{"/usr/bin/runtime": file}, Env: []string{"THEIRS=1"},
+	}
+	if _, err := Push(t.Context(), []Image{under}); err != nil {
+		t.Fatal(err)
+	}
+	base, err := Fetch(t.Context(), under.Name, "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := Image{
+		Name: "dev.local/ours:v1", Arch: "amd64", Onto: base, Env: []string{"OURS=1"},
+		Programs: map[string]string{"/usr/local/bin/function": file},
+	}
+	tag, err := name.NewTag(ours.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := tarball.ImageFromPath(write(t, ours), &tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/usr/local/bin/function"}, config.Config.Entrypoint); diff != "" {
+		t.Error(diff)
+	}
+	if env := strings.Join(config.Config.Env, " "); !strings.Contains(env, "THEIRS=1") || !strings.Contains(env, "OURS=1") {
+		t.Errorf("environment %q, want both images'", env)
+	}
+	files := contents(t, img)
+	for _, at := range []string{"usr/bin/runtime", "usr/local/bin/function", "etc/passwd"} {
+		if files[at] == nil {
+			t.Errorf("%s is not in the image", at)
+		}
+	}
+	if _, err := Fetch(t.Context(), host+"/them/other:v7", "amd64"); err == nil || !strings.Contains(err.Error(), "other:v7 for amd64") {
+		t.Errorf("error %v, want one that names the image", err)
+	}
+}
+
 // TestRefusals are descriptions that would make an image that doesn't run.
 func TestRefusals(t *testing.T) {
 	file := program(t)

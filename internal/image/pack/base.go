@@ -1,0 +1,30 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// Base is an image in a registry, for one architecture. Its layers are read when
+// an image on top of it is written, and copied within the registry where they can be.
+type Base struct{ image v1.Image }
+
+// Fetch looks an image up, such as ollama/ollama:0.12.6. ctx also bounds the
+// reading of its layers. Credentials are those of "docker login".
+func Fetch(ctx context.Context, ref, arch string) (*Base, error) {
+	parsed, err := name.ParseReference(ref)
+	if err != nil {
+		return nil, fmt.Errorf("image %q: want NAME:TAG or NAME@sha256:DIGEST: %w", ref, err)
+	}
+	image, err := remote.Image(parsed, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+	if err != nil {
+		return nil, fmt.Errorf("fetch %s for %s: %w", ref, arch, err)
+	}
+	return &Base{image}, nil
+}
