@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit race e2e ollama lint vuln fuzz bench cover fmt keys clean help
+.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -39,6 +39,12 @@ e2e: $(NODE)/.package-lock.json ## black-box tests, with the official clients
 
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
+
+cluster: ## a real Kubernetes with Knative on this machine; needs Linux and root
+	@$(GO) run ./e2e/cluster/cmd/cluster up $(ARGS)
+
+cluster-down: ## take that cluster down; what was built stays in the cache
+	@$(GO) run ./e2e/cluster/cmd/cluster down --wipe
 
 $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 	cd e2e/clients && npm ci --no-audit --no-fund
@@ -82,4 +88,4 @@ clean: ## remove what was built
 	rm -rf $(BIN) $(NODE)
 
 help: ## this list
-	@grep -hE '^[a-z0-9]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14

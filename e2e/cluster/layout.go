@@ -58,10 +58,10 @@ func FindPlaces(ctx context.Context) (Places, error) {
 	return Places{Checkout: root, Cache: cache, Node: filepath.Join(cache, "node")}, nil
 }
 
-func (p Places) build(dir string) string   { return filepath.Join(p.Checkout, "e2e/cluster/build", dir) }
-func (p Places) node(path string) string   { return filepath.Join(p.Node, path) }
-func (p Places) pki(name string) string    { return p.node("pki/" + name) }
-func (p Places) log(name string) string    { return p.node("log/" + name + ".log") }
+func (p Places) build(dir string) string { return filepath.Join(p.Checkout, "e2e/cluster/build", dir) }
+func (p Places) node(path string) string { return filepath.Join(p.Node, path) }
+func (p Places) pki(name string) string  { return p.node("pki/" + name) }
+func (p Places) log(name string) string  { return p.node("log/" + name + ".log") }
 
 // Kubeconfig is the file that an administrator of the cluster uses.
 func (p Places) Kubeconfig() string { return p.node("kubeconfig") }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,9 +38,7 @@ func (b builder) sources(ctx context.Context) (sources, error) {
 			return "", fmt.Errorf("find the module %s: %w", path, errors.Join(err, said(err)))
 		}
 		var m struct{ Dir string }
-		if err := yaml.Unmarshal(out, &struct {
-			Dir *string `yaml:"Dir"`
-		}{&m.Dir}); err != nil {
+		if err := json.Unmarshal(out, &m); err != nil {
 			return "", fmt.Errorf("find the module %s: %w", path, err)
 		}
 		return m.Dir, nil
