@@ -116,11 +116,11 @@ func label(ctx context.Context, kube kubernetes.Interface, pod string, leads boo
 }
 
 // claim makes this process's pod the only one that the autoscaler's Service selects. It tries until it can, or ctx ends.
-func (p *process) claim(ctx context.Context) error {
+func (p *process) claim(ctx context.Context) {
 	for failures := 0; ; failures++ {
 		err := p.claimOnce(ctx)
 		if err == nil {
-			return nil
+			return
 		}
 		if failures == 0 && ctx.Err() == nil {
 			p.log.Warn("the Service does not select this pod alone yet; trying on", "service", control.AutoscalerName, "error", err)
@@ -128,7 +128,7 @@ func (p *process) claim(ctx context.Context) error {
 		select {
 		case <-time.After(min(5*time.Second, 100*time.Millisecond<<min(failures, 10))):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

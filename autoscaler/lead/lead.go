@@ -8,12 +8,11 @@
 //
 //  1. [Run] serves /healthz, /readyz and /metrics, and stands for election. A process
 //     that does not lead does nothing else.
-//  2. The leader waits for a Knative Serving that it works with (package takeover),
-//     and sees to the cluster's token.
-//  3. The fleet (package knative) reads what exists; only then the core starts, so that it
-//     decides on all that is there.
-//  4. The control server listens, and the pod gets the label that the Service selects.
-//     Instances and activators find the new leader by it.
+//  2. The leader listens, and its pod gets the label that the Service selects: until
+//     instances and activators find it, the rest is done.
+//  3. It waits for a Knative Serving that it works with (package takeover), and sees to the cluster's token.
+//  4. The fleet (package knative) reads what exists; only then the core starts, so that it
+//     decides on all that is there, and callers are served.
 //  5. The take-over begins; PodAutoscalers are reconciled.
 //  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then lets the lease go:
 //     the next leader never decides beside this one.

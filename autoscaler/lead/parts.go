@@ -53,6 +53,17 @@ func (p *process) lead(ctx context.Context) error {
 	if err := l.build(); err != nil {
 		return err
 	}
+	// Callers find this process from here on; they wait in the listener's queue until it is served.
+	listener, err := net.Listen("tcp", p.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for instances and activators: %w", err)
+	}
+	defer listener.Close()
+	claiming, claimed := context.WithCancel(ctx)
+	var claim sync.WaitGroup
+	defer claim.Wait()
+	defer claimed()
+	claim.Go(func() { l.claim(claiming) })
 	if err := l.keeper.Wait(ctx); err != nil {
 		return ended(ctx, err)
 	}
@@ -62,13 +73,12 @@ func (p *process) lead(ctx context.Context) error {
 	if err := l.fleet.Sync(ctx); err != nil {
 		return ended(ctx, fmt.Errorf("read the cluster: %w", err))
 	}
-	var err error
 	l.core, err = autoscaler.New(autoscaler.Config{Devices: l.fleet.Devices(), Source: "/autoscaler/" + p.cfg.Pod}, l.fleet, l.events, p.log, p.registry)
 	if err != nil {
 		return err
 	}
 	l.fleet.Attach(l.core)
-	return ended(ctx, l.serve(ctx))
+	return ended(ctx, l.serve(ctx, listener))
 }
 
 // ended is nil where ctx's end, and not the loss of the lease, explains err.
@@ -98,15 +108,11 @@ func (l *leader) build() (err error) {
 }
 
 // serve runs the parts until ctx ends or one fails. Then all end, the core first of all to stop deciding.
-func (l *leader) serve(ctx context.Context) error {
+func (l *leader) serve(ctx context.Context, listener net.Listener) error {
 	handler, err := server.Handler(server.Config{Decider: l.core, Fleet: l.fleet, Activators: l.activators, Events: l.events,
 		Token: l.token.current, Info: l.info, Log: l.log})
 	if err != nil {
 		return err
-	}
-	listener, err := net.Listen("tcp", l.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen for instances and activators: %w", err)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -130,7 +136,6 @@ func (l *leader) serve(ctx context.Context) error {
 		run("event sink", l.sink.Run)
 	}
 	run("server", func(ctx context.Context) error { return serveHTTP(ctx, listener, handler, l.log) })
-	run("label", l.claim)
 	l.log.Info("leading: instances and activators are served", "address", listener.Addr().String())
 	<-ctx.Done()
 	return context.Cause(ctx)

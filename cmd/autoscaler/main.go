@@ -10,13 +10,17 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/rouse-dev/rouse/autoscaler/lead"
 )
+
+// version is set by the build.
+var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -28,14 +32,14 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	cfg := lead.Config{Sink: os.Getenv("K_SINK"), Version: version()}
+	cfg := lead.Config{Sink: os.Getenv("K_SINK"), Version: version}
 	var kubeconfig string
 	var level slog.Level
 	f := flag.NewFlagSet("autoscaler", flag.ContinueOnError)
 	f.StringVar(&cfg.Pod, "pod", os.Getenv("POD_NAME"), "the process's own pod (default $POD_NAME)")
 	f.StringVar(&cfg.Listen, "listen", ":8080", "where the leader serves instances, activators and people")
 	f.StringVar(&cfg.MetricsListen, "metrics-listen", ":9091", "where /metrics, /healthz and /readyz are served")
-	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server (default: as a pod does)")
+	f.StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
 	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.DurationVar(&cfg.Fleet.ScheduleTimeout, "schedule-timeout", 0, "how long a pod may find no node before its start counts as failed (default 30s)")
@@ -48,17 +52,17 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", f.Arg(0))
 	}
 	cfg.Log = slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: level}))
+	klog.SetSlogLogger(cfg.Log) // client-go's
 	var err error
-	if cfg.Kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+	if cfg.Kube, err = kube(kubeconfig); err != nil {
 		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
 	}
 	return lead.Run(ctx, cfg)
 }
 
-// version is the module's, as the build recorded it.
-func version() string {
-	if info, found := debug.ReadBuildInfo(); found && info.Main.Version != "" {
-		return info.Main.Version
+func kube(file string) (*rest.Config, error) {
+	if file == "" {
+		return rest.InClusterConfig()
 	}
-	return "(devel)"
+	return clientcmd.BuildConfigFromFlags("", file)
 }
