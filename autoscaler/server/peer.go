@@ -214,7 +214,7 @@ func (p *peer) insist(ctx context.Context, path string, body any) error {
 		if err == nil || !p.alive() {
 			return nil
 		}
-		if final(err) || ctx.Err() != nil || !p.pause(ctx, failures) {
+		if final(err) || ctx.Err() != nil || !p.pause(ctx, failures) && p.alive() {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 
@@ -44,6 +45,10 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) {
 	defer bound(w, r, maxReport)()
 	var req control.JoinRequest
 	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			api.WriteError(w, err)
+			return
+		}
 		api.WriteError(w, api.BadRequest("", "the body is no request to join: %v; want a JSON object with instance, namespace, revision and port", err))
 		return
 	}

@@ -123,7 +123,7 @@ func TestJoin(t *testing.T) {
 		`{"instance":"i","namespace":"default","revision":"r"}`:                                            {400, "port 0"},
 		`{"instance":"i","namespace":"default","revision":"r","port":70000}`:                               {400, "port 70000"},
 		`{"instance":"` + strings.Repeat("i", 300) + `","namespace":"default","revision":"r","port":1}`:    {400, "300"},
-		`{"instance":"i","namespace":"default","revision":"r","port":1,"v":"` + strings.Repeat("x", 1<<20): {400, "too large"},
+		`{"instance":"i","namespace":"default","revision":"r","port":1,"v":"` + strings.Repeat("x", 1<<20): {413, "larger than the limit"},
 		`hello`: {400, "JSON object"}, `{"port":"x"}`: {400, "JSON object"}, ``: {400, "JSON object"}, `[]`: {400, "JSON object"},
 	} {
 		w := b.ask("POST", control.PathJoin, body, "Authorization", "Bearer "+podToken)
