@@ -1,0 +1,291 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/server"
+)
+
+func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func autoscalerPod(name string, leads bool) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: name, Labels: map[string]string{"app": control.AutoscalerName}}}
+	if leads {
+		p.Labels[control.LabelLeader] = "true"
+	}
+	return p
+}
+
+// leaders are the pods that the Service selects.
+func leaders(t *testing.T, kube *fake.Clientset) (names []string) {
+	t.Helper()
+	list, err := kube.CoreV1().Pods(control.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: control.LabelLeader + "=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Two processes: the second leads at once when the first has ended, and never beside it.
+func TestOneLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		leading := ""
+		stand := func(ctx context.Context, name string) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				done <- stand(ctx, kube, name, func() {}, func(ctx context.Context) error {
+					if leading != "" {
+						t.Errorf("%s leads beside %s", name, leading)
+					}
+					leading = name
+					<-ctx.Done()
+					time.Sleep(time.Second) // its parts end
+					leading = ""
+					return nil
+				})
+			}()
+			return done
+		}
+		first, stop := context.WithCancel(t.Context())
+		a := stand(first, "a")
+		time.Sleep(5 * time.Second)
+		second, stopSecond := context.WithCancel(t.Context())
+		b := stand(second, "b")
+		time.Sleep(time.Minute)
+		if leading != "a" {
+			t.Fatalf("%q leads, want a", leading)
+		}
+		stop()
+		if err := <-a; err != nil {
+			t.Errorf("a ends: %v", err)
+		}
+		time.Sleep(2 * time.Second) // far less than the lease's life: it was let go
+		if leading != "b" {
+			t.Errorf("%q leads, want b", leading)
+		}
+		stopSecond()
+		if err := <-b; err != nil {
+			t.Errorf("b ends: %v", err)
+		}
+	})
+}
+
+// Whoever can't reach the API server stops before another one may lead.
+func TestLosingTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		cut := make(chan struct{})
+		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			select {
+			case <-cut:
+				return true, nil, errors.New("no route to host")
+			default:
+				return false, nil, nil
+			}
+		})
+		done := make(chan error, 1)
+		var cause error
+		go func() {
+			done <- stand(t.Context(), kube, "a", func() {}, func(ctx context.Context) error {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return nil
+			})
+		}()
+		time.Sleep(5 * time.Second)
+		close(cut)
+		begun := time.Now()
+		if err := <-done; !errors.Is(err, errLost) || !errors.Is(cause, errLost) {
+			t.Errorf("%v, cause %v, want %v", err, cause, errLost)
+		}
+		if took := time.Since(begun); took > leaseLife {
+			t.Errorf("it led for %s without the API server; another may lead after %s", took, leaseLife)
+		}
+	})
+}
+
+func TestAFailedLeaderLetsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		broken := errors.New("a part failed")
+		if err := stand(t.Context(), kube, "a", func() {}, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+			t.Errorf("%v, want %v", err, broken)
+		}
+		lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(t.Context(), control.AutoscalerName, metav1.GetOptions{})
+		if err != nil || *lease.Spec.HolderIdentity != "" {
+			t.Errorf("the lease is %+v (%v), want nobody's", lease.Spec, err)
+		}
+	})
+}
+
+func TestTheServiceSelectsTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset(autoscalerPod("a", true), autoscalerPod("b", false), autoscalerPod("c", true))
+		failures := 3
+		kube.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if failures--; failures >= 0 {
+				return true, nil, errors.New("the API server is busy")
+			}
+			return false, nil, nil
+		})
+		p := &process{cfg: Config{Pod: "b"}, kube: kube, log: quietLogger()}
+		p.claim(t.Context())
+		if got, want := leaders(t, kube), []string{"b"}; !cmp.Equal(got, want) {
+			t.Errorf("labelled: %q, want %q", got, want)
+		}
+	})
+}
+
+func TestToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		secrets := kube.CoreV1().Secrets(control.SystemNamespace)
+		tok := newToken(kube, quietLogger())
+		if tok.current() != "" {
+			t.Errorf("before: %q", tok.current())
+		}
+		if err := tok.ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		made := tok.current()
+		other := newToken(kube, quietLogger())
+		if err := other.ensure(t.Context()); err != nil || other.current() != made || len(made) < 40 {
+			t.Errorf("a second process has %q (%v), the first made %q", other.current(), err, made)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- tok.keep(ctx) }()
+		synctest.Wait()
+		set := func(data map[string][]byte) {
+			t.Helper()
+			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: control.ControlSecret}, Data: data}
+			if _, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		set(map[string][]byte{control.ControlSecretKey: []byte("chosen-by-people\n")})
+		if got := tok.current(); got != "chosen-by-people" {
+			t.Errorf("after a change: %q", got)
+		}
+		set(nil)
+		if got := tok.current(); got == "chosen-by-people" || len(got) < 40 {
+			t.Errorf("emptied: %q, want a new one", got)
+		}
+		emptied := tok.current()
+		if err := secrets.Delete(t.Context(), control.ControlSecret, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		s, err := secrets.Get(t.Context(), control.ControlSecret, metav1.GetOptions{})
+		if err != nil || content(s) != tok.current() || tok.current() == emptied {
+			t.Errorf("deleted: the Secret has %v (%v), the process %q, before it had %q", s, err, tok.current(), emptied)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTokenIsForbidden(t *testing.T) {
+	kube := fake.NewClientset()
+	kube.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, control.ControlSecret, errors.New("no permission"))
+	})
+	if err := newToken(kube, quietLogger()).ensure(t.Context()); err == nil || !strings.Contains(err.Error(), control.ControlSecret) {
+		t.Errorf("%v, want an error that names the Secret", err)
+	}
+}
+
+func TestActivatorPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := func(name, ip string, ready bool, restarts int32) *corev1.Pod {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: name, UID: "uid-" + "of-pod", Labels: map[string]string{"app": control.ActivatorName}}}
+			p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, ContainerStatuses: []corev1.ContainerStatus{{RestartCount: restarts}}}
+			if ready {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			}
+			return p
+		}
+		kube := fake.NewClientset(pod("a", "10.0.0.1", true, 0))
+		var got []server.Activator
+		looks := 0
+		a := newActivatorPods(kube, func(now []server.Activator) { got = now })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := beside(t, func() error { return a.run(ctx, func() { looks++ }) })
+		synctest.Wait()
+		first := got
+		if len(got) != 1 || got[0].Endpoint != "http://10.0.0.1:8014" || !got[0].Ready || a.ready.Load() != 1 || looks == 0 {
+			t.Fatalf("%+v, %d ready, %d looks", got, a.ready.Load(), looks)
+		}
+		pods := kube.CoreV1().Pods(control.SystemNamespace)
+		update := func(p *corev1.Pod) {
+			t.Helper()
+			if _, err := pods.Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		update(pod("a", "10.0.0.1", false, 0))
+		if len(got) != 1 || got[0].Ready || got[0].Key != first[0].Key || a.ready.Load() != 0 {
+			t.Errorf("not ready: %+v", got)
+		}
+		update(pod("a", "10.0.0.1", true, 1))
+		if len(got) != 1 || got[0].Key == first[0].Key {
+			t.Errorf("its container was restarted: %+v, want another key than %s", got, first[0].Key)
+		}
+		ending := pod("a", "10.0.0.1", true, 1)
+		now := metav1.Now()
+		ending.DeletionTimestamp, ending.Finalizers = &now, []string{"test"}
+		update(ending)
+		if len(got) != 1 || a.ready.Load() != 0 {
+			t.Errorf("it is ending: %+v, %d ready; want that it is told on, and does not count", got, a.ready.Load())
+		}
+		update(pod("a", "", false, 1))
+		if len(got) != 0 {
+			t.Errorf("without an address: %+v", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// beside runs f beside the test.
+func beside(t *testing.T, f func() error) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func TestConfig(t *testing.T) {
+	err := Config{Listen: "8080", MetricsListen: ":1"}.Validate()
+	for _, want := range []string{"POD_NAME", "--listen", "--kubeconfig"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: does not name %s", err, want)
+		}
+	}
+}
