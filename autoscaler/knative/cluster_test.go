@@ -1,0 +1,384 @@
+package knative
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+	networkingfake "knative.dev/networking/pkg/client/clientset/versioned/fake"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/ledger"
+)
+
+const (
+	tiny    api.FunctionName = "default/tiny-00001"
+	ownTok                   = "a-token-that-is-long-enough"
+	podsGVR                  = "pods"
+)
+
+// cluster is a Kubernetes that makes and deletes pods as a Deployment's scale says,
+// and the core and activators that hear of them.
+type cluster struct {
+	t       *testing.T
+	kube    *kubefake.Clientset
+	serving *servingfake.Clientset
+	network *networkingfake.Clientset
+	fleet   *Fleet
+	stop    func()
+
+	mu        sync.Mutex // guards all below
+	made      int
+	refuse    bool // pods can't be made
+	hold      bool // pods are made later
+	backwards bool // the wrong pod is deleted
+	seen      []api.InstanceStatus
+	told      []control.InstanceReport
+	functions map[api.FunctionName]api.Function
+	removed   []api.FunctionName
+	devices   []ledger.Device
+	instances map[string]http.Handler // by host:port
+	calls     []string
+}
+
+// newCluster has one node and one revision, tiny-00001, with so many replicas.
+func newCluster(t *testing.T, replicas int32, annotations map[string]string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, functions: map[api.FunctionName]api.Function{}, instances: map[string]http.Handler{},
+		kube: kubefake.NewClientset(), serving: servingfake.NewSimpleClientset(), network: networkingfake.NewSimpleClientset()}
+	c.kube.PrependReactor("patch", "deployments", c.scale)
+	c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{labelGPUCount: "2", labelGPUMemory: "1024"}},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}}})
+	c.revision(replicas, annotations)
+	return c
+}
+
+func (c *cluster) add(objects ...runtime.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if err := c.kube.Tracker().Add(o); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// revision adds the revision with its PodAutoscaler and its Deployment.
+func (c *cluster) revision(replicas int32, annotations map[string]string) {
+	c.t.Helper()
+	a := map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "pico"}
+	for k, v := range annotations {
+		a[k] = v
+	}
+	meta := metav1.ObjectMeta{Namespace: "default", Name: tiny.Name(), UID: "rev-uid", ResourceVersion: "1", Annotations: a,
+		Labels: map[string]string{serving.RevisionLabelKey: tiny.Name(), serving.ServiceLabelKey: "tiny"}}
+	spec := servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: "dev.local/rouse-function:v1"}}}}
+	for _, o := range []runtime.Object{
+		&servingv1.Revision{ObjectMeta: meta, Spec: spec},
+		&autoscalingv1alpha1.PodAutoscaler{ObjectMeta: meta, Spec: autoscalingv1alpha1.PodAutoscalerSpec{
+			ScaleTargetRef: corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "tiny-00001-deployment"}}},
+	} {
+		if err := c.serving.Tracker().Add(o); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	dep := meta
+	dep.Name = "tiny-00001-deployment"
+	c.add(&appsv1.Deployment{ObjectMeta: dep, Spec: appsv1.DeploymentSpec{Replicas: &replicas}})
+	for range replicas {
+		c.makePod()
+	}
+}
+
+// start brings up the fleet.
+func (c *cluster) start() {
+	c.t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	f, err := New(Config{}, Deps{Kube: c.kube, Serving: c.serving, Networking: c.network, Activators: c, Transport: c, Log: log})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := f.Sync(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	f.Attach(c)
+	c.fleet = f
+	done := make(chan error)
+	go func() { done <- f.Run(ctx) }()
+	c.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Error(err)
+		}
+	}
+	synctest.Wait()
+}
+
+// declare does what the reconciler does first.
+func (c *cluster) declare(s scaling) (problem string) {
+	c.t.Helper()
+	_, problem, _, err := c.fleet.declare(c.t.Context(), tiny, s)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+	return problem
+}
+
+// scale is what Kubernetes does with a new scale. The fake's lock is held: it
+// works on the tracker.
+func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error) {
+	p := action.(kubetesting.PatchAction)
+	if p.GetSubresource() != "scale" {
+		return false, nil, nil
+	}
+	var patch struct {
+		Spec struct {
+			Replicas int32 `json:"replicas"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(p.GetPatch(), &patch); err != nil {
+		return true, nil, err
+	}
+	o, err := c.kube.Tracker().Get(appsv1.SchemeGroupVersion.WithResource("deployments"), p.GetNamespace(), p.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	d := o.(*appsv1.Deployment).DeepCopy()
+	d.Spec.Replicas = &patch.Spec.Replicas
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, fmt.Sprintf("scale %d", patch.Spec.Replicas))
+	if c.refuse {
+		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: two pods"}}
+	}
+	if err := c.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), d, d.Namespace); err != nil {
+		return true, nil, err
+	}
+	if !c.refuse && !c.hold {
+		c.match(int(patch.Spec.Replicas))
+	}
+	return true, d, nil
+}
+
+// match makes or deletes pods until there are n. Of those to delete the cheapest go first.
+func (c *cluster) match(n int) {
+	pods := c.pods()
+	for k := len(pods); k < n; k++ {
+		c.makePod()
+	}
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(costOf(a), costOf(b)) })
+	if c.backwards {
+		slices.Reverse(pods)
+	}
+	for k := 0; k < len(pods)-n; k++ {
+		c.deletePod(pods[k].Name)
+	}
+}
+
+// pods lists those that are not being deleted, by name.
+func (c *cluster) pods() []*corev1.Pod {
+	o, err := c.kube.Tracker().List(corev1.SchemeGroupVersion.WithResource(podsGVR), corev1.SchemeGroupVersion.WithKind("Pod"), "default")
+	if err != nil {
+		c.t.Error(err)
+		return nil
+	}
+	var ps []*corev1.Pod
+	for k := range o.(*corev1.PodList).Items {
+		if p := &o.(*corev1.PodList).Items[k]; p.DeletionTimestamp == nil {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+// makePod makes the next pod, pod-1, pod-2 and so on, on node1 and without an address.
+func (c *cluster) makePod() {
+	c.made++
+	name := fmt.Sprintf("pod-%d", c.made)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Labels: map[string]string{serving.RevisionLabelKey: tiny.Name()}},
+		Spec: corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{
+			{Name: "user-container", Ports: []corev1.ContainerPort{{Name: servingv1.UserPortName, ContainerPort: 8080}}}, {Name: "queue-proxy"}}},
+	}
+	if err := c.kube.Tracker().Create(corev1.SchemeGroupVersion.WithResource(podsGVR), p, "default"); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// edit changes a pod.
+func (c *cluster) edit(name string, change func(*corev1.Pod)) {
+	gvr := corev1.SchemeGroupVersion.WithResource(podsGVR)
+	o, err := c.kube.Tracker().Get(gvr, "default", name)
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	p := o.(*corev1.Pod).DeepCopy()
+	change(p)
+	if err := c.kube.Tracker().Update(gvr, p, "default"); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *cluster) deletePod(name string) {
+	c.edit(name, func(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now })
+}
+
+// runs publishes a pod's address and says that its container runs.
+func (c *cluster) runs(name, ip string) {
+	c.edit(name, func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "user-container", Image: "dev.local/rouse-function:v1",
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	})
+	synctest.Wait()
+}
+
+// join lets a pod's function join from an address.
+func (c *cluster) join(name, ip string, devices ...api.DeviceID) (control.JoinAnswer, error) {
+	return c.fleet.Join(c.t.Context(), control.JoinRequest{Instance: api.InstanceID(name), Namespace: "default", Revision: tiny.Name(), Port: 8080, Devices: devices},
+		netip.MustParseAddr(ip), ownTok)
+}
+
+// report lets a pod's function report a state.
+func (c *cluster) report(name, ip string, state api.State, seq uint64) error {
+	s := api.InstanceStatus{Instance: api.InstanceID(name), Function: tiny, State: state, Seq: seq}
+	if state == api.Asleep {
+		s.Level = api.Level1
+	}
+	return c.fleet.Report(s, netip.MustParseAddr(ip), ownTok)
+}
+
+// last is what the core heard last of an instance.
+func (c *cluster) last(name string) api.InstanceStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := len(c.seen) - 1; k >= 0; k-- {
+		if c.seen[k].Instance == api.InstanceID(name) {
+			return c.seen[k]
+		}
+	}
+	return api.InstanceStatus{}
+}
+
+// heard counts how often the core heard of an instance.
+func (c *cluster) heard(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, s := range c.seen {
+		if s.Instance == api.InstanceID(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// replicas is the Deployment's scale.
+func (c *cluster) replicas() int {
+	o, err := c.kube.Tracker().Get(appsv1.SchemeGroupVersion.WithResource("deployments"), "default", "tiny-00001-deployment")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return replicas(o.(*appsv1.Deployment))
+}
+
+// The core.
+
+func (c *cluster) PutFunction(f api.Function) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.functions[f.Name] = f
+}
+
+func (c *cluster) RemoveFunction(n api.FunctionName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.functions, n)
+	c.removed = append(c.removed, n)
+}
+
+func (c *cluster) ObserveInstance(s api.InstanceStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, s)
+}
+
+func (c *cluster) SetDevices(d []ledger.Device) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.devices = d
+}
+
+// The activators.
+
+func (c *cluster) Grant(context.Context, api.Grant) error  { return nil }
+func (c *cluster) Revoke(context.Context, api.Grant) error { return nil }
+func (c *cluster) Fail(context.Context, api.FunctionName, *api.Error) error {
+	return nil
+}
+
+func (c *cluster) Tell(r control.InstanceReport) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, r)
+}
+
+// RoundTrip reaches the instances.
+func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.calls = append(c.calls, r.Method+" "+r.URL.Host+r.URL.Path)
+	h := c.instances[r.URL.Host]
+	c.mu.Unlock()
+	if h == nil {
+		return nil, fmt.Errorf("dial %s: connection refused", r.URL.Host)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// called says whether a call was made that begins so.
+func (c *cluster) called(prefix string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.calls, func(s string) bool { return strings.HasPrefix(s, prefix) })
+}
+
+// in runs a test in a bubble.
+func in(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+func appsGVR(r string) schema.GroupVersionResource { return appsv1.SchemeGroupVersion.WithResource(r) }
