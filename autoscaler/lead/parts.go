@@ -13,6 +13,7 @@ import (
 
 	"knative.dev/pkg/configmap/informer"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
@@ -73,7 +74,7 @@ func (p *process) lead(ctx context.Context) error {
 	if err := l.fleet.Sync(ctx); err != nil {
 		return ended(ctx, fmt.Errorf("read the cluster: %w", err))
 	}
-	l.core, err = autoscaler.New(autoscaler.Config{Devices: l.fleet.Devices(), Source: "/autoscaler/" + p.cfg.Pod}, l.fleet, l.events, p.log, p.registry)
+	l.core, err = autoscaler.New(autoscaler.Config{Devices: l.fleet.Devices(), Source: l.source()}, l.fleet, l.events, p.log, p.registry)
 	if err != nil {
 		return err
 	}
@@ -103,8 +104,24 @@ func (l *leader) build() (err error) {
 		}
 		l.events.Receive(l.sink.Emit)
 	}
-	l.fleet, err = knative.New(l.cfg.Fleet, knative.Deps{Kube: l.kube, Serving: l.serving, Networking: l.networking, Activators: l.activators, Log: l.log})
+	l.fleet, err = knative.New(l.cfg.Fleet, knative.Deps{Kube: l.kube, Serving: l.serving, Networking: l.networking, Activators: told{l.activators, l.events, l.source()}, Log: l.log})
 	return err
+}
+
+// source is the source of the leader's events.
+func (l *leader) source() string { return "/autoscaler/" + l.cfg.Pod }
+
+// told are the activators, and the log of events: what the fleet says of an instance goes to both.
+type told struct {
+	*server.Activators
+	events *tail.Log
+	source string
+}
+
+// Tell passes r on. It does not block.
+func (t told) Tell(r control.InstanceReport) {
+	t.Activators.Tell(r)
+	t.events.Emit(api.NewEvent(api.EventInstanceState, t.source, r.Status.Function, r.Status))
 }
 
 // serve runs the parts until ctx ends or one fails. Then all end, the core first of all to stop deciding.

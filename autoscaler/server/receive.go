@@ -125,11 +125,7 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 	if status.Instance == "" || status.Function == "" || !states[status.State] {
 		return api.BadRequest("data", "event %.100s: want a function, an instance and one of the states of an instance (have %.50q)", e.ID, status.State)
 	}
-	if err := s.Fleet.Report(status, addr, token); err != nil {
-		return err
-	}
-	s.Events.Emit(e)
-	return nil
+	return s.Fleet.Report(status, addr, token)
 }
 
 // states are those that an instance can be in.

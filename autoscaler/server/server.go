@@ -19,8 +19,8 @@
 //
 //  1. The instance posts a CloudEvent; it is read, bounded, and checked.
 //  2. The fleet accepts it, or answers 404: join first.
-//  3. The fleet tells the autoscaler and, through [Activators.Tell], each activator.
-//  4. The event goes to the log of events, which people follow and K_SINK gets a copy of.
+//  3. The fleet completes it, and tells the autoscaler and, through [Activators.Tell], each
+//     activator; so it does with what it sees of pods that can't say it themselves.
 package server
 
 import (
@@ -92,7 +92,7 @@ type Config struct {
 	Decider    Decider
 	Fleet      Fleet
 	Activators *Activators
-	// Events keeps decisions and states.
+	// Events keeps decisions and states for people; nothing here adds to it.
 	Events *tail.Log
 	// Token returns the cluster's token; while it is empty nobody has it.
 	Token func() string
