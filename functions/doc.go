@@ -12,6 +12,7 @@
 //  1. [Run] listens and starts the runtime in the same moment, or first fetches its
 //     model. Requests are refused, with the code loading, until the runtime has
 //     generated a token.
+//     In a cluster it first asks the control plane what it is ([Config.Join]).
 //  2. It serves the client paths (package proxy) and the control paths (package
 //     api/control), and reports each change of state.
 //  3. It sleeps and wakes when told so; it never decides that by itself.
@@ -34,6 +35,7 @@
 //	adapters       LoRA adapters, and the list of models
 //	metrics        /metrics, with the same names whatever the runtime
 //	pyfunc         the paths and envelopes of MLflow's scoring server (envelope, client)
+//	join           a cluster's control plane, which says what the instance is
 //	lead           several functions of one host that share one runtime
 //	cli            flags and environment
 //	functionstest  a model server without a model, for tests
