@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench cover fmt keys clean help
+.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench bench-cluster cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -35,7 +35,7 @@ unit: ## tests of the packages
 	$(GO) test $$($(GO) list ./... | grep -v /e2e)
 
 e2e: $(NODE)/.package-lock.json ## black-box tests, with the official clients
-	$(GO) test -count=1 ./e2e/...
+	$(GO) test -count=1 -p 1 -timeout 30m ./e2e/...
 
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
@@ -69,9 +69,13 @@ fuzz: ## every fuzz target for FUZZTIME
 		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6-); do \
 			echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x $$pkg || exit 1; done; done
 
-bench: build ## benchmarks; their results go to docs/bench
+bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
 	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
 	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
+
+bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`
+	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
+	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -o docs/bench/cluster.json
 
 cover: ## coverage of the packages, as a page
 	$(GO) test -coverprofile $(BIN)/cover.out $$($(GO) list ./... | grep -v /e2e)
