@@ -203,7 +203,7 @@ func TestRenderRefuses(t *testing.T) {
 		component string
 		want      string
 	}{
-		{overlay: "defualt", want: `no overlay "defualt": there are default, dev, dual-pods, time-slicing`},
+		{overlay: "production", want: `no overlay "production": there are default, dev, dual-pods, time-slicing`},
 		{overlay: "../base", want: "no overlay"},
 		{overlay: "default", component: "monitor", want: `no component "monitor": there are monitoring`},
 		{overlay: "default", images: map[string]string{"dev.local/rouse-activator": "a b"}, want: "want NAME:TAG"},

@@ -34,13 +34,12 @@ func Write(path string, images []Image) error {
 	if err != nil {
 		return fmt.Errorf("write the images: %w", err)
 	}
-	defer os.Remove(f.Name()) // nothing is there any more where all went well
 	err = a.write(f)
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("write the images to %s: %w", path, err)
+		return errors.Join(fmt.Errorf("write the images to %s: %w", path, err), os.Remove(f.Name()))
 	}
 	return nil
 }
