@@ -177,6 +177,9 @@ func (p *plan) candidates(c *claim, o *option, short bytes) []victim {
 			case phaseAsleep:
 				if i.reserved(p.now) {
 					add(victim{i: i, kind: granted, frees: p.minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
+					if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
+						add(victim{i: i, kind: idle, to: ledger.Stopped, frees: i.held, regret: f.Past.Return(ledger.Stopped).Seconds(), ready: i.RetryAt})
+					}
 				} else if f.Waiting == 0 || f.live() > 0 {
 					p.fall(i, idle, i.RetryAt, i.Status.Level, add)
 				} else if interrupt && f != c.f { // it is wanted: the way back is not made longer lightly
@@ -302,7 +305,7 @@ func (p *plan) sacrifice(c *claim, v *victim, lack string) {
 	defer func() { p.gainer = "" }()
 	reason := fmt.Sprintf("makes room for %s, which lacks %s", c.f.Spec.Name, lack)
 	switch {
-	case v.kind == granted:
+	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved(p.now):
 		p.do(v.i, Action{Kind: Revoke, For: p.gainer, Reason: reason})
 		for d := range v.frees {
 			p.coming[d] += v.frees[d]
