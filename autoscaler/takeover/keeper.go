@@ -149,7 +149,10 @@ func (k *Keeper) look(ctx context.Context, now time.Time) time.Duration {
 		k.missingSince = time.Time{}
 		err := k.take(ctx)
 		if errors.Is(err, errOff) { // 3
-			err = k.give(ctx)
+			if err = k.give(ctx); err == nil {
+				k.trouble(ctx, errOff)
+				return k.cfg.Every
+			}
 		}
 		k.trouble(ctx, err)
 		if err != nil {

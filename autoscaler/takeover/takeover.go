@@ -141,7 +141,8 @@ type taker struct {
 }
 
 // errOff says that people want nothing taken over.
-var errOff = fmt.Errorf("Deployment %s has the annotation %s: %s", control.AutoscalerName, AnnotationTakeOver, Off)
+var errOff = &Problem{"TakeOverOff", fmt.Sprintf("nothing of Knative's is taken over, because the Deployment %s has the annotation %s: %s; remove it to change that",
+	control.AutoscalerName, AnnotationTakeOver, Off)}
 
 // allowed returns errOff where nothing may be taken over. It is asked between the reading of an object and a patch that
 // fails if the object has changed: GiveBack, which forbids first and then restores, is never overtaken.

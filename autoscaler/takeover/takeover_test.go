@@ -202,14 +202,17 @@ func TestGiveBackHolds(t *testing.T) {
 		if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
 			t.Errorf("not as it was:\n%s", d)
 		}
-		if w.k.Taken() {
-			t.Error("the keeper believes that it has the cluster")
+		if w.k.Taken() || !strings.Contains(w.k.Problem(), takeover.AnnotationTakeOver) {
+			t.Errorf("taken: %t, problem %q; want that it says why not", w.k.Taken(), w.k.Problem())
 		}
 		if err := takeover.Allow(t.Context(), w.kube); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		w.wantSelector(control.ActivatorName)
+		if w.k.Problem() != "" {
+			t.Errorf("problem %q, want none", w.k.Problem())
+		}
 	})
 }
 

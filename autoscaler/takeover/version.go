@@ -32,7 +32,7 @@ const tested = "1.23 (knative.dev/serving v0.50)"
 
 // Problem is why a cluster can't be taken over, and what to do about it.
 type Problem struct {
-	// Reason is a word in Kubernetes' sense: NoKnative, UntestedKnative.
+	// Reason is a word in Kubernetes' sense: NoKnative, UntestedKnative, TakeOverOff.
 	Reason  string
 	Message string
 }
