@@ -3,14 +3,22 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -64,6 +72,52 @@ func TestFunctionImage(t *testing.T) {
 	}
 	if env := strings.Join(config.Config.Env, " "); !strings.Contains(env, "ROUSE_ENGINE_BINARY=/rouse") {
 		t.Errorf("environment %q: the function does not find the engine", env)
+	}
+}
+
+// TestOnto puts the function in front of an image that a registry has, and pushes the result.
+func TestOnto(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a program")
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	theirs, err := name.NewTag(host + "/them/ollama:v7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := random.Image(1000, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(theirs, base); err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	if err := run(t.Context(), []string{"--push", host + "/us", "--arch", "amd64", "--onto", "ollama=" + theirs.String()}, &stdout); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := name.NewTag(host + "/us/rouse-ollama:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stdout.String(); !strings.HasPrefix(got, ours.String()+"@sha256:") || strings.Count(got, "\n") != 1 {
+		t.Errorf("output %q, want one line with the image and its digest", got)
+	}
+	img, err := remote.Image(ours, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env := config.Config.Env; !slices.Contains(env, "ROUSE_RUNTIME=ollama") || config.Config.Entrypoint[0] != "/usr/local/bin/rouse-function" {
+		t.Errorf("entrypoint %v, environment %v: want the function, for Ollama", config.Config.Entrypoint, env)
+	}
+	if layers, err := img.Layers(); err != nil || len(layers) != 3 {
+		t.Errorf("%d layers (%v), want their 2 and ours", len(layers), err)
 	}
 }
 
