@@ -177,8 +177,8 @@ func (p *plan) pend(c *claim) {
 	}
 	need := c.f.Need
 	if pinned := p.pinned(c.f); pinned > 0 && c.f.Certain && need.Host > p.s.Devices[0].Capacity-pinned && c.f.asking() {
-		p.fail(c.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: raise --memory, or lower min-scale or %s",
-			c.f.Spec.Name, need.Host, p.s.Devices[0].Capacity, pinned, api.AnnotationMemory),
+		p.fail(c.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or %s",
+			c.f.Spec.Name, need.Host, p.s.Devices[0].Capacity, pinned, p.pol.Advice.Memory, api.AnnotationMemory),
 			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, p.s.Devices[0].Capacity))
 		return
 	}
@@ -204,16 +204,16 @@ func (p *plan) impossible(f *fn) (string, *api.Error) {
 	host := p.s.Devices[0].Capacity
 	if f.Certain && f.Need.Host > host {
 		return fmt.Sprintf("needs %s of host memory, there are %s", f.Need.Host, host),
-			noCapacity("%s needs %s of host memory for one instance and may use %s: raise --memory, or lower %s",
-				f.Spec.Name, f.Need.Host, host, api.AnnotationMemory)
+			noCapacity("%s needs %s of host memory for one instance and may use %s: %s, or lower %s",
+				f.Spec.Name, f.Need.Host, host, p.pol.Advice.Memory, api.AnnotationMemory)
 	}
 	if f.Need.Devices == 0 {
 		return "", nil
 	}
 	if have := len(p.s.Devices) - 1; have < f.Need.Devices {
 		return fmt.Sprintf("needs %s, there are %d", many(f.Need.Devices, "GPU"), have),
-			noCapacity("%s needs %s for one instance and this machine shows %d: lower nvidia.com/gpu in the manifest, or check nvidia-smi",
-				f.Spec.Name, many(f.Need.Devices, "GPU"), have)
+			noCapacity("%s needs %s for one instance and %s shows %d: %s",
+				f.Spec.Name, many(f.Need.Devices, "GPU"), p.pol.Advice.Place, have, p.pol.Advice.Devices)
 	}
 	var fit int
 	var largest api.Bytes

@@ -154,6 +154,17 @@ type Policy struct {
 	MaxFailures int
 	// Slack is added to a function's own time limits before an instance is given up. Default 10 s.
 	Slack time.Duration
+	// Advice is for people whose function finds too little.
+	Advice Advice
+}
+
+// Advice says where memory and GPUs come from. Empty fields are those of one machine.
+type Advice struct {
+	// Place is what has them. Default "this machine".
+	Place string
+	// Memory and Devices say how to have more of them. Default "raise --memory", and
+	// to lower the number in the manifest or check nvidia-smi.
+	Memory, Devices string
 }
 
 // WithDefaults fills every zero field.
@@ -171,6 +182,9 @@ func (p Policy) WithDefaults() Policy {
 			*d.field = d.value
 		}
 	}
+	p.Advice.Place = cmp.Or(p.Advice.Place, "this machine")
+	p.Advice.Memory = cmp.Or(p.Advice.Memory, "raise --memory")
+	p.Advice.Devices = cmp.Or(p.Advice.Devices, "lower nvidia.com/gpu in the manifest, or check nvidia-smi")
 	if p.SwitchShare == 0 {
 		p.SwitchShare = 2
 	}

@@ -133,7 +133,7 @@ func (f *Fleet) tell(r *revision) {
 	if !r.declared {
 		return
 	}
-	if told := bounded(r.spec, r.scaling, r.trouble != nil); !reflect.DeepEqual(told, r.told) {
+	if told := bounded(f.whole(r.spec), r.scaling, r.trouble != nil); !reflect.DeepEqual(told, r.told) {
 		r.told = told
 		f.core.PutFunction(told)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/ledger"
 )
 
@@ -61,6 +62,12 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("want a device memory of at least 0 and a memory share from 0 to 1"))
 	}
 	return errors.Join(errs...)
+}
+
+// Advice is what people of a cluster do about too little memory or too few GPUs.
+func Advice() decide.Advice {
+	return decide.Advice{Place: "the cluster", Memory: "add a node",
+		Devices: "lower the function's limit nvidia.com/gpu, or see what kubectl describe node says of GPUs"}
 }
 
 // Activators are all activators of the cluster. Its methods are safe for many goroutines.

@@ -33,6 +33,9 @@ type node struct {
 	ids    []api.DeviceID
 	memory api.Bytes
 	name   string // of the product
+	// shared says that several pods may have one GPU. Otherwise a pod holds the GPUs
+	// that it was given, whole, be it awake or asleep.
+	shared bool
 }
 
 // placeholder names a GPU whose own name is not known.
@@ -60,7 +63,7 @@ func (f *Fleet) takeStock() {
 			n = &node{}
 			f.nodes[o.Name] = n
 		}
-		n.memory, n.name = f.gpuMemory(o), o.Labels[labelGPUProduct]
+		n.memory, n.name, n.shared = f.gpuMemory(o), o.Labels[labelGPUProduct], sharesGPUs(o)
 		for count := gpuCount(o); len(n.ids) < count; {
 			n.ids = append(n.ids, "")
 		}
@@ -74,6 +77,9 @@ func (f *Fleet) takeStock() {
 		}
 	}
 	f.publish(host, len(all))
+	for _, r := range f.revisions { // whether GPUs are shared may have changed
+		f.tell(r)
+	}
 }
 
 // publish gives the devices to the core where they have changed.
@@ -116,6 +122,25 @@ func gpuCount(o *corev1.Node) int {
 		shares = 1
 	}
 	return min(int(offered+int64(shares)-1)/shares, mostGPUs)
+}
+
+// sharesGPUs says whether a node offers each of its GPUs several times.
+func sharesGPUs(o *corev1.Node) bool {
+	n, err := strconv.Atoi(o.Labels[labelGPUReplicas])
+	shares := o.Status.Allocatable["nvidia.com/gpu.shared"]
+	return err == nil && n > 1 || shares.Value() > 0
+}
+
+// whole makes of a function what it is where no node shares its GPUs: what it declares of a
+// GPU's memory doesn't matter, its pods have all of it.
+func (f *Fleet) whole(fn api.Function) api.Function {
+	for _, n := range f.nodes {
+		if n.shared {
+			return fn
+		}
+	}
+	fn.Memory.PerDevice = 0
+	return fn
 }
 
 // mostGPUs bounds what a label can claim of one node.

@@ -153,6 +153,9 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 		p.devices = ids
 	}
 	s.Devices = p.devices
+	if n := f.nodes[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
+		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
+	}
 	return s
 }
 

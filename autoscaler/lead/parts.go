@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/autoscaler/takeover"
@@ -74,7 +75,7 @@ func (p *process) lead(ctx context.Context) error {
 	if err := l.fleet.Sync(ctx); err != nil {
 		return ended(ctx, fmt.Errorf("read the cluster: %w", err))
 	}
-	l.core, err = autoscaler.New(autoscaler.Config{Devices: l.fleet.Devices(), Source: l.source()}, l.fleet, l.events, p.log, p.registry)
+	l.core, err = autoscaler.New(autoscaler.Config{Devices: l.fleet.Devices(), Source: l.source(), Policy: decide.Policy{Advice: knative.Advice()}}, l.fleet, l.events, p.log, p.registry)
 	if err != nil {
 		return err
 	}
