@@ -93,10 +93,11 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 		stop(errLost)
 	}
 	select {
-	case <-done:
+	case err := <-done:
+		return errors.Join(errLost, err)
 	case <-time.After(stopWithin): // the process ends now, whatever they do
+		return errLost
 	}
-	return errLost
 }
 
 // label says on a pod whether it leads.
@@ -115,12 +116,13 @@ func label(ctx context.Context, kube kubernetes.Interface, pod string, leads boo
 	return nil
 }
 
-// claim makes this process's pod the only one that the autoscaler's Service selects. It tries until it can, or ctx ends.
-func (p *process) claim(ctx context.Context) {
+// claim makes this process's pod the only one that the autoscaler's Service selects. It tries until it can,
+// or ctx ends, and returns nil.
+func (p *process) claim(ctx context.Context) error {
 	for failures := 0; ; failures++ {
 		err := p.claimOnce(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		if failures == 0 && ctx.Err() == nil {
 			p.log.Warn("the Service does not select this pod alone yet; trying on", "service", control.AutoscalerName, "error", err)
@@ -128,7 +130,7 @@ func (p *process) claim(ctx context.Context) {
 		select {
 		case <-time.After(min(5*time.Second, 100*time.Millisecond<<min(failures, 10))):
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

@@ -3,7 +3,11 @@ package lead
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -149,7 +153,9 @@ func TestTheServiceSelectsTheLeader(t *testing.T) {
 			return false, nil, nil
 		})
 		p := &process{cfg: Config{Pod: "b"}, kube: kube, log: quietLogger()}
-		p.claim(t.Context())
+		if err := p.claim(t.Context()); err != nil {
+			t.Error(err)
+		}
 		if got, want := leaders(t, kube), []string{"b"}; !cmp.Equal(got, want) {
 			t.Errorf("labelled: %q, want %q", got, want)
 		}
@@ -287,5 +293,61 @@ func TestConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: does not name %s", err, want)
 		}
+	}
+}
+
+// Before the leader is ready, requests wait for a moment, or hear what is in the way.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		problem := ""
+		g := newGate(func() string { return problem })
+		ask := func() (status int, body string, took time.Duration) {
+			begun, w := time.Now(), httptest.NewRecorder()
+			g.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", control.PathJoin, nil))
+			return w.Code, w.Body.String(), time.Since(begun)
+		}
+		if status, body, took := ask(); status != 503 || took != patience {
+			t.Errorf("nothing is there yet: %d %s after %s", status, body, took)
+		}
+		problem = "install Knative Serving"
+		if status, body, took := ask(); status != 503 || took != 0 || !strings.Contains(body, problem) {
+			t.Errorf("people have to do something: %d %s after %s", status, body, took)
+		}
+		problem = ""
+		time.AfterFunc(patience/2, func() {
+			g.open(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+		})
+		for _, want := range []time.Duration{patience / 2, 0} {
+			if status, body, took := ask(); status != 204 || took != want {
+				t.Errorf("it opens: %d %s after %s, want %s", status, body, took, want)
+			}
+		}
+	})
+}
+
+// A server ends at once, and cuts those who follow something.
+func TestServeEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := beside(t, func() error {
+		return serveHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}), quietLogger())
+	})
+	resp, err := http.Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	cancel()
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Errorf("the follower: %v, want the end", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -150,16 +149,6 @@ func (b *bench) ask(method, path, body string, header ...string) *httptest.Respo
 	w := httptest.NewRecorder()
 	b.handler.ServeHTTP(w, r)
 	return w
-}
-
-// read reads all of a body as text.
-func read(t *testing.T, r io.Reader) string {
-	t.Helper()
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
 }
 
 // addr is the nth address of a large network.

@@ -1,0 +1,96 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/closing"
+)
+
+// Limits of the servers.
+const (
+	headerTimeout  = 5 * time.Second
+	maxHeaderBytes = 32 << 10
+	idleTimeout    = 2 * time.Minute
+	drainTimeout   = 2 * time.Second
+)
+
+// gate is a handler that is there before what it leads to. Requests wait before
+// it for a moment; then, or where people have to do something first, they are told so.
+type gate struct {
+	problem func() string
+	opened  chan struct{} // closed by open
+	next    http.Handler  // written before opened is closed
+}
+
+func newGate(problem func() string) *gate {
+	return &gate{problem: problem, opened: make(chan struct{})}
+}
+
+// open lets requests through to next. It is called once.
+func (g *gate) open(next http.Handler) {
+	g.next = next
+	close(g.opened)
+}
+
+// patience is how long a request waits before the gate.
+const patience = time.Second
+
+// ServeHTTP passes a request on, or refuses it with 503.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-g.opened:
+		g.next.ServeHTTP(w, r)
+		return
+	default:
+	}
+	if p := g.problem(); p != "" {
+		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, "", "the autoscaler can't work yet: %s", p).WithRetryAfter(5*time.Second))
+		return
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-g.opened:
+		g.next.ServeHTTP(w, r)
+	case <-timer.C:
+		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, "", "the autoscaler is still reading the cluster").WithRetryAfter(time.Second))
+	case <-r.Context().Done():
+	}
+}
+
+// serveHTTP serves h until ctx ends; requests may finish for a moment then.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	s := closing.New(&http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
+		BaseContext: func(net.Listener) context.Context { return ctx }})
+	served := make(chan error, 1) // sent to by the server, once
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if s.Shutdown(draining) != nil {
+		_ = s.Close() // whoever follows a log is cut
+	}
+	return ignoreClosed(<-served)
+}
+
+// ignoreClosed is nil for a server that was told to end.
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// quiet logs what net/http has to say of broken connections, for those who look closely.
+func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Whatever is mistyped, the error says what to change, and nothing starts.
+func TestBadInput(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--pod=a", "--kubeconfig"}, // not in a pod
+		{"--pod=a --kubeconfig=/does/not/exist", "/does/not/exist"},
+		{"--listen", "flag needs an argument"},
+		{"--port=80", "not defined: -port"},
+		{"--log-level=loud", "loud"},
+		{"--join-timeout=10", "join-timeout"},
+		{"serve", "unexpected argument \"serve\""},
+	} {
+		t.Setenv("KUBECONFIG", "")
+		t.Setenv("KUBERNETES_SERVICE_HOST", "")
+		err := run(t.Context(), strings.Fields(c.args), t.Output())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error with %q", c.args, err, c.want)
+		}
+	}
+}
