@@ -249,8 +249,12 @@ func TestARestartAdoptsWhatIsThere(t *testing.T) {
 				w.WriteHeader(http.StatusAccepted)
 			}
 		})
+		time.Sleep(time.Hour)
 		c.start()
 		defer c.stop()
+		if s := c.last("pod-2"); !s.Since.Equal(time.Now()) {
+			t.Errorf("it starts since %s ago, want since now: else its time to start is over", time.Since(s.Since))
+		}
 		if asked != 1 {
 			t.Errorf("pod-1 was asked %d times, want once", asked)
 		}

@@ -138,7 +138,7 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 		swapped: make(chan struct{}, 1), gone: make(chan struct{})}
 	p.patched = costOf(o)
 	f.pods[p.id], r.pods[p.id] = p, p
-	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: o.CreationTimestamp.Time,
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen, // its time to start begins anew after a restart: it may have been up for long
 		Concurrency: r.spec.Concurrency, Stage: "creating the pod"}
 	if len(r.starts) > 0 {
 		s := r.starts[0]
