@@ -175,6 +175,9 @@ func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
 	if c.record == nil {
 		return errForeign
 	}
+	if err := g.Validate(); err != nil {
+		return err
+	}
 	all, err := c.super.list(ctx)
 	if err != nil {
 		return err

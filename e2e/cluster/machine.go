@@ -66,6 +66,18 @@ func lookPath(name string) (string, error) {
 	return path, err
 }
 
+// groups are the control groups of a kubelet and its containers, in either of the
+// kernel's two layouts.
+func groups() (all []string) {
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		for _, name := range []string{"kubepods", "k8s.io"} {
+			found, _ := filepath.Glob(filepath.Join(pattern, name)) // the pattern is well formed
+			all = append(all, found...)
+		}
+	}
+	return all
+}
+
 // record is what must be known to take a node down again, whoever brought it up
 // and however that ended. It is written before the host is changed.
 type record struct {

@@ -185,28 +185,26 @@ func end(ctx context.Context, r *record) error {
 	if err := os.Remove(socketFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("clean up after the node: %w", err)
 	}
-	return os.Remove(recordFile())
+	if err := os.Remove(recordFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("clean up after the node: %w", err)
+	}
+	return nil
 }
 
 // removeGroups removes the control groups that the kubelet and containerd made.
 func removeGroups() error {
 	var left error
-	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		for _, name := range []string{"kubepods", "k8s.io"} {
-			roots, _ := filepath.Glob(filepath.Join(pattern, name))
-			for _, root := range roots {
-				var dirs []string
-				_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-					if err == nil && e.IsDir() {
-						dirs = append(dirs, path)
-					}
-					return nil
-				})
-				for _, dir := range slices.Backward(dirs) {
-					if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-						left = fmt.Errorf("remove a control group: %w", err)
-					}
-				}
+	for _, root := range groups() {
+		var dirs []string
+		_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil // what is gone already is no fault
+		})
+		for _, dir := range slices.Backward(dirs) {
+			if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+				left = fmt.Errorf("remove a control group: %w", err)
 			}
 		}
 	}

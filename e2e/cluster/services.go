@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 )
@@ -12,6 +13,15 @@ type GPUs struct {
 	Count    int // devices
 	Replicas int // pods that may share a device; 1: none share
 	MemoryMB int // of each device, as the node's label says
+}
+
+// Validate says what can't be.
+func (g GPUs) Validate() error {
+	if g.Count < 0 || g.Replicas < 1 || g.MemoryMB < 1 {
+		return fmt.Errorf("fake devices: there must be at least 0, for at least 1 pod each, with at least 1 MiB: got %d, %d, %d",
+			g.Count, g.Replicas, g.MemoryMB)
+	}
+	return nil
 }
 
 // node defines the node's services.

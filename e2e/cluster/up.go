@@ -18,15 +18,18 @@ import (
 
 // Options say how to bring a cluster up.
 type Options struct {
-	GPUs   GPUs
-	Logger *slog.Logger
+	GPUs   GPUs         // of a cluster that runs already, they stay as they are
+	Logger *slog.Logger // nil: nobody is told how far it is
 }
 
 // Up brings the cluster of this checkout up, unless it runs, and returns when
 // Knative is available. What fails on the way is taken down again; the logs stay.
 // Of several calls at once, from any processes, one works and the others wait.
 func Up(ctx context.Context, p Places, o Options) (*Cluster, error) {
-	if err := errors.Join(unable(), lacking(lookPath, seccompHeaders)); err != nil {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := errors.Join(o.GPUs.Validate(), unable(), lacking(lookPath, seccompHeaders)); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(ctx, func() { o.Logger.Info("waiting for another `cluster` that works on this machine") })
@@ -42,6 +45,7 @@ func Up(ctx context.Context, p Places, o Options) (*Cluster, error) {
 	case r != nil && r.alive() && r.Checkout != p.Checkout:
 		return nil, other(r)
 	case r != nil && r.alive() && r.Ready:
+		o.Logger.Info("it runs already; `cluster gpus` changes its fake devices")
 		return open(p, r), nil
 	case r != nil:
 		o.Logger.Info("cleaning up after a cluster that did not end well")
@@ -228,8 +232,13 @@ func Down(ctx context.Context, p Places, wipe bool) error {
 	return nil
 }
 
-// free says whether the cluster's addresses are anybody else's on this host.
+// free says whether the cluster's addresses, or its control groups, are anybody
+// else's on this host.
 func free() error {
+	if groups := groups(); len(groups) > 0 {
+		return fmt.Errorf("this host has the control group %s, so another kubelet or containerd runs here: "+
+			"end it, or remove the group if it is empty", groups[0])
+	}
 	path, err := lookPath("ip")
 	if err != nil {
 		return err
