@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/admin"
 )
 
+// Row is a function in the table of rouse ls.
 func Row(f admin.Function) []string {
 	awake, asleep, memory := 0, 0, api.Bytes(0)
 	for _, i := range f.Instances {
@@ -21,10 +22,7 @@ func Row(f admin.Function) []string {
 			asleep++
 		}
 	}
-	state := string(State(f))
-	if state == string(api.Gone) && f.Activator.Failed != "" {
-		state = "failed" // requests are refused: rouse describe says why
-	}
+	state := Summary(f)
 	used := "-"
 	if memory > 0 {
 		used = memory.String()
@@ -33,6 +31,15 @@ func Row(f admin.Function) []string {
 		f.Function.Name.Name(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), used,
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
 	}
+}
+
+// Summary is [State], and "failed" where requests are refused.
+func Summary(f admin.Function) string {
+	state := string(State(f))
+	if state == string(api.Gone) && f.Activator.Failed != "" {
+		return "failed" // describe says why
+	}
+	return state
 }
 
 // State is one state for a whole function: the best that an instance has.
@@ -59,6 +66,7 @@ func Ago(t time.Time) string {
 	return d.Round(time.Second).String() + " ago"
 }
 
+// Describe writes all that is known of a function.
 func Describe(w io.Writer, f admin.Function) error {
 	d := f.Function
 	names := make([]string, 0, len(d.Aliases)+1)

@@ -1,0 +1,23 @@
+// Command kn-rouse is the plugin of kn for Rouse: with it in PATH, or in kn's
+// plugin folder, its commands are those of `kn rouse`.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rouse-dev/rouse/internal/kn"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := kn.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kn rouse:", err)
+		os.Exit(1)
+	}
+}
