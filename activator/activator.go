@@ -10,7 +10,9 @@
 //
 //  1. The router ([Activator.Handler]) tells the front door, where the field
 //     "model" names the function or an adapter of it, from a function's own
-//     host, where every path is the function's.
+//     host, where every path is the function's. A caller who knows the function
+//     already says so ([Activator.ServeFunction]). In a cluster the name may be
+//     that of a service whose revisions share its requests ([Activator.PutTraffic]).
 //  2. The body is read whole, within bounds, before anything else: the request
 //     can then wait, and be sent again, without its client. Package parse reads
 //     what must be known of it.

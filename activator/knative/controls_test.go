@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,7 @@ func TestControls(t *testing.T) {
 func TestDoubts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
+		var mu sync.Mutex // guards what follows
 		var asked []string
 		knowsToken := false
 		g := newRig(t, func(r *http.Request) (*http.Response, error) {
@@ -120,6 +122,8 @@ func TestDoubts(t *testing.T) {
 			if !strings.HasPrefix(r.URL.Path, "/rouse/") {
 				return answer(200, "served")
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			asked = append(asked, time.Since(began).String()+" "+r.Method+" "+r.URL.String()+" "+r.Header.Get("Authorization"))
 			switch {
 			case r.URL.Path == control.PathReport:
@@ -143,10 +147,14 @@ func TestDoubts(t *testing.T) {
 		}()
 		time.Sleep(8 * time.Second)
 		g.instances.learn(control.InstanceReport{Status: awake("tiny-00001", "a", "10.0.0.1"), Token: "its own"})
+		mu.Lock()
 		knowsToken = true
+		mu.Unlock()
 		if got := <-served; got != 200 {
 			t.Errorf("got %d", got)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		want := []string{
 			"12s POST http://10.0.0.1:9000/rouse/v1/report ", "17s POST http://10.0.0.1:9000/rouse/v1/report ",
 			"22s GET http://10.0.0.1:9000/rouse/v1/state Bearer its own",
