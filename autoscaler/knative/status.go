@@ -60,7 +60,8 @@ const (
 //  2. Never up before: so many as initial-scale, and min-scale, must be awake once; zero
 //     of both is there at once, and inactive.
 //  3. As many awake as min-scale wants, at least one: active.
-//  4. Some on their way up: activating; with what was wrong the last time.
+//  4. Some on their way up, or the first pods not seen yet: activating; with what was wrong
+//     the last time. Inactive before the first was up means to Knative that it failed.
 //  5. None wanted: inactive, for want of traffic or because starts fail.
 func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted)) //nolint:gosec // counts of pods
@@ -83,7 +84,7 @@ func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling
 	switch {
 	case c.awake >= least: // 3
 		status.MarkActive()
-	case c.wanted > 0: // 4
+	case c.wanted > 0, !s.initialized && c.trouble == nil && !s.unreachable: // 4
 		message := fmt.Sprintf("%d of %d instances are awake; requests are held until then.", c.awake, max(least, c.wanted))
 		if c.trouble != nil {
 			status.MarkActivating(c.trouble.reason, plain(message+" The last start failed: "+c.trouble.message))

@@ -1,0 +1,149 @@
+package knative
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	networkingv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
+	"knative.dev/pkg/configmap"
+	"knative.dev/pkg/controller"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
+	"knative.dev/serving/pkg/reconciler/autoscaling"
+	"knative.dev/serving/pkg/reconciler/autoscaling/config"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// pass reconciles the PodAutoscaler once, and returns it and the events.
+func (c *cluster) pass() (*autoscalingv1alpha1.PodAutoscaler, []string) {
+	c.t.Helper()
+	events := record.NewFakeRecorder(16)
+	ctx := controller.WithEventRecorder(c.t.Context(), events)
+	ctx = config.ToContext(ctx, &config.Config{Autoscaler: &autoscalerconfig.Config{InitialScale: 1, AllowZeroInitialScale: true}})
+	r := &reconciler{fleet: c.fleet, base: &autoscaling.Base{Client: c.serving, NetworkingClient: c.network, SKSLister: c.fleet.watch.skss.Lister()}}
+	pa, err := c.serving.AutoscalingV1alpha1().PodAutoscalers("default").Get(ctx, tiny.Name(), metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pa.Status.InitializeConditions()
+	if err := r.ReconcileKind(ctx, pa); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := c.serving.AutoscalingV1alpha1().PodAutoscalers("default").UpdateStatus(ctx, pa, metav1.UpdateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+	close(events.Events)
+	var said []string
+	for e := range events.Events {
+		said = append(said, e)
+	}
+	return pa, said
+}
+
+// serve has the ServerlessService get its names.
+func (c *cluster) serve() {
+	c.t.Helper()
+	ctx := context.Background()
+	sks, err := c.network.NetworkingV1alpha1().ServerlessServices("default").Get(ctx, tiny.Name(), metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if sks.Spec.Mode != networkingv1alpha1.SKSOperationModeProxy || sks.Spec.NumActivators != 0 {
+		c.t.Errorf("the ServerlessService has the mode %s and %d activators, want Proxy and all", sks.Spec.Mode, sks.Spec.NumActivators)
+	}
+	sks.Status.PrivateServiceName, sks.Status.ServiceName = "tiny-00001-private", "tiny-00001"
+	if _, err := c.network.NetworkingV1alpha1().ServerlessServices("default").UpdateStatus(ctx, sks, metav1.UpdateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func TestTheFirstPasses(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCluster(t, 0, map[string]string{"autoscaling.knative.dev/initial-scale": "0"})
+		c.start()
+		defer c.stop()
+		pa, _ := c.pass()
+		if pa.Status.ServiceName != "" || !pa.Status.IsInactive() {
+			t.Errorf("the first pass: got %+v", pa.Status)
+		}
+		c.serve()
+		pa, _ = c.pass()
+		if !pa.Status.IsScaleTargetInitialized() || pa.Status.ServiceName != "tiny-00001" || pa.Status.MetricsServiceName != "tiny-00001-private" || !pa.Status.IsInactive() {
+			t.Errorf("the second pass: got %+v", pa.Status)
+		}
+		wait := c.begin("tiny-00001-0001", api.Grant{})
+		if pa, _ = c.pass(); !pa.Status.IsActivating() || *pa.Status.DesiredScale != 1 || *pa.Status.ActualScale != 0 {
+			t.Errorf("on its way: got %+v", pa.Status)
+		}
+		if _, err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.report("pod-1", "10.0.0.1", api.Awake, 5)
+		if pa, _ = c.pass(); !pa.Status.IsActive() || *pa.Status.ActualScale != 1 {
+			t.Errorf("awake: got %+v", pa.Status)
+		}
+		_ = c.report("pod-1", "10.0.0.1", api.Asleep, 6)
+		if pa, _ = c.pass(); !pa.Status.IsInactive() || *pa.Status.ActualScale != 0 || c.replicas() != 1 {
+			t.Errorf("asleep: got %+v and %d replicas, want the pod kept", pa.Status, c.replicas())
+		}
+	})
+}
+
+func TestAWrongAnnotationReachesTheRevision(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCluster(t, 1, map[string]string{"rouse.dev/sleep-after": "soon"})
+		c.start()
+		defer c.stop()
+		_, events := c.pass()
+		if len(events) != 2 || !strings.Contains(events[0], "Warning "+reasonAnnotation) || !strings.Contains(events[0], "30s") {
+			t.Errorf("got the events %q, want a warning at the revision and one at the PodAutoscaler", events)
+		}
+		c.serve()
+		pa, events := c.pass()
+		if len(events) > 0 {
+			t.Errorf("again: got %q, want it told once", events)
+		}
+		if cond := pa.Status.GetCondition(autoscalingv1alpha1.PodAutoscalerConditionActive); !cond.IsFalse() || cond.Reason != reasonAnnotation {
+			t.Errorf("got %+v", cond)
+		}
+		rev, err := c.serving.ServingV1().Revisions("default").Get(t.Context(), tiny.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cond := rev.Status.GetCondition(servingv1.RevisionConditionReady)
+		if cond == nil || !cond.IsFalse() || !strings.Contains(cond.Message, "sleep-after") {
+			t.Errorf("the revision says %+v, want what is wrong", cond)
+		}
+	})
+}
+
+func TestAControllerWithoutInjection(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCluster(t, 0, nil)
+		c.start()
+		defer c.stop()
+		ctx := controller.WithEventRecorder(t.Context(), record.NewFakeRecorder(16))
+		impl := NewController(ctx, c.fleet, stillWatcher{})
+		defer impl.WorkQueue().ShutDown()
+		c.fleet.changed(tiny)
+		if n := impl.WorkQueue().Len(); n == 0 {
+			t.Error("a change of the fleet brings no pass")
+		}
+	})
+}
+
+// stillWatcher knows no ConfigMaps.
+type stillWatcher struct{ configmap.Watcher }
+
+func (stillWatcher) Watch(string, ...configmap.Observer) {}

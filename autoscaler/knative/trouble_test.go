@@ -1,0 +1,142 @@
+package knative
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+func TestTroublesSayWhatToDo(t *testing.T) {
+	waiting := func(reason, message string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "user-container", Image: "dev.local/nothing:v1",
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+		}
+	}
+	crash := func(end corev1.ContainerStateTerminated) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			waiting("CrashLoopBackOff", "back-off 10s")(p)
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &end
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Mi")}
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*corev1.Pod)
+		after  time.Duration
+		want   []string
+	}{
+		"no GPU": {func(p *corev1.Pod) {
+			p.Spec.NodeName = ""
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+				LastTransitionTime: metav1.Now(), Message: "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."}}
+		}, time.Minute + time.Second, []string{"Unschedulable", "Insufficient nvidia.com/gpu", "time slicing"}},
+		"no image":   {waiting("ImagePullBackOff", "not found"), 0, []string{"dev.local/nothing:v1", "not found", "tag"}},
+		"no secret":  {waiting("CreateContainerConfigError", `secret "hf" not found`), 0, []string{`secret "hf"`, "Secrets"}},
+		"bad flag":   {crash(corev1.ContainerStateTerminated{ExitCode: 2, Message: "unknown flag: --nonsense"}), 0, []string{"CrashLoopBackOff", "exit code 2", "--nonsense"}},
+		"no message": {crash(corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}), 0, []string{"exit code 3", "kubectl logs pod-1"}},
+		"no memory":  {crash(corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}), 0, []string{"OOMKilled", "limit 8Mi", "raise"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				c := newCluster(t, 1, nil)
+				c.start()
+				defer c.stop()
+				c.declare(scaling{initialized: true})
+				c.edit("pod-1", test.change)
+				synctest.Wait()
+				if s := c.last("pod-1"); test.after > 0 && s.State != api.Starting {
+					t.Errorf("at once: got %s, want patience", s.State)
+				}
+				time.Sleep(test.after)
+				synctest.Wait()
+				s := c.last("pod-1")
+				if s.State != api.Unhealthy || !s.GaveUp {
+					t.Fatalf("got %s, want it given up", s.State)
+				}
+				for _, w := range test.want {
+					if !strings.Contains(s.Message, w) {
+						t.Errorf("%q lacks %q", s.Message, w)
+					}
+				}
+				if r := c.fleet.count(tiny).trouble; r == nil || !strings.Contains(s.Message, r.message) {
+					t.Errorf("the PodAutoscaler is told %v", r)
+				}
+			})
+		})
+	}
+}
+
+func TestAPodThatNeverJoins(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer int // 0: nothing listens
+		want   string
+	}{
+		"foreign":     {http.StatusOK, "no function of Rouse"},
+		"foreign too": {http.StatusNotFound, "no function of Rouse"},
+		"cut off":     {http.StatusAccepted, "NetworkPolicies"},
+		"slow":        {0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				c := newCluster(t, 1, nil)
+				c.start()
+				defer c.stop()
+				if test.answer > 0 {
+					c.instances["10.0.0.1:8080"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.URL.Path != control.PathReport {
+							t.Errorf("asked at %s", r.URL.Path)
+						}
+						w.WriteHeader(test.answer)
+					})
+				}
+				c.runs("pod-1", "10.0.0.1")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				s := c.last("pod-1")
+				if test.want == "" {
+					if s.State != api.Starting {
+						t.Errorf("got %s: %s, want more patience", s.State, s.Message)
+					}
+				} else if s.State != api.Unhealthy || !s.GaveUp || !strings.Contains(s.Message, test.want) {
+					t.Errorf("got %s: %s, want %q", s.State, s.Message, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestAFunctionThatGivesUpIsNotKeptForItsInitialScale(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCluster(t, 1, nil)
+		c.start()
+		defer c.stop()
+		c.declare(scaling{initial: 1})
+		if n := c.functions[tiny].MinScale; n != 1 {
+			t.Fatalf("got min-scale %d, want 1 until it was up", n)
+		}
+		c.runs("pod-1", "10.0.0.1")
+		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+		s := api.InstanceStatus{Instance: "pod-1", Function: tiny, State: api.Unhealthy, GaveUp: true, Message: "no such model", Seq: 3}
+		if err := c.fleet.Report(s, c.fleet.pods["pod-1"].address, ownTok); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.functions[tiny].MinScale; n != 0 {
+			t.Errorf("got min-scale %d, want 0: another try changes nothing", n)
+		}
+		_ = c.report("pod-1", "10.0.0.1", api.Awake, 4)
+		if n := c.functions[tiny].MinScale; n != 1 {
+			t.Errorf("got min-scale %d, want 1 again", n)
+		}
+	})
+}
