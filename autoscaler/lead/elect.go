@@ -21,7 +21,7 @@ import (
 const (
 	leaseLife   = 10 * time.Second
 	renewWithin = 7 * time.Second
-	renewEvery  = time.Second
+	renewEvery  = 500 * time.Millisecond
 	// stopWithin is how long the parts of a leader that lost the lease may take to end.
 	stopWithin = 2 * time.Second
 )
