@@ -223,6 +223,8 @@ func TestInstallRefuses(t *testing.T) {
 			[]string{"no Deployment activator"}},
 		{"another Knative", func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.23.1", "v1.17.0", 1)) }, nil,
 			[]string{"Knative Serving v1.17.0", "built for 1.23", "--any-knative"}},
+		{"an old Knative", func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.23.1", "0.44.0", 1)) }, nil,
+			[]string{"Knative Serving 0.44.0"}},
 		{"no rights", func(c *fakeCluster) {
 			c.deny = func(verb, resource, _ string) bool { return verb == "create" && resource == "clusterroles" }
 		}, nil, []string{"you may not install Rouse", "kubectl auth can-i create clusterroles.rbac.authorization.k8s.io"}},

@@ -74,9 +74,13 @@ func supported(version string, any bool) error {
 	if version == "" || version == "devel" || any {
 		return nil
 	}
-	text := strings.TrimPrefix(strings.TrimPrefix(version, "v"), "1.")
-	minor, err := strconv.Atoi(strings.SplitN(text, ".", 2)[0])
-	if err != nil || minor < builtOn-reach || minor > builtOn+reach {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	text, _, _ := strings.Cut(rest, ".")
+	minor, err := strconv.Atoi(text)
+	if major == "0" { // a module's version: v0.27 is Knative 1.0
+		minor -= 27
+	}
+	if err != nil || major != "0" && major != "1" || minor < builtOn-reach || minor > builtOn+reach {
 		return fmt.Errorf("the cluster has Knative Serving %s: Rouse is built for 1.%d and works with 1.%d to 1.%d; --any-knative installs it all the same", version, builtOn, builtOn-reach, builtOn+reach)
 	}
 	return nil

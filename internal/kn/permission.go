@@ -34,6 +34,9 @@ func (r right) String() string {
 	if r.namespace != "" {
 		return s + " -n " + r.namespace
 	}
+	if r.verb == "list" && !strings.HasPrefix(r.resource, "cluster") {
+		return s + " -A"
+	}
 	return s
 }
 

@@ -173,6 +173,7 @@ func blank(version, kind, name string) *unstructured.Unstructured {
 func (i *installer) mayRemove(ctx context.Context, there []object) error {
 	rights := []right{
 		{verb: "patch", resource: "services", namespace: control.SystemNamespace, name: takeover.Service},
+		{verb: "patch", group: "apps", resource: "deployments", namespace: control.SystemNamespace},
 		{verb: "patch", resource: "configmaps", namespace: control.SystemNamespace},
 		{verb: "list", resource: "pods", namespace: control.SystemNamespace},
 		{verb: "list", group: "discovery.k8s.io", resource: "endpointslices", namespace: control.SystemNamespace},

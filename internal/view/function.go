@@ -148,6 +148,8 @@ func Source(f api.Function) string {
 		return rt.Kind + " at " + string(rt.Endpoint)
 	case rt.Kind == api.RuntimeCommand:
 		return strings.Join(rt.Command, " ")
+	case rt.Kind == "": // in a cluster the image says
+		return "its image's runtime, " + rt.Model
 	default:
 		return rt.Kind + ", " + rt.Model
 	}
