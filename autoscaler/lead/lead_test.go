@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,18 +54,18 @@ func leaders(t *testing.T, kube *fake.Clientset) (names []string) {
 func TestOneLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
-		leading := ""
+		var leading atomic.Value
+		leading.Store("")
 		stand := func(ctx context.Context, name string) <-chan error {
 			done := make(chan error, 1)
 			go func() {
 				done <- stand(ctx, kube, name, func() {}, func(ctx context.Context) error {
-					if leading != "" {
-						t.Errorf("%s leads beside %s", name, leading)
+					if !leading.CompareAndSwap("", name) {
+						t.Errorf("%s leads beside %s", name, leading.Load())
 					}
-					leading = name
 					<-ctx.Done()
 					time.Sleep(time.Second) // its parts end
-					leading = ""
+					leading.Store("")
 					return nil
 				})
 			}()
@@ -76,16 +77,16 @@ func TestOneLeads(t *testing.T) {
 		second, stopSecond := context.WithCancel(t.Context())
 		b := stand(second, "b")
 		time.Sleep(time.Minute)
-		if leading != "a" {
-			t.Fatalf("%q leads, want a", leading)
+		if leading.Load() != "a" {
+			t.Fatalf("%q leads, want a", leading.Load())
 		}
 		stop()
 		if err := <-a; err != nil {
 			t.Errorf("a ends: %v", err)
 		}
 		time.Sleep(2 * time.Second) // far less than the lease's life: it was let go
-		if leading != "b" {
-			t.Errorf("%q leads, want b", leading)
+		if leading.Load() != "b" {
+			t.Errorf("%q leads, want b", leading.Load())
 		}
 		stopSecond()
 		if err := <-b; err != nil {
