@@ -41,6 +41,7 @@ func create(t *testing.T, name, image string, annotations []string, more ...stri
 	t.Helper()
 	c := rouse(t)
 	f := &function{t, c, name}
+	_, _ = c.Kn(t.Context(), "service", "delete", name) // of a run that was killed; usually there is none
 	t.Cleanup(f.remove)
 	if _, err := f.kn("create", image, annotations, more...); err != nil {
 		t.Fatalf("kn service create %s: %v", name, err)

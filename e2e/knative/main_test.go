@@ -59,8 +59,14 @@ func setUp(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// install is the README's command.
+// install is the README's command. Where Rouse is installed already its pods are
+// replaced, for the images may be others by the same name.
 func install(ctx context.Context, c *cluster.Cluster) error {
+	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "get", "deployments", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err == nil && strings.TrimSpace(out) != "" {
+		if out, err := c.Kubectl(ctx, "-n", "knative-serving", "rollout", "restart", "deployment", "-l", "app.kubernetes.io/part-of=rouse"); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+	}
 	if out, err := c.Kubectl(ctx, "apply", "-k", filepath.Join(root, "manifests/overlays/default")); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
