@@ -236,7 +236,7 @@ func TestInstallRefuses(t *testing.T) {
 				return ""
 			}
 		}, nil, []string{"nothing was changed", "apply Deployment knative-serving/rouse-activator", "no latest tags"}},
-		{"no such overlay", nil, []string{"--overlay", "defualt"}, []string{`no overlay "defualt"`, "default"}},
+		{"no such overlay", nil, []string{"--overlay", "defaults"}, []string{`no overlay "defaults"`, "default"}},
 		{"a kind that is not there", nil, []string{"--component", "monitoring"}, []string{"no kind PodMonitor", "install what defines it"}},
 		{"no images", func(c *fakeCluster) {
 			c.changed = func(_, path string) {

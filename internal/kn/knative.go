@@ -48,7 +48,7 @@ func (c *cluster) knative(ctx context.Context, anyVersion bool) (string, error) 
 	activator, err := c.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, "activator", metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("Knative Serving is not in the namespace %s (no Deployment activator there): Rouse takes that one's place; install Knative Serving whole", control.SystemNamespace)
+		return "", fmt.Errorf("the namespace %s has no Deployment activator, whose place Rouse takes: install Knative Serving whole", control.SystemNamespace)
 	case err != nil:
 		return "", refusal(err, "get", deployments, control.SystemNamespace, "activator")
 	}

@@ -88,7 +88,7 @@ func (i *installer) uninstall(ctx context.Context, force bool, grace time.Durati
 			return err
 		}
 	}
-	if err := i.finished(ctx, grace); err != nil {
+	if err := i.finished(ctx, control.ActivatorName); err != nil {
 		return err
 	}
 	slices.Reverse(there) // 4.
@@ -96,6 +96,9 @@ func (i *installer) uninstall(ctx context.Context, force bool, grace time.Durati
 		if err := i.end(ctx, o); err != nil {
 			return err
 		}
+	}
+	if err := i.finished(ctx, control.AutoscalerName); err != nil {
+		return err
 	}
 	if len(there) == 0 && !given {
 		i.say("this cluster has no Rouse: there was nothing to remove")
@@ -210,19 +213,23 @@ func (i *installer) end(ctx context.Context, o object) error {
 	return nil
 }
 
-// finished waits, for grace and no longer, until the activator's pods have ended.
-func (i *installer) finished(ctx context.Context, grace time.Duration) error {
-	short, cancel := context.WithTimeout(ctx, grace)
+// ending bounds the wait for pods that have been told to end: an answer that streams
+// may keep an activator for an hour.
+const ending = 30 * time.Second
+
+// finished waits, for ending and no longer, until the pods with the label app=name are gone.
+func (i *installer) finished(ctx context.Context, name string) error {
+	short, cancel := context.WithTimeout(ctx, ending)
 	defer cancel()
 	left := 0
 	err := i.until(short, func(ctx context.Context) (bool, error) {
-		found, err := i.podsOf(ctx, control.ActivatorName)
+		found, err := i.podsOf(ctx, name)
 		left = len(found)
 		return err == nil && left == 0, err
 	}, func() string { return "" })
 	if ctx.Err() == nil && short.Err() != nil {
 		if left > 0 {
-			i.say("%d pods of Rouse's activator still answer requests; they end when they have", left)
+			i.say("%d pods of %s are still ending: they go when what they do is done", left, name)
 		}
 		return nil
 	}
