@@ -8,7 +8,7 @@ GO      ?= go
 BIN     := bin
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rouse
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/rouse-dev/rouse/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/rouse-dev/rouse/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/internal/kn.Version=$(VERSION) -X main.version=$(VERSION)
 # The programs need no C compiler.
 export CGO_ENABLED ?= 0
 
