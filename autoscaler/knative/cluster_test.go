@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
@@ -37,9 +36,13 @@ import (
 )
 
 const (
-	tiny    api.FunctionName = "default/tiny-00001"
-	ownTok                   = "a-token-that-is-long-enough"
-	podsGVR                  = "pods"
+	tiny   = api.FunctionName("default/tiny-00001")
+	ownTok = "a-token-that-is-long-enough"
+)
+
+var (
+	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	podResource = corev1.SchemeGroupVersion.WithResource("pods")
 )
 
 // cluster is a Kubernetes that makes and deletes pods as a Deployment's scale says,
@@ -168,7 +171,7 @@ func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error)
 	if err := json.Unmarshal(p.GetPatch(), &patch); err != nil {
 		return true, nil, err
 	}
-	o, err := c.kube.Tracker().Get(appsv1.SchemeGroupVersion.WithResource("deployments"), p.GetNamespace(), p.GetName())
+	o, err := c.kube.Tracker().Get(deployments, p.GetNamespace(), p.GetName())
 	if err != nil {
 		return true, nil, err
 	}
@@ -180,7 +183,7 @@ func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error)
 	if c.refuse {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: two pods"}}
 	}
-	if err := c.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), d, d.Namespace); err != nil {
+	if err := c.kube.Tracker().Update(deployments, d, d.Namespace); err != nil {
 		return true, nil, err
 	}
 	if !c.refuse && !c.hold {
@@ -206,7 +209,7 @@ func (c *cluster) match(n int) {
 
 // pods lists those that are not being deleted, by name.
 func (c *cluster) pods() []*corev1.Pod {
-	o, err := c.kube.Tracker().List(corev1.SchemeGroupVersion.WithResource(podsGVR), corev1.SchemeGroupVersion.WithKind("Pod"), "default")
+	o, err := c.kube.Tracker().List(podResource, corev1.SchemeGroupVersion.WithKind("Pod"), "default")
 	if err != nil {
 		c.t.Error(err)
 		return nil
@@ -230,22 +233,21 @@ func (c *cluster) makePod() {
 		Spec: corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{
 			{Name: "user-container", Ports: []corev1.ContainerPort{{Name: servingv1.UserPortName, ContainerPort: 8080}}}, {Name: "queue-proxy"}}},
 	}
-	if err := c.kube.Tracker().Create(corev1.SchemeGroupVersion.WithResource(podsGVR), p, "default"); err != nil {
+	if err := c.kube.Tracker().Create(podResource, p, "default"); err != nil {
 		c.t.Error(err)
 	}
 }
 
 // edit changes a pod.
 func (c *cluster) edit(name string, change func(*corev1.Pod)) {
-	gvr := corev1.SchemeGroupVersion.WithResource(podsGVR)
-	o, err := c.kube.Tracker().Get(gvr, "default", name)
+	o, err := c.kube.Tracker().Get(podResource, "default", name)
 	if err != nil {
 		c.t.Error(err)
 		return
 	}
 	p := o.(*corev1.Pod).DeepCopy()
 	change(p)
-	if err := c.kube.Tracker().Update(gvr, p, "default"); err != nil {
+	if err := c.kube.Tracker().Update(podResource, p, "default"); err != nil {
 		c.t.Error(err)
 	}
 }
@@ -306,7 +308,7 @@ func (c *cluster) heard(name string) int {
 
 // replicas is the Deployment's scale.
 func (c *cluster) replicas() int {
-	o, err := c.kube.Tracker().Get(appsv1.SchemeGroupVersion.WithResource("deployments"), "default", "tiny-00001-deployment")
+	o, err := c.kube.Tracker().Get(deployments, "default", "tiny-00001-deployment")
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -380,5 +382,3 @@ func in(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
 }
-
-func appsGVR(r string) schema.GroupVersionResource { return appsv1.SchemeGroupVersion.WithResource(r) }

@@ -301,11 +301,8 @@ func (c *cluster) scaleByHand(n int32) {
 	}
 	d = d.DeepCopy()
 	d.Spec.Replicas = &n
-	if err := c.kube.Tracker().Update(d.GroupVersionKind().GroupVersion().WithResource("deployments"), d, "default"); err != nil {
-		gvr := "deployments"
-		if err := c.kube.Tracker().Update(appsGVR(gvr), d, "default"); err != nil {
-			c.t.Fatal(err)
-		}
+	if err := c.kube.Tracker().Update(deployments, d, "default"); err != nil {
+		c.t.Fatal(err)
 	}
 	synctest.Wait()
 }

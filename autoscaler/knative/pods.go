@@ -64,7 +64,14 @@ func (p *pod) joined() bool { return p.token != "" }
 
 // follow has the fleet hear of pods and nodes from now on, those that exist included.
 func (f *Fleet) follow() error {
-	_, err := f.watch.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	all, err := f.watch.podLister.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	for _, o := range all { // at once: what follows hears of them in its own time
+		f.onPod(o)
+	}
+	_, err = f.watch.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { f.onPod(o.(*corev1.Pod)) },
 		UpdateFunc: func(_, o any) { f.onPod(o.(*corev1.Pod)) },
 		DeleteFunc: func(o any) {
@@ -138,7 +145,8 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 		swapped: make(chan struct{}, 1), gone: make(chan struct{})}
 	p.patched = costOf(o)
 	f.pods[p.id], r.pods[p.id] = p, p
-	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen, // its time to start begins anew after a restart: it may have been up for long
+	// Its time to start begins now: after a restart it may have been up for long.
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
 		Concurrency: r.spec.Concurrency, Stage: "creating the pod"}
 	if len(r.starts) > 0 {
 		s := r.starts[0]
