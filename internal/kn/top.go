@@ -100,7 +100,7 @@ func (c *cluster) top(ctx context.Context, d *door, w io.Writer, now time.Time) 
 		waiting += fn.Activator.Waiting
 		running += fn.Activator.Running
 	}
-	fmt.Fprintf(w, "%s  %d functions in the cluster, %d requests waiting, %d running\n\n", now.Format(time.TimeOnly), len(f.functions), waiting, running)
+	fmt.Fprintf(w, "%s  functions in the cluster: %d, requests waiting: %d, running: %d\n\n", now.Format(time.TimeOnly), len(f.functions), waiting, running)
 	if err := view.Table(w, deviceRows(devices)); err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ finishes what was begun otherwise, too: run it after ` + "`kubectl delete -k`" +
 //     the autoscaler leaves them alone from then on.
 //  3. Once nothing sends requests to Rouse's activator any more, and a grace for those
 //     under way, it goes: it finishes what it has, for which the autoscaler still wakes.
-//  4. The autoscaler goes, then all else, the rights of what was deleted last.
+//  4. The autoscaler goes.
+//  5. All else goes, the rights of what was deleted last.
 func (i *installer) uninstall(ctx context.Context, force bool, grace time.Duration) error {
 	if err := i.unneeded(ctx, force); err != nil { // 1.
 		return err
@@ -91,14 +92,19 @@ func (i *installer) uninstall(ctx context.Context, force bool, grace time.Durati
 	if err := i.finished(ctx, control.ActivatorName); err != nil {
 		return err
 	}
-	slices.Reverse(there) // 4.
-	for _, o := range append(autoscaler, without(there, append(activator, autoscaler...))...) {
+	for _, o := range autoscaler { // 4.
 		if err := i.end(ctx, o); err != nil {
 			return err
 		}
 	}
-	if err := i.finished(ctx, control.AutoscalerName); err != nil {
+	if err := i.finished(ctx, control.AutoscalerName); err != nil { // it would make its lease again
 		return err
+	}
+	slices.Reverse(there) // 5.
+	for _, o := range without(there, append(activator, autoscaler...)) {
+		if err := i.end(ctx, o); err != nil {
+			return err
+		}
 	}
 	if len(there) == 0 && !given {
 		i.say("this cluster has no Rouse: there was nothing to remove")
@@ -215,7 +221,7 @@ func (i *installer) end(ctx context.Context, o object) error {
 
 // ending bounds the wait for pods that have been told to end: an answer that streams
 // may keep an activator for an hour.
-const ending = 30 * time.Second
+const ending = 90 * time.Second
 
 // finished waits, for ending and no longer, until the pods with the label app=name are gone.
 func (i *installer) finished(ctx context.Context, name string) error {
@@ -224,8 +230,11 @@ func (i *installer) finished(ctx context.Context, name string) error {
 	left := 0
 	err := i.until(short, func(ctx context.Context) (bool, error) {
 		found, err := i.podsOf(ctx, name)
+		if err != nil {
+			return false, err
+		}
 		left = len(found)
-		return err == nil && left == 0, err
+		return left == 0, nil
 	}, func() string { return "" })
 	if ctx.Err() == nil && short.Err() != nil {
 		if left > 0 {
