@@ -14,7 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
-const headerTiming = "Server-Timing"
+const (
+	headerTiming = "Server-Timing"
+	// headerInstance names the instance that answers; in a cluster that is a pod, whose name begins with its revision's.
+	headerInstance = "X-Rouse-Instance"
+)
 
 // maxGiven is how many runtimes one request may see fail before its first byte:
 // a request that kills runtimes must not kill them all.
@@ -215,7 +219,7 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 func (c *call) answer(s slot, answer *forward.Answer) {
 	c.f.metrics.Timing(c.timing)
 	status := answer.Status()
-	err := c.copy(answer)
+	err := c.copy(s, answer)
 	// Before the slot goes to the next: a runtime that still generates has none free.
 	if err != nil {
 		c.cancel(err)
@@ -242,7 +246,7 @@ var errAbort = errors.New("abort the client's connection")
 
 // copy writes the answer. The error wraps an *[api.Error] if the answer was cut,
 // [errAbort] too if the client does not know yet, and is another if the client left.
-func (c *call) copy(answer *forward.Answer) error {
+func (c *call) copy(s slot, answer *forward.Answer) error {
 	if c.comment.stop() {
 		return c.copyLate(answer)
 	}
@@ -252,6 +256,7 @@ func (c *call) copy(answer *forward.Answer) error {
 		h.Del("Content-Length") // an error event may have to follow
 	}
 	h[headerTiming] = append([]string{c.timing.String()}, h[headerTiming]...)
+	h[headerInstance] = []string{string(s.instance.ID)}
 	c.w.WriteHeader(answer.Status())
 	return c.end(answer, answer.Copy(c))
 }

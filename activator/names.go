@@ -27,8 +27,6 @@ type directory struct {
 	models []listed
 	// adapters are the names by which each function's adapters are found.
 	adapters map[adapterOf]bool
-	// unready are the names of services none of whose functions takes traffic.
-	unready map[string]api.FunctionName
 	// clashes say which names find another service than one that has them too.
 	clashes []string
 }
@@ -51,7 +49,7 @@ func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, do
 	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
 	d := &directory{
 		domain: domain, list: list, byModel: make(map[string]*target), byName: make(map[api.FunctionName]*function),
-		adapters: make(map[adapterOf]bool), unready: make(map[string]api.FunctionName),
+		adapters: make(map[adapterOf]bool),
 	}
 	if domain == NoDomain {
 		d.domain = ""
@@ -76,7 +74,7 @@ func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, do
 	return d
 }
 
-// addServices adds the names of the services themselves, and remembers those that take no traffic.
+// addServices adds the names of the services themselves.
 func (d *directory) addServices(services []service) {
 	for _, own := range []bool{true, false} {
 		for _, s := range services {
@@ -87,12 +85,6 @@ func (d *directory) addServices(services []service) {
 	}
 	for _, s := range services {
 		d.add(string(s.name), s.all)
-		if s.all != nil {
-			continue
-		}
-		for _, name := range append(s.unready, api.ModelName(s.name.Name()), api.ModelName(s.name)) {
-			d.unready[string(name)] = s.name
-		}
 	}
 }
 
@@ -115,9 +107,9 @@ func (d *directory) addAdapters(services []service) {
 	}
 }
 
-// add makes a name lead to t, unless it leads elsewhere already. A nil t is nowhere to lead to.
+// add makes a name lead to t, unless it leads elsewhere already.
 func (d *directory) add(name string, t *target) bool {
-	if _, taken := d.byModel[name]; taken || t == nil {
+	if _, taken := d.byModel[name]; taken {
 		return false
 	}
 	d.byModel[name] = t
@@ -162,9 +154,6 @@ func (d *directory) find(name string) (*target, *api.Error) {
 	}
 	if name == "" {
 		return nil, api.BadRequest("model", "the field model is missing or empty: GET /v1/models lists the names")
-	}
-	if service, found := d.unready[name]; found {
-		return nil, unready(service)
 	}
 	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist", quoteName(name))
 	e.Param = "model"

@@ -3,9 +3,7 @@ package activator
 import (
 	"cmp"
 	"math/rand/v2"
-	"net/http"
 	"slices"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -17,8 +15,7 @@ type service struct {
 	name     api.FunctionName
 	members  []member // those that take traffic
 	everyone []member
-	all      *target         // of all members; nil where there are none
-	unready  []api.ModelName // of everyone, where there are no members
+	all      *target // of all members
 }
 
 // member is a function of a service, as it was when the directory was made.
@@ -57,16 +54,22 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 	out := make([]service, 0, len(order))
 	for _, name := range order {
 		s := byName[name]
-		if len(s.members) > 0 {
-			s.all = s.target(func(member) bool { return true })
-		} else {
-			for _, m := range s.everyone {
-				s.unready = append(s.unready, m.names...)
-			}
+		if len(s.members) == 0 {
+			s.members = []member{s.newest()}
 		}
+		s.all = s.target(func(member) bool { return true })
 		out = append(out, *s)
 	}
 	return out
+}
+
+// newest takes all requests for a service none of whose functions has traffic: it
+// was just made, or it is faulty, and then the function knows why. Knative numbers
+// revisions so that their names grow.
+func (s service) newest() member {
+	m := slices.MaxFunc(s.everyone, func(a, b member) int { return cmp.Compare(a.f.name, b.f.name) })
+	m.percent = 100
+	return m
 }
 
 func percentOf(shares []api.Share, name api.FunctionName) int {
@@ -140,11 +143,4 @@ func (t *target) first() *function { return t.shares[0].f }
 
 func (t *target) has(f *function) bool {
 	return slices.ContainsFunc(t.shares, func(s share) bool { return s.f == f })
-}
-
-// unready is the error of a service none of whose functions takes traffic.
-func unready(service api.FunctionName) *api.Error {
-	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading,
-		"no revision of the service %s takes requests yet: `kn service describe %s -n %s` says why", service, service.Name(), service.Namespace()).
-		WithRetryAfter(time.Second)
 }

@@ -56,12 +56,12 @@ func TestTraffic(t *testing.T) {
 	})
 	all := []string{"tiny", "default/tiny"}
 
-	// Nothing is ready: that is said, and no revision's name is a way around it.
-	for _, name := range append(all, "old") {
-		resp, got := b.post(chatPath, `{"model":"`+name+`"}`)
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" || !strings.Contains(got, "kn service describe tiny -n default") {
-			t.Errorf("%s without traffic: got %s %s", name, resp.Status, got)
-		}
+	// Nothing is ready yet: the newest revision is asked, and no revision's name is a name of the model.
+	for _, name := range all {
+		b.expectShares(name, map[api.FunctionName]float64{two: 1})
+	}
+	if resp, got := b.post(chatPath, `{"model":"old"}`); resp.StatusCode != 404 {
+		t.Errorf("a name of an older revision: got %s %s", resp.Status, got)
 	}
 	if resp, got := b.post(chatPath, `{"model":"tiny-00001"}`); resp.StatusCode != 404 {
 		t.Errorf("a revision's name: got %s %s", resp.Status, got)
