@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
 // TestTwoModelsShareOneDevice gives two functions the same GPU by time slicing.
@@ -12,6 +14,9 @@ import (
 // neither pod is started again.
 func TestTwoModelsShareOneDevice(t *testing.T) {
 	c := rouse(t)
+	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: 1, Replicas: 4, MemoryMB: 80 << 10}); err != nil {
+		t.Fatal(err)
+	}
 	var both []*function
 	for _, name := range []string{"gpu-a", "gpu-b"} {
 		both = append(both, create(t, name, "dev.local/rouse-vllmsim:v1",

@@ -19,8 +19,8 @@ func TestMistakesAreExplained(t *testing.T) {
 		answer      string // in the answer to a request
 		status      int
 	}{
-		{"typo-key", functionImage, []string{"rouse.dev/modle=pico"}, nil, "rouse.dev/model", "InvalidAnnotation", "rouse.dev/model", 503},
-		{"typo-value", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=soon"}, nil, "rouse.dev/sleep-after", "InvalidAnnotation", "rouse.dev/sleep-after", 503},
+		{"typo-key", functionImage, []string{"rouse.dev/modle=pico"}, nil, "rouse.dev/model", "InvalidDeclaration", "rouse.dev/model", 503},
+		{"typo-value", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=soon"}, nil, "rouse.dev/sleep-after", "InvalidDeclaration", "rouse.dev/sleep-after", 503},
 		{"typo-model", functionImage, []string{"rouse.dev/model=/models/none.gguf"}, nil, "", "", "none.gguf", 503},
 		{"no-image", "dev.local/absent:v1", []string{"rouse.dev/model=pico"}, nil, "", "", "dev.local/absent:v1", 503},
 		{"foreign-image", "dev.local/foreign:v1", []string{"rouse.dev/model=pico"}, nil, "", "", "not a function of Rouse", 503},
@@ -31,7 +31,7 @@ func TestMistakesAreExplained(t *testing.T) {
 			c := rouse(t)
 			f := &function{t, c, tt.name}
 			t.Cleanup(f.remove)
-			_, err := f.kn("create", tt.image, append([]string{"rouse.dev/start-timeout=20s"}, tt.annotations...), append(tt.more, "--no-wait")...)
+			_, err := f.kn("create", tt.image, tt.annotations, append(tt.more, "--no-wait")...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,13 @@ func TestMistakesAreExplained(t *testing.T) {
 					return ""
 				})
 			}
-			a, err := frontDoor(t, c, "/v1/chat/completions", chat(tt.name, "red blue"))
+			var a answer
+			eventually(t, "the front door knows "+tt.name, func() string { // Knative makes the revision a moment after the service
+				if a, err = frontDoor(t, c, "/v1/chat/completions", chat(tt.name, "red blue")); err == nil && a.status == http.StatusNotFound {
+					return a.body
+				}
+				return ""
+			})
 			if err != nil || a.status != tt.status || !strings.Contains(a.body, tt.answer) {
 				t.Errorf("a request is answered with %d %s (%v), want %d with %q in it", a.status, a.body, err, tt.status, tt.answer)
 			}

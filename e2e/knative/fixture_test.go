@@ -20,7 +20,7 @@ import (
 const (
 	class         = "gpu.autoscaling.rouse.dev"
 	functionImage = "dev.local/rouse-function:v1"
-	helloImage    = "dev.local/foreign:v1"
+	helloImage    = cluster.HelloImage
 	domain        = "example.com"
 )
 
@@ -95,7 +95,7 @@ func (f *function) pods() []pod {
 	return pods(f.t, f.c, "serving.knative.dev/service="+f.name)
 }
 
-// instances are what the autoscaler knows of the function's instances.
+// states are those of the function's instances, as kn rouse shows them.
 func (f *function) states() []string {
 	f.t.Helper()
 	out, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-o", "json")
@@ -104,16 +104,20 @@ func (f *function) states() []string {
 		return nil
 	}
 	var view struct {
-		Instances []struct {
-			State string `json:"state"`
-		} `json:"instances"`
+		Revisions []struct {
+			Function struct {
+				Instances []struct{ State string }
+			}
+		}
 	}
 	if err := json.Unmarshal([]byte(out), &view); err != nil {
 		f.t.Fatalf("kn rouse describe %s -o json prints %q: %v", f.name, out, err)
 	}
 	states := []string{}
-	for _, i := range view.Instances {
-		states = append(states, i.State)
+	for _, r := range view.Revisions {
+		for _, i := range r.Function.Instances {
+			states = append(states, i.State)
+		}
 	}
 	return states
 }

@@ -91,12 +91,10 @@ func TestAnActivatorIsDrainedUnderLoad(t *testing.T) {
 	f.ask("red blue")
 	l := underLoad(t, 8, asking(f))
 	l.goOn(t, 100)
-	for _, victim := range pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[:1] {
-		if _, err := f.c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", victim.Metadata.Name, "--wait=false"); err != nil {
-			t.Fatal(err)
-		}
+	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name
+	if _, err := f.c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", victim, "--timeout=3m"); err != nil { // it returns when the pod is gone
+		t.Fatal(err)
 	}
-	l.goOn(t, 300)
 	rolledOut(t, f.c, "rouse-activator")
 	l.goOn(t, 100)
 	for _, failure := range l.end() {
