@@ -13,7 +13,7 @@ import (
 // found is what the first Get of a test binary found.
 var found = sync.OnceValues(func() (*Cluster, error) {
 	ctx := context.Background()
-	if err := unable(); err != nil {
+	if err := Unable(); err != nil {
 		if file := os.Getenv("KUBECONFIG"); file != "" {
 			return foreign(ctx, file)
 		}

@@ -16,13 +16,17 @@ import (
 // would have the same addresses.
 const runDir = "/run/rouse-cluster"
 
-// unable says why this machine can't run the cluster, or nil.
-func unable() error {
+// Unable says why this machine can't run a cluster at all, whatever is installed on
+// it, or nil.
+func Unable() error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("the cluster needs Linux, and this is %s", runtime.GOOS)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the cluster needs root, for namespaces, links and mounts")
+	}
+	if err := privileges(); err != nil {
+		return fmt.Errorf("the cluster needs all that root may do, and here it may not: %w", err)
 	}
 	return nil
 }

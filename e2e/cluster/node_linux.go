@@ -133,6 +133,23 @@ func fork1(p Places, r *record) (*os.File, error) {
 	return write, nil
 }
 
+// privileges tries what a node's first process begins with: root of a container may
+// lack the rights to it.
+func privileges() error {
+	cmd := exec.Command("mount", "-t", "tmpfs", "none", "/mnt")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC, Unshareflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make namespaces and mount a file system in them: %w %s", err, out)
+	}
+	for _, dir := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} { // the kernel's old layout, and the new one
+		probe := filepath.Join(dir, "rouse-probe")
+		if err := os.Mkdir(probe, 0o755); err == nil || errors.Is(err, os.ErrExist) {
+			return os.Remove(probe)
+		}
+	}
+	return errors.New("no control group can be made in /sys/fs/cgroup")
+}
+
 func ip(args string) error {
 	path, err := lookPath("ip")
 	if err != nil {

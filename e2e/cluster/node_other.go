@@ -7,15 +7,17 @@ import (
 	"os/exec"
 )
 
-func lock(context.Context, func()) (func(), error) { return nil, unable() }
+func lock(context.Context, func()) (func(), error) { return nil, Unable() }
 
-func begin(Places, *record) error { return unable() }
+func begin(Places, *record) error { return Unable() }
 
-func end(context.Context, *record) error { return unable() }
+func end(context.Context, *record) error { return Unable() }
 
 // Init is the node's first process, on Linux only.
-func Init(Places, string) error { return unable() }
+func Init(Places, string) error { return Unable() }
 
 func (r *record) in(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, name, args...)
 }
+
+func privileges() error { return nil }

@@ -29,7 +29,7 @@ func Up(ctx context.Context, p Places, o Options) (*Cluster, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if err := errors.Join(o.GPUs.Validate(), unable(), lacking(lookPath, seccompHeaders)); err != nil {
+	if err := errors.Join(o.GPUs.Validate(), Unable(), lacking(lookPath, seccompHeaders)); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(ctx, func() { o.Logger.Info("waiting for another `cluster` that works on this machine") })
@@ -204,7 +204,7 @@ func until(ctx context.Context, patience time.Duration, f func() error) error {
 // Down takes the cluster of this checkout down, or what is left of it. With wipe
 // the node's files go too; programs and images stay in the cache.
 func Down(ctx context.Context, p Places, wipe bool) error {
-	if err := unable(); err != nil {
+	if err := Unable(); err != nil {
 		return err
 	}
 	unlock, err := lock(ctx, func() {})

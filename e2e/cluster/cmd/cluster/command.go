@@ -17,6 +17,7 @@ const usage = `usage: cluster COMMAND
 
   up [--gpus N] [--replicas N] [--memory MIB]   bring the cluster up, unless it runs
   down [--wipe]                                 take it down; --wipe removes the node's files too
+  able                                          whether this machine can run it; if not, it says why and fails
   status                                        what runs
   env                                           how to reach it, for eval "$(cluster env)"
   load IMAGE.tar ...                            put images into the node
@@ -34,6 +35,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	name, args := args[0], args[1:]
 	if name == "init" && len(args) == 4 { // started by up, as the node's first process
 		return cluster.Init(cluster.Places{Checkout: args[0], Cache: args[1], Node: args[2]}, args[3])
+	}
+	if name == "able" {
+		return cluster.Unable()
 	}
 	p, err := cluster.FindPlaces(ctx)
 	if err != nil {
