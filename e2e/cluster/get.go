@@ -70,7 +70,7 @@ func Get(t testing.TB) *Cluster {
 
 // foreign is a cluster that somebody else runs, if it has Knative.
 func foreign(ctx context.Context, kubeconfig string) (*Cluster, error) {
-	c := &Cluster{Kubeconfig: kubeconfig}
+	c := &Cluster{Kubeconfig: kubeconfig, IngressURL: strings.TrimSuffix(os.Getenv(EnvIngress), "/")}
 	for _, program := range []string{"kubectl", "kn"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return nil, &cannot{errors.New(program + " is not in PATH, and the cluster of KUBECONFIG needs it")}

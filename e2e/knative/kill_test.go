@@ -105,6 +105,7 @@ func TestAnActivatorIsDrainedUnderLoad(t *testing.T) {
 // TestAnActivatorIsKilledUnderLoad kills one of two activators without a word. What
 // it had in hand is lost, as with any proxy; nothing else is.
 func TestAnActivatorIsKilledUnderLoad(t *testing.T) {
+	node(t)
 	f := create(t, "killed", functionImage, lasting)
 	f.ask("red blue")
 	const clients = 8
@@ -168,7 +169,7 @@ func TestTheAutoscalerIsKilledAndBack(t *testing.T) {
 // TestTheKubeletStops stops the node's kubelet: what is awake goes on, what sleeps
 // is woken, for neither needs Kubernetes; what is gone waits until it is back.
 func TestTheKubeletStops(t *testing.T) {
-	c := rouse(t)
+	c := node(t)
 	awake := create(t, "kubelet-awake", functionImage, lasting)
 	awake.ask("red blue")
 	sleeper := create(t, "kubelet-asleep", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=2s", "rouse.dev/gone-after=0"})
