@@ -87,14 +87,17 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 
 // addPlugin builds kn-rouse beside kn.
 func addPlugin(ctx context.Context, c *cluster.Cluster) error {
-	if c.Bin == "" { // kn is somewhere in PATH
-		dir, err := os.MkdirTemp("", "kn-rouse-")
-		if err != nil {
+	dir := c.Bin
+	if dir == "" { // kn is somewhere in PATH
+		var err error
+		if dir, err = os.MkdirTemp("", "kn-rouse-"); err != nil {
 			return err
 		}
-		c.Bin = dir
+		if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+			return err
+		}
 	}
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(c.Bin, "kn-rouse"), root+"/cmd/kn-rouse").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "kn-rouse"), root+"/cmd/kn-rouse").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build kn-rouse: %w: %s", err, out)
 	}
