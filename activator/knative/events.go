@@ -40,7 +40,11 @@ func newEvents(cfg Config, autoscaler http.RoundTripper, log *slog.Logger) (*eve
 	if cfg.Sink == "" {
 		return e, nil
 	}
-	s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Transport: api.NewTransport(lanes), Logger: log})
+	overrides, err := cloudevent.ParseOverrides(cfg.SinkOverrides)
+	if err != nil {
+		return nil, err
+	}
+	s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Transport: api.NewTransport(lanes), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("K_SINK: %w", err)
 	}

@@ -46,6 +46,8 @@ type Config struct {
 	Autoscaler string
 	// Sink is where a copy of every event goes; empty: nowhere.
 	Sink string
+	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
+	SinkOverrides string
 	// Propagation is how long new requests are still taken after the end was asked for: until
 	// then whoever sends them may not know. Default 45 s, as in Knative.
 	Propagation time.Duration

@@ -54,6 +54,8 @@ type Config struct {
 	AllowUntested bool
 	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
 	Sink string
+	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
+	SinkOverrides string
 	// Fleet is what the fleet may be told.
 	Fleet knative.Config
 	// Version is reported to people.

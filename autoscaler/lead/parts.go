@@ -129,7 +129,11 @@ func (l *leader) build() (err error) {
 	l.gate = newGate(l.keeper.Problem)
 	l.events = tail.New()
 	if l.cfg.Sink != "" {
-		if l.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: l.cfg.Sink, Logger: l.log}); err != nil {
+		overrides, err := cloudevent.ParseOverrides(l.cfg.SinkOverrides)
+		if err != nil {
+			return err
+		}
+		if l.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: l.cfg.Sink, Overrides: overrides, Logger: l.log}); err != nil {
 			return fmt.Errorf("K_SINK: %w", err)
 		}
 		l.events.Receive(l.sink.Emit)

@@ -1,6 +1,7 @@
 // Command activator is Rouse's activator for a cluster: it stands where Knative's
 // activator stood and serves every class of revisions. It takes no flags; its
-// environment is Knative's activator's, and K_SINK, ROUSE_CONTROL and ROUSE_DRAIN.
+// environment is Knative's activator's, and K_SINK, K_CE_OVERRIDES,
+// ROUSE_CONTROL and ROUSE_DRAIN.
 // See package activator/knative.
 package main
 
@@ -29,6 +30,7 @@ type environment struct {
 	ProbeTimeout             time.Duration `envconfig:"PROBE_TIMEOUT"`
 	ProbeFrequency           time.Duration `envconfig:"PROBE_FREQUENCY"`
 	Sink                     string        `envconfig:"K_SINK"`
+	Overrides                string        `envconfig:"K_CE_OVERRIDES"`
 	Control                  string        `envconfig:"ROUSE_CONTROL"`
 	Propagation              time.Duration `envconfig:"ROUSE_PROPAGATION"`
 	Drain                    time.Duration `envconfig:"ROUSE_DRAIN"`
@@ -61,7 +63,7 @@ func run(ctx context.Context) error {
 	}
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
-		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink,
+		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
 		Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

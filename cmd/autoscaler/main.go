@@ -32,7 +32,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	cfg := lead.Config{Sink: os.Getenv("K_SINK"), Version: version}
+	cfg := lead.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
 	var kubeconfig string
 	var level slog.Level
 	f := flag.NewFlagSet("autoscaler", flag.ContinueOnError)

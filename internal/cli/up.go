@@ -104,7 +104,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, Sink: os.Getenv("K_SINK"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	for _, path := range f.files {
 		functions, err := config.Load(path)
 		if err != nil {

@@ -52,7 +52,12 @@ func Decode(raw []byte) (api.Event, error) {
 
 // NewRequest makes a POST of e to url in the binary content mode.
 func NewRequest(ctx context.Context, url string, e api.Event) (*http.Request, error) {
+	return newRequest(ctx, url, e, Overrides{})
+}
+
+func newRequest(ctx context.Context, url string, e api.Event, o Overrides) (*http.Request, error) {
 	sdk := toSDK(e)
+	o.apply(&sdk)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("send event to %s: %w", url, err)

@@ -21,6 +21,8 @@ type SenderConfig struct {
 	URL string
 	// Transport carries the requests; nil: [http.DefaultTransport].
 	Transport http.RoundTripper
+	// Overrides change every event that is sent; the zero value changes none.
+	Overrides Overrides
 	// Queue is the number of events that may wait; 0: 1024.
 	Queue int
 	// Attempts is how often one event is tried; 0: 3. Tries are 50 ms, then 100 ms, … apart.
@@ -179,7 +181,7 @@ func (s *Sender) count(err error) {
 var errRefused = errors.New("refused")
 
 func (s *Sender) post(ctx context.Context, e api.Event) error {
-	req, err := NewRequest(ctx, s.cfg.URL, e)
+	req, err := newRequest(ctx, s.cfg.URL, e, s.cfg.Overrides)
 	if err != nil {
 		return err
 	}

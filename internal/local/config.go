@@ -27,6 +27,8 @@ type Config struct {
 	Program string
 	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
 	Sink string
+	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
+	SinkOverrides string
 	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
 	AdminToken func() (string, error)
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.

@@ -128,7 +128,11 @@ func (s *server) build(ctx context.Context) error {
 	}
 	s.bus.Receive(s.route)
 	if cfg.Sink != "" {
-		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Logger: cfg.Logger}); err != nil {
+		overrides, err := cloudevent.ParseOverrides(cfg.SinkOverrides)
+		if err != nil {
+			return err
+		}
+		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Logger: cfg.Logger}); err != nil {
 			return fmt.Errorf("K_SINK: %w", err)
 		}
 		s.bus.Receive(s.sink.Emit)

@@ -1,0 +1,66 @@
+package cloudevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+)
+
+// Overrides change events on their way to a sink, as Knative's SinkBinding asks
+// for in K_CE_OVERRIDES.
+type Overrides struct {
+	// Extensions are attributes that every event gets.
+	Extensions map[string]string `json:"extensions"`
+}
+
+// ParseOverrides reads the JSON of K_CE_OVERRIDES, {"extensions":{"name":"value"}}.
+// Empty text changes nothing. Fields that are not known are passed over: Knative
+// may have more of them. The error says which extension is wrong.
+func ParseOverrides(text string) (Overrides, error) {
+	var o Overrides
+	if strings.TrimSpace(text) == "" {
+		return o, nil
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	if err := d.Decode(&o); err != nil {
+		return Overrides{}, fmt.Errorf(`K_CE_OVERRIDES: %w: want {"extensions":{"name":"value"}}`, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Overrides{}, errors.New(`K_CE_OVERRIDES: there is text behind the JSON: want {"extensions":{"name":"value"}} alone`)
+	}
+	for name, value := range o.Extensions {
+		if err := extensionName(name); err != nil {
+			return Overrides{}, err
+		}
+		if strings.ContainsFunc(value, unicode.IsControl) { // no header may have them
+			return Overrides{}, fmt.Errorf("K_CE_OVERRIDES: the value of the extension %q is %q: want it without line breaks and other control characters", name, value)
+		}
+	}
+	return o, nil
+}
+
+// extensionName refuses names that would be no extension, or would replace what the event itself says.
+func extensionName(name string) error {
+	valid := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+	switch name {
+	case "id", "source", "type", "subject", "time", "specversion", "datacontenttype", "dataschema", "data":
+		valid = false
+	}
+	if !valid {
+		return fmt.Errorf("K_CE_OVERRIDES: %q can't be the name of an extension: want lower-case letters and digits, and none of the attributes of every event", name)
+	}
+	return nil
+}
+
+// apply adds the extensions to e.
+func (o Overrides) apply(e *event.Event) {
+	for name, value := range o.Extensions {
+		e.SetExtension(name, value)
+	}
+}
