@@ -27,7 +27,8 @@ const leastToken = 16
 //
 // What it believes: that the sender has the address that the connection comes from,
 // and that a pod has the address that Kubernetes publishes. Before Kubernetes has
-// published one, a pod that is known, runs on a node and has not joined is enough.
+// published one, a pod that is known, runs on a node and has not joined is enough; who
+// joined so and has another address than the pod gets is put out when it is published.
 func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error) {
 	from = from.Unmap()
 	if r.Instance == "" || r.Revision == "" || r.Namespace == "" || r.Port < 1 || r.Port > 65535 || !from.IsValid() {
@@ -47,13 +48,14 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	if p == nil || p.function != name {
 		return control.JoinAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
-	if err := p.check(from); err != nil {
+	vouched, err := p.check(from)
+	if err != nil {
 		return control.JoinAnswer{}, err
 	}
-	if p.joined() && p.token != token && p.address != from {
+	if p.joined() && p.token != token && p.address != from && !vouched {
 		return control.JoinAnswer{}, api.Errorf(http.StatusForbidden, "", "the pod %s has joined from another address", p.id)
 	}
-	p.token, p.address, p.trouble, p.asked = token, from, "", false
+	p.token, p.address, p.trouble, p.refused, p.asked = token, from, "", "", false
 	p.endpoint = api.Endpoint("http://" + netip.AddrPortFrom(from, uint16(r.Port)).String())
 	p.client = control.New(f.deps.Transport, func() string { return token })
 	if _, s := container(p.object); s != nil {
@@ -98,22 +100,45 @@ func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function,
 	return r.spec, nil
 }
 
-// check says whether a pod may have this address.
-func (p *pod) check(from netip.Addr) error {
+// check says whether a pod may have this address, and whether Kubernetes vouches for it.
+func (p *pod) check(from netip.Addr) (vouched bool, err error) {
 	if p.object.Spec.NodeName == "" {
-		return api.Errorf(http.StatusNotFound, "", "the pod %s runs on no node yet", p.id)
+		return false, api.Errorf(http.StatusNotFound, "", "the pod %s runs on no node yet", p.id)
 	}
-	ips := p.object.Status.PodIPs
-	if len(ips) == 0 && p.object.Status.PodIP != "" {
-		ips = []corev1.PodIP{{IP: p.object.Status.PodIP}}
+	have := addresses(p.object)
+	if len(have) > 0 && !slices.Contains(have, from) {
+		p.refused = fmt.Sprintf("a join in its name came from %s and the pod has the address %s", from, have[0])
+		return false, api.Errorf(http.StatusForbidden, "", "the pod %s has another address than %s", p.id, from)
 	}
-	if len(ips) > 0 && !slices.ContainsFunc(ips, func(ip corev1.PodIP) bool {
-		a, err := netip.ParseAddr(ip.IP)
-		return err == nil && a.Unmap() == from
-	}) {
-		return api.Errorf(http.StatusForbidden, "", "the pod %s has another address than %s", p.id, from)
+	return len(have) > 0, nil
+}
+
+// addresses are those that Kubernetes has published of a pod, none at first.
+func addresses(o *corev1.Pod) []netip.Addr {
+	texts := []string{o.Status.PodIP}
+	for _, ip := range o.Status.PodIPs {
+		texts = append(texts, ip.IP)
 	}
-	return nil
+	var all []netip.Addr
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
+}
+
+// unmask turns out who joined as a pod before the pod had an address, and has another
+// than it got. The pod's own function tries on to join.
+func (f *Fleet) unmask(p *pod) {
+	have := addresses(p.object)
+	if !p.joined() || len(have) == 0 || slices.Contains(have, p.address) {
+		return
+	}
+	p.refused = fmt.Sprintf("a join in its name came from %s and the pod has the address %s", p.address, have[0])
+	f.log.Warn("the address of an instance that has joined is not the pod's: it is no longer believed", "function", p.function, "instance", p.id, "joined", p.address, "pod", have[0])
+	f.leave(p, p.refused)
+	p.address, p.endpoint = netip.Addr{}, ""
 }
 
 // Report takes in an instance's state event. Errors are *[api.Error]: 404 where it has
@@ -138,6 +163,9 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 		return nil
 	default:
 		return api.BadRequest("state", "%q is no state of an instance", s.State)
+	}
+	if len(addresses(p.object)) == 0 { // it may be another's: what comes after must be able to supersede it
+		s.Seq = min(s.Seq, uint64(time.Now().UnixMicro()))
 	}
 	if s = f.own(p, s); s.Supersedes(p.status) {
 		f.pass(p, s)
@@ -165,6 +193,12 @@ func (f *Fleet) crashed(p *pod, message string) {
 	if !p.joined() {
 		return
 	}
+	f.leave(p, message)
+	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
+}
+
+// leave takes in that an instance is no longer who had joined.
+func (f *Fleet) leave(p *pod, message string) {
 	s := p.status
 	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()
 	s.Seq++
@@ -172,7 +206,6 @@ func (f *Fleet) crashed(p *pod, message string) {
 	f.pass(p, s)
 	p.token, p.client = "", nil
 	p.running = time.Time{}
-	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }
 
 // fail reports that a pod will not come up by itself.

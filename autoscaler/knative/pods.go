@@ -41,6 +41,8 @@ type pod struct {
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
+	// refused says why a join in its name was not believed, empty if none was refused since it joined.
+	refused string
 	// trouble is the last that was reported of the pod, empty if none was. running is
 	// since when its container runs; asked says that it was asked why it does not join.
 	trouble string

@@ -19,6 +19,7 @@ func (f *Fleet) examine(p *pod, now time.Time) {
 	if p.stopping {
 		return
 	}
+	f.unmask(p)
 	_, s := container(p.object)
 	if p.joined() {
 		if s != nil && s.RestartCount > p.restarts {
@@ -187,6 +188,9 @@ func (f *Fleet) question(ctx context.Context, p *pod, e api.Endpoint) {
 	case p.joined() || p.ended || ctx.Err() != nil:
 	case err != nil:
 		p.asked, p.running = false, time.Now()
+	case (status == http.StatusAccepted || status == http.StatusTooManyRequests) && p.refused != "":
+		f.fail(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but may not join: %s. The autoscaler must see the pod's own address: take proxies and address translation out of the way between them, a service mesh's sidecar for instance",
+			p.id, p.refused)})
 	case status == http.StatusAccepted || status == http.StatusTooManyRequests:
 		f.fail(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
 			p.id, control.DefaultControlURL)})
