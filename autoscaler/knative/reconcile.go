@@ -45,6 +45,9 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	name := api.NewFunctionName(pa.Namespace, pa.Name)
 	s := scalingOf(ctx, pa)
 	rev, problem, news, err := r.fleet.declare(ctx, name, s) // 1
+	if apierrors.IsNotFound(err) {
+		return nil // the revision was deleted, and Kubernetes deletes its PodAutoscaler too
+	}
 	if err != nil {
 		return err
 	}
