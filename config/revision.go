@@ -115,10 +115,14 @@ func Revision(r RevisionSource) (api.Function, error) {
 			wrong.add(err)
 		}
 	}
-	wrong.add(checkKind(&f))
+	wrong.add(checkKind(&f, has(api.AnnotationRuntime)))
 	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
 		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale))
 		f.MinScale = f.MaxScale
+	}
+	if f.MaxScale > 0 && f.ActivationScale > f.MaxScale {
+		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationActivationScale, f.ActivationScale, api.AnnotationMaxScale, f.MaxScale))
+		f.ActivationScale = f.MaxScale
 	}
 	kind := f.Runtime.Kind
 	f = f.WithDefaults()
@@ -217,13 +221,17 @@ func flagValue(args []string, flag string) (value string) {
 	return value
 }
 
-// checkKind says what is wrong with the runtime's kind, and takes it away.
-func checkKind(f *api.Function) error {
-	kind := f.Runtime.Kind
+// checkKind says what is wrong with the runtime's kind, and takes it away. It is
+// an annotation's, or else the container's own.
+func checkKind(f *api.Function, annotated bool) error {
+	kind, place := f.Runtime.Kind, "the container's argument --runtime or environment variable "+api.EnvRuntime
+	if annotated {
+		place = "annotation " + api.AnnotationRuntime
+	}
 	switch {
 	case kind != "" && !slices.Contains(api.RuntimeKinds, kind):
 		f.Runtime.Kind = ""
-		return fmt.Errorf("annotation %s: the runtime %q: want one of %s", api.AnnotationRuntime, kind, strings.Join(api.RuntimeKinds, ", "))
+		return fmt.Errorf("%s: the runtime %q: want one of %s", place, kind, strings.Join(api.RuntimeKinds, ", "))
 	case kind == api.RuntimeEngine && f.Runtime.Endpoint != "":
 		f.Runtime.Endpoint = ""
 		return fmt.Errorf("annotation %s: the runtime %q is one that an instance starts itself: name the runtime that listens there with the annotation %s", api.AnnotationEndpoint, kind, api.AnnotationRuntime)

@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,6 +73,9 @@ func newRequest(ctx context.Context, url string, e api.Event, o Overrides) (*htt
 // *[api.Error] with status 400 or 413 and say what is wrong with the event.
 func Receive(r *http.Request) (api.Event, error) {
 	raw, err := io.ReadAll(io.LimitReader(r.Body, MaxSize+1))
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // the server's own bound
+		return api.Event{}, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the event is larger than %s", api.Bytes(tooLarge.Limit))
+	}
 	if err != nil {
 		return api.Event{}, api.BadRequest("", "read the event: %v", err)
 	}
