@@ -144,3 +144,20 @@ func TestLocalModeReachesNoKubernetes(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramsOfAClusterAreApart follows every import of the programs of a cluster: each is one part, not all of them.
+func TestProgramsOfAClusterAreApart(t *testing.T) {
+	for program, others := range map[string][]string{
+		"./cmd/activator":  {"autoscaler", "functions", "engine", "internal/local"},
+		"./cmd/autoscaler": {"activator", "functions", "engine", "internal/local"},
+		"./cmd/kn-rouse":   {"activator", "functions", "engine", "internal/local", "autoscaler/knative", "autoscaler/lead", "autoscaler/server"},
+	} {
+		for _, p := range packages(t, program) {
+			for _, d := range p.Deps {
+				if in(d, others...) {
+					t.Errorf("%s reaches %s: what both need belongs in api", p.ImportPath, d)
+				}
+			}
+		}
+	}
+}

@@ -76,30 +76,15 @@ func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
 	api.WriteJSON(w, http.StatusOK, v)
 }
 
-// Stats is what the activator knows of one function, for people.
-type Stats struct {
-	Waiting     int           `json:"waiting"`
-	OldestAge   time.Duration `json:"oldestAge"`
-	HeldBytes   api.Bytes     `json:"heldBytes"`
-	Running     int           `json:"running"`
-	LastRequest time.Time     `json:"lastRequest"`
-	// Waking is the instance that the activator is waking; empty for none.
-	Waking api.InstanceID `json:"waking,omitempty"`
-	// Failed says why requests are refused; empty while they are not.
-	Failed string `json:"failed,omitempty"`
-	// Instances are their last reports.
-	Instances []api.InstanceStatus `json:"instances"`
-}
-
 // Stats returns what is known of a function; ok is false if it is not declared.
-func (a *Activator) Stats(name api.FunctionName) (s Stats, ok bool) {
+func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	f := a.names.Load().byName[name]
 	if f == nil {
-		return Stats{}, false
+		return api.Activity{}, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s = Stats{
+	s = api.Activity{
 		Waiting: f.room.Len(), OldestAge: f.room.Oldest(time.Now()), HeldBytes: f.room.Bytes(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, Instances: f.set.Reports(),
 	}

@@ -7,37 +7,13 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
 )
-
-// View is all that the autoscaler knows of one function, for people.
-type View struct {
-	Function  api.Function         `json:"function"`
-	Instances []api.InstanceStatus `json:"instances"`
-	// Waiting and Running are the sums over all activators.
-	Waiting int `json:"waiting"`
-	Running int `json:"running"`
-	// LastRequest is when the last request came, zero if none ever did.
-	LastRequest time.Time `json:"lastRequest"`
-	// Need is what one awake instance takes: declared, measured or assumed.
-	Need api.Memory `json:"need"`
-	// Learned is the experience with its instances.
-	Learned ledger.Experience `json:"learned"`
-	// Granted are the instances that activators may wake without asking.
-	Granted []api.InstanceID `json:"granted,omitempty"`
-	// Failures in a row, the last one's message, and when the next try may be.
-	Failures  int       `json:"failures,omitempty"`
-	LastError string    `json:"lastError,omitempty"`
-	RetryAt   time.Time `json:"retryAt,omitzero"`
-	// Waits says what the function waits for; empty if it does not.
-	Waits string `json:"waits,omitempty"`
-}
 
 // List returns all declared functions, by name. Like all that ask the loop, it
 // waits until [Autoscaler.Run] runs; after Run has ended it returns nothing.
-func (a *Autoscaler) List() []View {
-	vs, _ := ask(context.Background(), a, func() []View {
-		var vs []View
+func (a *Autoscaler) List() []decide.View {
+	vs, _ := ask(context.Background(), a, func() []decide.View {
+		var vs []decide.View
 		for _, f := range a.order {
 			if f.declared {
 				vs = append(vs, a.view(f))
@@ -49,8 +25,8 @@ func (a *Autoscaler) List() []View {
 }
 
 // Status returns one function, and whether there is one of that name. It waits like [Autoscaler.List].
-func (a *Autoscaler) Status(name api.FunctionName) (View, bool) {
-	v, _ := ask(context.Background(), a, func() *View {
+func (a *Autoscaler) Status(name api.FunctionName) (decide.View, bool) {
+	v, _ := ask(context.Background(), a, func() *decide.View {
 		f := a.functions[name]
 		if f == nil || !f.declared {
 			return nil
@@ -59,7 +35,7 @@ func (a *Autoscaler) Status(name api.FunctionName) (View, bool) {
 		return &v
 	})
 	if v == nil {
-		return View{}, false
+		return decide.View{}, false
 	}
 	return *v, true
 }
@@ -85,9 +61,9 @@ func (a *Autoscaler) Devices() []decide.Line {
 	return ls
 }
 
-func (a *Autoscaler) view(f *function) View {
+func (a *Autoscaler) view(f *function) decide.View {
 	need, _ := f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.cfg.Devices[0].Capacity)
-	v := View{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
+	v := decide.View{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
 		Need: need, Learned: f.Past, Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
 	for _, i := range f.instances {
 		s := i.Status

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
 
@@ -261,13 +260,13 @@ func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 }
 
 // Stats adds up what the activators see of a function. Those that don't answer are left out.
-func (a *Activators) Stats(ctx context.Context, f api.FunctionName) admin.Activity {
+func (a *Activators) Stats(ctx context.Context, f api.FunctionName) api.Activity {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
 	var mu sync.Mutex // guards sum
-	var sum admin.Activity
+	var sum api.Activity
 	_ = a.each(func(p *peer) error {
-		var one admin.Activity
+		var one api.Activity
 		if err := p.get(ctx, statsPath(f), &one); err != nil {
 			a.log.Debug("an activator's view is missing", "activator", p.Name, "function", f, "error", err)
 			return nil
@@ -281,7 +280,7 @@ func (a *Activators) Stats(ctx context.Context, f api.FunctionName) admin.Activi
 }
 
 // add merges what two activators see.
-func add(x, y admin.Activity) admin.Activity {
+func add(x, y api.Activity) api.Activity {
 	x.Waiting += y.Waiting
 	x.Running += y.Running
 	x.HeldBytes += y.HeldBytes

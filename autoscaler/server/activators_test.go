@@ -19,7 +19,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 // node is the network between the control plane and activators that note what they are told.
@@ -30,7 +29,7 @@ type network struct {
 	down map[string]bool
 	hang map[string]chan struct{} // by host: calls of PathRevoke wait for it
 	told map[string][]string      // by host
-	says map[string]admin.Activity
+	says map[string]api.Activity
 }
 
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -106,7 +105,7 @@ func (n *network) heard(host string) []string {
 // crowd is a set of activators on such a network, in a bubble.
 func crowd(t *testing.T, test func(t *testing.T, n *network, a *Activators)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &network{t: t, down: map[string]bool{}, hang: map[string]chan struct{}{}, told: map[string][]string{}, says: map[string]admin.Activity{}}
+		n := &network{t: t, down: map[string]bool{}, hang: map[string]chan struct{}{}, told: map[string][]string{}, says: map[string]api.Activity{}}
 		a := newActivators(n, func() string { return clusterToken }, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -287,9 +286,9 @@ func TestStatsAreAddedUp(t *testing.T) {
 		now := time.Now()
 		n.set(func() {
 			n.down["c"] = true
-			n.says["a"] = admin.Activity{Waiting: 1, Running: 2, HeldBytes: 10, OldestAge: 2, LastRequest: now, Waking: "i",
+			n.says["a"] = api.Activity{Waiting: 1, Running: 2, HeldBytes: 10, OldestAge: 2, LastRequest: now, Waking: "i",
 				Instances: []api.InstanceStatus{{Instance: "i", Seq: 1}, {Instance: "j", Seq: 5}}}
-			n.says["b"] = admin.Activity{Waiting: 3, Running: 4, HeldBytes: 20, OldestAge: 3, LastRequest: now.Add(-time.Hour), Failed: "no room",
+			n.says["b"] = api.Activity{Waiting: 3, Running: 4, HeldBytes: 20, OldestAge: 3, LastRequest: now.Add(-time.Hour), Failed: "no room",
 				Instances: []api.InstanceStatus{{Instance: "i", Seq: 2}}}
 		})
 		a.Set([]Activator{pod("a", true), pod("b", true), pod("c", true)})

@@ -14,7 +14,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/tail"
@@ -30,7 +30,7 @@ func (s *server) adminRoutes(r *mux.Router) {
 	get(admin.PathFunctions, s.listFunctions)
 	one := admin.PathFunctions + "/{namespace}/{name}"
 	get(one, s.known(s.describe))
-	get(one+"/why", s.known(func(w http.ResponseWriter, _ *http.Request, v autoscaler.View) {
+	get(one+"/why", s.known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
 		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.Decider.Why(v.Function.Name)...))
 	}))
 	get(one+"/logs", s.known(s.tailLogs))
@@ -53,7 +53,7 @@ func (s *server) adminRoutes(r *mux.Router) {
 type order func(r *http.Request, f api.FunctionName) error
 
 // about is a handler of a path of one function.
-type about func(w http.ResponseWriter, r *http.Request, v autoscaler.View)
+type about func(w http.ResponseWriter, r *http.Request, v decide.View)
 
 // known finds the function that a request is about: the one of that name, or
 // of a service's revisions the one with most traffic.
@@ -111,12 +111,12 @@ func (s *server) listFunctions(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-func (s *server) view(ctx context.Context, v autoscaler.View) admin.Function {
+func (s *server) view(ctx context.Context, v decide.View) admin.Function {
 	v.Function.Runtime.Env = nil // may hold secrets
 	return admin.Function{View: v, Activator: s.Activators.Stats(ctx, v.Function.Name)}
 }
 
-func (s *server) describe(w http.ResponseWriter, r *http.Request, v autoscaler.View) {
+func (s *server) describe(w http.ResponseWriter, r *http.Request, v decide.View) {
 	api.WriteJSON(w, http.StatusOK, s.view(r.Context(), v))
 }
 
@@ -134,7 +134,7 @@ func level(r *http.Request) (api.Level, error) {
 
 // byHand carries out an order on a function and answers with the function.
 func (s *server) byHand(do order) about {
-	return func(w http.ResponseWriter, r *http.Request, v autoscaler.View) {
+	return func(w http.ResponseWriter, r *http.Request, v decide.View) {
 		name := v.Function.Name
 		s.Activators.Report(r.Context(), name) // an order is refused while requests wait: those of now count
 		if err := do(r, name); err != nil {
@@ -150,7 +150,7 @@ func (s *server) byHand(do order) about {
 
 // tailLogs passes on what the function's instances print, each line after the
 // instance's name where there are several.
-func (s *server) tailLogs(w http.ResponseWriter, r *http.Request, v autoscaler.View) {
+func (s *server) tailLogs(w http.ResponseWriter, r *http.Request, v decide.View) {
 	n, follow := tailParameters(r, -1)
 	var sources []logSource
 	var failed error

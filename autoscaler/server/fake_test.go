@@ -12,7 +12,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/tail"
 )
@@ -25,7 +24,7 @@ const (
 
 // brain is a decider that notes what it is asked.
 type brain struct {
-	views []autoscaler.View
+	views []decide.View
 	err   error
 
 	mu    sync.Mutex // guards asked
@@ -40,16 +39,16 @@ func (b *brain) note(words ...string) error {
 }
 
 func (b *brain) Receive(e api.Event) error { return b.note("receive", e.Type, e.Subject) }
-func (b *brain) List() []autoscaler.View   { return b.views }
+func (b *brain) List() []decide.View       { return b.views }
 func (b *brain) Devices() []decide.Line    { return make([]decide.Line, 1) }
 
-func (b *brain) Status(name api.FunctionName) (autoscaler.View, bool) {
+func (b *brain) Status(name api.FunctionName) (decide.View, bool) {
 	for _, v := range b.views {
 		if v.Function.Name == name {
 			return v, true
 		}
 	}
-	return autoscaler.View{}, false
+	return decide.View{}, false
 }
 
 func (b *brain) Why(name api.FunctionName) []api.Decision {
@@ -119,7 +118,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, events: tail.New(),
-		brain: &brain{views: []autoscaler.View{
+		brain: &brain{views: []decide.View{
 			{Function: api.Function{Name: "default/tiny-00002", Service: "default/tiny", Runtime: api.Runtime{Env: []string{"SECRET=1"}}},
 				Instances: []api.InstanceStatus{{Instance: "tiny-1"}, {Instance: "tiny-2"}}},
 			{Function: api.Function{Name: "default/tiny-00001", Service: "default/tiny"}},

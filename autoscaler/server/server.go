@@ -35,17 +35,16 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/tail"
 )
 
-// Decider is the autoscaler: *[autoscaler.Autoscaler].
+// Decider is the autoscaler, of package autoscaler.
 type Decider interface {
 	Receive(e api.Event) error
-	List() []autoscaler.View
-	Status(name api.FunctionName) (autoscaler.View, bool)
+	List() []decide.View
+	Status(name api.FunctionName) (decide.View, bool)
 	Why(name api.FunctionName) []api.Decision
 	Devices() []decide.Line
 	Wake(ctx context.Context, name api.FunctionName) error

@@ -8,9 +8,7 @@
 package admin
 
 import (
-	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
@@ -26,13 +24,10 @@ const (
 // Device is the account of one device.
 type Device = decide.Line
 
-// Activity is what activators know of a function.
-type Activity = activator.Stats
-
 // Function is all that a server knows of a function.
 type Function struct {
-	autoscaler.View
-	Activator Activity `json:"activator"`
+	decide.View
+	Activator api.Activity `json:"activator"`
 }
 
 // FunctionPath is the path of a function, with rest after it ("", "/wake", …).

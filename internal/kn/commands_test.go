@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/ledger"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -84,7 +83,7 @@ func populated(t *testing.T) (*fakeCluster, *[]string) {
 func functions() []admin.Function {
 	one := func(name, service string, model api.ModelName, instances ...api.InstanceStatus) admin.Function {
 		f := api.Function{Name: api.FunctionName(name), Service: api.FunctionName(service), Model: model, Runtime: api.Runtime{Model: "pico"}, Origin: "revision " + name}.WithDefaults()
-		return admin.Function{View: autoscaler.View{Function: f, Instances: instances, Need: api.Memory{Host: 50 * api.MiB}}}
+		return admin.Function{View: decide.View{Function: f, Instances: instances, Need: api.Memory{Host: 50 * api.MiB}}}
 	}
 	since := time.Now().Add(-5 * time.Minute)
 	asleep := api.InstanceStatus{Instance: "tiny-00002-deployment-7c9-abcde", State: api.Asleep, Level: 1, Since: since, Memory: api.Memory{Host: 12 * api.MiB}}
@@ -93,7 +92,7 @@ func functions() []admin.Function {
 	tiny2 := one("default/tiny-00002", "default/tiny", "tiny", asleep)
 	tiny2.Function.Aliases = []api.ModelName{"tiny-chat"}
 	big := one("models/big-00001", "models/big", "big", awake)
-	big.Activator = activator.Stats{Waiting: 1, Running: 2, LastRequest: time.Now()}
+	big.Activator = api.Activity{Waiting: 1, Running: 2, LastRequest: time.Now()}
 	big.LastRequest = time.Now()
 	return []admin.Function{one("default/tiny-00001", "default/tiny", "tiny"), tiny2, one("default/tiny-00000", "default/tiny", "tiny"), big}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/tail"
@@ -74,7 +74,7 @@ func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-func (s *server) view(v autoscaler.View) admin.Function {
+func (s *server) view(v decide.View) admin.Function {
 	stats, _ := s.activator.Stats(v.Function.Name)
 	v.Function.Runtime.Env = nil // may hold secrets
 	return admin.Function{View: v, Activator: stats}
