@@ -22,6 +22,8 @@ type Function struct {
 	// MinScale and MaxScale bound the number of awake instances. MinScale 0 allows scale to zero.
 	MinScale int `json:"minScale"`
 	MaxScale int `json:"maxScale"`
+	// ActivationScale is how many instances are woken or started at once where none is awake; 0 is 1.
+	ActivationScale int `json:"activationScale,omitempty"`
 	// Concurrency is how many requests one instance takes at once, at least 1.
 	Concurrency int `json:"concurrency"`
 	// Memory is what one awake instance needs. A zero Host means: learn it from the instance.
@@ -134,7 +136,7 @@ func (f Function) WithDefaults() Function {
 	if f.Runtime.Kind == "" {
 		f.Runtime.Kind = RuntimeEngine
 	}
-	orInt(&f.MaxScale, max(1, f.MinScale))
+	orInt(&f.MaxScale, max(1, f.MinScale, f.ActivationScale))
 	orInt(&f.Concurrency, 8)
 	orInt(&f.Hold.Capacity, 1000)
 	orDuration(&f.Hold.Timeout, 5*time.Minute)

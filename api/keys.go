@@ -41,6 +41,8 @@ const (
 	AnnotationClass    = "autoscaling.knative.dev/class"
 	AnnotationMinScale = "autoscaling.knative.dev/min-scale"
 	AnnotationMaxScale = "autoscaling.knative.dev/max-scale"
+	// AnnotationActivationScale is Knative's activation-scale.
+	AnnotationActivationScale = "autoscaling.knative.dev/activation-scale"
 	// Class is the value of AnnotationClass for functions of Rouse.
 	Class = "gpu.autoscaling.rouse.dev"
 )
@@ -78,4 +80,5 @@ var Keys = []Key{
 	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins"},
 	{AnnotationMinScale, "0", "instances that stay awake"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
+	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},
 }

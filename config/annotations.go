@@ -42,7 +42,10 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationPriority:     setPriority,
 	api.AnnotationMinScale:     count(0, func(f *api.Function) *int { return &f.MinScale }),
 	api.AnnotationMaxScale:     setMaxScale,
-	api.AnnotationClass:        setClass,
+
+	api.AnnotationActivationScale: count(1, func(f *api.Function) *int { return &f.ActivationScale }),
+
+	api.AnnotationClass: setClass,
 
 	api.AnnotationRequestTimeout:   duration(func(f *api.Function) *time.Duration { return &f.RequestTimeout }),
 	api.AnnotationFirstByteTimeout: duration(func(f *api.Function) *time.Duration { return &f.FirstByteTimeout }),

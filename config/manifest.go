@@ -285,6 +285,9 @@ func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
 		return src.errorf(n, "the function %s: %s is %d and %s is %d: the first can't be larger", f.Name.Name(), api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale)
 	}
+	if f.MaxScale > 0 && f.ActivationScale > f.MaxScale {
+		return src.errorf(n, "the function %s: %s is %d and %s is %d: the first can't be larger", f.Name.Name(), api.AnnotationActivationScale, f.ActivationScale, api.AnnotationMaxScale, f.MaxScale)
+	}
 	return nil
 }
 

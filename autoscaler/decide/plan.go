@@ -285,6 +285,9 @@ func (f *fn) count(ph phase) {
 func (p *plan) weigh(f *fn) {
 	c := max(1, f.Spec.Concurrency)
 	f.desired = min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale))
+	if f.live() == 0 && f.Waiting > 0 {
+		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
+	}
 	f.desired = max(f.desired, f.Spec.MinScale)
 	switch f.Order {
 	case OrderWake:

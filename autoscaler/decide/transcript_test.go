@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite what testdata expects")
 // "#"), and blocks of commands, "----" and what they print. Commands:
 //
 //	devices host=4Gi gpu0=24Gi
-//	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [concurrency=] [priority=]
+//	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
 //	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [granted=] [failures=]
 //	users NAME N          so many requests are there at once, from now on
@@ -227,10 +227,13 @@ func (s *sim) devices(a args, words []string) {
 
 func (s *sim) declareFrom(a args) {
 	n := s.declare(api.Function{
-		Name:        api.NewFunctionName("", a.word(1)),
-		Memory:      api.Memory{Host: a.bytes("memory"), Devices: a.number("gpus"), PerDevice: a.bytes("gpu-memory")},
-		MinScale:    a.number("min"),
-		MaxScale:    a.number("max"),
+		Name:     api.NewFunctionName("", a.word(1)),
+		Memory:   api.Memory{Host: a.bytes("memory"), Devices: a.number("gpus"), PerDevice: a.bytes("gpu-memory")},
+		MinScale: a.number("min"),
+		MaxScale: a.number("max"),
+
+		ActivationScale: a.number("activation"),
+
 		Concurrency: a.number("concurrency"),
 		Priority:    a.number("priority"),
 		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
