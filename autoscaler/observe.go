@@ -27,10 +27,18 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 		if f.removed {
 			f.removed, f.Order = false, decide.OrderNone
 		}
+		if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
+			f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
+		}
 		f.Spec, f.declared = spec, true
-		// A new declaration may mend what failed.
-		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{}
 	})
+}
+
+// withoutBounds is what a start can fail by. How many are kept, and for how long, is not: that
+// changes in a cluster because starts fail.
+func withoutBounds(f api.Function) api.Function {
+	f.MinScale, f.MaxScale, f.SleepAfter, f.GoneAfter = 0, 0, 0, 0
+	return f
 }
 
 // RemoveFunction stops all instances of a function and forgets it. It does not block.

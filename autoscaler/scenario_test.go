@@ -109,6 +109,39 @@ func TestSpawnFails(t *testing.T) {
 	})
 }
 
+// TestBoundsThatChangeForgiveNothing changes how many instances are kept, as Knative
+// has it while starts fail: that mends none, and does not have them tried for ever.
+func TestBoundsThatChangeForgiveNothing(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		f := w.add("a", api.GiB, func(f *fakeFunction) { f.failStarts, f.load = 100, 0 })
+		w.request(f, 1, time.Second)
+		for k := range 300 {
+			spec := f.spec
+			if k%2 == 0 {
+				spec.GoneAfter = time.Second
+			}
+			w.a.PutFunction(spec)
+			pass(50 * time.Millisecond)
+		}
+		if got := len(w.refused[f.spec.Name]); got != 1 {
+			t.Errorf("refused %d requests, want the one", got)
+		}
+		if got := w.count("start"); got != 3 {
+			t.Errorf("got %d starts, want 3", got)
+		}
+		// The same again is somebody who has mended something, and so is another declaration.
+		for k := range 2 {
+			spec := f.spec
+			spec.Priority = k
+			w.a.PutFunction(spec)
+			w.a.PutFunction(spec)
+			if vs := w.a.List(); vs[0].Failures != 0 {
+				t.Errorf("priority %d: %d failures are remembered, want none", k, vs[0].Failures)
+			}
+		}
+	})
+}
+
 func TestSleepFails(t *testing.T) {
 	inWorld(t, 3*api.GiB/2, func(w *fleet) {
 		a := w.add("a", api.GiB, func(f *fakeFunction) { f.failSleeps = 100 })
