@@ -20,7 +20,7 @@ type directory struct {
 	list []*function
 	// byModel has, in order of precedence where names clash: models' names and aliases,
 	// services' names in the default namespace, in any namespace, "namespace/name",
-	// and adapters. Among equals the service that comes first by name has it.
+	// and adapters. Among equals a service with traffic has it, and of several the first by name.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*function
 	// models is what a list of models shows: model names, aliases and adapters, in order.

@@ -26,7 +26,8 @@ type member struct {
 	percent  int
 }
 
-// servicesOf groups functions by service, ordered by the services' names.
+// servicesOf groups functions by service. Those that have traffic come first, so that
+// one that is just made takes no name away from them, and then they are ordered by their names.
 func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []service {
 	byName := make(map[api.FunctionName]*service)
 	var order []api.FunctionName
@@ -51,6 +52,9 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 		}
 	}
 	slices.Sort(order)
+	slices.SortStableFunc(order, func(a, b api.FunctionName) int {
+		return cmp.Compare(min(1, len(byName[b].members)), min(1, len(byName[a].members)))
+	})
 	out := make([]service, 0, len(order))
 	for _, name := range order {
 		s := byName[name]

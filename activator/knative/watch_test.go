@@ -50,8 +50,8 @@ func TestWatch(t *testing.T) {
 	if g.core.Declared("default/tiny-00003") {
 		t.Error("a revision of another class is a function")
 	}
-	if status, got := g.ask("tiny"); status != 503 {
-		t.Errorf("before the route is ready: got %d %s", status, got)
+	if status, got := g.ask("tiny"); status != 200 || got != "10.0.0.2:9000" {
+		t.Errorf("before the route is ready: got %d %s, want the newest revision", status, got)
 	}
 	g.watch.route(route(map[string]int64{"tiny-00001": 100}))
 	if status, got := g.ask("tiny"); status != 200 || got != "10.0.0.1:9000" {
@@ -73,8 +73,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("a revision that is no longer ours: got %d", status)
 	}
 	g.watch.noRoute(route(nil))
-	if status, _ := g.ask("tiny"); status != 503 {
-		t.Errorf("without a route: got %d", status)
+	if status, got := g.ask("tiny"); status != 200 || got != "10.0.0.2:9000" {
+		t.Errorf("without a route: got %d %s, want the newest revision", status, got)
 	}
 	g.watch.noRevision(two)
 	if status, _ := g.ask("tiny"); status != 404 {
