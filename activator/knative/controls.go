@@ -22,7 +22,6 @@ const maxOrder = 1 << 20
 type controls struct {
 	core      *activator.Activator
 	instances *instances
-	hear      func(api.InstanceStatus)
 	token     *clusterToken
 	log       *slog.Logger
 }
@@ -134,7 +133,6 @@ func (c *controls) report(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		c.instances.learn(report)
-		c.hear(st)
 		c.core.ObserveInstance(st)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +24,10 @@ const (
 	askAtOnce   = 16
 )
 
+// forgetAfter is when an instance without a pod is forgotten: its last report came
+// after the news that the pod is gone.
+const forgetAfter = 10 * time.Minute
+
 // doubts asks instances that should be there and of which nothing is heard, while
 // requests wait for them: a report may have been lost with whoever carried it.
 //
@@ -40,38 +43,21 @@ type doubts struct {
 	client    *control.Client
 	http      http.RoundTripper
 	log       *slog.Logger
-
-	mu    sync.Mutex // guards heard
-	heard map[api.InstanceID]time.Time
-}
-
-// hear notes that an instance has reported.
-func (d *doubts) hear(st api.InstanceStatus) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if st.State == api.Gone {
-		delete(d.heard, st.Instance)
-		return
-	}
-	d.heard[st.Instance] = time.Now()
-}
-
-func (d *doubts) silent(id api.InstanceID, now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return now.Sub(d.heard[id]) >= doubtSilent
 }
 
 // run looks each second until ctx ends.
 func (d *doubts) run(ctx context.Context) error {
-	tick := time.NewTicker(doubtEvery)
+	tick, sweep := time.NewTicker(doubtEvery), time.NewTicker(forgetAfter)
 	defer tick.Stop()
+	defer sweep.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			d.look(ctx)
+		case <-sweep.C:
+			d.instances.sweep(time.Now().Add(-forgetAfter))
 		}
 	}
 }
@@ -99,14 +85,14 @@ func (d *doubts) look(ctx context.Context) {
 		}
 		for id, ip := range d.instances.addresses(name) {
 			st, reported := states[id]
-			if !d.silent(id, now) || reported && st.Ready() {
+			if now.Sub(d.instances.lastHeard(id)) < doubtSilent || reported && st.Ready() {
 				continue
 			}
 			at := st.Endpoint
 			if at == "" {
 				at = d.watch.endpoint(name, ip)
 			}
-			d.hear(api.InstanceStatus{Instance: id}) // so that it is asked again only after the same silence
+			d.instances.hear(id) // so that it is asked again only after the same silence
 			group.Go(func() error { d.ask(ctx, doubted{id, name, at}); return nil })
 		}
 	}

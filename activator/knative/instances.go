@@ -2,6 +2,7 @@ package knative
 
 import (
 	"sync"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -13,6 +14,7 @@ import (
 type instances struct {
 	mu     sync.Mutex // guards what follows
 	tokens map[api.Endpoint]credential
+	heard  map[api.InstanceID]time.Time // when each reported last, or was asked
 	// pods has the address of each pod, empty before it has one. Pods of other classes' revisions are in it too.
 	pods map[api.FunctionName]map[api.InstanceID]string
 }
@@ -24,7 +26,7 @@ type credential struct {
 }
 
 func newInstances() *instances {
-	return &instances{tokens: map[api.Endpoint]credential{}, pods: map[api.FunctionName]map[api.InstanceID]string{}}
+	return &instances{tokens: map[api.Endpoint]credential{}, heard: map[api.InstanceID]time.Time{}, pods: map[api.FunctionName]map[api.InstanceID]string{}}
 }
 
 // token is the credential for the control paths at an endpoint; empty: none is known.
@@ -34,20 +36,54 @@ func (k *instances) token(at api.Endpoint) string {
 	return k.tokens[at].token
 }
 
-// learn keeps or forgets the credential that comes with a report.
+// learn notes a report, and keeps or forgets the credential that comes with it.
 func (k *instances) learn(r control.InstanceReport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case r.Status.State == api.Gone:
+	if r.Status.State == api.Gone {
 		k.forget(r.Status.Instance)
-	case r.Token != "" && r.Status.Endpoint != "":
+		return
+	}
+	k.heard[r.Status.Instance] = time.Now()
+	if r.Token != "" && r.Status.Endpoint != "" {
 		k.tokens[r.Status.Endpoint] = credential{r.Status.Instance, r.Token}
 	}
 }
 
-// forget drops the credentials of an instance. The caller holds mu.
+// hear notes that something was heard of an instance, or will be.
+func (k *instances) hear(id api.InstanceID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard[id] = time.Now()
+}
+
+// lastHeard is when an instance was heard of last; zero: never.
+func (k *instances) lastHeard(id api.InstanceID) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.heard[id]
+}
+
+// sweep forgets the instances without a pod that were heard of before a time, and not since.
+func (k *instances) sweep(before time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	there := map[api.InstanceID]bool{}
+	for _, pods := range k.pods {
+		for id := range pods {
+			there[id] = true
+		}
+	}
+	for id, at := range k.heard {
+		if !there[id] && at.Before(before) {
+			k.forget(id)
+		}
+	}
+}
+
+// forget drops what is known of an instance. The caller holds mu.
 func (k *instances) forget(id api.InstanceID) {
+	delete(k.heard, id)
 	for at, c := range k.tokens {
 		if c.instance == id {
 			delete(k.tokens, at)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +52,7 @@ func newRig(t *testing.T, instance transportFunc) *rig {
 		cancel()
 		_ = core.Run(ctx)
 	})
-	return &rig{core: core, watch: w, instances: known, doubts: &doubts{core: core, watch: w, instances: known, client: client, http: instance, log: log, heard: map[api.InstanceID]time.Time{}}}
+	return &rig{core: core, watch: w, instances: known, doubts: &doubts{core: core, watch: w, instances: known, client: client, http: instance, log: log}}
 }
 
 // revision makes a revision of the service "tiny".

@@ -171,7 +171,7 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 		return err
 	}
 	w := newWatch(p.core, known, p.log)
-	p.doubts = &doubts{core: p.core, watch: w, instances: known, client: client, http: transport, log: p.log, heard: map[api.InstanceID]time.Time{}}
+	p.doubts = &doubts{core: p.core, watch: w, instances: known, client: client, http: transport, log: p.log}
 	revisions := revisioninformer.Get(injected)
 	d := &dispatcher{
 		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
@@ -179,7 +179,7 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 	}
 	p.handler = &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
-	p.control = (&controls{core: p.core, instances: known, hear: p.doubts.hear, token: token, log: p.log}).handler()
+	p.control = (&controls{core: p.core, instances: known, token: token, log: p.log}).handler()
 	p.metrics = metricsHandler(registry)
 	from := sources{revisions: revisions.Informer(), secrets: nssecretinformer.Get(injected).Informer(), kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
 	return from.feed(injected, w, token)

@@ -3,6 +3,7 @@ package knative
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,10 +26,12 @@ func (t *clusterToken) current() string {
 	return ""
 }
 
-// secret takes in a Secret; others than ours do nothing.
+// secret takes in a Secret, without a line end that an editor left; others than ours do nothing.
 func (t *clusterToken) secret(s *corev1.Secret) {
-	if s.Name == control.ControlSecret && len(s.Data[control.ControlSecretKey]) > 0 {
-		v := string(s.Data[control.ControlSecretKey])
+	if s.Name != control.ControlSecret {
+		return
+	}
+	if v := strings.TrimSpace(string(s.Data[control.ControlSecretKey])); v != "" {
 		t.value.Store(&v)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,11 +48,13 @@ func (c *cluster) door(ctx context.Context) (*door, error) {
 		return nil, c.absent(ctx)
 	case err != nil:
 		return nil, refusal(err, "get", secrets, control.SystemNamespace, control.ControlSecret)
-	case len(secret.Data[control.ControlSecretKey]) == 0:
+	}
+	token := strings.TrimSpace(string(secret.Data[control.ControlSecretKey])) // an editor leaves a line end
+	if token == "" {
 		return nil, errNoLeader // its first act is to make the token
 	}
 	path := "/api/v1/namespaces/" + control.SystemNamespace + "/services/" + proxied + "/proxy"
-	return &door{host.JoinPath(path).String(), string(secret.Data[control.ControlSecretKey]), c.http}, nil
+	return &door{host.JoinPath(path).String(), token, c.http}, nil
 }
 
 // absent says why there is no token.
