@@ -157,7 +157,7 @@ func TestDoubts(t *testing.T) {
 		defer mu.Unlock()
 		want := []string{
 			"12s POST http://10.0.0.1:9000/rouse/v1/report ", "17s POST http://10.0.0.1:9000/rouse/v1/report ",
-			"22s GET http://10.0.0.1:9000/rouse/v1/state Bearer its own",
+			"23s GET http://10.0.0.1:9000/rouse/v1/state Bearer its own",
 		}
 		if strings.Join(asked, "\n") != strings.Join(want, "\n") {
 			t.Errorf("asked:\n%s\nwant:\n%s", strings.Join(asked, "\n"), strings.Join(want, "\n"))
