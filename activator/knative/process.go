@@ -162,7 +162,7 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 	transport := api.NewTransport(lanes)
 	client := control.NewFor(transport, known.token)
 	var err error
-	if p.events, err = newEvents(p.cfg, withToken{transport, token}, p.log); err != nil {
+	if p.events, err = newEvents(p.cfg, withToken{control.NewTransport(lanes), token}, p.log); err != nil {
 		return err
 	}
 	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Domain: activator.NoDomain, PrivateMetrics: true},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // Pod is what a pod knows of its place without asking anybody.
@@ -82,7 +83,7 @@ func Devices(visible string) []api.DeviceID {
 // the cluster's name server; with the search list of a pod it is three, one after
 // another. An empty domain: as any other host.
 func NewTransport(domain string) *http.Transport {
-	t := api.NewTransport(2)
+	t := control.NewTransport(2)
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
