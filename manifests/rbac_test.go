@@ -32,7 +32,7 @@ type rule struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	var all []rule
-	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml"} {
+	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml"} {
 		for dec := yaml.NewDecoder(strings.NewReader(string(read(t, file)))); ; {
 			var doc yaml.Node
 			if dec.Decode(&doc) != nil {
@@ -81,7 +81,7 @@ func TestEveryVerbHasItsReason(t *testing.T) {
 				t.Errorf("%s: a rule with a star is not minimal", r.role)
 			}
 		}
-		if len(r.ResourceNames) > 0 && slices.Contains(r.Verbs, "create") {
+		if len(r.ResourceNames) > 0 && slices.Contains(r.Verbs, "create") && r.Resources[0] != "services/proxy" {
 			t.Errorf("%s: a create can't be bound to names", r.role)
 		}
 	}
@@ -122,9 +122,11 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 	known := resources(t)
 	names := map[string][]string{
 		"secrets":    {control.ControlSecret},
-		"services":   {takeover.Service},
+		"services":   {takeover.Service, control.AutoscalerName},
 		"configmaps": nil,
 		"leases":     {control.AutoscalerName},
+
+		"services/proxy": {"http:" + control.AutoscalerName + ":http"}, // as package kn calls it
 	}
 	for _, s := range takeover.Settings {
 		names["configmaps"] = append(names["configmaps"], s.ConfigMap)
@@ -137,7 +139,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 				if !known[group+"/"+plain] {
 					t.Errorf("%s: no resource %s in the group %q", r.role, plain, group)
 				}
-				if !slices.Contains([]string{"", "status", "scale", "finalizers"}, sub) {
+				if !slices.Contains([]string{"", "status", "scale", "finalizers", "proxy"}, sub) {
 					t.Errorf("%s: no subresource %s", r.role, sub)
 				}
 			}
@@ -146,7 +148,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 			if !slices.Contains(names[r.Resources[0]], n) {
 				t.Errorf("%s: the name %s of %s is in no program", r.role, n, r.Resources[0])
 			}
-			if n != control.ControlSecret && n != control.AutoscalerName && !knative[r.Resources[0]+"/"+n] {
+			if !strings.Contains(n, "rouse-") && !knative[r.Resources[0]+"/"+n] {
 				t.Errorf("%s: Knative has no %s/%s", r.role, r.Resources[0], n)
 			}
 		}
@@ -188,7 +190,7 @@ func knativeNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestBindings: each role is bound, to an account that a Deployment runs as.
+// TestBindings: each role is bound, to an account that a Deployment runs as; those for people are bound by people.
 func TestBindings(t *testing.T) {
 	all := rendered(t, "default")
 	accounts := map[string]bool{}
@@ -200,8 +202,11 @@ func TestBindings(t *testing.T) {
 			t.Errorf("Deployment %s runs as %q, want its own account", name, got)
 		}
 	}
-	bound := map[string]bool{}
+	bound := map[string]bool{"ClusterRole/rouse-user": true, "Role/rouse-operator": true}
 	check := func(ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+		if bound[ref.Kind+"/"+ref.Name] {
+			t.Errorf("%s %s is bound twice, or to more than people", ref.Kind, ref.Name)
+		}
 		bound[ref.Kind+"/"+ref.Name] = true
 		for _, s := range subjects {
 			if !accounts[s.Name] || s.Namespace != control.SystemNamespace {
