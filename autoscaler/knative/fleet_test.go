@@ -359,35 +359,6 @@ func TestAContainerThatEndsJoinsAgain(t *testing.T) {
 	})
 }
 
-func TestDevicesGetTheirNames(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
-		if d := c.fleet.Devices(); len(d) != 3 || d[0].Capacity != 8*api.GiB || d[1].ID != "node1/gpu-0" || d[2].Capacity != api.GiB {
-			t.Fatalf("got %+v", d)
-		}
-		c.declare(scaling{initialized: true})
-		id, err := c.begin("tiny-00001-0001", api.Grant{Devices: []api.DeviceID{"node1/gpu-1"}})()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.join(string(id), "10.0.0.1", "GPU-aa::3"); err != nil {
-			t.Fatal(err)
-		}
-		c.mu.Lock()
-		d := c.devices
-		c.mu.Unlock()
-		if len(d) != 3 || d[1].ID != "node1/gpu-0" || d[2].ID != "GPU-aa" || d[2].Was != "node1/gpu-1" {
-			t.Errorf("got %+v, want the granted one under its own name", d)
-		}
-		_ = c.report(string(id), "10.0.0.1", api.Awake, 3)
-		if s := c.last(string(id)); !slices.Equal(s.Devices, []api.DeviceID{"GPU-aa"}) {
-			t.Errorf("the core heard of the devices %v", s.Devices)
-		}
-	})
-}
-
 func TestADeclarationIsTold(t *testing.T) {
 	in(t, func(t *testing.T) {
 		c := newCluster(t, 0, nil)

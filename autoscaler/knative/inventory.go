@@ -64,12 +64,7 @@ func (f *Fleet) takeStock() {
 			f.nodes[o.Name] = n
 		}
 		n.memory, n.name, n.shared = f.gpuMemory(o), o.Labels[labelGPUProduct], sharesGPUs(o)
-		for count := gpuCount(o); len(n.ids) < count; {
-			n.ids = append(n.ids, "")
-		}
-		if gpuCount(o) == 0 {
-			n.ids = nil
-		}
+		n.resize(gpuCount(o), f.heldAt(o.Name, nil))
 	}
 	for name := range f.nodes {
 		if !seen[name] {
@@ -156,6 +151,7 @@ func (f *Fleet) gpuMemory(o *corev1.Node) api.Bytes {
 
 // holds takes in which devices a pod says it was given, and returns them under the
 // names that the ledger has for them. A name with a suffix "::N" is a share of a device.
+// A pod can name the GPUs that its node has, and not make it have more.
 func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 	host := p.object.Spec.NodeName
 	n := f.nodes[host]
@@ -171,12 +167,14 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 			continue
 		}
 		real := api.DeviceID(plain)
+		if n != nil && !slices.Contains(n.ids, real) && !strings.HasPrefix(plain, host+"/gpu-") {
+			if !n.named(host, real, p.devices, f.heldAt(host, p)) {
+				continue
+			}
+			news = true
+		}
 		if !slices.Contains(ids, real) {
 			ids = append(ids, real)
-		}
-		if n != nil && !slices.Contains(n.ids, real) && !strings.HasPrefix(plain, host+"/gpu-") {
-			n.named(host, real, p.devices)
-			news = true
 		}
 	}
 	if news {
@@ -193,25 +191,50 @@ func (f *Fleet) hostMemory() api.Bytes {
 	return f.devices[0].Total
 }
 
-// named gives a GPU its own name: the one that the pod was granted, where that has none yet,
-// else the first without one.
-func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID) {
-	free := -1
-	for k, known := range n.ids {
-		if known != "" {
-			continue
+// heldAt says which GPUs of a node are held by pods, of which one does not count.
+func (f *Fleet) heldAt(host string, except *pod) func(api.DeviceID) bool {
+	return func(id api.DeviceID) bool {
+		for _, p := range f.pods {
+			if p != except && p.object.Spec.NodeName == host && slices.Contains(p.devices, id) {
+				return true
+			}
 		}
-		if slices.Contains(granted, placeholder(host, k)) {
-			free = k
-			break
-		}
-		if free < 0 {
-			free = k
+		return false
+	}
+}
+
+// resize makes room for so many GPUs, or takes away those that are too many and that nobody holds.
+func (n *node) resize(count int, held func(api.DeviceID) bool) {
+	for len(n.ids) < count {
+		n.ids = append(n.ids, "")
+	}
+	for last := len(n.ids) - 1; last >= count && (count == 0 || n.ids[last] == "" || !held(n.ids[last])); last-- {
+		n.ids = n.ids[:last]
+	}
+}
+
+// named gives a GPU its own name, and says whether it could:
+//
+//  1. the one that the pod was granted, where that has none yet
+//  2. else the first without one
+//  3. else the first that nobody holds: another GPU is in its place now
+//  4. else none: the node has no more
+func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) bool {
+	for k, known := range n.ids { // 1
+		if known == "" && slices.Contains(granted, placeholder(host, k)) {
+			n.ids[k] = id
+			return true
 		}
 	}
-	if free < 0 {
-		n.ids = append(n.ids, id)
-		return
+	if k := slices.Index(n.ids, ""); k >= 0 { // 2
+		n.ids[k] = id
+		return true
 	}
-	n.ids[free] = id
+	for k, known := range n.ids { // 3
+		if !held(known) {
+			n.ids[k] = id
+			return true
+		}
+	}
+	return false // 4
 }

@@ -1,0 +1,82 @@
+package knative
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func TestDevicesGetTheirNames(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCluster(t, 0, nil)
+		c.start()
+		defer c.stop()
+		if d := c.fleet.Devices(); len(d) != 3 || d[0].Capacity != 8*api.GiB || d[1].ID != "node1/gpu-0" || d[2].Capacity != api.GiB {
+			t.Fatalf("got %+v", d)
+		}
+		c.declare(scaling{initialized: true})
+		id, err := c.begin("tiny-00001-0001", api.Grant{Devices: []api.DeviceID{"node1/gpu-1"}})()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.join(string(id), "10.0.0.1", "GPU-aa::3"); err != nil {
+			t.Fatal(err)
+		}
+		c.mu.Lock()
+		d := c.devices
+		c.mu.Unlock()
+		if len(d) != 3 || d[1].ID != "node1/gpu-0" || d[2].ID != "GPU-aa" || d[2].Was != "node1/gpu-1" {
+			t.Errorf("got %+v, want the granted one under its own name", d)
+		}
+		_ = c.report(string(id), "10.0.0.1", api.Awake, 3)
+		if s := c.last(string(id)); !slices.Equal(s.Devices, []api.DeviceID{"GPU-aa"}) {
+			t.Errorf("the core heard of the devices %v", s.Devices)
+		}
+	})
+}
+
+// TestAPodMakesNoDevices: a node has as many GPUs as Kubernetes says, whatever its pods call them.
+func TestAPodMakesNoDevices(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCluster(t, 2, nil)
+		c.start()
+		defer c.stop()
+		c.declare(scaling{initialized: true})
+		devices := func() string {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			var ids []string
+			for _, d := range c.devices[1:] {
+				ids = append(ids, string(d.ID))
+			}
+			return strings.Join(ids, " ")
+		}
+		for _, step := range []struct {
+			pod, ip string
+			says    api.DeviceID
+			want    string
+		}{
+			{"pod-1", "10.0.0.1", "GPU-a", "GPU-a node1/gpu-1"},
+			{"pod-2", "10.0.0.2", "GPU-b", "GPU-a GPU-b"},
+			{"pod-2", "10.0.0.2", "GPU-c", "GPU-a GPU-c"}, // it was replaced: nobody else has it
+			{"pod-2", "10.0.0.2", "GPU-a", "GPU-a GPU-c"},
+			{"pod-1", "10.0.0.1", "GPU-d", "GPU-a GPU-d"},
+			{"pod-1", "10.0.0.1", "GPU-e", "GPU-a GPU-e"},
+		} {
+			if _, err := c.join(step.pod, step.ip, step.says); err != nil {
+				t.Fatal(err)
+			}
+			if got := devices(); got != step.want {
+				t.Errorf("%s says %s: got %s, want %s", step.pod, step.says, got, step.want)
+			}
+		}
+		if _, err := c.join("pod-2", "10.0.0.2", "GPU-f", "GPU-g", "GPU-h"); err != nil {
+			t.Fatal(err)
+		}
+		if got := devices(); len(strings.Fields(got)) != 2 {
+			t.Errorf("got the devices %s, want two of them", got)
+		}
+	})
+}
