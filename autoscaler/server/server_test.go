@@ -150,7 +150,7 @@ func TestEvents(t *testing.T) {
 		"not joined":         {podToken, structured, event(t, api.EventInstanceState, api.InstanceStatus{Instance: "x", Function: "a/b", State: api.Awake}), 404, "join first"},
 		"no CloudEvent":      {podToken, "application/json", `{}`, 400, "ce-specversion"},
 		"nothing":            {podToken, structured, ``, 400, "CloudEvent"},
-		"too much":           {podToken, structured, event(t, api.EventInstanceState, strings.Repeat("x", maxReport)), 400, "too large"},
+		"too much":           {podToken, structured, event(t, api.EventInstanceState, strings.Repeat("x", maxReport)), 413, "larger than 256 KiB"},
 	} {
 		b := newBench(t)
 		w := b.ask("POST", control.PathEvents, c.body, "Authorization", "Bearer "+c.token, "Content-Type", c.kind)
