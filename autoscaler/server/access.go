@@ -69,6 +69,7 @@ const (
 	maxReport   = 256 << 10        // bytes of a body
 	bodyTimeout = 10 * time.Second // to read it
 	atOnce      = 128              // of their requests in work
+	eachAtOnce  = 8                // of them, from one address: a pod that is slow on purpose holds up no other
 	perSecond   = 50               // of one address, in the long run
 	burst       = 200
 	maxCallers  = 10000 // addresses that are remembered
@@ -76,51 +77,65 @@ const (
 
 // callers bounds requests of those who lack the cluster's token.
 type callers struct {
-	places chan struct{} // taken and given back by requests in work; never closed
-
-	mu     sync.Mutex // guards limits
-	limits map[netip.Addr]*rate.Limiter
+	mu     sync.Mutex // guards what follows, and what is in it
+	inWork int
+	known  map[netip.Addr]*caller
 }
 
-func newCallers() *callers {
-	return &callers{places: make(chan struct{}, atOnce), limits: map[netip.Addr]*rate.Limiter{}}
+// caller is who has one address.
+type caller struct {
+	limit  *rate.Limiter
+	inWork int
 }
+
+func newCallers() *callers { return &callers{known: map[netip.Addr]*caller{}} }
 
 // enter lets one request of that address in; leave must be called when it is done.
 // Errors are *[api.Error] with status 429 and a time to come back.
 func (c *callers) enter(from netip.Addr) (leave func(), err error) {
-	if !c.limit(from).Allow() {
-		return nil, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%s sends more than %d requests a second", from, perSecond).WithRetryAfter(time.Second / 4)
-	}
-	select {
-	case c.places <- struct{}{}:
-		return func() { <-c.places }, nil
-	default:
-		return nil, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d instances are being served: come back soon", atOnce).WithRetryAfter(time.Second / 4)
-	}
-}
-
-// limit is the address's. Those that have rested are forgotten when there are many.
-func (c *callers) limit(from netip.Addr) *rate.Limiter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.limits[from]
-	if l != nil {
-		return l
+	one := c.caller(from)
+	switch {
+	case !one.limit.Allow():
+		err = api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%s sends more than %d requests a second", from, perSecond).WithRetryAfter(time.Second / 4)
+	case one.inWork >= eachAtOnce:
+		err = api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d requests of %s are being served: come back when they are", eachAtOnce, from).WithRetryAfter(time.Second / 4)
+	case c.inWork >= atOnce:
+		err = api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d instances are being served: come back soon", atOnce).WithRetryAfter(time.Second / 4)
 	}
-	if len(c.limits) >= maxCallers {
-		for a, old := range c.limits {
-			if old.Tokens() >= burst {
-				delete(c.limits, a)
+	if err != nil {
+		return nil, err
+	}
+	one.inWork++
+	c.inWork++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		one.inWork--
+		c.inWork--
+	}, nil
+}
+
+// caller is the address's. Those that have rested are forgotten when there are many.
+func (c *callers) caller(from netip.Addr) *caller {
+	one := c.known[from]
+	if one != nil {
+		return one
+	}
+	if len(c.known) >= maxCallers {
+		for a, old := range c.known {
+			if old.inWork == 0 && old.limit.Tokens() >= burst {
+				delete(c.known, a)
 			}
 		}
 	}
-	if len(c.limits) >= maxCallers { // more than ever were pods: nobody is remembered, the places still bound them
-		clear(c.limits)
+	if len(c.known) >= maxCallers { // more than ever were pods: nobody is remembered, atOnce still bounds them
+		clear(c.known)
 	}
-	l = rate.NewLimiter(perSecond, burst)
-	c.limits[from] = l
-	return l
+	one = &caller{limit: rate.NewLimiter(perSecond, burst)}
+	c.known[from] = one
+	return one
 }
 
 // bound limits size and time of a request's body. The connection has its time back after done.

@@ -290,10 +290,29 @@ func TestStrangersAreBounded(t *testing.T) {
 		if _, err := c.enter(addr(atOnce)); err == nil {
 			t.Error("more are served at once than may be")
 		}
-		for i := range 3 * maxCallers {
-			c.limit(addr(i))
+		c = newCallers()
+		var leave []func()
+		for i := range eachAtOnce {
+			one, err := c.enter(addr(1))
+			if err != nil {
+				t.Fatalf("request %d of one address: %v", i, err)
+			}
+			leave = append(leave, one)
 		}
-		if n := len(c.limits); n > maxCallers {
+		if _, err := c.enter(addr(1)); err == nil {
+			t.Error("one address has more places than it may")
+		}
+		if _, err := c.enter(addr(2)); err != nil {
+			t.Errorf("another address: %v", err)
+		}
+		leave[0]()
+		if _, err := c.enter(addr(1)); err != nil {
+			t.Errorf("with a place given back: %v", err)
+		}
+		for i := range 3 * maxCallers {
+			c.caller(addr(i))
+		}
+		if n := len(c.known); n > maxCallers {
 			t.Errorf("%d addresses are remembered, want %d at most", n, maxCallers)
 		}
 	})
