@@ -10,15 +10,18 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // dispatcher sends a request to the front door, to our activator or to Knative's:
 //
-//  1. It names a revision that our activator knows: ours.
-//  2. It names one of our class that the activator does not know yet, because the
+//  1. Its host is the front door's own, as a DomainMapping writes it: the front door's, whatever
+//     its headers say. They came from outside, and would open every revision of the cluster.
+//  2. It names a revision that our activator knows: ours.
+//  3. It names one of our class that the activator does not know yet, because the
 //     news of it has only come: ours, after the activator was told.
-//  3. It names another revision, or by its headers one that there is not: Knative's.
-//  4. Otherwise it is the front door's.
+//  4. It names another revision, or by its headers one that there is not: Knative's.
+//  5. Otherwise it is the front door's.
 type dispatcher struct {
 	core   *activator.Activator
 	front  http.Handler
@@ -29,27 +32,32 @@ type dispatcher struct {
 }
 
 func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, named := d.byHeader(r)
+	id, named := d.byHost(r)
+	if named && id == frontDoor { // 1
+		clean(r)
+		d.front.ServeHTTP(w, r)
+		return
+	}
+	if said, found := d.byHeader(r); found {
+		id, named = said, true
+	}
 	if !named {
-		id, named = d.byHost(r)
-		if !named {
-			d.front.ServeHTTP(w, r)
-			return
-		}
+		d.front.ServeHTTP(w, r)
+		return
 	}
 	name := api.FunctionName(id.Namespace + "/" + id.Name)
-	if d.core.Declared(name) { // 1
+	if d.core.Declared(name) { // 2
 		d.ours(w, r, name)
 		return
 	}
 	rev, err := d.lookup(id.Namespace, id.Name)
 	switch {
-	case err == nil && isOurs(rev): // 2
+	case err == nil && isOurs(rev): // 3
 		d.tell(rev)
 		d.ours(w, r, name)
-	case err == nil || r.Header.Get(stockactivator.RevisionHeaderName) != "": // 3
+	case err == nil || r.Header.Get(stockactivator.RevisionHeaderName) != "": // 4
 		d.stock.ServeHTTP(w, r)
-	default: // 4
+	default: // 5
 		d.front.ServeHTTP(w, r)
 	}
 }
@@ -57,11 +65,19 @@ func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ours serves a request for one of our revisions. What the ingress wrote into the
 // header for the activator ends here.
 func (d *dispatcher) ours(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
+	clean(r)
+	d.core.ServeFunction(w, r, name)
+}
+
+// clean takes away the headers that are between an ingress and an activator only.
+func clean(r *http.Request) {
 	for _, h := range stockactivator.RevisionHeaders {
 		r.Header.Del(h)
 	}
-	d.core.ServeFunction(w, r, name)
 }
+
+// frontDoor is the front door's own Service.
+var frontDoor = types.NamespacedName{Namespace: control.SystemNamespace, Name: control.FrontDoorName}
 
 // byHeader is the revision that the ingress wrote into the header. A header without the other says nothing.
 func (d *dispatcher) byHeader(r *http.Request) (types.NamespacedName, bool) {

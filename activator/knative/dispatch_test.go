@@ -33,7 +33,7 @@ func TestDispatch(t *testing.T) {
 	rig.core.ObserveInstance(awake("new", "new-a", "10.0.0.2"))
 	says := func(who string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, who+" "+r.Header.Get("Knative-Serving-Revision"))
+			fmt.Fprint(w, who+": "+r.Header.Get("Knative-Serving-Revision"))
 		})
 	}
 	d := &dispatcher{core: rig.core, front: says("front"), stock: says("stock"), lookup: revisionLookup(servinglisters.NewRevisionLister(indexer)), tell: rig.watch.revision, domain: "cluster.local"}
@@ -48,10 +48,12 @@ func TestDispatch(t *testing.T) {
 		{"half a header", "ours.default.svc.cluster.local", "theirs", "", "/x", "instance", `10.0.0.1:9000 /x host ours.default.svc.cluster.local revision "" forwarded for=1.2.3.4`},
 		{"news that have not come", "h", "new", "default", "/x", "instance", `10.0.0.2:9000 /x host h revision "" forwarded for=1.2.3.4`},
 		{"control paths are closed", "h", "ours", "default", "/rouse/v1/sleep", "unknown_path", ""},
-		{"theirs by header", "h", "theirs", "default", "/x", "stock theirs", ""},
+		{"theirs by header", "h", "theirs", "default", "/x", "stock: theirs", ""},
 		{"theirs by host", "theirs.default.svc.cluster.local", "", "", "/x", "stock", ""},
-		{"nobody's by header", "h", "nobody", "default", "/x", "stock nobody", ""},
+		{"nobody's by header", "h", "nobody", "default", "/x", "stock: nobody", ""},
 		{"the front door's Service", "rouse.knative-serving.svc.cluster.local", "", "", "/x", "front", ""},
+		{"its headers from outside", "rouse.knative-serving.svc.cluster.local:80", "theirs", "default", "/x", "front: ", ""},
+		{"its headers for one of ours", "rouse.knative-serving.svc.cluster.local", "ours", "default", "/x", "front: ", ""},
 		{"no revision's host", "a.b.c.svc.cluster.local", "", "", "/x", "front", ""},
 		{"any host", "models.example.com", "", "", "/x", "front", ""},
 		{"an address", "[::1]:8012", "", "", "/x", "front", ""},
@@ -68,7 +70,7 @@ func TestDispatch(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		d.ServeHTTP(w, r)
-		if !strings.Contains(w.Body.String(), tc.want) || seen != tc.instance {
+		if got := w.Body.String(); !strings.Contains(got, tc.want) || strings.HasSuffix(tc.want, ": ") && got != tc.want || seen != tc.instance {
 			t.Errorf("%s: got %q and the instance saw %q, want %q and %q", tc.name, w.Body, seen, tc.want, tc.instance)
 		}
 	}
