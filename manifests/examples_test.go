@@ -99,6 +99,13 @@ func TestRoutes(t *testing.T) {
 	if err := mappings[0].Validate(ctx).Filter(apis.ErrorLevel); err != nil {
 		t.Errorf("Knative refuses the DomainMapping: %v", err)
 	}
+	removed := []string{}
+	for _, f := range routes[0].Spec.Rules[0].Filters {
+		removed = append(removed, f.RequestHeaderModifier.Remove...)
+	}
+	if !slices.Equal(removed, []string{"Knative-Serving-Namespace", "Knative-Serving-Revision"}) {
+		t.Errorf("the HTTPRoute takes %v away, want what names a revision", removed)
+	}
 	backend := routes[0].Spec.Rules[0].BackendRefs[0]
 	if string(backend.Name) != control.FrontDoorName || *backend.Port != 80 || routes[0].Namespace != control.SystemNamespace {
 		t.Errorf("the HTTPRoute leads to %s/%s:%d, want %s/%s:80", routes[0].Namespace, backend.Name, *backend.Port, control.SystemNamespace, control.FrontDoorName)
