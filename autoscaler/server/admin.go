@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/admin"
-	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/tail"
 )
 
@@ -151,7 +150,7 @@ func (s *server) byHand(do order) about {
 // tailLogs passes on what the function's instances print, each line after the
 // instance's name where there are several.
 func (s *server) tailLogs(w http.ResponseWriter, r *http.Request, v decide.View) {
-	n, follow := tailParameters(r, -1)
+	n, follow := tail.Parameters(r, -1)
 	var sources []logSource
 	var failed error
 	for _, i := range v.Instances {
@@ -221,26 +220,9 @@ func (l *lines) write(prefix, line string) {
 	_ = l.flush.Flush()
 }
 
-// tailEvents writes events as lines of structured JSON.
+// tailEvents writes events, all or those of one function.
 func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
-	n, follow := tailParameters(r, tail.Kept)
-	wanted := s.subjects(r.URL.Query().Get("function"))
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	rc := http.NewResponseController(w)
-	_ = rc.Flush() // the header, before the first event comes
-	_ = s.Events.Follow(r.Context(), n, follow, func(e api.Event) error {
-		if !wanted(e.Subject) {
-			return nil
-		}
-		line, err := cloudevent.Encode(e)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return err
-		}
-		return rc.Flush()
-	}) // only the client's own leaving ends it
+	s.Events.Serve(w, r, s.subjects(r.URL.Query().Get("function")))
 }
 
 // subjects says which events are about a function: those of its revisions, today's and later ones.
@@ -251,13 +233,4 @@ func (s *server) subjects(name string) func(subject string) bool {
 	return func(subject string) bool {
 		return subject == name || slices.Contains(s.Fleet.Resolve(api.FunctionName(name)), api.FunctionName(subject))
 	}
-}
-
-func tailParameters(r *http.Request, usual int) (n int, follow bool) {
-	q := r.URL.Query()
-	n = usual
-	if v, err := strconv.Atoi(q.Get("tail")); err == nil {
-		n = v
-	}
-	return n, q.Get("follow") == "true"
 }

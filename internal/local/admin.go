@@ -153,7 +153,7 @@ func (s *server) tailLogs(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, s.unknown(named(r)))
 		return
 	}
-	n, follow := tailParameters(r, -1)
+	n, follow := tail.Parameters(r, -1)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)
 	_ = rc.Flush()
@@ -179,35 +179,10 @@ func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// tailEvents writes events as lines of structured JSON.
+// tailEvents writes events, all or those of one function.
 func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
-	n, follow := tailParameters(r, tail.Kept)
-	subject := r.URL.Query().Get("function")
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	rc := http.NewResponseController(w)
-	_ = rc.Flush()
-	_ = s.bus.Follow(r.Context(), n, follow, func(e api.Event) error {
-		if subject != "" && e.Subject != subject {
-			return nil
-		}
-		line, err := cloudevent.Encode(e)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return err
-		}
-		return rc.Flush()
-	}) // only the client's own leaving ends it
-}
-
-func tailParameters(r *http.Request, usual int) (n int, follow bool) {
-	q := r.URL.Query()
-	n = usual
-	if v, err := strconv.Atoi(q.Get("tail")); err == nil {
-		n = v
-	}
-	return n, q.Get("follow") == "true"
+	name := r.URL.Query().Get("function")
+	s.bus.Serve(w, r, func(subject string) bool { return name == "" || subject == name })
 }
 
 func (s *server) unknown(name api.FunctionName) error {
