@@ -74,7 +74,7 @@ type Setting struct {
 var Settings = []Setting{
 	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
 	{"config-deployment", "pod-is-always-schedulable", "true", "a pod that waits for a GPU node is no failure of its revision"},
-	{"config-deployment", "progress-deadline", "1800s", "a model may load for longer than ten minutes"},
+	{"config-deployment", "progress-deadline", "1800s", "a model may load for longer than ten minutes; stock functions that don't come up are failed after this time too, where they were after 600s"},
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
 }
 
