@@ -1,9 +1,13 @@
 package knative
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
 // TestMistakesAreExplained makes functions with what users mistype, and wants
@@ -19,7 +23,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		answer      string // in the answer to a request
 		status      int
 	}{
-		{"typo-key", functionImage, []string{"rouse.dev/modle=pico"}, nil, "rouse.dev/model", "InvalidDeclaration", "rouse.dev/model", 503},
+		{"typo-key", functionImage, []string{"rouse.dev/modell=pico"}, nil, "rouse.dev/model", "InvalidDeclaration", "rouse.dev/model", 503},
 		{"typo-value", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=soon"}, nil, "rouse.dev/sleep-after", "InvalidDeclaration", "rouse.dev/sleep-after", 503},
 		{"typo-model", functionImage, []string{"rouse.dev/model=/models/none.gguf"}, nil, "", "", "none.gguf", 503},
 		{"no-image", "dev.local/absent:v1", []string{"rouse.dev/model=pico"}, nil, "", "", "dev.local/absent:v1", 503},
@@ -80,5 +84,83 @@ func TestMissingClass(t *testing.T) {
 	a, err := call(t.Context(), c, f.host(), "/v1/chat/completions", chat(f.name, "red blue"))
 	if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "red blue") {
 		t.Errorf("without the class: %d %s (%v)", a.status, a.body, err)
+	}
+}
+
+// TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods: whoever
+// asks hears so after a few tries, and nothing is tried for ever.
+func TestPodsThatKubernetesRefuses(t *testing.T) {
+	t.Parallel()
+	c := rouse(t)
+	const name = "refused"
+	t.Cleanup(func() {
+		_, _ = c.Kubectl(context.Background(), "delete", "namespace", name, "--wait=false", "--ignore-not-found")
+	})
+	for _, step := range [][]string{{"create", "namespace", name}, {"create", "quota", "none", "--hard=pods=0", "-n", name}} {
+		if _, err := c.Kubectl(t.Context(), step...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Kn(t.Context(), "service", "create", name, "-n", name, "--image", functionImage, "--scale-init", "0",
+		"--annotation-revision", "autoscaling.knative.dev/class="+class, "--annotation-revision", "rouse.dev/model=pico", "--wait-timeout", "120"); err != nil {
+		t.Fatal(err)
+	}
+	a := answerOf(t, c, name)
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "exceeded quota") {
+		t.Errorf("a request is answered with %d %s, want 503 and the quota", a.status, a.body)
+	}
+}
+
+// TestDeletedWhileRequestsWait deletes a function whose pod never comes: who waits for it
+// hears so at once.
+func TestDeletedWhileRequestsWait(t *testing.T) {
+	t.Parallel()
+	c := rouse(t)
+	f := create(t, "deleted", "dev.local/absent:v2", []string{"rouse.dev/model=pico"})
+	answered := make(chan answer, 1)
+	go func() { answered <- answerOf(t, c, f.name) }()
+	f.hasPods(1) // it was asked for by the request
+	if _, err := c.Kn(t.Context(), "service", "delete", f.name); err != nil {
+		t.Error(err)
+	}
+	if a := <-answered; a.status != http.StatusNotFound || !strings.Contains(a.body, "removed while the request waited") {
+		t.Errorf("the request that waits is answered with %d %s, want 404 and why", a.status, a.body)
+	}
+}
+
+// answerOf asks the front door for a model that it may hear of only now.
+func answerOf(t *testing.T, c *cluster.Cluster, model string) (a answer) {
+	var err error
+	for range 50 {
+		if a, err = frontDoor(t, c, "/v1/chat/completions", chat(model, "red blue")); err != nil || a.status != http.StatusNotFound || !strings.Contains(a.body, "does not exist") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		t.Errorf("ask for %s: %v", model, err)
+	}
+	return a
+}
+
+// TestHeadersOpenNothing names a revision by the headers of Knative's ingress from
+// outside: the front door answers all the same.
+func TestHeadersOpenNothing(t *testing.T) {
+	t.Parallel()
+	c := rouse(t)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.IngressURL+"/v1/models", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = frontHost
+	r.Header.Set("Knative-Serving-Namespace", "default")
+	r.Header.Set("Knative-Serving-Revision", "private-00001")
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the front door answers with %d, want what it answers to everybody", resp.StatusCode)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -131,7 +132,10 @@ func stream(t *testing.T, f *function, words string) (string, error) {
 			text.WriteString(choice.Delta.Content)
 		}
 	}
-	return text.String(), fmt.Errorf("the stream ends without [DONE]: %v", lines.Err())
+	if err := lines.Err(); err != nil {
+		return text.String(), fmt.Errorf("read the stream: %w", err)
+	}
+	return text.String(), errors.New("the stream ends without [DONE]")
 }
 
 // TestFrontDoorAndOwnHostBehaveAlike compares the two ways to a function.
