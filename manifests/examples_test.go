@@ -114,7 +114,7 @@ func TestRoutes(t *testing.T) {
 
 // TestDockerfiles: the runtime that an image is for is one that the function knows.
 func TestDockerfiles(t *testing.T) {
-	entries, err := fs.ReadDir(Files(), "examples/images")
+	entries, err := fs.ReadDir(files, "examples/images")
 	if err != nil || len(entries) == 0 {
 		t.Fatalf("%d Dockerfiles, %v", len(entries), err)
 	}

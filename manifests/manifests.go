@@ -28,9 +28,6 @@ import (
 //go:embed base overlays components examples
 var files embed.FS
 
-// Files are all files: kustomizations, examples, dashboards. Paths count from this folder.
-func Files() fs.FS { return files }
-
 // Overlays are the names that [Render] takes.
 func Overlays() []string {
 	entries, err := files.ReadDir("overlays")

@@ -248,7 +248,7 @@ func TestPodsAreHardened(t *testing.T) {
 func yamlFiles(t *testing.T, folder string) []string {
 	t.Helper()
 	var all []string
-	err := fs.WalkDir(Files(), folder, func(p string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, folder, func(p string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && strings.HasSuffix(p, ".yaml") && e.Name() != "kustomization.yaml" {
 			all = append(all, p)
 		}
@@ -262,7 +262,7 @@ func yamlFiles(t *testing.T, folder string) []string {
 
 func read(t *testing.T, p string) []byte {
 	t.Helper()
-	content, err := fs.ReadFile(Files(), p)
+	content, err := fs.ReadFile(files, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ const labelVersion = "app.kubernetes.io/version"
 // Knative's minor version that this program is tested with, and by how much another
 // one may differ: Knative's own parts promise to work together over one minor version.
 const (
-	testedMinor = 23 // release 1.23, module knative.dev/serving v0.50
-	skew        = 1
+	TestedMinor = 23 // release 1.23, module knative.dev/serving v0.50
+	Skew        = 1
 	// moduleShift is the distance from a release's minor version to its module's: 1.0 was v0.27.
 	moduleShift = 27
 )
@@ -54,13 +54,13 @@ func Check(ctx context.Context, kube kubernetes.Interface, untested bool) (versi
 	if version, err = versionOf(ctx, kube); err != nil {
 		return "", "", err
 	}
-	minor, known := parse(version)
+	minor, known := Minor(version)
 	switch {
 	case !known:
 		return version, fmt.Sprintf("Knative Serving's version is %q, which says nothing; Rouse is tested with %s", version, tested), nil
-	case minor == testedMinor:
+	case minor == TestedMinor:
 		return version, "", nil
-	case untested || minor >= testedMinor-skew && minor <= testedMinor+skew:
+	case untested || minor >= TestedMinor-Skew && minor <= TestedMinor+Skew:
 		return version, fmt.Sprintf("Knative Serving is %s; Rouse is tested with %s", version, tested), nil
 	}
 	return version, "", &Problem{"UntestedKnative", fmt.Sprintf("Knative Serving is %s, and Rouse is tested with %s only: nothing was changed. Install that version of Knative, "+
@@ -88,8 +88,9 @@ func versionOf(ctx context.Context, kube kubernetes.Interface) (string, error) {
 
 var versionPattern = regexp.MustCompile(`^(?:knative-)?v?([01])\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?$`)
 
-// parse reads a version, a release's or a module's; minor is a release's.
-func parse(version string) (minor int, known bool) {
+// Minor reads a version of Knative, a release's or a module's; minor is a release's.
+// known is false for what is no such version.
+func Minor(version string) (minor int, known bool) {
 	m := versionPattern.FindStringSubmatch(version)
 	if m == nil {
 		return 0, false

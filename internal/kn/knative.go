@@ -3,22 +3,21 @@ package kn
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/takeover"
 )
 
-// Knative Serving's minor version that Rouse is built on (module knative.dev/serving
-// v0.50), and how far from it another may be: PodAutoscalers and the activator's
-// ways of speaking are Knative's own affair and change without notice.
+// Knative Serving's minor version that Rouse is built on, and how far from it another
+// may be: PodAutoscalers and the activator's ways of speaking are Knative's own affair
+// and change without notice.
 const (
-	builtOn = 23
-	reach   = 1
+	builtOn = takeover.TestedMinor
+	reach   = takeover.Skew
 )
 
 // needed are the APIs of Knative that Rouse speaks.
@@ -74,13 +73,8 @@ func supported(version string, any bool) error {
 	if version == "" || version == "devel" || any {
 		return nil
 	}
-	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	text, _, _ := strings.Cut(rest, ".")
-	minor, err := strconv.Atoi(text)
-	if major == "0" { // a module's version: v0.27 is Knative 1.0
-		minor -= 27
-	}
-	if err != nil || major != "0" && major != "1" || minor < builtOn-reach || minor > builtOn+reach {
+	minor, known := takeover.Minor(version)
+	if !known || minor < builtOn-reach || minor > builtOn+reach {
 		return fmt.Errorf("the cluster has Knative Serving %s: Rouse is built for 1.%d and works with 1.%d to 1.%d; --any-knative installs it all the same", version, builtOn, builtOn-reach, builtOn+reach)
 	}
 	return nil
