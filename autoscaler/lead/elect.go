@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -53,15 +54,17 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	held, letGo := context.WithCancel(context.WithoutCancel(ctx))
 	defer letGo()
 	elected := make(chan struct{}) // closed by the elector
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: control.AutoscalerName},
+		Client:     kube.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: control.AutoscalerName},
-			Client:     kube.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
+		Lock:          lock,
 		Name:          control.AutoscalerName,
 		LeaseDuration: leaseLife, RenewDeadline: renewWithin, RetryPeriod: renewEvery,
-		ReleaseOnCancel: true,
+		// Its own release comes before it says that the lease is lost, and takes as long as the API server does not answer.
+		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(elected) },
 			OnStoppedLeading: func() {},
@@ -78,7 +81,7 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	case <-ctx.Done():
 		letGo()
 		<-ended
-		return nil
+		return release(lock) // it may have been elected in this moment
 	}
 	leading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -88,7 +91,7 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	case err := <-done:
 		letGo()
 		<-ended
-		return err
+		return errors.Join(err, release(lock))
 	case <-ended:
 		stop(errLost)
 	}
@@ -98,6 +101,23 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	case <-time.After(stopWithin): // the process ends now, whatever they do
 		return errLost
 	}
+}
+
+// release lets the lease go where it is held, so that the next leader need not wait for its end.
+// Where the API server can't be reached the lease ends by itself, and nothing is wrong.
+func release(lock *resourcelock.LeaseLock) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	record, _, err := lock.Get(ctx)
+	if err != nil || record.HolderIdentity != lock.Identity() {
+		return nil
+	}
+	now := metav1.Now()
+	record.HolderIdentity, record.LeaseDurationSeconds, record.AcquireTime, record.RenewTime = "", 1, now, now
+	if err := lock.Update(ctx, *record); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("let the lease go: %w", err)
+	}
+	return nil
 }
 
 // label says on a pod whether it leads.

@@ -129,6 +129,41 @@ func TestLosingTheLease(t *testing.T) {
 	})
 }
 
+// An API server that answers nothing at all takes no more of the leader's time than one that refuses.
+func TestLosingTheLeaseInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		var cut atomic.Int32 // calls since then; 0: it answers
+		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if cut.Load() == 0 {
+				return false, nil, nil
+			}
+			if cut.Add(1) != 3 { // the second call has the first one's time, which is over
+				time.Sleep(renewWithin)
+			}
+			return true, nil, context.DeadlineExceeded
+		})
+		var stopped time.Time
+		done := make(chan error, 1)
+		go func() {
+			done <- stand(t.Context(), kube, "a", func() {}, func(ctx context.Context) error {
+				<-ctx.Done()
+				stopped = time.Now()
+				return nil
+			})
+		}()
+		time.Sleep(5 * time.Second)
+		cut.Store(1)
+		begun := time.Now()
+		if err := <-done; !errors.Is(err, errLost) {
+			t.Errorf("got %v, want %v", err, errLost)
+		}
+		if took := stopped.Sub(begun); took > leaseLife-stopWithin {
+			t.Errorf("it led for %s without the API server; another may lead after %s", took, leaseLife)
+		}
+	})
+}
+
 func TestAFailedLeaderLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
