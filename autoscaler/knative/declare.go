@@ -38,6 +38,8 @@ type revision struct {
 	starts []*start // that wait for a pod, the oldest first
 	// want is the number of pods that its Deployment should have, -1 while that is unknown.
 	want int
+	// settled is closed when Kubernetes has acted on the scale, nil while nobody waits for that.
+	settled chan struct{}
 	// patching has room for the one who writes the scale.
 	patching chan struct{}
 	// trouble is why the last start failed, nil since one succeeded.

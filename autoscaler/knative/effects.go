@@ -26,6 +26,10 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 		return "", fmt.Errorf("start %s: there is no revision %s of the class %s any more", id, spec.Name, api.Class)
 	}
 	f.takeOver(r, d)
+	if err := f.settle(ctx, r, func() bool { return !r.falling() }); err != nil {
+		f.mu.Unlock()
+		return "", fmt.Errorf("start %s: wait until the pods that are to go are being deleted: %w", id, err)
+	}
 	s := f.claim(r, g)
 	f.mu.Unlock()
 	f.changed(spec.Name)
@@ -149,6 +153,13 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	if r == nil || p.ended {
 		f.mu.Unlock()
 		return nil
+	}
+	if err := f.settle(ctx, r, func() bool { return len(r.starts) == 0 || p.ended }); err != nil || p.ended {
+		f.mu.Unlock()
+		if err != nil {
+			err = fmt.Errorf("stop %s: wait until the pods that were asked for are made: %w", i.Instance, err)
+		}
+		return err
 	}
 	f.takeOver(r, d)
 	if !p.stopping {

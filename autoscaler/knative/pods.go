@@ -153,6 +153,7 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	if len(r.starts) > 0 {
 		s := r.starts[0]
 		r.starts = r.starts[1:]
+		r.acted()
 		p.epoch, p.devices = s.grant.Epoch, s.grant.Devices
 		p.status.Epoch, p.status.Devices = p.epoch, p.devices
 		s.pod <- p.id
@@ -186,6 +187,9 @@ func (f *Fleet) end(p *pod, message string) {
 				break
 			}
 		}
+	}
+	if r != nil {
+		r.acted()
 	}
 	f.pass(p, api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(), Message: message})
 }

@@ -68,6 +68,46 @@ func (r *revision) live() int {
 	return n
 }
 
+// settle returns when over says that Kubernetes has acted on the scale as it was
+// written: one that falls and rises again before Kubernetes looks deletes nothing and makes
+// nothing, and whoever waits for either waits in vain. It gives up after a while. f.mu is held
+// when it is called and when it returns, not in between.
+func (f *Fleet) settle(ctx context.Context, r *revision, over func() bool) error {
+	limit := time.NewTimer(f.cfg.CreateTimeout)
+	defer limit.Stop()
+	for late := false; !over() && !late; {
+		if r.settled == nil {
+			r.settled = make(chan struct{})
+		}
+		acted := r.settled
+		f.mu.Unlock()
+		var err error
+		select {
+		case <-acted:
+		case <-limit.C:
+			late = true
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		f.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acted wakes who waits in settle; f.mu is held.
+func (r *revision) acted() {
+	if r.settled != nil {
+		close(r.settled)
+		r.settled = nil
+	}
+}
+
+// falling says whether pods are to be deleted for a lower scale, and are not yet.
+func (r *revision) falling() bool { return r.live() < len(r.pods) }
+
 // setScale writes the wanted number of pods to the Deployment. Of several calls at
 // once the later ones find it written.
 func (f *Fleet) setScale(ctx context.Context, r *revision, d *appsv1.Deployment) error {
@@ -137,6 +177,7 @@ func (f *Fleet) unclaim(r *revision, s *start) bool {
 		if t == s {
 			r.starts = append(r.starts[:k:k], r.starts[k+1:]...)
 			r.want = max(0, r.want-1)
+			r.acted()
 			return true
 		}
 	}
