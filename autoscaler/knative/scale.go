@@ -200,7 +200,7 @@ func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.Instan
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		case <-limit.C:
-			return "", fmt.Errorf("no pod was made within %s: look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
+			return "", fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
 		case <-look.C:
 			if why := f.refusal(r.name); why != "" {
 				return "", fmt.Errorf("the pod is refused by Kubernetes: %s", why)
