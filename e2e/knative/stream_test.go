@@ -162,6 +162,7 @@ func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
 // the stream goes on to its end, past the time in which the others learn of it.
 func TestStreamsOutliveTheirActivator(t *testing.T) {
 	t.Parallel()
+	node(t) // whose pods can be reached from here
 	f := slowly(t, "stream-through", "--step-time 500ms", nil)
 	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0]
 	ended := begun(t.Context(), f, "http://"+victim.Status.PodIP+":8012", 110)

@@ -118,7 +118,7 @@ func internalTLS(ctx context.Context, c *cluster.Cluster, value string) error {
 // stock ones over TLS, and still serves the ports that speak none. The requests go
 // straight to an activator: the ingress of these tests speaks no TLS.
 func TestInternalTLS(t *testing.T) {
-	c := rouse(t)
+	c := node(t)
 	a := newAuthority(t)
 	a.secret(c, "knative-serving", "routing-serving-certs", "kn-routing", "data-plane.knative.dev")
 	a.secret(c, "default", "serving-certs", "kn-user-default", "data-plane.knative.dev")
