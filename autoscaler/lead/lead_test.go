@@ -133,14 +133,18 @@ func TestLosingTheLease(t *testing.T) {
 func TestLosingTheLeaseInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
-		var cut atomic.Int32 // calls since then; 0: it answers
-		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if cut.Load() == 0 {
+		var cut atomic.Bool
+		var last string // call of the elector, since then
+		kube.PrependReactor("*", "leases", func(call clienttesting.Action) (bool, runtime.Object, error) {
+			if !cut.Load() {
 				return false, nil, nil
 			}
-			if cut.Add(1) != 3 { // the second call has the first one's time, which is over
+			// A try is an update and then a get, in one time of renewWithin that the first try
+			// uses up; a get of its own has a time of its own.
+			if last == "" || last == "get" && call.GetVerb() == "get" {
 				time.Sleep(renewWithin)
 			}
+			last = call.GetVerb()
 			return true, nil, context.DeadlineExceeded
 		})
 		var stopped time.Time
@@ -152,8 +156,8 @@ func TestLosingTheLeaseInSilence(t *testing.T) {
 				return nil
 			})
 		}()
-		time.Sleep(5 * time.Second)
-		cut.Store(1)
+		time.Sleep(5*time.Second + renewEvery/2)
+		cut.Store(true)
 		begun := time.Now()
 		if err := <-done; !errors.Is(err, errLost) {
 			t.Errorf("got %v, want %v", err, errLost)
