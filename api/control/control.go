@@ -64,7 +64,9 @@ func New(transport http.RoundTripper, token func() string) *Client {
 
 // NewFor is [New] where each instance has a token of its own. An empty token is not sent.
 func NewFor(transport http.RoundTripper, token func(api.Endpoint) string) *Client {
-	return &Client{http: &http.Client{Transport: transport}, token: token}
+	// What an instance answers is the instance's to say, and not where its caller goes next.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}, token: token}
 }
 
 // State asks an instance for its status.
@@ -106,12 +108,16 @@ func (c *Client) call(ctx context.Context, method string, e api.Endpoint, path s
 		return s, err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
-		return s, fmt.Errorf("%s %s: read the status: %w", method, path, err)
+	answer := io.LimitReader(resp.Body, maxStatus)
+	if err := json.NewDecoder(answer).Decode(&s); err != nil {
+		return api.InstanceStatus{}, fmt.Errorf("%s %s: read the status, at most %d bytes: %w", method, path, maxStatus, err)
 	}
-	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, answer) // so that the connection is used again
 	return s, nil
 }
+
+// maxStatus bounds what an instance answers: it may be anybody's.
+const maxStatus = 1 << 20
 
 func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {
 	var body io.Reader
