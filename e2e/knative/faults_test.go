@@ -27,7 +27,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"typo-value", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=soon"}, nil, "rouse.dev/sleep-after", "InvalidDeclaration", "rouse.dev/sleep-after", 503},
 		{"typo-model", functionImage, []string{"rouse.dev/model=/models/none.gguf"}, nil, "", "", "none.gguf", 503},
 		{"no-image", "dev.local/absent:v1", []string{"rouse.dev/model=pico"}, nil, "", "", "dev.local/absent:v1", 503},
-		{"foreign-image", "dev.local/foreign:v1", []string{"rouse.dev/model=pico"}, nil, "", "", "not a function of Rouse", 503},
+		{"foreign-image", "dev.local/foreign:v1", []string{"rouse.dev/model=pico"}, nil, "", "", "no function of Rouse", 503},
 		{"too-large", functionImage, []string{"rouse.dev/model=pico"}, []string{"--request", "memory=9000Gi"}, "", "", "memory", 503},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
