@@ -4,9 +4,12 @@ import (
 	"context"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	networkingclient "knative.dev/networking/pkg/client/injection/client"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/configmap"
@@ -16,6 +19,7 @@ import (
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
 	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
+	"knative.dev/serving/pkg/client/clientset/versioned/scheme"
 	servingclient "knative.dev/serving/pkg/client/injection/client"
 	painformer "knative.dev/serving/pkg/client/injection/informers/autoscaling/v1alpha1/podautoscaler"
 	pareconciler "knative.dev/serving/pkg/client/injection/reconciler/autoscaling/v1alpha1/podautoscaler"
@@ -24,6 +28,7 @@ import (
 	"knative.dev/serving/pkg/reconciler/autoscaling/config"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // NewController makes the reconciler of PodAutoscalers of our class. Call it after
@@ -40,6 +45,10 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	ctx = context.WithValue(ctx, networkingclient.Key{}, fleet.deps.Networking)
 	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)
 	ctx = logging.WithLogger(ctx, warnings())
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: fleet.deps.Kube.CoreV1().Events("")})
+	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: control.AutoscalerName})
+	ctx = controller.WithEventRecorder(ctx, events)
 
 	ours := pkgreconciler.AnnotationFilterFunc(api.AnnotationClass, api.Class, false)
 	r := &reconciler{fleet: fleet, base: &autoscaling.Base{
@@ -58,6 +67,7 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 		}
 	}
 	handle(fleet.watch.pas.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
+	handle(fleet.watch.pas.Informer(), others(events))
 	handle(fleet.watch.skss.Informer(), cache.FilteringResourceEventHandler{
 		FilterFunc: pkgreconciler.ChainFilterFuncs(ours, controller.FilterController(&autoscalingv1alpha1.PodAutoscaler{})),
 		Handler:    controller.HandleAll(impl.EnqueueControllerOf),

@@ -72,15 +72,24 @@ func TestMistakesAreExplained(t *testing.T) {
 }
 
 // TestMissingClass leaves the class out: Knative's own autoscaler serves the
-// function, through our activator, as it serves every other.
+// function, through our activator, as it serves every other, and an event says that
+// our annotations do nothing there.
 func TestMissingClass(t *testing.T) {
 	t.Parallel()
 	c := rouse(t)
 	f := &function{t, c, "classless"}
 	t.Cleanup(f.remove)
-	if _, err := c.Kn(t.Context(), "service", "create", f.name, "--image", functionImage, "--env", "ROUSE_MODEL=pico", "--wait-timeout", "120"); err != nil {
+	if _, err := c.Kn(t.Context(), "service", "create", f.name, "--image", functionImage, "--env", "ROUSE_MODEL=pico",
+		"--annotation-revision", "rouse.dev/sleep-after=1m", "--wait-timeout", "120"); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the event on "+f.name, func() string {
+		out, err := c.Kubectl(t.Context(), "get", "events", "--field-selector", "reason=ClassMissing", "-o", "jsonpath={.items[*].involvedObject.name}")
+		if err != nil || !strings.Contains(out, f.name+"-00001") {
+			return "events are on " + out
+		}
+		return ""
+	})
 	a, err := call(t.Context(), c, f.host(), "/v1/chat/completions", chat(f.name, "red blue"))
 	if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "red blue") {
 		t.Errorf("without the class: %d %s (%v)", a.status, a.body, err)

@@ -1,0 +1,61 @@
+package knative
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// reasonClass is the reason of the event on a revision that has annotations of ours
+// and not our class.
+const reasonClass = "ClassMissing"
+
+// others tells whoever declares a function and leaves its class out, or misspells it:
+// another autoscaler has such a revision then, or none, and our annotations do nothing.
+// Only new ones are told, so that a restart of ours is no news.
+func others(events record.EventRecorder) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+		pa, ok := o.(*autoscalingv1alpha1.PodAutoscaler)
+		if !ok || time.Since(pa.CreationTimestamp.Time) > newFor {
+			return
+		}
+		if message := missing(pa.Annotations); message != "" {
+			events.Event(&corev1.ObjectReference{
+				APIVersion: "serving.knative.dev/v1", Kind: "Revision", Namespace: pa.Namespace, Name: pa.Name,
+			}, corev1.EventTypeWarning, reasonClass, message)
+		}
+	}}
+}
+
+// newFor is how long a revision is new.
+const newFor = 5 * time.Minute
+
+// missing says what is wrong with the class among a revision's annotations, "" if nothing is.
+func missing(annotations map[string]string) string {
+	class := annotations[api.AnnotationClass]
+	if class == api.Class {
+		return ""
+	}
+	found := ""
+	for key := range annotations {
+		if strings.HasPrefix(key, "rouse.dev/") && (found == "" || key < found) {
+			found = key
+		}
+	}
+	if found == "" {
+		return ""
+	}
+	has := "none"
+	if class != "" {
+		has = class
+	}
+	return fmt.Sprintf("the annotation %s does nothing here: Rouse serves revisions of the class %s, and this one has %s: set the annotation %s=%s",
+		found, api.Class, has, api.AnnotationClass, api.Class)
+}
