@@ -12,7 +12,11 @@ func (c *Cluster) install(ctx context.Context, n node, m manifests) error {
 	if err := c.apply(ctx, m.CRDs, "--server-side", "--force-conflicts"); err != nil {
 		return fmt.Errorf("apply Knative's resource definitions: %w", err)
 	}
-	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"); err != nil {
+	err := until(ctx, time.Minute, func() error { // kubectl gives up at once on one that has no condition yet
+		_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("wait for Knative's resource definitions: %w", err)
 	}
 	if err := c.super.run(ctx, n.ingress()); err != nil {

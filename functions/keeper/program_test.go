@@ -86,10 +86,18 @@ func ids(t *testing.T, path string) []int {
 	return out
 }
 
-// alive says whether a process runs; a zombie does not.
+// alive says whether one of the processes here runs; a zombie does not. All of them
+// are this program, so that another one that was given the number later is none.
 func alive(pid int) bool {
-	_, rest := stat(pid)
-	return rest != nil && rest[0] != "Z" && rest[0] != "X"
+	name, rest := stat(pid)
+	own, _ := stat(os.Getpid())
+	return rest != nil && rest[0] != "Z" && rest[0] != "X" && command(name) == command(own)
+}
+
+// command is the name in "PID (NAME".
+func command(name string) string {
+	_, name, _ = strings.Cut(name, "(")
+	return name
 }
 
 // stat returns what /proc says of a process behind its name.
