@@ -8,9 +8,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 // Execute runs the command line and returns its error, which the caller prints.
@@ -62,17 +63,8 @@ model is woken, and the request is answered.
 // Version is set by the linker for releases.
 var Version = ""
 
-// version is the release, or what the build knows of its source.
-func version() string {
-	if Version != "" {
-		return Version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "dev"
-	}
-	return info.Main.Version
-}
+// version is what people are told.
+func version() string { return view.Version(Version) }
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
