@@ -377,8 +377,13 @@ func (c *cluster) called(prefix string) bool {
 	return slices.ContainsFunc(c.calls, func(s string) bool { return strings.HasPrefix(s, prefix) })
 }
 
-// in runs a test in a bubble.
-func in(t *testing.T, test func(t *testing.T)) {
+// inCluster runs test in virtual time, in a cluster that [newCluster] makes, which runs for so long.
+func inCluster(t *testing.T, replicas int32, annotations map[string]string, test func(t *testing.T, c *cluster)) {
 	t.Helper()
-	synctest.Test(t, test)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, replicas, annotations)
+		c.start()
+		defer c.stop()
+		test(t, c)
+	})
 }

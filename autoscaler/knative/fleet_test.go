@@ -42,10 +42,7 @@ func status(err error) int {
 }
 
 func TestAStartBecomesAPodThatJoins(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		id, err := c.begin("tiny-00001-0001", api.Grant{Epoch: 7})()
 		if id != "pod-1" || err != nil || c.replicas() != 1 {
@@ -79,10 +76,7 @@ func TestAStartBecomesAPodThatJoins(t *testing.T) {
 }
 
 func TestStartsOfOneRevisionGetDifferentPods(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.hold = true
 		one, two, three := c.begin("a", api.Grant{Epoch: 1}), c.begin("b", api.Grant{Epoch: 2}), c.begin("c", api.Grant{Epoch: 3})
 		if c.replicas() != 3 {
@@ -105,10 +99,7 @@ func TestStartsOfOneRevisionGetDifferentPods(t *testing.T) {
 }
 
 func TestJoinsThatAreRefused(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		if _, err := c.join("pod-7", "10.0.0.1"); status(err) != http.StatusNotFound {
 			t.Errorf("a pod that is not there: got %v, want 404", err)
 		}
@@ -170,10 +161,7 @@ func (c *cluster) two() {
 }
 
 func TestStopTakesTheVeryPod(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 2, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
 		c.two()
 		var levels []api.Level
 		c.instances["10.0.0.2:8080"] = sleeper("pod-2", &levels)
@@ -194,10 +182,7 @@ func TestStopTakesTheVeryPod(t *testing.T) {
 }
 
 func TestStopWhereKubernetesTakesAnother(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 2, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
 		c.two()
 		c.backwards = true
 		err := c.fleet.Stop(t.Context(), c.last("pod-2"), time.Second)
@@ -216,10 +201,7 @@ func TestStopWhereKubernetesTakesAnother(t *testing.T) {
 }
 
 func TestAPodInTheOthersPlaceIsTaken(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.deletePod("pod-1") // a node is drained; Kubernetes makes another soon
 		synctest.Wait()
 		if c.last("pod-1").State != api.Gone {
@@ -238,7 +220,7 @@ func TestAPodInTheOthersPlaceIsTaken(t *testing.T) {
 }
 
 func TestARestartAdoptsWhatIsThere(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2, nil)
 		c.runs("pod-1", "10.0.0.1")
 		c.runs("pod-2", "10.0.0.2")
@@ -278,10 +260,7 @@ func TestARestartAdoptsWhatIsThere(t *testing.T) {
 }
 
 func TestSomebodyElseScales(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		if err := c.fleet.keepScale(t.Context(), tiny); err != nil {
 			t.Fatal(err)
@@ -308,10 +287,7 @@ func (c *cluster) scaleByHand(n int32) {
 }
 
 func TestPodsThatAreRefused(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.refuse = true
 		began := time.Now()
 		_, err := c.begin("tiny-00001-0001", api.Grant{})()
@@ -328,10 +304,7 @@ func TestPodsThatAreRefused(t *testing.T) {
 }
 
 func TestAContainerThatEndsJoinsAgain(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.runs("pod-1", "10.0.0.1")
 		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
 			t.Fatal(err)
@@ -360,10 +333,7 @@ func TestAContainerThatEndsJoinsAgain(t *testing.T) {
 }
 
 func TestADeclarationIsTold(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{min: 1, initial: 2})
 		if f := c.functions[tiny]; f.MinScale != 2 || f.MaxScale < 2 || f.Service != "default/tiny" {
 			t.Errorf("before it was up: got %+v, want two kept awake", f)
@@ -384,10 +354,7 @@ func TestADeclarationIsTold(t *testing.T) {
 }
 
 func TestAWrongDeclarationStartsNothing(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, map[string]string{"rouse.dev/sleep-aftr": "5s"})
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, map[string]string{"rouse.dev/sleep-aftr": "5s"}, func(t *testing.T, c *cluster) {
 		if p := c.declare(scaling{initial: 1}); !strings.Contains(p, "rouse.dev/sleep-after") {
 			t.Errorf("got %q, want what to write", p)
 		}
@@ -401,10 +368,7 @@ func TestAWrongDeclarationStartsNothing(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		for name, want := range map[api.FunctionName][]api.FunctionName{tiny: {tiny}, "default/tiny": {tiny}, "default/other": {}} {
 			if got := c.fleet.Resolve(name); !slices.Equal(got, want) {
 				t.Errorf("%s: got %v, want %v", name, got, want)

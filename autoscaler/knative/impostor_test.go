@@ -18,10 +18,7 @@ import (
 // TestAnImpostorIsPutOut joins as a pod that has no address yet, from an address that
 // it then does not get: its own function takes its place as soon as it is known.
 func TestAnImpostorIsPutOut(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = "node1" })
 		synctest.Wait()
 		other := netip.MustParseAddr("10.0.0.66")
@@ -63,10 +60,7 @@ func TestAnImpostorIsPutOut(t *testing.T) {
 // TestAPodWhoseAddressIsHidden joins from another address than its own, as behind a
 // mesh's proxy: what is reported says so.
 func TestAPodWhoseAddressIsHidden(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.instances["10.0.0.1:8080"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
 		c.runs("pod-1", "10.0.0.1")
 		if _, err := c.join("pod-1", "10.9.9.9"); status(err) != http.StatusForbidden {

@@ -9,10 +9,7 @@ import (
 )
 
 func TestDevicesGetTheirNames(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		if d := c.fleet.Devices(); len(d) != 3 || d[0].Capacity != 8*api.GiB || d[1].ID != "node1/gpu-0" || d[2].Capacity != api.GiB {
 			t.Fatalf("got %+v", d)
 		}
@@ -39,10 +36,7 @@ func TestDevicesGetTheirNames(t *testing.T) {
 
 // TestAPodMakesNoDevices: a node has as many GPUs as Kubernetes says, whatever its pods call them.
 func TestAPodMakesNoDevices(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 2, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		devices := func() string {
 			c.mu.Lock()

@@ -18,10 +18,7 @@ import (
 
 // TestAnEvictedPod: the kubelet ends a pod that stays as an object; the Deployment makes another.
 func TestAnEvictedPod(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		c.runs("pod-1", "10.0.0.1")
 		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
@@ -57,10 +54,7 @@ func TestAnEvictedPod(t *testing.T) {
 
 // TestTwoPodsJoinAtOnce: each gets its own, and neither the other's token.
 func TestTwoPodsJoinAtOnce(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		one, two := c.begin("a", api.Grant{Epoch: 1}), c.begin("b", api.Grant{Epoch: 2})
 		ids := map[api.InstanceID]bool{}
@@ -115,10 +109,7 @@ func TestTwoPodsJoinAtOnce(t *testing.T) {
 // stopped, and Kubernetes takes its time. The pod that was to go goes, and the
 // start gets a new one.
 func TestAStartWhileAnotherIsStopped(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		c.hold = true
 		stopped := make(chan error, 1) // one answer
@@ -146,10 +137,7 @@ func TestAStartWhileAnotherIsStopped(t *testing.T) {
 // TestAStopWhileAnotherStarts: the pod of a start is not made yet when another of
 // the function is stopped. Both happen.
 func TestAStopWhileAnotherStarts(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		c.hold = true
 		wait := c.begin("tiny-00001-0001", api.Grant{Epoch: 3})

@@ -66,10 +66,7 @@ func (c *cluster) serve() {
 }
 
 func TestTheFirstPasses(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, map[string]string{"autoscaling.knative.dev/initial-scale": "0"})
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, map[string]string{"autoscaling.knative.dev/initial-scale": "0"}, func(t *testing.T, c *cluster) {
 		pa, _ := c.pass()
 		if pa.Status.ServiceName != "" || !pa.Status.IsInactive() {
 			t.Errorf("the first pass: got %+v", pa.Status)
@@ -101,10 +98,7 @@ func TestTheFirstPasses(t *testing.T) {
 }
 
 func TestAWrongAnnotationReachesTheRevision(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, map[string]string{"rouse.dev/sleep-after": "soon"})
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, map[string]string{"rouse.dev/sleep-after": "soon"}, func(t *testing.T, c *cluster) {
 		_, events := c.pass()
 		if len(events) != 2 || !strings.Contains(events[0], "Warning "+reasonAnnotation) || !strings.Contains(events[0], "30s") {
 			t.Errorf("got the events %q, want a warning at the revision and one at the PodAutoscaler", events)
@@ -129,10 +123,7 @@ func TestAWrongAnnotationReachesTheRevision(t *testing.T) {
 }
 
 func TestAControllerWithoutInjection(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 0, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		ctx := controller.WithEventRecorder(t.Context(), record.NewFakeRecorder(16))
 		impl := NewController(ctx, c.fleet, stillWatcher{})
 		defer impl.WorkQueue().ShutDown()

@@ -46,7 +46,7 @@ func TestTroublesSayWhatToDo(t *testing.T) {
 		"no memory":  {crash(corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}), 0, []string{"OOMKilled", "limit 8Mi", "raise"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 1, nil)
 				c.start()
 				defer c.stop()
@@ -86,7 +86,7 @@ func TestAPodThatNeverJoins(t *testing.T) {
 		"slow":        {0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 1, nil)
 				c.start()
 				defer c.stop()
@@ -115,10 +115,7 @@ func TestAPodThatNeverJoins(t *testing.T) {
 }
 
 func TestAFunctionThatGivesUpIsNotKeptForItsInitialScale(t *testing.T) {
-	in(t, func(t *testing.T) {
-		c := newCluster(t, 1, nil)
-		c.start()
-		defer c.stop()
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initial: 1})
 		if n := c.functions[tiny].MinScale; n != 1 {
 			t.Fatalf("got min-scale %d, want 1 until it was up", n)
