@@ -24,20 +24,18 @@ import (
 //
 // Its file 3 is a pipe: a byte in it says that the node's end of the link is here.
 // If the pipe closes before that, whoever started the node is dead, and Init
-// returns, so that nothing is left of a half-made node.
-func Init(p Places, socket string) error {
+// returns, so that nothing is left of a half-made node. Its file 4 is the listening
+// socket on which the harness asks: who connects early waits.
+func Init(p Places) error {
 	if os.Getpid() != 1 {
 		return errors.New("init: this is no first process: `cluster up` starts it")
 	}
-	ready := os.NewFile(3, "ready")
-	// Before /run is hidden by the node's own: the socket is the host's.
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("init: %w", err)
-	}
-	l, err := net.Listen("unix", socket)
+	ready, socket := os.NewFile(3, "ready"), os.NewFile(4, "socket")
+	l, err := net.FileListener(socket)
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
+	socket.Close()
 	if err := mounts(p); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,8 +121,13 @@ func fork1(p Places, r *record) (*os.File, error) {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command("/proc/self/exe", "init", p.Checkout, p.Cache, p.Node, socketFile())
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", out, out, []*os.File{read}
+	socket, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	cmd := exec.Command("/proc/self/exe", "init", p.Checkout, p.Cache, p.Node)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", out, out, []*os.File{read, socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC,
 	}
@@ -131,6 +137,21 @@ func fork1(p Places, r *record) (*os.File, error) {
 	go func() { _ = cmd.Wait() }() // so that it is no zombie while this program runs
 	r.PID, r.Start = cmd.Process.Pid, startOf(cmd.Process.Pid)
 	return write, nil
+}
+
+// listen makes the socket of the node's first process, before there is one: nobody
+// finds it missing, however late that process gets its turn.
+func listen() (*os.File, error) {
+	if err := os.Remove(socketFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketFile(), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	return l.File()
 }
 
 // privileges tries what a node's first process begins with: root of a container may

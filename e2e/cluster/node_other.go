@@ -14,7 +14,7 @@ func begin(Places, *record) error { return Unable() }
 func end(context.Context, *record) error { return Unable() }
 
 // Init is the node's first process, on Linux only.
-func Init(Places, string) error { return Unable() }
+func Init(Places) error { return Unable() }
 
 func (r *record) in(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, name, args...)

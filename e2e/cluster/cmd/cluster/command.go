@@ -33,8 +33,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	name, args := args[0], args[1:]
-	if name == "init" && len(args) == 4 { // started by up, as the node's first process
-		return cluster.Init(cluster.Places{Checkout: args[0], Cache: args[1], Node: args[2]}, args[3])
+	if name == "init" && len(args) == 3 { // started by up, as the node's first process
+		return cluster.Init(cluster.Places{Checkout: args[0], Cache: args[1], Node: args[2]})
 	}
 	if name == "able" {
 		return cluster.Unable()
