@@ -48,6 +48,23 @@ type Function struct {
 	IdleTimeout time.Duration `json:"idleTimeout,omitempty"`
 	// Priority decides between functions that want the same memory; higher wins. Default 0.
 	Priority int `json:"priority"`
+	// Target is what the function should hold to by having more instances awake.
+	Target Target `json:"target,omitzero"`
+	// Cost is the price of one awake instance for an hour, in any unit that is the same for all
+	// variants of a model; 0 is 1 for each GPU.
+	Cost float64 `json:"cost,omitempty"`
+	// VariantOf is the model that this function is one of several ways to run: requests for
+	// that name go to whichever variant the autoscaler has awake. Empty: none.
+	VariantOf ModelName `json:"variantOf,omitempty"`
+	// DualPods says that, in a cluster, a pod of the function only claims its GPUs, and
+	// another pod, which outlives it asleep, runs the model.
+	DualPods bool `json:"dualPods,omitempty"`
+	// ProviderPatch is a strategic merge patch (JSON) that makes the pod that runs the model
+	// from the one that claims the GPUs; empty: none is needed.
+	ProviderPatch string `json:"providerPatch,omitempty"`
+	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with those
+	// before the first sleep. 0 takes what suits the runtime, below 0 compares none.
+	CanaryTokens int `json:"canaryTokens,omitempty"`
 	// Origin says where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }
@@ -105,6 +122,17 @@ type Memory struct {
 	Devices int `json:"devices,omitempty"`
 	// PerDevice is the memory on each of them.
 	PerDevice Bytes `json:"perDevice,omitempty"`
+}
+
+// Target says when one more instance is wanted beside those that are awake. Zero fields
+// take the default.
+type Target struct {
+	// TTFT is the time to first token to hold to; 0: none.
+	TTFT time.Duration `json:"ttft,omitempty"`
+	// KVUsage is the share of the KV cache in use, over all awake instances, above which one more is wanted. Default 0.8.
+	KVUsage float64 `json:"kvUsage,omitempty"`
+	// Queue is how many requests may wait inside an awake instance's runtime. Default 5.
+	Queue int `json:"queue,omitempty"`
 }
 
 // Hold bounds a function's holding room.

@@ -31,6 +31,15 @@ const (
 	AnnotationWakeTimeout  = "rouse.dev/wake-timeout"
 	AnnotationPriority     = "rouse.dev/priority"
 
+	AnnotationTargetTTFT    = "rouse.dev/target-ttft"
+	AnnotationTargetKVUsage = "rouse.dev/target-kv-usage"
+	AnnotationTargetQueue   = "rouse.dev/target-queue"
+	AnnotationCost          = "rouse.dev/cost"
+	AnnotationVariantOf     = "rouse.dev/variant-of"
+	AnnotationDualPods      = "rouse.dev/dual-pods"
+	AnnotationProviderPatch = "rouse.dev/provider-patch"
+	AnnotationCanaryTokens  = "rouse.dev/canary-tokens"
+
 	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
 	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
 	AnnotationIdleTimeout      = "rouse.dev/idle-timeout"
@@ -78,6 +87,14 @@ var Keys = []Key{
 	{AnnotationFirstByteTimeout, "none", "how long a request may take from its dispatch to the first byte of the answer"},
 	{AnnotationIdleTimeout, "none", "how long an answer may pause between two pieces"},
 	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins"},
+	{AnnotationTargetTTFT, "none", "time to first token to hold to: another instance comes to help before it is passed"},
+	{AnnotationTargetKVUsage, "0.8", "share of the KV cache in use above which another instance comes to help"},
+	{AnnotationTargetQueue, "5", "requests that may wait inside an awake instance's runtime before another comes to help"},
+	{AnnotationCost, "1 for each GPU", "price of one awake instance for an hour, in any unit; among variants of a model the cheapest that holds to the target is used"},
+	{AnnotationVariantOf, "none", "the model that this function is one of several ways to run: requests for that name go to any of its variants"},
+	{AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions.md); clusters only"},
+	{AnnotationProviderPatch, "none", "strategic merge patch (JSON) that makes the pod that runs the model from the one that claims the GPUs"},
+	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
 	{AnnotationMinScale, "0", "instances that stay awake"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},

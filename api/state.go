@@ -48,6 +48,12 @@ type InstanceStatus struct {
 	Running int `json:"running"`
 	// Concurrency is how many it takes at once.
 	Concurrency int `json:"concurrency"`
+	// Node is the machine that it runs on; empty where there is only one, or while it is unknown.
+	Node string `json:"node,omitempty"`
+	// Load is what its runtime says of its work; nil where it says nothing.
+	Load *Load `json:"load,omitempty"`
+	// Steps are the stages of the last start or wake, in their order, for people and traces.
+	Steps []Step `json:"steps,omitempty"`
 	// Memory is what the instance uses now, as measured.
 	Memory Memory `json:"memory"`
 	// Devices are the devices that it holds.
@@ -67,6 +73,30 @@ type InstanceStatus struct {
 	Adapters []ModelName `json:"adapters,omitempty"`
 	// PID is the runtime's process, 0 where there is none.
 	PID int `json:"pid,omitempty"`
+}
+
+// Load is what a model server says of its work, as of the last look at its metrics.
+type Load struct {
+	// Running and Waiting are the requests that it works on and that wait inside of it.
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+	// KVUsage is the share of the KV cache that is in use, 0 to 1; 0 also while it is unknown.
+	KVUsage float64 `json:"kvUsage,omitempty"`
+	// TokensPerSecond and PromptTokensPerSecond are the rates of generation and of prefill
+	// since the look before; 0 also while they are unknown.
+	TokensPerSecond       float64 `json:"tokensPerSecond,omitempty"`
+	PromptTokensPerSecond float64 `json:"promptTokensPerSecond,omitempty"`
+	// TTFT is the mean time to first token of the requests that got theirs since the look before.
+	TTFT time.Duration `json:"ttft,omitempty"`
+}
+
+// Step is one stage of a start or a wake.
+type Step struct {
+	// Name is a word of [InstanceStatus].Stage, or a step of the runtime's wake.
+	Name string `json:"name"`
+	// After is when it began, from the beginning of the start or wake.
+	After time.Duration `json:"after"`
+	Took  time.Duration `json:"took"`
 }
 
 // Ready says whether the instance takes requests.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // act carries out one action of a plan: it marks what is under way, starts the
@@ -95,7 +95,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	id := a.newID(f.name)
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices}, now)
-	i.From = ledger.Stopped
+	i.From = inventory.Stopped
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	real := id // written by the call, read by the loop after it
 	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // signals are Effects that say when they are called.
@@ -57,7 +57,7 @@ func BenchmarkDemandToWake(b *testing.B) {
 
 func demandToWake(b *testing.B, functions int) {
 	fx := signals{woken: make(chan time.Time, 16), started: make(chan time.Time, 1024)}
-	a, err := New(Config{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: 150 * api.GiB}}}, fx, nil,
+	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 150 * api.GiB}}}, fx, nil,
 		slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError})), prometheus.NewRegistry())
 	if err != nil {
 		b.Fatal(err)

@@ -7,13 +7,13 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Config is what an autoscaler has to know. The zero value lacks devices.
 type Config struct {
-	// Devices are the memories it hands out, the host's first; see [ledger.Discover].
-	Devices []ledger.Device
+	// Devices are the memories it hands out, the host's first; see [inventory.Discover].
+	Devices []inventory.Device
 	// Policy holds the numbers that decisions turn on; zero fields take their defaults.
 	Policy decide.Policy
 	// AssumedMemory is the host memory that a CPU function which declares none is
@@ -90,7 +90,7 @@ func (c Config) Validate() error {
 }
 
 // checkDevices reports what is wrong with a list of devices, nil if nothing is.
-func checkDevices(devices []ledger.Device) error {
+func checkDevices(devices []inventory.Device) error {
 	var errs []error
 	if len(devices) == 0 || devices[0].ID != api.HostMemory {
 		errs = append(errs, fmt.Errorf("devices: want the host's memory (%q) first, have %d devices", api.HostMemory, len(devices)))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // fleet is a world in virtual time: instances that load, wake and sleep, and an
@@ -87,7 +87,7 @@ func (w *fleet) restart(policy decide.Policy) {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	a, err := New(Config{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: w.capacity, Total: w.capacity}}, Policy: policy},
+	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: w.capacity, Total: w.capacity}}, Policy: policy},
 		w, nil, log, prometheus.NewRegistry())
 	if err != nil {
 		w.t.Fatal(err)

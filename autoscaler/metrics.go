@@ -9,7 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // metrics are the autoscaler's. Counters are counted as things happen; levels
@@ -60,7 +60,7 @@ func (m *metrics) woke(path string, took time.Duration) {
 // path is how i became awake.
 func (i *instance) path() string {
 	switch {
-	case i.From >= ledger.Stopped:
+	case i.From >= inventory.Stopped:
 		return "cold"
 	case i.process:
 		return "hot"

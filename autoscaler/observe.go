@@ -9,7 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // PutFunction declares a function, or replaces its declaration. Where what an
@@ -22,7 +22,7 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 			for _, i := range f.instances {
 				i.Outdated = true
 			}
-			f.Past = ledger.Experience{}
+			f.Past = inventory.Experience{}
 		}
 		if f.removed {
 			f.removed, f.Order = false, decide.OrderNone
@@ -61,7 +61,7 @@ func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
 // device has got another name (Was), they hold it under the new one. Nobody is
 // stopped for it: the next plan sees the new account. A list that [Config.Validate]
 // would refuse is refused, and the old one stays. It does not block.
-func (a *Autoscaler) SetDevices(devices []ledger.Device) {
+func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
 	if err := checkDevices(devices); err != nil {
 		a.log.Error("the new devices are ignored", "error", err)
@@ -248,7 +248,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	a.complete(&s)
 	f := a.record(s.Function)
 	i := a.addInstance(f, s, now)
-	i.reported, i.epoch, i.From = true, s.Epoch, ledger.Stopped
+	i.reported, i.epoch, i.From = true, s.Epoch, inventory.Stopped
 	if !s.Since.IsZero() && s.Since.Before(now) {
 		i.Since = s.Since
 	}
@@ -279,13 +279,13 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			i.roseAt, i.faulted = now, false
 		}
 		if old.State == api.Unhealthy {
-			i.From = ledger.Stopped // its runtime starts again
+			i.From = inventory.Stopped // its runtime starts again
 		}
 	case api.Awake:
 		if !rose {
 			break
 		}
-		if i.From >= ledger.Stopped {
+		if i.From >= inventory.Stopped {
 			f.Past = f.Past.Started(s)
 		} else {
 			f.Past = f.Past.Woken(s, i.From)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // namer is a fleet in which somebody else names instances: the nth is pod-n.
@@ -91,9 +91,9 @@ func TestDevicesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := world(t, 4*api.GiB, decide.Policy{})
 		w.run(func() {
-			host := ledger.Device{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}
-			gpu := ledger.Device{ID: "node1/gpu-0", Capacity: 8 * api.GiB, Total: 8 * api.GiB}
-			w.a.SetDevices([]ledger.Device{host, gpu})
+			host := inventory.Device{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}
+			gpu := inventory.Device{ID: "node1/gpu-0", Capacity: 8 * api.GiB, Total: 8 * api.GiB}
+			w.a.SetDevices([]inventory.Device{host, gpu})
 			w.a.ObserveInstance(api.InstanceStatus{Instance: "pod-1", Function: "default/other", State: api.Awake, Seq: 1,
 				Memory: api.Memory{Devices: 1, PerDevice: 6 * api.GiB}, Devices: []api.DeviceID{"node1/gpu-0"}})
 			free := func() map[api.DeviceID]api.Bytes {
@@ -107,17 +107,17 @@ func TestDevicesChange(t *testing.T) {
 				t.Errorf("got %v, want 2 GiB free", f)
 			}
 			gpu.ID, gpu.Was = "GPU-aa", "node1/gpu-0"
-			w.a.SetDevices([]ledger.Device{host, gpu})
+			w.a.SetDevices([]inventory.Device{host, gpu})
 			if f := free(); f["GPU-aa"] != 2*api.GiB || len(f) != 2 {
 				t.Errorf("under its own name: got %v, want 2 GiB free", f)
 			}
-			w.a.SetDevices([]ledger.Device{gpu}) // no host: refused
-			w.a.SetDevices([]ledger.Device{host})
+			w.a.SetDevices([]inventory.Device{gpu}) // no host: refused
+			w.a.SetDevices([]inventory.Device{host})
 			if f := free(); len(f) != 1 || f[api.HostMemory] != 4*api.GiB {
 				t.Errorf("without a GPU: got %v", f)
 			}
-			other := ledger.Device{ID: "GPU-bb", Capacity: 8 * api.GiB, Total: 8 * api.GiB}
-			w.a.SetDevices([]ledger.Device{host, gpu, other})
+			other := inventory.Device{ID: "GPU-bb", Capacity: 8 * api.GiB, Total: 8 * api.GiB}
+			w.a.SetDevices([]inventory.Device{host, gpu, other})
 			w.a.ObserveInstance(api.InstanceStatus{Instance: "pod-1", Function: "default/other", State: api.Awake, Seq: 2,
 				Memory: api.Memory{Devices: 1, PerDevice: 6 * api.GiB}, Devices: []api.DeviceID{"GPU-bb"}})
 			if f := free(); f["GPU-aa"] != 8*api.GiB || f["GPU-bb"] != 2*api.GiB {

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // described are the metrics in a registry: their labels by name.
@@ -25,7 +25,7 @@ func described(t *testing.T) map[string][]string {
 	if _, err := metrics.New(r, func() int64 { return 0 }); err != nil {
 		t.Fatal(err)
 	}
-	cfg := autoscaler.Config{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: api.GiB}}}
+	cfg := autoscaler.Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: api.GiB}}}
 	if _, err := autoscaler.New(cfg, nil, nil, slog.New(slog.DiscardHandler), r); err != nil {
 		t.Fatal(err)
 	}

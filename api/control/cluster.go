@@ -52,16 +52,31 @@ type JoinRequest struct {
 	Revision string `json:"revision"`
 	// Port is where the instance takes requests; the address is that of the connection.
 	Port int `json:"port"`
+	// Role is what the pod was made for; empty for a pod of a Knative Deployment, which
+	// learns its role from the answer.
+	Role Role `json:"role,omitempty"`
 	// Devices are the GPUs that it was given.
 	Devices []api.DeviceID `json:"devices,omitempty"`
 	// Version is the function's program's.
 	Version string `json:"version,omitempty"`
 }
 
+// Role is the part of a pod in how a function holds its GPUs.
+type Role string
+
+// Roles.
+const (
+	RoleInstance  Role = ""          // claims its GPUs and runs the model
+	RoleRequester Role = "requester" // claims GPUs only, for a provider
+	RoleProvider  Role = "provider"  // runs the model on the GPUs that a requester claims
+)
+
 // JoinAnswer tells an instance what it is. The function's Runtime.Env is empty:
 // the container has its environment already.
 type JoinAnswer struct {
 	Function api.Function `json:"function"`
+	// Role is the part that the pod has to play.
+	Role Role `json:"role,omitempty"`
 	// Endpoint is the instance's own address as others reach it.
 	Endpoint api.Endpoint `json:"endpoint"`
 	// Epoch is that of the grant that it was started under.

@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Line is the account of one device: who has what of it.
 type Line struct {
-	ledger.Device
+	inventory.Device
 	// Awake is used by awake and unhealthy instances; Rising is kept for those that
 	// start or wake, Reserved for sleepers with a standing grant.
 	Awake    api.Bytes `json:"awake"`

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // overdue stops instances that take longer than their function allows, and
@@ -25,7 +25,7 @@ func (p *plan) overdue() {
 		switch i.phase {
 		case phaseRising:
 			limit, name := spec.StartTimeout, "start"
-			if i.From < ledger.Stopped {
+			if i.From < inventory.Stopped {
 				limit, name = spec.WakeTimeout, "wake"
 			}
 			if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // option is one way to bring up an instance.
@@ -81,7 +81,7 @@ func (p *plan) best(c *claim) *option {
 		o := &option{devices: devices, needs: p.alloc()}
 		p.amount(o.needs, whole(f.Need), devices)
 		o.touches = o.needs
-		o.regret = f.Past.Return(ledger.Stopped).Seconds()
+		o.regret = f.Past.Return(inventory.Stopped).Seconds()
 		consider(o)
 	}
 	return best

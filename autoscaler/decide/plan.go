@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Plan says what to do at now, and when to look again even if nothing happens
@@ -336,9 +336,9 @@ func (p *plan) quiet(i *inst) bool {
 }
 
 // past is what was learned of i's function.
-func (i *inst) past() ledger.Experience {
+func (i *inst) past() inventory.Experience {
 	if i.f == nil {
-		return ledger.Experience{}
+		return inventory.Experience{}
 	}
 	return i.f.Past
 }

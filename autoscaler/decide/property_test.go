@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // randomWorld makes a world from a seed: devices, functions of all kinds, and users.
@@ -19,7 +19,7 @@ func randomWorld(r *rand.Rand) *sim {
 	s.Devices[0].Capacity = api.Bytes(1+r.IntN(8)) * api.GiB
 	gpus := r.IntN(4)
 	for d := range gpus {
-		s.Devices = append(s.Devices, ledger.Device{ID: api.DeviceID(fmt.Sprintf("gpu%d", d)), Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB})
+		s.Devices = append(s.Devices, inventory.Device{ID: api.DeviceID(fmt.Sprintf("gpu%d", d)), Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB})
 	}
 	pinned := false
 	for k := range 1 + r.IntN(7) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // sim is a small world for plans: it carries actions out, with the time that
@@ -54,7 +54,7 @@ type end struct {
 func newSim() *sim {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	return &sim{now: now, start: now, nature: map[api.FunctionName]*nature{}, lastWait: map[api.FunctionName]string{},
-		Snapshot: Snapshot{Devices: []ledger.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}}}}
+		Snapshot: Snapshot{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}}}}
 }
 
 func (s *sim) function(name api.FunctionName) *Function {
@@ -203,7 +203,7 @@ func (s *sim) act(a Action) {
 	case Start:
 		s.number++
 		id := api.InstanceID(fmt.Sprintf("%s-%04d", a.Function.Name(), s.number))
-		s.Instances = append(s.Instances, Instance{Doing: DoingStart, Since: s.now, From: ledger.Stopped,
+		s.Instances = append(s.Instances, Instance{Doing: DoingStart, Since: s.now, From: inventory.Stopped,
 			Status: api.InstanceStatus{Instance: id, Function: a.Function, State: api.Starting, Devices: a.Devices}})
 		s.Sort()
 		i = s.instance(id)

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Snapshot is all that a plan looks at. The caller owns it; Plan only reads.
 type Snapshot struct {
 	Policy Policy
 	// Devices are the memories, the host's first.
-	Devices []ledger.Device
+	Devices []inventory.Device
 	// Functions are the declared ones, by name.
 	Functions []Function
 	// Instances are all that exist, by function's name and then by ID. One of an
@@ -48,7 +48,7 @@ type Function struct {
 	Need    api.Memory
 	Certain bool
 	// Past is what was learned.
-	Past ledger.Experience
+	Past inventory.Experience
 
 	// Waiting and Running are the sums over all activators.
 	Waiting, Running int
@@ -102,7 +102,7 @@ type Instance struct {
 	Level api.Level
 	// Since is when it came into the state that it is in.
 	Since time.Time
-	// From is the level it comes from while it is starting or awake; [ledger.Stopped] for a new process.
+	// From is the level it comes from while it is starting or awake; [inventory.Stopped] for a new process.
 	From api.Level
 	// Waking says that an activator is waking it under its grant.
 	Waking bool

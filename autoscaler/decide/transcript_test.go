@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 var update = flag.Bool("update", false, "rewrite what testdata expects")
@@ -221,7 +221,7 @@ func (s *sim) devices(a args, words []string) {
 	s.Devices = nil
 	for _, w := range words {
 		name, _, _ := strings.Cut(w, "=")
-		s.Devices = append(s.Devices, ledger.Device{ID: api.DeviceID(name), Capacity: a.bytes(name)})
+		s.Devices = append(s.Devices, inventory.Device{ID: api.DeviceID(name), Capacity: a.bytes(name)})
 	}
 }
 
@@ -253,7 +253,7 @@ func (s *sim) declareFrom(a args) {
 func (s *sim) place(a args) {
 	id := api.InstanceID(a.word(1))
 	name, _, _ := strings.Cut(string(id), "-")
-	i := Instance{Since: s.now.Add(-a.duration("since", 0)), From: ledger.Stopped,
+	i := Instance{Since: s.now.Add(-a.duration("since", 0)), From: inventory.Stopped,
 		Status: api.InstanceStatus{Instance: id, Function: api.NewFunctionName("", name), State: api.State(a.word(2)), Level: api.Level(a.number("level"))}}
 	if a.named["devices"] != "" {
 		for _, d := range strings.Split(a.named["devices"], ",") {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Kinds of victim, in the order in which they are taken.
@@ -22,7 +22,7 @@ const (
 type victim struct {
 	i     *inst
 	kind  int
-	to    api.Level // level it goes to: LevelAwake for a revocation, ledger.Stopped for a stop
+	to    api.Level // level it goes to: LevelAwake for a revocation, inventory.Stopped for a stop
 	frees bytes
 	// regret is the time its return takes, over the time for which nobody has wanted it.
 	regret float64
@@ -178,7 +178,7 @@ func (p *plan) candidates(c *claim, o *option, short bytes) []victim {
 				if i.reserved(p.now) {
 					add(victim{i: i, kind: granted, frees: p.minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
 					if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
-						add(victim{i: i, kind: idle, to: ledger.Stopped, frees: i.held, regret: f.Past.Return(ledger.Stopped).Seconds(), ready: i.RetryAt})
+						add(victim{i: i, kind: idle, to: inventory.Stopped, frees: i.held, regret: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt})
 					}
 				} else if f.Waiting == 0 || f.live() > 0 {
 					p.fall(i, idle, i.RetryAt, i.Status.Level, add)
@@ -231,11 +231,11 @@ func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add fun
 		from = max(api.Level1, i.f.Spec.SleepLevel)
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
-		for to := from; to < ledger.Stopped; to++ {
+		for to := from; to < inventory.Stopped; to++ {
 			add(victim{i: i, kind: kind, to: to, frees: p.minus(held, p.residue(i, to)), regret: weigh(to), ready: ready})
 		}
 	}
-	add(victim{i: i, kind: kind, to: ledger.Stopped, frees: held, regret: weigh(ledger.Stopped), ready: ready})
+	add(victim{i: i, kind: kind, to: inventory.Stopped, frees: held, regret: weigh(inventory.Stopped), ready: ready})
 }
 
 // minus is a less b, at least 0.
@@ -282,7 +282,7 @@ func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
 		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
 		return p.usedUntil(i, i.f.awake-n+1).Add(grace)
 	}
-	level := ledger.Stopped // 2
+	level := inventory.Stopped // 2
 	if o.self != nil {
 		level = o.self.Status.Level
 	}
@@ -321,7 +321,7 @@ func (p *plan) sacrifice(c *claim, v *victim, lack string) {
 	case v.i.phase == phaseAsleep:
 		reason = fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.i.Since)), reason)
 	}
-	if v.to == ledger.Stopped {
+	if v.to == inventory.Stopped {
 		p.stop(v.i, p.pol.Drain, reason)
 		return
 	}

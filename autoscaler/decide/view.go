@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // View is all that the autoscaler knows of one function, for people.
@@ -19,7 +19,7 @@ type View struct {
 	// Need is what one awake instance takes: declared, measured or assumed.
 	Need api.Memory `json:"need"`
 	// Learned is the experience with its instances.
-	Learned ledger.Experience `json:"learned"`
+	Learned inventory.Experience `json:"learned"`
 	// Granted are the instances that activators may wake without asking.
 	Granted []api.InstanceID `json:"granted,omitempty"`
 	// Failures in a row, the last one's message, and when the next try may be.

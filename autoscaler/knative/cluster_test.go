@@ -32,7 +32,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 const (
@@ -64,7 +64,7 @@ type cluster struct {
 	told      []control.InstanceReport
 	functions map[api.FunctionName]api.Function
 	removed   []api.FunctionName
-	devices   []ledger.Device
+	devices   []inventory.Device
 	instances map[string]http.Handler // by host:port
 	calls     []string
 }
@@ -336,7 +336,7 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 	c.seen = append(c.seen, s)
 }
 
-func (c *cluster) SetDevices(d []ledger.Device) {
+func (c *cluster) SetDevices(d []inventory.Device) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.devices = d

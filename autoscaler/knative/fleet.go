@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Config is what a fleet may be told. The zero value takes every default.
@@ -88,7 +88,7 @@ type Core interface {
 	PutFunction(spec api.Function)
 	RemoveFunction(name api.FunctionName)
 	ObserveInstance(s api.InstanceStatus)
-	SetDevices(devices []ledger.Device)
+	SetDevices(devices []inventory.Device)
 }
 
 // Deps are what a fleet works with. All are required but Transport.
@@ -117,7 +117,7 @@ type Fleet struct {
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
 	nodes     map[string]*node
-	devices   []ledger.Device          // as last given to the core
+	devices   []inventory.Device       // as last given to the core
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 }
 
@@ -158,7 +158,7 @@ func (f *Fleet) Sync(ctx context.Context) error {
 }
 
 // Devices are the cluster's memories, the host's first. Call it after [Fleet.Sync].
-func (f *Fleet) Devices() []ledger.Device {
+func (f *Fleet) Devices() []inventory.Device {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.devices

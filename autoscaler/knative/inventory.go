@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Labels that NVIDIA's feature discovery puts on nodes.
@@ -79,12 +79,12 @@ func (f *Fleet) takeStock() {
 
 // publish gives the devices to the core where they have changed.
 func (f *Fleet) publish(host api.Bytes, nodes int) {
-	devices := []ledger.Device{{ID: api.HostMemory, Name: fmt.Sprintf("memory of %d nodes", nodes),
+	devices := []inventory.Device{{ID: api.HostMemory, Name: fmt.Sprintf("memory of %d nodes", nodes),
 		Capacity: api.Bytes(float64(host) * f.cfg.MemoryShare), Total: host}}
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		n := f.nodes[name]
 		for k, id := range n.ids {
-			d := ledger.Device{ID: id, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
+			d := inventory.Device{ID: id, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
 			if id == "" {
 				d.ID = placeholder(name, k)
 			} else {

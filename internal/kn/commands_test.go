@@ -15,7 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
@@ -104,7 +104,7 @@ func serveAdmin(w http.ResponseWriter, r *http.Request) {
 	case path == "functions":
 		api.WriteJSON(w, http.StatusOK, functions())
 	case path == "devices":
-		api.WriteJSON(w, http.StatusOK, []admin.Device{{Device: ledger.Device{ID: "host", Name: "memory of 2 nodes", Capacity: 60 * api.GiB}, Awake: 3 * api.GiB, Asleep: 12 * api.MiB, Free: 57 * api.GiB}})
+		api.WriteJSON(w, http.StatusOK, []admin.Device{{Device: inventory.Device{ID: "host", Name: "memory of 2 nodes", Capacity: 60 * api.GiB}, Awake: 3 * api.GiB, Asleep: 12 * api.MiB, Free: 57 * api.GiB}})
 	case path == "events":
 		for _, e := range []api.Event{
 			{ID: "1", Source: "/autoscaler", Type: api.EventDecision, Subject: "default/tiny-00002", Time: at, Data: raw(decision)},

@@ -37,7 +37,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/ledger"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -105,7 +105,7 @@ func Run(ctx context.Context, cfg Config) error {
 // build makes the parts and ties them together. It starts nothing.
 func (s *server) build(ctx context.Context) error {
 	cfg := s.cfg
-	devices, err := ledger.Discover(ctx, ledger.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU})
+	devices, err := inventory.Discover(ctx, inventory.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU})
 	if err != nil {
 		if len(devices) == 0 {
 			return err

@@ -1,4 +1,4 @@
-// Package ledger knows what memory there is and what functions need of it: the
+// Package inventory knows what memory there is and what functions need of it: the
 // devices of a machine, found once at start, and the experience with each
 // function, learned from what its instances report.
 //
@@ -14,4 +14,4 @@
 //     what a return costs.
 //
 // Everything but Discover is a plain value: no locks, no clocks, no I/O.
-package ledger
+package inventory

@@ -1,4 +1,4 @@
-package ledger
+package inventory
 
 import (
 	"context"
@@ -12,8 +12,15 @@ import (
 // Device is memory that instances share: the host's or one GPU's.
 type Device struct {
 	ID api.DeviceID `json:"id"`
+	// Node is the machine that it is of; empty where there is only one. The host memory of a
+	// node of a cluster has the ID "NODE/host".
+	Node string `json:"node,omitempty"`
 	// Name is for people: "host memory", "NVIDIA L4".
 	Name string `json:"name"`
+	// Cost is its price for an hour, in any unit that is the same for all; 0 is 1.
+	Cost float64 `json:"cost,omitempty"`
+	// Others is what processes use that are not instances; it is never given away.
+	Others api.Bytes `json:"others,omitempty"`
 	// Capacity is what instances may use of it, all together.
 	Capacity api.Bytes `json:"capacity"`
 	// Total is all that the device has.
