@@ -102,13 +102,13 @@ var rules = []struct {
 		why:    "only internal/cloudevent knows the CloudEvents SDK; the others pass api.Event",
 	}, {
 		from:   []string{"activator", "autoscaler", "functions", "engine", "config", "api", "internal", "cmd", "manifests"},
-		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/lead", "autoscaler/takeover", "internal/kn", "cmd/activator", "cmd/autoscaler", "cmd/kn-rouse", "manifests"},
+		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/lead", "autoscaler/takeover", "autoscaler/dualpod", "autoscaler/relay", "internal/kn", "cmd/activator", "cmd/autoscaler", "cmd/kn-rouse", "manifests"},
 		not: func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/") || strings.HasPrefix(p, "sigs.k8s.io/") || strings.HasPrefix(p, "knative.dev/")
 		},
 		why: "Kubernetes and Knative are known in named folders only, so that all else runs and is tested without them",
 	}, {
-		from: []string{"engine/sched", "engine/block", "engine/sample", "engine/kernel", "activator/route", "activator/parse", "autoscaler/decide"},
+		from: []string{"engine/sched", "engine/block", "engine/sample", "engine/kernel", "activator/route", "activator/parse", "autoscaler/decide", "autoscaler/simulate"},
 		not: func(p string) bool {
 			return slices.Contains([]string{"log", "log/slog", "net", "os", "os/exec"}, p)
 		},
