@@ -85,6 +85,7 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 }
 
 // CheckUnique reports the first function name or model name that is used twice.
+// Functions may share the model that they are variants of, which nothing else may be called.
 func CheckUnique(functions []api.Function) error {
 	names := map[api.FunctionName]bool{}
 	models := map[api.ModelName]api.FunctionName{}
@@ -98,6 +99,11 @@ func CheckUnique(functions []api.Function) error {
 				return fmt.Errorf("the model name %q is used by %s and by %s", m, other, f.Name)
 			}
 			models[m] = f.Name
+		}
+	}
+	for _, f := range functions {
+		if other, found := models[f.VariantOf]; found {
+			return fmt.Errorf("%s is a variant of %q, which is the name of %s: give that one another name (%s), and make it a variant too", f.Name, f.VariantOf, other, api.AnnotationServedName)
 		}
 	}
 	return nil
@@ -185,6 +191,9 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	}
 	if err := checkRuntime(f, n, src); err != nil {
 		return api.Function{}, err
+	}
+	if err := checkTogether(&f); err != nil {
+		return api.Function{}, src.errorf(n, "the function %s: %v", f.Name.Name(), err)
 	}
 	f.Runtime.Model = resolveModel(f.Runtime.Kind, f.Runtime.Model, src.dir)
 	f.Runtime.AdapterRoot = fromFolder(f.Runtime.AdapterRoot, src.dir)

@@ -58,6 +58,9 @@ func (s *server) declare(_ context.Context, f api.Function) (string, error) {
 	if err := config.CheckUnique(all); err != nil {
 		return "", api.Errorf(http.StatusConflict, "", "declare %s: %v", f.Name, err)
 	}
+	if f.DualPods {
+		s.cfg.Logger.Info("dual pods are for clusters: on this machine an instance sleeps on the GPUs that it has", "function", f.Name)
+	}
 	s.functions[f.Name] = f
 	s.activator.PutFunction(f)
 	s.autoscaler.PutFunction(f)

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// maxCanary bounds the tokens of a canary: each wake waits for them.
+const maxCanary = 64
+
+func setKVUsage(f *api.Function, s string) error {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v > 0 && v <= 1) { // NaN too
+		return fmt.Errorf("%q: want a share above 0 and up to 1, such as 0.8", s)
+	}
+	f.Target.KVUsage = v
+	return nil
+}
+
+func setCost(f *api.Function, s string) error {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v > 0) || math.IsInf(v, 0) {
+		return fmt.Errorf("%q: want a price above 0, such as 2.5", s)
+	}
+	f.Cost = v
+	return nil
+}
+
+func setVariantOf(f *api.Function, s string) error {
+	if s == "" || strings.ContainsAny(s, ", \t\n") {
+		return fmt.Errorf("%q: want the name of one model, without spaces or commas", s)
+	}
+	f.VariantOf = api.ModelName(s)
+	return nil
+}
+
+func setDualPods(f *api.Function, s string) error {
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q: want true or false", s)
+	}
+	f.DualPods = v
+	return nil
+}
+
+// setProviderPatch takes a JSON object. What is in it is between the user and Kubernetes.
+func setProviderPatch(f *api.Function, s string) error {
+	var patch map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {
+		return fmt.Errorf(`%q: want a JSON object, such as {"spec":{"containers":[…]}}`, s)
+	}
+	f.ProviderPatch = s
+	return nil
+}
+
+// setCanaryTokens keeps "0" as -1: in the field, 0 is what suits the runtime.
+func setCanaryTokens(f *api.Function, s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > maxCanary {
+		return fmt.Errorf("%q: want a whole number from 0 to %d", s, maxCanary)
+	}
+	f.CanaryTokens = n
+	if n == 0 {
+		f.CanaryTokens = -1
+	}
+	return nil
+}
+
+// checkTogether says what is wrong with fields that are right alone, and takes
+// away what is.
+func checkTogether(f *api.Function) error {
+	var wrong problems
+	if f.DualPods && f.Memory.Devices < 1 {
+		f.DualPods = false
+		wrong.add(fmt.Errorf("annotation %s: an instance claims no GPU: give the container a limit nvidia.com/gpu of at least 1, or leave the annotation out", api.AnnotationDualPods))
+	} else if f.ProviderPatch != "" && !f.DualPods {
+		f.ProviderPatch = ""
+		wrong.add(fmt.Errorf("annotation %s: it patches the second of dual pods, and the function has one: add %s: \"true\", or leave the annotation out", api.AnnotationProviderPatch, api.AnnotationDualPods))
+	}
+	name := f.Model
+	if name == "" {
+		name = api.ModelName(f.ServiceName().Name())
+	}
+	if f.VariantOf != "" && f.VariantOf == name {
+		f.VariantOf = ""
+		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", api.AnnotationVariantOf, name, api.AnnotationServedName))
+	}
+	return wrong.join()
+}

@@ -1,0 +1,117 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+const patch = `{"spec":{"containers":[{"name":"user-container"}]}}`
+
+// scaling are annotations of every key that says how a function scales.
+var scaling = map[string]string{
+	api.AnnotationTargetTTFT:    "800ms",
+	api.AnnotationTargetKVUsage: "0.7",
+	api.AnnotationTargetQueue:   "3",
+	api.AnnotationCost:          "2.5",
+	api.AnnotationVariantOf:     "big",
+	api.AnnotationDualPods:      "true",
+	api.AnnotationProviderPatch: patch,
+	api.AnnotationCanaryTokens:  "0",
+}
+
+var scalingWant = api.Function{
+	Target: api.Target{TTFT: 800 * time.Millisecond, KVUsage: 0.7, Queue: 3},
+	Cost:   2.5, VariantOf: "big", DualPods: true, ProviderPatch: patch, CanaryTokens: -1,
+}
+
+// scalingOf is the part of f that is in scalingWant.
+func scalingOf(f api.Function) api.Function {
+	return api.Function{Target: f.Target, Cost: f.Cost, VariantOf: f.VariantOf, DualPods: f.DualPods, ProviderPatch: f.ProviderPatch, CanaryTokens: f.CanaryTokens}
+}
+
+// manifestWith is the full manifest with further annotations.
+func manifestWith(annotations map[string]string) string {
+	var lines strings.Builder
+	for k, v := range annotations {
+		lines.WriteString("        " + k + ": '" + v + "'\n")
+	}
+	return strings.Replace(full, "        autoscaling.knative.dev/window: 40s\n", lines.String(), 1)
+}
+
+func TestScalingKeys(t *testing.T) {
+	got, err := config.Parse(strings.NewReader(manifestWith(scaling)), "m.yaml", ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(scalingWant, scalingOf(got[0])); diff != "" {
+		t.Errorf("manifest (-want +got):\n%s", diff)
+	}
+	f, err := config.Revision(revision(`{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}`, scaling))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(scalingWant, scalingOf(f)); diff != "" {
+		t.Errorf("revision (-want +got):\n%s", diff)
+	}
+}
+
+// TestScalingErrorsSayWhatToChange gives each key a bad value, in a manifest and at a revision.
+func TestScalingErrorsSayWhatToChange(t *testing.T) {
+	for key, bad := range map[string]map[string]string{ // the value, and words of the error
+		api.AnnotationTargetTTFT:    {"fast": "30s", "-1s": "30s"},
+		api.AnnotationTargetKVUsage: {"80": "above 0 and up to 1", "NaN": "such as 0.8", "0": "above 0"},
+		api.AnnotationTargetQueue:   {"0": "at least 1", "some": "whole number"},
+		api.AnnotationCost:          {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
+		api.AnnotationVariantOf:     {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
+		api.AnnotationDualPods:      {"both": "true or false"},
+		api.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", "{}": api.AnnotationDualPods},
+		api.AnnotationCanaryTokens:  {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
+	} {
+		for value, want := range bad {
+			annotations := map[string]string{key: value}
+			_, err := config.Parse(strings.NewReader(manifestWith(annotations)), "m.yaml", ".")
+			if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), want) {
+				t.Errorf("manifest with %s: %q: error %v\nlacks the key or %q", key, value, err, want)
+			}
+			annotations[api.AnnotationServedName] = "tiny-chat"
+			f, err := config.Revision(revision(`{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}`, annotations))
+			if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), want) {
+				t.Errorf("revision with %s: %q: error %v\nlacks the key or %q", key, value, err, want)
+			}
+			if diff := cmp.Diff(api.Function{}, scalingOf(f)); diff != "" {
+				t.Errorf("revision with %s: %q keeps what is wrong (-want +got):\n%s", key, value, diff)
+			}
+		}
+	}
+}
+
+func TestDualPodsNeedGPUs(t *testing.T) {
+	annotations := map[string]string{api.AnnotationDualPods: "true", api.AnnotationProviderPatch: patch}
+	manifest := strings.Replace(manifestWith(annotations), "nvidia.com/gpu: 2", "cpu: 2", 1)
+	_, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
+	if err == nil || !strings.Contains(err.Error(), "nvidia.com/gpu of at least 1") {
+		t.Errorf("manifest: error %v, want one that asks for a GPU", err)
+	}
+	f, err := config.Revision(revision(`{"containers": [{}]}`, annotations))
+	if err == nil || !strings.Contains(err.Error(), "nvidia.com/gpu of at least 1") || f.DualPods {
+		t.Errorf("revision: dual pods %t, error %v; want none, and an error that asks for a GPU", f.DualPods, err)
+	}
+}
+
+func TestVariantsShareOneName(t *testing.T) {
+	a := api.Function{Name: "default/a", Model: "a", VariantOf: "big"}
+	b := api.Function{Name: "default/b", Model: "b", VariantOf: "big"}
+	if err := config.CheckUnique([]api.Function{a, b}); err != nil {
+		t.Error(err)
+	}
+	b.VariantOf, b.Aliases = "", []api.ModelName{"big"}
+	if err := config.CheckUnique([]api.Function{a, b}); err == nil || !strings.Contains(err.Error(), `default/a is a variant of "big", which is the name of default/b`) {
+		t.Errorf("error %v, want one that names both", err)
+	}
+}
