@@ -113,8 +113,9 @@ type Config struct {
 	HostBandwidth, DiskBandwidth float64
 	// FirstWake multiplies the time of the first wake. Default 1.
 	FirstWake float64
-	// LoadTime, SleepTime and WakeTime replace what bytes and bandwidth say. Negative: none at all.
-	LoadTime, SleepTime, WakeTime time.Duration
+	// LoadTime, SleepTime, WakeTime and ReloadTime (of the weights, after level 2) replace
+	// what bytes and bandwidth say. Negative: none at all.
+	LoadTime, SleepTime, WakeTime, ReloadTime time.Duration
 
 	// Faults are there from the start; see [Faults].
 	Faults []string

@@ -28,6 +28,8 @@ type engine struct {
 	metrics *metrics
 	// work wakes the loop; it holds one token, since one look at the batch sees everything.
 	work chan struct{}
+	// lost says that a device is gone; nil: none can be. Set before the first step.
+	lost func() bool
 	// turn is held by whoever changes sleep or weights: one at a time, as vLLM's engine core does.
 	turn chan struct{}
 
@@ -119,6 +121,11 @@ func (e *engine) loop(ctx context.Context) {
 			runtime.Gosched() // who reads the tokens gets a chance to
 		}
 		e.mu.Lock()
+		if e.lost != nil && e.lost() {
+			e.die("CUDA error: GPU is lost. Reboot the system to recover this GPU")
+			e.mu.Unlock()
+			return
+		}
 		e.commit(work)
 		e.mu.Unlock()
 	}

@@ -37,6 +37,7 @@ const Header = "X-Vllmsim-Fault"
 // Of sleep and wake:
 //
 //	oom-wake, fail-wake, hang-wake, fail-sleep, hang-sleep
+//	garbage-wake      a wake that succeeds, with weights that are none
 //
 // Of the start:
 //
@@ -78,7 +79,7 @@ var (
 		"slow": aDuration, "garbage": noValue, "crash": anExit, "crash-after": aNumber, "dead-engine": noValue, "hang-engine": noValue,
 	}
 	otherFaults = map[string]valueOf{
-		"oom-wake": noValue, "fail-wake": noValue, "hang-wake": noValue, "fail-sleep": noValue, "hang-sleep": noValue,
+		"oom-wake": noValue, "fail-wake": noValue, "hang-wake": noValue, "garbage-wake": noValue, "fail-sleep": noValue, "hang-sleep": noValue,
 		"start": anExit, "exit-after": aDuration, "never-ready": noValue, "oom-start": noValue, "port-taken": noValue,
 		"ignore-term": noValue,
 	}

@@ -286,6 +286,7 @@ func (cmd *Command) ours(f flags) {
 	f.duration(&c.LoadTime, "--load-time")
 	f.duration(&c.SleepTime, "--sleep-time")
 	f.duration(&c.WakeTime, "--wake-time")
+	f.duration(&c.ReloadTime, "--reload-time")
 	f.duration(&c.Timing.Prefill, "--prefill-time")
 	f.duration(&c.Timing.Step, "--step-time")
 	f.duration(&c.Timing.Sequence, "--sequence-time")

@@ -29,10 +29,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	dir := os.Getenv("VLLMSIM_DEVICES")
 	if len(args) > 0 && filepath.Base(args[0]) == "nvidia-smi" {
-		return device.NvidiaSMI(dir, args[1:], stdout, stderr)
+		return device.NvidiaSMI(dir, os.Getenv("NVIDIA_VISIBLE_DEVICES"), args[1:], stdout, stderr)
 	}
 	if len(args) > 1 && args[1] == "nvidia-smi" {
-		return device.NvidiaSMI(dir, args[2:], stdout, stderr)
+		return device.NvidiaSMI(dir, os.Getenv("NVIDIA_VISIBLE_DEVICES"), args[2:], stdout, stderr)
 	}
 	if len(args) > 1 && args[1] == "devices" {
 		return makeDevices(dir, args[2:], stdout, stderr)

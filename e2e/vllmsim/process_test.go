@@ -34,7 +34,7 @@ func TestProcessesShareADevice(t *testing.T) {
 	}
 	smi := func() string {
 		var out bytes.Buffer
-		device.NvidiaSMI(filepath.Join(dir, "gpus"), []string{"--query-gpu=memory.used", "--format=csv,noheader,nounits"}, &out, &out)
+		device.NvidiaSMI(filepath.Join(dir, "gpus"), "", []string{"--query-gpu=memory.used", "--format=csv,noheader,nounits"}, &out, &out)
 		return strings.TrimSpace(out.String())
 	}
 	a, toA := server("a")

@@ -161,6 +161,7 @@ func (s *Server) place(ctx context.Context) error {
 		return err
 	}
 	s.memory = m
+	s.engine.lost = m.lost
 	if err := s.fork(ctx, m); err != nil {
 		return err
 	}
@@ -278,6 +279,8 @@ type memory interface {
 	room() (free, total int64)
 	resize(bytes, host int64) error
 	held() int64
+	// lost says that one of the devices does not exist any more.
+	lost() bool
 	close() error
 }
 
@@ -304,6 +307,7 @@ type ownMemory struct {
 
 func (m *ownMemory) room() (free, total int64) { return m.total - m.used.Load(), m.total }
 func (m *ownMemory) held() int64               { return m.used.Load() }
+func (m *ownMemory) lost() bool                { return false }
 func (m *ownMemory) close() error              { return nil }
 func (m *ownMemory) resize(bytes, _ int64) error {
 	if bytes > m.total {
@@ -320,6 +324,7 @@ type sharedMemory struct {
 }
 
 func (m *sharedMemory) held() int64  { return m.used.Load() }
+func (m *sharedMemory) lost() bool   { return m.client.Lost() }
 func (m *sharedMemory) close() error { return m.client.Close() }
 func (m *sharedMemory) room() (free, total int64) {
 	devices, err := m.client.Devices()

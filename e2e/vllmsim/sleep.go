@@ -221,8 +221,10 @@ func (s *Server) regain(ctx context.Context, tags []string) error {
 		if err := e.pass(ctx, d); err != nil {
 			return err
 		}
+		_, garbage := s.Faults.happens("garbage-wake")
 		e.mu.Lock()
 		e.woken++
+		e.garbage = e.garbage || garbage
 		e.mu.Unlock()
 	}
 	logf(e.cfg.Log, "INFO", "abstract.py:345", "It took %.6f seconds to wake up tags %v.", time.Since(begin).Seconds(), tags)
@@ -300,7 +302,7 @@ func (s *Server) reload(ctx context.Context) error {
 	if released {
 		return errDead
 	}
-	if err := e.pass(ctx, e.duration(0, float64(e.cfg.Weights)/e.cfg.DiskBandwidth)); err != nil {
+	if err := e.pass(ctx, e.duration(e.cfg.ReloadTime, float64(e.cfg.Weights)/e.cfg.DiskBandwidth)); err != nil {
 		return err
 	}
 	e.mu.Lock()

@@ -61,6 +61,48 @@ func TestTwoThatDoNotFitTakeTurns(t *testing.T) {
 	}
 }
 
+// A wake that succeeds, with weights that are none: only who looks at the answers sees it.
+func TestGarbageAfterAWake(t *testing.T) {
+	cfg := sleeper("")
+	cfg.Faults = []string{"garbage-wake@1x1"}
+	s := start(t, cfg)
+	want := answer(t, s, "hello")
+	for _, good := range []bool{true, false} {
+		ok(t, post(s, "/sleep?level=1", ""))
+		ok(t, post(s, "/wake_up", ""))
+		if got := answer(t, s, "hello"); (got == want) != good {
+			t.Errorf("after a wake that should be good=%t: %q, before %q", good, got, want)
+		}
+	}
+}
+
+// A device falls off the bus: what uses it dies at its next step, and can't start again.
+func TestADeviceIsLost(t *testing.T) {
+	dir := t.TempDir()
+	a := start(t, sleeper(dir))
+	answer(t, a, "hello")
+	if err := device.Remove(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	w := post(a, "/v1/completions", `{"prompt":"hello"}`)
+	if h := get(a, "/health"); w.Code != http.StatusInternalServerError || h.Code != http.StatusServiceUnavailable {
+		t.Errorf("on a lost device: %d %s, health %d; want 500 and a dead engine", w.Code, w.Body, h.Code)
+	}
+	zero := "0"
+	if err := device.Create(dir, device.New(1, 80*gibibyte)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := sleeper(dir)
+	cfg.Model, cfg.Devices.Visible, cfg.Devices.Memory = "late", &zero, 0
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "No CUDA GPUs are available") {
+		t.Errorf("a start on a lost device: %v", err)
+	}
+}
+
 func TestStartWithoutMemoryFails(t *testing.T) {
 	dir := t.TempDir()
 	start(t, sleeper(dir))

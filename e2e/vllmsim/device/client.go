@@ -187,6 +187,16 @@ func (c *Client) Devices() ([]Device, error) {
 	return mine, nil
 }
 
+// Lost says that one of the devices that this client uses was removed. It is cheap
+// enough to be asked at every step of an engine.
+func (c *Client) Lost() bool {
+	f := folder{dir: c.cfg.Dir}
+	return slices.ContainsFunc(c.indexes, func(i int) bool {
+		_, err := os.Stat(f.path(i))
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
 // Close gives everything back, also what a child holds. It may be called twice.
 func (c *Client) Close() error {
 	err := c.change(func(p *Process, _ Device) error { p.Bytes, p.HostBytes = 0, 0; return nil })

@@ -132,6 +132,12 @@ func open(dir string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
+	for _, shared := range []struct {
+		path string
+		mode os.FileMode
+	}{{dir, 0o777}, {filepath.Join(dir, clients), 0o777}, {lock.Name(), 0o666}} {
+		_ = os.Chmod(shared.path, shared.mode) // whatever the umask: only the owner can, and others find it done
+	}
 	if err := flock(lock, true); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("devices: lock %s: %w", dir, err)

@@ -208,7 +208,7 @@ func TestKilledProcessHoldsNothing(t *testing.T) {
 		t.Errorf("beside 30 GiB of another process: %v, want out of memory", err)
 	}
 	var smi bytes.Buffer
-	if code := NvidiaSMI(dir, []string{"--query-compute-apps=process_name,used_memory", "--format=csv,noheader,nounits"}, &smi, &smi); code != 0 || smi.String() != "holder, 30720\n" {
+	if code := NvidiaSMI(dir, "", []string{"--query-compute-apps=process_name,used_memory", "--format=csv,noheader,nounits"}, &smi, &smi); code != 0 || smi.String() != "holder, 30720\n" {
 		t.Errorf("nvidia-smi (%d):\n%s", code, smi.String())
 	}
 	_ = cmd.Process.Kill()
@@ -240,13 +240,13 @@ func TestNvidiaSMI(t *testing.T) {
 		{"-i 9 -L", 6, "No devices were found\n"},
 	} {
 		var out, errs bytes.Buffer
-		if code := NvidiaSMI(dir, strings.Fields(tt.args), &out, &errs); code != tt.code || out.String() != tt.want {
+		if code := NvidiaSMI(dir, "", strings.Fields(tt.args), &out, &errs); code != tt.code || out.String() != tt.want {
 			t.Errorf("nvidia-smi %s: %d\n%swant %d\n%s", tt.args, code, out.String(), tt.code, tt.want)
 		}
 	}
 	for _, args := range []string{"", "--query-gpu=uuid", "--no-such"} {
 		var out bytes.Buffer
-		if code := NvidiaSMI(dir, strings.Fields(args), &out, &out); code == 0 || out.Len() == 0 {
+		if code := NvidiaSMI(dir, "", strings.Fields(args), &out, &out); code == 0 || out.Len() == 0 {
 			t.Errorf("nvidia-smi %s: %d %q, want a failure that says why", args, code, out.String())
 		}
 	}

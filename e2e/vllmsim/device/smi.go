@@ -15,8 +15,9 @@ const driver = "580.00.00"
 
 // NvidiaSMI does what the program nvidia-smi does with args, for the devices of
 // dir, and returns its exit status. It knows -L, --query-gpu,
-// --query-compute-apps, --format and -i.
-func NvidiaSMI(dir string, args []string, stdout, stderr io.Writer) int {
+// --query-compute-apps, --format and -i. visible are the devices that the container it
+// runs in was given, as NVIDIA_VISIBLE_DEVICES names them; "" and "all": every one.
+func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("nvidia-smi", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	list := fs.Bool("L", false, "list the devices")
@@ -34,8 +35,14 @@ func NvidiaSMI(dir string, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return 255
 	}
-	if *only != "" {
-		wanted := strings.Split(*only, ",")
+	if visible == "all" {
+		visible = ""
+	}
+	for _, names := range []string{visible, *only} {
+		if names == "" {
+			continue
+		}
+		wanted := strings.Split(names, ",")
 		devices = slices.DeleteFunc(devices, func(d Device) bool {
 			return !slices.Contains(wanted, strconv.Itoa(d.Index)) && !slices.Contains(wanted, d.UUID)
 		})
