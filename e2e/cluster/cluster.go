@@ -183,25 +183,3 @@ func (c *Cluster) Start(ctx context.Context, service string) error {
 	}
 	return c.super.start(ctx, service)
 }
-
-// SetGPUs shows other fake devices to the kubelet, which takes it a second or so.
-// Pods that have one keep it.
-func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
-	if c.record == nil {
-		return errForeign
-	}
-	if err := g.Validate(); err != nil {
-		return err
-	}
-	all, err := c.super.list(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
-		if s.Name == "mini-ingress" { // of the same set of programs
-			n := node{c.places, programs{"own": filepath.Dir(s.Path)}}
-			return c.super.run(ctx, n.fakegpu(g))
-		}
-	}
-	return errors.New("the cluster is not up as a whole yet")
-}

@@ -21,10 +21,14 @@ var fixed = []struct{ host, own string }{
 // configure writes what the node's programs read. The reasons stand beside what
 // is not a default.
 func configure(p Places, built programs) error {
+	runtime, err := giveGPUs(p, built)
+	if err != nil {
+		return err
+	}
 	for name, body := range map[string]string{
 		"net.d/10-bridge.conflist": fmt.Sprintf(bridgeConfig, p.node("cni"), PodCIDR),
 		"containerd.toml": fmt.Sprintf(containerdConfig, p.node("containerd"), pauseImage,
-			built["cni"], p.node("net.d"), built.path("runc", "runc")),
+			built["cni"], p.node("net.d"), runtime),
 		"resolv.conf":     "nameserver " + NodeIP + "\n",
 		"kubelet.yaml":    fmt.Sprintf(kubeletConfig, p.pki("ca.crt"), NodeIP, p.node("resolv.conf"), p.node("log/pods")),
 		"kube-proxy.yaml": fmt.Sprintf(proxyConfig, PodCIDR, p.Kubeconfig(), NodeName),

@@ -1,28 +1,8 @@
 package cluster
 
-import (
-	"fmt"
-	"os"
-	"strconv"
-)
+import "os"
 
 const ingressClass = "mini.ingress.networking.knative.dev"
-
-// GPUs are what the fake device plugin shows to the kubelet.
-type GPUs struct {
-	Count    int // devices
-	Replicas int // pods that may share a device; 1: none share
-	MemoryMB int // of each device, as the node's label says
-}
-
-// Validate says what can't be.
-func (g GPUs) Validate() error {
-	if g.Count < 0 || g.Replicas < 1 || g.MemoryMB < 1 {
-		return fmt.Errorf("fake devices: there must be at least 0, for at least 1 pod each, with at least 1 MiB: got %d, %d, %d",
-			g.Count, g.Replicas, g.MemoryMB)
-	}
-	return nil
-}
 
 // node defines the node's services.
 type node struct {
@@ -89,12 +69,6 @@ func (n node) proxy() Service {
 
 func (n node) dns() Service {
 	return n.service("coredns", n.programs.path("coredns", "coredns"), "-conf", n.places.node("Corefile"))
-}
-
-func (n node) fakegpu(g GPUs) Service {
-	return n.service("fakegpu", n.programs.path("own", "fakegpu"),
-		"-n="+strconv.Itoa(g.Count), "-replicas="+strconv.Itoa(g.Replicas), "-memory="+strconv.Itoa(g.MemoryMB),
-		"-dir="+kubeletDir+"/device-plugins", "-node="+NodeName, "-kubeconfig="+n.places.Kubeconfig())
 }
 
 func (n node) ingress() Service {

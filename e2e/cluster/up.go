@@ -141,6 +141,9 @@ func (c *Cluster) boot(ctx context.Context, n node, gpus GPUs, tars []string, la
 				return err
 			}
 		}
+		if err := gpus.make(n.places.devices()); err != nil {
+			return err
+		}
 		if gpus.Count > 0 {
 			if err := c.super.run(ctx, n.fakegpu(gpus)); err != nil {
 				return err

@@ -52,7 +52,9 @@ func packTests(ctx context.Context, dir, out string) error {
 	}
 	greeter := filepath.Join(dir, "greeter")
 	images := []pack.Image{
-		function("rouse-vllmsim", map[string]string{"/usr/local/bin/vllm": filepath.Join(dir, "vllmsim")}),
+		function("rouse-vllmsim", map[string]string{
+			"/usr/local/bin/vllm": filepath.Join(dir, "vllmsim"), "/usr/local/bin/nvidia-smi": filepath.Join(dir, "vllmsim"),
+		}),
 		{
 			Name: "dev.local/rouse-greeter:v1", Arch: runtime.GOARCH, Env: []string{"ROUSE_ENGINE_BINARY=/rouse"},
 			Programs: map[string]string{"/greeter": greeter, "/rouse": filepath.Join(dir, "rouse")}, Entrypoint: []string{"/greeter"},

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/rouse-dev/rouse/e2e/cluster"
@@ -23,7 +25,9 @@ const usage = `usage: cluster COMMAND
   load IMAGE.tar ...                            put images into the node
   exec -- COMMAND ...                           run a command inside the node
   stop SERVICE, start SERVICE                   stop and start a service of the node, such as the kubelet
-  gpus [--gpus N] [--replicas N] [--memory MIB] show other fake devices
+  gpus [--gpus N] [--replicas N] [--memory MIB] [--unhealthy I,J]
+                                                show other fake devices, some of them lost
+  kwok [--nodes N] [--gpus N] [--memory MIB]    have so many nodes that are not there besides; 0: none
   logs DIR                                      collect logs, events and the state of objects
 `
 
@@ -81,6 +85,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			return err
 		}
 		return c.SetGPUs(ctx, g)
+	case "kwok":
+		return kwok(ctx, c, args)
 	case "logs":
 		if len(args) != 1 {
 			return errors.New("logs takes the folder to write to")
@@ -95,7 +101,30 @@ func gpus(name string, args []string) (g cluster.GPUs, err error) {
 	flags.IntVar(&g.Count, "gpus", 2, "fake devices")
 	flags.IntVar(&g.Replicas, "replicas", 1, "pods that may share a device")
 	flags.IntVar(&g.MemoryMB, "memory", 16384, "MiB of memory that a device is said to have")
-	return g, flags.Parse(args)
+	flags.Func("unhealthy", "`numbers` of devices that are lost, from 0, with commas between them", func(s string) error {
+		for word := range strings.SplitSeq(s, ",") {
+			i, err := strconv.Atoi(word)
+			if err != nil {
+				return err
+			}
+			g.Lost = append(g.Lost, i)
+		}
+		return nil
+	})
+	err = flags.Parse(args)
+	return g, err
+}
+
+func kwok(ctx context.Context, c *cluster.Cluster, args []string) error {
+	var k cluster.KWOK
+	flags := flag.NewFlagSet("kwok", flag.ContinueOnError)
+	flags.IntVar(&k.Nodes, "nodes", 0, "nodes")
+	flags.IntVar(&k.GPUs, "gpus", 8, "GPUs of each")
+	flags.IntVar(&k.MemoryMB, "memory", 80<<10, "MiB of memory of each GPU")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return c.SetKWOK(ctx, k)
 }
 
 func up(ctx context.Context, p cluster.Places, args []string, stdout io.Writer) error {

@@ -21,7 +21,7 @@ func (c config) labels() map[string]*string {
 		"nvidia.com/gpu.count": nil, "nvidia.com/gpu.memory": nil, "nvidia.com/gpu.replicas": nil,
 		"nvidia.com/gpu.product": nil, "nvidia.com/gpu.present": nil,
 	}
-	if c.count == 0 {
+	if len(c.gpus) == 0 {
 		return all
 	}
 	product := "Fake-GPU"
@@ -30,7 +30,7 @@ func (c config) labels() map[string]*string {
 	}
 	all["nvidia.com/gpu.present"] = text("true")
 	all["nvidia.com/gpu.product"] = text(product)
-	all["nvidia.com/gpu.count"] = text(strconv.Itoa(c.count))
+	all["nvidia.com/gpu.count"] = text(strconv.Itoa(len(c.gpus)))
 	all["nvidia.com/gpu.memory"] = text(strconv.Itoa(c.memory))
 	all["nvidia.com/gpu.replicas"] = text(strconv.Itoa(c.replicas))
 	return all

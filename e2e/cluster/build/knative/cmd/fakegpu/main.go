@@ -10,6 +10,8 @@
 //     fakegpu answers with NVIDIA_VISIBLE_DEVICES: UUIDs without a suffix, each once.
 //  4. The kubelet starts again and empties its folder: back to 1.
 //
+// A device of -lost is unhealthy: the kubelet gives it to nobody, and its node has one less.
+//
 // Beside that it labels the node as NVIDIA's feature discovery does.
 package main
 
@@ -21,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -29,7 +32,8 @@ import (
 type config struct {
 	dir        string
 	resource   string
-	count      int
+	gpus       []string // UUIDs
+	lost       []string // those of them that are unhealthy
 	replicas   int
 	memory     int
 	node       string
@@ -51,7 +55,8 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fakegpu", flag.ContinueOnError)
 	flags.StringVar(&c.dir, "dir", "/var/lib/kubelet/device-plugins", "the kubelet's folder for device plugins")
 	flags.StringVar(&c.resource, "resource", "nvidia.com/gpu", "name of the resource")
-	flags.IntVar(&c.count, "n", 2, "devices")
+	gpus := flags.String("gpus", "", "`UUIDs` of the devices, with commas between them")
+	lost := flags.String("lost", "", "`UUIDs` of those that are unhealthy")
 	flags.IntVar(&c.replicas, "replicas", 1, "pods that may share a device")
 	flags.IntVar(&c.memory, "memory", 16384, "MiB of memory of a device, for the node's label")
 	flags.StringVar(&c.node, "node", "", "the node to label; empty: none")
@@ -59,14 +64,20 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if c.count < 0 || c.replicas < 1 || c.memory < 1 {
-		return fmt.Errorf("-n must be at least 0, -replicas and -memory at least 1: got %d, %d and %d", c.count, c.replicas, c.memory)
+	c.gpus, c.lost = list(*gpus), list(*lost)
+	if c.replicas < 1 || c.memory < 1 {
+		return fmt.Errorf("-replicas and -memory must be at least 1: got %d and %d", c.replicas, c.memory)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if c.node != "" {
 		go label(ctx, c, log) // it ends with the process
 	}
 	return serve(ctx, c, log)
+}
+
+// list reads words with commas between them.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
 // serve offers the devices for as long as it can, and to every kubelet that comes.

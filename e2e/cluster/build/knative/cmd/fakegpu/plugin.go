@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,25 +22,28 @@ const (
 	ownSocket     = "fakegpu.sock"
 )
 
-// uuid is the name of a device: the same at every start.
-func uuid(i int) string {
-	b := sha256.Sum256(fmt.Appendf(nil, "fake GPU %d", i))
-	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}
-
 // offers is what the kubelet may give to containers.
 func (c config) offers() []string {
 	var ids []string
-	for i := range c.count {
+	for _, uuid := range c.gpus {
 		if c.replicas == 1 {
-			ids = append(ids, uuid(i))
+			ids = append(ids, uuid)
 			continue
 		}
 		for k := range c.replicas {
-			ids = append(ids, fmt.Sprintf("%s::%d", uuid(i), k))
+			ids = append(ids, fmt.Sprintf("%s::%d", uuid, k))
 		}
 	}
 	return ids
+}
+
+// health is that of an offer: the one of its device.
+func (c config) health(id string) string {
+	device, _, _ := strings.Cut(id, "::")
+	if slices.Contains(c.lost, device) {
+		return deviceplugin.Unhealthy
+	}
+	return deviceplugin.Healthy
 }
 
 // visible is the list that a container sees for what the kubelet gave it.
@@ -67,11 +69,11 @@ func (plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*dev
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the devices once: they never fall ill.
+// ListAndWatch tells the devices once: with other flags, it is another plugin that tells others.
 func (p plugin) ListAndWatch(_ *deviceplugin.Empty, to deviceplugin.DevicePlugin_ListAndWatchServer) error {
 	var devices []*deviceplugin.Device
 	for _, id := range p.offers() {
-		devices = append(devices, &deviceplugin.Device{ID: id, Health: deviceplugin.Healthy})
+		devices = append(devices, &deviceplugin.Device{ID: id, Health: p.health(id)})
 	}
 	if err := to.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
 		return err
@@ -122,7 +124,7 @@ func offer(ctx context.Context, c config, log *slog.Logger) error {
 	if err := register(ctx, c); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	log.Info("registered", "resource", c.resource, "devices", c.count, "replicas", c.replicas)
+	log.Info("registered", "resource", c.resource, "devices", len(c.gpus), "lost", len(c.lost), "replicas", c.replicas)
 	for {
 		pause(ctx, 500*time.Millisecond)
 		if ctx.Err() != nil {

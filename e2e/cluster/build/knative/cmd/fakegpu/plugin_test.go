@@ -9,18 +9,15 @@ import (
 )
 
 func TestOffers(t *testing.T) {
-	a, b := uuid(0), uuid(1)
-	if a == b || len(a) != len("GPU-00000000-0000-0000-0000-000000000000") {
-		t.Errorf("UUIDs: got %q and %q, want two of NVIDIA's form", a, b)
-	}
+	a, b := "GPU-a", "GPU-b"
 	for _, tt := range []struct {
 		name   string
 		config config
 		want   []string
 	}{
 		{"none", config{replicas: 1}, nil},
-		{"exclusive", config{count: 2, replicas: 1}, []string{a, b}},
-		{"shared", config{count: 2, replicas: 2}, []string{a + "::0", a + "::1", b + "::0", b + "::1"}},
+		{"exclusive", config{gpus: []string{a, b}, replicas: 1}, []string{a, b}},
+		{"shared", config{gpus: []string{a, b}, replicas: 2}, []string{a + "::0", a + "::1", b + "::0", b + "::1"}},
 	} {
 		if diff := cmp.Diff(tt.want, tt.config.offers()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
@@ -29,8 +26,8 @@ func TestOffers(t *testing.T) {
 }
 
 func TestAllocate(t *testing.T) {
-	p := plugin{config: config{count: 2, replicas: 2}}
-	a, b := uuid(0), uuid(1)
+	a, b := "GPU-a", "GPU-b"
+	p := plugin{config: config{gpus: []string{a, b}, replicas: 2}}
 	answer, err := p.Allocate(t.Context(), &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{
 		{DevicesIds: []string{a + "::1"}}, {DevicesIds: []string{b + "::0", a + "::0", b + "::1"}},
 	}})
@@ -59,12 +56,25 @@ func TestLabels(t *testing.T) {
 			t.Errorf("%s: got %q, want it removed", name, *value)
 		}
 	}
-	got := config{count: 1, replicas: 4, memory: 8192}.labels()
+	got := config{gpus: []string{"GPU-a"}, replicas: 4, memory: 8192}.labels()
 	for name, want := range map[string]string{
 		"count": "1", "memory": "8192", "replicas": "4", "product": "Fake-GPU-SHARED", "present": "true",
 	} {
 		if v := got["nvidia.com/gpu."+name]; v == nil || *v != want {
 			t.Errorf("nvidia.com/gpu.%s: got %v, want %q", name, v, want)
 		}
+	}
+}
+
+// Every share of a device is as healthy as the device.
+func TestHealth(t *testing.T) {
+	c := config{gpus: list("GPU-a,GPU-b"), lost: list("GPU-b"), replicas: 2}
+	var got []string
+	for _, id := range c.offers() {
+		got = append(got, c.health(id))
+	}
+	want := []string{deviceplugin.Healthy, deviceplugin.Healthy, deviceplugin.Unhealthy, deviceplugin.Unhealthy}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("health (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,144 @@
+// Command gpuruntime is runc for containers that see GPUs which are not there. As
+// NVIDIA's container runtime does, it stands where runc stands, looks at what a
+// container's environment says of devices, and adds what they need before runc makes
+// the container:
+//
+//		gpuruntime -runc /path/to/runc -devices DIR -- create --bundle B ID
+//
+//	 1. Another command than create, or a container without NVIDIA_VISIBLE_DEVICES: runc
+//	    runs as if nothing stood before it.
+//	 2. Else the folder of the devices is mounted into the container, and VLLMSIM_DEVICES
+//	    says where: simulated model servers of all pods account their memory there.
+//
+// So it does not matter whether the variable comes from the device plugin, for a pod
+// that claims a GPU, or from whoever made the pod, for one that claims none.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// The variable by which a container is given devices, and those of whom it gets the folder.
+const (
+	visible = "NVIDIA_VISIBLE_DEVICES"
+	folder  = "VLLMSIM_DEVICES"
+	mounted = "/run/fake-gpus"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "gpuruntime:", err)
+		os.Exit(1)
+	}
+}
+
+// run does not return where runc takes over.
+func run(args []string) error {
+	flags := flag.NewFlagSet("gpuruntime", flag.ContinueOnError)
+	runc := flags.String("runc", "", "the real `runc`")
+	devices := flags.String("devices", "", "the `folder` of the devices")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *runc == "" || *devices == "" {
+		return errors.New("-runc and -devices must be given")
+	}
+	if bundle, is := created(flags.Args()); is {
+		if err := edit(filepath.Join(bundle, "config.json"), *devices); err != nil {
+			return err
+		}
+	}
+	return syscall.Exec(*runc, append([]string{*runc}, flags.Args()...), os.Environ())
+}
+
+// created finds the bundle of the container that a command line of runc makes.
+func created(args []string) (bundle string, is bool) {
+	if !slices.Contains(args, "create") && !slices.Contains(args, "run") {
+		return "", false
+	}
+	for i, arg := range args {
+		if value, found := strings.CutPrefix(arg, "--bundle="); found {
+			return value, true
+		}
+		if (arg == "--bundle" || arg == "-b") && i+1 < len(args) {
+			return args[i+1], true
+		}
+	}
+	return ".", true
+}
+
+// edit changes a container's description, unless it sees no devices.
+func edit(file, devices string) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	changed, err := add(raw, devices)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if changed == nil {
+		return nil
+	}
+	return os.WriteFile(file, changed, 0o600)
+}
+
+// add is the description with the devices in it, or nil where it sees none. What it
+// does not know it passes on as it is.
+func add(raw []byte, devices string) ([]byte, error) {
+	var spec, process map[string]json.RawMessage
+	var env []string
+	var mounts []json.RawMessage
+	err := json.Unmarshal(raw, &spec)
+	err = errors.Join(err, read(spec, "process", &process), read(spec, "mounts", &mounts))
+	if err = errors.Join(err, read(process, "env", &env)); err != nil {
+		return nil, err
+	}
+	if !sees(env) {
+		return nil, nil
+	}
+	mount, err := json.Marshal(map[string]any{"destination": mounted, "type": "bind", "source": devices, "options": []string{"rbind", "rw", "nosuid", "nodev", "noexec"}})
+	if err != nil {
+		return nil, err
+	}
+	env = append(slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, folder+"=") }), folder+"="+mounted)
+	if process["env"], err = json.Marshal(env); err != nil {
+		return nil, err
+	}
+	if spec["process"], err = json.Marshal(process); err != nil {
+		return nil, err
+	}
+	if spec["mounts"], err = json.Marshal(append(mounts, mount)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(spec)
+}
+
+// read reads a field, if it is there.
+func read(of map[string]json.RawMessage, name string, to any) error {
+	if of[name] == nil {
+		return nil
+	}
+	if err := json.Unmarshal(of[name], to); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// sees says whether a container is given devices: a name or a number, or all.
+func sees(env []string) bool {
+	for _, kv := range env {
+		if value, found := strings.CutPrefix(kv, visible+"="); found && !slices.Contains([]string{"", "none", "void"}, value) {
+			return true
+		}
+	}
+	return false
+}
