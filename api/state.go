@@ -64,6 +64,9 @@ type InstanceStatus struct {
 	SleepTime time.Duration `json:"sleepTime"`
 	// Restarts counts the runtime's restarts since the instance began.
 	Restarts int `json:"restarts"`
+	// CanaryMismatches counts the wakes after which the model did not answer the canary as
+	// before its sleep, and the runtime was started again.
+	CanaryMismatches int `json:"canaryMismatches,omitempty"`
 	// GaveUp says that an unhealthy instance does not try again by itself: it has failed
 	// too often, or for a reason that another try does not change.
 	GaveUp bool `json:"gaveUp,omitempty"`
@@ -118,8 +121,13 @@ type Grant struct {
 	Devices []DeviceID `json:"devices,omitempty"`
 	// Memory is what is reserved for it.
 	Memory Memory `json:"memory"`
-	// Expires is when the permission to begin a wake ends. An instance that is awake by then stays awake.
+	// Expires is when the permission to begin a wake ends, by the clock of who gave it. An instance
+	// that is awake by then stays awake. It frees nothing: what was granted stays reserved until the
+	// instance has seen a later epoch.
 	Expires time.Time `json:"expires"`
+	// Life is the time to Expires as of the sending. Who takes a grant in counts from then on, by
+	// its own clock; 0: Expires counts.
+	Life time.Duration `json:"life,omitempty"`
 }
 
 // Valid says whether a wake may begin under g at now.

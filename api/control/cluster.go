@@ -79,8 +79,12 @@ type JoinAnswer struct {
 	Role Role `json:"role,omitempty"`
 	// Endpoint is the instance's own address as others reach it.
 	Endpoint api.Endpoint `json:"endpoint"`
-	// Epoch is that of the grant that it was started under.
+	// Epoch is the highest that it was ordered or granted with, that of its start at first: a
+	// process that begins anew in its pod has forgotten what it had seen.
 	Epoch uint64 `json:"epoch"`
+	// Asleep says that it begins asleep, without a runtime: it was asleep when its process before
+	// ended, and what it would need awake may be another's by now.
+	Asleep bool `json:"asleep,omitempty"`
 }
 
 // FailRequest has an activator answer all that waits for a function with an error. A

@@ -2,7 +2,8 @@
 // function's administrative interface and a client for them. Clients of a
 // function never reach these paths; the activator forwards client paths only.
 //
-// Every call is safe for many goroutines and ends when its context ends. A
+// Every call is safe for many goroutines and ends when its context ends; it carries
+// the trace of its context ([api.WithTrace]). A
 // refusal comes back as an *[api.Error] with one of the codes of package api.
 package control
 
@@ -23,6 +24,7 @@ const (
 	PathState  = "/rouse/v1/state"  // GET: InstanceStatus
 	PathWake   = "/rouse/v1/wake"   // POST Grant: blocks until awake, InstanceStatus
 	PathSleep  = "/rouse/v1/sleep"  // POST SleepRequest: blocks until asleep, InstanceStatus
+	PathFence  = "/rouse/v1/fence"  // POST FenceRequest: refuses older orders from now on, InstanceStatus
 	PathStop   = "/rouse/v1/stop"   // POST StopRequest: drains, answers, then the process ends
 	PathLogs   = "/rouse/v1/logs"   // GET ?tail=N&follow=true: the runtime's output, text lines
 	PathEvents = "/rouse/v1/events" // POST CloudEvent, to the autoscaler's side
@@ -39,6 +41,12 @@ type SleepRequest struct {
 	Epoch uint64 `json:"epoch"`
 	// Drain is how long running requests may take to finish; 0 means no bound.
 	Drain time.Duration `json:"drain"`
+}
+
+// FenceRequest changes nothing but what an instance obeys: orders and grants with a lower
+// epoch are refused from now on. What is under way goes on.
+type FenceRequest struct {
+	Epoch uint64 `json:"epoch"`
 }
 
 // StopRequest ends an instance.
@@ -84,6 +92,12 @@ func (c *Client) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.Ins
 // It also deepens a sleep; to sleep at the level it has does nothing and succeeds.
 func (c *Client) Sleep(ctx context.Context, e api.Endpoint, r SleepRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathSleep, r)
+}
+
+// Fence makes every order and grant of before epoch worthless at an instance. The status
+// that it returns is true after that: an instance that sleeps then does so until a later order.
+func (c *Client) Fence(ctx context.Context, e api.Endpoint, r FenceRequest) (api.InstanceStatus, error) {
+	return c.call(ctx, http.MethodPost, e, PathFence, r)
 }
 
 // Stop drains an instance and ends it. It returns once the runtime is gone; the process ends right after.
@@ -134,6 +148,9 @@ func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path s
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if trace := api.TraceOf(ctx); !trace.Zero() {
+		req.Header[api.HeaderTrace] = []string{trace.String()}
 	}
 	if c.token != nil {
 		if token := c.token(e); token != "" {
