@@ -63,6 +63,7 @@ const (
 const (
 	StepWaking    = "waking"    // the runtime's own wake
 	StepWeights   = "weights"   // within it: they are read again
+	StepCache     = "cache"     // within it: memory for the KV cache is taken, and what lies in it is forgotten
 	StepProbing   = "probing"   // until a token is generated
 	StepCanary    = "canary"    // its tokens are compared
 	StepRestoring = "restoring" // adapters, and whatever stands before the runtime

@@ -144,7 +144,9 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 		f.logs(w, r)
 	case control.PathWake:
 		var g api.Grant
-		f.answer(w, r, &g, func() (api.InstanceStatus, error) { return f.supervisor.Wake(r.Context(), g) })
+		f.answer(w, r, &g, func() (api.InstanceStatus, error) {
+			return f.supervisor.Wake(api.WithTrace(r.Context(), api.TraceFrom(r.Header)), g)
+		})
 	case control.PathSleep:
 		var s control.SleepRequest
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Sleep(r.Context(), s) })

@@ -60,6 +60,9 @@ func says(err error, words ...string) bool {
 
 // call sends one request and reads the whole answer. A nil body sends none.
 func (c *client) call(ctx context.Context, method string, e api.Endpoint, path string, body any) ([]byte, error) {
+	if step := stepOf(path); step != "" {
+		Step(ctx, step)
+	}
 	var reader io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)

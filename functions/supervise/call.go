@@ -20,6 +20,7 @@ type goal struct {
 type call struct {
 	goal  goal
 	grant api.Grant     // of a wake
+	trace api.Trace     // of a wake
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
 	leave bool          // of a stop: the runtime goes on
@@ -32,7 +33,7 @@ type call struct {
 // token; an awake one at once. It fails once the runtime has failed to come up
 // three times in a row. A caller who leaves does not stop the wake.
 func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch})
+	return s.do(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
 }
 
 // Sleep drains the runtime and puts it to sleep, or deepens its sleep. When the
@@ -144,6 +145,9 @@ func stale(format string, args ...any) *api.Error {
 
 func (s *Supervisor) takeWake(c *call) {
 	s.want = goal{state: api.Awake}
+	if s.rise == nil && !c.trace.Zero() {
+		s.trace = c.trace
+	}
 	if s.phase == awake || s.phase == draining {
 		s.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))
 	}

@@ -53,6 +53,11 @@ type Config struct {
 	Log *process.Log
 	// Report gets each change of state, in order, from one goroutine. It must not block. Nil: nobody.
 	Report func(api.InstanceStatus)
+	// Trace is what the instance was started for; zero: nobody traces it.
+	Trace api.Trace
+	// Rose is told of each start and wake after its report, which it gets too, from the
+	// same goroutine. It must not block. Nil: nobody.
+	Rose func(api.InstanceStatus, Rise)
 	// Closed is called when a runtime's process has ended: connections to it are dead. Nil: nobody.
 	Closed func()
 	// StartTimeout bounds a start, to the first token; 0: 10 min.
@@ -102,6 +107,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Save == nil {
 		c.Save = func(Note) {}
+	}
+	if c.Rose == nil {
+		c.Rose = func(api.InstanceStatus, Rise) {}
 	}
 	if c.Closed == nil {
 		c.Closed = func() {}

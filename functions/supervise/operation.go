@@ -40,6 +40,7 @@ type operation struct {
 	began     time.Time
 	cancel    context.CancelCauseFunc
 	level     api.Level       // of a sleep
+	rise      *rise           // of a start or wake
 	announced <-chan struct{} // of a start
 	grace     time.Duration   // of an end
 	busy      bool            // of a probe: requests run
@@ -62,8 +63,10 @@ type result struct {
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level}
+	op.rise = s.rise
 	s.op = op
 	child, launch, level := s.child, s.launch, s.level
+	ctx = s.rise.of(ctx, k)
 	op.run = func() {
 		go func() {
 			err := s.perform(ctx, op, child, launch, level)
@@ -128,6 +131,7 @@ func (s *Supervisor) ready(ctx context.Context, launch runtime.Launch) error {
 	if s.cfg.Ready == nil {
 		return nil
 	}
+	runtime.Step(ctx, api.StepRestoring)
 	if err := s.cfg.Ready(ctx, launch.Endpoint); err != nil {
 		return fmt.Errorf("it generates, but is not ready: %w", err)
 	}
@@ -146,6 +150,7 @@ func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runti
 		}
 	}
 	return runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
+		op.rise.note(api.StepProbing)
 		select {
 		case s.notes <- "probing":
 		case <-ctx.Done():
@@ -226,6 +231,7 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
 		s.want = goal{state: api.Awake}
 		s.phase, s.level = rising, op.level
+		s.rises(api.StepWaking)
 		s.enter(api.Starting, "waking")
 		s.begin(opWake)
 	default:

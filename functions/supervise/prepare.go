@@ -22,6 +22,7 @@ func permanent(err error) bool {
 // prepare begins to make the model ready.
 func (s *Supervisor) prepare() {
 	s.phase, s.comingSince = fetching, time.Now()
+	s.rises(api.StepFetching)
 	s.cfg.Log.Mark() // what an earlier process said explains nothing of what comes now
 	s.enter(api.Starting, "fetching")
 	s.gate.expect(s.expectedFetching(0, time.Now()))

@@ -109,7 +109,7 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 		}
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
 		st.Restarts, st.Progress, st.GaveUp = s.restarts, 0, s.gaveUp && state == api.Unhealthy
-		st.LoadTime, st.WakeTime, st.SleepTime = s.loadTime, s.wakeTime, s.sleepTime
+		st.LoadTime, st.WakeTime, st.SleepTime, st.Steps = s.loadTime, s.wakeTime, s.sleepTime, s.steps
 	})
 }
 

@@ -93,6 +93,7 @@ func (s *Supervisor) fromAsleep() bool {
 	switch {
 	case s.want.state == api.Awake:
 		s.phase, s.comingSince = rising, time.Now()
+		s.rises(api.StepWaking)
 		s.save()
 		s.begin(opWake) // before the report: requests wait for it
 		s.enter(api.Starting, "waking")
@@ -133,6 +134,7 @@ func (s *Supervisor) bring() {
 // its first token.
 func (s *Supervisor) start(model string) {
 	s.comingSince = time.Now()
+	s.rises(api.StepForking)
 	s.enter(api.Starting, "starting runtime")
 	launch, err := s.cfg.Runtime.Launch(model)
 	if err != nil {
@@ -175,6 +177,7 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 // await begins to wait for the first token.
 func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct{}) {
 	s.child, s.exitSeen, s.phase = child, false, starting
+	s.rises(api.StepLoading)
 	s.enter(api.Starting, "loading")
 	s.begin(opStart)
 	s.op.began, s.op.announced = began, announced
@@ -192,10 +195,12 @@ func (s *Supervisor) becameAwake() {
 		s.probeAt = now.Add(s.cfg.ProbeInterval)
 	}
 	s.gate.open(s.launch.Endpoint)
+	rose := s.rose()
 	report := s.set(api.Awake, "")
 	s.settle() // before the report: requests wait for it
 	s.save()
 	s.cfg.Report(report)
+	s.cfg.Rose(report, rose)
 }
 
 // drain shuts the gate and waits for the requests that are in.
@@ -314,7 +319,7 @@ func (s *Supervisor) failed(reason string) {
 	}
 	s.backoff = min(max(2*s.backoff, firstPause), longestPause)
 	s.retryAt = now.Add(s.backoff)
-	s.message = s.explain(reason)
+	s.rise, s.message = nil, s.explain(reason)
 	s.cfg.Logger.Warn("runtime failed", "reason", reason, "failures", s.failures, "restart in", s.backoff)
 	s.enter(api.Unhealthy, "")
 	if s.child != nil {

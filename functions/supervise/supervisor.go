@@ -63,6 +63,9 @@ type Supervisor struct {
 	awakeSince time.Time
 
 	comingSince time.Time // when the start or wake began
+	rise        *rise     // of the start or wake under way; nil: none
+	trace       api.Trace // that it is for; zero: none
+	steps       []api.Step
 
 	backoff  time.Duration // the last pause before a restart
 	failures int           // starts and wakes that failed in a row
@@ -88,7 +91,7 @@ func New(cfg Config) (*Supervisor, error) {
 		cfg: cfg, gate: gate, book: &book{gate: gate, status: st},
 		calls: make(chan *call), leaves: make(chan *call), results: make(chan result), notes: make(chan string),
 		shares: make(chan float64), changed: make(chan struct{}, 1), measured: make(chan measurement), done: make(chan struct{}),
-		want: goal{state: api.Awake}, epoch: st.Epoch, state: api.Starting,
+		want: goal{state: api.Awake}, epoch: st.Epoch, state: api.Starting, trace: cfg.Trace,
 	}, nil
 }
 

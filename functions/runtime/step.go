@@ -1,0 +1,39 @@
+package runtime
+
+import (
+	"context"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+type stepKey struct{}
+
+// WithSteps returns a context in which calls to a runtime say what they begin with: a
+// word of [api.Step]. note may be called from any goroutine, and with one word again.
+func WithSteps(ctx context.Context, note func(step string)) context.Context {
+	return context.WithValue(ctx, stepKey{}, note)
+}
+
+// Step says that a step begins, where somebody wants to know.
+func Step(ctx context.Context, step string) {
+	if note, found := ctx.Value(stepKey{}).(func(string)); found {
+		note(step)
+	}
+}
+
+// stepOf is the step that a call to a path of a runtime is part of; empty: it begins none.
+func stepOf(path string) string {
+	path, query, _ := strings.Cut(path, "?")
+	switch {
+	case query == "tags=kv_cache", path == "/reset_prefix_cache":
+		return api.StepCache
+	case path == "/wake_up", path == "/resume_memory_occupation":
+		return api.StepWaking
+	case path == "/collective_rpc", path == "/update_weights_from_disk":
+		return api.StepWeights
+	case path == "/v1/completions", path == "/v1/chat/completions", path == "/v1/embeddings", path == "/v1/rerank":
+		return api.StepProbing
+	}
+	return ""
+}
