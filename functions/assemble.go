@@ -68,9 +68,22 @@ func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
 		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
-		Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
+		CanaryTokens: canaryTokens(f.cfg.Function), Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
 	})
 	return err
+}
+
+// canaryTokens is how many tokens of the canary are compared after a wake.
+func canaryTokens(fn api.Function) int {
+	switch {
+	case fn.CanaryTokens < 0:
+		return 0
+	case fn.CanaryTokens > 0:
+		return fn.CanaryTokens
+	case fn.Runtime.Kind == api.RuntimeVLLM, fn.Runtime.Kind == api.RuntimeSGLang:
+		return 4
+	}
+	return 1
 }
 
 func (f *function) makeEvents() (err error) {
@@ -99,7 +112,7 @@ func (f *function) makeSupervisor() (err error) {
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
 		},
-		Runtime: f.runtime, Model: fn.Runtime.Model, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout,
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}

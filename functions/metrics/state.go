@@ -32,6 +32,7 @@ func newStateCollector(status func() api.InstanceStatus) *stateCollector {
 		{"sleep_level", "Depth of the sleep, 0 where it does not sleep.", prometheus.GaugeValue, func(s api.InstanceStatus) float64 { return float64(s.Level) }},
 		{"memory_bytes", "Host memory of the runtime and its descendants, as last measured.", prometheus.GaugeValue, func(s api.InstanceStatus) float64 { return float64(s.Memory.Host) }},
 		{"restarts_total", "Restarts of the runtime.", prometheus.CounterValue, func(s api.InstanceStatus) float64 { return float64(s.Restarts) }},
+		{"canary_mismatches_total", "Wakes after which the model did not answer the canary as before its sleep, and the runtime was started again.", prometheus.CounterValue, func(s api.InstanceStatus) float64 { return float64(s.CanaryMismatches) }},
 		{"load_seconds", "Duration of the last start, from the process to the first token.", prometheus.GaugeValue, func(s api.InstanceStatus) float64 { return s.LoadTime.Seconds() }},
 		{"wake_seconds", "Duration of the last wake, to the first token.", prometheus.GaugeValue, func(s api.InstanceStatus) float64 { return s.WakeTime.Seconds() }},
 		{"sleep_seconds", "Duration of the last sleep's beginning, without the drain.", prometheus.GaugeValue, func(s api.InstanceStatus) float64 { return s.SleepTime.Seconds() }},

@@ -74,15 +74,19 @@ func (r *command) Request(_ string, body []byte) ([]byte, *api.Error) { return r
 
 func (r *command) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
 
+func (r *command) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return r.canary(ctx, e, &r.names)
+}
+
 func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	return sleepMode{client: r.client}.sleep(ctx, e, level)
 }
 
-func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level) error {
+func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error) {
 	if err := (sleepMode{client: r.client}).wake(ctx, e, level); err != nil {
-		return err
+		return Answer{}, err
 	}
-	return r.Probe(ctx, e)
+	return r.Canary(ctx, e)
 }
 
 // Signals reads the metrics of any server that we know.

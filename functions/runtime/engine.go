@@ -2,12 +2,14 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -70,9 +72,25 @@ func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) err
 	return err
 }
 
-func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
-	return err
+// Wake has the token that the engine generates before it answers, which costs no
+// further call.
+func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+	raw, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
+	if err != nil || r.cfg.CanaryTokens <= 0 {
+		return Answer{}, err
+	}
+	var woken struct {
+		Token *int32 `json:"token"`
+	}
+	if json.Unmarshal(raw, &woken) != nil || woken.Token == nil {
+		return Answer{}, nil // it is awake, and says no more
+	}
+	return Answer{By: "/wake_up", Text: strconv.Itoa(int(*woken.Token))}, nil
+}
+
+// Canary has an engine that is awake generate the token that a wake ends with.
+func (r *engine) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return r.Wake(ctx, e, api.LevelAwake)
 }
 
 func (r *engine) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {

@@ -143,8 +143,12 @@ func (r *llamaCpp) Sleep(context.Context, api.Endpoint, api.Level) error {
 	return fmt.Errorf("llama-server does not sleep in place: %w", errors.ErrUnsupported)
 }
 
-func (r *llamaCpp) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
-	return r.Probe(ctx, e)
+func (r *llamaCpp) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return r.canary(ctx, e, &r.names)
+}
+
+func (r *llamaCpp) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+	return r.Canary(ctx, e)
 }
 
 // LoadAdapter knows those that the server was started with.

@@ -189,26 +189,41 @@ func limitOf(body []byte) []byte {
 
 // Probe loads the model, if it is not loaded, and has it generate or embed a token.
 func (r *ollama) Probe(ctx context.Context, e api.Endpoint) error {
+	_, err := r.ask(ctx, e, probePrompt, map[string]any{"num_predict": 1})
+	return err
+}
+
+// Canary loads the model, if it is not loaded, and has it answer.
+func (r *ollama) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	if r.cfg.CanaryTokens <= 0 {
+		return Answer{}, r.Probe(ctx, e)
+	}
+	return r.ask(ctx, e, canaryPrompt, map[string]any{"num_predict": r.cfg.CanaryTokens, "temperature": 0, "seed": 1})
+}
+
+// ask has the model answer a prompt in the way that it can.
+func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options map[string]any) (Answer, error) {
 	name, err := r.ensure(ctx, e)
 	if err != nil {
-		return err
+		return Answer{}, err
 	}
 	r.mu.Lock()
 	embeds := r.embeds
 	r.mu.Unlock()
 	if !embeds {
-		err := r.generate(ctx, e, name)
+		answer, err := r.generate(ctx, e, name, prompt, options)
 		if !incapable(err) || missing(err) {
-			return err
+			return answer, err
 		}
 	}
-	if err := r.embed(ctx, e, name); err != nil {
-		return err
+	answer, err := r.embed(ctx, e, name, prompt)
+	if err != nil {
+		return Answer{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.embeds = true
-	return nil
+	return answer, nil
 }
 
 // ensure makes the model where the server does not have it, and returns its name.
@@ -238,30 +253,37 @@ func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	return from.name, nil
 }
 
-func (r *ollama) generate(ctx context.Context, e api.Endpoint, name string) error {
+func (r *ollama) generate(ctx context.Context, e api.Endpoint, name, prompt string, options map[string]any) (Answer, error) {
 	var answer struct {
+		Text   string `json:"response"`
 		Done   bool   `json:"done"`
 		Reason string `json:"done_reason"`
 		Tokens int    `json:"eval_count"`
 	}
 	err := r.client.ask(ctx, http.MethodPost, e, "/api/generate", map[string]any{
-		"model": name, "prompt": "a", "raw": true, "stream": false, "keep_alive": -1, "options": map[string]any{"num_predict": 1},
+		"model": name, "prompt": prompt, "raw": true, "stream": false, "keep_alive": -1, "options": options,
 	}, &answer)
 	if err == nil && (!answer.Done || answer.Tokens == 0 && answer.Reason != "stop" && answer.Reason != "length") {
-		return errors.New("probe by /api/generate: the answer has no token")
+		err = errors.New("probe by /api/generate: the answer has no token")
 	}
-	return err
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{By: "/api/generate", Text: answer.Text}, nil
 }
 
-func (r *ollama) embed(ctx context.Context, e api.Endpoint, name string) error {
+func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string) (Answer, error) {
 	var answer struct {
 		Embeddings [][]float64 `json:"embeddings"`
 	}
-	err := r.client.ask(ctx, http.MethodPost, e, "/api/embed", map[string]any{"model": name, "input": "a", "keep_alive": -1}, &answer)
+	err := r.client.ask(ctx, http.MethodPost, e, "/api/embed", map[string]any{"model": name, "input": prompt, "keep_alive": -1}, &answer)
 	if err == nil && (len(answer.Embeddings) == 0 || len(answer.Embeddings[0]) == 0) {
-		return errors.New("probe by /api/embed: the answer has no embedding")
+		err = errors.New("probe by /api/embed: the answer has no embedding")
 	}
-	return err
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{By: "/api/embed", Numbers: answer.Embeddings[0][:min(len(answer.Embeddings[0]), canaryNumbers)]}, nil
 }
 
 // Between two looks at what is loaded. Ollama lists it without a lock of its own.
@@ -303,4 +325,6 @@ func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	}
 }
 
-func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error { return r.Probe(ctx, e) }
+func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+	return r.Canary(ctx, e)
+}

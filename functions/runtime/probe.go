@@ -13,57 +13,71 @@ import (
 // way is a way to make a server show that its model works.
 type way struct {
 	path string
-	// body is that of the request, without the model.
-	body map[string]any
-	// shows says why an answer shows nothing.
-	shows func(raw []byte) error
+	// body is that of the request, without the model: for a prompt, and at most so many tokens.
+	body func(prompt string, tokens int) map[string]any
+	// shows is what an answer shows, or why it shows nothing.
+	shows func(raw []byte) (Answer, error)
 }
 
 // ways are tried in this order; the one that worked is remembered until the next
 // launch. Models that only embed or rank can't generate, and their servers say so.
 var ways = []way{
-	{"/v1/completions", map[string]any{"max_tokens": 1, "temperature": 0, "prompt": "a"}, generated},
-	{"/v1/chat/completions", map[string]any{"max_tokens": 1, "temperature": 0, "messages": []any{map[string]any{"role": "user", "content": "a"}}}, generated},
-	{"/v1/embeddings", map[string]any{"input": "a"}, embedded},
-	{"/v1/rerank", map[string]any{"query": "a", "documents": []string{"a"}}, ranked},
+	{"/v1/completions", func(prompt string, tokens int) map[string]any {
+		return map[string]any{"max_tokens": tokens, "temperature": 0, "prompt": prompt}
+	}, generated},
+	{"/v1/chat/completions", func(prompt string, tokens int) map[string]any {
+		return map[string]any{"max_tokens": tokens, "temperature": 0, "messages": []any{map[string]any{"role": "user", "content": prompt}}}
+	}, generated},
+	{"/v1/embeddings", func(prompt string, _ int) map[string]any { return map[string]any{"input": prompt} }, embedded},
+	{"/v1/rerank", func(prompt string, _ int) map[string]any {
+		return map[string]any{"query": prompt, "documents": []string{prompt}}
+	}, ranked},
 }
 
-// probe makes the server compute one token in a way that it has. A server that has
-// none of them, or does not know the model yet, is asked in every way again.
+// probePrompt is what a probe asks: that there is an answer is all that counts.
+const probePrompt = "a"
+
+// probe makes the server compute one token in a way that it has.
 func (c *client) probe(ctx context.Context, e api.Endpoint, model string) error {
+	_, err := c.show(ctx, e, model, probePrompt, 1)
+	return err
+}
+
+// show has the server answer a prompt in a way that it has. A server that has
+// none of them, or does not know the model yet, is asked in every way again.
+func (c *client) show(ctx context.Context, e api.Endpoint, model, prompt string, tokens int) (Answer, error) {
 	var first error
 	for i := int(c.way.Load()); i < len(ways); i++ {
-		err := c.try(ctx, e, model, ways[i])
+		answer, err := c.try(ctx, e, ways[i], model, ways[i].body(prompt, tokens))
 		switch {
 		case err == nil:
 			c.way.Store(int32(i))
-			return nil
+			return answer, nil
 		case !incapable(err):
-			return err
+			return Answer{}, err
 		case first == nil:
 			first = err
 		}
 	}
 	c.way.Store(0)
-	return first
+	return Answer{}, first
 }
 
 // forget lets the next launch be asked in every way.
 func (c *client) forget() { c.way.Store(0) }
 
-func (c *client) try(ctx context.Context, e api.Endpoint, model string, w way) error {
-	body := map[string]any{"model": model}
-	for k, v := range w.body {
-		body[k] = v
-	}
+func (c *client) try(ctx context.Context, e api.Endpoint, w way, model string, body map[string]any) (Answer, error) {
+	body["model"] = model
 	raw, err := c.call(ctx, http.MethodPost, e, w.path, body)
 	if err != nil {
-		return err
+		return Answer{}, err
 	}
-	if err := w.shows(raw); err != nil {
-		return fmt.Errorf("probe by %s: %w", w.path, err)
+	answer, err := w.shows(raw)
+	if err != nil {
+		return Answer{}, fmt.Errorf("probe by %s: %w", w.path, err)
 	}
-	return nil
+	answer.By = w.path
+	return answer, nil
 }
 
 // incapable says whether err means that the server or its model has no such way: a
@@ -79,7 +93,7 @@ func incapable(err error) bool {
 }
 
 // generated wants a token. A first token that ends the text counts: its text is empty.
-func generated(raw []byte) error {
+func generated(raw []byte) (Answer, error) {
 	var g struct {
 		Choices []struct {
 			Text    string `json:"text"`
@@ -94,47 +108,49 @@ func generated(raw []byte) error {
 		} `json:"usage"`
 	}
 	if err := json.Unmarshal(raw, &g); err != nil {
-		return fmt.Errorf("the answer is not JSON: %w", err)
+		return Answer{}, fmt.Errorf("the answer is not JSON: %w", err)
 	}
 	if len(g.Choices) == 0 {
-		return errors.New("the answer has no choices")
+		return Answer{}, errors.New("the answer has no choices")
 	}
 	c := g.Choices[0]
 	if c.Text == "" && c.Message.Content == "" && c.Message.Reasoning == "" && g.Usage.CompletionTokens == 0 &&
 		c.FinishReason != "stop" && c.FinishReason != "length" {
-		return errors.New("the answer has no token: no text, no usage, no finish_reason")
+		return Answer{}, errors.New("the answer has no token: no text, no usage, no finish_reason")
 	}
-	return nil
+	return Answer{Text: c.Message.Reasoning + c.Message.Content + c.Text}, nil
 }
 
 // embedded wants a vector, as numbers or as base64.
-func embedded(raw []byte) error {
+func embedded(raw []byte) (Answer, error) {
 	var v struct {
 		Data []struct {
 			Embedding json.RawMessage `json:"embedding"`
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return fmt.Errorf("the answer is not JSON: %w", err)
+		return Answer{}, fmt.Errorf("the answer is not JSON: %w", err)
 	}
 	if len(v.Data) == 0 || len(v.Data[0].Embedding) <= len(`[]`) {
-		return errors.New("the answer has no embedding")
+		return Answer{}, errors.New("the answer has no embedding")
 	}
-	return nil
+	var numbers []float64
+	_ = json.Unmarshal(v.Data[0].Embedding, &numbers) // base64 is not asked for; where it comes, it is no answer to compare
+	return Answer{Numbers: numbers[:min(len(numbers), canaryNumbers)]}, nil
 }
 
 // ranked wants a score.
-func ranked(raw []byte) error {
+func ranked(raw []byte) (Answer, error) {
 	var v struct {
 		Results []struct {
 			Score *float64 `json:"relevance_score"`
 		} `json:"results"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return fmt.Errorf("the answer is not JSON: %w", err)
+		return Answer{}, fmt.Errorf("the answer is not JSON: %w", err)
 	}
 	if len(v.Results) == 0 || v.Results[0].Score == nil {
-		return errors.New("the answer has no score")
+		return Answer{}, errors.New("the answer has no score")
 	}
-	return nil
+	return Answer{Numbers: []float64{*v.Results[0].Score}}, nil
 }

@@ -116,6 +116,10 @@ func (r *rayServe) Sleep(context.Context, api.Endpoint, api.Level) error {
 	return fmt.Errorf("an application of Ray Serve does not sleep in place: %w", errors.ErrUnsupported)
 }
 
-func (r *rayServe) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
-	return r.Probe(ctx, e)
+func (r *rayServe) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return r.canary(ctx, e, &r.names)
+}
+
+func (r *rayServe) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+	return r.Canary(ctx, e)
 }

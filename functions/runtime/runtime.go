@@ -71,8 +71,12 @@ type Runtime interface {
 	Probe(ctx context.Context, e api.Endpoint) error
 	// Sleep puts an idle server to sleep, or deepens its sleep.
 	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
-	// Wake wakes one that sleeps at level. It returns once the server has generated a token.
-	Wake(ctx context.Context, e api.Endpoint, level api.Level) error
+	// Canary has an awake server answer the canary; where Config.CanaryTokens is 0, or
+	// the server does not take it, it is a probe, and the answer is none.
+	Canary(ctx context.Context, e api.Endpoint) (Answer, error)
+	// Wake wakes one that sleeps at level. It returns once the server has answered the
+	// canary, as Canary does: whether that is what it should say, others judge.
+	Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error)
 	// LoadAdapter loads a LoRA adapter, or does nothing where it is loaded. The
 	// server must be awake. [errors.ErrUnsupported]: it has no adapters at run time.
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
@@ -107,6 +111,9 @@ type Signals struct {
 	BlockTokens, Blocks float64
 	// PromptTokens and GeneratedTokens were processed since the server's start.
 	PromptTokens, GeneratedTokens float64
+	// FirstTokens is how many requests got their first token since the server's start, and
+	// FirstTokenSeconds the time that they took to it, all together. 0 where it does not say.
+	FirstTokens, FirstTokenSeconds float64
 	// RunningAdapters and WaitingAdapters are adapters with requests; MaxAdapters
 	// is how many can be active at once.
 	RunningAdapters, WaitingAdapters []string
@@ -128,6 +135,9 @@ type Config struct {
 	Concurrency int
 	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
 	Devices int
+	// CanaryTokens is how many tokens of the canary are asked for; 0: there is none. Our
+	// own engine has one token, whatever the number.
+	CanaryTokens int
 	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].
 	Engine string
 	// Env is the environment that the runtime inherits; Spec.Env is added to it.

@@ -128,6 +128,10 @@ func (r *sglang) Request(_ string, body []byte) ([]byte, *api.Error) {
 // Probe generates: SGLang's own /health_generate answers before it could.
 func (r *sglang) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
 
+func (r *sglang) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return r.canary(ctx, e, &r.names)
+}
+
 // memoryTags are the kinds of memory that a sleep gives back, of those which every
 // version knows. A wake must name the same.
 var memoryTags = map[string][]string{"tags": {"kv_cache", "weights"}}
@@ -177,19 +181,19 @@ func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	return nil
 }
 
-func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) error {
+func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
 	if _, err := r.client.call(ctx, http.MethodPost, e, "/resume_memory_occupation", memoryTags); err != nil {
-		return err
+		return Answer{}, err
 	}
 	r.mu.Lock()
 	weights := r.weights
 	r.mu.Unlock()
 	if weights != "" {
 		if err := r.loadWeights(ctx, e, weights); err != nil {
-			return err
+			return Answer{}, err
 		}
 	}
-	return r.Probe(ctx, e)
+	return r.Canary(ctx, e)
 }
 
 // loadWeights reads the weights from disk, and forgets what was computed with

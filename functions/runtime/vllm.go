@@ -113,15 +113,19 @@ func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.probe(ctx, e, &r.names)
 }
 
+func (r *vllm) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return r.canary(ctx, e, &r.names)
+}
+
 func (r *vllm) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	return sleepMode{client: r.client}.sleep(ctx, e, level)
 }
 
-func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level) error {
+func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error) {
 	if err := (sleepMode{client: r.client, reload: r.reloadAdapters}).wake(ctx, e, level); err != nil {
-		return err
+		return Answer{}, err
 	}
-	return r.Probe(ctx, e)
+	return r.Canary(ctx, e)
 }
 
 // reloadAdapters loads every adapter that vLLM lists again: what is on the device

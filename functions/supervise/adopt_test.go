@@ -37,7 +37,7 @@ func succeed(t *testing.T, w *world, f, next func(t *testing.T, s *supervise.Sup
 		w.t, w.log = t, process.NewLog(50, nil)
 		cfg := supervise.Config{
 			Status:  api.InstanceStatus{Instance: "i", Function: "default/f", Concurrency: 2, Epoch: 1},
-			Runtime: w, Start: w.start, Log: w.log, Report: w.report, Save: e.save,
+			Runtime: w, Start: w.start, Log: w.log, Report: w.report, Save: e.save, Canary: w.canary,
 		}
 		first, err := supervise.New(cfg)
 		if err != nil {

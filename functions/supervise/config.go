@@ -35,6 +35,8 @@ type Config struct {
 	// runtime loads (a path). report gets the share that is done, 0 to 1, or 0 while it
 	// is unknown. It must end when ctx ends. Nil: there is nothing to make ready.
 	Prepare func(ctx context.Context, report func(share float64)) (model string, err error)
+	// Canary says that the runtime is asked the canary, see canary.go.
+	Canary bool
 	// Ready is called with the runtime's endpoint after its first token, of each
 	// start and wake, before requests are let in: loaded adapters are put back by it.
 	// An error fails the start. Nil: nothing is to be done.

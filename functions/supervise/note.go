@@ -26,6 +26,10 @@ type Note struct {
 	SleepTime time.Duration   `json:"sleepTime,omitempty"`
 	Restarts  int             `json:"restarts,omitempty"`
 	Adapters  []api.ModelName `json:"adapters,omitempty"`
+	// Canary is what the runtime should answer after a sleep, nil where it was not asked
+	// yet; CanaryMismatches are as in the status.
+	Canary           *runtime.Answer `json:"canary,omitempty"`
+	CanaryMismatches int             `json:"canaryMismatches,omitempty"`
 }
 
 // Launch is the launch that a note tells of, as Config.Adopt returns it.
@@ -41,7 +45,7 @@ func (s *Supervisor) save() {
 	n := Note{
 		State: s.state, Turning: s.phase == falling || s.phase == rising, Epoch: s.epoch,
 		LoadTime: s.loadTime, WakeTime: s.wakeTime, SleepTime: s.sleepTime, Restarts: s.restarts,
-		Adapters: s.book.adapters(),
+		Adapters: s.book.adapters(), Canary: s.canary, CanaryMismatches: s.mismatches,
 	}
 	switch {
 	case s.phase == falling:
@@ -66,6 +70,7 @@ func (s *Supervisor) adopt() {
 		return
 	}
 	s.loadTime, s.wakeTime, s.sleepTime, s.restarts = n.LoadTime, n.WakeTime, n.SleepTime, n.Restarts
+	s.canary, s.mismatches = n.Canary, n.CanaryMismatches
 	s.book.setAdapters(n.Adapters)
 	s.noteEpoch(n.Epoch)
 	if child == nil && launch.Attach && launch.Endpoint != "" {

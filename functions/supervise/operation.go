@@ -46,10 +46,12 @@ type operation struct {
 	busy      bool            // of a probe: requests run
 	run       func()          // starts the goroutine; begin calls it where nothing is left to be set
 	stopped   bool            // cancelled by the owner
+	suspect   bool            // of a start: the canary decides
 
 	// Written by the goroutine, read by the owner after the result.
-	model    string // of a fetch
-	patience int    // of a probe
+	model    string          // of a fetch
+	patience int             // of a probe
+	canary   *runtime.Answer // what the runtime should answer; of a sleep or start, also what was learnt
 }
 
 // result is how the operation went.
@@ -62,7 +64,7 @@ type result struct {
 // caller sets what it needs and calls run.
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level}
+	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.suspect, canary: s.canary}
 	op.rise = s.rise
 	s.op = op
 	child, launch, level := s.child, s.launch, s.level
@@ -91,14 +93,25 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 	case opFetch:
 		op.model, err = s.cfg.Prepare(ctx, s.progress(ctx))
 	case opStart, opAdopt:
-		if err = s.awaitStart(ctx, op, launch); err == nil {
+		await := s.awaitStart
+		if op.suspect {
+			await = s.awaitSuspect
+		}
+		if err = await(ctx, op, launch); err == nil {
 			err = s.ready(ctx, launch)
 		}
 	case opWake:
-		if err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level); err == nil {
+		var answer runtime.Answer
+		if answer, err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level); err == nil {
+			err = s.compare(ctx, op, launch, answer)
+		}
+		if err == nil {
 			err = s.ready(ctx, launch)
 		}
 	case opSleep:
+		if s.cfg.Canary && op.canary == nil && level == api.LevelAwake {
+			op.canary = s.learn(ctx, launch)
+		}
 		err = s.cfg.Runtime.Sleep(ctx, launch.Endpoint, op.level)
 	case opProbe:
 		err = s.sendProbe(ctx, op, child, launch)
@@ -169,6 +182,7 @@ func (s *Supervisor) finish(r result) {
 		default:
 		}
 	}
+	s.judged(op, r.err)
 	switch op.kind {
 	case opFetch:
 		s.finishFetch(op, r)

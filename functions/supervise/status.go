@@ -73,6 +73,28 @@ func (s *Supervisor) SetAdapters(names []api.ModelName) {
 	}
 }
 
+// SetLoad says what the runtime has to do, which is reported. It does not block and
+// may be called from anywhere. It is forgotten when the runtime is no longer awake.
+func (s *Supervisor) SetLoad(l api.Load) {
+	if s.book.setLoad(l) {
+		select {
+		case s.changed <- struct{}{}:
+		default: // the report that is due says it all
+		}
+	}
+}
+
+// setLoad says whether there is anybody who can have a load.
+func (b *book) setLoad(l api.Load) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status.State != api.Awake && b.status.State != api.Draining {
+		return false
+	}
+	b.status.Load = &l // replaced, never changed
+	return true
+}
+
 // Locate says where others reach the instance, for a control plane that is found
 // late. It does not block and may be called from anywhere.
 func (s *Supervisor) Locate(at api.Endpoint) {
@@ -107,9 +129,13 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 		if st.State != state || st.Level != level {
 			st.Since = time.Now()
 		}
+		if state != api.Awake && state != api.Draining {
+			st.Load = nil
+		}
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
 		st.Restarts, st.Progress, st.GaveUp = s.restarts, 0, s.gaveUp && state == api.Unhealthy
 		st.LoadTime, st.WakeTime, st.SleepTime, st.Steps = s.loadTime, s.wakeTime, s.sleepTime, s.steps
+		st.CanaryMismatches = s.mismatches
 	})
 }
 

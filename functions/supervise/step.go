@@ -153,6 +153,7 @@ func (s *Supervisor) start(model string) {
 
 // fork starts the process.
 func (s *Supervisor) fork(launch runtime.Launch) {
+	s.canary = nil // the weights are read anew
 	announced := make(chan struct{})
 	if launch.Announce == "" {
 		close(announced)

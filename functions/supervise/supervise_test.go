@@ -28,6 +28,7 @@ type world struct {
 	log    *process.Log
 	traits runtime.Traits
 	attach bool // the runtime is a sidecar
+	canary bool // of succeed: Config.Canary
 
 	supervisor *supervise.Supervisor
 
@@ -35,8 +36,10 @@ type world struct {
 	load, rise, fall   time.Duration
 	wakeErr, sleepErr  error
 	probeErr, startErr error
-	exits              bool // each process ends right after its start
-	hangs              bool // the first process answers no probe
+	exits              bool     // each process ends right after its start
+	hangs              bool     // the first process answers no probe
+	answers            []string // to the canary, in their order
+	canaryErr          error
 	calls              []string
 	children           []*child
 	reports            []api.InstanceStatus
@@ -133,14 +136,35 @@ func (w *world) Sleep(ctx context.Context, _ api.Endpoint, level api.Level) erro
 	return w.sleepErr
 }
 
-func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level) error {
+func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level) (runtime.Answer, error) {
 	w.call(fmt.Sprintf("wake from %d", level))
 	if err := nap(ctx, w.rise); err != nil {
-		return err
+		return runtime.Answer{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.wakeErr
+	return w.says(), w.wakeErr
+}
+
+func (w *world) Canary(context.Context, api.Endpoint) (runtime.Answer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.answers) > 0 {
+		w.calls = append(w.calls, "canary")
+	}
+	return w.says(), w.canaryErr
+}
+
+// says is the next answer to the canary, of which the last one stays; none: it has no canary.
+func (w *world) says() runtime.Answer {
+	if len(w.answers) == 0 {
+		return runtime.Answer{}
+	}
+	text := w.answers[0]
+	if len(w.answers) > 1 {
+		w.answers = w.answers[1:]
+	}
+	return runtime.Answer{By: "/way", Text: text}
 }
 
 func (w *world) report(s api.InstanceStatus) {

@@ -34,7 +34,7 @@ type Supervisor struct {
 	results  chan result      // from the operation under way; unbuffered; never closed
 	notes    chan string      // the stage, from the operation start; unbuffered; never closed
 	shares   chan float64     // the progress, from the operation fetch; unbuffered; never closed
-	changed  chan struct{}    // from SetAdapters; one place: a word that there is something to report
+	changed  chan struct{}    // from SetAdapters and SetLoad; one place: a word that there is something to report
 	measured chan measurement // from measure; unbuffered; never closed
 	done     chan struct{}    // closed by Run at its end
 
@@ -74,6 +74,10 @@ type Supervisor struct {
 	restarts int
 	looked   traffic // at the last look at its health
 	silent   int     // busy probes in a row that were not answered
+
+	canary     *runtime.Answer // what the runtime should answer after a sleep; nil: not asked yet, unknown: nothing is compared
+	mismatches int             // wakes after which it did not
+	suspect    bool            // a sidecar that did not: the canary decides whether it is awake
 
 	loadTime, wakeTime, sleepTime time.Duration
 	measuring, hard               bool // hard: end at once, no SIGTERM first
