@@ -1,0 +1,114 @@
+package runtime_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// withCanary makes a runtime that asks for tokens of the canary.
+func withCanary(t *testing.T, spec api.Runtime, tokens int) runtime.Runtime {
+	t.Helper()
+	cfg := config(t, spec)
+	cfg.CanaryTokens, cfg.Engine = tokens, program(t, "rouse")
+	r, err := runtime.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A wake ends with the canary in the place of the probe.
+func TestCanaryIsTheProbe(t *testing.T) {
+	const asked = `POST /v1/completions {"max_tokens":4,"model":"m","prompt":"1 2 3 4 5 6","temperature":0}`
+	f := newFake(t).on("POST /wake_up", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":false}`).
+		on("POST /v1/completions", 200, `{"choices":[{"text":" 7 8","finish_reason":"length"}]}`)
+	r := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4)
+	got, err := r.Wake(t.Context(), f.endpoint(), api.Level1)
+	if diff := cmp.Diff(runtime.Answer{By: "/v1/completions", Text: " 7 8"}, got); diff != "" || err != nil {
+		t.Errorf("wake: %v (-want +got):\n%s", err, diff)
+	}
+	f.asked("POST /wake_up", "GET /is_sleeping", asked)
+	if got, err = r.Canary(t.Context(), f.endpoint()); err != nil || got.Text != " 7 8" {
+		t.Errorf("canary: %v, %v", got, err)
+	}
+	f.asked(asked)
+}
+
+// Our engine's answer to the call is the canary.
+func TestCanaryOfTheEngine(t *testing.T) {
+	for body, want := range map[string]runtime.Answer{`{"token":17}`: {By: "/wake_up", Text: "17"}, `{}`: {}, ``: {}} {
+		f := newFake(t).on("POST /wake_up", 200, body)
+		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeEngine, Model: "pico"}, 1).Wake(t.Context(), f.endpoint(), api.Level2)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%q: %v (-want +got):\n%s", body, err, diff)
+		}
+		f.asked("POST /wake_up")
+	}
+}
+
+// What a server does not take as a canary it may take as a probe; then nothing is compared.
+func TestCanaryRefused(t *testing.T) {
+	f := newFake(t).on("POST /v1/completions", 400, `{"error":{"message":"max_tokens is 1 at most"}}`).on("POST /v1/completions", 200, token)
+	got, err := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4).Canary(t.Context(), f.endpoint())
+	if err != nil || got.Known() {
+		t.Errorf("%v, %v; want no answer and no error", got, err)
+	}
+	f.asked(`POST /v1/completions {"max_tokens":4,"model":"m","prompt":"1 2 3 4 5 6","temperature":0}`, probed("m"))
+}
+
+// Models without completions chat, embed or rank.
+func TestCanaryWays(t *testing.T) {
+	for call, tt := range map[string]struct {
+		body string
+		want runtime.Answer
+	}{
+		"POST /v1/chat/completions": {`{"choices":[{"message":{"content":"7","reasoning_content":"hm "}}]}`, runtime.Answer{By: "/v1/chat/completions", Text: "hm 7"}},
+		"POST /v1/embeddings":       {`{"data":[{"embedding":[0.5,-0.25]}]}`, runtime.Answer{By: "/v1/embeddings", Numbers: []float64{0.5, -0.25}}},
+		"POST /v1/rerank":           {`{"results":[{"relevance_score":0.75}]}`, runtime.Answer{By: "/v1/rerank", Numbers: []float64{0.75}}},
+	} {
+		f := newFake(t).on(call, 200, tt.body)
+		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"}, 4).Canary(t.Context(), f.endpoint())
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", call, err, diff)
+		}
+	}
+	f := newFake(t).on("POST /api/show", 200, "{}").on("POST /api/generate", 200, `{"done":true,"eval_count":1,"response":" 7"}`)
+	got, err := withCanary(t, api.Runtime{Kind: api.RuntimeOllama, Model: "qwen", Endpoint: f.endpoint()}, 1).Wake(t.Context(), f.endpoint(), api.Level1)
+	if diff := cmp.Diff(runtime.Answer{By: "/api/generate", Text: " 7"}, got); diff != "" || err != nil {
+		t.Errorf("ollama: %v (-want +got):\n%s", err, diff)
+	}
+	f.asked(`POST /api/show {"model":"qwen"}`, `POST /api/generate {"keep_alive":-1,"model":"qwen","options":{"num_predict":1,"seed":1,"temperature":0},"prompt":"1 2 3 4 5 6","raw":true,"stream":false}`)
+}
+
+func TestAnswersAgree(t *testing.T) {
+	text := func(s string) runtime.Answer { return runtime.Answer{By: "/w", Text: s} }
+	numbers := func(v ...float64) runtime.Answer { return runtime.Answer{By: "/w", Numbers: v} }
+	for name, tt := range map[string]struct {
+		a, b runtime.Answer
+		want bool
+	}{
+		"the same text":      {text(" 7"), text(" 7"), true},
+		"no text":            {text(""), text(""), true},
+		"another text":       {text(" 7"), text(" !"), false},
+		"another way":        {text(""), runtime.Answer{By: "/v"}, false},
+		"rounded":            {numbers(0.5, -0.001), numbers(0.504, 0.003), true},
+		"another vector":     {numbers(0.5, -0.1), numbers(-0.1, 0.5), false},
+		"zeros":              {numbers(0.5, -0.1), numbers(0, 0), false},
+		"of another length":  {numbers(0.5), numbers(0.5, 0.5), false},
+		"zeros before, also": {numbers(0, 0), numbers(0, 0), true},
+	} {
+		if got := tt.a.Agrees(tt.b); got != tt.want || tt.b.Agrees(tt.a) != tt.want {
+			t.Errorf("%s: %v, want %v both ways", name, got, tt.want)
+		}
+	}
+	raw, _ := json.Marshal(numbers(0.5))
+	var back runtime.Answer
+	if err := json.Unmarshal(raw, &back); err != nil || !back.Agrees(numbers(0.5)) {
+		t.Errorf("through JSON: %s, %v", raw, err)
+	}
+}

@@ -1,0 +1,99 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// The canary is a fixed prompt that a healthy model answers the same before and
+// after a sleep. Weights that did not come back as they were make a server that
+// answers quickly, with status 200, and in nonsense: no probe sees that.
+//
+//  1. Before the first sleep of a process, when nothing runs any more, the
+//     runtime is asked twice. Where it answers differently it is not
+//     deterministic, and nothing is ever compared; there is a line in the log.
+//  2. A wake ends with the canary: it is the probe, so it costs no call. A
+//     different answer is asked for once more.
+//  3. Where it stays different, the wake has failed: the runtime is started
+//     again, and who waits for it waits on. It is never awake before.
+//  4. A fresh start has read the weights anew: what is known is forgotten. A
+//     sidecar, whose start is not ours, is judged by what it said before, until
+//     it is seen to have gone.
+
+// canaryTimeout bounds the canary before a sleep.
+const canaryTimeout = 10 * time.Second
+
+// errChanged is the outcome of a wake after which the runtime answers otherwise.
+var errChanged = errors.New("the model does not answer as it did before it slept")
+
+// learn asks for what is compared after the sleep; nil: the next sleep asks again.
+func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch) *runtime.Answer {
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
+	defer cancel()
+	answer, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+	if err == nil && answer.Known() {
+		var again runtime.Answer
+		again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+		if err == nil && !answer.Agrees(again) {
+			s.cfg.Logger.Info("the model answers the canary differently from one time to the next: nothing is compared after its sleeps", "first", answer, "then", again)
+			answer = runtime.Answer{}
+		}
+	}
+	if err != nil {
+		s.cfg.Logger.Info("the canary has no answer before the sleep: nothing is compared after it", "error", err)
+		return nil
+	}
+	return &answer
+}
+
+// compare says whether the runtime answers the canary as before; got is what it
+// has just answered.
+func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.Launch, got runtime.Answer) error {
+	if op.canary == nil || !op.canary.Known() || !got.Known() || op.canary.Agrees(got) {
+		return nil
+	}
+	again, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+	switch {
+	case err != nil:
+		return err
+	case !again.Known() || op.canary.Agrees(again):
+		s.cfg.Logger.Warn("the model answered the canary wrongly once", "before the sleep", *op.canary, "after", got)
+		return nil
+	}
+	return fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *op.canary, again)
+}
+
+// awaitSuspect waits for a sidecar that answered otherwise after its sleep: until
+// it answers as before, or has been started again, which is seen by nobody
+// listening for a moment.
+func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch runtime.Launch) error {
+	if err := s.cfg.Runtime.Probe(ctx, launch.Endpoint); refusedConnection(err) {
+		op.canary = nil
+	}
+	if err := s.awaitStart(ctx, op, launch); err != nil || op.canary == nil {
+		return err
+	}
+	got, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+	if err == nil {
+		err = s.compare(ctx, op, launch, got)
+	}
+	if errors.Is(err, errChanged) {
+		err = fmt.Errorf("%w; it is a sidecar, which is not ours to start again: restart its container", err)
+	}
+	return err
+}
+
+// judged notes what an operation has found out of the canary.
+func (s *Supervisor) judged(op *operation, err error) {
+	s.canary = op.canary
+	if changed := errors.Is(err, errChanged); changed && op.kind == opWake {
+		s.mismatches++
+		s.suspect = s.attached
+	} else if op.kind == opStart && err == nil {
+		s.suspect = false
+	}
+}

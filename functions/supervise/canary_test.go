@@ -1,0 +1,121 @@
+package supervise_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+func canary(c *supervise.Config) { c.Canary = true }
+
+// The first sleep asks twice, the wake compares and asks no more.
+func TestCanaryAgrees(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		for epoch := uint64(2); epoch < 6; epoch += 2 {
+			wantCode(t, "sleep", sleep(s, epoch, 1, 0), "")
+			wantCode(t, "wake", wake(s, epoch+1), "")
+		}
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "sleep 1", "wake from 1")
+		if got := s.Status().CanaryMismatches; got != 0 {
+			t.Errorf("%d mismatches", got)
+		}
+	}, canary)
+}
+
+// Weights that did not come back: the wake goes on by a fresh start, which forgets.
+func TestCanaryDiffers(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "!!", "new"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		w.states()
+		woken := later(func() error { return wake(s, 3) })
+		synctest.Wait()
+		if st := s.Status(); st.State != api.Unhealthy || st.CanaryMismatches != 1 || !strings.Contains(st.Message, `said "good" then and says "!!" now`) {
+			t.Errorf("%+v: want unhealthy, with both answers", st)
+		}
+		wantCode(t, "wake", <-woken, "")
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "stop 100 after 0s", "start 101")
+		wantStates(t, w, "starting(waking) unhealthy "+comesUp)
+		wantCode(t, "sleep", sleep(s, 4, 1, 0), "")
+		wantCode(t, "wake", wake(s, 5), "")
+		wantCalls(t, w, "canary", "canary", "sleep 1", "wake from 1")
+		if st := s.Status(); st.State != api.Awake || st.CanaryMismatches != 1 || st.Restarts != 1 {
+			t.Errorf("%+v: want awake after one mismatch and one restart", st)
+		}
+	}, canary)
+}
+
+// One wrong answer may be an accident.
+func TestCanaryDiffersOnce(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "good"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 2, 0), "")
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 2", "wake from 2", "canary")
+	}, canary)
+}
+
+// A model that answers differently anyway is not judged by it, nor is one that did not answer.
+func TestCanaryNotDeterministic(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"a", "b", "c"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		for epoch := uint64(2); epoch < 6; epoch += 2 {
+			wantCode(t, "sleep", sleep(s, epoch, 1, 0), "")
+			wantCode(t, "wake", wake(s, epoch+1), "")
+		}
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "sleep 1", "wake from 1")
+	}, canary)
+	w = &world{traits: inPlace, answers: []string{"a", "b", "c"}, canaryErr: errors.New("no")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "canary", "sleep 1", "wake from 1")
+	}, canary)
+}
+
+// A sleeper that can't be asked is not asked when it goes deeper.
+func TestCanaryDeeper(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good"}, canaryErr: errors.New("no")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		wantCode(t, "sleep", sleep(s, 3, 2, 0), "")
+		wantCalls(t, w, "start 100", "canary", "sleep 1", "sleep 2")
+	}, canary)
+}
+
+// Who adopts a sleeper knows what it should answer.
+func TestCanaryIsLeft(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good", "good", "!!"}, canary: true}
+	succeed(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+	}, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "wake from 1", "canary", "stop 100 after 0s", "start 101")
+		if got := s.Status().CanaryMismatches; got != 1 {
+			t.Errorf("%d mismatches, want 1", got)
+		}
+	})
+}
+
+// A sidecar is not ours to start again: it is not awake before it answers as it did,
+// or has gone.
+func TestCanaryOfASidecar(t *testing.T) {
+	w := &world{attach: true, traits: inPlace, answers: []string{"good", "good", "!!"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		woken := later(func() error { return wake(s, 3) })
+		if err := <-woken; err == nil || !strings.Contains(err.Error(), "restart its container") {
+			t.Errorf("wake: %v, want what to do", err)
+		}
+		w.set(func() { w.answers = []string{"good"} })
+		wantCode(t, "wake", wake(s, 4), "")
+		if st := s.Status(); st.State != api.Awake || st.CanaryMismatches != 1 {
+			t.Errorf("%+v: want awake after one mismatch", st)
+		}
+	}, canary)
+}
