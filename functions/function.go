@@ -255,6 +255,12 @@ func (f *function) run(ctx context.Context, door serving) error {
 	}()
 
 	var failed error
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		f.watchLoad(alive)
+	}()
+
 	select {
 	case err := <-door.served:
 		failed = fmt.Errorf("serve: %w", err)
@@ -274,6 +280,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	f.models.release()
 	<-door.served //nolint:errcheck // the server was told to end
 	<-sent
+	<-watched
 	err = errors.Join(err, <-handled)
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err)

@@ -72,6 +72,8 @@ type Metrics struct {
 	firstByte, total            *prometheus.HistogramVec
 	firstToken, decode, prefill prometheus.Histogram
 	prompt, generated           atomic.Uint64 // tokens
+	firstTokens, firstTokenTime atomic.Uint64 // how many, and the sum in nanoseconds
+	protocol                    *protocol
 }
 
 // latencies are in seconds, from a cache hit to a long generation.
@@ -107,10 +109,11 @@ func New(cfg Config) (*Metrics, error) {
 		decode:     tokens("vllm:request_time_per_output_token_seconds", "Time per token of a stream, after its first.", perToken),
 		prefill:    tokens("rouse_time_per_prefill_token_seconds", "Time to a stream's first token, by the tokens of its prompt.", perToken),
 	}
+	m.protocol = newProtocol(cfg, model, m)
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		m.requests, m.errors, m.firstByte, m.total, m.firstToken, m.decode, m.prefill,
-		newStateCollector(cfg.Status), newProtocol(cfg, model, m),
+		newStateCollector(cfg.Status), m.protocol,
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
@@ -139,6 +142,8 @@ func (m *Metrics) Observe(o proxy.Outcome) {
 		return
 	}
 	m.firstToken.Observe(o.FirstToken.Seconds())
+	m.firstTokens.Add(1)
+	m.firstTokenTime.Add(uint64(max(0, o.FirstToken)))
 	if o.PromptTokens > 0 {
 		m.prefill.Observe((o.FirstToken - o.Sent).Seconds() / float64(o.PromptTokens))
 	}

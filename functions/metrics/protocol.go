@@ -52,19 +52,25 @@ func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (p *protocol) Collect(ch chan<- prometheus.Metric) {
+// read returns all values as they are now. own says whether they are the runtime's.
+func (p *protocol) read() (v runtime.Signals, load proxy.Load, own bool) {
 	status, load := p.cfg.Status(), p.cfg.Load()
-	signals, own := unknown, 0.0
+	signals := unknown
 	if status.State == api.Awake || status.State == api.Draining {
-		var found bool
-		if signals, found = p.scraper.signals(); found {
-			own = 1
-		}
+		signals, own = p.scraper.signals()
 	} else {
 		p.scraper.forget()
 	}
-	v := p.values(status, load, signals)
+	return p.values(status, load, signals), load, own
+}
+
+// Collect implements prometheus.Collector.
+func (p *protocol) Collect(ch chan<- prometheus.Metric) {
+	v, load, found := p.read()
+	own := 0.0
+	if found {
+		own = 1
+	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
@@ -110,6 +116,10 @@ func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.
 	or(&s.GeneratedTokens, generated)
 	or(&s.PromptTokens, float64(p.metrics.prompt.Load()))
 	or(&s.GeneratedTokens, float64(p.metrics.generated.Load()))
+	if s.FirstTokens == 0 { // of streams only: the function can't see into the others
+		s.FirstTokens = float64(p.metrics.firstTokens.Load())
+		s.FirstTokenSeconds = time.Duration(p.metrics.firstTokenTime.Load()).Seconds()
+	}
 	if s.RunningAdapters == nil {
 		for _, name := range load.Adapters {
 			s.RunningAdapters = append(s.RunningAdapters, string(name))

@@ -22,6 +22,7 @@ import (
 type metricNames struct {
 	running, waiting, usage []string
 	prompt, generated       []string
+	firstToken              []string // histograms
 	blockTokens, blocks     []string // gauges
 	cacheInfo               string   // has the block's size and number as labels
 	sizeLabel, numberLabel  string   // of cacheInfo
@@ -35,7 +36,8 @@ var vllmMetrics = metricNames{
 	running: []string{"vllm:num_requests_running"}, waiting: []string{"vllm:num_requests_waiting"},
 	usage:  []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
 	prompt: []string{"vllm:prompt_tokens_total", "vllm:prompt_tokens"}, generated: []string{"vllm:generation_tokens_total", "vllm:generation_tokens"},
-	cacheInfo: "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
+	firstToken: []string{"vllm:time_to_first_token_seconds"},
+	cacheInfo:  "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
 	adapters: "vllm:lora_requests_info", runningLabel: "running_lora_adapters", waitLabel: "waiting_lora_adapters", maxLabel: "max_lora",
 }
 
@@ -43,6 +45,7 @@ var vllmMetrics = metricNames{
 var sglangMetrics = metricNames{
 	running: []string{"sglang:num_running_reqs"}, waiting: []string{"sglang:num_queue_reqs"}, usage: []string{"sglang:token_usage"},
 	prompt: []string{"sglang:prompt_tokens_total"}, generated: []string{"sglang:generation_tokens_total"},
+	firstToken:  []string{"sglang:time_to_first_token_seconds"},
 	blockTokens: []string{"sglang:page_size"}, blocks: []string{"sglang:num_pages"},
 	cacheInfo: "sglang:cache_config_info", sizeLabel: "page_size", numberLabel: "num_pages",
 }
@@ -55,8 +58,9 @@ var llamaCppMetrics = metricNames{
 
 var engineMetrics = metricNames{
 	running: []string{"rouse_engine_num_requests_running"}, waiting: []string{"rouse_engine_num_requests_waiting"},
-	usage:  []string{"rouse_engine_kv_cache_usage_perc"},
-	prompt: []string{"rouse_engine_prompt_tokens_total"}, generated: []string{"rouse_engine_generation_tokens_total"},
+	usage:      []string{"rouse_engine_kv_cache_usage_perc"},
+	firstToken: []string{"rouse_engine_time_to_first_token_seconds"},
+	prompt:     []string{"rouse_engine_prompt_tokens_total"}, generated: []string{"rouse_engine_generation_tokens_total"},
 }
 
 // scrape reads the server's metrics by the first of the names that are there.
@@ -98,6 +102,7 @@ func (n metricNames) read(found families) Signals {
 		PromptTokens: sum(first(found, n.prompt)), GeneratedTokens: sum(first(found, n.generated)),
 		BlockTokens: mean(first(found, n.blockTokens)), Blocks: sum(first(found, n.blocks)),
 	}
+	s.FirstTokens, s.FirstTokenSeconds = observed(first(found, n.firstToken))
 	if info := found[n.cacheInfo]; info != nil && s.Blocks < 0 {
 		s.BlockTokens, s.Blocks = cache(info, n.sizeLabel, n.numberLabel)
 	}
@@ -145,6 +150,20 @@ func mean(f *dto.MetricFamily) float64 {
 		return -1
 	}
 	return sum(f) / float64(n)
+}
+
+// observed is the number of a histogram's observations, and their sum.
+func observed(f *dto.MetricFamily) (count, total float64) {
+	if f == nil {
+		return 0, 0
+	}
+	for _, m := range f.Metric {
+		h := m.GetHistogram()
+		if v := h.GetSampleSum(); v >= 0 { // not where it is no number
+			count, total = count+float64(h.GetSampleCount()), total+v
+		}
+	}
+	return count, total
 }
 
 // cache reads a block's size, and the number of blocks of all engines.

@@ -45,12 +45,19 @@ vllm:generation_tokens_total{engine="0",model_name="m"} 7.0
 # TYPE vllm:lora_requests_info gauge
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_adapters=""} 1.75e+09
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters="c"} 1.76e+09
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{le="+Inf",engine="0"} 3.0
+vllm:time_to_first_token_seconds_count{engine="0"} 3.0
+vllm:time_to_first_token_seconds_sum{engine="0"} 1.5
+vllm:time_to_first_token_seconds_bucket{le="+Inf",engine="1"} 1.0
+vllm:time_to_first_token_seconds_count{engine="1"} 1.0
+vllm:time_to_first_token_seconds_sum{engine="1"} 0.25
 # TYPE vllm:e2e_request_latency_seconds histogram
 vllm:e2e_request_latency_seconds_bucket{le="+Inf",engine="0"} 3.0
 vllm:e2e_request_latency_seconds_count{engine="0"} 3.0
 vllm:e2e_request_latency_seconds_sum{engine="0"} 3.5
 `, runtime.Signals{
-			Running: 3, Waiting: 5, KVUsage: 0.375, BlockTokens: 16, Blocks: 2200, PromptTokens: 30, GeneratedTokens: 7,
+			Running: 3, Waiting: 5, KVUsage: 0.375, BlockTokens: 16, Blocks: 2200, PromptTokens: 30, GeneratedTokens: 7, FirstTokens: 4, FirstTokenSeconds: 1.75,
 			RunningAdapters: []string{"a", "b"}, WaitingAdapters: []string{"c"}, MaxAdapters: 4,
 		}},
 		"vLLM before V1": {api.RuntimeVLLM, `

@@ -18,6 +18,9 @@ type Gate struct {
 	// lost gets a word where a request could not connect; sent to by Unreachable,
 	// one place: many such requests are one reason to look.
 	lost chan struct{}
+	// busy gets a word where a request enters and no other is in; one place: who reads
+	// it looks how it is then.
+	busy chan struct{}
 
 	mu      sync.Mutex // guards what follows
 	base    string     // URL of the runtime; empty while closed
@@ -51,7 +54,7 @@ func (r reopening) fromNow() time.Duration {
 // newGate makes a closed gate for limit requests at once.
 func newGate(limit int) *Gate {
 	g := &Gate{
-		limit: limit, lost: make(chan struct{}, 1), idle: make(chan struct{}),
+		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
 		refusal: refusal(api.Starting, ""), back: reopening{after: unknownWait},
 	}
 	close(g.idle)
@@ -70,7 +73,12 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 	case g.running >= g.limit:
 		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.running).WithRetryAfter(time.Second)
 	}
-	g.running++
+	if g.running++; g.running == 1 {
+		select {
+		case g.busy <- struct{}{}:
+		default:
+		}
+	}
 	g.entered++
 	return g.base, nil
 }
@@ -127,6 +135,9 @@ func (g *Gate) Unreachable() {
 	default:
 	}
 }
+
+// Busy gets a word when a request enters and no other is in. It is for one reader.
+func (g *Gate) Busy() <-chan struct{} { return g.busy }
 
 // Running is the number of places taken, and entered how many ever were.
 func (g *Gate) Running() (running int, entered uint64) {

@@ -1,0 +1,84 @@
+package functions
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/metrics"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// fakeGate has the requests that a test gives it.
+type fakeGate struct {
+	busy    chan struct{} // one place, as in the real one
+	running int
+	entered uint64
+}
+
+func (g *fakeGate) Busy() <-chan struct{}  { return g.busy }
+func (g *fakeGate) Running() (int, uint64) { return g.running, g.entered }
+
+func (g *fakeGate) enter(n int) {
+	if g.running == 0 {
+		select {
+		case g.busy <- struct{}{}:
+		default:
+		}
+	}
+	g.running, g.entered = g.running+n, g.entered+uint64(n)
+}
+
+// TestLoadIsReportedWhileRequestsRun: at most each second, only what changed, and
+// once more when it is idle. Nobody is asked anything while nothing runs.
+func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		gate := &fakeGate{busy: make(chan struct{}, 1)}
+		m, err := metrics.New(metrics.Config{
+			Model: "m", Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake, Concurrency: 8} },
+			Signals: func(context.Context) (runtime.Signals, error) {
+				asked++
+				return runtime.Signals{Running: float64(gate.running), KVUsage: float64(gate.running) / 8}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []api.Load
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		w := loadWatch{gate: gate, meter: m.Meter(), report: func(l api.Load) { got = append(got, l) }}
+		go func() { defer close(ended); w.run(ctx) }()
+		expect := func(what string, questions int, want ...api.Load) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, got); diff != "" || asked > questions {
+				t.Errorf("%s: asked %d times, want at most %d; reports (-want +got):\n%s", what, asked, questions, diff)
+			}
+			got, asked = nil, 0
+		}
+		time.Sleep(time.Hour)
+		expect("idle", 0)
+		gate.enter(1)
+		time.Sleep(300 * time.Millisecond)
+		gate.running = 0
+		time.Sleep(time.Minute)
+		expect("a single short request", 1)
+		gate.enter(4)
+		time.Sleep(5 * time.Second)
+		expect("steady", 5, api.Load{Running: 4, KVUsage: .5})
+		gate.enter(4)
+		time.Sleep(1500 * time.Millisecond)
+		expect("twice as many", 2, api.Load{Running: 8, KVUsage: 1})
+		gate.running = 0
+		time.Sleep(time.Hour)
+		expect("idle again", 1, api.Load{})
+		cancel()
+		<-ended
+	})
+}

@@ -1,0 +1,71 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+// Meter makes rates of what [Metrics] counts, from look to look. It belongs to one
+// goroutine.
+type Meter struct {
+	metrics *Metrics
+	last    runtime.Signals // at the last look; meaningless while at is zero
+	at      time.Time       // of the last look, or of the moment since when requests run
+}
+
+// Meter makes a meter that has not looked yet.
+func (m *Metrics) Meter() *Meter { return &Meter{metrics: m} }
+
+// Begin says that requests run from now on, and that none did since the last look:
+// that time counts for no rate. The first time, it looks.
+func (m *Meter) Begin() {
+	if m.at.IsZero() {
+		m.Look()
+	}
+	m.at = time.Now()
+}
+
+// Look returns the load now. It asks the runtime, for at most a quarter of a second.
+// Rates and the time to first token are of what happened since the look before, and
+// 0 at the first look and after the runtime's counters began anew.
+func (m *Meter) Look() api.Load {
+	v, _, _ := m.metrics.protocol.read()
+	now := time.Now()
+	load := api.Load{Running: int(sane(v.Running)), Waiting: int(sane(v.Waiting)), KVUsage: sane(v.KVUsage)}
+	if passed := now.Sub(m.at).Seconds(); !m.at.IsZero() && passed > 0 {
+		load.TokensPerSecond = sane((v.GeneratedTokens - m.last.GeneratedTokens) / passed)
+		load.PromptTokensPerSecond = sane((v.PromptTokens - m.last.PromptTokens) / passed)
+		first, took := v.FirstTokens-m.last.FirstTokens, sane(v.FirstTokenSeconds-m.last.FirstTokenSeconds)
+		if first >= 1 && took > 0 {
+			load.TTFT = time.Duration(took / first * float64(time.Second))
+		}
+	}
+	m.last, m.at = v, now
+	return load
+}
+
+// sane is v, or 0 where v is none that a server can mean: it comes from a text that
+// somebody else wrote, and goes into JSON, which has no infinity.
+func sane(v float64) float64 {
+	if v > 0 && v < 1e9 {
+		return v
+	}
+	return 0
+}
+
+// Differs says whether a differs from b by so much that whoever plans with it
+// should know.
+func Differs(a, b api.Load) bool {
+	share := func(a, b, least float64) bool {
+		d := max(a-b, b-a)
+		return d > least && d > max(a, b)/4
+	}
+	return share(float64(a.Running), float64(b.Running), 0) ||
+		share(float64(a.Waiting), float64(b.Waiting), 0) ||
+		max(a.KVUsage-b.KVUsage, b.KVUsage-a.KVUsage) >= 0.05 ||
+		share(a.TokensPerSecond, b.TokensPerSecond, 1) ||
+		share(a.PromptTokensPerSecond, b.PromptTokensPerSecond, 1) ||
+		share(a.TTFT.Seconds(), b.TTFT.Seconds(), 0.002)
+}

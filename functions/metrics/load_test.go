@@ -1,0 +1,89 @@
+package metrics_test
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/metrics"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/functions/runtime"
+)
+
+func TestMeterMakesRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
+		i.signals = runtime.Signals{GeneratedTokens: 100, PromptTokens: 50, FirstTokens: 10, FirstTokenSeconds: 3}
+		meter := set(t, i.config()).Meter()
+		look := func(want api.Load) {
+			t.Helper()
+			if diff := cmp.Diff(want, meter.Look()); diff != "" {
+				t.Errorf("load (-want +got):\n%s", diff)
+			}
+		}
+		meter.Begin()
+		time.Sleep(2 * time.Second)
+		i.signals = runtime.Signals{Running: 3, Waiting: 1, KVUsage: .5, GeneratedTokens: 300, PromptTokens: 70, FirstTokens: 12, FirstTokenSeconds: 3.5}
+		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5, TokensPerSecond: 100, PromptTokensPerSecond: 10, TTFT: 250 * time.Millisecond})
+		time.Sleep(time.Second)
+		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5}) // nothing happened
+		time.Sleep(time.Hour)                               // idle
+		meter.Begin()
+		time.Sleep(time.Second)
+		i.signals.GeneratedTokens = 310
+		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5, TokensPerSecond: 10})
+		time.Sleep(time.Second)
+		i.signals = runtime.Signals{Running: 1, GeneratedTokens: 5, FirstTokens: 1, FirstTokenSeconds: 9} // it has started again
+		look(api.Load{Running: 1})
+		time.Sleep(time.Second)
+		i.signals = runtime.Signals{Running: math.Inf(1), Waiting: 1e300, KVUsage: math.NaN(), GeneratedTokens: math.Inf(1), FirstTokens: 2, FirstTokenSeconds: math.Inf(1)}
+		look(api.Load{})
+	})
+}
+
+// A runtime without metrics: the function counts streams itself.
+func TestMeterOfWhatTheFunctionCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
+		i.signals = runtime.Signals{Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: -1, Blocks: -1, PromptTokens: -1, GeneratedTokens: -1}
+		m := set(t, i.config())
+		meter := m.Meter()
+		meter.Begin()
+		i.load = proxy.Load{Requests: 2}
+		m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, FirstToken: 300 * time.Millisecond, PromptTokens: 20, GeneratedTokens: 40})
+		time.Sleep(time.Second)
+		want := api.Load{Running: 2, KVUsage: .25, TokensPerSecond: 40, PromptTokensPerSecond: 20, TTFT: 300 * time.Millisecond}
+		if diff := cmp.Diff(want, meter.Look()); diff != "" {
+			t.Errorf("load (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestDiffers(t *testing.T) {
+	base := api.Load{Running: 8, Waiting: 4, KVUsage: .5, TokensPerSecond: 100, PromptTokensPerSecond: 50, TTFT: 200 * time.Millisecond}
+	for name, tc := range map[string]struct {
+		change func(*api.Load)
+		want   bool
+	}{
+		"nothing":         {func(*api.Load) {}, false},
+		"one more runs":   {func(l *api.Load) { l.Running = 9 }, false},
+		"half of them":    {func(l *api.Load) { l.Running = 4 }, true},
+		"more wait":       {func(l *api.Load) { l.Waiting = 6 }, true},
+		"KV cache":        {func(l *api.Load) { l.KVUsage = .56 }, true},
+		"KV cache, a bit": {func(l *api.Load) { l.KVUsage = .52 }, false},
+		"slower":          {func(l *api.Load) { l.TokensPerSecond = 60 }, true},
+		"a bit slower":    {func(l *api.Load) { l.TokensPerSecond = 90 }, false},
+		"first token":     {func(l *api.Load) { l.TTFT = 300 * time.Millisecond }, true},
+		"idle":            {func(l *api.Load) { *l = api.Load{} }, true},
+	} {
+		other := base
+		tc.change(&other)
+		if got := metrics.Differs(base, other); got != tc.want {
+			t.Errorf("%s: differs %t, want %t", name, got, tc.want)
+		}
+	}
+}
