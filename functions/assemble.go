@@ -112,7 +112,7 @@ func (f *function) makeSupervisor() (err error) {
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
 		},
-		Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout,
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}

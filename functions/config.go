@@ -44,6 +44,8 @@ type Config struct {
 	Devices []api.DeviceID
 	// Epoch is that of the grant it was started under; calls with a lower one are refused.
 	Epoch uint64
+	// Asleep begins asleep: nothing of the runtime is there before the first wake.
+	Asleep bool
 	// Drain bounds how long requests may go on when Run's context ends; 0: 30 s, with
 	// Join 4 min: it is Kubernetes that ends a pod's time.
 	Drain time.Duration

@@ -125,6 +125,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	want := map[string]string{
 		"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
 		control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
+		control.PathFence: http.MethodPost,
 	}[r.URL.Path]
 	if want != r.Method {
 		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
@@ -150,6 +151,9 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case control.PathSleep:
 		var s control.SleepRequest
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Sleep(r.Context(), s) })
+	case control.PathFence:
+		var s control.FenceRequest
+		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Fence(r.Context(), s) })
 	case control.PathStop:
 		var s control.StopRequest
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Stop(r.Context(), s) })

@@ -156,6 +156,7 @@ func (c Config) learn(a control.JoinAnswer) Config {
 	}
 	c.Function = fn
 	c.Endpoint, c.Epoch = a.Endpoint, a.Epoch
+	c.Asleep = a.Asleep && fn.Runtime.Endpoint == "" // a sidecar is there whatever we do
 	return c
 }
 

@@ -80,7 +80,7 @@ func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/healthz": // another start would change nothing
 		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	case control.PathState, control.PathStop, control.PathWake, control.PathSleep, control.PathLogs:
+	case control.PathState, control.PathStop, control.PathWake, control.PathSleep, control.PathFence, control.PathLogs:
 		if err := x.cfg.authorize(r); err != nil {
 			api.WriteError(w, err)
 			return

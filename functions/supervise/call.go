@@ -24,6 +24,7 @@ type call struct {
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
 	leave bool          // of a stop: the runtime goes on
+	fence bool          // only the epoch counts
 	// answer gets nil or the refusal, from the owner, once; one place, so that
 	// the owner never waits for a caller who left.
 	answer chan error
@@ -41,6 +42,13 @@ func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus,
 // who leaves during the drain ends it too.
 func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain})
+}
+
+// Fence has every wake and sleep with an epoch below r.Epoch refused from now on, those that
+// are on their way included. It changes nothing else, and what is under way goes on. The
+// status that it returns is true after that.
+func (s *Supervisor) Fence(ctx context.Context, r control.FenceRequest) (api.InstanceStatus, error) {
+	return s.do(ctx, &call{fence: true, epoch: r.Epoch})
 }
 
 // Stop drains the runtime and ends it, and with it Run. Requests that take longer
@@ -92,6 +100,10 @@ func (s *Supervisor) take(c *call) {
 		return
 	}
 	s.noteEpoch(c.epoch)
+	if c.fence {
+		c.answer <- nil
+		return
+	}
 	switch c.goal.state {
 	case api.Awake:
 		s.takeWake(c)
@@ -103,8 +115,9 @@ func (s *Supervisor) take(c *call) {
 }
 
 // check refuses what may not be done, in this order: 1. anything after a stop;
-// 2. what is malformed; 3. what is older than what was seen; 4. a wake whose
-// time to begin has passed; 5. a sleep that the runtime can't do.
+// 2. what is malformed; 3. what is older than what was seen; 4. a sleep that the
+// runtime can't do. It asks no clock: that a grant's time is over by ours says
+// nothing, and what has to be refused for safety has an older epoch.
 func (s *Supervisor) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
@@ -117,11 +130,9 @@ func (s *Supervisor) check(c *call) error {
 		return api.BadRequest("drain", "drain is negative: want a duration, or 0")
 	case c.goal.state == api.Awake && c.grant.Instance != "" && c.grant.Instance != s.cfg.Status.Instance:
 		return stale("the grant is for instance %s, this is %s", c.grant.Instance, s.cfg.Status.Instance)
-	case c.epoch < s.epoch: // 3.
+	case api.StaleEpoch(c.epoch, s.epoch): // 3.
 		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, s.epoch)
-	case c.goal.state == api.Awake && s.state != api.Awake && !c.grant.Expires.IsZero() && !c.grant.Valid(time.Now()): // 4.
-		return stale("the grant has expired at %s", c.grant.Expires.Format(time.RFC3339Nano))
-	case c.goal.state == api.Asleep && s.attached: // 5.
+	case c.goal.state == api.Asleep && s.attached: // 4.
 		return s.checkSidecarSleep(c.goal.level)
 	}
 	return nil

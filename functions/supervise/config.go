@@ -27,6 +27,8 @@ type Config struct {
 	// Status is what never changes in the instance's reports: Instance, Function,
 	// Endpoint, Devices, Concurrency; and Epoch, the first one.
 	Status api.InstanceStatus
+	// Asleep begins asleep at level 2: no process is started before the first wake.
+	Asleep bool
 	// Runtime is what runs.
 	Runtime runtime.Runtime
 	// Model is what the runtime loads where Prepare is nil: the reference as declared.

@@ -90,12 +90,16 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	gate := newGate(cfg.Status.Concurrency)
 	st := cfg.Status
+	want := goal{state: api.Awake}
+	if cfg.Asleep {
+		want = goal{api.Asleep, api.Level2}
+	}
 	st.State, st.Since, st.Seq = api.Starting, time.Now(), firstSeq(time.Now())
 	return &Supervisor{
 		cfg: cfg, gate: gate, book: &book{gate: gate, status: st},
 		calls: make(chan *call), leaves: make(chan *call), results: make(chan result), notes: make(chan string),
 		shares: make(chan float64), changed: make(chan struct{}, 1), measured: make(chan measurement), done: make(chan struct{}),
-		want: goal{state: api.Awake}, epoch: st.Epoch, state: api.Starting, trace: cfg.Trace,
+		want: want, epoch: st.Epoch, state: api.Starting, trace: cfg.Trace,
 	}, nil
 }
 
