@@ -61,6 +61,8 @@ type Deps struct {
 	Waker wake.Waker
 	// Transport reaches instances, as [api.NewTransport] does.
 	Transport http.RoundTripper
+	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
+	Traces func(api.Outline)
 	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
 	// Registry takes the metrics and is served at /metrics; nil: a new one.
@@ -82,6 +84,7 @@ type Activator struct {
 	memory   atomic.Int64              // bytes of bodies in memory
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
+	woken    chan *rise // outlines to be sent by Run; from requests, who drop them where it is full; never closed
 	// idle is closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
 	idleOnce sync.Once
@@ -110,6 +113,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
 		functions: make(map[api.FunctionName]*function), traffic: make(map[api.FunctionName][]api.Share), idle: make(chan struct{}),
+		woken: make(chan *rise, maxWoken),
 	}
 	var dropped func() int64
 	if d, ok := deps.Emitter.(interface{ Dropped() int64 }); ok {
@@ -128,10 +132,16 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 // Handler serves clients.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run blocks until ctx ends, then ends the wakes under way and sends each
+// Run tells of wakes until ctx ends, then ends the wakes under way and sends each
 // function's last level. Call [Activator.Drain] before ctx ends to lose no request.
 func (a *Activator) Run(ctx context.Context) error {
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		select {
+		case r := <-a.woken:
+			a.tellWoken(r)
+		case <-ctx.Done():
+		}
+	}
 	a.wakes.Close()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -55,6 +55,8 @@ type call struct {
 	holdCtx  context.Context
 	holdDone context.CancelFunc
 	timing   forward.Timing
+	rise     *rise // the outline that its answer ends; nil: none
+	ends     *rise // the same, once the next that is written is the answer
 	comment  comments
 
 	wrote   time.Time // when the deadline of writes was last set
@@ -170,6 +172,9 @@ func (c *call) run() {
 			c.refuse(err)
 			return
 		}
+		if s.rise != nil {
+			c.rise = s.rise
+		}
 		stop := c.limit(s.limits.last, tookTooLong)
 		answer, err := c.try(s)
 		if err == nil {
@@ -212,6 +217,9 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 	answer, err := c.a.client.Send(c.ctx, attempt)
 	stop()
 	c.timing.First = time.Since(sent)
+	if c.rise != nil {
+		c.rise.sent, c.rise.answered = sent, sent.Add(c.timing.First)
+	}
 	return answer, err
 }
 
@@ -247,7 +255,9 @@ var errAbort = errors.New("abort the client's connection")
 // copy writes the answer. The error wraps an *[api.Error] if the answer was cut,
 // [errAbort] too if the client does not know yet, and is another if the client left.
 func (c *call) copy(s slot, answer *forward.Answer) error {
-	if c.comment.stop() {
+	started := c.comment.stop()
+	c.ends = c.rise
+	if started {
 		return c.copyLate(answer)
 	}
 	h := c.w.Header()
@@ -335,7 +345,11 @@ func (c *call) refuse(err error) {
 // Write writes to the client. A client that does not read for too long has left.
 func (c *call) Write(p []byte) (int, error) {
 	c.expectRead()
-	return c.w.Write(p)
+	n, err := c.w.Write(p)
+	if c.ends != nil {
+		c.woken()
+	}
+	return n, err
 }
 
 // Flush sends what was written.

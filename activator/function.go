@@ -44,6 +44,7 @@ type function struct {
 	// The wake under way that this activator began.
 	waking     api.InstanceID
 	wakingFrom time.Time
+	rise *rise // the outline of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock
@@ -57,6 +58,7 @@ type slot struct {
 	base     *url.URL
 	limits   limits
 	refused  *api.Error
+	rise     *rise // the outline that the request ends; nil: none
 }
 
 // clock adds up the time in which a condition held.
@@ -97,11 +99,18 @@ func (f *function) level() api.Demand {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	return api.Demand{
+	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
 		Waiting: f.room.Len(), OldestAge: f.room.Oldest(now), WaitingTokens: f.room.Tokens(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, At: now,
 	}
+	if f.rise != nil && d.Waiting > 0 {
+		if f.rise.told.IsZero() {
+			f.rise.told = now
+		}
+		d.Trace = f.rise.trace.String()
+	}
+	return d
 }
 
 // acquire gets a slot for c, waiting in the room where there is none. The error
@@ -125,6 +134,7 @@ func (f *function) acquire(c *call) (slot, error) {
 	if again || f.room.Len() == 0 { // who was given back goes before all who wait
 		if i := f.set.Pick(now, c.adapter); i != nil {
 			s := f.take(i)
+			c.rise.goesTo(i.Status(), now)
 			f.mu.Unlock()
 			f.meter.Changed()
 			return s, nil
@@ -136,7 +146,11 @@ func (f *function) acquire(c *call) (slot, error) {
 		return slot{}, err
 	}
 	dark := f.dark.at(now)
-	urgent := f.room.Len() == 1 && !f.set.Awake(now)
+	asleep := !f.set.Awake(now)
+	urgent := f.room.Len() == 1 && asleep
+	if asleep {
+		f.outlined(c)
+	}
 	f.beginWake(now)
 	f.mu.Unlock()
 	if urgent {
@@ -242,6 +256,9 @@ func (f *function) wait(c *call, since time.Time, dark time.Duration) (slot, err
 	now := time.Now()
 	f.mu.Lock()
 	left := f.room.Leave(c.entry)
+	if f.room.Len() == 0 {
+		f.rise = nil // nobody waits for it any more
+	}
 	held, woke := now.Sub(since), f.dark.at(now)-dark
 	f.metrics.Held(f.room.Len(), f.room.Bytes())
 	f.mu.Unlock()
@@ -274,12 +291,14 @@ func (f *function) dispatch() {
 		}
 		f.room.Leave(e)
 		s := f.take(i)
+		f.hand(&s, time.Now())
 		changed = true
 		f.metrics.Held(f.room.Len(), f.room.Bytes())
 		f.mu.Unlock()
 		taken := e.Offer(s)
 		f.mu.Lock()
 		if !taken {
+			f.handBack(s)
 			f.release(s)
 		}
 	}

@@ -21,10 +21,11 @@ func (f *function) beginWake(now time.Time) {
 	}
 	for _, i := range f.set.Asleep(now) {
 		id := i.ID
-		out, retry := f.a.wakes.Begin(id, i.Status().Endpoint, f.spec.WakeTimeout, func(st api.InstanceStatus, err error) { f.woke(id, st, err) })
+		out, retry := f.a.wakes.Begin(id, i.Status().Endpoint, f.spec.WakeTimeout, f.rise.callOf(id), func(st api.InstanceStatus, err error) { f.woke(id, st, err) })
 		switch out {
 		case wake.Begun:
 			f.waking, f.wakingFrom = id, now
+			f.rise.noteCall(id, now)
 			return
 		case wake.UnderWay:
 			return
@@ -46,6 +47,7 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
 	now := time.Now()
 	f.mu.Lock()
 	f.waking = ""
+	f.rise.noteEnd(id, err, now)
 	if err == nil {
 		f.learn(st, now)
 	}
@@ -108,6 +110,7 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 		f.loadTime = st.LoadTime
 	}
 	if st.Ready() {
+		f.rise.noteAwake(now)
 		f.failed = nil
 	}
 	f.dark.set(!f.set.Awake(now), now)

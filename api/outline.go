@@ -120,6 +120,10 @@ type Span struct {
 // End is when s ended, from the outline's Start.
 func (s Span) End() time.Duration { return s.After + s.Took }
 
+// EventID is the ID of the span that is the demand's way from the activator to the
+// autoscaler: the one begins it, the other ends it.
+func (o Outline) EventID() string { return SpanID(o.Trace, SpanEvent, o.Activator) }
+
 // RootTrace is the trace in the span that is the whole of o.
 func (o Outline) RootTrace() Trace { return Trace{ID: o.Trace, Span: o.Root, Unsampled: o.Unsampled} }
 

@@ -141,11 +141,11 @@ const (
 	Begun                   // it begins now
 )
 
-// Begin starts a wake of id at e, bounded by limit, unless one is under way or
+// Begin starts a wake of id at e, bounded by limit and as part of trace, unless one is under way or
 // no valid grant allows it. It does not block. finished is called from another
 // goroutine when the wake that this call has begun has ended. If the outcome is
 // Paused, retry is when to ask again.
-func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, finished func(api.InstanceStatus, error)) (out Outcome, retry time.Time) {
+func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace api.Trace, finished func(api.InstanceStatus, error)) (out Outcome, retry time.Time) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,7 +164,7 @@ func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, fin
 	p.flight = f
 	grant := p.grant
 	o.wakes.Go(func() {
-		ctx, cancel := context.WithTimeout(o.ctx, limit)
+		ctx, cancel := context.WithTimeout(api.WithTrace(o.ctx, trace), limit)
 		st, err := o.waker.Wake(ctx, e, grant)
 		cancel()
 		if err == nil && !st.Ready() {
