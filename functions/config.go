@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
@@ -104,6 +105,8 @@ type Join struct {
 	// Namespace and Revision are the instance's; the namespace's first is
 	// the pod's own where it is empty.
 	Namespace, Revision string
+	// Role is what the pod was made for; empty: it learns that from the control plane.
+	Role control.Role
 	// Merge puts what the instance was told by its own command line over what the
 	// control plane says; with a zero function: over nothing. Nil: it was told nothing.
 	Merge func(api.Function) api.Function

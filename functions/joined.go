@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,7 +86,7 @@ func newMember(cfg Config, e *entry) (*join.Member, error) {
 	return join.New(join.Config{
 		Control: cfg.Join.Control, Token: cfg.Token, Logger: cfg.Logger,
 		Request: control.JoinRequest{
-			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Devices: cfg.Devices, Version: cfg.Version,
+			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Role: cfg.Join.Role, Devices: cfg.Devices, Version: cfg.Version,
 		},
 		Report: func() {
 			if report := e.report.Load(); report != nil {
@@ -123,6 +124,9 @@ func (e *entry) live(ctx context.Context, door serving) error {
 		return nil // it was told to end
 	}
 	cfg = cfg.learn(e.member.Answer())
+	if e.member.Answer().Role == control.RoleRequester {
+		return e.claim(ctx, cfg, door)
+	}
 	f, err := (*function)(nil), cfg.Validate()
 	if err == nil {
 		f, err = assemble(cfg, log, kept, e.member)
@@ -135,13 +139,34 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	case err != nil:
 		return err
 	}
-	locate := func(a control.JoinAnswer) { f.supervisor.Locate(a.Endpoint) }
+	misled := make(chan struct{})
+	mislead := sync.OnceFunc(func() { close(misled) })
+	locate := func(a control.JoinAnswer) {
+		if f.supervisor.Locate(a.Endpoint); a.Role == control.RoleRequester {
+			mislead()
+		}
+	}
 	e.open(f, f.repeat, locate)
 	if a := e.member.Answer(); !known && a.Endpoint != "" { // it came in this moment
 		locate(a)
 		e.member.Ask()
 	}
-	return f.run(ctx, door)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-misled:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err = f.run(ctx, door)
+	select {
+	case <-misled:
+		return errors.Join(err, errRole)
+	default:
+		return err
+	}
 }
 
 // learn is the configuration with what the control plane says, under what the

@@ -70,6 +70,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 	name, service, port := f.function.Name, f.function.Service, environ.Value(env, "PORT")
 	f.cfg.Join = &functions.Join{
 		Control: api.Endpoint(cmp.Or(f.control, control.DefaultControlURL)), Namespace: namespace, Revision: revision,
+		Role: control.Role(environ.Value(env, "ROUSE_ROLE")),
 		Merge: func(declared api.Function) api.Function {
 			over := func(flag string) bool {
 				annotated := flag == "runtime" && declared.Runtime.Kind != "" || flag == "model" && declared.Runtime.Model != ""

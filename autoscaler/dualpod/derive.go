@@ -1,0 +1,286 @@
+package dualpod
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Marks on the pods of a pair.
+const (
+	// LabelProvider is the revision on a provider's pod. None of Knative's labels is on it:
+	// its Services, Deployments and counts pass it over.
+	LabelProvider = "rouse.dev/provider"
+	// AnnotationDevices are the GPUs of a provider, separated by commas.
+	AnnotationDevices = "rouse.dev/devices"
+	// AnnotationBound is the name of the other pod of a pair that is bound.
+	AnnotationBound = "rouse.dev/bound-to"
+	// Finalizer keeps both pods of a pair until they have been taken apart.
+	Finalizer = "rouse.dev/dual-pods"
+)
+
+// Environment variables of a provider's containers.
+const (
+	EnvRole    = "ROUSE_ROLE"
+	EnvDevices = "NVIDIA_VISIBLE_DEVICES"
+)
+
+// sidecar is the container that Knative adds to a revision's pods.
+const sidecar = "queue-proxy"
+
+// ProviderPod is what a provider's pod is made with.
+type ProviderPod struct {
+	// Name is the pod's; Revision and RevisionUID are its owner's.
+	Name        string
+	Revision    string
+	RevisionUID types.UID
+	Node        string
+	Devices     []api.DeviceID
+	// Requester is the pod that claims for it, empty if none does yet.
+	Requester string
+	// Patch is the user's strategic merge patch; empty: none.
+	Patch string
+}
+
+// Name makes the name of a revision's provider; suffix tells those of one revision apart. A
+// pod's name is its host's name too, which has 63 characters at most.
+func Name(revision, suffix string) string {
+	const part = "-provider-"
+	return strings.TrimRight(revision[:min(len(revision), 63-len(part)-len(suffix))], "-.") + part + suffix
+}
+
+// Derive makes a provider's pod from a pod of its revision's Deployment: the same
+// containers less Knative's own, no claims of GPUs, the devices by name, pinned to the node,
+// and then the patch. Its errors are for the user: they say what is wrong with the patch.
+func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
+	out := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.Name, Namespace: from.Namespace,
+			Labels: map[string]string{LabelProvider: p.Revision, "app.kubernetes.io/managed-by": control.AutoscalerName},
+			Annotations: map[string]string{
+				AnnotationDevices:                         joinIDs(p.Devices),
+				"kubectl.kubernetes.io/default-container": "user-container",
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "serving.knative.dev/v1", Kind: "Revision", Name: p.Revision, UID: p.RevisionUID, Controller: new(true),
+			}},
+		},
+		Spec: *from.Spec.DeepCopy(),
+	}
+	if p.Requester != "" {
+		out.Annotations[AnnotationBound] = p.Requester
+		out.Finalizers = []string{Finalizer}
+	}
+	provide(&out.Spec, p)
+	patched, err := patch(out, p.Patch)
+	if err != nil {
+		return nil, err
+	}
+	return patched, nil
+}
+
+// provide makes a provider's spec of a requester's.
+func provide(s *corev1.PodSpec, p ProviderPod) {
+	s.Containers = slices.DeleteFunc(s.Containers, func(c corev1.Container) bool { return c.Name == sidecar })
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for k := range list {
+			c := &list[k]
+			c.Lifecycle = nil // it asks Knative's container whether it may end
+			for _, resources := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+				for name := range resources {
+					if claims(name) {
+						delete(resources, name)
+					}
+				}
+			}
+			c.Resources.Claims = nil
+			c.Env = set(c.Env, EnvRole, string(control.RoleProvider))
+			c.Env = set(c.Env, EnvDevices, joinIDs(p.Devices))
+		}
+	}
+	s.ResourceClaims, s.EphemeralContainers = nil, nil
+	s.Hostname, s.Subdomain, s.NodeName = "", "", ""
+	s.Priority, s.PreemptionPolicy = nil, nil // what its class says
+	s.TopologySpreadConstraints = nil         // the place is given
+	// A process that ends has lost the model, and may come back where another is awake.
+	s.RestartPolicy = corev1.RestartPolicyNever
+	// By the scheduler, so that memory and taints are heeded.
+	s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}},
+		}}},
+	}}
+}
+
+// claims says whether a resource is a GPU, or a part of one.
+func claims(name corev1.ResourceName) bool {
+	domain, _, extended := strings.Cut(string(name), "/")
+	return extended && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
+}
+
+// set sets a variable, instead of one that was there.
+func set(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
+	env = slices.DeleteFunc(env, func(e corev1.EnvVar) bool { return e.Name == name })
+	return append(env, corev1.EnvVar{Name: name, Value: value})
+}
+
+func joinIDs(ids []api.DeviceID) string {
+	words := make([]string, len(ids))
+	for k, id := range ids {
+		words[k] = string(id)
+	}
+	return strings.Join(words, ",")
+}
+
+// Devices reads [AnnotationDevices].
+func Devices(o *corev1.Pod) []api.DeviceID {
+	var ids []api.DeviceID
+	for word := range strings.SplitSeq(o.Annotations[AnnotationDevices], ",") {
+		if word != "" {
+			ids = append(ids, api.DeviceID(word))
+		}
+	}
+	return ids
+}
+
+// CheckPatch says what is wrong with a patch before there is a pod to apply it to.
+func CheckPatch(raw string) error {
+	sample := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: "image"}}}}
+	_, err := patch(sample, raw)
+	return err
+}
+
+// patch applies the user's patch, and refuses what a function may not have: what
+// makes the pod another's, claims devices, or gives it rights on its node that its
+// requester has not.
+func patch(pod *corev1.Pod, raw string) (*corev1.Pod, error) {
+	if raw == "" {
+		return pod, nil
+	}
+	wrong := func(err error) error { return fmt.Errorf("annotation %s: %w", api.AnnotationProviderPatch, err) }
+	before, err := json.Marshal(pod)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, []byte(raw), corev1.Pod{})
+	if err != nil {
+		return nil, wrong(fmt.Errorf("it is no strategic merge patch of a Pod: %w", err))
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(after)))
+	decoder.DisallowUnknownFields()
+	out := &corev1.Pod{}
+	if err := decoder.Decode(out); err != nil {
+		return nil, wrong(fmt.Errorf("what comes of it is no Pod: %w; see kubectl explain pod.spec", err))
+	}
+	if err := permitted(pod, out); err != nil {
+		return nil, wrong(err)
+	}
+	return out, nil
+}
+
+// permitted compares a pod with what the patch has made of it.
+func permitted(was, is *corev1.Pod) error {
+	var errs []error
+	same := func(what string, a, b any) {
+		if !reflect.DeepEqual(a, b) {
+			errs = append(errs, fmt.Errorf("it changes %s, which it must not", what))
+		}
+	}
+	same("metadata.name", was.Name, is.Name)
+	same("metadata.namespace", was.Namespace, is.Namespace)
+	same("metadata.ownerReferences", was.OwnerReferences, is.OwnerReferences)
+	same("metadata.finalizers", was.Finalizers, is.Finalizers)
+	for _, key := range slices.Sorted(maps.Keys(is.Labels)) {
+		if strings.Contains(key, "knative.dev/") || was.Labels[key] != "" && was.Labels[key] != is.Labels[key] {
+			errs = append(errs, fmt.Errorf("it sets the label %s, which it must not", key))
+		}
+	}
+	if is.Labels[LabelProvider] != was.Labels[LabelProvider] {
+		errs = append(errs, fmt.Errorf("it takes the label %s away", LabelProvider))
+	}
+	for _, key := range []string{AnnotationDevices, AnnotationBound} {
+		same("the annotation "+key, was.Annotations[key], is.Annotations[key])
+	}
+	a, b := was.Spec, is.Spec
+	same("spec.hostNetwork", a.HostNetwork, b.HostNetwork)
+	same("spec.hostPID", a.HostPID, b.HostPID)
+	same("spec.hostIPC", a.HostIPC, b.HostIPC)
+	same("spec.hostUsers", a.HostUsers, b.HostUsers)
+	same("spec.serviceAccountName", a.ServiceAccountName, b.ServiceAccountName)
+	same("spec.securityContext", a.SecurityContext, b.SecurityContext)
+	same("spec.nodeName", a.NodeName, b.NodeName)
+	same("spec.affinity", a.Affinity, b.Affinity)
+	same("spec.restartPolicy", a.RestartPolicy, b.RestartPolicy)
+	for _, v := range b.Volumes {
+		had := slices.ContainsFunc(a.Volumes, func(o corev1.Volume) bool { return reflect.DeepEqual(o, v) })
+		if !had && v.HostPath != nil {
+			errs = append(errs, fmt.Errorf("it adds the volume %s of a path of the node, which it must not", v.Name))
+		}
+	}
+	return errors.Join(append(errs, permittedContainers(a, b)...)...)
+}
+
+func permittedContainers(a, b corev1.PodSpec) (errs []error) {
+	type named = map[string]corev1.Container
+	by := func(list []corev1.Container) named {
+		m := named{}
+		for _, c := range list {
+			m[c.Name] = c
+		}
+		return m
+	}
+	was := by(slices.Concat(a.InitContainers, a.Containers))
+	for _, c := range slices.Concat(b.InitContainers, b.Containers) {
+		old, known := was[c.Name]
+		if !reflect.DeepEqual(c.SecurityContext, old.SecurityContext) {
+			errs = append(errs, fmt.Errorf("it changes the securityContext of the container %s, which it must not", c.Name))
+		}
+		for _, p := range c.Ports {
+			if p.HostPort != 0 {
+				errs = append(errs, fmt.Errorf("it gives the container %s a port of the node, which it must not", c.Name))
+			}
+		}
+		for _, resources := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			for name := range resources {
+				if claims(name) {
+					errs = append(errs, fmt.Errorf("it claims %s for the container %s: the requester does that", name, c.Name))
+				}
+			}
+		}
+		if known {
+			for _, name := range []string{EnvRole, EnvDevices} {
+				if value(c.Env, name) != value(old.Env, name) {
+					errs = append(errs, fmt.Errorf("it changes the variable %s of the container %s, which it must not", name, c.Name))
+				}
+			}
+		}
+	}
+	for _, c := range a.Containers {
+		if !slices.ContainsFunc(b.Containers, func(d corev1.Container) bool { return d.Name == c.Name }) {
+			errs = append(errs, fmt.Errorf("it takes the container %s away", c.Name))
+		}
+	}
+	return errs
+}
+
+func value(env []corev1.EnvVar, name string) string {
+	for _, e := range env {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	return ""
+}

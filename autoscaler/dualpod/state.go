@@ -1,0 +1,154 @@
+package dualpod
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Requester is a pod that claims GPUs.
+type Requester struct {
+	ID       api.InstanceID
+	Function api.FunctionName
+	// Node and Devices are what it was given; Devices are empty until it has joined.
+	Node    string
+	Devices []api.DeviceID
+	// Bound is the provider that it claims for, empty if there is none.
+	Bound api.InstanceID
+	// Leaving says that it is being deleted, Spent that its provider has gone to sleep.
+	Leaving, Spent bool
+	// Since is when it was bound or became free.
+	Since time.Time
+}
+
+// Provider is a pod that runs a model.
+type Provider struct {
+	ID       api.InstanceID
+	Function api.FunctionName
+	Node     string
+	Devices  []api.DeviceID
+	// Asleep says that it uses no GPU but what stays of a process; Process that it has one.
+	Asleep, Process bool
+	// Busy says that a call or its making is under way.
+	Busy bool
+	// Leaving says that it is being deleted, Stuck that it could not be put to sleep.
+	Leaving, Stuck bool
+	// Bound is the requester that claims for it, empty if there is none.
+	Bound api.InstanceID
+	// Since is when it got the state that it has, for claims that follow a wake.
+	Since time.Time
+	// Used is when it was awake last, Residue what it keeps of each device asleep.
+	Used    time.Time
+	Residue api.Bytes
+}
+
+// Want is one instance of a function that is to be awake.
+type Want struct {
+	// ID tells wants apart; lower ones came first.
+	ID       int
+	Function api.FunctionName
+	// Provider is the sleeper that was chosen for it; empty: a new one.
+	Provider api.InstanceID
+	// Node and Devices are where it was placed. They bind on nodes of our own only.
+	Node    string
+	Devices []api.DeviceID
+	// Need is the memory that it takes of each device.
+	Need api.Bytes
+}
+
+// Node is one machine with GPUs.
+type Node struct {
+	// Owned says that nobody but Rouse uses its GPUs.
+	Owned bool
+	// Free is how many GPUs no pod claims; Memory is that of each.
+	Free   int
+	Memory api.Bytes
+}
+
+// Limits bound what a plan allows.
+type Limits struct {
+	// Sleepers may lie on one device; 0 is no limit.
+	Sleepers int
+	// IdleClaim is how long a requester may have no provider before it goes. Default 10 s.
+	IdleClaim time.Duration
+	// LateClaim is how long a provider may be awake without a claim on a node that is not
+	// our own. Default 1 min.
+	LateClaim time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.IdleClaim == 0 {
+		l.IdleClaim = 10 * time.Second
+	}
+	if l.LateClaim == 0 {
+		l.LateClaim = time.Minute
+	}
+	return l
+}
+
+// State is all that a plan looks at. Plan does not change it.
+type State struct {
+	Now        time.Time
+	Limits     Limits
+	Requesters []Requester
+	Providers  []Provider
+	Wants      []Want
+	Nodes      map[string]Node
+	// Claims is how many requesters each function's Deployment is to have: those that exist
+	// and those on their way.
+	Claims map[api.FunctionName]int
+}
+
+// Kind is what an action does.
+type Kind string
+
+// Kinds of actions.
+const (
+	// Claim raises the scale of a function by N.
+	Claim Kind = "claim"
+	// Wake wakes the sleeping Provider for Want, and binds it to Requester where there is one.
+	Wake Kind = "wake"
+	// Make makes a provider for Want on Node and Devices, bound to Requester where there is
+	// one, after the providers in Delete have ended.
+	Make Kind = "make"
+	// Done says that Want has what it wants in Provider.
+	Done Kind = "done"
+	// Bind ties Requester and Provider together, Unbind takes them apart.
+	Bind   Kind = "bind"
+	Unbind Kind = "unbind"
+	// Sleep puts Provider to sleep: its claim is going, or was lost.
+	Sleep Kind = "sleep"
+	// Delete ends Provider.
+	Delete Kind = "delete"
+	// Release lets Requester go, and lowers the scale where it is not being deleted already.
+	Release Kind = "release"
+)
+
+// Path is how an instance came up.
+type Path string
+
+// Paths, the fastest first.
+const (
+	Hot       Path = "hot"        // a sleeper was woken
+	Warm      Path = "warm"       // the runtime was started in a provider that was there
+	ColdFreed Path = "cold-freed" // a provider was made after others had to give way
+	Cold      Path = "cold"       // a provider was made
+)
+
+// Paths are all of them.
+var Paths = []Path{Hot, Warm, ColdFreed, Cold}
+
+// Action is one thing to do, and why.
+type Action struct {
+	Kind      Kind
+	Function  api.FunctionName
+	Want      int
+	Requester api.InstanceID
+	Provider  api.InstanceID
+	Node      string
+	Devices   []api.DeviceID
+	Delete    []api.InstanceID
+	N         int
+	Path      Path
+	Reason    string
+}

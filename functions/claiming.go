@@ -1,0 +1,79 @@
+package functions
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/requester"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+// errRole ends an instance that has begun to run a model before it could learn that
+// its pod is to claim GPUs only: the next process learns that first.
+var errRole = errors.New("the control plane says that this pod claims GPUs for another and runs no model itself")
+
+// claiming is an instance whose pod claims GPUs for another one.
+type claiming struct {
+	cfg    Config
+	stub   *requester.Requester
+	events *cloudevent.Sender
+	seq    atomic.Uint64
+}
+
+// claim is an instance with the role of a requester, until its claim may go.
+func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
+	events, err := sender(cfg, e.member)
+	if err != nil {
+		return err
+	}
+	c := &claiming{cfg: cfg, events: events}
+	c.seq.Store(uint64(time.Now().UnixMicro()))
+	c.stub = requester.New(requester.Config{Devices: cfg.Devices, Authorize: cfg.authorize, Output: cfg.Output, Logger: cfg.Logger,
+		Changed: func(bool) { c.report() }})
+	sending, end := context.WithCancel(context.WithoutCancel(ctx))
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = events.Run(sending) // it only ends with sending
+	}()
+	e.open(c, c.report, func(control.JoinAnswer) {})
+	c.report()
+	cfg.Logger.Info("this pod claims GPUs and runs no model", "devices", cfg.Devices)
+	c.stub.Run(ctx, cfg.Kill)
+	door.shutdown()
+	end()
+	<-sent
+	return nil
+}
+
+// status is that of the claim: awake while a provider serves by it.
+func (c *claiming) status() api.InstanceStatus {
+	s := api.InstanceStatus{
+		Instance: c.cfg.Instance, Function: c.cfg.Function.Name, State: api.Asleep, Endpoint: c.cfg.Endpoint, Devices: c.cfg.Devices,
+		Epoch: c.cfg.Epoch, Seq: c.seq.Add(1), Since: time.Now(),
+	}
+	if c.stub.Ready() {
+		s.State = api.Awake
+	}
+	return s
+}
+
+func (c *claiming) report() { c.events.Emit(stateEvent(c.status())) }
+
+// ServeHTTP tells the control plane how the claim is; the rest is the requester's.
+func (c *claiming) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != control.PathState {
+		c.stub.ServeHTTP(w, r)
+		return
+	}
+	if err := c.cfg.authorize(r); err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, c.status())
+}

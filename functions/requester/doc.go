@@ -1,0 +1,27 @@
+// Package requester is what a pod does that claims GPUs for another: it says which it
+// was given, answers readiness probes for the pod that runs the model, and holds the claim
+// until it is told that nobody uses it any more.
+//
+// The interface is that of llm-d's dual-pods requester, on the function's own port:
+//
+//	GET  /v1/dual-pods/accelerators             the UUIDs, as a JSON list
+//	GET  /v1/dual-pods/accelerator-memory-usage bytes in use by UUID, whoever uses them
+//	POST /v1/become-ready, /v1/become-unready   what /ready answers from now on
+//	GET  /ready                                 200 or 503; for probes, without a token
+//	POST /v1/set-log?startPos=N                 what the provider has logged from byte N on
+//	GET  /v1/proxy/config, PUT                  where other requests go: {"address","port"}
+//	POST /v1/release                            the claim may go (not in llm-d's)
+//
+// All but /ready want the token that the instance has made for its control plane. What
+// is none of these paths goes to the provider, where there is one.
+//
+// The life of a claim:
+//
+//  1. The pod has joined and was told that it is a requester: nothing is started.
+//  2. It is bound: it gets the provider's address and becomes ready.
+//  3. The provider sleeps: it becomes unready, is released, and its pod deleted.
+//  4. Where the pod is deleted first, it waits in [Requester.Run] for the release,
+//     which comes when the provider sleeps; Kubernetes bounds that by the pod's grace.
+//
+// All methods are safe for many goroutines; Run is called once.
+package requester

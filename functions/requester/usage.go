@@ -1,0 +1,61 @@
+package requester
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// EnvUsage names a file with the memory in use by UUID, in bytes, as a JSON object, for
+// machines whose accelerators nvidia-smi does not know.
+const EnvUsage = "ROUSE_ACCELERATOR_MEMORY"
+
+// Usage reads the memory in use of each GPU that the process sees: from the file that
+// [EnvUsage] names, else from nvidia-smi.
+func Usage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
+	if file := os.Getenv(EnvUsage); file != "" {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("$%s: %w", EnvUsage, err)
+		}
+		used := map[api.DeviceID]api.Bytes{}
+		if err := json.Unmarshal(raw, &used); err != nil {
+			return nil, fmt.Errorf("$%s: %s: want a JSON object with bytes by UUID: %w", EnvUsage, file, err)
+		}
+		return used, nil
+	}
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=uuid,memory.used", "--format=csv,noheader,nounits").Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("nvidia-smi is not there: %w; set $%s to a file that says it", err, EnvUsage)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nvidia-smi: %w", err)
+	}
+	return parse(out)
+}
+
+// parse reads lines of UUID and MiB.
+func parse(out []byte) (map[api.DeviceID]api.Bytes, error) {
+	used := map[api.DeviceID]api.Bytes{}
+	for line := range bytes.Lines(out) {
+		text := strings.TrimSpace(string(line))
+		if text == "" {
+			continue
+		}
+		id, amount, found := strings.Cut(text, ",")
+		mib, err := strconv.ParseInt(strings.TrimSpace(amount), 10, 64)
+		if !found || err != nil || mib < 0 {
+			return nil, fmt.Errorf("nvidia-smi says %q: want a UUID and a number of MiB", text)
+		}
+		used[api.DeviceID(strings.TrimSpace(id))] = api.Bytes(mib) * api.MiB
+	}
+	return used, nil
+}
