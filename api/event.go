@@ -78,8 +78,9 @@ type Decision struct {
 	At       time.Time    `json:"at"`
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance,omitempty"`
-	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait", or
-	// "fail" where waiting requests are refused.
+	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait",
+	// "restart" where an instance restarts its runtime because it woke as another than it
+	// was, or "fail" where waiting requests are refused.
 	Action string `json:"action"`
 	// Reason says why in one sentence, with the numbers that mattered.
 	Reason string `json:"reason"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -298,6 +299,10 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			f.Past = f.Past.Slept(s)
 		}
 	case api.Unhealthy:
+		if s.CanaryMismatches > old.CanaryMismatches {
+			reason, _, _ := strings.Cut(s.Message, "; its last output:")
+			a.tell(f, api.Decision{At: now, Function: f.name, Instance: s.Instance, Action: "restart", Reason: reason})
+		}
 		if rose {
 			a.fault(i, s.Message, now)
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures

@@ -89,6 +89,13 @@ func Describe(w io.Writer, f admin.Function) error {
 	if f.Waits != "" {
 		rows = append(rows, []string{"Waits:", f.Waits})
 	}
+	mismatches := 0
+	for _, i := range f.Instances {
+		mismatches += i.CanaryMismatches
+	}
+	if mismatches > 0 {
+		rows = append(rows, []string{"Canary:", fmt.Sprintf("%d times wrong after a wake; the model was loaded anew", mismatches)})
+	}
 	if f.LastError != "" {
 		rows = append(rows, []string{"Last error:", OneLine(f.LastError)})
 	}
