@@ -18,38 +18,58 @@ type Line struct {
 	// Asleep is what sleepers hold; Leaving is held by those on their way down.
 	Asleep  api.Bytes `json:"asleep"`
 	Leaving api.Bytes `json:"leaving"`
-	// Free is what is left, below zero where instances use more than was promised.
+	// Free is what is left, below zero where instances and others use more than was promised.
 	Free api.Bytes `json:"free"`
 }
 
 // Account adds up who has what, as a plan sees it at now. s must be in the
 // order of [Snapshot.Sort].
-func Account(s Snapshot, now time.Time) []Line {
-	if len(s.Devices) == 0 {
+func Account(s Snapshot, now time.Time) []Line { return worldOf(&s).Account(now) }
+
+// Account adds up who has what of each device, as a plan sees it at now.
+func (w *World) Account(now time.Time) []Line {
+	if len(w.devs) == 0 {
 		return nil
 	}
-	p := newPlan(&s, now)
-	lines := make([]Line, len(s.Devices))
+	for _, f := range w.fns {
+		if f.booked && (f.until.IsZero() || f.until.After(now)) && !now.Before(w.now) {
+			continue
+		}
+		w.unbook(f)
+		w.book(f, now)
+		w.activate(f)
+	}
+	lines := make([]Line, len(w.devs))
 	for d := range lines {
 		l := &lines[d]
-		l.Device, l.Free = s.Devices[d], p.free[d]
-		for k := range p.is {
-			i := &p.is[k]
+		l.Device, l.Free = w.devs[d], w.free[d]
+		for _, i := range w.on[d] {
+			n := i.heldOf(int32(d))
 			switch i.phase {
 			case phaseAwake, phaseIll:
-				l.Awake += i.held[d]
+				l.Awake += n
 			case phaseRising:
-				l.Rising += i.held[d]
+				l.Rising += n
 			case phaseFalling, phaseLeaving:
-				l.Leaving += i.held[d]
+				l.Leaving += n
 			case phaseAsleep:
-				if i.reserved(now) {
-					l.Reserved += i.held[d]
+				if i.reserved() {
+					l.Reserved += n
 				} else {
-					l.Asleep += i.held[d]
+					l.Asleep += n
 				}
 			}
 		}
 	}
 	return lines
+}
+
+// heldOf is what i takes of one device.
+func (i *inst) heldOf(device int32) api.Bytes {
+	for k, d := range i.at {
+		if d == device {
+			return i.held[k]
+		}
+	}
+	return 0
 }

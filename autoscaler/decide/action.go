@@ -30,6 +30,8 @@ type Action struct {
 	Instance api.InstanceID
 	// Level is the level to sleep at, for Sleep.
 	Level api.Level
+	// Node is the machine that it is about: where Start goes; empty where there is only one.
+	Node string
 	// Devices and Memory are where and what: the grant of Start, Wake and Grant.
 	Devices []api.DeviceID
 	Memory  api.Memory
@@ -60,6 +62,9 @@ func (a Action) String() string {
 	}
 	if a.Kind == Start && len(a.Devices) > 0 {
 		s += fmt.Sprintf(" on %v", a.Devices)
+	}
+	if a.Kind == Start && len(a.Devices) == 0 && a.Node != "" {
+		s += " on " + a.Node
 	}
 	return s + ": " + a.Reason
 }

@@ -37,8 +37,8 @@ type claim struct {
 //  5. the name, so that the order is always the same
 func (p *plan) claim() {
 	var cs []claim
-	for k := range p.fs {
-		cs = p.claims(&p.fs[k], cs)
+	for _, f := range p.fs {
+		cs = p.claims(f, cs)
 	}
 	slices.SortFunc(cs, func(a, b claim) int {
 		if a.late != b.late {
@@ -67,7 +67,7 @@ func (p *plan) bookDeferred() {
 	for _, needs := range p.deferred {
 		p.book(needs)
 	}
-	p.deferred = nil
+	p.deferred = p.deferred[:0]
 }
 
 func btoi(b bool) int {
@@ -82,7 +82,7 @@ const mostClaims = 16
 
 // claims adds what f wants.
 func (p *plan) claims(f *fn, cs []claim) []claim {
-	if f.frozen() || f.refused || f.desired <= f.live() {
+	if !f.declared || f.frozen() || f.refused || f.desired <= f.live() {
 		return cs
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
@@ -105,13 +105,14 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 		case f.Waiting == 0:
 			return cs // those that run are served already
 		default:
-			if f.awake > 0 && !p.due(f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
+			if f.awake > 0 && !p.due(f, f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
 				return cs
 			}
 			c.class = extra
 			c.why = fmt.Sprintf("%d waiting and %d running at %d each want %d, %d awake or on the way",
 				f.Waiting, f.Running, f.Spec.Concurrency, f.desired, n)
 		}
+		f.hot = true // until it has what it wants
 		cs = append(cs, c)
 	}
 	return cs
@@ -123,12 +124,11 @@ func (p *plan) activatorWakes(f *fn) bool {
 	if f.live() > 0 || f.Waiting == 0 {
 		return false
 	}
-	for j := f.lo; j < f.hi; j++ {
-		i := &p.is[j]
-		if i.phase != phaseAsleep || !i.reserved(p.now) {
+	for _, i := range f.is {
+		if i.phase != phaseAsleep || !i.Grant.Valid(p.now) {
 			continue
 		}
-		if i.Doing == DoingGrant || !p.due(later(f.WaitingSince, i.GrantedAt).Add(p.pol.GrantGrace)) {
+		if i.Doing == DoingGrant || !p.due(f, later(f.WaitingSince, i.GrantedAt).Add(p.pol.GrantGrace)) {
 			return true
 		}
 	}
@@ -142,7 +142,7 @@ func (p *plan) serve(c *claim) {
 		return
 	}
 	// 1. It failed just now: not yet.
-	if !p.due(f.RetryAt) {
+	if !p.due(f, f.RetryAt) {
 		p.wait(c, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
@@ -163,7 +163,7 @@ func (p *plan) serve(c *claim) {
 		return
 	}
 	// 4. The best way.
-	p.take(c, o)
+	p.follow(c, o)
 }
 
 // pend explains a claim that nothing can be done for, and books what is on its way for it.
@@ -176,16 +176,34 @@ func (p *plan) pend(c *claim) {
 		return
 	}
 	need := c.f.Need
-	if pinned := p.pinned(c.f); pinned > 0 && c.f.Certain && need.Host > p.s.Devices[0].Capacity-pinned && c.f.asking() {
+	if pinned := p.w.pinned - c.f.pinned; pinned > 0 && len(p.w.nodes) == 1 && c.f.Certain && need.Host > p.w.largest-pinned && c.f.asking() {
 		p.fail(c.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or %s",
-			c.f.Spec.Name, need.Host, p.s.Devices[0].Capacity, pinned, p.pol.Advice.Memory, api.AnnotationMemory),
-			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, p.s.Devices[0].Capacity))
+			c.f.Spec.Name, need.Host, p.w.largest, pinned, p.pol.Advice.Memory, api.AnnotationMemory),
+			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, p.w.largest))
 		return
 	}
-	needs := make(bytes, len(p.free))
-	needs[0] = need.Host
-	p.ahead(c, needs)
-	p.wait(c, fmt.Sprintf("needs %s, free %s and nothing can make room now", amountOf(need), p.s.left(p.free)))
+	n := p.roomiest()
+	p.ahead(c, amounts{[]int32{n.host}, bytes{need.Host}})
+	at := []int32{n.host}
+	if need.Devices > 0 {
+		at = append(at, n.gpus...)
+	}
+	where := ""
+	if len(p.w.nodes) > 1 {
+		where = " on " + n.name
+	}
+	p.wait(c, fmt.Sprintf("needs %s, free %s%s and nothing can make room now", amountOf(need), p.room(at), where))
+}
+
+// roomiest is the node with most host memory left.
+func (p *plan) roomiest() *node {
+	best := &p.w.nodes[0]
+	for k := range p.w.nodes {
+		if n := &p.w.nodes[k]; p.free[n.host]+p.coming[n.host] > p.free[best.host]+p.coming[best.host] {
+			best = n
+		}
+	}
+	return best
 }
 
 // wait records that c gets nothing yet, once for each function.
@@ -194,56 +212,51 @@ func (p *plan) wait(c *claim, reason string) {
 		return
 	}
 	c.f.waits = true
-	p.do(nil, Action{Kind: Wait, Function: c.f.Spec.Name, Reason: reason})
+	p.do(c.f, nil, Action{Kind: Wait, Reason: reason})
 }
 
 // impossible says why f can never have an instance on these devices, nil if it
 // can. How many GPUs it needs is declared; what it needs of their memory may
-// still be a guess.
+// still be a guess. An instance is on one node, so the largest one counts.
 func (p *plan) impossible(f *fn) (string, *api.Error) {
-	host := p.s.Devices[0].Capacity
-	if f.Certain && f.Need.Host > host {
-		return fmt.Sprintf("needs %s of host memory, there are %s", f.Need.Host, host),
+	need, largest := f.Need, p.w.largest
+	there, of, show := "there are "+largest.String(), "", "shows"
+	if len(p.w.nodes) > 1 {
+		there, of, show = "the largest node has "+largest.String(), " on one node", "shows, on its largest node,"
+	}
+	if f.Certain && need.Host > largest {
+		return fmt.Sprintf("needs %s of host memory%s, %s", need.Host, of, there),
 			noCapacity("%s needs %s of host memory for one instance and may use %s: %s, or lower %s",
-				f.Spec.Name, f.Need.Host, host, p.pol.Advice.Memory, api.AnnotationMemory)
+				f.Spec.Name, need.Host, largest, p.pol.Advice.Memory, api.AnnotationMemory)
 	}
-	if f.Need.Devices == 0 {
+	if need.Devices == 0 {
 		return "", nil
 	}
-	if have := len(p.s.Devices) - 1; have < f.Need.Devices {
-		return fmt.Sprintf("needs %s, there are %d", many(f.Need.Devices, "GPU"), have),
-			noCapacity("%s needs %s for one instance and %s shows %d: %s",
-				f.Spec.Name, many(f.Need.Devices, "GPU"), p.pol.Advice.Place, have, p.pol.Advice.Devices)
-	}
-	var fit int
-	var largest api.Bytes
-	for _, d := range p.s.Devices[1:] {
-		largest = max(largest, d.Capacity)
-		if d.Capacity >= f.Need.PerDevice {
-			fit++
+	v := p.w.judge(need)
+	if v.gpus < need.Devices {
+		there := fmt.Sprintf("there are %d", v.gpus)
+		if of != "" {
+			there = fmt.Sprintf("the largest node has %d", v.gpus)
 		}
+		return fmt.Sprintf("needs %s%s, %s", many(need.Devices, "GPU"), of, there),
+			noCapacity("%s needs %s for one instance and %s %s %d: %s",
+				f.Spec.Name, many(need.Devices, "GPU"), p.pol.Advice.Place, show, v.gpus, p.pol.Advice.Devices)
 	}
-	if fit >= f.Need.Devices || !f.Certain {
+	if v.fits || !f.Certain {
 		return "", nil
 	}
-	return fmt.Sprintf("needs %s on each of %s, the largest has %s", f.Need.PerDevice, many(f.Need.Devices, "GPU"), largest),
+	if of != "" && v.large >= need.PerDevice {
+		return fmt.Sprintf("needs %s on one node, and none has all of that", amountOf(need)),
+			noCapacity("%s needs %s on one node and no node of %s has all of that: lower %s or %s",
+				f.Spec.Name, amountOf(need), p.pol.Advice.Place, api.AnnotationMemory, api.AnnotationDeviceMemory)
+	}
+	return fmt.Sprintf("needs %s on each of %s, the largest has %s", need.PerDevice, many(need.Devices, "GPU"), v.large),
 		noCapacity("%s needs %s on each of %s and the largest has %s: lower %s",
-			f.Spec.Name, f.Need.PerDevice, many(f.Need.Devices, "GPU"), largest, api.AnnotationDeviceMemory)
+			f.Spec.Name, need.PerDevice, many(need.Devices, "GPU"), v.large, api.AnnotationDeviceMemory)
 }
 
 func noCapacity(format string, args ...any) *api.Error {
 	e := api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, format, args...)
 	e.NoRetry = true
 	return e
-}
-
-// pinned is the host memory that other functions' MinScale keeps.
-func (p *plan) pinned(f *fn) api.Bytes {
-	var sum api.Bytes
-	for k := range p.fs {
-		if g := &p.fs[k]; g != f && g.Spec.MinScale > 0 {
-			sum += g.Need.Host * api.Bytes(g.Spec.MinScale)
-		}
-	}
-	return sum
 }

@@ -4,59 +4,103 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // grant gives standing grants: a sleeper whose awake memory fits into what is
 // left, and that nobody claims, may be woken by activators without asking. Of
 // several that fit alone but not together the one that was used last gets it,
-// because it is the likeliest to be wanted.
+// because it is the likeliest to be wanted. It looks at the sleepers of what
+// has changed: of functions that the plan looks at, and of devices whose account is
+// another than when it last looked. For all others nothing can have come of it.
 func (p *plan) grant() {
-	var cs []*inst
-	for k := range p.is {
-		i := &p.is[k]
-		if i.f == nil || i.taken || i.phase != phaseAsleep || i.f.frozen() || i.f.live() > 0 || i.f.desired > 0 {
-			continue
-		}
-		cs = append(cs, i)
-	}
-	slices.SortStableFunc(cs, func(a, b *inst) int {
-		return cmp.Or(p.usedUntil(b, 1).Compare(p.usedUntil(a, 1)), cmp.Compare(a.Status.Level, b.Status.Level))
-	})
+	cs := p.grantable()
 	// Memory that is over-committed to grants comes back from whoever was used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
-		if i := cs[k]; i.reserved(p.now) && p.quiet(i) && p.overCommitted(i) {
+		if i := cs[k]; i.reserved() && p.quiet(i) && p.overCommitted(i) {
 			p.withdraw(i, "the memory is wanted")
 		}
 	}
-	for k, i := range cs {
-		if i.settling(p.now) {
-			break // what it leaves is measured first: it comes before the rest
-		}
-		if i.taken || i.Doing != Nothing {
+	blocked := map[int32]bool{}
+	for _, i := range cs {
+		if i.settling(p.now) { // what it leaves is measured first: it comes before the rest
+			for _, d := range i.at {
+				blocked[d] = true
+			}
 			continue
 		}
-		if i.reserved(p.now) {
-			if p.due(i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) {
+		if i.taken || i.Doing != Nothing || slices.ContainsFunc(i.at, func(d int32) bool { return blocked[d] }) {
+			continue
+		}
+		if i.reserved() {
+			if p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) {
 				p.permit(i, "nobody else wants the memory: renewed")
 			}
 			continue
 		}
-		if !sibling(cs[:k], i) && p.quiet(i) {
-			p.permitIfRoom(i, cs[k+1:])
+		if !p.sibling(i) && p.quiet(i) {
+			p.permitIfRoom(i)
 		}
 	}
 }
 
-// sibling says whether another sleeper of i's function has the grant, or gets it in this plan.
-func sibling(before []*inst, i *inst) bool {
-	return slices.ContainsFunc(before, func(b *inst) bool { return b.f == i.f })
+// grantable lists the sleepers to look at for grants, the likeliest to be wanted first.
+func (p *plan) grantable() []*inst {
+	var cs []*inst
+	add := func(i *inst) {
+		if !i.seen && p.mayStand(i) {
+			i.seen = true
+			cs = append(cs, i)
+		}
+	}
+	for _, d := range p.w.marked {
+		if m := &p.w.marks[d]; m.forced || m.free != p.free[d] || m.coming != p.coming[d] {
+			for _, i := range p.w.on[d] {
+				add(i)
+			}
+		}
+	}
+	for _, f := range p.noted {
+		for _, i := range f.is {
+			add(i)
+		}
+	}
+	for _, i := range cs {
+		i.seen = false
+	}
+	slices.SortFunc(cs, p.wanted)
+	return cs
+}
+
+// mayStand says whether i is a sleeper that nobody claims or has dealt with.
+func (p *plan) mayStand(i *inst) bool {
+	f := i.f
+	return f.declared && !i.taken && !i.lost && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
+}
+
+// wanted orders sleepers, the likeliest to be wanted first.
+func (p *plan) wanted(a, b *inst) int {
+	return cmp.Or(
+		p.usedUntil(b, 1).Compare(p.usedUntil(a, 1)),
+		cmp.Compare(a.Status.Level, b.Status.Level),
+		cmp.Compare(a.f.Spec.Name, b.f.Spec.Name),
+		cmp.Compare(a.Status.Instance, b.Status.Instance))
+}
+
+// sibling says whether another sleeper of i's function comes before it: that one
+// has the grant, or is the one to get it.
+func (p *plan) sibling(i *inst) bool {
+	return slices.ContainsFunc(i.f.is, func(b *inst) bool {
+		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.permitted) && p.wanted(b, i) < 0
+	})
 }
 
 // overCommitted says whether i's reservation stands on memory that is not there.
 func (p *plan) overCommitted(i *inst) bool {
 	res := p.residue(i, i.Status.Level)
-	for d, h := range i.held {
-		if h > res[d] && p.free[d]+p.coming[d] < 0 {
+	for k, d := range i.at {
+		if i.held[k] > res[k] && p.free[d]+p.coming[d] < 0 {
 			return true
 		}
 	}
@@ -65,60 +109,87 @@ func (p *plan) overCommitted(i *inst) bool {
 
 // withdraw takes back i's grant.
 func (p *plan) withdraw(i *inst, reason string) {
-	p.do(i, Action{Kind: Revoke, Reason: reason})
-	for d, r := range p.residue(i, i.Status.Level) {
-		p.coming[d] += max(0, i.held[d]-r)
-	}
+	p.do(i.f, i, Action{Kind: Revoke, Reason: reason})
+	i.permitted = true
+	p.leave(i, p.residue(i, i.Status.Level))
 }
 
 // permit gives i a grant; its memory must be booked.
 func (p *plan) permit(i *inst, reason string) {
-	p.do(i, Action{Kind: Grant, Devices: i.Status.Devices, Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
+	p.do(i.f, i, Action{Kind: Grant, Devices: i.Status.Devices, Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
+	i.permitted = true
 }
 
 // permitIfRoom gives i a grant if its memory is free, or becomes free by taking
 // the grants of those that were used longer ago.
-func (p *plan) permitIfRoom(i *inst, after []*inst) {
+func (p *plan) permitIfRoom(i *inst) {
 	needs := p.minus(i.up, i.held)
-	if within(needs, p.free) {
-		free := p.s.left(p.free)
-		for d, n := range needs {
-			p.free[d] -= n
+	if within(needs, i.at, p.free) {
+		free := p.room(i.at)
+		for k, d := range i.at {
+			p.spend(d, -needs[k], 0)
 		}
-		p.permit(i, fmt.Sprintf("asleep at level %d; needs %s more, free %s and nobody else wants it", i.Status.Level, p.s.left(needs), free))
+		p.permit(i, fmt.Sprintf("asleep at level %d; needs %s more, free %s and nobody else wants it", i.Status.Level, p.left(i.at, needs), free))
 		return
 	}
-	have := slices.Clone(p.free)
+	short := p.alloc(len(i.at))
+	for k, d := range i.at {
+		p.slotOf[d] = int32(k)
+		if needs[k] > 0 {
+			short[k] = max(0, needs[k]-p.free[d])
+		}
+	}
 	var from []*inst
-	for k := len(after) - 1; k >= 0; k-- {
-		w := after[k]
-		if !w.reserved(p.now) || w.f == i.f || !p.quiet(w) || !p.usedUntil(w, 1).Before(p.usedUntil(i, 1)) {
+	for _, w := range p.lesser(i, short) {
+		freed := p.project(w, p.minus(w.held, p.residue(w, w.Status.Level)), len(i.at))
+		if met(short) || !helps(freed, needs) {
 			continue
 		}
-		freed := p.minus(w.held, p.residue(w, w.Status.Level))
-		if !helps(freed, needs) {
-			continue
-		}
-		for d := range have {
-			have[d] += freed[d]
+		for k := range short {
+			short[k] -= freed[k]
 		}
 		from = append(from, w)
-		if within(needs, have) {
-			for _, w := range from {
-				p.withdraw(w, fmt.Sprintf("%s was used later and is likelier to be wanted", i.f.Spec.Name))
-			}
-			for d, n := range needs {
-				p.free[d] -= n // booked: the grant follows when the revocations are acknowledged
-			}
-			return
-		}
+	}
+	for _, d := range i.at {
+		p.slotOf[d] = -1
+	}
+	if !met(short) {
+		return
+	}
+	for _, w := range from {
+		p.withdraw(w, fmt.Sprintf("%s was used later and is likelier to be wanted", i.f.Spec.Name))
+	}
+	for k, d := range i.at {
+		p.spend(d, -needs[k], 0) // booked: the grant follows when the revocations are acknowledged
 	}
 }
 
-// within says whether free holds needs.
-func within(needs, free bytes) bool {
-	for d, n := range needs {
-		if n > 0 && n > free[d] {
+// lesser lists the grants on what i is short of that were used longer ago, the longest first.
+func (p *plan) lesser(i *inst, short bytes) []*inst {
+	var ws []*inst
+	used := p.usedUntil(i, 1)
+	for k, d := range i.at {
+		if short[k] <= 0 {
+			continue
+		}
+		for _, w := range p.w.on[d] {
+			if w.f != i.f && !w.seen && w.reserved() && p.mayStand(w) && p.usedUntil(w, 1).Before(used) && p.quiet(w) {
+				w.seen = true
+				ws = append(ws, w)
+			}
+		}
+	}
+	for _, w := range ws {
+		w.seen = false
+	}
+	slices.SortFunc(ws, func(a, b *inst) int { return p.wanted(b, a) })
+	return ws
+}
+
+// within says whether free holds what is needed of the devices at.
+func within(needs []api.Bytes, at []int32, free bytes) bool {
+	for k, n := range needs {
+		if n > 0 && n > free[at[k]] {
 			return false
 		}
 	}

@@ -5,19 +5,18 @@ import "github.com/rouse-dev/rouse/api"
 // obey ends what is out of date and follows orders to go down. An order to wake
 // is a claim like any other.
 func (p *plan) obey() {
-	for k := range p.is {
-		i := &p.is[k]
-		if i.Outdated && p.quiet(i) { // what it leaves is booked as coming already
-			p.do(i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
+	for _, f := range p.fs {
+		for _, i := range f.is {
+			if i.Outdated && p.quiet(i) { // what it leaves is booked as coming already
+				p.do(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
+			}
 		}
 	}
-	for k := range p.fs {
-		f := &p.fs[k]
+	for _, f := range p.fs {
 		if f.Order != OrderSleep && f.Order != OrderStop {
 			continue
 		}
-		for j := f.lo; j < f.hi; j++ {
-			i := &p.is[j]
+		for _, i := range f.is {
 			if !p.quiet(i) {
 				continue
 			}

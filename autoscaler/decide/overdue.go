@@ -12,64 +12,70 @@ import (
 // overdue stops instances that take longer than their function allows, and
 // refuses held requests of functions that fail again and again.
 func (p *plan) overdue() {
-	for k := range p.is {
-		i := &p.is[k]
-		if i.f == nil || i.Doing != Nothing {
-			continue // a call under way has a time limit of its own
-		}
-		if i.Lost != "" && p.due(i.RetryAt) {
-			p.stop(i, 0, "it does not answer: "+i.Lost)
-			continue
-		}
-		spec := &i.f.Spec
-		switch i.phase {
-		case phaseRising:
-			limit, name := spec.StartTimeout, "start"
-			if i.From < inventory.Stopped {
-				limit, name = spec.WakeTimeout, "wake"
-			}
-			if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
-				p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
-			}
-		case phaseIll:
-			if p.failing(i.f) && p.due(i.RetryAt) {
-				p.stop(i, 0, fmt.Sprintf("unhealthy after %s in a row: %s", many(i.f.Failures, "failure"), i.f.LastError))
-			} else if p.due(i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.RetryAt) {
-				p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
-			}
-		case phaseAsleep:
-			if i.Failures >= 2 && i.Doing == Nothing && p.due(i.RetryAt) {
-				p.stop(i, 0, fmt.Sprintf("failed %d times in a row: %s", i.Failures, i.f.LastError))
-			}
-		case phaseFalling:
-			limit := p.pol.Drain + spec.WakeTimeout
-			if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
-				p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
+	for _, f := range p.fs {
+		for _, i := range f.is {
+			if f.declared && i.Doing == Nothing { // a call under way has a time limit of its own
+				p.late(i)
 			}
 		}
 	}
-	for k := range p.fs {
-		p.refuse(&p.fs[k])
+	for _, f := range p.fs {
+		p.refuse(f)
+	}
+}
+
+// late stops i where it takes too long.
+func (p *plan) late(i *inst) {
+	if i.Lost != "" && p.due(i.f, i.RetryAt) {
+		p.stop(i, 0, "it does not answer: "+i.Lost)
+		return
+	}
+	spec := &i.f.Spec
+	switch i.phase {
+	case phaseRising:
+		limit, name := spec.StartTimeout, "start"
+		if i.From < inventory.Stopped {
+			limit, name = spec.WakeTimeout, "wake"
+		}
+		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
+		}
+	case phaseIll:
+		if p.failing(i.f) && p.due(i.f, i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("unhealthy after %s in a row: %s", many(i.f.Failures, "failure"), i.f.LastError))
+		} else if p.due(i.f, i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
+		}
+	case phaseAsleep:
+		if i.Failures >= 2 && p.due(i.f, i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("failed %d times in a row: %s", i.Failures, i.f.LastError))
+		}
+	case phaseFalling:
+		limit := p.pol.Drain + spec.WakeTimeout
+		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
+		}
 	}
 }
 
 // giveUp stops an instance that failed to come up.
 func (p *plan) giveUp(i *inst, fault string) {
-	p.do(i, Action{Kind: Stop, Fault: fault, Reason: fault})
-	p.leave(i.held, nil)
+	p.do(i.f, i, Action{Kind: Stop, Fault: fault, Reason: fault})
+	p.leave(i, nil)
 }
 
 // stop ends an instance; running requests may take drain to finish.
 func (p *plan) stop(i *inst, drain time.Duration, reason string) {
-	p.do(i, Action{Kind: Stop, Drain: drain, For: p.gainer, Reason: reason})
-	p.leave(i.held, nil)
+	p.do(i.f, i, Action{Kind: Stop, Drain: drain, For: p.gainer, Reason: reason})
+	p.leave(i, nil)
 }
 
 // sleep puts an instance to sleep, or a sleeping one deeper.
 func (p *plan) sleep(i *inst, level api.Level, reason string) {
-	p.do(i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, For: p.gainer, Reason: reason})
-	p.amount(p.scratch, i.past().Residue(level), i.Status.Devices)
-	p.leave(i.held, p.scratch)
+	p.do(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, For: p.gainer, Reason: reason})
+	stays := p.alloc(len(i.at))
+	p.w.fill(stays, i.at, i.past().Residue(level))
+	p.leave(i, stays)
 }
 
 // failing says that f's starts fail again and again, or in a way that no further
@@ -94,7 +100,7 @@ func (p *plan) refuse(f *fn) {
 // fail refuses all that waits for f.
 func (p *plan) fail(f *fn, err *api.Error, reason string) {
 	f.refused = true
-	p.do(nil, Action{Kind: Fail, Function: f.Spec.Name, Err: err, Reason: reason})
+	p.do(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
 }
 
 // asking says whether somebody is to be told that f can't be had.

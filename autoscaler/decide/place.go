@@ -13,9 +13,11 @@ import (
 
 // option is one way to bring up an instance.
 type option struct {
-	self    *inst // the sleeper to wake; nil for a new instance
-	devices []api.DeviceID
-	// needs is what it takes beyond what it holds already.
+	self *inst // the sleeper to wake; nil for a new instance
+	node int32
+	// at are the devices it is for, the host first; needs is what it takes of them
+	// beyond what it holds already.
+	at    []int32
 	needs bytes
 	// own is the part of what is coming that the sleeper itself has not left yet.
 	own bytes
@@ -23,8 +25,11 @@ type option struct {
 	// where it needs something, or counts on a reservation.
 	touches bytes
 	victims []victim
-	// rank orders ways, best first; see best. regret orders ways of one rank.
+	// Ways are ordered by rank (see best), then by whether the model's files are there, the
+	// price of the devices, and regret, which is time lost.
 	rank   int
+	fetch  bool
+	price  float64
 	regret float64
 	// ready is when the last of the victims may be touched.
 	ready time.Time
@@ -43,48 +48,76 @@ const (
 	startBusy
 )
 
+// compare orders ways, the better first.
+func (o *option) compare(other *option) int {
+	return cmp.Or(
+		cmp.Compare(o.rank, other.rank),
+		cmp.Compare(btoi(o.fetch), btoi(other.fetch)),
+		cmp.Compare(o.price, other.price),
+		cmp.Compare(o.regret, other.regret))
+}
+
 // best finds the best way for c, nil if there is none. What is returned may
 // have to wait: for memory on its way, or until its victims are ready.
 func (p *plan) best(c *claim) *option {
 	var best *option
-	consider := func(o *option) {
+	consider := func(o *option) bool {
 		if !p.rate(c, o) {
-			return
+			return false
 		}
-		if best == nil || cmp.Or(cmp.Compare(o.rank, best.rank), cmp.Compare(o.regret, best.regret)) < 0 {
+		if best == nil || o.compare(best) < 0 {
 			best = o
 		}
+		return o.rank <= startIdle
 	}
 	f := c.f
-	for j := f.lo; j < f.hi; j++ {
-		i := &p.is[j]
-		if i.phase != phaseAsleep || !p.quiet(i) {
-			continue
+	for _, i := range f.is {
+		if i.phase == phaseAsleep && !i.lost && p.quiet(i) {
+			consider(p.waking(i))
 		}
-		o := &option{self: i, devices: i.Status.Devices, needs: p.minus(i.up, i.held)}
-		if i.settling(p.now) {
-			// What it has not left yet is its own to take back, unless it was promised to another.
-			if o.own = p.minus(i.held, p.expected(i)); !within(o.own, p.coming) {
-				o.needs, o.own = p.minus(i.up, p.expected(i)), nil
-			}
-		}
-		o.touches, o.regret = o.needs, f.Past.Return(i.Status.Level).Seconds()
-		if i.reserved(p.now) {
-			o.touches, o.regret = i.up, 0
-		}
-		consider(o)
 	}
 	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 {
 		return best
 	}
-	for _, devices := range p.placements(f) {
-		o := &option{devices: devices, needs: p.alloc()}
-		p.amount(o.needs, whole(f.Need), devices)
+	easy := 0
+	for _, s := range p.places(f) {
+		o := &option{node: s.node, at: p.devicesOf(f, s), fetch: s.fetch, price: s.price}
+		o.needs = p.alloc(len(o.at))
+		p.w.fill(o.needs, o.at, whole(f.Need))
 		o.touches = o.needs
 		o.regret = f.Past.Return(inventory.Stopped).Seconds()
-		consider(o)
+		if consider(o) {
+			easy++
+		}
+		if easy == mostEasy && p.large() {
+			break
+		}
 	}
 	return best
+}
+
+// waking is the way of waking i.
+func (p *plan) waking(i *inst) *option {
+	o := &option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
+	if i.settling(p.now) {
+		// What it has not left yet is its own to take back, unless it was promised to another.
+		if o.own = p.minus(i.held, p.expected(i)); !within(o.own, i.at, p.coming) {
+			o.needs, o.own = p.minus(i.up, p.expected(i)), nil
+		}
+	}
+	o.touches, o.regret = o.needs, i.f.Past.Return(i.Status.Level).Seconds()
+	if i.reserved() {
+		o.touches, o.regret = i.up, 0
+	}
+	return o
+}
+
+// price is what GPUs cost for an hour.
+func (p *plan) price(at []int32) (sum float64) {
+	for _, d := range at[1:] {
+		sum += p.w.devs[d].Price()
+	}
+	return sum
 }
 
 // rate fills in o's rank and victims, and says whether it is a way at all.
@@ -124,114 +157,74 @@ func (p *plan) rate(c *claim, o *option) bool {
 // fits says whether free and coming together hold what o needs. A device that
 // o does not touch does not matter, however short it is.
 func (o *option) fits(free, coming bytes) bool {
-	for d, n := range o.needs {
+	for k, d := range o.at {
 		have := free[d]
 		if coming != nil {
 			have += coming[d]
 		}
-		if o.touches[d] > 0 && n > have {
+		if o.touches[k] > 0 && o.needs[k] > have {
 			return false
 		}
 	}
 	return true
 }
 
-// placements lists the sets of GPUs that a new instance of f may get: each GPU
-// for an instance that needs one, otherwise the set with most to gain.
-func (p *plan) placements(f *fn) [][]api.DeviceID {
-	if f.Need.Devices == 0 {
-		return [][]api.DeviceID{nil}
-	}
-	var fit []int
-	for d := 1; d < len(p.s.Devices); d++ {
-		if p.s.Devices[d].Capacity >= f.Need.PerDevice {
-			fit = append(fit, d)
-		}
-	}
-	// The GPU that is nearest to having room comes first; of those that have it,
-	// the fullest, so that large gaps stay whole.
-	lack := func(d int, coming api.Bytes) api.Bytes {
-		need := f.Need.PerDevice
-		if need == 0 {
-			need = p.s.Devices[d].Capacity
-		}
-		return max(0, need-p.free[d]-coming)
-	}
-	slices.SortStableFunc(fit, func(a, b int) int {
-		return cmp.Or(
-			cmp.Compare(lack(a, p.coming[a]), lack(b, p.coming[b])),
-			cmp.Compare(lack(a, 0), lack(b, 0)),
-			cmp.Compare(p.free[a], p.free[b]))
-	})
-	if len(fit) < f.Need.Devices {
-		return nil
-	}
-	if f.Need.Devices > 1 {
-		fit = fit[:f.Need.Devices]
-		ids := make([]api.DeviceID, len(fit))
-		for k, d := range fit {
-			ids[k] = p.s.Devices[d].ID
-		}
-		slices.Sort(ids)
-		return [][]api.DeviceID{ids}
-	}
-	sets := make([][]api.DeviceID, len(fit))
-	for k, d := range fit {
-		sets[k] = []api.DeviceID{p.s.Devices[d].ID}
-	}
-	return sets
-}
-
-// take goes o's way as far as it goes now.
-func (p *plan) take(c *claim, o *option) {
+// follow goes o's way as far as it goes now.
+func (p *plan) follow(c *claim, o *option) {
 	f := c.f
 	if o.self != nil {
-		o.self.taken = true
+		p.take(o.self)
 	}
 	// 1. Victims that are not ready: wait.
-	if !p.due(o.ready) {
-		lack := p.lack(o.needs)
-		p.ahead(c, o.needs)
+	if !p.due(f, o.ready) {
+		lack := p.lack(o)
+		p.ahead(c, amounts{o.at, o.needs})
 		p.wait(c, fmt.Sprintf("lacks %s; %s makes room at %s",
 			lack, o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
 		return
 	}
 	// 2. Victims, or memory that is on its way: what comes is booked for this claim.
 	if len(o.victims) > 0 || !o.fits(p.free, nil) {
-		lack, from := p.lack(o.needs), p.leavers(o)
+		lack, from := p.lack(o), p.leavers(o)
 		for k := range o.victims {
 			p.sacrifice(c, &o.victims[k], lack)
 		}
-		p.book(o.needs)
+		p.book(amounts{o.at, o.needs})
 		p.wait(c, fmt.Sprintf("lacks %s; waits for %s", lack, from))
 		return
 	}
 	// 3. There is room.
-	free := p.s.left(p.free)
-	for d, n := range o.needs {
-		p.free[d] -= n
+	free := p.room(o.at)
+	var gpus []api.DeviceID
+	for k, d := range o.at {
+		own := api.Bytes(0)
 		if o.own != nil {
-			p.coming[d] -= o.own[d]
+			own = o.own[k]
+		}
+		p.spend(d, -o.needs[k], -own)
+		if k > 0 {
+			gpus = append(gpus, p.w.devs[d].ID)
 		}
 	}
 	if o.self == nil {
-		p.do(nil, Action{Kind: Start, Function: f.Spec.Name, Devices: o.devices, Memory: f.Need,
+		slices.Sort(gpus)
+		p.do(f, nil, Action{Kind: Start, Node: p.w.nodes[o.node].name, Devices: gpus, Memory: f.Need,
 			Reason: fmt.Sprintf("%s; needs %s, free %s", c.why, amountOf(f.Need), free)})
 		return
 	}
-	p.do(o.self, Action{Kind: Wake, Devices: o.devices, Memory: f.Need,
+	p.do(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need,
 		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more, free %s", c.why,
-			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.s.left(o.needs), free)})
+			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), free)})
 }
 
 // ahead books for a claim that has to wait. Who has starved for a turn books at
 // once, so that smaller ones don't slip in for ever; others let first instances
 // that fit go ahead, but nothing else.
-func (p *plan) ahead(c *claim, needs bytes) {
-	p.at(c.f.starved.Add(time.Duration(p.pol.Patience) * p.pol.TurnWait)) // its place in the order changes then
+func (p *plan) ahead(c *claim, needs amounts) {
+	p.at(c.f, c.f.starved.Add(time.Duration(p.pol.Patience)*p.pol.TurnWait)) // its place in the order changes then
 	switch {
 	case c.class != first:
-	case p.due(c.f.starved.Add(p.pol.TurnWait)):
+	case p.due(c.f, c.f.starved.Add(p.pol.TurnWait)):
 		p.book(needs)
 	default:
 		p.deferred = append(p.deferred, needs)
@@ -240,48 +233,68 @@ func (p *plan) ahead(c *claim, needs bytes) {
 
 // book takes needs for a claim that waits: what is on its way first, so that others may
 // use what is free, and the rest from what is free, below zero if it must be.
-func (p *plan) book(needs bytes) {
-	for d, n := range needs {
+func (p *plan) book(needs amounts) {
+	for k, d := range needs.at {
+		n := needs.n[k]
 		c := min(n, max(0, p.coming[d]))
-		p.coming[d] -= c
-		p.free[d] -= n - c
+		p.spend(d, c-n, -c)
 	}
 }
 
-// leavers names what o waits for.
+// leavers names what o waits for: its victims, else whoever leaves a device that it lacks.
 func (p *plan) leavers(o *option) string {
 	var names []string
 	for _, v := range o.victims {
 		names = append(names, string(v.i.Status.Instance))
 	}
-	for k := range p.is {
-		i := &p.is[k]
-		if len(o.victims) == 0 && (i.phase == phaseFalling || i.phase == phaseLeaving || i.Doing == DoingRevoke || i.settling(p.now)) {
-			names = append(names, string(i.Status.Instance))
+	if len(names) == 0 {
+		for k, d := range o.at {
+			if o.needs[k] <= p.free[d] {
+				continue
+			}
+			for _, i := range p.w.on[d] {
+				if i.phase == phaseFalling || i.phase == phaseLeaving || i.Doing == DoingRevoke || i.settling(p.now) {
+					names = append(names, string(i.Status.Instance))
+				}
+			}
 		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	if len(names) == 0 {
+		return "what is on its way"
 	}
 	return strings.Join(names, " and ")
 }
 
-// lack prints what needs go beyond what is free.
-func (p *plan) lack(needs bytes) string {
-	short := p.alloc()
-	for d, n := range needs {
-		if n > 0 {
-			short[d] = max(0, n-max(0, p.free[d]))
+// lack prints what o needs beyond what is free.
+func (p *plan) lack(o *option) string {
+	short := p.alloc(len(o.at))
+	for k, d := range o.at {
+		if o.needs[k] > 0 {
+			short[k] = max(0, o.needs[k]-max(0, p.free[d]))
 		}
 	}
-	return p.s.left(short)
+	return p.left(o.at, short)
+}
+
+// room prints what is free of devices.
+func (p *plan) room(at []int32) string {
+	free := p.alloc(len(at))
+	for k, d := range at {
+		free[k] = p.free[d]
+	}
+	return p.left(at, free)
 }
 
 // left prints an amount for each device that has one.
-func (s *Snapshot) left(b bytes) string {
+func (p *plan) left(at []int32, b bytes) string {
 	var parts []string
-	for d, v := range b {
-		if v == 0 && len(b) > 1 || d > 0 && v < 0 {
+	for k, v := range b {
+		if v == 0 && len(p.w.devs) > 1 || k > 0 && v < 0 {
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s of %s", max(0, v), s.Devices[d].ID))
+		parts = append(parts, fmt.Sprintf("%s of %s", max(0, v), p.w.devs[at[k]].ID))
 	}
 	if len(parts) == 0 {
 		return "nothing"

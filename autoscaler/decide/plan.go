@@ -14,16 +14,35 @@ import (
 // The memory of what is awake, on its way or reserved never exceeds a device's
 // capacity by an action of Plan.
 func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
-	if len(s.Devices) == 0 {
-		return nil, time.Time{}
+	return worldOf(&s).Plan(now)
+}
+
+// worldOf makes a world of s that shares its memory.
+func worldOf(s *Snapshot) *World {
+	w := NewWorld(s.Policy, s.Devices)
+	w.fns = make(map[api.FunctionName]*fn, len(s.Functions))
+	rest := s.Instances
+	of := func(name api.FunctionName) (is []Instance) {
+		k := 0
+		for k < len(rest) && rest[k].Status.Function == name {
+			k++
+		}
+		is, rest = rest[:k], rest[k:]
+		return is
 	}
-	p := newPlan(&s, now)
-	p.overdue() // 1
-	p.obey()    // 2
-	p.claim()   // 3
-	p.rest()    // 4
-	p.grant()   // 5
-	return p.actions, p.next
+	for k := range s.Functions {
+		f := &s.Functions[k]
+		for len(rest) > 0 && rest[0].Status.Function < f.Spec.Name {
+			name := rest[0].Status.Function
+			w.put(name, nil, of(name))
+		}
+		w.put(f.Spec.Name, f, of(f.Spec.Name))
+	}
+	for len(rest) > 0 {
+		name := rest[0].Status.Function
+		w.put(name, nil, of(name))
+	}
+	return w
 }
 
 // phase is what an instance is about, the call under way included.
@@ -38,13 +57,26 @@ const (
 	phaseIll           // unhealthy
 )
 
-// bytes holds an amount for each device, in the order of Snapshot.Devices.
+// bytes holds amounts for devices: all of a world, or those of a list beside it.
 type bytes []api.Bytes
 
-// fn is a function in a plan.
+// fn is a function in a world.
 type fn struct {
 	*Function
-	lo, hi int // its instances are is[lo:hi]
+	// declared is false for one that only has instances; removed for one that is no longer there.
+	declared, removed bool
+	is                []*inst // by ID
+	pinned            api.Bytes
+	// booked says that its instances are in the books; until is when the books change by themselves.
+	booked bool
+	until  time.Time
+	// active says that the next plan looks at it, hot that the one after has to do so too.
+	active, hot bool
+	// look is the time in World.looks, at place slot; next is what a plan makes of it.
+	look, next time.Time
+	slot       int
+	noted      bool // the plan under way has dealt with it
+	listed     bool // it is in the list that is being made
 	// How many instances are in which phase.
 	awake, rising, falling, leaving, ill, asleep int
 	// passing counts sleepers to which a grant is just being given, or taken from.
@@ -64,127 +96,100 @@ func (f *fn) live() int { return f.awake + f.rising + f.ill }
 // busy says whether requests wait or run.
 func (f *fn) busy() bool { return f.Waiting+f.Running > 0 }
 
-// inst is an instance in a plan.
+// inst is an instance in a world.
 type inst struct {
 	*Instance
-	f     *fn // nil if the function is not declared
+	f *fn
+	// node is where it is; at are the devices that it holds something of, the host first.
+	node int32
+	at   []int32
+	// lost says that a device of it, or its node, is not there.
+	lost  bool
 	phase phase
-	// held is what it takes now; up is what it takes while awake.
-	held, up bytes
-	// taken says that this plan has dealt with it.
+	// held is what it takes now of each device in at, up is what it takes while awake,
+	// leaves is the part of held that is on its way back.
+	held, up, leaves bytes
+	// places are its places in World.on, one for each device in at.
+	places []int
+	soft   bool // it could give way without anybody's work being interrupted
+	// taken says that the plan under way has dealt with it.
 	taken bool
+	// permitted says that what it dealt with was the grant.
+	permitted bool
+	// seen says that the plan under way has it in a list.
+	seen bool
 }
 
-// plan is the working state of one call of Plan.
+// plan is the working state of one call of Plan. What it books is taken back at its end.
 type plan struct {
-	s    *Snapshot
-	pol  Policy
-	now  time.Time
-	next time.Time
-	fs   []fn
-	is   []inst
+	w   *World
+	pol *Policy
+	now time.Time
+	fs  []*fn // those to look at, by name
 	// free is what is left of each device. It goes below zero where claims that may
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
+	journal      []entry
+	takenOnes    []*inst
+	noted        []*fn
 	// deferred is what claims need that wait and have not booked yet.
-	deferred []bytes
-	scratch  bytes
+	deferred []amounts
 	slab     bytes // what alloc cuts from
+	slotOf   []int32
+	spots    []spot
 	// gainer is the function that room is being made for, empty for none.
 	gainer  api.FunctionName
 	actions []Action
 }
 
-func newPlan(s *Snapshot, now time.Time) *plan {
-	p := &plan{s: s, pol: s.Policy.WithDefaults(), now: now}
-	p.fs = make([]fn, len(s.Functions))
-	p.is = make([]inst, len(s.Instances))
-	p.slab = make(bytes, len(s.Devices)*(3+2*len(s.Instances)))
-	p.free, p.coming, p.scratch = p.alloc(), p.alloc(), p.alloc()
-	for i, dev := range s.Devices {
-		p.free[i] = dev.Capacity
-	}
-	k := 0
-	for i := range s.Functions {
-		f := &p.fs[i]
-		f.Function = &s.Functions[i]
-		for k < len(s.Instances) && s.Instances[k].Status.Function < f.Spec.Name {
-			p.place(k, nil, p.alloc(), p.alloc())
-			k++
-		}
-		f.lo = k
-		for k < len(s.Instances) && s.Instances[k].Status.Function == f.Spec.Name {
-			p.place(k, f, p.alloc(), p.alloc())
-			k++
-		}
-		f.hi = k
-		p.weigh(f)
-	}
-	for ; k < len(s.Instances); k++ {
-		p.place(k, nil, p.alloc(), p.alloc())
-	}
-	return p
+// entry is one booking.
+type entry struct {
+	device       int32
+	free, coming api.Bytes
 }
 
-// alloc returns zeros for each device. They live as long as the plan.
-func (p *plan) alloc() bytes {
-	d := len(p.s.Devices)
-	if len(p.slab) < d {
-		p.slab = make(bytes, 64*d)
+// amounts are what of which devices.
+type amounts struct {
+	at []int32
+	n  bytes
+}
+
+// reset makes p ready for a plan at now.
+func (p *plan) reset(now time.Time) {
+	p.pol, p.now = &p.w.pol, now
+	p.journal, p.takenOnes, p.noted, p.deferred = p.journal[:0], p.takenOnes[:0], p.noted[:0], p.deferred[:0]
+	p.slab, p.gainer, p.actions = nil, "", nil
+}
+
+// alloc returns n zeros. They live as long as the plan.
+func (p *plan) alloc(n int) bytes {
+	if len(p.slab) < n {
+		p.slab = make(bytes, max(n, 512))
 	}
-	b := p.slab[:d:d]
-	p.slab = p.slab[d:]
+	b := p.slab[:n:n]
+	p.slab = p.slab[n:]
 	return b
 }
 
-// place books instance k.
-func (p *plan) place(k int, f *fn, held, up bytes) {
-	i := &p.is[k]
-	*i = inst{Instance: &p.s.Instances[k], f: f, held: held, up: up}
-	i.phase = phaseOf(i.Instance)
-	m := i.Status.Memory
-	p.amount(held, m, i.Status.Devices)
-	p.amount(up, m, i.Status.Devices)
-	if f != nil {
-		p.amount(p.scratch, whole(f.Need), i.Status.Devices)
-		for d := range up {
-			up[d] = max(up[d], p.scratch[d])
-		}
-		f.count(i.phase)
-		if i.Doing == DoingGrant || i.Doing == DoingRevoke {
-			f.passing++
-		}
+// spend books for this plan only: free and coming are added to what device has.
+func (p *plan) spend(device int32, free, coming api.Bytes) {
+	if free == 0 && coming == 0 {
+		return
 	}
-	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved(p.now) {
-		copy(held, up)
-	}
-	for d := range held {
-		p.free[d] -= held[d]
-	}
-	switch {
-	case i.phase == phaseLeaving:
-		p.leave(held, nil)
-	case i.phase == phaseFalling && f != nil:
-		p.amount(p.scratch, f.Past.Residue(max(i.Level, api.Level1)), i.Status.Devices)
-		p.leave(held, p.scratch)
-	case i.Doing == DoingRevoke:
-		p.amount(p.scratch, m, i.Status.Devices)
-		p.leave(held, p.scratch)
-	case i.settling(p.now):
-		p.at(i.Settles)
-		p.amount(p.scratch, i.past().Residue(i.Status.Level), i.Status.Devices)
-		p.leave(held, p.scratch)
-	}
+	p.w.mark(device, false)
+	p.free[device] += free
+	p.coming[device] += coming
+	p.journal = append(p.journal, entry{device, free, coming})
 }
 
-// leave books held as coming, less what stays.
-func (p *plan) leave(held, stays bytes) {
-	for d := range held {
-		c := held[d]
+// leave books what i gives back as coming, less what stays.
+func (p *plan) leave(i *inst, stays bytes) {
+	for k, d := range i.at {
+		c := i.held[k]
 		if stays != nil {
-			c -= min(stays[d], held[d])
+			c -= min(stays[k], c)
 		}
-		p.coming[d] += c
+		p.spend(d, 0, c)
 	}
 }
 
@@ -199,19 +204,16 @@ func whole(m api.Memory) api.Memory {
 	return m
 }
 
-// amount writes m on devices into b.
-func (p *plan) amount(b bytes, m api.Memory, devices []api.DeviceID) {
-	clear(b)
-	b[0] = m.Host
-	for _, id := range devices {
-		for d := 1; d < len(b); d++ {
-			if p.s.Devices[d].ID != id {
-				continue
-			}
-			b[d] = m.PerDevice
-			if m.PerDevice == wholeDevice {
-				b[d] = p.s.Devices[d].Capacity
-			}
+// fill writes m on the devices at, of which the first is the host, into b.
+func (t *topology) fill(b bytes, at []int32, m api.Memory) {
+	for k, d := range at {
+		switch {
+		case k == 0:
+			b[k] = m.Host
+		case m.PerDevice == wholeDevice:
+			b[k] = t.devs[d].Whole()
+		default:
+			b[k] = m.PerDevice
 		}
 	}
 }
@@ -247,20 +249,22 @@ func phaseOf(i *Instance) phase {
 	return phaseRising
 }
 
-// reserved says whether memory is kept for i to be awake, though it is not.
-func (i *Instance) reserved(now time.Time) bool {
-	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Valid(now)
+// reserved says whether memory is kept for i to be awake, though it is not. That a
+// grant's time is over frees nothing: who holds it may have another clock, and a
+// wake under it may be on its way.
+func (i *Instance) reserved() bool {
+	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Instance != ""
 }
 
 // settling says whether i sleeps and is expected to report less than it holds.
 func (i *inst) settling(now time.Time) bool {
-	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved(now)
+	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved()
 }
 
 // expected is what i, which is settling, will hold.
 func (p *plan) expected(i *inst) bytes {
-	b := p.alloc()
-	p.amount(b, i.past().Residue(i.Status.Level), i.Status.Devices)
+	b := p.alloc(len(i.at))
+	p.w.fill(b, i.at, i.past().Residue(i.Status.Level))
 	return b
 }
 
@@ -283,18 +287,7 @@ func (f *fn) count(ph phase) {
 
 // weigh works out how many instances f should have awake, and since when it starves.
 func (p *plan) weigh(f *fn) {
-	c := max(1, f.Spec.Concurrency)
-	f.desired = min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale))
-	if f.live() == 0 && f.Waiting > 0 {
-		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
-	}
-	f.desired = max(f.desired, f.Spec.MinScale)
-	switch f.Order {
-	case OrderWake:
-		f.desired = max(f.desired, 1)
-	case OrderSleep, OrderStop:
-		f.desired = 0
-	}
+	f.desire()
 	f.starved = p.now
 	if f.awake == 0 {
 		f.starved = later(f.ServedUntil, f.OrderedAt)
@@ -307,41 +300,84 @@ func (p *plan) weigh(f *fn) {
 	}
 }
 
-// at asks for a look at t.
-func (p *plan) at(t time.Time) {
-	if t.After(p.now) && (p.next.IsZero() || t.Before(p.next)) {
-		p.next = t
+// desire works out how many instances f should have awake.
+func (f *fn) desire() {
+	if !f.declared {
+		f.desired = 0
+		return
+	}
+	c := max(1, f.Spec.Concurrency)
+	f.desired = min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale))
+	if f.live() == 0 && f.Waiting > 0 {
+		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
+	}
+	f.desired = max(f.desired, f.Spec.MinScale)
+	switch f.Order {
+	case OrderWake:
+		f.desired = max(f.desired, 1)
+	case OrderSleep, OrderStop:
+		f.desired = 0
 	}
 }
 
-// due says whether t has come, and asks for a look then if it has not.
-func (p *plan) due(t time.Time) bool {
-	p.at(t)
+// note has the end of the plan deal with f.
+func (p *plan) note(f *fn) {
+	if !f.noted {
+		f.noted = true
+		if !f.active {
+			f.next = f.look
+		}
+		p.noted = append(p.noted, f)
+	}
+}
+
+// at asks for a look at f at t.
+func (p *plan) at(f *fn, t time.Time) {
+	if t.After(p.now) {
+		p.note(f)
+		if f.next.IsZero() || t.Before(f.next) {
+			f.next = t
+		}
+	}
+}
+
+// due says whether t has come for f, and asks for a look then if it has not.
+func (p *plan) due(f *fn, t time.Time) bool {
+	p.at(f, t)
 	return !t.After(p.now)
 }
 
-// do adds an action, and marks the instance that it is for.
-func (p *plan) do(i *inst, a Action) {
+// do adds an action for i of f; i is nil where it is for no instance.
+func (p *plan) do(f *fn, i *inst, a Action) {
+	p.note(f)
+	f.hot = true
+	a.Function = f.Spec.Name
 	if i != nil {
-		i.taken = true
+		p.take(i)
 		a.Instance = i.Status.Instance
-		a.Function = i.Status.Function
+		if a.Node == "" && !i.lost {
+			a.Node = p.w.nodes[i.node].name
+		}
 	}
 	p.actions = append(p.actions, a)
 }
 
+// take marks i as dealt with.
+func (p *plan) take(i *inst) {
+	if !i.taken {
+		i.taken = true
+		p.note(i.f)
+		p.takenOnes = append(p.takenOnes, i)
+	}
+}
+
 // quiet says whether i can be given something to do now.
 func (p *plan) quiet(i *inst) bool {
-	return !i.taken && i.Doing == Nothing && p.due(i.RetryAt)
+	return !i.taken && i.Doing == Nothing && p.due(i.f, i.RetryAt)
 }
 
 // past is what was learned of i's function.
-func (i *inst) past() inventory.Experience {
-	if i.f == nil {
-		return inventory.Experience{}
-	}
-	return i.f.Past
-}
+func (i *inst) past() *inventory.Experience { return &i.f.Past }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -10,17 +10,15 @@ import (
 // not needed for SleepAfter fall asleep, the newest first; sleepers that nobody
 // asked for during GoneAfter end.
 func (p *plan) rest() {
-	for k := range p.fs {
-		f := &p.fs[k]
-		if f.frozen() {
+	for _, f := range p.fs {
+		if !f.declared || f.frozen() {
 			continue
 		}
 		if f.Spec.SleepAfter > 0 {
 			p.tire(f)
 		}
-		for j := f.lo; j < f.hi && f.Spec.GoneAfter > 0; j++ {
-			i := &p.is[j]
-			if i.phase == phaseAsleep && !p.promised(f, i) && p.due(i.Since.Add(f.Spec.GoneAfter)) && p.quiet(i) {
+		for _, i := range f.is {
+			if f.Spec.GoneAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.GoneAfter)) && p.quiet(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (gone-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.GoneAfter)))
 			}
 		}
@@ -35,14 +33,14 @@ func (p *plan) promised(f *fn, i *inst) bool {
 // tire puts idle instances of f to sleep.
 func (p *plan) tire(f *fn) {
 	n := f.live()
-	for j := f.hi - 1; j >= f.lo && n > f.desired; j-- {
-		i := &p.is[j]
+	for k := len(f.is) - 1; k >= 0 && n > f.desired; k-- {
+		i := f.is[k]
 		if i.phase != phaseAwake {
 			continue
 		}
 		used := p.usedUntil(i, n)
 		n--
-		if i.taken || !p.due(used.Add(f.Spec.SleepAfter)) || !p.quiet(i) {
+		if i.taken || !p.due(f, used.Add(f.Spec.SleepAfter)) || !p.quiet(i) {
 			continue
 		}
 		level := max(api.Level1, f.Spec.SleepLevel)

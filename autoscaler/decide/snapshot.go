@@ -12,7 +12,7 @@ import (
 // Snapshot is all that a plan looks at. The caller owns it; Plan only reads.
 type Snapshot struct {
 	Policy Policy
-	// Devices are the memories, the host's first.
+	// Devices are the memories, a host's first. Each GPU is booked with the host memory of its node.
 	Devices []inventory.Device
 	// Functions are the declared ones, by name.
 	Functions []Function
@@ -106,7 +106,9 @@ type Instance struct {
 	From api.Level
 	// Waking says that an activator is waking it under its grant.
 	Waking bool
-	// Grant is what activators hold. Its memory is reserved until it expires or is revoked.
+	// Grant is the permission to wake it that may be out: a standing grant, a wake whose answer
+	// never came, or whatever one before us has given. Its memory is reserved until the instance
+	// has seen a later epoch.
 	Grant api.Grant
 	// GrantedAt is when Grant was given.
 	GrantedAt time.Time
@@ -152,6 +154,12 @@ type Policy struct {
 	GrantGrace time.Duration
 	// MaxFailures is the number of failures in a row after which held requests are refused. Default 3.
 	MaxFailures int
+	// SleepersPerDevice is how many instances may sleep on one GPU; of more, those that were
+	// used longest ago end. 0: no limit.
+	SleepersPerDevice int
+	// ResidueShare is the part of a GPU's memory that sleepers may hold together; where they
+	// hold more, those that were used longest ago go deeper or end. 0: no limit.
+	ResidueShare float64
 	// Slack is added to a function's own time limits before an instance is given up. Default 10 s.
 	Slack time.Duration
 	// Advice is for people whose function finds too little.

@@ -23,7 +23,7 @@ type victim struct {
 	i     *inst
 	kind  int
 	to    api.Level // level it goes to: LevelAwake for a revocation, inventory.Stopped for a stop
-	frees bytes
+	frees bytes     // of the devices of the option
 	// regret is the time its return takes, over the time for which nobody has wanted it.
 	regret float64
 	ready  time.Time
@@ -34,10 +34,10 @@ type victim struct {
 // goes first, then what is ready now, then what is regretted least. false means
 // that everything together is not enough.
 func (p *plan) victims(c *claim, o *option) ([]victim, bool) {
-	short := p.alloc()
-	for d, n := range o.needs {
-		if o.touches[d] > 0 {
-			short[d] = max(0, n-p.free[d]-p.coming[d])
+	short := p.alloc(len(o.at))
+	for k, d := range o.at {
+		if o.touches[k] > 0 {
+			short[k] = max(0, o.needs[k]-p.free[d]-p.coming[d])
 		}
 	}
 	cands := p.candidates(c, o, short)
@@ -91,12 +91,7 @@ func met(short bytes) bool {
 	return !slices.ContainsFunc(short, func(s api.Bytes) bool { return s > 0 })
 }
 
-func priority(i *inst) int {
-	if i.f == nil {
-		return 0
-	}
-	return i.f.Spec.Priority
-}
+func priority(i *inst) int { return i.f.Spec.Priority }
 
 // helps says whether frees has something of what is short.
 func helps(frees, short bytes) bool {
@@ -157,68 +152,111 @@ func prune(chosen []victim, short bytes) []victim {
 // candidates lists everything that could give some of what is short. What is
 // busy gives way to first instances only.
 func (p *plan) candidates(c *claim, o *option, short bytes) []victim {
+	for k, d := range o.at {
+		p.slotOf[d] = int32(k)
+	}
+	vs := make([]victim, 0, 16)
+	for _, f := range p.holders(o, short) {
+		vs = p.offers(c, o, f, short, vs)
+	}
+	for _, d := range o.at {
+		p.slotOf[d] = -1
+	}
+	return vs
+}
+
+// holders lists the functions that hold something of what is short, by name.
+func (p *plan) holders(o *option, short bytes) []*fn {
+	var fs []*fn
+	for k, d := range o.at {
+		if short[k] <= 0 {
+			continue
+		}
+		for _, i := range p.w.on[d] {
+			if i.f.declared && !i.f.listed {
+				i.f.listed = true
+				fs = append(fs, i.f)
+			}
+		}
+	}
+	for _, f := range fs {
+		f.listed = false
+	}
+	slices.SortFunc(fs, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	return fs
+}
+
+// offers appends what f's instances could give of what is short.
+func (p *plan) offers(c *claim, o *option, f *fn, short bytes, vs []victim) []victim {
 	interrupt := c.class == first
-	vs := make([]victim, 0, 64)
-	add := func(v victim) {
-		if helps(v.frees, short) {
+	add := func(v victim, frees bytes) {
+		if v.frees = p.project(v.i, frees, len(o.at)); helps(v.frees, short) {
 			vs = append(vs, v)
 		}
 	}
-	for k := range p.fs {
-		f := &p.fs[k]
-		spare := f.live() - f.desired // so many more than it needs
-		awake := 0
-		for j := f.hi - 1; j >= f.lo; j-- { // the newest goes first
-			i := &p.is[j]
-			if i == o.self || i.taken || i.Doing != Nothing {
+	spare := f.live() - f.desired // so many more than it needs
+	awake := 0
+	for k := len(f.is) - 1; k >= 0; k-- { // the newest goes first
+		i := f.is[k]
+		if i == o.self || i.taken || i.Doing != Nothing {
+			continue
+		}
+		switch i.phase {
+		case phaseAsleep:
+			if i.reserved() {
+				add(victim{i: i, kind: granted, ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
+				if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
+					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt}, i.held)
+				}
+			} else if f.Waiting == 0 || f.live() > 0 {
+				p.fall(i, idle, i.RetryAt, i.Status.Level, add)
+			} else if interrupt && f != c.f { // it is wanted: the way back is not made longer lightly
+				p.fall(i, busy, i.RetryAt, i.Status.Level, add)
+			}
+		case phaseAwake, phaseIll:
+			awake++
+			if f == c.f {
+				continue // its own are no victims
+			}
+			kind := busy
+			switch {
+			case awake <= spare && !f.busy():
+				kind = idle
+			case awake <= spare:
+				kind = surplus
+			case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
 				continue
 			}
-			switch i.phase {
-			case phaseAsleep:
-				if i.reserved(p.now) {
-					add(victim{i: i, kind: granted, frees: p.minus(i.held, p.residue(i, i.Status.Level)), ready: i.RetryAt})
-					if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
-						add(victim{i: i, kind: idle, to: inventory.Stopped, frees: i.held, regret: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt})
-					}
-				} else if f.Waiting == 0 || f.live() > 0 {
-					p.fall(i, idle, i.RetryAt, i.Status.Level, add)
-				} else if interrupt && f != c.f { // it is wanted: the way back is not made longer lightly
-					p.fall(i, busy, i.RetryAt, i.Status.Level, add)
-				}
-			case phaseAwake, phaseIll:
-				awake++
-				if f == c.f {
-					continue // its own are no victims
-				}
-				kind := busy
-				switch {
-				case awake <= spare && !f.busy():
-					kind = idle
-				case awake <= spare:
-					kind = surplus
-				case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
-					continue
-				}
-				p.fall(i, kind, later(i.RetryAt, p.readyAt(c, o, i, kind, awake)), api.LevelAwake, add)
-			}
+			p.fall(i, kind, later(i.RetryAt, p.readyAt(c, o, i, kind, awake)), api.LevelAwake, add)
 		}
 	}
 	return vs
 }
 
+// project brings amounts for i's devices into the order of an option's; see slotOf.
+func (p *plan) project(i *inst, b bytes, n int) bytes {
+	to := p.alloc(n)
+	for k, d := range i.at {
+		if s := p.slotOf[d]; s >= 0 {
+			to[s] = b[k]
+		}
+	}
+	return to
+}
+
 // residue is what i is expected to hold at level; what it holds now where it is there already.
 func (p *plan) residue(i *inst, level api.Level) bytes {
-	b := p.alloc()
+	b := p.alloc(len(i.at))
 	m := i.past().Residue(level)
 	if i.Status.State == api.Asleep && i.Status.Level == level {
 		m = i.Status.Memory
 	}
-	p.amount(b, m, i.Status.Devices)
+	p.w.fill(b, i.at, m)
 	return b
 }
 
 // fall offers i's ways down from level: each deeper sleep and the end.
-func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add func(victim)) {
+func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add func(victim, bytes)) {
 	past := i.past()
 	held := i.held
 	if i.settling(p.now) { // the rest is on its way already
@@ -227,20 +265,20 @@ func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add fun
 	unused := p.now.Sub(p.usedUntil(i, 1)).Seconds() + 0.1
 	weigh := func(to api.Level) float64 { return past.Return(to).Seconds() / max(0.1, unused) }
 	from := max(api.Level1, level+1)
-	if i.f != nil && level == api.LevelAwake {
+	if level == api.LevelAwake {
 		from = max(api.Level1, i.f.Spec.SleepLevel)
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < inventory.Stopped; to++ {
-			add(victim{i: i, kind: kind, to: to, frees: p.minus(held, p.residue(i, to)), regret: weigh(to), ready: ready})
+			add(victim{i: i, kind: kind, to: to, regret: weigh(to), ready: ready}, p.minus(held, p.residue(i, to)))
 		}
 	}
-	add(victim{i: i, kind: kind, to: inventory.Stopped, frees: held, regret: weigh(inventory.Stopped), ready: ready})
+	add(victim{i: i, kind: kind, to: inventory.Stopped, regret: weigh(inventory.Stopped), ready: ready}, held)
 }
 
 // minus is a less b, at least 0.
 func (p *plan) minus(a, b bytes) bytes {
-	c := p.alloc()
+	c := p.alloc(len(a))
 	for d := range a {
 		c[d] = max(0, a[d]-b[d])
 	}
@@ -251,16 +289,16 @@ func (p *plan) minus(a, b bytes) bytes {
 // sleeper it is when the function was last asked for.
 func (p *plan) usedUntil(i *inst, n int) time.Time {
 	t := i.Since
-	if i.f != nil && i.phase == phaseAwake && n <= i.f.desired {
+	if i.phase == phaseAwake && n <= i.f.desired {
 		return p.now
 	}
-	if i.phase == phaseAsleep && i.f != nil {
+	if i.phase == phaseAsleep {
 		if len(i.f.NeededAt) > 0 {
 			return later(i.f.LastRequest, i.f.NeededAt[0])
 		}
 		return later(i.f.LastRequest, t)
 	}
-	if i.f != nil && n >= 1 && n <= len(i.f.NeededAt) {
+	if n >= 1 && n <= len(i.f.NeededAt) {
 		t = later(t, i.f.NeededAt[n-1])
 	}
 	return t
@@ -305,11 +343,13 @@ func (p *plan) sacrifice(c *claim, v *victim, lack string) {
 	defer func() { p.gainer = "" }()
 	reason := fmt.Sprintf("makes room for %s, which lacks %s", c.f.Spec.Name, lack)
 	switch {
-	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved(p.now):
-		p.do(v.i, Action{Kind: Revoke, For: p.gainer, Reason: reason})
-		for d := range v.frees {
-			p.coming[d] += v.frees[d]
+	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved():
+		stays := bytes(nil)
+		if v.kind == granted {
+			stays = p.residue(v.i, v.i.Status.Level)
 		}
+		p.do(v.i.f, v.i, Action{Kind: Revoke, For: p.gainer, Reason: reason})
+		p.leave(v.i, stays)
 		return
 	case v.kind == busy && v.i.phase == phaseAwake:
 		reason = fmt.Sprintf("its turn ends after %s with %d running and %d waiting: %s has waited %s and lacks %s",

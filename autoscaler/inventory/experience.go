@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -36,12 +37,27 @@ type Experience struct {
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
 	Sleeps int `json:"sleeps"`
+	// Nodes are those where an instance was awake, so that the model's files are there; the
+	// last one last. Empty where there is only one.
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 // Started learns from an instance that is awake for the first time.
 func (e Experience) Started(s api.InstanceStatus) Experience {
 	e.Load = average(e.Load, s.LoadTime)
 	e.Starts++
+	return e.ranAt(s.Node)
+}
+
+// mostNodes bounds how many nodes are remembered.
+const mostNodes = 64
+
+// ranAt notes that the model's files are on node.
+func (e Experience) ranAt(node string) Experience {
+	if node == "" || slices.Contains(e.Nodes, node) {
+		return e
+	}
+	e.Nodes = append(slices.Clone(e.Nodes[max(0, len(e.Nodes)-mostNodes+1):]), node)
 	return e
 }
 

@@ -1,0 +1,113 @@
+package decide
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// book enters f's instances into the books, as they are at now. Until f.until
+// passes the books stay right.
+func (w *World) book(f *fn, now time.Time) {
+	f.booked, f.until = true, time.Time{}
+	f.awake, f.rising, f.falling, f.leaving, f.ill, f.asleep, f.passing = 0, 0, 0, 0, 0, 0, 0
+	size := 0
+	for _, i := range f.is {
+		i.phase = phaseOf(i.Instance)
+		f.count(i.phase)
+		if i.Doing == DoingGrant || i.Doing == DoingRevoke {
+			f.passing++
+		}
+		size += len(i.at)
+	}
+	f.desire()
+	slab := make(bytes, 3*size)
+	for _, i := range f.is {
+		n := len(i.at)
+		i.held, i.up, i.leaves, slab = slab[:n:n], slab[n:2*n:2*n], slab[2*n:3*n:3*n], slab[3*n:]
+		w.hold(i, now)
+		i.soft = f.declared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
+		i.places = slices.Grow(i.places[:0], n)
+		for k, d := range i.at {
+			w.mark(d, i.phase == phaseAsleep)
+			i.places = append(i.places, len(w.on[d]))
+			w.on[d] = append(w.on[d], i)
+			w.enter(i, k, 1)
+		}
+	}
+}
+
+// hold works out what i takes at now.
+func (w *World) hold(i *inst, now time.Time) {
+	f := i.f
+	w.fill(i.held, i.at, i.Status.Memory)
+	copy(i.up, i.held)
+	if f.declared {
+		w.fill(i.leaves, i.at, whole(f.Need))
+		for k := range i.up {
+			i.up[k] = max(i.up[k], i.leaves[k])
+		}
+		clear(i.leaves)
+	}
+	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved() {
+		copy(i.held, i.up)
+	}
+	switch {
+	case i.phase == phaseLeaving:
+		copy(i.leaves, i.held)
+	case i.phase == phaseFalling && f.declared:
+		w.lessening(i, f.Past.Residue(max(i.Level, api.Level1)))
+	case i.Doing == DoingRevoke:
+		w.lessening(i, i.Status.Memory)
+	case i.settling(now):
+		f.changes(i.Settles)
+		w.lessening(i, f.Past.Residue(i.Status.Level))
+	}
+}
+
+// lessening books all but stays as on its way back.
+func (w *World) lessening(i *inst, stays api.Memory) {
+	w.fill(i.leaves, i.at, stays)
+	for k := range i.leaves {
+		i.leaves[k] = i.held[k] - min(i.leaves[k], i.held[k])
+	}
+}
+
+// changes notes that the books change at t.
+func (f *fn) changes(t time.Time) {
+	if f.until.IsZero() || t.Before(f.until) {
+		f.until = t
+	}
+}
+
+// enter books i's kth device, or takes it back where sign is -1.
+func (w *World) enter(i *inst, k int, sign api.Bytes) {
+	d := i.at[k]
+	w.free[d] -= sign * i.held[k]
+	w.coming[d] += sign * i.leaves[k]
+	if i.soft {
+		w.soft[d] += sign * i.held[k]
+	}
+}
+
+// unbook takes f's instances out of the books.
+func (w *World) unbook(f *fn) {
+	if !f.booked {
+		return
+	}
+	f.booked = false
+	for _, i := range f.is {
+		for k, d := range i.at {
+			w.mark(d, i.phase == phaseAsleep)
+			w.enter(i, k, -1)
+			list := w.on[d]
+			last := len(list) - 1
+			moved := list[last]
+			at, where := i.places[k], slices.Index(moved.at, d)
+			list[at], moved.places[where] = moved, at
+			list[last] = nil
+			w.on[d] = list[:last]
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package decide
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Bounds of the search for a place where somebody has to give way. Small worlds are
+// searched whole.
+const (
+	mostSpots = 24 // so many places are looked at
+	mostEasy  = 4  // so many that interrupt nobody are enough
+	smallest  = 64 // a world of so many devices is small
+)
+
+// large says whether the search for victims is bounded.
+func (p *plan) large() bool { return len(p.w.devs) > smallest }
+
+// spot is a place for a new instance: a node, and on it the one GPU, or as many
+// as it needs.
+type spot struct {
+	node, gpu int32 // gpu is below 0 for none or several
+	// class is 0 where there is room, 1 where room is coming, 2 where somebody has to
+	// give way, and 3 where even all that is idle would not be enough.
+	class int
+	fetch bool
+	price float64
+	// late and lack are what is missing, with and without what is coming; free is what
+	// is free of its GPUs, of its host where it needs none.
+	late, lack, free api.Bytes
+}
+
+// compare orders places for a new instance, the better first:
+//
+//  1. there is room, or soon is
+//  2. the model's files are there
+//  3. the cheaper devices
+//  4. the least that is missing
+//  5. the fullest, so that large gaps stay whole
+func (s *spot) compare(t *spot) int {
+	return cmp.Or(
+		cmp.Compare(s.class, t.class),
+		cmp.Compare(btoi(s.fetch), btoi(t.fetch)),
+		cmp.Compare(s.price, t.price),
+		cmp.Compare(s.late, t.late),
+		cmp.Compare(s.lack, t.lack),
+		cmp.Compare(s.free, t.free))
+}
+
+// places lists where a new instance of f may go, the best first: one place where
+// there is room or soon is, else those where somebody may give way.
+func (p *plan) places(f *fn) []spot {
+	p.spots = p.spots[:0]
+	most := mostSpots
+	if !p.large() {
+		most = len(p.w.devs)
+	}
+	add := func(s spot) {
+		n := len(p.spots)
+		if n > 0 && s.class <= 1 {
+			n = min(n, 1)
+			if s.compare(&p.spots[0]) < 0 {
+				p.spots[0] = s
+			}
+			p.spots = p.spots[:n]
+			return
+		}
+		if n > 0 && p.spots[0].class <= 1 || n == most && s.compare(&p.spots[n-1]) >= 0 {
+			return
+		}
+		k, _ := slices.BinarySearchFunc(p.spots, s, func(a, b spot) int {
+			return cmp.Or(a.compare(&b), -1) // behind its equals
+		})
+		if n == most {
+			p.spots = p.spots[:n-1]
+		}
+		p.spots = slices.Insert(p.spots, k, s)
+	}
+	for n := range p.w.nodes {
+		switch f.Need.Devices {
+		case 0:
+			p.hostSpot(f, int32(n), add)
+		case 1:
+			p.gpuSpots(f, int32(n), add)
+		default:
+			p.setSpot(f, int32(n), add)
+		}
+	}
+	return p.spots
+}
+
+// shortage is what device lacks of need, without and with what is coming, and
+// whether what could give way without harm is enough.
+func (p *plan) shortage(device int32, need api.Bytes) (lack, late api.Bytes, hard bool) {
+	if need <= 0 {
+		return 0, 0, false
+	}
+	free := p.free[device]
+	lack, late = max(0, need-free), max(0, need-free-p.coming[device])
+	return lack, late, late > p.w.soft[device]
+}
+
+func classOf(lack, late api.Bytes, hard bool) int {
+	switch {
+	case lack == 0:
+		return 0
+	case late == 0:
+		return 1
+	case hard:
+		return 3
+	}
+	return 2
+}
+
+// fetches says whether the model's files have yet to be brought to a node.
+func (p *plan) fetches(f *fn, n *node) bool {
+	return len(p.w.nodes) > 1 && !slices.Contains(f.Past.Nodes, n.name)
+}
+
+func (p *plan) hostSpot(f *fn, k int32, add func(spot)) {
+	n := &p.w.nodes[k]
+	if f.Need.Host > p.w.devs[n.host].Capacity && len(p.w.nodes) > 1 {
+		return
+	}
+	lack, late, hard := p.shortage(n.host, f.Need.Host)
+	add(spot{node: k, gpu: -1, class: p.ease(classOf(lack, late, hard)), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]})
+}
+
+// ease makes no difference between what is hard and what is not where all is looked at anyway.
+func (p *plan) ease(class int) int {
+	if !p.large() {
+		return min(class, 2)
+	}
+	return class
+}
+
+// demand is what f takes of device, and whether it can be had of it at all.
+func (p *plan) demand(f *fn, device int32) (api.Bytes, bool) {
+	d := &p.w.devs[device]
+	if f.Need.PerDevice == 0 {
+		return d.Whole(), true
+	}
+	return f.Need.PerDevice, d.Capacity >= f.Need.PerDevice
+}
+
+func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
+	n := &p.w.nodes[k]
+	if len(n.gpus) == 0 {
+		return
+	}
+	hostLack, hostLate, hostHard := p.shortage(n.host, f.Need.Host)
+	fetch := p.fetches(f, n)
+	for _, d := range n.gpus {
+		need, fits := p.demand(f, d)
+		if !fits {
+			continue
+		}
+		lack, late, hard := p.shortage(d, need)
+		lack, late = lack+hostLack, late+hostLate
+		add(spot{node: k, gpu: d, class: p.ease(classOf(lack, late, hard || hostHard)), fetch: fetch,
+			price: p.w.devs[d].Price(), late: late, lack: lack, free: p.free[d]})
+	}
+}
+
+// setSpot offers the GPUs of a node that are nearest to having room.
+func (p *plan) setSpot(f *fn, k int32, add func(spot)) {
+	gpus := p.set(f, k)
+	if gpus == nil {
+		return
+	}
+	n := &p.w.nodes[k]
+	s := spot{node: k, gpu: -1, fetch: p.fetches(f, n)}
+	var anyHard bool
+	s.lack, s.late, anyHard = p.shortage(n.host, f.Need.Host)
+	for _, g := range gpus {
+		s.lack, s.late, s.free, s.price = s.lack+g.lack, s.late+g.late, s.free+g.free, s.price+g.price
+		anyHard = anyHard || g.class == 3
+	}
+	s.class = p.ease(classOf(s.lack, s.late, anyHard))
+	add(s)
+}
+
+// set chooses as many GPUs of a node as f needs; nil if it has too few.
+func (p *plan) set(f *fn, k int32) []spot {
+	n := &p.w.nodes[k]
+	if len(n.gpus) < f.Need.Devices {
+		return nil
+	}
+	fit := make([]spot, 0, 16)
+	for _, d := range n.gpus {
+		if need, fits := p.demand(f, d); fits {
+			lack, late, hard := p.shortage(d, need)
+			fit = append(fit, spot{gpu: d, class: classOf(lack, late, hard), price: p.w.devs[d].Price(), late: late, lack: lack, free: p.free[d]})
+		}
+	}
+	if len(fit) < f.Need.Devices {
+		return nil
+	}
+	slices.SortStableFunc(fit, func(a, b spot) int {
+		return cmp.Or(cmp.Compare(a.late, b.late), cmp.Compare(a.lack, b.lack), cmp.Compare(a.price, b.price), cmp.Compare(a.free, b.free))
+	})
+	return fit[:f.Need.Devices]
+}
+
+// devicesOf lists the devices of a place, the host first.
+func (p *plan) devicesOf(f *fn, s spot) []int32 {
+	at := make([]int32, 1, 1+f.Need.Devices)
+	at[0] = p.w.nodes[s.node].host
+	switch {
+	case s.gpu >= 0:
+		at = append(at, s.gpu)
+	case f.Need.Devices > 1:
+		for _, g := range p.set(f, s.node) {
+			at = append(at, g.gpu)
+		}
+		slices.Sort(at[1:])
+	}
+	return at
+}

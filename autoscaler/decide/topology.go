@@ -1,0 +1,140 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// topology is which device is where.
+type topology struct {
+	devs  []inventory.Device
+	nodes []node
+	// index finds a device by its name, named a node.
+	index map[api.DeviceID]int32
+	named map[string]int32
+	// of is the node of each device.
+	of []int32
+	// largest is the largest host memory of a node.
+	largest api.Bytes
+	// verdicts says for needs that were looked at whether any node can ever hold them.
+	verdicts map[api.Memory]verdict
+}
+
+// node is a machine: a host memory, and GPUs.
+type node struct {
+	name string
+	host int32
+	gpus []int32
+}
+
+// newTopology finds out which device is where. The first is a host memory whatever its
+// name; a GPU whose node has no host memory is booked with the first.
+func newTopology(devices []inventory.Device) topology {
+	t := topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
+		of: make([]int32, len(devices)), verdicts: make(map[api.Memory]verdict)}
+	find := func(name string) int32 {
+		n, found := t.named[name]
+		if !found {
+			n = int32(len(t.nodes))
+			t.nodes = append(t.nodes, node{name: name})
+			t.named[name] = n
+		}
+		return n
+	}
+	for d := range devices {
+		dev := &devices[d]
+		t.index[dev.ID] = int32(d)
+		t.of[d] = find(dev.Node)
+		n := &t.nodes[t.of[d]]
+		if d == 0 || dev.IsHost() {
+			n.host = int32(d)
+			t.largest = max(t.largest, dev.Capacity)
+		} else {
+			n.gpus = append(n.gpus, int32(d))
+		}
+	}
+	return t
+}
+
+// same says whether devices are those of t, whatever their numbers.
+func (t *topology) same(devices []inventory.Device) bool {
+	return t.index != nil && slices.EqualFunc(t.devs, devices, func(a, b inventory.Device) bool {
+		return a.ID == b.ID && a.Node == b.Node && a.Capacity == b.Capacity
+	})
+}
+
+// locate finds out where i is:
+//
+//  1. on the node that it names
+//  2. else where its GPUs are
+//  3. else on the only machine
+//
+// One of which a device or the node is not there, or that may be anywhere, is
+// lost: what is known of it is counted, and it is not woken.
+func (t *topology) locate(i *inst) {
+	s := &i.Status
+	i.at, i.lost = i.at[:0], false
+	n := int32(-1)
+	if k, found := t.named[s.Node]; found && (s.Node != "" || len(t.nodes) == 1) {
+		n = k // 1
+	}
+	gpus := make([]int32, 0, len(s.Devices)+1)
+	for _, id := range s.Devices {
+		d, found := t.index[id]
+		if !found || d == t.nodes[t.of[d]].host {
+			i.lost = i.lost || !found
+			continue
+		}
+		if n < 0 {
+			n = t.of[d] // 2
+		}
+		if !slices.Contains(gpus, d) {
+			gpus = append(gpus, d)
+		}
+	}
+	if n < 0 && len(t.nodes) == 1 && (s.Node == "" || t.nodes[0].name == "") {
+		n = 0 // 3
+	}
+	if n < 0 {
+		i.lost = true
+		return
+	}
+	slices.Sort(gpus)
+	i.node = n
+	i.at = append(append(i.at, t.nodes[n].host), gpus...)
+}
+
+// verdict says whether a need can ever be met.
+type verdict struct {
+	fits bool
+	// gpus is how many GPUs the largest node has; large is the memory of the largest GPU.
+	gpus  int
+	large api.Bytes
+}
+
+// judge looks whether any node can hold need, be it empty.
+func (t *topology) judge(need api.Memory) verdict {
+	if v, found := t.verdicts[need]; found {
+		return v
+	}
+	var v verdict
+	for k := range t.nodes {
+		n := &t.nodes[k]
+		v.gpus = max(v.gpus, len(n.gpus))
+		fit := 0
+		for _, d := range n.gpus {
+			v.large = max(v.large, t.devs[d].Capacity)
+			if t.devs[d].Capacity >= need.PerDevice {
+				fit++
+			}
+		}
+		v.fits = v.fits || fit >= need.Devices && t.devs[n.host].Capacity >= need.Host
+	}
+	if len(t.verdicts) > 4096 {
+		clear(t.verdicts)
+	}
+	t.verdicts[need] = v
+	return v
+}

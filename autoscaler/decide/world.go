@@ -1,0 +1,274 @@
+package decide
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// World is what [Plan] looks at, kept between plans, so that a plan after an
+// event costs what the event touches, not what exists: the functions that were
+// put since, those that wait, those whose time has come, and the devices of all
+// these. It gives the actions that Plan gives for the same state.
+//
+// A World belongs to one goroutine. It copies what it is given.
+type World struct {
+	pol Policy
+	now time.Time // of the last plan
+	topology
+
+	// free and coming are the accounts of devices while nothing is planned; soft is
+	// what sleepers and idle instances hold.
+	free, coming, soft bytes
+	// on are the instances that hold something of a device, in no order.
+	on [][]*inst
+
+	fns map[api.FunctionName]*fn
+	// active are the functions that the next plan looks at.
+	active []*fn
+	looks  lookHeap
+	// pinned is the host memory that MinScale keeps, over all functions.
+	pinned api.Bytes
+	// over says for each device whether its account has changed since grants were last
+	// looked at; see mark.
+	marks   []mark
+	marked  []int32
+	scratch *plan
+}
+
+// NewWorld makes a world without functions.
+func NewWorld(policy Policy, devices []inventory.Device) *World {
+	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*fn)}
+	w.SetDevices(devices)
+	return w
+}
+
+// SetDevices replaces the devices: the host memories and the GPUs, a host first. What
+// instances hold of one that is no longer there counts nowhere.
+func (w *World) SetDevices(devices []inventory.Device) {
+	if w.same(devices) {
+		w.resize(devices)
+		return
+	}
+	for _, f := range w.fns {
+		w.unbook(f)
+	}
+	w.topology = newTopology(slices.Clone(devices))
+	n := len(w.devs)
+	w.free, w.coming, w.soft = make(bytes, n), make(bytes, n), make(bytes, n)
+	w.on, w.marks, w.marked = make([][]*inst, n), make([]mark, n), nil
+	for d := range w.devs {
+		w.free[d] = w.devs[d].Capacity - w.devs[d].Others
+	}
+	for _, f := range w.fns {
+		for _, i := range f.is {
+			w.locate(i)
+		}
+		w.activate(f)
+	}
+	w.scratch = nil
+}
+
+// resize follows devices that are the same and have other numbers.
+func (w *World) resize(devices []inventory.Device) {
+	clear(w.verdicts)
+	for d := range devices {
+		old := w.devs[d]
+		if old == devices[d] {
+			continue
+		}
+		for _, i := range slices.Clone(w.on[d]) { // what takes all of it takes something else now
+			w.unbook(i.f)
+			w.activate(i.f)
+		}
+		w.mark(int32(d), true)
+		w.free[d] += devices[d].Capacity - devices[d].Others - (old.Capacity - old.Others)
+		w.devs[d] = devices[d]
+	}
+}
+
+// Put replaces a function and all its instances.
+func (w *World) Put(f Function, instances []Instance) {
+	f.NeededAt = slices.Clone(f.NeededAt)
+	w.put(f.Spec.Name, &f, slices.Clone(instances))
+}
+
+// PutStray replaces the instances of a function that is not declared. They are
+// counted and left alone. None removes the function.
+func (w *World) PutStray(name api.FunctionName, instances []Instance) {
+	if len(instances) == 0 {
+		w.Remove(name)
+		return
+	}
+	w.put(name, nil, slices.Clone(instances))
+}
+
+// Remove forgets a function and its instances.
+func (w *World) Remove(name api.FunctionName) {
+	f := w.fns[name]
+	if f == nil {
+		return
+	}
+	w.unbook(f)
+	w.pinned -= f.pinned
+	f.is, f.pinned, f.removed = nil, 0, true
+	w.looks.set(f, time.Time{})
+	delete(w.fns, name)
+}
+
+// put is Put without copies; function is nil for one that is not declared.
+func (w *World) put(name api.FunctionName, function *Function, instances []Instance) {
+	f := w.fns[name]
+	if f == nil {
+		f = &fn{slot: -1}
+		w.fns[name] = f
+	}
+	w.unbook(f)
+	f.declared = function != nil
+	if !f.declared {
+		function = &Function{Spec: api.Function{Name: name}}
+	}
+	f.Function = function
+	w.pinned -= f.pinned
+	f.pinned = 0
+	if f.Spec.MinScale > 0 {
+		f.pinned = f.Need.Host * api.Bytes(f.Spec.MinScale)
+	}
+	w.pinned += f.pinned
+	all := make([]inst, len(instances))
+	f.is = slices.Grow(f.is[:0], len(instances))
+	for k := range instances {
+		all[k] = inst{Instance: &instances[k], f: f}
+		w.locate(&all[k])
+		f.is = append(f.is, &all[k])
+	}
+	slices.SortStableFunc(f.is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
+	w.activate(f)
+}
+
+// activate has the next plan look at f.
+func (w *World) activate(f *fn) {
+	if !f.active {
+		f.active = true
+		w.active = append(w.active, f)
+	}
+}
+
+// mark notes that a device's account is about to change. Once it is no longer
+// what it was when grants were last looked at, or where a sleeper of it changed, its
+// sleepers are looked at again.
+type mark struct {
+	seen, forced bool
+	free, coming api.Bytes // as they were
+}
+
+func (w *World) mark(d int32, forced bool) {
+	m := &w.marks[d]
+	if !m.seen {
+		*m = mark{seen: true, free: w.free[d], coming: w.coming[d]}
+		w.marked = append(w.marked, d)
+	}
+	m.forced = m.forced || forced
+}
+
+// Plan says what to do at now, and when to look again even if nothing happens until
+// then; a zero time means never. A function that an action is for is looked at
+// again in the next plan, whether or not it is put in between.
+func (w *World) Plan(now time.Time) ([]Action, time.Time) {
+	if len(w.devs) == 0 {
+		return nil, time.Time{}
+	}
+	p := w.begin(now)
+	p.overdue() // 1
+	p.obey()    // 2
+	p.claim()   // 3
+	p.rest()    // 4
+	p.limit()   // 5
+	p.grant()   // 6
+	return w.end(p)
+}
+
+// begin makes a plan of what there is to look at.
+func (w *World) begin(now time.Time) *plan {
+	if now.Before(w.now) { // the clock was put back
+		for _, f := range w.fns {
+			w.unbook(f)
+			w.activate(f)
+		}
+	}
+	w.now = now
+	for f := w.looks.first(); f != nil && !f.look.After(now); f = w.looks.first() {
+		w.looks.set(f, time.Time{})
+		w.activate(f)
+	}
+	w.active = slices.DeleteFunc(w.active, func(f *fn) bool { return f.removed })
+	slices.SortFunc(w.active, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	p := w.scratch
+	if p == nil {
+		p = &plan{w: w, slotOf: make([]int32, len(w.devs))}
+		for d := range p.slotOf {
+			p.slotOf[d] = -1
+		}
+		w.scratch = p
+	}
+	p.reset(now)
+	w.settleBooks(p)
+	for _, f := range w.active {
+		p.weigh(f)
+	}
+	p.free, p.coming, p.fs = w.free, w.coming, w.active
+	return p
+}
+
+// settleBooks brings the books of all that is active up to date.
+func (w *World) settleBooks(p *plan) {
+	for _, f := range w.active {
+		if f.booked && !f.until.IsZero() && !f.until.After(p.now) {
+			w.unbook(f)
+		}
+		if !f.booked {
+			w.book(f, p.now)
+		}
+		f.next, f.hot = time.Time{}, false
+		p.note(f)
+		p.at(f, f.until)
+	}
+}
+
+// end takes back what p booked, and remembers what the next plan has to look at.
+func (w *World) end(p *plan) ([]Action, time.Time) {
+	for _, m := range w.marked {
+		w.marks[m] = mark{}
+	}
+	w.marked = w.marked[:0]
+	for _, e := range p.journal {
+		w.free[e.device] -= e.free
+		w.coming[e.device] -= e.coming
+	}
+	for _, e := range p.journal {
+		w.mark(e.device, true)
+	}
+	for _, i := range p.takenOnes {
+		i.taken, i.permitted = false, false
+		for _, d := range i.at {
+			w.mark(d, true)
+		}
+	}
+	w.active = nil
+	for _, f := range p.noted {
+		f.noted, f.active, f.refused, f.waits, f.gives = false, false, false, false, false
+		w.looks.set(f, f.next)
+		if f.hot {
+			w.activate(f)
+		}
+	}
+	actions := p.actions
+	p.actions = nil
+	if f := w.looks.first(); f != nil {
+		return actions, f.look
+	}
+	return actions, time.Time{}
+}
