@@ -26,6 +26,8 @@ type sim struct {
 	sleeps int
 	// watch sees each plan before it is carried out.
 	watch func([]Action)
+	// twin, where there is one, is kept up to date and has to plan the same.
+	twin *twin
 	// restless says that plans went on acting without anything having changed.
 	restless bool
 	// told are the actions since the last look, a line each; waits are told once.
@@ -152,6 +154,9 @@ func (s *sim) plan() time.Time {
 // once plans and begins what it says.
 func (s *sim) once() (next time.Time, quiet bool) {
 	actions, next := Plan(s.Snapshot, s.now)
+	if s.twin != nil {
+		s.twin.follow(s, actions, next)
+	}
 	if s.watch != nil {
 		s.watch(actions)
 	}
@@ -204,7 +209,7 @@ func (s *sim) act(a Action) {
 		s.number++
 		id := api.InstanceID(fmt.Sprintf("%s-%04d", a.Function.Name(), s.number))
 		s.Instances = append(s.Instances, Instance{Doing: DoingStart, Since: s.now, From: inventory.Stopped,
-			Status: api.InstanceStatus{Instance: id, Function: a.Function, State: api.Starting, Devices: a.Devices}})
+			Status: api.InstanceStatus{Instance: id, Function: a.Function, State: api.Starting, Devices: a.Devices, Node: a.Node}})
 		s.Sort()
 		i = s.instance(id)
 		later(n.load, become(api.Awake, 0))

@@ -1,0 +1,174 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// twin is a [World] beside a sim: only what has changed is put into it, and its plans
+// have to be those of [Plan] on the whole.
+type twin struct {
+	w       *World
+	devices []inventory.Device
+	known   map[api.FunctionName]put
+	diff    string // what was not the same
+}
+
+// put is what was put last of a function.
+type put struct {
+	f  Function
+	is []Instance
+}
+
+func newTwin(s *sim) *twin {
+	return &twin{w: NewWorld(s.Policy, s.Devices), devices: slices.Clone(s.Devices), known: map[api.FunctionName]put{}}
+}
+
+// follow puts what has changed, plans, and compares.
+func (t *twin) follow(s *sim, actions []Action, next time.Time) {
+	if t.diff != "" {
+		return
+	}
+	if !slices.Equal(t.devices, s.Devices) {
+		t.devices = slices.Clone(s.Devices)
+		t.w.SetDevices(s.Devices)
+	}
+	now := map[api.FunctionName]put{}
+	c := clone(s.Snapshot)
+	for _, f := range c.Functions {
+		now[f.Spec.Name] = put{f: f}
+	}
+	for _, i := range c.Instances {
+		p := now[i.Status.Function]
+		p.is = append(p.is, i)
+		now[i.Status.Function] = p
+	}
+	for name := range t.known {
+		if _, found := now[name]; !found {
+			t.w.Remove(name)
+		}
+	}
+	for name, p := range now {
+		switch old, found := t.known[name]; {
+		case found && reflect.DeepEqual(old, p):
+		case p.f.Spec.Name == "":
+			t.w.PutStray(name, p.is)
+		default:
+			t.w.Put(p.f, p.is)
+		}
+	}
+	t.known = now
+	got, look := t.w.Plan(s.now)
+	if d := cmp.Diff(actions, got); d != "" {
+		t.diff = fmt.Sprintf("the world plans something else (-whole +world):\n%s", d)
+	}
+	// It may look again earlier: what it waited for may have become idle in the meantime.
+	if !next.IsZero() && (look.IsZero() || look.After(next)) {
+		t.diff += fmt.Sprintf("the world looks again at %s, the whole at %s", look, next)
+	}
+	if d := cmp.Diff(Account(s.Snapshot, s.now), t.w.Account(s.now)); d != "" {
+		t.diff += fmt.Sprintf("the world's books are others (-whole +world):\n%s", d)
+	}
+	if again, at := t.w.Plan(s.now); !reflect.DeepEqual(got, again) || !next.IsZero() && (at.IsZero() || at.After(next)) {
+		t.diff += fmt.Sprintf("the same world plans something else the second time:\n%v\n%v", got, again)
+	}
+}
+
+// randomCluster makes a world of several nodes.
+func randomCluster(r *rand.Rand) *sim {
+	s := newSim()
+	s.Devices = nil
+	for n := range 1 + r.IntN(4) {
+		node := fmt.Sprintf("n%d", n)
+		s.Devices = append(s.Devices, inventory.Device{ID: inventory.HostOf(node), Node: node, Capacity: api.Bytes(2+r.IntN(8)) * api.GiB})
+		for d := range r.IntN(4) {
+			s.Devices = append(s.Devices, inventory.Device{ID: api.DeviceID(fmt.Sprintf("%s-gpu%d", node, d)), Node: node,
+				Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB, Cost: float64(r.IntN(3)), Others: api.Bytes(r.IntN(2)) * api.GiB / 2})
+		}
+	}
+	if r.IntN(3) == 0 {
+		s.Policy.SleepersPerDevice = 1 + r.IntN(2)
+	}
+	if r.IntN(3) == 0 {
+		s.Policy.ResidueShare = 0.05
+	}
+	for k := range 2 + r.IntN(8) {
+		spec := api.Function{Name: api.FunctionName(fmt.Sprintf("default/f%d", k)), Concurrency: 1 + r.IntN(4),
+			Memory:   api.Memory{Host: api.Bytes(1+r.IntN(8)) * 256 * api.MiB},
+			MaxScale: 1 + r.IntN(3), SleepAfter: time.Duration(r.IntN(4)) * 10 * time.Second,
+			GoneAfter: time.Duration(r.IntN(4)) * 30 * time.Second, Priority: r.IntN(3) - 1,
+		}.WithDefaults()
+		if r.IntN(3) > 0 {
+			spec.Memory.Devices, spec.Memory.PerDevice = 1+r.IntN(2), api.Bytes(r.IntN(16))*api.GiB
+		}
+		if r.IntN(6) == 0 {
+			spec.MinScale = 1
+		}
+		n := s.declare(spec)
+		n.load = time.Duration(1+r.IntN(8000)) * time.Millisecond
+		n.wake = time.Duration(1+r.IntN(2000)) * time.Millisecond
+		n.sleep = time.Duration(1+r.IntN(1000)) * time.Millisecond
+		n.residue[1] = spec.Memory.Host * api.Bytes(r.IntN(60)) / 100
+		n.residue[2] = n.residue[1] * api.Bytes(r.IntN(100)) / 100
+		n.perResidue[1] = spec.Memory.PerDevice * api.Bytes(r.IntN(20)) / 100
+	}
+	return s
+}
+
+// FuzzWorld runs random worlds with users that come and go, devices that lose memory to
+// others, and functions that are removed, and checks that a world in which only what
+// changes is put plans what the whole plan does, and that nobody is given what is not there.
+func FuzzWorld(f *testing.F) {
+	for seed := range uint64(400) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		s := randomWorld(r)
+		if r.IntN(4) > 0 {
+			s = randomCluster(r)
+		}
+		s.twin = newTwin(s)
+		var log []string
+		for range 12 {
+			for k := range s.Functions {
+				if r.IntN(2) == 0 {
+					s.use(s.Functions[k].Spec.Name, r.IntN(10)*r.IntN(2))
+				}
+			}
+			s.run(time.Duration(1+r.IntN(40))*time.Second, func() {
+				if over := s.over(); over != "" && s.twin.diff == "" {
+					s.twin.diff = "more is given than there is: " + over
+				}
+				if s.restless && s.twin.diff == "" {
+					s.twin.diff = "plans go on acting without anything having changed"
+				}
+				if s.twin.diff != "" {
+					log = append(log, s.tell()...)
+					t.Fatalf("seed %d at %s: %s\n%s\n%s", seed, s.now.Sub(s.start), s.twin.diff, describe(s), strings.Join(log[max(0, len(log)-60):], "\n"))
+				}
+			})
+			log = append(log, s.tell()...)
+			if r.IntN(4) == 0 && len(s.Functions) > 1 { // its instances stay, and belong to nobody
+				k := r.IntN(len(s.Functions))
+				if r.IntN(2) == 0 {
+					name := s.Functions[k].Spec.Name
+					s.Functions[k].Order = OrderStop
+					s.run(5*time.Minute, nil)
+					s.Instances = slices.DeleteFunc(s.Instances, func(i Instance) bool { return i.Status.Function == name })
+					s.Functions = slices.Delete(s.Functions, k, k+1)
+				}
+			}
+		}
+	})
+}
