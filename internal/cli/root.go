@@ -48,7 +48,7 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
 		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), functionCommand(), engineCommand()},
-		"use":   {runCommand(), benchCommand(), modelsCommand()},
+		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
 		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand()},
 		"":      {versionCommand()},
 	} {

@@ -1,0 +1,131 @@
+package simulate
+
+import (
+	"math"
+	"time"
+)
+
+// batch is the work inside an awake instance. Prompts are worked through one
+// after the other. Then a request generates its tokens together with the others
+// of the batch, all at the same pace: so each one ends when the tokens that
+// everybody has got since the beginning reach its mark, and only the least mark
+// matters.
+//
+// Prefill does not slow generation down here: what runtimes lose by it is inside
+// the published rates that the models' numbers come from.
+type batch struct {
+	m *Model
+	// prefill are the requests whose prompts wait, the first one's being worked on until ready.
+	prefill []*request
+	ready   time.Duration
+	// decode is a heap by mark.
+	decode []*request
+	// tokens is what each request of the batch got since the beginning, at time at.
+	tokens float64
+	at     time.Duration
+	timer  timer
+}
+
+// pace is the time of one step with n requests in the batch.
+func (m *Model) pace(n int) time.Duration {
+	return m.Step + time.Duration(m.Slope*float64(m.Step)*float64(max(0, n-1)))
+}
+
+// advance brings tokens up to now.
+func (b *batch) advance(now time.Duration) {
+	if n := len(b.decode); n > 0 {
+		b.tokens += float64(now-b.at) / float64(b.m.pace(n))
+	}
+	b.at = now
+}
+
+// add takes a request in.
+func (b *batch) add(r *request, now time.Duration) {
+	b.prefill = append(b.prefill, r)
+	if len(b.prefill) == 1 {
+		b.ready = now + b.prompt(r)
+	}
+	b.arm()
+}
+
+// prompt is the time that r's prompt takes.
+func (b *batch) prompt(r *request) time.Duration {
+	return time.Duration(float64(r.prompt) / b.m.Prefill * float64(time.Second))
+}
+
+// arm sets the timer to when something ends.
+func (b *batch) arm() {
+	at := time.Duration(math.MaxInt64)
+	if len(b.prefill) > 0 {
+		at = b.ready
+	}
+	if n := len(b.decode); n > 0 {
+		left := max(0, b.decode[0].mark-b.tokens) * float64(b.m.pace(n))
+		at = min(at, b.at+time.Duration(math.Ceil(left)))
+	}
+	if at == math.MaxInt64 {
+		b.timer.stop()
+		return
+	}
+	b.timer.reset(at)
+}
+
+// step ends what ends at now: done are the requests that have all their tokens,
+// and first is called for one whose first token comes after d.
+func (b *batch) step(now time.Duration, first func(r *request, d time.Duration)) (done []*request) {
+	const near = 1e-6 // tokens; times are whole nanoseconds
+	b.advance(now)
+	for len(b.decode) > 0 && b.decode[0].mark <= b.tokens+near {
+		done = append(done, b.pop())
+	}
+	for len(b.prefill) > 0 && b.ready <= now {
+		r := b.prefill[0]
+		b.prefill = b.prefill[1:]
+		r.mark = b.tokens + float64(max(1, r.output))
+		b.push(r)
+		first(r, b.m.pace(len(b.decode)))
+		if len(b.prefill) > 0 {
+			b.ready = now + b.prompt(b.prefill[0])
+		}
+	}
+	b.arm()
+	return done
+}
+
+func (b *batch) less(i, j int) bool {
+	r, s := b.decode[i], b.decode[j]
+	return r.mark < s.mark || r.mark == s.mark && r.number < s.number
+}
+
+func (b *batch) push(r *request) {
+	b.decode = append(b.decode, r)
+	for k := len(b.decode) - 1; k > 0; {
+		up := (k - 1) / 2
+		if !b.less(k, up) {
+			return
+		}
+		b.decode[k], b.decode[up] = b.decode[up], b.decode[k]
+		k = up
+	}
+}
+
+func (b *batch) pop() *request {
+	r := b.decode[0]
+	last := len(b.decode) - 1
+	b.decode[0] = b.decode[last]
+	b.decode[last] = nil
+	b.decode = b.decode[:last]
+	for k := 0; ; {
+		least := k
+		for _, down := range [2]int{2*k + 1, 2*k + 2} {
+			if down < last && b.less(down, least) {
+				least = down
+			}
+		}
+		if least == k {
+			return r
+		}
+		b.decode[k], b.decode[least] = b.decode[least], b.decode[k]
+		k = least
+	}
+}

@@ -1,0 +1,195 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// device is one GPU.
+type device struct {
+	node int
+	used api.Bytes
+	// holders is how many instances hold it: awake, rising or falling.
+	holders int
+	since   time.Duration // when the first of them came
+	held    time.Duration // for how long it was held before
+}
+
+// state is what an instance is about.
+type state int
+
+const (
+	rising  state = iota // starting or waking
+	awake                //
+	falling              // draining, going to sleep or stopping
+	asleep               //
+	gone                 //
+)
+
+// unit is one instance, whatever the policy.
+type unit struct {
+	number  int
+	f       *function
+	devices []int
+	state   state
+	level   api.Level // of a sleeper
+	since   time.Duration
+	running int
+	batch   batch
+	// closed says that it takes no more requests; drained is called when it has none.
+	closed  bool
+	drained func()
+	// host and dev are what it is booked with, of its node's host and of each device.
+	host, dev api.Bytes
+	lastUse   time.Duration // when it last had a request
+}
+
+// span is a piece of a unit's life, for pictures.
+type span struct {
+	devices  []int
+	model    int
+	state    state
+	from, to time.Duration
+}
+
+// book changes what u takes of memory. More than there is ends the run: whoever
+// decided so has decided wrongly.
+func (w *world) book(u *unit, host, dev api.Bytes) {
+	node := w.devices[u.devices[0]].node
+	w.hosts[node] += host - u.host
+	if w.hosts[node] > w.cfg.HostMemory && w.err == nil {
+		w.err = fmt.Errorf("at %s %s is to take %s of the host memory of node %d, which has %s less than that",
+			w.now, u.f.m.Name, host, node, w.hosts[node]-w.cfg.HostMemory)
+	}
+	for _, d := range u.devices {
+		dv := &w.devices[d]
+		dv.used += dev - u.dev
+		if dv.used > w.cfg.DeviceMemory && w.err == nil {
+			w.err = fmt.Errorf("at %s %s is to take %s of GPU %d, which has %s less than that",
+				w.now, u.f.m.Name, dev, d, dv.used-w.cfg.DeviceMemory)
+		}
+	}
+	u.host, u.dev = host, dev
+}
+
+// become brings u into a state, and keeps the account of who holds what.
+func (w *world) become(u *unit, s state) {
+	if w.cfg.Record && u.state != gone && w.now > u.since {
+		w.spans = append(w.spans, span{u.devices, u.f.number, u.state, u.since, w.now})
+	}
+	held, holds := u.holds(), s < asleep
+	if u.state == asleep {
+		w.sleepers += gib(u.dev*api.Bytes(len(u.devices))) * (w.now - u.since).Hours()
+	}
+	u.state, u.since = s, w.now
+	if held == holds {
+		return
+	}
+	if holds {
+		w.hold(u.devices)
+	} else {
+		w.release(u.devices)
+	}
+}
+
+// hold adds a holder to devices.
+func (w *world) hold(devices []int) {
+	for _, d := range devices {
+		dv := &w.devices[d]
+		if dv.holders++; dv.holders == 1 {
+			dv.since = w.now
+		}
+	}
+}
+
+// release takes one away.
+func (w *world) release(devices []int) {
+	for _, d := range devices {
+		dv := &w.devices[d]
+		if dv.holders--; dv.holders == 0 {
+			dv.held += w.now - dv.since
+		}
+	}
+}
+
+func (u *unit) holds() bool { return u.state < asleep }
+
+func gib(b api.Bytes) float64 { return float64(b) / float64(api.GiB) }
+
+// start makes an instance of f on devices, which is awake after delay and the
+// model's load time; done is called then.
+func (w *world) start(f *function, devices []int, delay time.Duration, done func(*unit)) *unit {
+	w.units++
+	u := &unit{number: w.units, f: f, devices: devices, state: gone, since: w.now, lastUse: w.now}
+	u.batch.m = f.m
+	u.batch.timer = timer{c: &w.clock, do: func() { w.work(u) }}
+	f.units = append(f.units, u)
+	w.become(u, rising)
+	w.book(u, f.m.Host, f.m.Device)
+	w.starts++
+	w.after(delay+f.m.Load, func() { w.rise(u, done) })
+	return u
+}
+
+// wake brings a sleeper up, after delay and what its level takes.
+func (w *world) wake(u *unit, delay time.Duration, done func(*unit)) {
+	took := u.f.m.Wake[u.level]
+	u.closed = false
+	w.become(u, rising)
+	w.book(u, u.f.m.Host, u.f.m.Device)
+	w.wakes++
+	w.after(delay+took, func() { w.rise(u, done) })
+}
+
+// rise ends a start or a wake.
+func (w *world) rise(u *unit, done func(*unit)) {
+	if u.state != rising { // it was stopped on the way
+		return
+	}
+	w.become(u, awake)
+	u.level, u.lastUse = 0, w.now
+	done(u)
+	w.feed(u.f)
+}
+
+// drain lets u take no more requests, and calls then when it has none.
+func (w *world) drain(u *unit, then func()) {
+	u.closed = true
+	w.become(u, falling)
+	if u.running > 0 {
+		u.drained = then
+		return
+	}
+	then()
+}
+
+// sleep lets u finish what it has and puts it to sleep at level; done is called then.
+func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
+	took := u.f.m.Sleep
+	if u.state == asleep { // deeper: nothing is copied
+		took = w.cfg.Hop
+	}
+	w.drain(u, func() {
+		w.after(took, func() {
+			u.level = level
+			w.become(u, asleep)
+			w.book(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
+			done(u)
+		})
+	})
+}
+
+// stop lets u finish what it has and ends it; done is called then.
+func (w *world) stop(u *unit, done func(*unit)) {
+	w.drain(u, func() {
+		w.after(u.f.m.Stop, func() {
+			w.become(u, gone)
+			w.book(u, 0, 0)
+			u.f.units = slices.DeleteFunc(u.f.units, func(v *unit) bool { return v == u })
+			done(u)
+		})
+	})
+}

@@ -1,0 +1,199 @@
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Load says how a function's requests come.
+type Load string
+
+// Loads.
+const (
+	// Bursty is a Markov-modulated Poisson process: sessions of some minutes with a
+	// request every few seconds, and nothing in between.
+	Bursty Load = "bursty"
+	// Diurnal is a Poisson process whose rate follows the day: a cosine with its top at 14:00 and a tenth of that at 2:00.
+	Diurnal Load = "diurnal"
+	// Steady is a Poisson process.
+	Steady Load = "steady"
+	// Cron is a batch of requests at equal distances, as jobs send them.
+	Cron Load = "cron"
+	// Mix gives functions bursty, diurnal, cron and steady loads in turn.
+	Mix Load = "mix"
+)
+
+// Loads are all of them.
+var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron}
+
+// Shape is what [Generate] makes. Zero fields take the default.
+type Shape struct {
+	// Functions is the number of models. Default 12.
+	Functions int
+	// Length of the trace. Default 24 h.
+	Length time.Duration
+	// Load of the functions. Default Mix.
+	Load Load
+	// Rate is the mean number of requests in an hour, of all functions together. Default 50 for each function.
+	Rate float64
+	// Zipf is the exponent by which they are spread over functions: the kth gets a share of 1/k^Zipf. Default 1; below 0 spreads them evenly.
+	Zipf float64
+	// Prompt and Output are the medians of log-normally distributed tokens. Defaults 1000
+	// and 130, near the medians of the Azure trace of 2023 for conversation.
+	Prompt, Output int
+	Seed           uint64
+}
+
+func (s Shape) withDefaults() Shape {
+	s.Functions = cmp.Or(s.Functions, 12)
+	s.Length = cmp.Or(s.Length, 24*time.Hour)
+	s.Load = cmp.Or(s.Load, Mix)
+	s.Rate = cmp.Or(s.Rate, 50*float64(s.Functions))
+	s.Zipf = cmp.Or(s.Zipf, 1)
+	s.Prompt, s.Output = cmp.Or(s.Prompt, 1000), cmp.Or(s.Output, 130)
+	return s
+}
+
+func (s Shape) validate() error {
+	var errs []error
+	if s.Functions < 1 || s.Functions > 10000 {
+		errs = append(errs, fmt.Errorf("functions: want 1 to 10000 (have %d)", s.Functions))
+	}
+	if s.Length <= 0 || s.Length > mostTime {
+		errs = append(errs, fmt.Errorf("length: want more than 0 and at most a year (have %s)", s.Length))
+	}
+	if s.Rate <= 0 || s.Rate*s.Length.Hours() > mostRows {
+		errs = append(errs, fmt.Errorf("rate: want more than 0 and at most %d requests in all (have %g in an hour for %s)", mostRows, s.Rate, s.Length))
+	}
+	if !slices.Contains(Loads, s.Load) {
+		errs = append(errs, fmt.Errorf("load %q: want one of %v", s.Load, Loads))
+	}
+	if s.Prompt < 0 || s.Output < 1 || s.Zipf > 10 || math.IsNaN(s.Zipf) {
+		errs = append(errs, fmt.Errorf("tokens and Zipf: want a prompt of at least 0, an output of at least 1, an exponent of at most 10 (have %d, %d, %g)", s.Prompt, s.Output, s.Zipf))
+	}
+	return errors.Join(errs...)
+}
+
+// Generate makes a trace. The same shape gives the same trace: each function has
+// a source of chance of its own, so that one more function changes no other.
+func Generate(s Shape) (Trace, error) {
+	s = s.withDefaults()
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	shares := make([]float64, s.Functions)
+	sum := 0.0
+	for k := range shares {
+		shares[k] = math.Pow(float64(k+1), -max(0, s.Zipf))
+		sum += shares[k]
+	}
+	var t Trace
+	for k, share := range shares {
+		g := generator{Shape: s, rng: rand.New(rand.NewPCG(s.Seed, uint64(k)+1)), rate: s.Rate * share / sum / 3600}
+		load := s.Load
+		if load == Mix {
+			load = []Load{Bursty, Diurnal, Bursty, Cron, Bursty, Steady}[k%6]
+		}
+		for _, at := range g.times(load) {
+			t = append(t, Arrival{At: at, Model: modelName(k), Prompt: g.tokens(s.Prompt, 1.0), Output: g.tokens(s.Output, 0.8)})
+		}
+	}
+	slices.SortStableFunc(t, func(a, b Arrival) int { return cmp.Compare(a.At, b.At) })
+	return t, nil
+}
+
+// generator makes one function's requests.
+type generator struct {
+	Shape
+	rng  *rand.Rand
+	rate float64 // a second, on average
+}
+
+// times are the arrivals under a load.
+func (g *generator) times(load Load) []time.Duration {
+	switch load {
+	case Bursty:
+		return g.bursty()
+	case Cron:
+		return g.cron()
+	case Diurnal:
+		return g.thin(1.1/0.605, func(at float64) float64 {
+			hour := math.Mod(at/3600, 24)
+			return (0.605 + 0.495*math.Cos((hour-14)/24*2*math.Pi)) / 0.605
+		})
+	}
+	return g.thin(1, func(float64) float64 { return 1 })
+}
+
+// thin is a Poisson process with the mean rate times factor(at), which is at most most.
+func (g *generator) thin(most float64, factor func(at float64) float64) []time.Duration {
+	var ts []time.Duration
+	for at := g.gap(g.rate * most); at < g.Length.Seconds(); at += g.gap(g.rate * most) {
+		if g.rng.Float64()*most < factor(at) {
+			ts = append(ts, seconds(at))
+		}
+	}
+	return ts
+}
+
+// Sessions of bursty loads: a request every 12 s on average for 5 minutes on
+// average, but never more than the mean rate of a busy function allows.
+const (
+	sessionLength = 300.0
+	sessionRate   = 1.0 / 12
+)
+
+// bursty is on and off, each for exponentially distributed times.
+func (g *generator) bursty() []time.Duration {
+	within := max(sessionRate, 3*g.rate)
+	share := g.rate / within // of the time that is spent in sessions
+	pause := sessionLength * (1 - share) / share
+	end := g.Length.Seconds()
+	var ts []time.Duration
+	at := 0.0
+	if g.rng.Float64() >= share {
+		at = g.gap(1 / pause)
+	}
+	for at < end {
+		until := at + g.gap(1/sessionLength)
+		for at += g.gap(within); at < min(until, end); at += g.gap(within) {
+			ts = append(ts, seconds(at))
+		}
+		at = until + g.gap(1/pause)
+	}
+	return ts
+}
+
+// cron is a batch of up to eight requests within a few seconds, at equal distances.
+func (g *generator) cron() []time.Duration {
+	const batch = 8
+	period := batch / g.rate
+	var ts []time.Duration
+	for at := g.rng.Float64() * period; at < g.Length.Seconds(); at += period {
+		for range batch {
+			if t := at + 3*g.rng.Float64(); t < g.Length.Seconds() {
+				ts = append(ts, seconds(t))
+			}
+		}
+	}
+	slices.Sort(ts)
+	return ts
+}
+
+// gap is exponentially distributed.
+func (g *generator) gap(rate float64) float64 { return g.rng.ExpFloat64() / rate }
+
+// tokens are log-normally distributed, at least 1 and at most 32768.
+func (g *generator) tokens(median int, sigma float64) int {
+	if median == 0 {
+		return 0
+	}
+	return int(min(32768, max(1, math.Round(float64(median)*math.Exp(sigma*g.rng.NormFloat64())))))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

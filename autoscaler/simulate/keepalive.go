@@ -1,0 +1,111 @@
+package simulate
+
+import "slices"
+
+// keepalive is what Ollama does on one machine (server/sched.go): a model is loaded
+// when a request asks for it, on the GPU with the most free memory; it stays for
+// the keep-alive (OLLAMA_KEEP_ALIVE, 5 min) after its last request. Where there is no room, the
+// model that was used longest ago goes, at once if it is idle, else when it has
+// finished what it does: it takes nothing new from then on. Models that are to be
+// loaded wait in one queue, and the first holds up the others.
+//
+// Nothing sleeps: what is unloaded is loaded anew. A model has one instance. There
+// are no pods.
+type keepalive struct {
+	w     *world
+	p     Policy
+	queue []*function // to be loaded, the first in front
+	going map[*unit]bool
+}
+
+func newKeepalive(w *world, p Policy) mind { return &keepalive{w: w, p: p, going: map[*unit]bool{}} }
+
+func (k *keepalive) begin() {}
+
+func (k *keepalive) arrived(f *function) { k.want(f) }
+
+func (k *keepalive) changed(f *function) {
+	k.want(f)
+	for _, u := range f.units {
+		if u.state == awake && u.running == 0 && !k.going[u] {
+			k.expire(u)
+		}
+	}
+	k.load() // somebody may be idle now
+}
+
+// want queues f if it has something to do and nothing to do it with.
+func (k *keepalive) want(f *function) {
+	if len(f.queue) == 0 || slices.Contains(k.queue, f) ||
+		slices.ContainsFunc(f.units, func(u *unit) bool { return !k.going[u] }) {
+		return
+	}
+	k.queue = append(k.queue, f)
+	k.load()
+}
+
+// expire unloads u when it has been idle for the keep-alive.
+func (k *keepalive) expire(u *unit) {
+	if k.p.Keep == Forever {
+		return
+	}
+	idle := u.lastUse
+	k.w.at(idle+k.p.Keep, func() {
+		if u.state == awake && u.running == 0 && u.lastUse == idle && !k.going[u] {
+			k.unload(u)
+		}
+	})
+}
+
+// unload ends u when it has finished.
+func (k *keepalive) unload(u *unit) {
+	k.going[u] = true
+	k.w.stop(u, func(*unit) {
+		delete(k.going, u)
+		k.want(u.f)
+		k.load()
+	})
+}
+
+// load loads what is first in the queue, or makes room for it.
+func (k *keepalive) load() {
+	for len(k.queue) > 0 {
+		f := k.queue[0]
+		if len(f.queue) == 0 { // those that waited have been refused
+			k.queue = k.queue[1:]
+			continue
+		}
+		if devices := k.w.room(f.m); devices != nil {
+			k.queue = k.queue[1:]
+			k.w.start(f, devices, 0, func(*unit) {})
+			continue
+		}
+		if len(k.going) == 0 {
+			if u := k.oldest(); u != nil {
+				k.w.swaps++
+				k.unload(u)
+			}
+		}
+		return
+	}
+}
+
+// oldest is who was used longest ago, an idle one if there is one; nil if all are loading.
+func (k *keepalive) oldest() *unit {
+	var oldest *unit
+	for _, f := range k.w.functions {
+		for _, u := range f.units {
+			if u.state != awake || k.going[u] {
+				continue
+			}
+			busy := u.running > 0
+			switch {
+			case oldest == nil, oldest.running > 0 && !busy:
+				oldest = u
+			case busy == (oldest.running > 0) && u.lastUse < oldest.lastUse:
+				oldest = u
+			}
+		}
+	}
+	return oldest
+}

@@ -1,0 +1,276 @@
+package simulate
+
+import (
+	"math"
+	"time"
+)
+
+// knative is the stock autoscaler of Knative Serving 1.2x, class KPA, with its
+// defaults, and a GPU for each pod, which no other pod may use
+// (nvidia.com/gpu: 1). From pkg/autoscaler/scaling/autoscaler.go,
+// pkg/reconciler/autoscaling/kpa/scaler.go and config-autoscaler:
+//
+//   - Every 2 s (tick-interval) it compares the mean number of requests, those that the
+//     activator holds included, over the stable window (60 s) and over a tenth of it
+//     (panic-window-percentage 10) with 70 % of what a pod takes at once
+//     (container-concurrency-target-percentage).
+//   - It panics where the short window wants twice the ready pods or more
+//     (panic-threshold-percentage 200), and scales down again only when that has
+//     not been so for a stable window. max-scale-down-rate is 2, max-scale-up-rate 1000.
+//   - From zero it goes to one pod at the first request.
+//   - To zero it goes when the stable window saw nothing; the last pod stays for
+//     scale-to-zero-pod-retention-period, and for scale-to-zero-grace-period (30 s) where the
+//     activator was not on the path. It is on the path as long as the ready pods can't take
+//     target-burst-capacity (200) requests beyond those that run.
+//   - Kubernetes gives a GPU to the pods that wait for one in the order in which they came.
+//
+// Keep is the time from the last request to the end of the last pod: up to the
+// 60 s of the stable window it is that window (at least 6 s), what goes beyond is the
+// retention (at most 1 h). [Forever] is min-scale 1.
+type knative struct {
+	w         *world
+	stable    time.Duration
+	retention time.Duration
+	minScale  int
+	functions []*kpa
+	pending   []*kpaPod // without a GPU, the oldest first
+}
+
+// kpa is the autoscaler of one revision.
+type kpa struct {
+	f       *function
+	pods    []*kpaPod // that were asked for and not told to go, the oldest first
+	desired int
+	// area is the integral of requests over time until at, in request seconds; ring
+	// has what it was at each of the last ticks.
+	area float64
+	at   time.Duration
+	load int // requests since at
+	ring []float64
+	// active is when the first request after an idle window came.
+	active, lastActive time.Duration
+	panicking          bool
+	panicked           time.Duration // when the panic's condition last held
+	most               int           // of pods, in this panic
+	idle               bool          // nothing was needed for a window
+	idleSince          time.Duration
+	direct             time.Duration // when the activator last was not on the path; below 0: never
+}
+
+// kpaPod is a pod; u is nil while it has no GPU.
+type kpaPod struct {
+	k *kpa
+	u *unit
+}
+
+// Knative's defaults.
+const (
+	kpaTick          = 2 * time.Second
+	kpaUtilization   = 0.7
+	kpaPanicShare    = 0.1
+	kpaPanicAt       = 2.0
+	kpaMaxDown       = 2.0
+	kpaMaxUp         = 1000.0
+	kpaGrace         = 30 * time.Second
+	kpaBurst         = 200
+	kpaMinWindow     = 6 * time.Second
+	kpaWindow        = time.Minute
+	kpaMostRetention = time.Hour
+)
+
+func newKnative(w *world, p Policy) mind {
+	k := &knative{w: w, stable: min(kpaWindow, max(kpaMinWindow, p.Keep)), retention: min(kpaMostRetention, max(0, p.Keep-kpaWindow))}
+	if p.Keep == Forever {
+		k.minScale, k.retention = 1, 0
+	}
+	for _, f := range w.functions {
+		k.functions = append(k.functions, &kpa{f: f, desired: k.minScale, direct: -1})
+	}
+	return k
+}
+
+func (k *knative) begin() {
+	for _, a := range k.functions {
+		k.reconcile(a)
+	}
+	k.tick()
+}
+
+// tick looks at every revision.
+func (k *knative) tick() {
+	for _, a := range k.functions {
+		a.count(k.w.now)
+		if len(a.ring) == 0 && a.load == 0 && a.desired == k.minScale && len(a.pods) == k.minScale {
+			continue // idle for long
+		}
+		k.scale(a)
+		a.ring = append(a.ring, a.area)
+		if most := int(k.stable/kpaTick) + 1; len(a.ring) > most {
+			a.ring = a.ring[len(a.ring)-most:]
+		}
+		if a.load == 0 && a.ring[0] == a.area && a.desired == k.minScale && len(a.pods) == k.minScale {
+			a.ring = nil
+		}
+	}
+	k.w.after(kpaTick, k.tick)
+}
+
+// count brings the area up to now.
+func (a *kpa) count(now time.Duration) {
+	a.area += float64(a.load) * (now - a.at).Seconds()
+	a.at = now
+	if a.load > 0 {
+		a.lastActive = now
+	}
+	a.load = len(a.f.queue) + a.f.running
+}
+
+// mean is the mean number of requests over the last d, or since the first of
+// them where that is less.
+func (a *kpa) mean(now, d time.Duration) float64 {
+	back := int(d / kpaTick)
+	before := a.area
+	if n := len(a.ring); n > 0 {
+		before = a.ring[max(0, n-back)]
+	}
+	span := min(d, max(kpaTick/2, now-a.active))
+	return (a.area - before) / span.Seconds()
+}
+
+func (k *knative) arrived(f *function) {
+	a := k.functions[f.number]
+	if a.load == 0 && k.w.now-a.lastActive > k.stable || a.at == 0 {
+		a.active = k.w.now
+		a.ring = append(a.ring[:0], a.area)
+	}
+	a.count(k.w.now)
+	if a.desired == 0 { // the activator pokes the autoscaler
+		a.desired, a.idle = 1, false
+		k.reconcile(a)
+	}
+}
+
+func (k *knative) changed(f *function) { k.functions[f.number].count(k.w.now) }
+
+// ready is how many pods take requests.
+func (a *kpa) ready() int {
+	n := 0
+	for _, p := range a.pods {
+		if p.u != nil && p.u.state == awake {
+			n++
+		}
+	}
+	return n
+}
+
+// scale is one look at a revision.
+func (k *knative) scale(a *kpa) {
+	now, ready := k.w.now, a.ready()
+	target := kpaUtilization * float64(a.f.m.Concurrency)
+	wide := a.mean(now, k.stable)
+	short := a.mean(now, time.Duration(kpaPanicShare*float64(k.stable)))
+	pods := max(1, float64(ready))
+	up, down := math.Ceil(kpaMaxUp*pods), math.Floor(float64(ready)/kpaMaxDown)
+	bound := func(mean float64) int { return int(min(max(math.Ceil(mean/target), down), up)) }
+	desired, hurried := bound(wide), bound(short)
+	if math.Ceil(short/target)/pods >= kpaPanicAt {
+		if !a.panicking {
+			a.panicking, a.most = true, 0
+		}
+		a.panicked = now
+	} else if a.panicking && now-a.panicked > k.stable {
+		a.panicking = false
+	}
+	if a.panicking {
+		a.most = max(a.most, hurried, ready)
+		desired = max(desired, a.most)
+	}
+	desired = min(max(desired, k.minScale), k.w.cfg.MaxScale)
+	if ready*a.f.m.Concurrency-kpaBurst-int(short) >= 0 {
+		a.direct = now
+	}
+	if desired == 0 {
+		k.toZero(a)
+		return
+	}
+	a.desired, a.idle = desired, false
+	k.reconcile(a)
+}
+
+// toZero lets the last pod go when its time has come.
+func (k *knative) toZero(a *kpa) {
+	if a.desired == 0 {
+		return
+	}
+	a.desired = 1
+	if !a.idle {
+		a.idle, a.idleSince = true, k.w.now
+	}
+	wait := k.retention
+	if a.direct >= 0 && k.w.now-a.direct < kpaGrace {
+		wait = max(wait, kpaGrace)
+	}
+	if k.w.now-a.idleSince >= wait {
+		a.desired = 0
+	}
+	k.reconcile(a)
+}
+
+// reconcile makes as many pods as are desired. Those that are not ready go first,
+// then the youngest.
+func (k *knative) reconcile(a *kpa) {
+	for len(a.pods) < a.desired {
+		p := &kpaPod{k: a}
+		a.pods = append(a.pods, p)
+		k.pending = append(k.pending, p)
+	}
+	for len(a.pods) > a.desired {
+		k.remove(a)
+	}
+	k.schedule()
+}
+
+// remove lets one pod go.
+func (k *knative) remove(a *kpa) {
+	rank := func(p *kpaPod) int {
+		switch {
+		case p.u == nil:
+			return 0
+		case p.u.state == rising:
+			return 1
+		}
+		return 2
+	}
+	victim := len(a.pods) - 1
+	for j := victim; j >= 0; j-- {
+		if rank(a.pods[j]) < rank(a.pods[victim]) {
+			victim = j
+		}
+	}
+	p := a.pods[victim]
+	a.pods = append(a.pods[:victim:victim], a.pods[victim+1:]...)
+	if p.u != nil {
+		k.w.stop(p.u, func(*unit) { k.schedule() })
+		return
+	}
+	for j, q := range k.pending {
+		if q == p {
+			k.pending = append(k.pending[:j:j], k.pending[j+1:]...)
+			break
+		}
+	}
+}
+
+// schedule gives free GPUs to pods that wait for them. One that finds too few
+// holds nobody up: the scheduler tries the next.
+func (k *knative) schedule() {
+	left := k.pending[:0]
+	for _, p := range k.pending {
+		if devices := k.w.free(p.k.f.m, nil); devices != nil {
+			p.u = k.w.start(p.k.f, devices, k.w.cfg.Pod, func(*unit) {})
+			continue
+		}
+		left = append(left, p)
+	}
+	k.pending = left
+}

@@ -1,0 +1,162 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Model is what one function's model is really like. Policies don't see it: they
+// learn what their counterparts in the world would learn.
+type Model struct {
+	Name api.ModelName
+	// Load is the time from the start of a process to awake; Wake from asleep to
+	// awake, by level (index 0 is unused); Sleep from awake to asleep, draining not
+	// counted; Stop from told to end to gone.
+	Load  time.Duration
+	Wake  [3]time.Duration
+	Sleep time.Duration
+	Stop  time.Duration
+	// GPUs is how many an instance needs, Device what it takes of each while awake.
+	GPUs   int
+	Device api.Bytes
+	// Host is what it takes of the host's memory while awake.
+	Host api.Bytes
+	// Residue is what stays in use asleep, by level, of each GPU and of the host.
+	Residue, HostResidue [3]api.Bytes
+	// Concurrency is how many requests an instance takes at once.
+	Concurrency int
+	// Prefill is the prompt tokens an instance works through in a second, of all requests together.
+	Prefill float64
+	// Step is the time of one token of a request that is alone; Slope is by what part of
+	// it each further request lengthens the step.
+	Step  time.Duration
+	Slope float64
+}
+
+// Sizes are the weights of the models that stand in for those of which only the
+// name is known, in turn: 8, 8, 14 and 32 billion parameters of two bytes.
+var Sizes = []api.Bytes{15 * api.GiB, 15 * api.GiB, 28 * api.GiB, 62 * api.GiB}
+
+// NewModel makes a model of the given weights on a GPU with capacity bytes. Its
+// numbers follow what is published for vLLM on GPUs of 80 GB:
+//
+//   - It takes nine tenths of a GPU, whatever its size: vLLM's gpu_memory_utilization
+//     is 0.9, and the KV cache gets what the weights leave. Weights that don't fit
+//     are spread over more GPUs.
+//   - Load: 30 s for process, graphs and warm-up, and 1 GiB/s for the weights: 45 s for 8B, 92 s
+//     for 32B (llm-d-benchmark measures 98 to 130 s for a pod of Qwen3-32B).
+//   - Wake from level 1: 0.2 s and 25 GiB/s over PCIe; level 2: the weights at 3 GiB/s besides
+//     (vLLM's post on sleep mode, 2025-10-26: 0.3 to 0.8 s for small models, some seconds for large ones).
+//   - Sleep: 0.3 s and 10 GiB/s (production-stack's sleep-wakeup-mode: 5.75 s for 39 GiB, 1.2 GiB stay).
+//   - A step reads all weights at 2 TB/s; with each further request in the batch it takes 2 % longer.
+//   - Prefill: 2 FLOP a weight and token at 300 TFLOP/s, of two bytes each.
+func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
+	gib := float64(weights) / float64(api.GiB)
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	gpus := max(1, int(math.Ceil(float64(weights)*1.15/(0.9*float64(capacity)))))
+	share := gib / float64(gpus)
+	m := Model{
+		Name: name, Load: seconds(30 + gib), Sleep: seconds(0.3 + share/10), Stop: 2 * time.Second,
+		GPUs: gpus, Device: api.Bytes(0.9 * float64(capacity)),
+		Host:        4*api.GiB + weights,
+		Residue:     [3]api.Bytes{0, 1200 * api.MiB, 1200 * api.MiB},
+		HostResidue: [3]api.Bytes{0, 4*api.GiB + weights, 4 * api.GiB},
+		Concurrency: 32,
+		Prefill:     300e12 * float64(gpus) / float64(weights),
+		Step:        seconds(float64(weights) / float64(gpus) / 2e12), Slope: 0.02,
+	}
+	m.Wake[api.Level1] = seconds(0.2 + share/25)
+	m.Wake[api.Level2] = m.Wake[api.Level1] + seconds(gib/3)
+	return m
+}
+
+// Config is the world. Zero fields take the default.
+type Config struct {
+	// Models are the functions. Those of the trace that are missing are made by [NewModel].
+	Models []Model
+	// Devices is the number of GPUs, Nodes that of the machines that they are spread over. Default 4 and 1.
+	Devices, Nodes int
+	// DeviceMemory is what each GPU has. Default 80 GiB.
+	DeviceMemory api.Bytes
+	// HostMemory is what each node has for models. Default 1 TiB.
+	HostMemory api.Bytes
+	// MaxScale bounds the instances of a function, for every policy. Default 4.
+	MaxScale int
+	// Hold is how long a request may wait before it is refused. Default 5 min.
+	Hold time.Duration
+	// Pod is the time from the decision to the process of a new pod, for every policy that has
+	// pods. Default 950 ms, which is what stock Knative takes from zero pods in docs/bench/cluster.json.
+	Pod time.Duration
+	// Hop is the way of a message between two parts of Rouse. Default 2 ms.
+	Hop time.Duration
+	// Seed is for policies that choose at random.
+	Seed uint64
+	// Record keeps what [SVG] draws.
+	Record bool
+}
+
+// WithDefaults fills every zero field and makes the models that trace names.
+func (c Config) WithDefaults(trace Trace) Config {
+	for _, i := range []struct {
+		field *int
+		value int
+	}{{&c.Devices, 4}, {&c.Nodes, 1}, {&c.MaxScale, 4}} {
+		if *i.field == 0 {
+			*i.field = i.value
+		}
+	}
+	for _, b := range []struct {
+		field *api.Bytes
+		value api.Bytes
+	}{{&c.DeviceMemory, 80 * api.GiB}, {&c.HostMemory, api.TiB}} {
+		if *b.field == 0 {
+			*b.field = b.value
+		}
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&c.Hold, 5 * time.Minute}, {&c.Pod, 950 * time.Millisecond}, {&c.Hop, 2 * time.Millisecond}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	known := make(map[api.ModelName]bool)
+	models := append([]Model(nil), c.Models...)
+	for _, m := range models {
+		known[m.Name] = true
+	}
+	for _, name := range trace.Models() {
+		if !known[name] {
+			models = append(models, NewModel(name, Sizes[len(models)%len(Sizes)], c.DeviceMemory))
+		}
+	}
+	c.Models = models
+	return c
+}
+
+// Validate says what is wrong with a configuration whose defaults are filled in.
+func (c Config) Validate() error {
+	var errs []error
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	wrong(c.Devices < 1 || c.Devices > 10000, "devices: want 1 to 10000 (have %d)", c.Devices)
+	wrong(c.Nodes < 1 || c.Nodes > c.Devices, "nodes: want 1 to the number of devices, %d (have %d)", c.Devices, c.Nodes)
+	wrong(c.DeviceMemory < 0 || c.HostMemory < 0, "memory: want at least 0 (have %s of each device, %s of each host)", c.DeviceMemory, c.HostMemory)
+	wrong(c.MaxScale < 1, "scale: want at least 1 (have %d)", c.MaxScale)
+	wrong(c.Hold < 0 || c.Pod < 0 || c.Hop < 0, "times: want at least 0 (have hold %s, pod %s, hop %s)", c.Hold, c.Pod, c.Hop)
+	for _, m := range c.Models {
+		wrong(m.Concurrency < 1 || m.Prefill <= 0 || m.Step <= 0 || m.Slope < 0 || m.Load < 0, "model %s: want concurrency, prefill and step above 0, slope and load of at least 0", m.Name)
+		wrong(m.GPUs < 1 || m.GPUs > c.Devices/max(1, c.Nodes), "model %s needs %d GPUs of one node, and a node has %d: more devices, fewer nodes, or more memory of each device", m.Name, m.GPUs, c.Devices/max(1, c.Nodes))
+		wrong(m.Device > c.DeviceMemory, "model %s needs %s of each GPU, and a GPU has %s", m.Name, m.Device, c.DeviceMemory)
+		wrong(m.Host > c.HostMemory, "model %s needs %s of host memory, and a node has %s", m.Name, m.Host, c.HostMemory)
+	}
+	return errors.Join(errs...)
+}

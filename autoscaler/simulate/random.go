@@ -1,0 +1,193 @@
+package simulate
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// random is llm-d's fast model actuation (github.com/llm-d-incubation/llm-d-fast-model-actuation), the
+// reference of dual pods: a requester pod claims a GPU, which Kubernetes picks
+// without knowing who sleeps where: at random among the free ones. A sleeper of
+// the function on just that GPU is woken (hot); else an instance is started there, after
+// the sleepers that were used longest ago have gone, as many as the limit on sleepers
+// (--sleeper-limit, 2 in its chart) and the memory demand. When the requester goes, the
+// instance falls asleep and the GPU is free.
+//
+// Its source leaves it to others when requesters come and go; here they do so by our rule, at
+// once: as many as what waits and runs fills, and one goes when it was not
+// needed for Keep. A requester is a pod ([Config.Pod]); nobody is made to give way, so requesters
+// wait for a free GPU, the oldest first.
+type random struct {
+	w         *world
+	p         Policy
+	rng       *rand.Rand
+	functions []*randomFunction
+	pending   []*randomFunction // requesters without a GPU, the oldest first
+	look      timer
+}
+
+type randomFunction struct {
+	f      *function
+	wanted int             // requesters that wait or rise
+	needed []time.Duration // when n+1 instances were last needed
+}
+
+func newRandom(w *world, p Policy) mind {
+	if p.SleeperLimit == 0 {
+		p.SleeperLimit = 2
+	}
+	r := &random{w: w, p: p, rng: rand.New(rand.NewPCG(w.cfg.Seed, 0x5eed))}
+	r.look = timer{c: &w.clock, do: r.tire}
+	for _, f := range w.functions {
+		r.functions = append(r.functions, &randomFunction{f: f})
+	}
+	return r
+}
+
+func (r *random) begin() {}
+
+func (r *random) arrived(f *function) { r.changed(f) }
+
+// changed asks for as many requesters as are needed, and notes the need.
+func (r *random) changed(f *function) {
+	rf := r.functions[f.number]
+	n := min(f.demand(), r.w.cfg.MaxScale)
+	for len(rf.needed) < n {
+		rf.needed = append(rf.needed, 0)
+	}
+	for k := range n {
+		rf.needed[k] = r.w.now
+	}
+	for rf.live()+rf.wanted < n {
+		rf.wanted++
+		r.pending = append(r.pending, rf)
+	}
+	r.schedule()
+	if !r.look.on && r.p.Keep != Forever {
+		r.look.reset(r.w.now + r.p.Keep)
+	}
+}
+
+// live is how many instances are awake or rise.
+func (f *randomFunction) live() int {
+	n := 0
+	for _, u := range f.f.units {
+		if u.state <= awake && !u.closed {
+			n++
+		}
+	}
+	return n
+}
+
+// schedule lets requesters land.
+func (r *random) schedule() {
+	left := r.pending[:0]
+	for _, rf := range r.pending {
+		if rf.live()+1 > max(1, min(rf.f.demand(), r.w.cfg.MaxScale)) { // no longer needed
+			rf.wanted--
+			continue
+		}
+		devices := r.w.free(rf.f.m, func(n int) int { return r.rng.IntN(n) })
+		if devices == nil {
+			left = append(left, rf)
+			continue
+		}
+		r.land(rf, devices)
+	}
+	r.pending = left
+}
+
+// land gives a requester its GPUs, and the GPUs an instance.
+func (r *random) land(rf *randomFunction, devices []int) {
+	for _, u := range rf.f.units {
+		if u.state == asleep && slices.Equal(u.devices, devices) {
+			rf.wanted--
+			r.w.wake(u, r.w.cfg.Pod, func(*unit) {})
+			return
+		}
+	}
+	r.w.hold(devices) // the requester's claim, while there is no instance
+	r.clear(rf, devices)
+}
+
+// clear ends sleepers until a new instance may start on devices.
+func (r *random) clear(rf *randomFunction, devices []int) {
+	m, w := rf.f.m, r.w
+	node := w.devices[devices[0]].node
+	var victim *unit
+	older := func(u *unit) {
+		if victim == nil || u.lastUse < victim.lastUse {
+			victim = u
+		}
+	}
+	crowded := slices.ContainsFunc(devices, func(d int) bool { return w.devices[d].used+m.Device > w.cfg.DeviceMemory }) ||
+		r.sleepersOn(devices, nil) >= r.p.SleeperLimit
+	if crowded {
+		r.sleepersOn(devices, older)
+	} else if w.hosts[node]+m.Host > w.cfg.HostMemory {
+		for _, f := range w.functions {
+			for _, u := range f.units {
+				if u.state == asleep && w.devices[u.devices[0]].node == node {
+					older(u)
+				}
+			}
+		}
+		if victim == nil { // all of it is awake: wait until somebody sleeps
+			w.after(time.Second, func() { r.clear(rf, devices) })
+			return
+		}
+	}
+	if victim != nil {
+		w.swaps++
+		w.stop(victim, func(*unit) { r.clear(rf, devices) })
+		return
+	}
+	w.release(devices)
+	rf.wanted--
+	w.start(rf.f, devices, w.cfg.Pod, func(*unit) {})
+}
+
+// sleepersOn counts the sleepers on devices, and shows each of them.
+func (r *random) sleepersOn(devices []int, each func(*unit)) int {
+	n := 0
+	for _, f := range r.w.functions {
+		for _, u := range f.units {
+			if u.state == asleep && slices.ContainsFunc(u.devices, func(d int) bool { return slices.Contains(devices, d) }) {
+				n++
+				if each != nil {
+					each(u)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// tire lets requesters go that were not needed for Keep, the youngest first.
+func (r *random) tire() {
+	next := Forever
+	for _, rf := range r.functions {
+		n := rf.live()
+		need := min(rf.f.demand(), r.w.cfg.MaxScale)
+		for k := len(rf.f.units) - 1; k >= 0 && n > need; k-- {
+			u := rf.f.units[k]
+			if u.state != awake || u.closed {
+				continue
+			}
+			due := u.since + r.p.Keep
+			if n <= len(rf.needed) {
+				due = max(due, rf.needed[n-1]+r.p.Keep)
+			}
+			n--
+			if due > r.w.now {
+				next = min(next, due)
+				continue
+			}
+			r.w.sleep(u, 1, func(*unit) { r.schedule() })
+		}
+	}
+	if next != Forever {
+		r.look.reset(next)
+	}
+}

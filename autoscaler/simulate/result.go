@@ -1,0 +1,209 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// Policy is who decides, and its knob.
+type Policy struct {
+	// Name is one of [Names].
+	Name string
+	// Keep is how long what nobody needs stays: Rouse's and the dual pods' time awake before
+	// the sleep, Knative's time before the last pod goes, Ollama's keep-alive. 0 takes the
+	// policy's own default, [Forever] never lets go while nobody else wants the room.
+	Keep time.Duration
+	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
+	SleeperLimit int
+}
+
+// Forever is a [Policy.Keep] that never ends.
+const Forever time.Duration = math.MaxInt64
+
+// Names are the policies, in the order in which they are shown.
+var Names = []string{"rouse", "knative", "keepalive", "random"}
+
+// minds make them.
+var minds = map[string]func(*world, Policy) mind{
+	"rouse": newRouse, "knative": newKnative, "keepalive": newKeepalive, "random": newRandom,
+}
+
+// defaultKeep is what policies do where nobody says otherwise.
+var defaultKeep = map[string]time.Duration{
+	"rouse":     time.Minute,     // api.DefaultSleepAfter
+	"knative":   time.Minute,     // stable-window; scale-to-zero-pod-retention-period is 0
+	"keepalive": 5 * time.Minute, // OLLAMA_KEEP_ALIVE
+	"random":    time.Minute,     // the same as ours: its source leaves it to the scaler of the requesters
+}
+
+// Result is what one policy made of a trace.
+type Result struct {
+	Name string `json:"name"`
+	// GPUHours is the time for which GPUs were held; see the package's comment.
+	GPUHours float64 `json:"gpu_hours"`
+	// HotShare is the share of rises that woke a sleeper instead of loading the model anew; 0 if nothing rose.
+	HotShare float64 `json:"hot_share"`
+	// Times from a request's arrival to its first token. A refused one counts with Config.Hold.
+	P50 float64 `json:"ttft_p50_ms"`
+	P95 float64 `json:"ttft_p95_ms"`
+	// Refused is how many requests were refused.
+	Refused int `json:"refused"`
+	// Swaps is how often an instance gave way to another function.
+	Swaps int `json:"swaps"`
+
+	P99    float64 `json:"ttft_p99_ms"`
+	Served int     `json:"served"`
+	// Starts and Wakes count rises.
+	Starts int `json:"starts"`
+	Wakes  int `json:"wakes"`
+	// KeepSeconds is the knob that it ran with, -1 for for ever.
+	KeepSeconds float64 `json:"keep_seconds"`
+	// SleeperGiBHours is the GPU memory that sleepers kept, times the time.
+	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
+	// HeldShare is GPUHours over the hours that there were.
+	HeldShare float64 `json:"held_share"`
+	// TargetMet says whether P95 is at most the target that was searched for; true if there was none.
+	TargetMet bool `json:"target_met"`
+
+	spans  []span
+	waits  []mark
+	length time.Duration
+}
+
+// Run replays a trace under a policy. horizon is how long the world lasts at
+// least; it goes on until every request has ended, or ctx. An error says what is wrong with
+// the input, or that the policy has promised memory that there is not.
+func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy) (Result, error) {
+	cfg = cfg.WithDefaults(trace)
+	if err := cfg.Validate(); err != nil {
+		return Result{}, err
+	}
+	mind, found := minds[p.Name]
+	if !found {
+		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, Names)
+	}
+	if p.Keep == 0 {
+		p.Keep = defaultKeep[p.Name]
+	}
+	w := newWorld(cfg)
+	w.mind = mind(w, p)
+	if err := w.run(ctx, trace, horizon); err != nil {
+		return Result{}, fmt.Errorf("policy %s: %w", p.Name, err)
+	}
+	return w.result(p), nil
+}
+
+func (w *world) result(p Policy) Result {
+	for _, f := range w.functions {
+		for _, u := range f.units { // what is still there is counted until now
+			w.become(u, u.state)
+		}
+	}
+	slices.Sort(w.first)
+	r := Result{
+		Name: p.Name, GPUHours: w.held().Hours(), Refused: w.refused, Served: w.served, Swaps: w.swaps,
+		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
+		KeepSeconds: p.Keep.Seconds(), P50: w.quantile(0.5), P95: w.quantile(0.95), P99: w.quantile(0.99),
+		HeldShare: w.held().Hours() / (w.now.Hours() * float64(len(w.devices))),
+		spans:     w.spans, waits: w.waits, length: w.now,
+	}
+	if p.Keep == Forever {
+		r.KeepSeconds = -1
+	}
+	if rises := w.starts + w.wakes; rises > 0 {
+		r.HotShare = float64(w.wakes) / float64(rises)
+	}
+	return r
+}
+
+// quantile is the least time that q of all requests don't exceed, in milliseconds.
+func (w *world) quantile(q float64) float64 {
+	if len(w.first) == 0 {
+		return 0
+	}
+	k := max(0, int(math.Ceil(q*float64(len(w.first))))-1)
+	return math.Round(float64(w.first[k])/float64(time.Millisecond)*1000) / 1000
+}
+
+// Rows are results as a table, the head first.
+func Rows(results []Result) [][]string {
+	rows := [][]string{{"POLICY", "KEEP", "GPU-HOURS", "HOT SHARE", "TTFT P50", "TTFT P95", "TTFT P99", "REFUSED", "SWAPS", "STARTS", "WAKES"}}
+	for _, r := range results {
+		keep := time.Duration(r.KeepSeconds * float64(time.Second)).String()
+		if r.KeepSeconds < 0 {
+			keep = "for ever"
+		}
+		rows = append(rows, []string{r.Name, keep, fmt.Sprintf("%.1f", r.GPUHours), fmt.Sprintf("%.1f %%", 100*r.HotShare),
+			ms(r.P50), ms(r.P95), ms(r.P99), fmt.Sprint(r.Refused), fmt.Sprint(r.Swaps), fmt.Sprint(r.Starts), fmt.Sprint(r.Wakes)})
+	}
+	return rows
+}
+
+// ms prints milliseconds as people say them.
+func ms(v float64) string {
+	if v >= 10000 {
+		return fmt.Sprintf("%.1f s", v/1000)
+	}
+	return fmt.Sprintf("%.0f ms", v)
+}
+
+// ladder are the values of Keep that [Search] tries.
+var ladder = []time.Duration{
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, Forever,
+}
+
+// Search runs p with every value of its knob on a ladder from 1 s to for ever, and
+// returns the run with the fewest GPU-hours of those whose p95 time to first token
+// is at most target and which refused no more than the best run did. Where none is
+// quick enough it returns the quickest, with TargetMet false.
+func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy, target time.Duration) (Result, error) {
+	record := cfg.Record
+	cfg.Record = false
+	var best Result
+	found := false
+	for _, keep := range ladder {
+		p.Keep = keep
+		r, err := Run(ctx, cfg, trace, horizon, p)
+		if err != nil {
+			return Result{}, err
+		}
+		r.TargetMet = r.P95 <= float64(target)/float64(time.Millisecond)
+		if !found || better(r, best) {
+			best, found = r, true
+		}
+	}
+	if record {
+		cfg.Record = true
+		p.Keep = time.Duration(best.KeepSeconds * float64(time.Second))
+		if best.KeepSeconds < 0 {
+			p.Keep = Forever
+		}
+		met := best.TargetMet
+		var err error
+		if best, err = Run(ctx, cfg, trace, horizon, p); err != nil {
+			return Result{}, err
+		}
+		best.TargetMet = met
+	}
+	return best, nil
+}
+
+// better says whether r is to be preferred to s.
+func better(r, s Result) bool {
+	switch {
+	case r.TargetMet != s.TargetMet:
+		return r.TargetMet
+	case r.TargetMet:
+		return cmp.Or(cmp.Compare(r.GPUHours, s.GPUHours), cmp.Compare(r.P95, s.P95)) < 0
+	}
+	return cmp.Or(cmp.Compare(r.P95, s.P95), cmp.Compare(r.GPUHours, s.GPUHours)) < 0
+}
+
+// Write writes a trace as CSV, in Rouse's own shape.
+func (t Trace) Write(w io.Writer) error { return writeTrace(w, t) }

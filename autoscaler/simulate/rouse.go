@@ -1,0 +1,302 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// rouse keeps the records of the autoscaler's owner loop, asks its decision code,
+// and does what that says. What it adds is the way of the messages, [Config.Hop]
+// each, and the activator's part: it wakes a sleeper at once where it holds a
+// standing grant.
+//
+// Instances are pods where they start ([Config.Pod]); a wake needs none.
+type rouse struct {
+	w         *world
+	devices   []inventory.Device
+	index     map[api.DeviceID]int // of GPUs
+	functions []*rouseFunction     // by name
+	of        []*rouseFunction     // by the world's number
+	instances map[api.InstanceID]*rouseInstance
+	snap      decide.Snapshot
+	plans     int
+	look      timer // when the plan wants to look again
+	soon      timer // when something happened
+	lazy      bool  // plans only where demand changed what is needed
+}
+
+type rouseFunction struct {
+	decide.Function
+	f         *function
+	instances []*rouseInstance // by ID
+	number    int              // of the last
+	awake     bool             // whether it had an instance awake at the last look
+}
+
+type rouseInstance struct {
+	decide.Instance
+	f       *rouseFunction
+	u       *unit
+	granted bool // an activator holds the grant
+}
+
+// epoch is the time of virtual time 0.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (p *rouse) now() time.Time { return epoch.Add(p.w.now) }
+
+func newRouse(w *world, policy Policy) mind {
+	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}, lazy: true}
+	p.look = timer{c: &w.clock, do: p.plan}
+	p.soon = timer{c: &w.clock, do: p.plan}
+	p.devices = fleetOf(w.cfg)
+	for d := range w.devices {
+		p.index[deviceID(d)] = d
+	}
+	keep := policy.Keep
+	if keep == Forever {
+		keep = 0
+	}
+	for _, f := range w.functions {
+		rf := &rouseFunction{f: f}
+		rf.Spec = specOf(w.cfg, f.m, keep)
+		rf.Need, rf.Certain = rf.Past.Need(rf.Spec, 0, w.cfg.HostMemory)
+		p.of = append(p.of, rf)
+	}
+	p.functions = slices.Clone(p.of)
+	slices.SortFunc(p.functions, func(a, b *rouseFunction) int { return strings.Compare(string(a.Spec.Name), string(b.Spec.Name)) })
+	return p
+}
+
+// deviceID names a GPU.
+func deviceID(d int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%04d", d)) }
+
+// fleetOf are the devices as the autoscaler knows them.
+func fleetOf(c Config) []inventory.Device {
+	node := func(n int) string {
+		if c.Nodes == 1 {
+			return ""
+		}
+		return fmt.Sprintf("node-%03d", n)
+	}
+	var ds []inventory.Device
+	for n := range c.Nodes {
+		id := api.HostMemory
+		if c.Nodes > 1 {
+			id = api.DeviceID(node(n)) + "/" + api.HostMemory
+		}
+		ds = append(ds, inventory.Device{ID: id, Node: node(n), Name: "host memory", Capacity: c.HostMemory, Total: c.HostMemory})
+	}
+	for d := range c.Devices {
+		ds = append(ds, inventory.Device{ID: deviceID(d), Node: node(d * c.Nodes / c.Devices), Name: "GPU", Capacity: c.DeviceMemory, Total: c.DeviceMemory})
+	}
+	return ds
+}
+
+// specOf declares a model as people do. Sleepers stay until their memory is wanted.
+func specOf(c Config, m *Model, sleepAfter time.Duration) api.Function {
+	return api.Function{
+		Name: api.NewFunctionName("", string(m.Name)), Concurrency: m.Concurrency, MaxScale: c.MaxScale,
+		Memory:     api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device},
+		SleepAfter: sleepAfter, Hold: api.Hold{Timeout: c.Hold},
+	}.WithDefaults()
+}
+
+func (p *rouse) begin() {}
+
+// arrived is what the activator and the loop do when a request comes.
+func (p *rouse) arrived(f *function) {
+	rf := p.of[f.number]
+	rf.LastRequest = p.now()
+	p.demand(rf)
+	p.rouse(rf)
+}
+
+func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
+
+// demand notes what the activator reports. Where as many instances are needed as
+// before and nobody waits, a plan would find nothing new.
+func (p *rouse) demand(f *rouseFunction) {
+	needed := f.Needed()
+	waited := f.Waiting > 0
+	f.NoteNeed(p.now())
+	f.Waiting, f.Running, f.WaitingSince = len(f.f.queue), f.f.running, time.Time{}
+	if f.Waiting > 0 {
+		f.WaitingSince = epoch.Add(f.f.queue[0].at)
+	}
+	if !p.lazy || waited || f.Waiting > 0 || f.Needed() != needed {
+		p.tell()
+	}
+}
+
+// tell has the loop plan when the news has reached it.
+func (p *rouse) tell() {
+	if at := p.w.now + p.w.cfg.Hop; !p.soon.on {
+		p.soon.reset(at)
+	}
+}
+
+// rouse wakes a sleeper under its standing grant, as an activator does.
+func (p *rouse) rouse(f *rouseFunction) {
+	if f.Waiting == 0 {
+		return
+	}
+	var sleeper *rouseInstance
+	for _, i := range f.instances {
+		if i.u.state == awake && !i.u.closed || i.u.state == rising {
+			return
+		}
+		if i.granted && i.u.state == asleep && i.Doing == decide.Nothing && i.Grant.Valid(p.now()) && sleeper == nil {
+			sleeper = i
+		}
+	}
+	if sleeper == nil {
+		return
+	}
+	sleeper.Waking, sleeper.Since = true, p.now()
+	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
+	p.tell()
+}
+
+// plan decides and acts.
+func (p *rouse) plan() {
+	now := p.now()
+	s := &p.snap
+	s.Devices, s.Functions, s.Instances = p.devices, s.Functions[:0], s.Instances[:0]
+	for _, f := range p.functions {
+		s.Functions = append(s.Functions, f.Function)
+		for _, i := range f.instances {
+			s.Instances = append(s.Instances, i.Instance)
+		}
+	}
+	actions, next := decide.Plan(*s, now)
+	p.plans++
+	for k := range actions {
+		p.act(&actions[k])
+	}
+	p.look.stop()
+	if !next.IsZero() {
+		p.look.reset(next.Sub(epoch))
+	}
+}
+
+// act carries out one action.
+func (p *rouse) act(a *decide.Action) {
+	if a.For != "" && (a.Kind == decide.Sleep || a.Kind == decide.Stop) {
+		p.w.swaps++
+	}
+	i := p.instances[a.Instance]
+	hop := p.w.cfg.Hop
+	switch a.Kind {
+	case decide.Start:
+		p.start(a)
+	case decide.Wake:
+		i.Doing, i.Since = decide.DoingWake, p.now()
+		p.w.wake(i.u, hop, func(*unit) { p.report(i, api.Awake, 0) })
+	case decide.Sleep:
+		i.Doing, i.Level, i.granted = decide.DoingSleep, a.Level, false
+		i.f.watch(p.now())
+		p.w.after(hop, func() {
+			p.w.sleep(i.u, a.Level, func(*unit) {
+				i.Grant = api.Grant{}
+				p.report(i, api.Asleep, a.Level)
+			})
+		})
+	case decide.Stop:
+		i.Doing, i.granted = decide.DoingStop, false
+		i.f.watch(p.now())
+		p.w.after(hop, func() { p.w.stop(i.u, func(*unit) { p.drop(i) }) })
+	case decide.Grant:
+		i.Doing, i.GrantedAt = decide.DoingGrant, p.now()
+		i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
+		p.w.after(hop, func() {
+			i.Doing, i.granted = decide.Nothing, true
+			p.rouse(i.f)
+			p.tell()
+		})
+	case decide.Revoke:
+		i.Doing, i.granted = decide.DoingRevoke, false
+		p.w.after(hop, func() {
+			i.Doing, i.Grant = decide.Nothing, api.Grant{}
+			p.tell()
+		})
+	case decide.Fail:
+		f := p.of[p.find(a.Function).f.number]
+		f.RefusedAt = p.now()
+		p.w.refuse(f.f, len(f.f.queue))
+		p.demand(f)
+	}
+}
+
+func (p *rouse) find(name api.FunctionName) *rouseFunction {
+	k, found := slices.BinarySearchFunc(p.functions, name, func(f *rouseFunction, n api.FunctionName) int {
+		return strings.Compare(string(f.Spec.Name), string(n))
+	})
+	if !found {
+		panic("simulate: the plan acts on a function that does not exist: " + string(name))
+	}
+	return p.functions[k]
+}
+
+// start makes an instance.
+func (p *rouse) start(a *decide.Action) {
+	f := p.find(a.Function)
+	f.number++
+	i := &rouseInstance{f: f}
+	i.Status = api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("%s-%06d", a.Function.Name(), f.number)),
+		Function: a.Function, State: api.Starting, Devices: a.Devices, Concurrency: f.Spec.Concurrency}
+	i.Since, i.From = p.now(), inventory.Stopped
+	devices := make([]int, len(a.Devices))
+	for k, id := range a.Devices {
+		devices[k] = p.index[id]
+	}
+	f.instances = append(f.instances, i) // numbers grow, so the order is that of the IDs
+	p.instances[i.Status.Instance] = i
+	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func(*unit) { p.report(i, api.Awake, 0) })
+}
+
+// report is what an instance says of itself when it has changed.
+func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
+	old := i.Status
+	m := i.f.f.m
+	i.Doing, i.Waking = decide.Nothing, false
+	i.Status.State, i.Status.Level = s, level
+	i.Status.Memory = api.Memory{Host: i.u.host, Devices: m.GPUs, PerDevice: i.u.dev}
+	if s == api.Awake {
+		// Who reports awake has memory already; the world books it before it calls.
+		i.Status.Memory = api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device}
+		i.Status.LoadTime = p.w.cfg.Pod + m.Load
+		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
+	}
+	i.Status.SleepTime = m.Sleep
+	i.f.Changed(&i.Instance, old, p.now())
+	i.f.Past = i.f.Past.Measured(i.Status)
+	i.f.Need, i.f.Certain = i.f.Past.Need(i.f.Spec, 0, p.w.cfg.HostMemory)
+	i.f.watch(p.now())
+	p.tell()
+}
+
+// drop forgets an instance that is gone.
+func (p *rouse) drop(i *rouseInstance) {
+	delete(p.instances, i.Status.Instance)
+	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *rouseInstance) bool { return i == j })
+	i.f.watch(p.now())
+	p.tell()
+}
+
+// watch notes until when a function had an instance awake.
+func (f *rouseFunction) watch(now time.Time) {
+	had := f.awake
+	f.awake = slices.ContainsFunc(f.instances, func(i *rouseInstance) bool {
+		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
+	})
+	if had && !f.awake {
+		f.ServedUntil = now
+	}
+}

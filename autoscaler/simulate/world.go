@@ -1,0 +1,259 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// request is one request on its way.
+type request struct {
+	number         int
+	f              *function
+	at             time.Duration
+	prompt, output int
+	mark           float64 // see batch
+	ended          bool
+}
+
+// function is one function in the world.
+type function struct {
+	number  int
+	m       *Model
+	queue   []*request // those that wait, the oldest first
+	running int
+	units   []*unit // that exist, in the order in which they came
+	expiry  timer   // refuses the oldest
+	last    time.Duration
+}
+
+// waiting is how many requests wait.
+func (f *function) waiting() int { return len(f.queue) }
+
+// demand is how many instances f could use.
+func (f *function) demand() int {
+	return (len(f.queue) + f.running + f.m.Concurrency - 1) / f.m.Concurrency
+}
+
+// mind is a policy at work. It is told of changes, and acts on the world.
+type mind interface {
+	// arrived is called after a request came: it waits, or runs already.
+	arrived(f *function)
+	// changed is called after requests ended, left or began to run.
+	changed(f *function)
+	// begin is called once, at the beginning.
+	begin()
+}
+
+// world is one run.
+type world struct {
+	clock
+	cfg       Config
+	mind      mind
+	functions []*function
+	devices   []device
+	hosts     []api.Bytes // in use, by node
+	units     int         // that ever were
+	open      int         // requests that have not ended
+	starts    int
+	wakes     int
+	swaps     int
+	sleepers  float64
+	served    int
+	refused   int
+	first     []time.Duration // times to first token; of the refused, what they were bound to
+	spans     []span
+	waits     []mark
+	err       error
+}
+
+// mark is how many requests waited from a time on, for pictures.
+type mark struct {
+	at      time.Duration
+	waiting int
+}
+
+func newWorld(cfg Config) *world {
+	w := &world{cfg: cfg, devices: make([]device, cfg.Devices), hosts: make([]api.Bytes, cfg.Nodes)}
+	for d := range w.devices {
+		w.devices[d].node = d * cfg.Nodes / cfg.Devices
+	}
+	for k := range cfg.Models {
+		f := &function{number: k, m: &cfg.Models[k]}
+		f.expiry = timer{c: &w.clock, do: func() { w.expire(f) }}
+		w.functions = append(w.functions, f)
+	}
+	return w
+}
+
+// run lets the trace happen, and whatever follows from it until every request
+// has ended and horizon has come.
+func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) error {
+	byName := make(map[api.ModelName]*function, len(w.functions))
+	for _, f := range w.functions {
+		byName[f.m.Name] = f
+	}
+	w.mind.begin()
+	w.at(horizon, func() {})
+	for k, n := 0, 0; ; n++ {
+		if n%4096 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		next, any := w.next()
+		switch {
+		case w.err != nil:
+			return w.err
+		case k < len(trace) && (!any || trace[k].At <= next):
+			r := trace[k]
+			w.now = r.At
+			w.arrive(&request{number: k, f: byName[r.Model], at: r.At, prompt: r.Prompt, output: r.Output})
+			k++
+		case k == len(trace) && w.open == 0 && w.now >= horizon:
+			return nil
+		case !any:
+			return fmt.Errorf("at %s %d requests wait and nothing more happens", w.now, w.open)
+		default:
+			w.step()
+		}
+	}
+}
+
+// arrive takes a request in.
+func (w *world) arrive(r *request) {
+	f := r.f
+	w.open++
+	f.last = w.now
+	f.queue = append(f.queue, r)
+	if len(f.queue) == 1 {
+		f.expiry.reset(w.now + w.cfg.Hold)
+	}
+	w.dispatch(f)
+	w.mind.arrived(f)
+	w.noteWaiting()
+}
+
+// feed gives what waits for f to whoever has room, and tells the mind.
+func (w *world) feed(f *function) {
+	w.dispatch(f)
+	w.mind.changed(f)
+	w.noteWaiting()
+}
+
+// dispatch sends what waits to the least busy of the instances that have room.
+func (w *world) dispatch(f *function) {
+	sent := 0
+	for sent < len(f.queue) {
+		var to *unit
+		for _, u := range f.units {
+			if u.state == awake && !u.closed && u.running < f.m.Concurrency && (to == nil || u.running < to.running) {
+				to = u
+			}
+		}
+		if to == nil {
+			break
+		}
+		r := f.queue[sent]
+		sent++
+		f.running++
+		to.running++
+		to.lastUse = w.now
+		to.batch.advance(w.now)
+		to.batch.add(r, w.now)
+	}
+	if sent > 0 {
+		f.queue = slices.Delete(f.queue, 0, sent)
+		w.renew(f)
+	}
+}
+
+// renew sets the time at which the oldest that waits is refused.
+func (w *world) renew(f *function) {
+	if len(f.queue) == 0 {
+		f.expiry.stop()
+		return
+	}
+	f.expiry.reset(f.queue[0].at + w.cfg.Hold)
+}
+
+// work lets u's batch go on.
+func (w *world) work(u *unit) {
+	done := u.batch.step(w.now, func(r *request, d time.Duration) {
+		w.first = append(w.first, w.now+d-r.at)
+	})
+	if len(done) == 0 {
+		return
+	}
+	for _, r := range done {
+		w.end(r)
+		w.served++
+	}
+	u.f.running -= len(done)
+	u.running -= len(done)
+	u.lastUse = w.now
+	w.feed(u.f)
+	if then := u.drained; u.running == 0 && then != nil {
+		u.drained = nil
+		then()
+	}
+}
+
+// expire refuses what has waited for too long.
+func (w *world) expire(f *function) {
+	n := 0
+	for n < len(f.queue) && f.queue[n].at+w.cfg.Hold <= w.now {
+		n++
+	}
+	w.refuse(f, n)
+	w.mind.changed(f)
+	w.noteWaiting()
+}
+
+// refuse refuses the n oldest that wait for f. They count with the longest time
+// to first token that a request may have: refusing early makes nobody look quick.
+func (w *world) refuse(f *function, n int) {
+	for _, r := range f.queue[:n] {
+		w.end(r)
+		w.refused++
+		w.first = append(w.first, w.cfg.Hold)
+	}
+	f.queue = slices.Delete(f.queue, 0, n)
+	w.renew(f)
+}
+
+// end ends a request, once.
+func (w *world) end(r *request) {
+	if r.ended {
+		w.err = fmt.Errorf("at %s request %d ended twice", w.now, r.number)
+	}
+	r.ended = true
+	w.open--
+}
+
+// noteWaiting keeps the curve of those that wait.
+func (w *world) noteWaiting() {
+	if !w.cfg.Record {
+		return
+	}
+	n := 0
+	for _, f := range w.functions {
+		n += len(f.queue)
+	}
+	if k := len(w.waits); k == 0 || w.waits[k-1].waiting != n {
+		w.waits = append(w.waits, mark{w.now, n})
+	}
+}
+
+// held is the GPU time that was held until now.
+func (w *world) held() time.Duration {
+	var sum time.Duration
+	for _, d := range w.devices {
+		sum += d.held
+		if d.holders > 0 {
+			sum += w.now - d.since
+		}
+	}
+	return sum
+}
