@@ -59,11 +59,10 @@ type Once struct {
 
 // permit is what is known of one instance.
 type permit struct {
-	grant   api.Grant // zero: none
-	revoked uint64    // no grant with this epoch or a lower one is accepted
-	flight  *flight   // nil: no wake under way
-	failed  int       // failures in a row under this grant
-	pause   time.Time // no wake begins before
+	held   Permission
+	flight *flight   // nil: no wake under way
+	failed int       // failures in a row under this grant
+	pause  time.Time // no wake begins before
 }
 
 // flight is one wake under way.
@@ -93,11 +92,11 @@ func (o *Once) Grant(g api.Grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.permit(g.Instance)
-	if g.Instance == "" || g.Epoch <= p.revoked || g.Epoch < p.grant.Epoch {
-		return false
+	held, accepted := p.held.Accept(g, time.Now())
+	if accepted {
+		p.held, p.failed, p.pause = held, 0, time.Time{}
 	}
-	p.grant, p.failed, p.pause = g, 0, time.Time{}
-	return true
+	return accepted
 }
 
 // Revoke takes back every grant of g's instance up to g's epoch. It returns nil
@@ -106,10 +105,7 @@ func (o *Once) Grant(g api.Grant) bool {
 func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
 	o.mu.Lock()
 	p := o.permit(g.Instance)
-	p.revoked = max(p.revoked, g.Epoch)
-	if p.grant.Epoch <= g.Epoch {
-		p.grant = api.Grant{}
-	}
+	p.held = p.held.Revoke(g.Epoch)
 	f := p.flight
 	o.mu.Unlock()
 	if f == nil || f.epoch > g.Epoch {
@@ -155,14 +151,14 @@ func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, tra
 		return NoGrant, time.Time{}
 	case p.flight != nil:
 		return UnderWay, time.Time{}
-	case !p.grant.Valid(now):
+	case !p.held.Grant.Valid(now):
 		return NoGrant, time.Time{}
 	case now.Before(p.pause):
 		return Paused, p.pause
 	}
-	f := &flight{epoch: p.grant.Epoch, done: make(chan struct{})}
+	f := &flight{epoch: p.held.Grant.Epoch, done: make(chan struct{})}
 	p.flight = f
-	grant := p.grant
+	grant := p.held.Grant
 	o.wakes.Go(func() {
 		ctx, cancel := context.WithTimeout(api.WithTrace(o.ctx, trace), limit)
 		st, err := o.waker.Wake(ctx, e, grant)
@@ -186,13 +182,13 @@ func (o *Once) end(p *permit, f *flight, err error) {
 	switch {
 	case err == nil:
 		p.failed = 0
-	case f.epoch != p.grant.Epoch: // revoked, or replaced: nothing to conclude
+	case f.epoch != p.held.Grant.Epoch: // revoked, or replaced: nothing to conclude
 	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
-		p.grant = api.Grant{} // the autoscaler has decided since; its word is on the way
+		p.held.Grant = api.Grant{} // the autoscaler has decided since; its word is on the way
 	default:
 		p.pause = time.Now().Add(pauseFirst << p.failed)
 		if p.failed++; p.failed >= attempts {
-			p.grant = api.Grant{}
+			p.held.Grant = api.Grant{}
 		}
 	}
 }

@@ -65,6 +65,7 @@ const undoTimeout = 5 * time.Second
 
 // Wake is part of [autoscaler.Effects].
 func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
+	f.ordered(i.Instance, g.Epoch)
 	return f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(ctx, e, g)
 	})
@@ -72,9 +73,28 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 
 // Sleep is part of [autoscaler.Effects].
 func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
+	f.ordered(i.Instance, epoch)
 	return f.call(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Sleep(ctx, e, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
 	})
+}
+
+// Fence is part of [autoscaler.Effects].
+func (f *Fleet) Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
+	f.ordered(i.Instance, epoch)
+	return f.call(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+		return c.Fence(ctx, e, control.FenceRequest{Epoch: epoch})
+	})
+}
+
+// ordered notes the epoch of an order before it is sent: a process that begins anew in the
+// pod is told the highest, so that what is on its way from before stays worthless.
+func (f *Fleet) ordered(id api.InstanceID, epoch uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.pods[id]; p != nil {
+		p.epoch = max(p.epoch, epoch)
+	}
 }
 
 // State is part of [autoscaler.Effects].
@@ -143,7 +163,8 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	if p == nil {
 		return nil
 	}
-	f.empty(ctx, p, drain)
+	f.ordered(i.Instance, i.Epoch)
+	f.empty(ctx, p, i.Epoch, drain)
 	d, err := f.deployment(i.Function)
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", i.Instance, err)
@@ -189,7 +210,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 }
 
 // empty drains an instance and has it give up its memory, where it can be asked.
-func (f *Fleet) empty(ctx context.Context, p *pod, drain time.Duration) {
+func (f *Fleet) empty(ctx context.Context, p *pod, epoch uint64, drain time.Duration) {
 	f.mu.Lock()
 	client, endpoint, s := p.client, p.endpoint, p.status
 	f.mu.Unlock()
@@ -198,7 +219,6 @@ func (f *Fleet) empty(ctx context.Context, p *pod, drain time.Duration) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
-	epoch := max(s.Epoch+1, uint64(time.Now().UnixNano()))
 	if drain == 0 {
 		drain = time.Millisecond // zero would be no bound
 	}

@@ -66,7 +66,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	}
 	f.log.Info("an instance has joined", "function", name, "instance", p.id, "endpoint", p.endpoint, "version", r.Version)
 	fn.Runtime.Env = nil
-	return control.JoinAnswer{Function: fn, Endpoint: p.endpoint, Epoch: p.epoch}, nil
+	return control.JoinAnswer{Function: fn, Endpoint: p.endpoint, Epoch: p.epoch, Asleep: p.slept}, nil
 }
 
 // known returns a function that is declared rightly.
@@ -193,6 +193,7 @@ func (f *Fleet) crashed(p *pod, message string) {
 	if !p.joined() {
 		return
 	}
+	p.slept = p.status.State == api.Asleep || p.slept && p.status.State != api.Awake
 	f.leave(p, message)
 	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }

@@ -36,11 +36,13 @@ type pod struct {
 	client   *control.Client
 	restarts int32 // of its container when it joined
 
-	// status is the last that was passed on. epoch and devices are those of the grant
-	// that it was started under.
+	// status is the last that was passed on. epoch is the highest of an order to it, that of
+	// its start at first; devices are those of the grant that it was started under.
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
+	// slept says that its process before ended asleep: the next one begins so.
+	slept bool
 	// refused says why a join in its name was not believed, empty if none was refused since it joined.
 	refused string
 	// trouble is the last that was reported of the pod, empty if none was. running is
