@@ -30,11 +30,13 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	case decide.Wake:
 		a.wake(i, act, now)
 	case decide.Sleep:
+		a.goes(i, act, now)
 		a.sleep(i, act)
 	case decide.Stop:
 		if act.Fault != "" {
 			a.fault(i, act.Fault, now)
 		}
+		a.goes(i, act, now)
 		a.stop(i, act)
 	case decide.Grant:
 		a.grant(i, act, now)
@@ -82,6 +84,7 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, 
 				return // it died in the meantime
 			}
 			i.Doing, i.Level = decide.Nothing, 0
+			i.noteDone(err, now)
 			if err == nil && s.Instance == i.Status.Instance {
 				a.merge(s, now)
 			}
@@ -97,9 +100,10 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices}, now)
 	i.From = inventory.Stopped
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
+	trace := a.rises(i, act, now)
 	real := id // written by the call, read by the loop after it
 	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {
-		real, err = a.fx.Start(ctx, spec, id, g)
+		real, err = a.fx.Start(api.WithTrace(ctx, trace), spec, id, g)
 		return s, err
 	}, func(err error, now time.Time) {
 		if err == nil {
@@ -118,9 +122,10 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, now.Add(i.f.Spec.WakeTimeout))
 	i.Since, i.roseAt, i.faulted = now, now, false
-	s := i.Status
+	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
+	s, trace := i.Status, a.rises(i, act, now)
 	a.begin(i, decide.DoingWake, i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Wake(ctx, s, g)
+		return a.fx.Wake(api.WithTrace(ctx, trace), s, g)
 	}, func(err error, now time.Time) {
 		if err == nil && i.Status.State == api.Asleep {
 			err = errors.New("it was woken and says that it is asleep")
@@ -131,8 +136,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 		}
 		i.Since = now
 		a.tellError(i.f, s.Instance, string(decide.Wake), err)
-		if api.AsError(err).Code == api.CodeStaleEpoch {
-			i.RetryAt = now.Add(backoffFirst) // its report with the epoch is on the way
+		if a.refused(i, err, now) {
 			return
 		}
 		i.Failures++
@@ -140,14 +144,14 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// sleep takes grants back before the instance goes; an activator that can't be
-// reached does not stop it, for the new epoch makes its grant worthless.
+// sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
+// activators are told so that they don't try.
 func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	i.Level = act.Level
-	s, old, epoch := i.Status, i.Grant, a.newEpoch(i)
+	s, epoch := i.Status, a.newEpoch(i)
+	a.takeBack(i, epoch)
 	limit := act.Drain + i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
 	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {
-		a.takeBack(ctx, old)
 		return a.fx.Sleep(ctx, s, act.Level, epoch, act.Drain)
 	}, func(err error, now time.Time) {
 		if err == nil && i.Status.State == api.Awake {
@@ -163,9 +167,10 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 }
 
 func (a *Autoscaler) stop(i *instance, act *decide.Action) {
-	s, old := i.Status, i.Grant
+	s := i.Status
+	s.Epoch = a.newEpoch(i)
+	a.takeBack(i, s.Epoch)
 	a.begin(i, decide.DoingStop, act.Drain+a.cfg.StopTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
-		a.takeBack(ctx, old)
 		return api.InstanceStatus{}, a.fx.Stop(ctx, s, act.Drain)
 	}, func(err error, now time.Time) {
 		if err == nil {
@@ -187,16 +192,21 @@ func (a *Autoscaler) failedDown(i *instance, err error, now time.Time) {
 	}
 }
 
-// takeBack revokes a grant that is about to be worthless anyway.
-func (a *Autoscaler) takeBack(ctx context.Context, g api.Grant) {
-	if g.Instance == "" || !g.Valid(time.Now()) {
+// takeBack tells activators that what they hold of an instance up to an epoch is worthless,
+// or is about to be. Nobody waits for it: that is so whether they hear it or not.
+func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
+	g := i.Grant
+	if g.Instance == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.CallTimeout)
-	defer cancel()
-	if err := a.fx.Revoke(ctx, g); err != nil {
-		a.log.Warn("a grant could not be taken back; its epoch is out of date from now on", "instance", g.Instance, "error", err)
-	}
+	g.Epoch = epoch
+	a.ops.Go(func() {
+		ctx, cancel := context.WithTimeout(a.opsCtx, a.cfg.CallTimeout)
+		defer cancel()
+		if err := a.fx.Revoke(ctx, g); err != nil && ctx.Err() == nil {
+			a.log.Warn("a grant could not be taken back; the instance refuses it from now on", "instance", g.Instance, "error", err)
+		}
+	})
 }
 
 func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
@@ -212,40 +222,56 @@ func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// revoke takes a grant back and then asks the instance how it is: a wake that
-// was under way may have succeeded. Where the activator can't be reached, a
-// sleep with a new epoch makes the grant worthless at the instance itself.
+// mostDeaf is how many fences in a row an instance may leave unanswered, with growing
+// pauses between them, before it is taken to be lost.
+const mostDeaf = 7
+
+// revoke makes what was granted worthless where it counts, at the instance itself: its
+// answer says that no wake of before can begin from then on, and whether one is under way.
 func (a *Autoscaler) revoke(i *instance) {
-	s, g, epoch := i.Status, i.Grant, a.newEpoch(i)
-	limit := i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
-	a.begin(i, decide.DoingRevoke, limit, func(ctx context.Context) (api.InstanceStatus, error) {
-		if err := a.fx.Revoke(ctx, g); err != nil {
-			now, err2 := a.fx.State(ctx, s)
-			if err2 != nil || now.State != api.Asleep {
-				return now, err
-			}
-			return a.fx.Sleep(ctx, now, now.Level, epoch, 0)
-		}
-		return a.fx.State(ctx, s)
+	s, epoch := i.Status, a.newEpoch(i)
+	a.takeBack(i, epoch)
+	a.begin(i, decide.DoingRevoke, a.cfg.CallTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
+		return a.fx.Fence(ctx, s, epoch)
 	}, func(err error, now time.Time) {
-		if err != nil {
-			a.tellError(i.f, s.Instance, string(decide.Revoke), err)
-			i.RetryAt = now.Add(backoffFirst)
+		if err == nil {
+			i.Grant, i.deaf = api.Grant{}, 0
 			return
 		}
-		i.Grant = api.Grant{}
+		a.tellError(i.f, s.Instance, string(decide.Revoke), err)
+		if a.refused(i, err, now) {
+			return
+		}
+		i.deaf++
+		i.RetryAt = now.Add(backoff(i.deaf))
+		if i.deaf >= mostDeaf {
+			i.Lost = err.Error()
+		}
 	})
+}
+
+// refused says whether an instance refuses an order because it has seen a later one. It is
+// asked which: its report may have been lost.
+func (a *Autoscaler) refused(i *instance, err error, now time.Time) bool {
+	if api.AsError(err).Code != api.CodeStaleEpoch {
+		return false
+	}
+	i.RetryAt = now.Add(backoffFirst)
+	if !i.probing {
+		a.look(i, now)
+	}
+	return true
 }
 
 // newGrant makes the grant of an action, with a new epoch.
 func (a *Autoscaler) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
 	return api.Grant{Instance: i.Status.Instance, Function: i.f.name, Epoch: a.newEpoch(i),
-		Devices: act.Devices, Memory: act.Memory, Expires: expires}
+		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: time.Until(expires)}
 }
 
-// newEpoch is higher than any before of this instance, over restarts too.
+// newEpoch is higher than any before of this instance, over restarts and changes of leader too.
 func (a *Autoscaler) newEpoch(i *instance) uint64 {
-	i.epoch = max(uint64(time.Now().UnixNano()), i.epoch+1, i.Status.Epoch+1)
+	i.epoch = a.epochs.Next(i.epoch, time.Now())
 	return i.epoch
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/grants"
 )
 
 // Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
@@ -32,9 +33,12 @@ type Autoscaler struct {
 	order     []*function // of functions, by name
 	instances map[api.InstanceID]*instance
 	gone      graveyard
+	epochs    grants.Epochs
 	counter   map[string]int // the last number given to an instance, by the function's short name
 	stopping  bool           // everything is to be stopped
 	emptied   []chan struct{}
+	outlines  *outlines
+	traces    func(api.Outline) // nil: nobody exports them
 	snap      decide.Snapshot // built anew for each plan, in the same memory
 }
 
@@ -53,10 +57,12 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		functions: make(map[api.FunctionName]*function),
 		instances: make(map[api.InstanceID]*instance),
 		counter:   make(map[string]int),
+		epochs:    grants.Epochs{Term: cfg.Term},
 	}
+	a.outlines, a.traces = newOutlines(), cfg.Traces
 	a.metrics = newMetrics(a)
 	if registry != nil {
-		if err := a.metrics.register(registry); err != nil {
+		if err := errors.Join(a.metrics.register(registry), a.outlines.register(registry)); err != nil {
 			return nil, fmt.Errorf("autoscaler: %w", err)
 		}
 	}

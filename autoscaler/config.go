@@ -14,6 +14,10 @@ import (
 type Config struct {
 	// Devices are the memories it hands out, the host's first; see [inventory.Discover].
 	Devices []inventory.Device
+	// Term is the leader's, higher than that of every leader before: what leaders of before
+	// ordered and granted is refused by who has heard of this one. 0: there are no others, and
+	// the machine's clock orders what was before a restart.
+	Term uint64
 	// Policy holds the numbers that decisions turn on; zero fields take their defaults.
 	Policy decide.Policy
 	// AssumedMemory is the host memory that a CPU function which declares none is
@@ -32,6 +36,8 @@ type Config struct {
 	// ProbeAfter is how long an instance whose state matters may be silent before it
 	// is asked: one on its way up or down, and one whose function has waiting requests. Default 5 s.
 	ProbeAfter time.Duration
+	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
+	Traces func(api.Outline)
 	// Source is the source of emitted events. Default "/autoscaler".
 	Source string
 }

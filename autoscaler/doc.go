@@ -22,6 +22,6 @@
 // methods that ask for it send the loop a message, so they wait until Run runs.
 //
 // Restarts: functions are put again and instances report again. An instance
-// that nobody here started is adopted; if it sleeps, a grant from before may be
-// out, so its awake memory stays reserved until that grant is revoked.
+// that nobody here started is adopted; a grant from before may be out for it, so
+// once it sleeps its awake memory stays reserved until it has seen an epoch of ours.
 package autoscaler

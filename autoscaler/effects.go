@@ -22,15 +22,18 @@ type Effects interface {
 	// Sleep drains an instance for at most drain, puts it to sleep, or deeper, and returns when
 	// it sleeps. Grants with a lower epoch are worth nothing from then on.
 	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error)
+	// Fence makes every grant and order with a lower epoch worthless at the instance, those on
+	// their way included, and returns the status that it has after that. It changes nothing else.
+	Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error)
 	// Stop drains an instance for at most drain and ends it. nil says that no process is left,
-	// be it that there was none.
+	// be it that there was none. i.Epoch is that of this order.
 	Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error
 	// State asks an instance how it is.
 	State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error)
 	// Grant lets activators wake a sleeping instance until the grant expires.
 	Grant(ctx context.Context, g api.Grant) error
-	// Revoke takes a grant back. nil says that no wake under it is under way or can begin;
-	// one that was under way may have succeeded, so the state is asked for after it.
+	// Revoke takes all grants of the instance up to g's epoch back from activators, so that they
+	// don't try what the instance refuses. Nothing is concluded from its end: see Fence.
 	Revoke(ctx context.Context, g api.Grant) error
 	// Fail tells activators to answer all that waits for a function with err.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error

@@ -158,6 +158,23 @@ func (w *fleet) Stop(_ context.Context, s api.InstanceStatus, drain time.Duratio
 	return nil
 }
 
+// Fence is part of [Effects].
+func (w *fleet) Fence(_ context.Context, s api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log("fence %s", s.Instance)
+	i := w.instances[s.Instance]
+	switch {
+	case i == nil:
+		return api.InstanceStatus{}, errors.New("connection refused")
+	case epoch < i.s.Epoch:
+		return i.s, api.Errorf(409, api.CodeStaleEpoch, "epoch %d is older than %d", epoch, i.s.Epoch)
+	}
+	i.s.Epoch = epoch
+	i.s.Seq++
+	return i.s, nil
+}
+
 // State is part of [Effects].
 func (w *fleet) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	w.mu.Lock()

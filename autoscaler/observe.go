@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -121,6 +122,7 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 		now := time.Now()
 		f.demands[d.Activator] = demand{Demand: d, heard: now}
 		f.sum(now)
+		f.noteDemand(d, now)
 	})
 }
 
@@ -146,6 +148,15 @@ func (a *Autoscaler) Receive(e api.Event) error {
 			return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
 		}
 		a.ObserveInstance(s)
+	case api.EventWoken:
+		o, err := payload[api.Outline](e)
+		if err == nil {
+			err = checkOutline(e.ID, &o)
+		}
+		if err != nil {
+			return err
+		}
+		a.ObserveWoken(o)
 	case api.EventFunction:
 		f, err := payload[api.Function](e)
 		if err != nil {
@@ -165,8 +176,8 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		}
 		a.RemoveFunction(f.Name)
 	default:
-		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s or %s", e.ID, e.Type,
-			api.EventDemand, api.EventInstanceState, api.EventFunction, api.EventFunctionGone)
+		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s, %s or %s", e.ID, e.Type,
+			api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventFunction, api.EventFunctionGone)
 	}
 	return nil
 }
@@ -212,21 +223,20 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	}
 	a.complete(&s)
 	i.Status, i.reported = s, true
-	i.epoch = max(i.epoch, s.Epoch)
+	a.seen(i, old, now)
 	changed := s.State != old.State || s.Level != old.Level
 	if changed {
 		a.changed(i, old, now)
 	}
-	if i.unheard && s.State == api.Asleep && i.Doing == decide.Nothing {
-		a.suspect(i, now)
-	}
-	i.unheard = i.unheard && s.Seq == 0
 	// A sleeper that reports what it used awake has not been measured yet.
 	if unmeasured := changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host; unmeasured {
 		i.Settles = now.Add(settleTime)
 	} else if changed || s.Memory != old.Memory {
 		i.Settles = time.Time{}
 		i.f.Past = i.f.Past.Measured(s)
+	}
+	if s.Load != nil {
+		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
 	i.f.watch(now)
 }
@@ -249,24 +259,46 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	a.complete(&s)
 	f := a.record(s.Function)
 	i := a.addInstance(f, s, now)
-	i.reported, i.epoch, i.From = true, s.Epoch, inventory.Stopped
+	i.reported, i.From = true, inventory.Stopped
 	if !s.Since.IsZero() && s.Since.Before(now) {
 		i.Since = s.Since
 	}
-	i.unheard = s.Seq == 0
 	if s.State == api.Asleep {
 		i.From, i.process = s.Level, s.PID != 0
-		a.suspect(i, now)
 	}
+	a.seen(i, s, now)
+	a.suspect(i, now)
 	f.watch(now)
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
-// suspect takes it that a grant from before is out for an adopted sleeper: it
-// counts until it is revoked.
-func (a *Autoscaler) suspect(i *instance, now time.Time) {
+// seen takes in what orders an instance has seen, as its new status says: one that has
+// forgotten some obeys whatever is on its way, and what is below the last needs no memory.
+func (a *Autoscaler) seen(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
-	i.Grant = api.Grant{Instance: s.Instance, Function: s.Function, Epoch: s.Epoch, Devices: s.Devices, Expires: now.Add(a.cfg.Policy.GrantLife)}
+	if a.epochs.Beyond(s.Epoch) {
+		if i.Lost == "" {
+			a.log.Error("an instance obeys orders that are later than ours: another autoscaler leads, or it lies", "instance", s.Instance, "epoch", s.Epoch)
+			i.Lost = "it obeys orders that are later than those of this autoscaler, which goes on leading"
+			i.RetryAt = now.Add(deposedAfter) // whoever does not lead any more has ended by then
+		}
+		return
+	}
+	i.epoch = max(i.epoch, s.Epoch)
+	if grants.Forgot(old, s) {
+		a.suspect(i, now)
+		return
+	}
+	i.Grant = grants.Settle(i.Grant, s)
+}
+
+// deposedAfter is far longer than a leader that has lost its lease goes on.
+const deposedAfter = 30 * time.Second
+
+// suspect takes it that anything of before now may be permitted to an instance: it counts
+// until the instance has seen a later epoch.
+func (a *Autoscaler) suspect(i *instance, now time.Time) {
+	i.Grant = grants.Suspect(i.Status, a.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
 // changed follows an instance from one state to another.
@@ -292,6 +324,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			f.Past = f.Past.Woken(s, i.From)
 		}
 		a.metrics.woke(i.path(), now.Sub(i.roseAt))
+		a.awoke(i, now)
 		f.Failures, f.Hopeless, f.LastError, f.RetryAt, i.Failures, i.faulted = 0, false, "", time.Time{}, 0, false
 	case api.Asleep:
 		i.From, i.process = s.Level, s.PID != 0

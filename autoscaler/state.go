@@ -22,6 +22,8 @@ type function struct {
 	awake     bool              // whether one was awake when last looked at
 	waiters   []waiter          // for the order by hand
 	why       ring
+	errands   []*errand // the last ones; the last may be under way
+	outlines  []*kept   // of the last wakes
 	lastWait  string // the reason of the last wait, so that it is told once
 }
 
@@ -40,9 +42,8 @@ type instance struct {
 	epoch uint64 // the highest that was given out
 	// reported says that it has reported itself; before, Status is made up here.
 	reported bool
-	// unheard says that it was adopted on somebody's word (a report with the number 0)
-	// and has not said itself how it is.
-	unheard bool
+	// deaf counts fences in a row that it did not answer.
+	deaf int
 	// faulted says that the failure of this rise has been counted.
 	faulted bool
 	// heard is when it last reported or was last asked, misses how often it did not answer.
@@ -53,6 +54,10 @@ type instance struct {
 	// rise began. Both are for the metrics.
 	process bool
 	roseAt  time.Time
+	// What its outline needs: the errand that it comes up for, its span if it starts, and
+	// that of the call under way; nil: none.
+	errand     *errand
+	rise, span *stretch
 }
 
 // record returns f's record, and makes one.
@@ -119,6 +124,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	known := a.instances[id]
 	if known != nil {
 		known.epoch, known.roseAt, known.faulted = max(known.epoch, i.epoch), i.roseAt, known.faulted || i.faulted
+		known.errand, known.rise = i.errand, i.rise
 		if len(known.Status.Devices) == 0 {
 			known.Status.Devices = i.Status.Devices
 		}
@@ -179,16 +185,20 @@ func (a *Autoscaler) expire(now time.Time) (next time.Time) {
 }
 
 // mostRequests bounds what one activator can claim to have, so that sums stay sums.
-const mostRequests = 1 << 30
+const (
+	mostRequests = 1 << 30
+	mostTokens   = 1 << 50
+)
 
 // sum adds up the demands of all activators.
 func (f *function) sum(now time.Time) {
 	f.noteNeed(now)
-	f.Waiting, f.Running, f.WaitingSince = 0, 0, time.Time{}
+	f.Waiting, f.Running, f.HeldTokens, f.WaitingSince = 0, 0, 0, time.Time{}
 	var waking []api.InstanceID
 	for _, d := range f.demands {
 		f.Waiting += min(max(0, d.Waiting), mostRequests)
 		f.Running += min(max(0, d.Running), mostRequests)
+		f.HeldTokens += min(max(0, d.WaitingTokens), mostTokens)
 		if d.Waiting > 0 {
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
 				f.WaitingSince = t
@@ -207,6 +217,7 @@ func (f *function) sum(now time.Time) {
 	if f.Waiting == 0 && f.Order == decide.OrderNone {
 		f.lastWait = ""
 	}
+	f.press(now)
 	for _, i := range f.instances {
 		if w := slices.Contains(waking, i.Status.Instance); w != i.Waking {
 			i.Waking = w
@@ -219,8 +230,8 @@ func (f *function) sum(now time.Time) {
 
 // noteNeed records that what is needed until now was needed until now.
 func (f *function) noteNeed(now time.Time) {
-	c := max(1, f.Spec.Concurrency)
-	n := min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale), 1024)
+	n, _, _ := f.Wanted(f.Load.Awake)
+	n = min(n, 1024)
 	for len(f.NeededAt) < n {
 		f.NeededAt = append(f.NeededAt, now)
 	}
@@ -229,8 +240,29 @@ func (f *function) noteNeed(now time.Time) {
 	}
 }
 
-// watch records until when the function had an instance awake.
+// press records since when the load asks for more than is awake.
+func (f *function) press(now time.Time) {
+	if _, pressed, _ := f.Wanted(f.Load.Awake); !pressed {
+		f.PressedSince = time.Time{}
+	} else if f.PressedSince.IsZero() {
+		f.PressedSince = now
+	}
+}
+
+// watch follows what the instances do: their load, and until when one was awake.
 func (f *function) watch(now time.Time) {
+	load := decide.LoadOf(func(yield func(api.InstanceStatus) bool) {
+		for _, i := range f.instances {
+			if !yield(i.Status) {
+				return
+			}
+		}
+	})
+	if load != f.Load {
+		f.noteNeed(now)
+		f.Load = load
+		f.press(now)
+	}
 	awake := slices.ContainsFunc(f.instances, func(i *instance) bool {
 		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
 	})

@@ -88,6 +88,27 @@ func TestGrantExpires(t *testing.T) {
 	})
 }
 
+// TestClocksDiffer: a grant lives for as long as it says, by the clock of who has it.
+func TestClocksDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, _, begin, ended := start(t, awake)
+		g := grant(1)
+		g.Life, g.Expires = time.Hour, time.Now().Add(-24*time.Hour) // the giver's clock is a day behind
+		o.Grant(g)
+		time.Sleep(time.Hour - time.Second)
+		if got := begin(); got != Begun {
+			t.Errorf("before its life is over: got %v", got)
+		}
+		<-ended
+		g.Epoch, g.Expires = 2, time.Now().Add(24*time.Hour)
+		o.Grant(g)
+		time.Sleep(time.Hour + time.Second)
+		if got := begin(); got != NoGrant {
+			t.Errorf("after its life: got %v", got)
+		}
+	})
+}
+
 func TestRevokeWaitsForTheWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, _, begin, ended := start(t, awake)

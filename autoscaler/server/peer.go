@@ -180,6 +180,7 @@ func (p *peer) tell(ctx context.Context, w waiting) error {
 		g, found := p.of.grants[w.report.Status.Instance] // a revocation may have come in between
 		p.of.mu.Unlock()
 		if found && g.Valid(time.Now()) {
+			g.Life = time.Until(g.Expires)
 			err = p.post(ctx, control.PathGrants, g)
 		}
 	}

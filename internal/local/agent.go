@@ -108,6 +108,11 @@ func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	return a.control.Sleep(ctx, s.Endpoint, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
 }
 
+// Fence makes every order and grant with a lower epoch worthless.
+func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
+	return a.control.Fence(ctx, s.Endpoint, control.FenceRequest{Epoch: epoch})
+}
+
 // Stop drains an instance, ends it, and returns when its process and all that it started are gone.
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Duration) error {
 	a.mu.Lock()
@@ -156,7 +161,7 @@ func (a *agent) Grant(_ context.Context, g api.Grant) error {
 	return nil
 }
 
-// Revoke takes a grant back; no wake under it is under way when it returns nil.
+// Revoke takes a grant back.
 func (a *agent) Revoke(ctx context.Context, g api.Grant) error { return a.activator.Revoke(ctx, g) }
 
 // Fail makes the activator answer what waits for a function with err.

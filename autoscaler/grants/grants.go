@@ -1,0 +1,67 @@
+// Package grants holds the rules by which the autoscaler gives out permission to be
+// awake, and knows when one is worth nothing any more. They are pure: the autoscaler
+// calls them, and so does the model that is searched for two instances awake on one
+// memory (internal/local/grants). docs/design/0006-grants.md says why they are so.
+//
+//  1. Every order and every permission has an epoch ([Epochs.Next]), higher than all
+//     that were ever given out for the instance: within a term by counting, between
+//     leaders by the term.
+//  2. What was permitted counts as used, however long ago, until the instance itself has
+//     shown a later epoch ([Settle]): no clock, no activator and no silence says so.
+//  3. Of an instance that somebody else started, or that has forgotten what it had seen,
+//     anything may be permitted that is older than now ([Suspect]).
+//
+// It does no I/O and reads no clock.
+package grants
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Epochs gives out epochs. The zero value is that of one machine, whose clock orders
+// what it does over restarts. It is not safe for many goroutines.
+type Epochs struct {
+	// Term is the leader's in a cluster, higher than that of every leader before; 0 on one machine.
+	Term uint64
+
+	last uint64
+}
+
+// Next is higher than all that it returned before, than seen, which is the highest
+// that the instance is known to have been given, and than all of earlier terms. What is
+// beyond ([Epochs.Beyond]) it does not outbid.
+func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
+	first := uint64(max(0, now.UnixNano()))
+	if e.Term > 0 {
+		first = api.FirstEpoch(e.Term)
+	}
+	e.last = max(e.last, first) + 1
+	if e.Beyond(seen) {
+		return e.last
+	}
+	return max(e.last, seen+1)
+}
+
+// Beyond says whether an instance that has seen an epoch obeys somebody later than us, or
+// lies: no order of this term can reach it.
+func (e *Epochs) Beyond(seen uint64) bool { return seen+1 == 0 || api.TermOf(seen+1) > e.Term }
+
+// Settle is what is left of a permission after the instance's own word: nothing, once
+// it has seen a later epoch.
+func Settle(out api.Grant, s api.InstanceStatus) api.Grant {
+	if s.Epoch > out.Epoch {
+		return api.Grant{}
+	}
+	return out
+}
+
+// Forgot says whether an instance has lost what it had seen: its process began anew.
+func Forgot(before, now api.InstanceStatus) bool { return now.Epoch < before.Epoch }
+
+// Suspect is the permission that may be out for an instance of which we know nothing:
+// any of before epoch.
+func Suspect(s api.InstanceStatus, epoch uint64, expires time.Time) api.Grant {
+	return api.Grant{Instance: s.Instance, Function: s.Function, Epoch: epoch, Devices: s.Devices, Expires: expires}
+}
