@@ -33,7 +33,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := rouse(t)
-			f := &function{t, c, tt.name}
+			f := &function{t: t, c: c, name: tt.name}
 			t.Cleanup(f.remove)
 			_, err := f.kn("create", tt.image, tt.annotations, append(tt.more, "--no-wait")...)
 			if err != nil {
@@ -77,7 +77,7 @@ func TestMistakesAreExplained(t *testing.T) {
 func TestMissingClass(t *testing.T) {
 	t.Parallel()
 	c := rouse(t)
-	f := &function{t, c, "classless"}
+	f := &function{t: t, c: c, name: "classless"}
 	t.Cleanup(f.remove)
 	if _, err := c.Kn(t.Context(), "service", "create", f.name, "--image", functionImage, "--env", "ROUSE_MODEL=pico",
 		"--annotation-revision", "rouse.dev/sleep-after=1m", "--wait-timeout", "120"); err != nil {

@@ -2,6 +2,7 @@ package knative
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,15 +34,25 @@ type function struct {
 	t    *testing.T
 	c    *cluster.Cluster
 	name string
+	in   string // namespace; "": default
 }
+
+// namespace is where the function is.
+func (f *function) namespace() string { return cmp.Or(f.in, "default") }
 
 // create makes a function with kn, as its users do, and removes it at the end.
 // annotations are "key=value" of the revision.
 func create(t *testing.T, name, image string, annotations []string, more ...string) *function {
 	t.Helper()
+	return createIn(t, "", name, image, annotations, more...)
+}
+
+// createIn is create in a namespace.
+func createIn(t *testing.T, in, name, image string, annotations []string, more ...string) *function {
+	t.Helper()
 	c := rouse(t)
-	f := &function{t, c, name}
-	_, _ = c.Kn(t.Context(), "service", "delete", name) // of a run that was killed; usually there is none
+	f := &function{t: t, c: c, name: name, in: in}
+	_, _ = c.Kn(t.Context(), "service", "delete", name, "-n", f.namespace()) // of a run that was killed; usually there is none
 	t.Cleanup(f.remove)
 	if _, err := f.kn("create", image, annotations, more...); err != nil {
 		t.Fatalf("kn service create %s: %v", name, err)
@@ -51,7 +62,7 @@ func create(t *testing.T, name, image string, annotations []string, more ...stri
 
 // kn runs kn service create or update.
 func (f *function) kn(verb, image string, annotations []string, more ...string) (string, error) {
-	args := []string{"service", verb, f.name, "--image", image, "--wait-timeout", "120"}
+	args := []string{"service", verb, f.name, "-n", f.namespace(), "--image", image, "--wait-timeout", "120"}
 	if image != helloImage {
 		args = append(args, "--annotation-revision", "autoscaling.knative.dev/class="+class)
 		if verb == "create" {
@@ -70,7 +81,7 @@ func (f *function) remove() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if _, err := f.c.Kn(ctx, "service", "delete", f.name); err != nil && !strings.Contains(err.Error(), "not found") {
+	if _, err := f.c.Kn(ctx, "service", "delete", f.name, "-n", f.namespace()); err != nil && !strings.Contains(err.Error(), "not found") {
 		f.t.Logf("remove %s: %v", f.name, err)
 	}
 }
@@ -87,18 +98,18 @@ func keep(t *testing.T, c *cluster.Cluster) {
 }
 
 // host is the function's own host.
-func (f *function) host() string { return f.name + ".default." + domain }
+func (f *function) host() string { return f.name + "." + f.namespace() + "." + domain }
 
 // pods are the function's pods that are not on their way out.
 func (f *function) pods() []pod {
 	f.t.Helper()
-	return pods(f.t, f.c, "serving.knative.dev/service="+f.name)
+	return pods(f.t, f.c, "serving.knative.dev/service="+f.name, "-n", f.namespace())
 }
 
 // states are those of the function's instances, as kn rouse shows them.
 func (f *function) states() []string {
 	f.t.Helper()
-	out, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-o", "json")
+	out, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-n", f.namespace(), "-o", "json")
 	if err != nil {
 		f.t.Logf("kn rouse describe %s: %v", f.name, err)
 		return nil

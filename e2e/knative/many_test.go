@@ -52,7 +52,7 @@ spec:
 	}
 	var asked sync.WaitGroup
 	for i := range n {
-		f := &function{t, c, fmt.Sprintf("many-%d", i)}
+		f := &function{t: t, c: c, name: fmt.Sprintf("many-%d", i)}
 		asked.Go(func() {
 			a, err := call(t.Context(), c, f.host(), "/v1/chat/completions", chat(f.name, pair(i)))
 			if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, pair(i)) {

@@ -28,6 +28,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return engineCore(mode)
 	}
 	dir := os.Getenv("VLLMSIM_DEVICES")
+	if _, err := os.Stat(device.Mounted); dir == "" && err == nil {
+		dir = device.Mounted // a command that somebody runs in a container does not get the variable
+	}
 	if len(args) > 0 && filepath.Base(args[0]) == "nvidia-smi" {
 		return device.NvidiaSMI(dir, os.Getenv("NVIDIA_VISIBLE_DEVICES"), args[1:], stdout, stderr)
 	}

@@ -18,6 +18,9 @@ var ErrOutOfMemory = errors.New("out of device memory")
 // ErrNoDevice is that a device which was asked for does not exist.
 var ErrNoDevice = errors.New("no such device")
 
+// Mounted is where the containers of e2e/cluster have the folder of their node's devices.
+const Mounted = "/run/fake-gpus"
+
 // Device is one accelerator and who uses it.
 type Device struct {
 	Index int    `json:"index"`

@@ -1,0 +1,228 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+	"github.com/rouse-dev/rouse/e2e/vllmsim"
+	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
+)
+
+// The fake GPUs of these tests, and the model that takes most of one while it is awake.
+const (
+	gib       = int64(1) << 30
+	gpuMemory = 80 * gib
+	simulator = "dev.local/rouse-vllmsim:v1"
+	simModel  = "sim/llama-8b"
+)
+
+// large are the simulator's flags for a model that takes 68 GiB awake and 1 GiB asleep,
+// with times as short as a test wants them.
+const large = "--load-time 100ms --wake-time 20ms --sleep-time 20ms --reload-time 50ms --prefill-time 1us --step-time 200us " +
+	"--gpu-memory-utilization 0.85 --residue 1GiB"
+
+// declares is what a function says of such a model.
+var declares = []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=69Gi", "rouse.dev/memory=64Mi"}
+
+// gpus gives the node so many GPUs that pods may share, and a namespace of its own to
+// the test. Such tests do not run at the same time as others.
+func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
+	t.Helper()
+	c = node(t)
+	showGPUs(t, c, cluster.GPUs{Count: n})
+	hasUsed(t, c, make([]int64, n)...)
+	return c, inNamespace(t, c)
+}
+
+// showGPUs changes the node's GPUs and waits until the node offers those that are not lost.
+func showGPUs(t *testing.T, c *cluster.Cluster, g cluster.GPUs) {
+	t.Helper()
+	g.Replicas, g.MemoryMB = 8, int(gpuMemory>>20)
+	if err := c.SetGPUs(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprint((g.Count - len(g.Lost)) * g.Replicas)
+	eventually(t, "the node's GPUs", func() string {
+		got, err := c.Kubectl(t.Context(), "get", "node", cluster.NodeName, "-o", `jsonpath={.status.allocatable.nvidia\.com/gpu}`)
+		if err != nil || got != want {
+			return fmt.Sprintf("%s are allocatable (%v), want %s", got, err, want)
+		}
+		return ""
+	})
+}
+
+// inNamespace makes a namespace that goes with the test.
+func inNamespace(t *testing.T, c *cluster.Cluster) string {
+	t.Helper()
+	in := fmt.Sprintf("gpus-%x", time.Now().UnixMilli())
+	if _, err := c.Kubectl(t.Context(), "create", "namespace", in); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			keep(t, c)
+		}
+		for _, what := range [][]string{
+			{"delete", "pods", "--all", "-n", in, "--force", "--grace-period=0"}, // Knative lets them go on for a while, with their GPUs
+			{"delete", "namespace", in, "--wait=false"},
+		} {
+			if _, err := c.Kubectl(context.Background(), what...); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return in
+}
+
+// simulated makes a function on one GPU whose model server is the simulator.
+func simulated(t *testing.T, in, name, flags string, annotations ...string) *function {
+	t.Helper()
+	return createIn(t, in, name, simulator, append(annotations, declares...), "--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS="+flags)
+}
+
+// oracle knows what every simulator of the model answers: it is one.
+type oracle struct{ http.Handler }
+
+func newOracle(t *testing.T) oracle {
+	t.Helper()
+	s, err := vllmsim.New(vllmsim.Config{Model: simModel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1) // so that it can end unread
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-s.Ready()
+	return oracle{s}
+}
+
+// prompted is a body for /v1/completions.
+func prompted(model string, i int64) map[string]any {
+	return map[string]any{"model": model, "prompt": fmt.Sprintf("tell me of %d", i), "max_tokens": 12, "temperature": 0}
+}
+
+// says is the text that answers number i.
+func (o oracle) says(i int64) (string, error) {
+	raw, err := json.Marshal(prompted(simModel, i))
+	if err != nil {
+		return "", err
+	}
+	w := httptest.NewRecorder()
+	o.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(string(raw))))
+	return text(answer{status: w.Code, body: w.Body.String()})
+}
+
+// text reads the text of a completion.
+func text(a answer) (string, error) {
+	var got struct{ Choices []struct{ Text string } }
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK || len(got.Choices) != 1 {
+		return "", fmt.Errorf("status %d: %s", a.status, a.body)
+	}
+	return got.Choices[0].Text, nil
+}
+
+// asks asks a function for text number i and compares it with what the oracle says.
+func (o oracle) asks(ctx context.Context, f *function, i int64) error {
+	want, err := o.says(i)
+	if err != nil {
+		return fmt.Errorf("the oracle: %w", err)
+	}
+	a, err := call(ctx, f.c, f.host(), "/v1/completions", prompted(f.name, i))
+	if err != nil {
+		return err
+	}
+	got, err := text(a)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s says %q, want %q", f.name, got, want)
+	}
+	return err
+}
+
+// right asks a function and fails the test unless the answer is right.
+func (o oracle) right(f *function, i int64) {
+	f.t.Helper()
+	if err := o.asks(f.t.Context(), f, i); err != nil {
+		f.t.Fatalf("ask %s: %v", f.name, err)
+	}
+}
+
+// hasUsed waits until the simulators use exactly so much of the node's GPUs.
+func hasUsed(t *testing.T, c *cluster.Cluster, want ...int64) {
+	t.Helper()
+	eventually(t, "memory in use on the GPUs", func() string {
+		all, err := c.Devices()
+		if err != nil {
+			return err.Error()
+		}
+		var got []int64
+		for _, d := range all {
+			got = append(got, d.Used())
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Sprintf("%v bytes are used, want %v: %v", got, want, holders(all))
+		}
+		return ""
+	})
+}
+
+// holders says who uses devices.
+func holders(all []device.Device) (lines []string) {
+	for _, d := range all {
+		for _, p := range d.Processes {
+			lines = append(lines, fmt.Sprintf("GPU %d: %s has %d MiB", d.Index, p.Client, p.Bytes>>20))
+		}
+	}
+	return lines
+}
+
+// restarts counts how often the function's model servers ended and were started again.
+func (f *function) restarts() (n int) {
+	f.t.Helper()
+	out, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-n", f.namespace(), "-o", "json")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var view struct {
+		Revisions []struct {
+			Function struct{ Instances []struct{ Restarts int } }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &view); err != nil {
+		f.t.Fatalf("kn rouse describe %s: %v", f.name, err)
+	}
+	for _, r := range view.Revisions {
+		for _, i := range r.Function.Instances {
+			n += i.Restarts
+		}
+	}
+	return n
+}
+
+// same fails the test unless a function still has the one pod that it had.
+func (f *function) same(before string) {
+	f.t.Helper()
+	if now := f.pods(); len(now) != 1 || now[0].Metadata.Name != before {
+		f.t.Errorf("%s has the pods %v, want %s as before", f.name, now, before)
+	}
+}
+
+// onlyPod is the name of the one pod.
+func (f *function) onlyPod() string {
+	f.t.Helper()
+	all := f.pods()
+	if len(all) != 1 {
+		f.t.Fatalf("%s has %d pods, want 1", f.name, len(all))
+	}
+	return all[0].Metadata.Name
+}
+
+// soon bounds what a test lets go on under load.
+const soon = 30 * time.Second
