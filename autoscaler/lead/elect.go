@@ -35,11 +35,11 @@ func (p *process) elect(ctx context.Context) error {
 	if err := label(ctx, p.kube, p.cfg.Pod, false); err != nil { // from a life before in the same pod
 		p.log.Warn("the pod's label of the leader can't be removed", "error", err)
 	}
-	err := stand(ctx, p.kube, p.cfg.Pod, func() { p.electing.Store(true) }, func(ctx context.Context) error {
-		p.log.Info("this process leads", "pod", p.cfg.Pod)
+	err := stand(ctx, p.kube, p.cfg.Pod, func() { p.electing.Store(true) }, func(ctx context.Context, term uint64) error {
+		p.log.Info("this process leads", "pod", p.cfg.Pod, "term", term)
 		p.leading.Store(true)
 		defer p.leading.Store(false)
-		return p.lead(ctx)
+		return p.lead(ctx, term)
 	})
 	if err == nil && ctx.Err() == nil {
 		return errors.New("the election has ended")
@@ -48,9 +48,9 @@ func (p *process) elect(ctx context.Context) error {
 }
 
 // stand waits until identity holds the lease and calls lead with a context that ends
-// with ctx, or when the lease is lost. The lease is let go after lead has returned. It returns
-// lead's error, or errLost.
-func stand(ctx context.Context, kube kubernetes.Interface, identity string, standing func(), lead func(context.Context) error) error {
+// with ctx, or when the lease is lost, and with the term. The lease is let go after lead has
+// returned. It returns lead's error, or errLost.
+func stand(ctx context.Context, kube kubernetes.Interface, identity string, standing func(), lead func(ctx context.Context, term uint64) error) error {
 	held, letGo := context.WithCancel(context.WithoutCancel(ctx))
 	defer letGo()
 	elected := make(chan struct{}) // closed by the elector
@@ -73,6 +73,9 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	if err != nil {
 		return fmt.Errorf("stand for election: %w", err)
 	}
+	if err := renounce(ctx, lock); err != nil {
+		return nil // ctx has ended
+	}
 	ended := make(chan struct{}) // closed when the elector is done
 	go func() { defer close(ended); elector.Run(held) }()
 	standing()
@@ -86,7 +89,15 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	leading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	done := make(chan error, 1) // sent to once, by the leader
-	go func() { done <- lead(leading) }()
+	go func() {
+		term, err := termOf(leading, kube, identity)
+		if err == nil {
+			err = lead(leading, term)
+		} else if ctx.Err() != nil {
+			err = nil // it was to end anyway
+		}
+		done <- err
+	}()
 	select {
 	case err := <-done:
 		letGo()
@@ -100,6 +111,51 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 		return errors.Join(errLost, err)
 	case <-time.After(stopWithin): // the process ends now, whatever they do
 		return errLost
+	}
+}
+
+// renounce lets go of a lease that a life before in the same pod has left: held on to, it would
+// not change hands, and its term would not end. It tries until the API server answers, without
+// which nobody is elected anyway; an error says that ctx has ended.
+func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
+	for {
+		record, _, err := lock.Get(ctx)
+		if apierrors.IsNotFound(err) || err == nil && record.HolderIdentity != lock.Identity() {
+			return nil
+		}
+		if err == nil && release(lock) == nil {
+			continue // and see whether it did
+		}
+		select {
+		case <-time.After(renewEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// termOf is the term of the lease that identity holds: it is higher than that of every lease
+// before. Counting how often the lease changed hands is enough while the lease is there; where
+// somebody deletes it, the count begins anew, and so it begins with the time of its creation,
+// in seconds. It tries until it knows, or the lease is lost.
+func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (uint64, error) {
+	for {
+		lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
+		switch {
+		case err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != identity):
+			return 0, errLost
+		case err == nil:
+			var changes int32
+			if lease.Spec.LeaseTransitions != nil {
+				changes = *lease.Spec.LeaseTransitions
+			}
+			return uint64(max(0, lease.CreationTimestamp.Unix())) + uint64(max(0, changes)) + 1, nil
+		}
+		select {
+		case <-time.After(renewEvery):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
 	}
 }
 

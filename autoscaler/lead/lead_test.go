@@ -59,7 +59,7 @@ func TestOneLeads(t *testing.T) {
 		stand := func(ctx context.Context, name string) <-chan error {
 			done := make(chan error, 1)
 			go func() {
-				done <- stand(ctx, kube, name, func() {}, func(ctx context.Context) error {
+				done <- stand(ctx, kube, name, func() {}, func(ctx context.Context, _ uint64) error {
 					if !leading.CompareAndSwap("", name) {
 						t.Errorf("%s leads beside %s", name, leading.Load())
 					}
@@ -95,6 +95,70 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
+// Each leader's term is higher than that of all before: of the other process, of a life before
+// in the same pod, which held the lease when it was killed, and of a lease that somebody deleted.
+func TestTermsRise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		kube.PrependReactor("create", "leases", func(call clienttesting.Action) (bool, runtime.Object, error) {
+			call.(clienttesting.CreateAction).GetObject().(metav1.Object).SetCreationTimestamp(metav1.Now())
+			return false, nil, nil
+		})
+		terms := make(chan uint64, 1) // one leader at a time
+		leads := func(name string) (term uint64, stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- stand(ctx, kube, name, func() {}, func(ctx context.Context, term uint64) error {
+					terms <- term
+					<-ctx.Done()
+					return nil
+				})
+			}()
+			return <-terms, func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Errorf("%s ends: %v", name, err)
+				}
+			}
+		}
+		leases := kube.CoordinationV1().Leases(control.SystemNamespace)
+		killed := func() { // it has not let go: the lease is as it was while it led
+			lease, err := leases.Get(t.Context(), control.AutoscalerName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, now := "a", metav1.NowMicro()
+			lease.Spec.HolderIdentity, lease.Spec.RenewTime = &a, &now
+			if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var last uint64
+		for k, name := range []string{"a", "b", "a", "a", "a"} {
+			switch k {
+			case 3:
+				killed()
+			case 4:
+				if err := leases.Delete(t.Context(), control.AutoscalerName, metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begun := time.Now()
+			term, stop := leads(name)
+			if term <= last {
+				t.Errorf("leader %d, %s, has the term %d, the one before had %d", k, name, term, last)
+			}
+			if took := time.Since(begun); took > 2*time.Second {
+				t.Errorf("leader %d, %s, leads after %s", k, name, took)
+			}
+			last = term
+			time.Sleep(5 * time.Second)
+			stop()
+		}
+	})
+}
+
 // Whoever can't reach the API server stops before another one may lead.
 func TestLosingTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +175,7 @@ func TestLosingTheLease(t *testing.T) {
 		done := make(chan error, 1)
 		var cause error
 		go func() {
-			done <- stand(t.Context(), kube, "a", func() {}, func(ctx context.Context) error {
+			done <- stand(t.Context(), kube, "a", func() {}, func(ctx context.Context, _ uint64) error {
 				<-ctx.Done()
 				cause = context.Cause(ctx)
 				return nil
@@ -150,7 +214,7 @@ func TestLosingTheLeaseInSilence(t *testing.T) {
 		var stopped time.Time
 		done := make(chan error, 1)
 		go func() {
-			done <- stand(t.Context(), kube, "a", func() {}, func(ctx context.Context) error {
+			done <- stand(t.Context(), kube, "a", func() {}, func(ctx context.Context, _ uint64) error {
 				<-ctx.Done()
 				stopped = time.Now()
 				return nil
@@ -172,7 +236,7 @@ func TestAFailedLeaderLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		broken := errors.New("a part failed")
-		if err := stand(t.Context(), kube, "a", func() {}, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+		if err := stand(t.Context(), kube, "a", func() {}, func(context.Context, uint64) error { return broken }); !errors.Is(err, broken) {
 			t.Errorf("%v, want %v", err, broken)
 		}
 		lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(t.Context(), control.AutoscalerName, metav1.GetOptions{})

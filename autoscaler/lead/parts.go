@@ -27,6 +27,7 @@ const reconcilers = 8
 // leader is the parts of a process that leads.
 type leader struct {
 	*process
+	term       uint64
 	gate       *gate
 	keeper     *takeover.Keeper
 	token      *token
@@ -40,8 +41,8 @@ type leader struct {
 }
 
 // lead builds the leader's parts and runs them until ctx ends or one fails.
-func (p *process) lead(ctx context.Context) error {
-	l := &leader{process: p, started: time.Now()}
+func (p *process) lead(ctx context.Context, term uint64) error {
+	l := &leader{process: p, term: term, started: time.Now()}
 	if err := l.build(); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.fleet.Sync(ctx); err != nil {
 		return fmt.Errorf("read the cluster: %w", err)
 	}
-	l.core, err = autoscaler.New(autoscaler.Config{Devices: l.fleet.Devices(), Source: l.source(), Policy: decide.Policy{Advice: knative.Advice()}}, l.fleet, l.events, l.log, l.registry)
+	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: decide.Policy{Advice: knative.Advice()}}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
 	}
