@@ -97,7 +97,7 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, 
 func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *instance {
 	id := a.newID(f.name)
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.name, State: api.Starting, Since: now,
-		Concurrency: f.Spec.Concurrency, Devices: act.Devices}, now)
+		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
 	i.From = inventory.Stopped
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	trace := a.rises(i, act, now)

@@ -39,7 +39,10 @@ type Autoscaler struct {
 	emptied   []chan struct{}
 	outlines  *outlines
 	traces    func(api.Outline) // nil: nobody exports them
-	snap      decide.Snapshot // built anew for each plan, in the same memory
+	world     *decide.World
+	agenda
+	// twin, where a test has set it, sees each plan.
+	twin func(now time.Time, actions []decide.Action)
 }
 
 // New makes an autoscaler that starts nothing yet. emitter takes its decisions,
@@ -59,6 +62,8 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		counter:   make(map[string]int),
 		epochs:    grants.Epochs{Term: cfg.Term},
 	}
+	a.world = decide.NewWorld(a.cfg.Policy, nil)
+	a.setDevices(a.cfg.Devices, true)
 	a.outlines, a.traces = newOutlines(), cfg.Traces
 	a.metrics = newMetrics(a)
 	if registry != nil {
@@ -105,9 +110,11 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 // plan decides, acts, and says when to look again.
 func (a *Autoscaler) plan() time.Time {
 	now := time.Now()
-	look := earlier(a.expire(now), a.probe(now))
-	a.snapshot()
-	actions, next := decide.Plan(a.snap, now)
+	look := a.attend(now)
+	actions, next := a.world.Plan(now)
+	if a.twin != nil {
+		a.twin(now, actions)
+	}
 	a.metrics.plan.Observe(time.Since(now).Seconds())
 	for i := range actions {
 		a.act(&actions[i], now)

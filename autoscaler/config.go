@@ -12,7 +12,8 @@ import (
 
 // Config is what an autoscaler has to know. The zero value lacks devices.
 type Config struct {
-	// Devices are the memories it hands out, the host's first; see [inventory.Discover].
+	// Devices are the memories it hands out, a host's first; see [inventory.Discover]. In a
+	// cluster each node has its host's memory, [inventory.HostOf], and its GPUs.
 	Devices []inventory.Device
 	// Term is the leader's, higher than that of every leader before: what leaders of before
 	// ordered and granted is refused by who has heard of this one. 0: there are no others, and
@@ -89,6 +90,9 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: want at least 0, have %s", d.name, d.value))
 		}
 	}
+	if p.SleepersPerDevice < 0 || p.ResidueShare < 0 || p.ResidueShare > 1 {
+		errs = append(errs, fmt.Errorf("policy: want sleepers per device of at least 0 and a share that sleepers hold from 0 to 1, have %d and %g", p.SleepersPerDevice, p.ResidueShare))
+	}
 	if p.SwitchShare < 0 || p.Patience < 0 || p.MaxFailures < 0 {
 		errs = append(errs, errors.New("policy: switch share, patience and maximum of failures must be at least 0"))
 	}
@@ -98,13 +102,23 @@ func (c Config) Validate() error {
 // checkDevices reports what is wrong with a list of devices, nil if nothing is.
 func checkDevices(devices []inventory.Device) error {
 	var errs []error
-	if len(devices) == 0 || devices[0].ID != api.HostMemory {
-		errs = append(errs, fmt.Errorf("devices: want the host's memory (%q) first, have %d devices", api.HostMemory, len(devices)))
+	if len(devices) == 0 || !devices[0].IsHost() {
+		errs = append(errs, fmt.Errorf("devices: want a host's memory (%q, in a cluster %q) first, have %d devices", api.HostMemory, inventory.HostOf("NODE"), len(devices)))
+	}
+	hosts := map[string]bool{}
+	for _, d := range devices {
+		hosts[d.Node] = hosts[d.Node] || d.IsHost()
 	}
 	seen := map[api.DeviceID]bool{}
 	for _, d := range devices {
 		if d.Capacity < 0 || seen[d.ID] {
 			errs = append(errs, fmt.Errorf("device %s: want one of that name, with a capacity of at least 0 (have %s)", d.ID, d.Capacity))
+		}
+		if !hosts[d.Node] {
+			errs = append(errs, fmt.Errorf("device %s: its node has no host memory in the list: want a device %s", d.ID, inventory.HostOf(d.Node)))
+		}
+		if d.Others < 0 || d.Cost < 0 {
+			errs = append(errs, fmt.Errorf("device %s: want what others use and the cost of at least 0, have %s and %g", d.ID, d.Others, d.Cost))
 		}
 		seen[d.ID] = true
 	}

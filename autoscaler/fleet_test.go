@@ -92,6 +92,7 @@ func (w *fleet) restart(policy decide.Policy) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	followTwin(w.t, a)
 	w.mu.Lock()
 	w.a = a
 	w.mu.Unlock()

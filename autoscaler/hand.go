@@ -15,6 +15,7 @@ type waiter struct{ done chan error }
 
 // answer tells everybody who waits how the order ended, and ends it.
 func (f *function) answer(err error) {
+	f.touch()
 	for _, w := range f.waiters {
 		w.done <- err
 	}
@@ -95,6 +96,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	}
 	f.Order, f.OrderLevel, f.OrderedAt = order, level, time.Now()
 	f.waiters = append(f.waiters, w)
+	f.touch()
 	return nil
 }
 
@@ -115,9 +117,10 @@ func (a *Autoscaler) withdraw(name api.FunctionName, w waiter) {
 	}
 }
 
-// settle ends the orders that are carried out.
+// settle ends the orders that are carried out. One that was not touched is as it was.
 func (a *Autoscaler) settle() {
-	for _, f := range a.order {
+	for k := 0; k < len(a.touched); k++ {
+		f := a.touched[k]
 		if f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
 			f.answer(nil)
 		}
@@ -152,7 +155,7 @@ func (f *function) carriedOut() bool {
 // when the last is gone. Run must run until then.
 func (a *Autoscaler) StopAll(ctx context.Context) error {
 	c := make(chan struct{})
-	if !a.box.post(func() { a.stopping = true; a.emptied = append(a.emptied, c) }) {
+	if !a.box.post(func() { a.stopping = true; a.emptied = append(a.emptied, c); a.touchAll() }) {
 		return errEnded
 	}
 	select {

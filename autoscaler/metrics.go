@@ -113,8 +113,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 
 func (a *Autoscaler) levels() levels {
 	now := time.Now()
-	a.snapshot()
-	l := levels{lines: decide.Account(a.snap, now), instances: make(map[api.State]int)}
+	l := levels{lines: a.account(now), instances: make(map[api.State]int)}
 	for _, i := range a.instances {
 		l.instances[i.Status.State]++
 		if i.Status.State == api.Asleep && i.Grant.Valid(now) {

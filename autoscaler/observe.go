@@ -33,6 +33,7 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 			f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
 		}
 		f.Spec, f.declared = spec, true
+		f.touch()
 	})
 }
 
@@ -76,10 +77,14 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 		}
 	}
 	a.box.post(func() {
-		a.cfg.Devices = devices
 		for _, i := range a.instances {
-			i.Status.Devices, i.Grant.Devices = renamed(i.Status.Devices, now), renamed(i.Grant.Devices, now)
+			held := i.Status.Devices
+			i.Status.Devices, i.Grant.Devices = renamed(held, now), renamed(i.Grant.Devices, now)
+			if !slices.Equal(held, i.Status.Devices) {
+				i.f.touch()
+			}
 		}
+		a.setDevices(devices, false)
 	})
 }
 
@@ -220,6 +225,9 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	old := i.Status
 	if len(s.Devices) == 0 {
 		s.Devices = old.Devices
+	}
+	if s.Node == "" {
+		s.Node = old.Node
 	}
 	a.complete(&s)
 	i.Status, i.reported = s, true

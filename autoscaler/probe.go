@@ -12,21 +12,19 @@ import (
 // before it is taken to be lost.
 const mostMisses = 3
 
-// probe asks instances that have been silent for too long, in case that a
+// probe asks instances of f that have been silent for too long, in case that a
 // report was lost, and says when the next would be. Where nothing is under way
 // and nobody waits it asks nobody and wants no look.
-func (a *Autoscaler) probe(now time.Time) (next time.Time) {
-	for _, f := range a.order {
-		for _, i := range f.instances {
-			if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
-				continue
-			}
-			if t := i.heard.Add(a.cfg.ProbeAfter); t.After(now) {
-				next = earlier(next, t)
-				continue
-			}
-			a.look(i, now)
+func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
+	for _, i := range f.instances {
+		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
+			continue
 		}
+		if t := i.heard.Add(a.cfg.ProbeAfter); t.After(now) {
+			next = earlier(next, t)
+			continue
+		}
+		a.look(i, now)
 	}
 	return next
 }
@@ -50,6 +48,7 @@ func (a *Autoscaler) look(i *instance, now time.Time) {
 		got, err := a.fx.State(ctx, s)
 		return func(now time.Time) {
 			i.probing = false
+			i.f.touch()
 			if a.instances[s.Instance] != i {
 				return
 			}

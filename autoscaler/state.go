@@ -24,7 +24,12 @@ type function struct {
 	why       ring
 	errands   []*errand // the last ones; the last may be under way
 	outlines  []*kept   // of the last wakes
-	lastWait  string // the reason of the last wait, so that it is told once
+	lastWait  string    // the reason of the last wait, so that it is told once
+	// agenda is the loop's; touched, look and slot are f's place in it, see [function.touch].
+	agenda  *agenda
+	touched bool
+	look    time.Time
+	slot    int
 }
 
 // demand is what one activator reported, and when.
@@ -65,7 +70,8 @@ func (a *Autoscaler) record(name api.FunctionName) *function {
 	if f := a.functions[name]; f != nil {
 		return f
 	}
-	f := &function{name: name, demands: make(map[string]demand)}
+	f := &function{name: name, demands: make(map[string]demand), agenda: &a.agenda}
+	f.touch()
 	f.Spec.Name = name
 	a.functions[name] = f
 	i, _ := slices.BinarySearchFunc(a.order, name, func(f *function, n api.FunctionName) int { return cmp.Compare(f.name, n) })
@@ -79,6 +85,7 @@ func (a *Autoscaler) forgetFunction(f *function) {
 		return
 	}
 	f.answer(nil)
+	f.touch()
 	delete(a.functions, f.name)
 	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })
 }
@@ -128,6 +135,9 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 		if len(known.Status.Devices) == 0 {
 			known.Status.Devices = i.Status.Devices
 		}
+		if known.Status.Node == "" {
+			known.Status.Node = i.Status.Node
+		}
 	}
 	dead := a.gone.holds(id)
 	a.dropInstance(i, now)
@@ -140,46 +150,24 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	i.f.watch(now)
 }
 
-// snapshot builds a.snap.
-func (a *Autoscaler) snapshot() {
-	s := &a.snap
-	s.Policy, s.Devices = a.cfg.Policy, a.cfg.Devices
-	s.Functions, s.Instances = s.Functions[:0], s.Instances[:0]
-	for _, f := range a.order {
-		if f.declared || a.stopping {
-			f.Need, f.Certain = f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.cfg.Devices[0].Capacity)
-			s.Functions = append(s.Functions, f.Function)
-			last := &s.Functions[len(s.Functions)-1]
-			if a.stopping {
-				last.Order = decide.OrderStop
-			}
+// expire forgets demands for f that were not repeated, and says when the next would be.
+func (a *Autoscaler) expire(f *function, now time.Time) (next time.Time) {
+	changed := false
+	for who, d := range f.demands {
+		if d.zero() {
+			continue
 		}
-		for _, i := range f.instances {
-			s.Instances = append(s.Instances, i.Instance)
+		t := d.heard.Add(a.cfg.DemandTTL)
+		if !t.After(now) {
+			delete(f.demands, who)
+			changed = true
+		} else if next.IsZero() || t.Before(next) {
+			next = t
 		}
 	}
-}
-
-// expire forgets demands that were not repeated, and says when the next would be.
-func (a *Autoscaler) expire(now time.Time) (next time.Time) {
-	for _, f := range a.order {
-		changed := false
-		for who, d := range f.demands {
-			if d.zero() {
-				continue
-			}
-			t := d.heard.Add(a.cfg.DemandTTL)
-			if !t.After(now) {
-				delete(f.demands, who)
-				changed = true
-			} else if next.IsZero() || t.Before(next) {
-				next = t
-			}
-		}
-		if changed {
-			a.log.Warn("an activator went silent: its demand no longer counts", "function", f.name)
-			f.sum(now)
-		}
+	if changed {
+		a.log.Warn("an activator went silent: its demand no longer counts", "function", f.name)
+		f.sum(now)
 	}
 	return next
 }
@@ -192,6 +180,7 @@ const (
 
 // sum adds up the demands of all activators.
 func (f *function) sum(now time.Time) {
+	f.touch()
 	f.noteNeed(now)
 	f.Waiting, f.Running, f.HeldTokens, f.WaitingSince = 0, 0, 0, time.Time{}
 	var waking []api.InstanceID
@@ -251,6 +240,7 @@ func (f *function) press(now time.Time) {
 
 // watch follows what the instances do: their load, and until when one was awake.
 func (f *function) watch(now time.Time) {
+	f.touch()
 	load := decide.LoadOf(func(yield func(api.InstanceStatus) bool) {
 		for _, i := range f.instances {
 			if !yield(i.Status) {
@@ -303,23 +293,21 @@ func (g *graveyard) holds(id api.InstanceID) bool { return g.ids[id] }
 
 // ring keeps the last decisions of a function.
 type ring struct {
-	all  [100]api.Decision
-	next int
-	full bool
+	all  []api.Decision
+	next int // where the next one goes once there are mostDecisions
 }
 
+// mostDecisions is how many are kept.
+const mostDecisions = 100
+
 func (r *ring) add(d api.Decision) {
-	r.all[r.next] = d
-	r.next++
-	if r.next == len(r.all) {
-		r.next, r.full = 0, true
+	if len(r.all) < mostDecisions {
+		r.all = append(r.all, d)
+		return
 	}
+	r.all[r.next] = d
+	r.next = (r.next + 1) % mostDecisions
 }
 
 // list returns them, the newest last.
-func (r *ring) list() []api.Decision {
-	if !r.full {
-		return slices.Clone(r.all[:r.next])
-	}
-	return slices.Concat(r.all[r.next:], r.all[:r.next])
-}
+func (r *ring) list() []api.Decision { return slices.Concat(r.all[r.next:], r.all[:r.next]) }

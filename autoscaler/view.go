@@ -55,14 +55,13 @@ func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 // Devices returns the account of each device, the host first. It waits like [Autoscaler.List].
 func (a *Autoscaler) Devices() []decide.Line {
 	ls, _ := ask(context.Background(), a, func() []decide.Line {
-		a.snapshot()
-		return decide.Account(a.snap, time.Now())
+		return a.account(time.Now())
 	})
 	return ls
 }
 
 func (a *Autoscaler) view(f *function) decide.View {
-	need, _ := f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.cfg.Devices[0].Capacity)
+	need, _ := f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.host)
 	v := decide.View{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
 		Need: need, Learned: f.Past, Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
 	for _, i := range f.instances {
