@@ -136,6 +136,10 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 		}
 		i.Since = now
 		a.tellError(i.f, s.Instance, string(decide.Wake), err)
+		if errors.Is(err, ErrElsewhere) { // nobody has sent the order
+			i.Grant = api.Grant{}
+			return
+		}
 		if a.refused(i, err, now) {
 			return
 		}

@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -17,7 +18,8 @@ type Effects interface {
 	// process was spawned; reports of the instance tell the rest. An instance that dies must
 	// be reported as [api.Gone] by whoever sees it die.
 	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error)
-	// Wake wakes a sleeping instance and returns when it is awake.
+	// Wake wakes a sleeping instance and returns when it is awake. [ErrElsewhere] says that it
+	// sleeps on, and was sent no order: another of its function comes up in its place.
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
 	// Sleep drains an instance for at most drain, puts it to sleep, or deeper, and returns when
 	// it sleeps. Grants with a lower epoch are worth nothing from then on.
@@ -38,3 +40,7 @@ type Effects interface {
 	// Fail tells activators to answer all that waits for a function with err.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
 }
+
+// ErrElsewhere is why an instance was not woken whose function got other devices than those
+// that it sleeps on.
+var ErrElsewhere = errors.New("another instance comes up in its place, where there were devices to be had")

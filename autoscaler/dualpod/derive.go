@@ -284,3 +284,20 @@ func value(env []corev1.EnvVar, name string) string {
 	}
 	return ""
 }
+
+// NodeOf is the node of a provider's pod, be it that it is not there yet.
+func NodeOf(o *corev1.Pod) string {
+	if o.Spec.NodeName != "" {
+		return o.Spec.NodeName
+	}
+	if a := o.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, m := range t.MatchFields {
+				if m.Key == "metadata.name" && len(m.Values) == 1 {
+					return m.Values[0]
+				}
+			}
+		}
+	}
+	return ""
+}

@@ -93,6 +93,7 @@ func (p *plan) part() {
 		case r.Bound == "":
 		case v == nil || v.Bound != r.ID: // 1
 			p.unbind(r, nil, "its provider is gone")
+		case v.Leaving && !v.Asleep: // its claim holds until it is gone
 		case v.Leaving: // 2
 			p.unbind(r, v, "its provider is being deleted")
 		case v.Asleep && !v.Busy:
@@ -101,7 +102,6 @@ func (p *plan) part() {
 		case r.Leaving && v.Stuck: // 3
 			p.do(Action{Kind: Delete, Function: v.Function, Provider: v.ID, Reason: "its requester is being deleted and it could not be put to sleep"})
 			v.Leaving = true
-			p.unbind(r, v, "its provider is being deleted")
 		case r.Leaving && !v.Busy:
 			p.do(Action{Kind: Sleep, Function: v.Function, Provider: v.ID, Reason: "its requester is being deleted, and the claim with it"})
 			v.Busy = true
@@ -269,9 +269,9 @@ func (p *plan) unclaimed() int {
 }
 
 func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
-	path := Hot
+	path := api.PathHot
 	if !v.Process {
-		path = Warm
+		path = api.PathWarm
 	}
 	a := Action{Kind: Wake, Function: w.Function, Want: w.ID, Provider: v.ID, Node: v.Node, Devices: v.Devices, Path: path, Reason: reason}
 	v.Asleep, v.Busy, v.Since = false, true, p.Now
@@ -285,13 +285,13 @@ func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
 // make makes a provider, after sleepers have ended that are too many or leave too little:
 // those that were used longest ago.
 func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
-	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: Cold,
+	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: api.PathCold,
 		Reason: fmt.Sprintf("no instance of the function sleeps on %v of %s", devices, node)}
 	for _, d := range devices {
 		a.Delete = append(a.Delete, p.crowd(d, node, w.Need)...)
 	}
 	if len(a.Delete) > 0 {
-		a.Path = ColdFreed
+		a.Path = api.PathColdFreed
 		a.Reason += fmt.Sprintf("; %v end for it", a.Delete)
 	}
 	made := &Provider{Function: w.Function, Node: node, Devices: devices, Busy: true, Since: p.Now}
@@ -301,7 +301,7 @@ func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 		r.Bound, r.Spent = "new", false
 		for _, o := range p.rs { // who waits for the claim of another to go has it freed
 			if o != r && o.Leaving && overlap(o.Devices, devices) {
-				a.Path = ColdFreed
+				a.Path = api.PathColdFreed
 			}
 		}
 	}
@@ -391,6 +391,9 @@ func (p *plan) claims(open map[api.FunctionName]int) {
 			continue
 		}
 		if r.Leaving { // whoever deletes it, nothing keeps it any more
+			if r.Released {
+				continue
+			}
 			p.do(Action{Kind: Release, Function: f, Requester: r.ID, Reason: "it claims for nobody"})
 			continue
 		}

@@ -15,8 +15,9 @@ type Requester struct {
 	Devices []api.DeviceID
 	// Bound is the provider that it claims for, empty if there is none.
 	Bound api.InstanceID
-	// Leaving says that it is being deleted, Spent that its provider has gone to sleep.
-	Leaving, Spent bool
+	// Leaving says that it is being deleted, Released that it has been let go, Spent that its
+	// provider has gone to sleep.
+	Leaving, Released, Spent bool
 	// Since is when it was bound or became free.
 	Since time.Time
 }
@@ -124,20 +125,6 @@ const (
 	Release Kind = "release"
 )
 
-// Path is how an instance came up.
-type Path string
-
-// Paths, the fastest first.
-const (
-	Hot       Path = "hot"        // a sleeper was woken
-	Warm      Path = "warm"       // the runtime was started in a provider that was there
-	ColdFreed Path = "cold-freed" // a provider was made after others had to give way
-	Cold      Path = "cold"       // a provider was made
-)
-
-// Paths are all of them.
-var Paths = []Path{Hot, Warm, ColdFreed, Cold}
-
 // Action is one thing to do, and why.
 type Action struct {
 	Kind      Kind
@@ -149,6 +136,6 @@ type Action struct {
 	Devices   []api.DeviceID
 	Delete    []api.InstanceID
 	N         int
-	Path      Path
+	Path      api.Path
 	Reason    string
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // annotationCost is Kubernetes' own: of the pods of a ReplicaSet that are equally
@@ -41,6 +42,10 @@ func (f *Fleet) weigh(r *revision) {
 		switch s := p.status; {
 		case p.stopping:
 			p.cost = costStopping
+		case p.role == control.RoleRequester && p.pair.bound == "":
+			p.cost = costAsleep
+		case p.role == control.RoleRequester:
+			p.cost = costAwake
 		case s.State == api.Unhealthy:
 			p.cost = costIll
 		case s.State == api.Asleep:

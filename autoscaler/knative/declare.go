@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -34,8 +35,15 @@ type revision struct {
 	warned   string // the problem that the user was told last
 	adopted  bool   // its pods from before it was known have been taken in
 
-	pods   map[api.InstanceID]*pod
-	starts []*start // that wait for a pod, the oldest first
+	pods   map[api.InstanceID]*pod // of its Deployment
+	starts []*start                // that wait for a pod, the oldest first
+
+	// Of a function with dual pods: the pods that run its model, what is to be awake, the
+	// providers that are being made, and how many claims are about to be added to want.
+	providers map[api.InstanceID]*pod
+	wants     []*want
+	making    map[api.InstanceID]*making
+	raising   int
 	// want is the number of pods that its Deployment should have, -1 while that is unknown.
 	want int
 	// settled is closed when Kubernetes has acted on the scale, nil while nobody waits for that.
@@ -68,7 +76,8 @@ func (f *Fleet) revision(name api.FunctionName) *revision {
 	if err != nil || pa.Annotations[api.AnnotationClass] != api.Class || pa.DeletionTimestamp != nil {
 		return nil
 	}
-	r := &revision{name: name, want: -1, pods: make(map[api.InstanceID]*pod), patching: make(chan struct{}, 1)}
+	r := &revision{name: name, want: -1, pods: make(map[api.InstanceID]*pod), patching: make(chan struct{}, 1),
+		providers: make(map[api.InstanceID]*pod), making: make(map[api.InstanceID]*making)}
 	f.revisions[name] = r
 	return r
 }
@@ -117,7 +126,7 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 	adopted := r.adopted
 	r.adopted = true
 	f.load(r, fn, wrong)
-	if wrong == nil {
+	if r.problem == "" {
 		r.scaling, r.declared = s, true
 		f.tell(r)
 	}
@@ -146,6 +155,8 @@ func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
 	r.spec, r.loaded, r.problem = fn, true, ""
 	if wrong != nil {
 		r.problem = wrong.Error()
+	} else if err := checkDual(fn); err != nil {
+		r.problem = err.Error()
 	}
 }
 
@@ -183,10 +194,11 @@ func (f *Fleet) forget(name api.FunctionName) {
 	if r == nil {
 		return
 	}
-	for _, p := range f.podsOf(name) {
+	for _, p := range slices.Concat(f.podsOf(name), slices.Collect(maps.Values(r.providers))) {
 		p.stopping = true
 		f.end(p, "the revision was deleted")
 	}
+	f.failWants(r, fmt.Errorf("the revision %s was deleted", name))
 	for _, s := range r.starts {
 		s.failed <- fmt.Errorf("the revision %s was deleted", name)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
 )
 
 // Start is part of [autoscaler.Effects]: it raises the scale of the revision's
@@ -26,6 +27,15 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 		return "", fmt.Errorf("start %s: there is no revision %s of the class %s any more", id, spec.Name, api.Class)
 	}
 	f.takeOver(r, d)
+	if r.spec.DualPods {
+		w := f.want(r, g, "")
+		f.mu.Unlock()
+		s, err := f.await(ctx, w)
+		if err != nil {
+			return "", fmt.Errorf("start %s: %w", id, err)
+		}
+		return s.Instance, nil
+	}
 	if err := f.settle(ctx, r, func() bool { return !r.falling() }); err != nil {
 		f.mu.Unlock()
 		return "", fmt.Errorf("start %s: wait until the pods that are to go are being deleted: %w", id, err)
@@ -65,6 +75,17 @@ const undoTimeout = 5 * time.Second
 
 // Wake is part of [autoscaler.Effects].
 func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
+	f.mu.Lock()
+	if p := f.pods[i.Instance]; p != nil && p.role == control.RoleProvider {
+		w := f.want(f.revision(p.function), g, p.id)
+		f.mu.Unlock()
+		s, err := f.await(ctx, w)
+		if err == nil && s.Instance != i.Instance {
+			return i, fmt.Errorf("%s: %w", s.Instance, autoscaler.ErrElsewhere)
+		}
+		return s, err
+	}
+	f.mu.Unlock()
 	f.ordered(i.Instance, g.Epoch)
 	return f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(ctx, e, g)
@@ -116,6 +137,7 @@ func (f *Fleet) call(i api.InstanceStatus, mark func(*pod) *bool, do func(*contr
 		defer f.mu.Unlock()
 		if p := f.pods[i.Instance]; p != nil && mark != nil {
 			*mark(p) = v
+			f.pairUp(p)
 			f.changed(p.function)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 	networkingclient "knative.dev/networking/pkg/client/clientset/versioned"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
@@ -91,7 +92,7 @@ type Core interface {
 	SetDevices(devices []inventory.Device)
 }
 
-// Deps are what a fleet works with. All are required but Transport.
+// Deps are what a fleet works with. All are required but Transport and Registry.
 type Deps struct {
 	Kube       kubernetes.Interface
 	Serving    servingclient.Interface
@@ -99,7 +100,9 @@ type Deps struct {
 	Activators Activators
 	// Transport reaches pods. Default [api.NewTransport].
 	Transport http.RoundTripper
-	Log       *slog.Logger
+	// Registry gets the metrics of dual pods. Default: nobody.
+	Registry *prometheus.Registry
+	Log      *slog.Logger
 }
 
 // Fleet is the autoscaler's [autoscaler.Effects] in a cluster. See [New]. Its
@@ -113,9 +116,16 @@ type Fleet struct {
 	// costs rings when a pod's deletion cost may be out of date. One place: who rings never waits.
 	costs chan struct{}
 
+	// pairs rings when requesters and providers may have to be bound, parted, made or let go.
+	// One place, as above.
+	pairs chan struct{}
+	dual  *dualMetrics
+
 	mu        sync.Mutex // guards all below and what is in it; never held over a call to the cluster or a pod
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
+	leaving   map[api.InstanceID]*pod // requesters and providers that are being deleted and may still run
+	wanted    int                     // the number of the last want
 	nodes     map[string]*node
 	devices   []inventory.Device       // as last given to the core
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
@@ -136,14 +146,23 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	if deps.Transport == nil {
 		deps.Transport = api.NewTransport(4)
 	}
-	return &Fleet{
+	f := &Fleet{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),
 		costs:     make(chan struct{}, 1),
 		revisions: make(map[api.FunctionName]*revision),
 		pods:      make(map[api.InstanceID]*pod),
+		leaving:   make(map[api.InstanceID]*pod),
+		pairs:     make(chan struct{}, 1),
+		dual:      newDualMetrics(),
 		nodes:     make(map[string]*node),
 		changed:   func(api.FunctionName) {},
-	}, nil
+	}
+	if deps.Registry != nil {
+		if err := f.dual.register(deps.Registry); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
 }
 
 // Sync starts to watch the cluster and returns when everything that exists is known.
@@ -177,6 +196,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { f.askAll(ctx) })
 	background.Go(func() { f.keepCosts(ctx) })
+	background.Go(func() { f.keepPairs(ctx) })
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {

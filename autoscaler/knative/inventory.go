@@ -36,6 +36,8 @@ type node struct {
 	// shared says that several pods may have one GPU. Otherwise a pod holds the GPUs
 	// that it was given, whole, be it awake or asleep.
 	shared bool
+	// owned says that nobody but Rouse uses its GPUs.
+	owned bool
 }
 
 // placeholder names a GPU whose own name is not known.
@@ -64,6 +66,7 @@ func (f *Fleet) takeStock() {
 			f.nodes[o.Name] = n
 		}
 		n.memory, n.name, n.shared = f.gpuMemory(o), o.Labels[labelGPUProduct], sharesGPUs(o)
+		n.owned = o.Labels[labelGPUs] == gpusOwned
 		n.resize(gpuCount(o), f.heldAt(o.Name, nil))
 	}
 	for name := range f.nodes {
@@ -129,6 +132,9 @@ func sharesGPUs(o *corev1.Node) bool {
 // whole makes of a function what it is where no node shares its GPUs: what it declares of a
 // GPU's memory doesn't matter, its pods have all of it.
 func (f *Fleet) whole(fn api.Function) api.Function {
+	if fn.DualPods {
+		return f.apart(fn)
+	}
 	for _, n := range f.nodes {
 		if n.shared {
 			return fn

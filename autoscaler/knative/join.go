@@ -44,7 +44,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := f.pods[r.Instance]
+	p := cmp.Or(f.pods[r.Instance], f.leaving[r.Instance])
 	if p == nil || p.function != name {
 		return control.JoinAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
@@ -147,7 +147,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	from = from.Unmap()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := f.pods[s.Instance]
+	p := cmp.Or(f.pods[s.Instance], f.leaving[s.Instance])
 	switch {
 	case p == nil || !p.joined():
 		return api.Errorf(http.StatusNotFound, "", "the instance %s has not joined: post to %s first", s.Instance, control.PathJoin)
@@ -155,6 +155,9 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 		return api.Errorf(http.StatusForbidden, "", "this is not the token that the instance %s has joined with", s.Instance)
 	case from != p.address:
 		return api.Errorf(http.StatusForbidden, "", "the instance %s has joined from another address than %s", s.Instance, from)
+	}
+	if p.role == control.RoleRequester || p.ended {
+		return nil
 	}
 	switch s.State {
 	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
@@ -180,7 +183,10 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	if ids := f.holds(p, s.Devices); len(ids) > 0 {
 		p.devices = ids
 	}
-	s.Devices = p.devices
+	s.Devices, s.Node = p.devices, p.object.Spec.NodeName
+	if p.role == control.RoleProvider { // it claims nothing: what it leaves is another's
+		return s
+	}
 	if n := f.nodes[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
 		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
 	}
@@ -217,6 +223,9 @@ func (f *Fleet) fail(p *pod, t *trouble) {
 	p.trouble = t.message
 	if r := f.revisions[p.function]; r != nil {
 		r.trouble = t
+		if p.role == control.RoleRequester {
+			f.failWants(r, fmt.Errorf("%s: %s", t.reason, t.message))
+		}
 	}
 	s := p.status
 	s.State, s.Level, s.GaveUp, s.Since = api.Unhealthy, 0, true, time.Now()

@@ -3,6 +3,7 @@ package knative
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // pod is one instance. It is kept until Kubernetes says that it is being deleted.
@@ -61,6 +63,11 @@ type pod struct {
 	gone     chan struct{} // closed when the pod is being deleted, or is
 
 	cost, patched int // its deletion cost as it should be, and as it was written
+
+	// role is its part in how the function holds its GPUs; pair is for those that have one.
+	role    control.Role
+	pair    pair
+	writing writing
 }
 
 // joined says whether the instance may be called.
@@ -75,7 +82,14 @@ func (f *Fleet) follow() error {
 	for _, o := range all { // at once: what follows hears of them in its own time
 		f.onPod(o)
 	}
-	_, err = f.watch.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	providers, err := f.watch.providerLister.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list providers: %w", err)
+	}
+	for _, o := range providers {
+		f.onPod(o)
+	}
+	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { f.onPod(o.(*corev1.Pod)) },
 		UpdateFunc: func(_, o any) { f.onPod(o.(*corev1.Pod)) },
 		DeleteFunc: func(o any) {
@@ -86,9 +100,11 @@ func (f *Fleet) follow() error {
 				f.onPodDeleted(p)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("watch pods: %w", err)
+	}
+	for _, pods := range []cache.SharedIndexInformer{f.watch.pods, f.watch.providers} {
+		if _, err = pods.AddEventHandler(handler); err != nil {
+			return fmt.Errorf("watch pods: %w", err)
+		}
 	}
 	_, err = f.watch.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { f.takeStock() },
@@ -103,7 +119,7 @@ func (f *Fleet) follow() error {
 
 // functionOf names the function that a pod is an instance of.
 func functionOf(p *corev1.Pod) api.FunctionName {
-	return api.NewFunctionName(p.Namespace, p.Labels[serving.RevisionLabelKey])
+	return api.NewFunctionName(p.Namespace, cmp.Or(p.Labels[serving.RevisionLabelKey], p.Labels[dualpod.LabelProvider]))
 }
 
 // onPod takes in what a pod has become.
@@ -115,9 +131,10 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 		return // of another class, or not known yet: its PodAutoscaler brings its pods along
 	}
 	p := f.pods[api.InstanceID(o.Name)]
-	over := o.DeletionTimestamp != nil || o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded
+	over := o.DeletionTimestamp != nil || finished(o)
 	switch {
 	case p == nil && over:
+		f.onLeaving(r, o)
 		return
 	case p == nil:
 		p = f.addPod(r, o)
@@ -127,11 +144,14 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 	default:
 		p.object = o
 	}
+	p.clock(o)
 	if over {
 		f.end(p, o.Status.Message)
+		f.onLeaving(r, o)
 		return
 	}
 	f.examine(p, time.Now())
+	f.pairUp(p)
 }
 
 func (f *Fleet) onPodDeleted(o *corev1.Pod) {
@@ -140,18 +160,24 @@ func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 	if p := f.pods[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
 		f.end(p, o.Status.Message)
 	}
+	f.onGone(o)
 }
 
 // addPod takes in a pod that is new: it is the one that the oldest start waits
 // for, or one that nobody here asked for, which is adopted.
 func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	p := &pod{id: api.InstanceID(o.Name), function: r.name, object: o, seen: time.Now(),
-		swapped: make(chan struct{}, 1), gone: make(chan struct{})}
+		swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o)}
 	p.patched = costOf(o)
-	f.pods[p.id], r.pods[p.id] = p, p
+	f.pods[p.id] = p
 	// Its time to start begins now: after a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
 		Concurrency: r.spec.Concurrency, Stage: "creating the pod"}
+	if p.role != control.RoleInstance {
+		f.addPair(r, p)
+		return p
+	}
+	r.pods[p.id] = p
 	if len(r.starts) > 0 {
 		s := r.starts[0]
 		r.starts = r.starts[1:]
@@ -179,8 +205,9 @@ func (f *Fleet) end(p *pod, message string) {
 	r := f.revisions[p.function]
 	if r != nil {
 		delete(r.pods, p.id)
+		delete(r.providers, p.id)
 	}
-	if !p.stopping {
+	if !p.stopping && p.role != control.RoleProvider {
 		// Where the scale was lowered for another pod, that one lives on in its place.
 		for _, q := range f.podsOf(p.function) {
 			if q.stopping {
@@ -193,12 +220,24 @@ func (f *Fleet) end(p *pod, message string) {
 	if r != nil {
 		r.acted()
 	}
+	f.linger(p)
+	if p.role == control.RoleRequester {
+		return
+	}
 	f.pass(p, api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(), Message: message})
 }
 
 // pass takes a status as p's last, and gives it to the core and the activators.
 func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
-	p.status = s
+	if was := p.pair.marks.Ready; p.note(s) && was.IsZero() {
+		m := p.pair.marks
+		f.dual.up(m.Path, m.Ready.Sub(m.Asked))
+	}
+	f.pairUp(p)
+	if p.role == control.RoleRequester { // a claim is no instance
+		f.changed(p.function)
+		return
+	}
 	r := f.revisions[p.function]
 	if r != nil {
 		switch {
@@ -227,10 +266,11 @@ func (f *Fleet) podsOf(name api.FunctionName) []*pod {
 // adopt looks at the pods that a revision has.
 func (f *Fleet) adopt(name api.FunctionName) {
 	pods, err := f.watch.podLister.Pods(name.Namespace()).List(labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()}))
-	if err != nil {
+	providers, err2 := f.watch.providerLister.Pods(name.Namespace()).List(labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()}))
+	if err = errors.Join(err, err2); err != nil {
 		f.log.Error("the pods of a function can't be listed", "function", name, "error", err)
 	}
-	for _, o := range pods {
+	for _, o := range slices.Concat(pods, providers) {
 		f.onPod(o)
 	}
 }

@@ -30,8 +30,12 @@ func (f *Fleet) count(name api.FunctionName) census {
 	if r == nil {
 		return c
 	}
-	c.problem, c.trouble, c.wanted = r.problem, r.trouble, len(r.starts)
-	for _, p := range r.pods {
+	c.problem, c.trouble, c.wanted = r.problem, r.trouble, len(r.starts)+len(r.wants)
+	instances := r.pods
+	if r.spec.DualPods {
+		instances = r.providers
+	}
+	for _, p := range instances {
 		up := p.status.State == api.Awake
 		if up {
 			c.awake++

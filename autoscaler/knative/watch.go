@@ -17,17 +17,20 @@ import (
 	autoscalingtyped "knative.dev/serving/pkg/client/informers/externalversions/autoscaling/v1alpha1"
 	servingtyped "knative.dev/serving/pkg/client/informers/externalversions/serving/v1"
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
+
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // watch is what the fleet sees of the cluster. Pods and Deployments are only
-// those of Knative revisions.
+// those of Knative revisions; providers are the pods that the fleet has made.
 type watch struct {
 	start []func(stop <-chan struct{})
 	ended []func()
 
-	pods, deployments, nodes cache.SharedIndexInformer
+	pods, providers, deployments, nodes cache.SharedIndexInformer
 
 	podLister        corelisters.PodLister
+	providerLister   corelisters.PodLister
 	deploymentLister appslisters.DeploymentLister
 	nodeLister       corelisters.NodeLister
 
@@ -43,21 +46,25 @@ type watch struct {
 func newWatch(d Deps) *watch {
 	ofRevisions := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }))
+	ofOurs := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = dualpod.LabelProvider }))
 	cluster := informers.NewSharedInformerFactory(d.Kube, 0)
 	knative := servinginformers.NewSharedInformerFactory(d.Serving, 0)
 	network := networkinginformers.NewSharedInformerFactory(d.Networking, 0)
 	pods, deployments, nodes := ofRevisions.Core().V1().Pods(), ofRevisions.Apps().V1().Deployments(), cluster.Core().V1().Nodes()
+	providers := ofOurs.Core().V1().Pods()
 	w := &watch{
-		start: []func(<-chan struct{}){ofRevisions.Start, cluster.Start, knative.Start, network.Start},
-		ended: []func(){ofRevisions.Shutdown, cluster.Shutdown, knative.Shutdown, network.Shutdown},
+		start: []func(<-chan struct{}){ofRevisions.Start, ofOurs.Start, cluster.Start, knative.Start, network.Start},
+		ended: []func(){ofRevisions.Shutdown, ofOurs.Shutdown, cluster.Shutdown, knative.Shutdown, network.Shutdown},
 		pods:  pods.Informer(), deployments: deployments.Informer(), nodes: nodes.Informer(),
+		providers: providers.Informer(), providerLister: providers.Lister(),
 		podLister: pods.Lister(), deploymentLister: deployments.Lister(), nodeLister: nodes.Lister(),
 		revisions: knative.Serving().V1().Revisions(),
 		routes:    knative.Serving().V1().Routes().Lister(),
 		pas:       knative.Autoscaling().V1alpha1().PodAutoscalers(),
 		skss:      network.Networking().V1alpha1().ServerlessServices(),
 	}
-	w.all = []cache.SharedIndexInformer{w.pods, w.deployments, w.nodes, w.revisions.Informer(),
+	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.revisions.Informer(),
 		knative.Serving().V1().Routes().Informer(), w.pas.Informer(), w.skss.Informer()}
 	return w
 }

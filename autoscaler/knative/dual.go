@@ -1,0 +1,402 @@
+package knative
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+)
+
+// Labels of nodes that say whose their GPUs are.
+const (
+	labelGPUs = "rouse.dev/gpus"
+	gpusOwned = "owned" // nobody but Rouse uses them
+)
+
+// pair is what is known of a pod that is one of two; see package dualpod.
+type pair struct {
+	// bound is the other one, empty if there is none; since is when that was decided.
+	bound api.InstanceID
+	since time.Time
+	// busy says that a call is under way, stuck that the provider would not sleep.
+	busy, stuck bool
+	// spent says that the requester's provider went to sleep, released that it is being let go.
+	spent, released bool
+	// used is when the provider was awake last; granted is its highest epoch.
+	used    time.Time
+	granted uint64
+	marks   dualpod.Marks
+}
+
+// want is one instance that is to be awake.
+type want struct {
+	id       int
+	r        *revision
+	provider api.InstanceID // the sleeper that was chosen; empty: a new one
+	grant    api.Grant
+	ctx      context.Context // of who waits
+	marks    dualpod.Marks
+	done     chan wanted // has room for the one word that comes
+}
+
+// wanted is what became of a want.
+type wanted struct {
+	status api.InstanceStatus
+	err    error
+}
+
+// making is a provider whose pod is being made.
+type making struct {
+	requester api.InstanceID
+	node      string
+	devices   []api.DeviceID
+	epoch     uint64
+	quiet     bool // the core hears of it by another way
+	since     time.Time
+	marks     dualpod.Marks
+}
+
+// roleOf is the part of a pod. What its revision's annotations say is on each of its pods.
+func roleOf(o *corev1.Pod) control.Role {
+	if o.Labels[dualpod.LabelProvider] != "" {
+		return control.RoleProvider
+	}
+	if dual, err := strconv.ParseBool(o.Annotations[api.AnnotationDualPods]); err == nil && dual {
+		return control.RoleRequester
+	}
+	return control.RoleInstance
+}
+
+// finished says that no process of a pod is left.
+func finished(o *corev1.Pod) bool {
+	return o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded
+}
+
+// checkDual says what is wrong with a function of dual pods, nil if nothing is.
+func checkDual(fn api.Function) error {
+	switch {
+	case !fn.DualPods:
+		return nil
+	case fn.Runtime.Endpoint != "":
+		return fmt.Errorf("annotation %s: a sidecar container would run in the pod that only claims GPUs: leave %s out and let the function start its runtime, or leave the annotation out",
+			api.AnnotationDualPods, api.AnnotationEndpoint)
+	}
+	return dualpod.CheckPatch(fn.ProviderPatch)
+}
+
+// apart makes of a function with dual pods what it is to the core. Its GPU is its own while
+// it is awake, so that it needs more than half of it, whatever it declares; what it
+// declares tells what is left for those that sleep there. Where all GPUs are ours
+// a wake needs no claim before, and it is a function like others.
+func (f *Fleet) apart(fn api.Function) api.Function {
+	var least api.Bytes
+	fn.DualPods = false
+	for _, n := range f.nodes {
+		if len(n.ids) == 0 || n.shared {
+			continue
+		}
+		if least == 0 || n.memory < least {
+			least = n.memory
+		}
+		fn.DualPods = fn.DualPods || !n.owned
+	}
+	if fn.Memory.PerDevice == 0 {
+		fn.Memory.PerDevice = least / 10 * 9 // as much as vLLM takes where it is told nothing
+	}
+	fn.Memory.PerDevice = max(fn.Memory.PerDevice, least/2+1)
+	return fn
+}
+
+// pairUp has pairs looked at, where p is of one.
+func (f *Fleet) pairUp(p *pod) {
+	if p.role != control.RoleInstance {
+		f.ring()
+	}
+}
+
+func (f *Fleet) ring() {
+	select {
+	case f.pairs <- struct{}{}:
+	default:
+	}
+}
+
+// clock notes when a pod of a pair was placed and its container ran.
+func (p *pod) clock(o *corev1.Pod) {
+	m := &p.pair.marks
+	if p.role != control.RoleRequester {
+		return
+	}
+	if o.Spec.NodeName != "" && m.Scheduled.IsZero() {
+		m.Scheduled = time.Now()
+	}
+	if _, s := container(o); s != nil && s.State.Running != nil && m.Started.IsZero() {
+		m.Started = time.Now()
+	}
+	if p.joined() && m.Joined.IsZero() {
+		m.Joined = time.Now()
+		if m.Started.IsZero() { // it is quicker than the kubelet's word of it
+			m.Started = m.Joined
+		}
+	}
+}
+
+// note takes a status as p's last, and says whether that ends a rise.
+func (p *pod) note(s api.InstanceStatus) (up bool) {
+	if s.State == api.Awake || p.status.State == api.Awake {
+		p.pair.used = time.Now()
+	}
+	if s.State == api.Awake {
+		p.pair.stuck = false
+		if p.pair.marks.Ready.IsZero() && !p.pair.marks.Asked.IsZero() {
+			p.pair.marks.Ready, up = time.Now(), true
+		}
+	}
+	if s.State != p.status.State {
+		p.pair.since = time.Now()
+	}
+	p.status = s
+	return up
+}
+
+// addPair takes in a pod of a pair that is new. Of a provider that was made for a start the
+// core hears by the start's end.
+func (f *Fleet) addPair(r *revision, p *pod) {
+	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[dualpod.AnnotationBound]), time.Now()
+	if p.role == control.RoleRequester {
+		r.pods[p.id] = p
+		r.acted()
+		f.weigh(r)
+		f.pairUp(p)
+		f.changed(r.name)
+		return
+	}
+	r.providers[p.id] = p
+	p.devices = dualpod.Devices(p.object)
+	p.status.Devices, p.status.Node = p.devices, dualpod.NodeOf(p.object)
+	m := r.making[p.id]
+	if m == nil {
+		f.pass(p, p.status)
+		return
+	}
+	delete(r.making, p.id)
+	p.pair.bound, p.pair.marks = m.requester, m.marks
+	p.epoch, p.status.Epoch, p.pair.granted = m.epoch, m.epoch, m.epoch
+	if !m.quiet {
+		f.pass(p, p.status)
+		return
+	}
+	f.deps.Activators.Tell(control.InstanceReport{Status: p.status})
+	f.pairUp(p)
+	f.changed(r.name)
+}
+
+// onLeaving takes in a pod of a pair that is being deleted, or has ended: its
+// processes count until they are gone.
+func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
+	if roleOf(o) == control.RoleInstance {
+		return
+	}
+	id := api.InstanceID(o.Name)
+	p := f.leaving[id]
+	switch {
+	case p != nil && p.object.UID == o.UID:
+		p.object = o
+	case p != nil:
+		return
+	default: // it was on its way before we were
+		p = &pod{id: id, function: r.name, object: o, seen: time.Now(), swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o), ended: true}
+		close(p.gone)
+		p.pair.bound = api.InstanceID(o.Annotations[dualpod.AnnotationBound])
+		p.devices = dualpod.Devices(o)
+		f.leaving[id] = p
+	}
+	f.ring()
+}
+
+// linger keeps a pod of a pair that Kubernetes has given up, until it is gone.
+func (f *Fleet) linger(p *pod) {
+	if p.role != control.RoleInstance {
+		f.leaving[p.id] = p
+		f.ring()
+	}
+}
+
+// onGone takes in that a pod exists no more.
+func (f *Fleet) onGone(o *corev1.Pod) {
+	if p := f.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+		delete(f.leaving, p.id)
+		f.ring()
+	}
+}
+
+// want registers that an instance is to be awake; f.mu is held.
+func (f *Fleet) want(r *revision, g api.Grant, provider api.InstanceID) *want {
+	f.wanted++
+	w := &want{id: f.wanted, r: r, provider: provider, grant: g, done: make(chan wanted, 1)}
+	w.marks.Asked = time.Now()
+	r.wants = append(r.wants, w)
+	return w
+}
+
+// await waits until a want is served.
+func (f *Fleet) await(ctx context.Context, w *want) (api.InstanceStatus, error) {
+	f.mu.Lock()
+	w.ctx = ctx
+	f.mu.Unlock()
+	f.ring()
+	f.changed(w.r.name)
+	defer f.changed(w.r.name)
+	select {
+	case d := <-w.done:
+		return d.status, d.err
+	case <-ctx.Done():
+	}
+	f.mu.Lock()
+	w.close()
+	f.mu.Unlock()
+	f.ring()
+	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(ctx))
+}
+
+// close takes a want off the list; f.mu is held.
+func (w *want) close() {
+	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
+}
+
+// failWants fails what is to be awake of a function; f.mu is held.
+func (f *Fleet) failWants(r *revision, err error) {
+	for _, w := range r.wants {
+		w.done <- wanted{err: err}
+	}
+	r.wants = nil
+	f.ring()
+}
+
+// keepPairs binds, parts, makes and lets go of pods until ctx ends.
+func (f *Fleet) keepPairs(ctx context.Context) {
+	run := runner{ctx: ctx}
+	defer run.calls.Wait()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		f.mu.Lock()
+		acts, next := dualpod.Plan(f.pairState())
+		for k := range acts {
+			f.carryOut(&run, &acts[k])
+		}
+		f.tellPairs(&run)
+		f.mu.Unlock()
+		in := time.Hour
+		if !next.IsZero() {
+			in = max(time.Millisecond, time.Until(next))
+		}
+		timer.Reset(in)
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.pairs:
+		case <-timer.C:
+		}
+	}
+}
+
+// pairState is all that the plan of pairs looks at; f.mu is held.
+func (f *Fleet) pairState() dualpod.State {
+	s := dualpod.State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]dualpod.Node{}}
+	claimed := map[string]int{}
+	for _, r := range f.revisions {
+		if len(r.pods)+len(r.providers)+len(r.wants)+len(r.making)+r.raising == 0 {
+			continue
+		}
+		for _, p := range r.pods {
+			claimed[p.object.Spec.NodeName] += gpusOf(p.object)
+			if p.role == control.RoleRequester {
+				s.Requesters = append(s.Requesters, p.asRequester())
+			}
+		}
+		for _, p := range r.providers {
+			s.Providers = append(s.Providers, p.asProvider())
+		}
+		for id, m := range r.making {
+			s.Providers = append(s.Providers, dualpod.Provider{ID: id, Function: r.name, Node: m.node, Devices: m.devices, Busy: true, Bound: m.requester, Since: m.since})
+		}
+		if d, err := f.deployment(r.name); err == nil {
+			f.takeOver(r, d)
+		}
+		for _, w := range r.wants {
+			if w.ctx == nil {
+				continue
+			}
+			s.Wants = append(s.Wants, dualpod.Want{ID: w.id, Function: r.name, Provider: w.provider, Devices: w.grant.Devices,
+				Node: f.nodeOf(w.grant.Devices), Need: w.grant.Memory.PerDevice})
+		}
+		s.Claims[r.name] = max(0, r.want) + r.raising
+	}
+	for _, p := range f.leaving {
+		if finished(p.object) && p.role == control.RoleRequester && p.pair.bound == "" && p.pair.released {
+			continue
+		}
+		switch p.role {
+		case control.RoleRequester:
+			claimed[p.object.Spec.NodeName] += gpusOf(p.object)
+			s.Requesters = append(s.Requesters, p.asRequester())
+		case control.RoleProvider:
+			s.Providers = append(s.Providers, p.asProvider())
+		}
+	}
+	for name, n := range f.nodes {
+		if len(n.ids) > 0 && !n.shared {
+			s.Nodes[name] = dualpod.Node{Owned: n.owned, Free: len(n.ids) - claimed[name], Memory: n.memory}
+		}
+	}
+	return s
+}
+
+// nodeOf is the node of devices, "" where that is unknown; f.mu is held.
+func (f *Fleet) nodeOf(ids []api.DeviceID) string {
+	for name, n := range f.nodes {
+		for k, id := range n.ids {
+			if slices.Contains(ids, cmp.Or(id, placeholder(name, k))) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// gpusOf is the number of GPUs that a pod claims.
+func gpusOf(o *corev1.Pod) int {
+	var n int64
+	for k := range o.Spec.Containers {
+		for _, name := range gpuResources {
+			q := o.Spec.Containers[k].Resources.Limits[name]
+			n += q.Value()
+		}
+	}
+	return int(min(n, mostGPUs))
+}
+
+func (p *pod) asRequester() dualpod.Requester {
+	r := dualpod.Requester{ID: p.id, Function: p.function, Node: p.object.Spec.NodeName, Bound: p.pair.bound,
+		Leaving: p.ended || p.stopping, Released: p.pair.released, Spent: p.pair.spent, Since: p.pair.since}
+	if p.joined() || p.pair.bound != "" { // after a restart it is bound before it has joined again
+		r.Devices = p.devices
+	}
+	return r
+}
+
+func (p *pod) asProvider() dualpod.Provider {
+	return dualpod.Provider{ID: p.id, Function: p.function, Node: dualpod.NodeOf(p.object), Devices: p.devices,
+		Asleep: p.status.State == api.Asleep || finished(p.object), Process: p.status.PID != 0, Busy: p.pair.busy || p.rising || p.falling,
+		Leaving: p.ended || p.stopping, Stuck: p.pair.stuck, Bound: p.pair.bound, Since: p.pair.since, Used: p.pair.used,
+		Residue: p.status.Memory.PerDevice}
+}

@@ -1,0 +1,464 @@
+package knative
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+)
+
+// runner runs calls to pods and the cluster that follow from plans of pairs.
+type runner struct {
+	ctx   context.Context
+	calls sync.WaitGroup
+}
+
+// carryOut begins one action of a plan of pairs; f.mu is held. What is begun is marked, so
+// that the next plan counts with it.
+func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
+	r := f.revisions[a.Function]
+	p, claim := f.onePair(a.Provider), f.onePair(a.Requester)
+	level := f.log.Debug
+	if a.Kind == dualpod.Wake || a.Kind == dualpod.Make || a.Kind == dualpod.Sleep || a.Kind == dualpod.Delete {
+		level = f.log.Info
+	}
+	level("dual pods", "do", a.Kind, "function", a.Function, "requester", a.Requester, "provider", a.Provider, "path", a.Path, "reason", a.Reason)
+	switch a.Kind {
+	case dualpod.Claim:
+		if r != nil {
+			r.raising += a.N
+			run.calls.Go(func() { f.raise(run.ctx, r, a.N) })
+		}
+	case dualpod.Done, dualpod.Wake, dualpod.Make:
+		if w := f.takeWant(r, a.Want); w != nil {
+			f.satisfy(run, w, a, p, claim)
+		}
+	case dualpod.Bind:
+		tie(claim, p)
+		p.pair.marks.Requester = claim.id
+	case dualpod.Unbind:
+		for _, q := range []*pod{claim, p} {
+			if q != nil {
+				q.pair.bound, q.pair.since = "", time.Now()
+			}
+		}
+		if claim != nil {
+			claim.pair.spent = p != nil && p.status.State == api.Asleep
+		}
+	case dualpod.Sleep:
+		p.pair.busy = true
+		run.calls.Go(func() { f.putDown(run.ctx, p, claim) })
+	case dualpod.Delete:
+		p.stopping = true
+		run.calls.Go(func() { f.deletePod(run.ctx, p, shortGrace) })
+	case dualpod.Release:
+		f.beginRelease(run, r, claim)
+	}
+	if r != nil {
+		f.weigh(r)
+	}
+	f.ring() // and look at what that has made of it
+}
+
+// tie binds a requester and a provider.
+func tie(claim, p *pod) {
+	claim.pair.bound, p.pair.bound = p.id, claim.id
+	claim.pair.since, claim.pair.spent = time.Now(), false
+}
+
+// onePair finds a pod of a pair by its name, nil for "".
+func (f *Fleet) onePair(id api.InstanceID) *pod {
+	if p := f.pods[id]; p != nil {
+		return p
+	}
+	return f.leaving[id]
+}
+
+// takeWant takes a want off its list, nil where it is gone.
+func (f *Fleet) takeWant(r *revision, id int) *want {
+	if r == nil {
+		return nil
+	}
+	for _, w := range r.wants {
+		if w.id == id && w.ctx != nil {
+			w.close()
+			return w
+		}
+	}
+	return nil
+}
+
+// satisfy begins what gives a want its instance; f.mu is held.
+func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) {
+	w.marks.Path, w.marks.Bound = a.Path, time.Now()
+	if claim != nil {
+		w.marks.Requester, w.marks.Created, w.marks.Scheduled = claim.id, claim.seen, claim.pair.marks.Scheduled
+		w.marks.Started, w.marks.Joined = claim.pair.marks.Started, claim.pair.marks.Joined
+	}
+	switch a.Kind {
+	case dualpod.Done:
+		w.done <- wanted{status: p.status}
+	case dualpod.Wake:
+		if claim != nil {
+			tie(claim, p)
+		}
+		p.pair.busy, p.pair.marks, p.pair.since = true, w.marks, time.Now()
+		run.calls.Go(func() { f.wakePair(w, p) })
+	case dualpod.Make:
+		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
+		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, quiet: w.provider == "", since: time.Now(), marks: w.marks}
+		if claim != nil {
+			m.requester = claim.id
+			claim.pair.bound, claim.pair.since, claim.pair.spent = id, time.Now(), false
+		}
+		w.r.making[id] = m
+		for _, other := range a.Delete {
+			if q := f.pods[other]; q != nil {
+				q.stopping = true
+			}
+		}
+		run.calls.Go(func() { f.makeProvider(run.ctx, w, id, m, claim, a.Delete) })
+	}
+}
+
+// wakePair wakes the sleeper that was found for a want.
+func (f *Fleet) wakePair(w *want, p *pod) {
+	f.mu.Lock()
+	g, i := w.grant, p.status
+	if p.id != w.provider {
+		g.Epoch = max(g.Epoch, p.status.Epoch+1, p.pair.granted+1)
+	}
+	g.Instance, g.Devices = p.id, p.devices
+	p.pair.granted = max(p.pair.granted, g.Epoch)
+	f.mu.Unlock()
+	s, err := f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+		return c.Wake(w.ctx, e, g)
+	})
+	f.mu.Lock()
+	p.pair.busy = false
+	f.mu.Unlock()
+	f.ring()
+	w.done <- wanted{s, err}
+}
+
+// makeProvider makes a provider's pod, once those that have to go before it are gone.
+func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, claim *pod, others []api.InstanceID) {
+	err := f.clear(w.ctx, others)
+	if err == nil {
+		err = f.create(ctx, w.r, id, m, claim)
+	}
+	f.mu.Lock()
+	if err != nil {
+		delete(w.r.making, id)
+		if claim != nil && claim.pair.bound == id {
+			claim.pair.bound, claim.pair.since = "", time.Now()
+		}
+		w.r.trouble = &trouble{"ProviderNotMade", err.Error()}
+	}
+	f.mu.Unlock()
+	f.ring()
+	f.changed(w.r.name)
+	w.done <- wanted{api.InstanceStatus{Instance: id, Function: w.r.name, State: api.Starting, Since: time.Now(), Devices: m.devices, Node: m.node}, err}
+}
+
+// clear deletes providers and returns when none of their processes is left.
+func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
+	for _, id := range ids {
+		f.mu.Lock()
+		p := f.pods[id]
+		f.mu.Unlock()
+		if p != nil {
+			f.deletePod(ctx, p, shortGrace)
+		}
+	}
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for len(ids) > 0 {
+		f.mu.Lock()
+		q := f.leaving[ids[0]]
+		gone := f.pods[ids[0]] == nil && (q == nil || finished(q.object))
+		f.mu.Unlock()
+		if gone {
+			ids = ids[1:]
+			continue
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the sleeper %s has made room: %w", ids[0], context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// create makes a provider's pod, and takes it in.
+func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *making, claim *pod) error {
+	rev, err := f.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
+	if err != nil {
+		return fmt.Errorf("make the provider %s: %w", id, err)
+	}
+	d, err := f.deployment(r.name)
+	if err != nil {
+		return fmt.Errorf("make the provider %s: %w", id, err)
+	}
+	from := &corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta, Spec: d.Spec.Template.Spec}
+	from.Namespace = r.name.Namespace()
+	f.mu.Lock()
+	if claim != nil {
+		from = claim.object
+	}
+	spec := r.spec
+	f.mu.Unlock()
+	o, err := dualpod.Derive(from, dualpod.ProviderPod{Name: string(id), Revision: rev.Name, RevisionUID: rev.UID, Node: m.node,
+		Devices: m.devices, Requester: string(m.requester), Patch: spec.ProviderPatch})
+	if err != nil {
+		return fmt.Errorf("make the provider %s: %w", id, err)
+	}
+	made, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
+	if err != nil {
+		return fmt.Errorf("make the provider %s: %w", id, err)
+	}
+	f.onPod(made)
+	return nil
+}
+
+// Grace periods of pods that nobody needs any more. The queue-proxy's own would hold the
+// claim for half a minute; a provider has its runtime to end.
+const (
+	claimGrace int64 = 1
+	shortGrace int64 = 10
+)
+
+// deletePod has Kubernetes delete a pod, and shortens the grace of one that is being deleted.
+func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
+	uid := p.object.UID
+	err := f.deps.Kube.CoreV1().Pods(p.object.Namespace).Delete(ctx, p.object.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		f.log.Warn("a pod of a pair can't be deleted", "pod", p.id, "error", err)
+	}
+}
+
+// putDown puts a provider to sleep whose claim is going.
+func (f *Fleet) putDown(ctx context.Context, p, claim *pod) {
+	f.mu.Lock()
+	i, epoch, drain := p.status, max(p.status.Epoch, p.pair.granted)+1, mostDrain
+	if claim != nil && claim.object.DeletionGracePeriodSeconds != nil {
+		drain = min(drain, max(time.Second, time.Duration(*claim.object.DeletionGracePeriodSeconds)*time.Second-emptyTimeout))
+	}
+	p.pair.granted = epoch
+	level := max(api.Level1, f.sleepLevel(p.function))
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
+	defer cancel()
+	_, err := f.Sleep(ctx, i, level, epoch, drain)
+	f.mu.Lock()
+	p.pair.busy = false
+	if err != nil && !p.ended {
+		p.pair.stuck = true
+		f.log.Warn("a provider whose claim goes can't be put to sleep", "provider", p.id, "error", err)
+	}
+	f.mu.Unlock()
+	f.ring()
+}
+
+// mostDrain bounds how long requests may go on whose claim is being deleted.
+const mostDrain = 30 * time.Second
+
+func (f *Fleet) sleepLevel(name api.FunctionName) api.Level {
+	if r := f.revisions[name]; r != nil {
+		return r.spec.SleepLevel
+	}
+	return api.Level1
+}
+
+// raise raises the scale of a function's Deployment by n claims.
+func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
+	d, err := f.deployment(r.name)
+	f.mu.Lock()
+	if err == nil {
+		f.takeOver(r, d)
+		err = f.settle(ctx, r, func() bool { return !r.falling() })
+	}
+	r.raising -= n
+	if err == nil {
+		r.want += n
+	}
+	f.mu.Unlock()
+	if err == nil {
+		f.changed(r.name)
+		if err = f.setScale(ctx, r, d); err == nil {
+			err = f.awaitRequesters(ctx, r)
+		}
+		if err != nil {
+			f.mu.Lock()
+			r.want = max(r.live(), r.want-n)
+			f.mu.Unlock()
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			_ = f.setScale(undo, r, d) // the reconciler tries on
+		}
+	}
+	if err == nil || ctx.Err() != nil {
+		f.ring()
+		return
+	}
+	f.mu.Lock()
+	r.trouble = &trouble{"StartFailed", err.Error()}
+	f.failWants(r, err)
+	f.mu.Unlock()
+	f.changed(r.name)
+}
+
+// awaitRequesters returns when the Deployment has made the pods that it was asked for,
+// with an error where it can't.
+func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
+	limit := time.NewTimer(f.cfg.CreateTimeout)
+	defer limit.Stop()
+	look := time.NewTicker(refusedAfter)
+	defer look.Stop()
+	for {
+		f.mu.Lock()
+		there := r.live() >= r.want || f.revisions[r.name] != r
+		if !there && r.settled == nil {
+			r.settled = make(chan struct{})
+		}
+		acted := r.settled
+		f.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-acted:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-limit.C:
+			return fmt.Errorf("no pod was made within %s: look at the Deployment and its ReplicaSet with kubectl describe", f.cfg.CreateTimeout)
+		case <-look.C:
+			if why := f.refusal(r.name); why != "" {
+				return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
+			}
+		}
+	}
+}
+
+// beginRelease lets a requester go; f.mu is held.
+func (f *Fleet) beginRelease(run *runner, r *revision, claim *pod) {
+	if claim == nil || claim.pair.released {
+		return
+	}
+	claim.pair.released = true
+	if claim.ended || r == nil {
+		run.calls.Go(func() { f.letGo(run.ctx, claim) })
+		return
+	}
+	claim.stopping = true // no want takes it from now on
+	run.calls.Go(func() { f.release(run.ctx, r, claim) })
+}
+
+// release lowers the scale for a requester, and lets it go.
+func (f *Fleet) release(ctx context.Context, r *revision, claim *pod) {
+	err := f.lower(ctx, r, claim)
+	if err == nil {
+		f.letGo(ctx, claim)
+		return
+	}
+	if ctx.Err() == nil {
+		f.log.Warn("a claim of GPUs can't be given back yet", "requester", claim.id, "error", err)
+	}
+	f.mu.Lock()
+	claim.pair.released, claim.stopping = false, false
+	claim.pair.since, claim.pair.spent = time.Now(), false // another try is for the next idle claim
+	f.mu.Unlock()
+	f.ring()
+}
+
+// lower has the Deployment delete this very pod.
+func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
+	d, err := f.deployment(r.name)
+	if err != nil {
+		if apierrors.IsNotFound(err) { // it went with its service
+			return nil
+		}
+		return err
+	}
+	f.mu.Lock()
+	f.takeOver(r, d)
+	if err := f.settle(ctx, r, func() bool { return len(r.pods) >= r.want || claim.ended }); err != nil || claim.ended {
+		f.mu.Unlock()
+		return err
+	}
+	r.want = max(0, r.want-1)
+	f.weigh(r)
+	select {
+	case <-claim.swapped: // of a try before
+	default:
+	}
+	f.mu.Unlock()
+	if err := f.mark(ctx, claim); err != nil {
+		f.log.Debug("a pod's deletion cost could not be written", "pod", claim.id, "error", err)
+	}
+	if err := f.setScale(ctx, r, d); err != nil {
+		return err
+	}
+	limit := time.NewTimer(f.cfg.CreateTimeout)
+	defer limit.Stop()
+	select {
+	case <-claim.gone:
+		return nil
+	case <-claim.swapped:
+		return errors.New("Kubernetes took another pod of the revision instead")
+	case <-limit.C:
+		return fmt.Errorf("its pod is not deleted %s after the scale was lowered", f.cfg.CreateTimeout)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// letGo tells a requester that is being deleted that nobody uses its claim, and
+// spares it the queue-proxy's half minute.
+func (f *Fleet) letGo(ctx context.Context, claim *pod) {
+	call, cancel := context.WithTimeout(ctx, spiTimeout)
+	defer cancel()
+	if err := f.spi(call, claim, "POST", spiRelease, nil); err != nil {
+		f.log.Debug("a requester does not hear that its claim may go", "requester", claim.id, "error", err)
+	}
+	f.deletePod(ctx, claim, claimGrace)
+	f.ring()
+}
+
+// dispose deletes a provider's pod and returns when Kubernetes has begun to.
+func (f *Fleet) dispose(ctx context.Context, p *pod) error {
+	f.mu.Lock()
+	p.stopping = true
+	f.mu.Unlock()
+	f.ring()
+	f.deletePod(ctx, p, shortGrace)
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.gone:
+			return nil
+		case <-look.C:
+			f.deletePod(ctx, p, shortGrace)
+		case <-ctx.Done():
+			return fmt.Errorf("stop %s: its pod is not deleted: %w", p.id, context.Cause(ctx))
+		}
+	}
+}
+
+// patchPair is the type of patches of a pod's marks: lists of finalizers are merged by it.
+const patchPair = types.StrategicMergePatchType

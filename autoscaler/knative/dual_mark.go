@@ -1,0 +1,202 @@
+package knative
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+)
+
+// Paths of the requester's interface; see package functions/requester.
+const (
+	spiReady   = "/v1/become-ready"
+	spiUnready = "/v1/become-unready"
+	spiProxy   = "/v1/proxy/config"
+	spiRelease = "/v1/release"
+)
+
+// spiTimeout bounds a call to a requester, markAgain is the pause after a mark that failed.
+const spiTimeout, markAgain = 2 * time.Second, time.Second
+
+// writing is what of a pair is told to its pods and to Kubernetes, and whether that is under way.
+type writing struct {
+	busy  bool
+	again time.Time // not before
+	ready api.InstanceID
+}
+
+// tellPairs brings what is written on pods of pairs, and what requesters were told, to
+// what is so; f.mu is held. Nothing waits for it: after a restart it is read again.
+func (f *Fleet) tellPairs(run *runner) {
+	now := time.Now()
+	each := func(p *pod) {
+		if p.role == control.RoleInstance || p.writing.busy || now.Before(p.writing.again) {
+			return
+		}
+		var do []func(context.Context) error
+		if finished(p.object) && p.object.DeletionTimestamp == nil && p.role == control.RoleProvider {
+			do = append(do, func(ctx context.Context) error { f.deletePod(ctx, p, 0); return nil })
+		}
+		if patch := p.unmarked(); patch != nil {
+			do = append(do, func(ctx context.Context) error { return f.writeMarks(ctx, p, patch) })
+		}
+		if p.role == control.RoleRequester && p.joined() && !p.pair.released {
+			if partner := f.pods[p.pair.bound]; p.pair.bound == "" && p.writing.ready != "" || partner != nil && partner.status.State == api.Awake && p.writing.ready != partner.id {
+				do = append(do, f.readiness(p, partner))
+			}
+		}
+		if len(do) == 0 {
+			return
+		}
+		p.writing.busy = true
+		run.calls.Go(func() {
+			ctx, cancel := context.WithTimeout(run.ctx, spiTimeout)
+			defer cancel()
+			var failed error
+			for _, write := range do {
+				if err := write(ctx); err != nil {
+					failed = err
+				}
+			}
+			f.mu.Lock()
+			p.writing.busy = false
+			if failed != nil {
+				p.writing.again = time.Now().Add(markAgain)
+				f.log.Debug("a pod of a pair can't be told of it yet", "pod", p.id, "error", failed)
+			}
+			f.mu.Unlock()
+			f.ring()
+		})
+	}
+	for _, p := range f.pods {
+		each(p)
+	}
+	for _, p := range f.leaving {
+		each(p)
+	}
+}
+
+// unmarked is the patch that brings a pod's annotation and finalizer to what it is bound to, nil
+// where they are that.
+func (p *pod) unmarked() []byte {
+	has := slices.Contains(p.object.Finalizers, dualpod.Finalizer)
+	bound := p.pair.bound
+	deleted := p.object.DeletionTimestamp != nil
+	meta := map[string]any{"uid": p.object.UID}
+	switch {
+	case bound == "" && has:
+		meta["$deleteFromPrimitiveList/finalizers"] = []string{dualpod.Finalizer}
+	case bound != "" && !has && !deleted:
+		meta["finalizers"] = []string{dualpod.Finalizer}
+	}
+	switch at := p.object.Annotations[dualpod.AnnotationBound]; {
+	case at == string(bound):
+	case bound == "":
+		meta["annotations"] = map[string]any{dualpod.AnnotationBound: nil}
+	default:
+		meta["annotations"] = map[string]any{dualpod.AnnotationBound: string(bound)}
+	}
+	if len(meta) == 1 {
+		return nil
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": meta})
+	if err != nil {
+		return nil // names always marshal
+	}
+	return raw
+}
+
+func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
+	o, err := f.deps.Kube.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.object.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("mark the pod %s: %w", p.id, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.object.UID == o.UID { // sooner than the watch tells
+		p.object = o
+	}
+	return nil
+}
+
+// readiness tells a requester whether a provider serves by its claim, and where.
+func (f *Fleet) readiness(p, partner *pod) func(context.Context) error {
+	var at api.Endpoint
+	var id api.InstanceID
+	if partner != nil && p.pair.bound != "" {
+		at, id = partner.endpoint, partner.id
+	}
+	return func(ctx context.Context) error {
+		path := spiUnready
+		to := map[string]any{"address": "", "port": 0}
+		if id != "" {
+			path = spiReady
+			if u, err := url.Parse(string(at)); err == nil {
+				host, port, err := net.SplitHostPort(u.Host)
+				if n, err2 := strconv.Atoi(port); err == nil && err2 == nil {
+					to = map[string]any{"address": host, "port": n}
+				}
+			}
+		}
+		if err := f.spi(ctx, p, http.MethodPut, spiProxy, to); err != nil {
+			return err
+		}
+		if err := f.spi(ctx, p, http.MethodPost, path, nil); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		p.writing.ready = id
+		f.mu.Unlock()
+		return nil
+	}
+}
+
+// spi calls a requester's interface.
+func (f *Fleet) spi(ctx context.Context, p *pod, method, path string, body any) error {
+	f.mu.Lock()
+	token, endpoint := p.token, p.endpoint
+	f.mu.Unlock()
+	if token == "" || endpoint == "" {
+		return fmt.Errorf("the requester %s has not joined", p.id)
+	}
+	in := io.Reader(http.NoBody)
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		in = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, endpoint.URL(path), in)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := f.deps.Transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("%s %s of %s: %w", method, path, p.id, err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s of %s: answered %s", method, path, p.id, resp.Status)
+	}
+	return nil
+}

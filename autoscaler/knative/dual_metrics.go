@@ -1,0 +1,63 @@
+package knative
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// dualMetrics count how the instances of functions with dual pods came up.
+type dualMetrics struct {
+	starts   *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	share    prometheus.GaugeFunc
+	all, hot atomic.Int64
+}
+
+func newDualMetrics() *dualMetrics {
+	m := &dualMetrics{
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rouse_dualpod_actuations_total", Help: "Instances of functions with dual pods that came up, by path: hot wakes a sleeper, warm starts a runtime in a provider that is there, cold makes a provider, cold-freed after others had to give way.",
+		}, []string{"path"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rouse_dualpod_actuation_seconds", Help: "Time from the decision until awake, the claim of the GPUs included, by path.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 13),
+		}, []string{"path"}),
+	}
+	m.share = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rouse_dualpod_hot_share", Help: "Share of hot starts among all of this process, 0 to 1; 1 where there was none.",
+	}, func() float64 {
+		all := m.all.Load()
+		if all == 0 {
+			return 1
+		}
+		return float64(m.hot.Load()) / float64(all)
+	})
+	for _, path := range []api.Path{api.PathHot, api.PathWarm, api.PathCold, api.PathColdFreed} {
+		m.starts.WithLabelValues(string(path))
+	}
+	return m
+}
+
+func (m *dualMetrics) register(r *prometheus.Registry) error {
+	for _, c := range []prometheus.Collector{m.starts, m.took, m.share} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// up counts an instance that came up.
+func (m *dualMetrics) up(path api.Path, took time.Duration) {
+	m.starts.WithLabelValues(string(path)).Inc()
+	m.took.WithLabelValues(string(path)).Observe(took.Seconds())
+	m.all.Add(1)
+	if path == api.PathHot {
+		m.hot.Add(1)
+	}
+}
