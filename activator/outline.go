@@ -154,7 +154,7 @@ func (r *rise) outline(activator string) api.Outline {
 	}
 	hold := span(api.SpanHold, r.began, awake)
 	if !r.told.IsZero() {
-		o.Add(api.Span{ID: o.EventID(), Parent: hold.ID, Name: api.SpanEvent, Part: api.PartActivator, After: r.told.Sub(r.began)})
+		o.Add(api.Span{ID: o.EventID(), Parent: hold.ID, Name: api.SpanEvent, Part: api.PartAutoscaler, After: r.told.Sub(r.began)})
 	}
 	for _, c := range r.calls {
 		o.By = r.by(&o, c, hold, awake)

@@ -98,8 +98,8 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if e.Type != api.EventDemand {
-			return api.BadRequest("type", "event %.100s has the type %.100q: with the cluster's token want %s; instances send %s with their own", e.ID, e.Type, api.EventDemand, api.EventInstanceState)
+		if e.Type != api.EventDemand && e.Type != api.EventWoken {
+			return api.BadRequest("type", "event %.100s has the type %.100q: with the cluster's token want %s or %s; instances send %s with their own", e.ID, e.Type, api.EventDemand, api.EventWoken, api.EventInstanceState)
 		}
 		return s.Decider.Receive(e)
 	}

@@ -154,9 +154,9 @@ func (s *server) route(e api.Event) {
 		if status.State != api.Starting {
 			s.agent.wantSpare()
 		}
-	case api.EventDemand:
+	case api.EventDemand, api.EventWoken:
 		if err := s.autoscaler.Receive(e); err != nil {
-			s.cfg.Logger.Warn("a demand can't be read", "error", err)
+			s.cfg.Logger.Warn("an activator's event can't be read", "type", e.Type, "error", err)
 		}
 	}
 }
