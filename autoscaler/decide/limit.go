@@ -1,4 +1,128 @@
 package decide
 
-// limit is a stub until the ladder's limits are in.
-func (p *plan) limit() {}
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// limit holds sleepers to what they may have of each device together. Those that were used
+// longest ago go deeper or end where
+//
+//  1. more memory is in use than there is, because instances or others use more
+//     than was promised
+//  2. more sleep on a GPU than [Policy.SleepersPerDevice]
+//  3. they hold more of a GPU than [Policy.ResidueShare]
+//
+// It looks at devices of which something has changed.
+func (p *plan) limit() {
+	devices := slices.Clone(p.w.marked)
+	for _, f := range p.fs {
+		for _, i := range f.is {
+			if i.phase == phaseAsleep {
+				devices = append(devices, i.at...)
+			}
+		}
+	}
+	slices.Sort(devices)
+	for _, d := range slices.Compact(devices) {
+		p.limitDevice(d)
+	}
+}
+
+func (p *plan) limitDevice(d int32) {
+	dev := &p.w.devs[d]
+	if over := -p.free[d] - p.coming[d]; over > 0 { // 1
+		p.push(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *inst, to api.Level) bool {
+			return !i.reserved() && p.free[d]+p.coming[d] < 0 && p.gives(i, d, to) > 0
+		})
+	}
+	if d == p.w.nodes[p.w.of[d]].host {
+		return
+	}
+	count, sum, changing := p.sleepersOf(d)
+	if changing {
+		return // what is under way may be enough
+	}
+	if most := p.pol.SleepersPerDevice; most > 0 && count > most { // 2
+		p.push(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *inst, to api.Level) bool {
+			if to < inventory.Stopped || count <= most {
+				return false
+			}
+			count--
+			sum -= p.rests(i, d)
+			return true
+		})
+	}
+	if share := p.pol.ResidueShare; share > 0 { // 3
+		most := api.Bytes(share * float64(dev.Capacity))
+		p.push(d, fmt.Sprintf("sleepers hold %s of %s, of which they may have %s", sum, dev.ID, most), func(i *inst, to api.Level) bool {
+			if sum <= most || p.gives(i, d, to) <= 0 {
+				return false
+			}
+			sum -= p.gives(i, d, to)
+			return true
+		})
+	}
+}
+
+// sleepersOf counts the sleepers of a GPU and what they hold of it asleep. changing says
+// that one is being given or taken a grant, or is going deeper.
+func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
+	for _, i := range p.w.on[d] {
+		changing = changing || i.Status.State == api.Asleep && i.Doing != Nothing && i.Doing != DoingWake
+		if i.phase == phaseAsleep && !i.taken {
+			count++
+			sum += p.rests(i, d)
+		}
+	}
+	return count, sum, changing
+}
+
+// push offers the sleepers of d, those that were used longest ago first, with each level that they
+// could go to; accept says whether one goes.
+func (p *plan) push(d int32, why string, accept func(i *inst, to api.Level) bool) {
+	var is []*inst
+	for _, i := range p.w.on[d] {
+		if i.phase == phaseAsleep && i.f.declared && !i.settling(p.now) && !p.promised(i.f, i) {
+			is = append(is, i)
+		}
+	}
+	slices.SortFunc(is, func(a, b *inst) int { return p.wanted(b, a) })
+	for _, i := range is {
+		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
+			if i.Failures >= 2 && to < inventory.Stopped || !p.quiet(i) || !accept(i, to) {
+				continue
+			}
+			reason := fmt.Sprintf("%s; used last %s ago", why, short(p.now.Sub(p.usedUntil(i, 1))))
+			switch {
+			case i.reserved(): // what holds its grant may be waking it
+				p.withdraw(i, reason)
+			case to == inventory.Stopped:
+				p.stop(i, 0, reason)
+			default:
+				p.sleep(i, to, reason)
+			}
+			break
+		}
+	}
+}
+
+// rests is what i, which sleeps, holds of d, its grant not counted.
+func (p *plan) rests(i *inst, d int32) api.Bytes {
+	b := p.residue(i, i.Status.Level)
+	if i.settling(p.now) {
+		b = p.expected(i)
+	}
+	return b[slices.Index(i.at, d)]
+}
+
+// gives is what i, which sleeps, gives back of d by going to a level.
+func (p *plan) gives(i *inst, d int32, to api.Level) api.Bytes {
+	if to == inventory.Stopped {
+		return p.rests(i, d)
+	}
+	return p.rests(i, d) - p.residue(i, to)[slices.Index(i.at, d)]
+}

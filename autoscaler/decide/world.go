@@ -184,9 +184,9 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	p := w.begin(now)
 	p.overdue() // 1
 	p.obey()    // 2
-	p.claim()   // 3
-	p.rest()    // 4
-	p.limit()   // 5
+	p.limit()   // 3
+	p.claim()   // 4
+	p.rest()    // 5
 	p.grant()   // 6
 	return w.end(p)
 }

@@ -129,7 +129,7 @@ func randomCluster(r *rand.Rand) *sim {
 // others, and functions that are removed, and checks that a world in which only what
 // changes is put plans what the whole plan does, and that nobody is given what is not there.
 func FuzzWorld(f *testing.F) {
-	for seed := range uint64(400) {
+	for seed := range uint64(200) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
@@ -144,6 +144,7 @@ func FuzzWorld(f *testing.F) {
 			for k := range s.Functions {
 				if r.IntN(2) == 0 {
 					s.use(s.Functions[k].Spec.Name, r.IntN(10)*r.IntN(2))
+					s.busy(r, &s.Functions[k])
 				}
 			}
 			s.run(time.Duration(1+r.IntN(40))*time.Second, func() {
