@@ -102,15 +102,20 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 			c.why = "asked for"
 		case n < f.Spec.MinScale:
 			c.class, c.why = kept, fmt.Sprintf("%d awake or on the way, min-scale is %d", n, f.Spec.MinScale)
-		case f.Waiting == 0:
-			return cs // those that run are served already
-		default:
+		case f.Waiting > 0 && (n < f.places() || f.awake == 0):
 			if f.awake > 0 && !p.due(f, f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
 				return cs
 			}
 			c.class = extra
 			c.why = fmt.Sprintf("%d waiting and %d running at %d each want %d, %d awake or on the way",
 				f.Waiting, f.Running, f.Spec.Concurrency, f.desired, n)
+		case f.pressed:
+			if !p.due(f, later(f.PressedSince.Add(p.pol.ScaleUpAfter), f.settledAt(p.pol.LoadSettle))) {
+				return cs
+			}
+			c.class, c.why = extra, fmt.Sprintf("%s; %d awake or on the way", f.pressure, n)
+		default:
+			return cs // those that run are served already
 		}
 		f.hot = true // until it has what it wants
 		cs = append(cs, c)

@@ -83,6 +83,9 @@ type fn struct {
 	passing int
 	// desired is how many should be awake.
 	desired int
+	// pressed and pressure are of [Function.Wanted].
+	pressed  bool
+	pressure string
 	// refused says that this plan refuses what waits for it; waits that it was told
 	// to wait; gives that it makes room for another and claims nothing itself.
 	refused, waits, gives bool
@@ -306,8 +309,7 @@ func (f *fn) desire() {
 		f.desired = 0
 		return
 	}
-	c := max(1, f.Spec.Concurrency)
-	f.desired = min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale))
+	f.desired, f.pressed, f.pressure = f.Wanted(f.live())
 	if f.live() == 0 && f.Waiting > 0 {
 		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
 	}

@@ -69,6 +69,7 @@ func FuzzPlan(f *testing.F) {
 			for k := range s.Functions {
 				if r.IntN(2) == 0 {
 					s.use(s.Functions[k].Spec.Name, r.IntN(10)*r.IntN(2))
+					s.busy(r, &s.Functions[k])
 				}
 			}
 			plans := 0

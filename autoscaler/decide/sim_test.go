@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -41,6 +42,7 @@ type nature struct {
 	residue           [3]api.Bytes // of host, by level
 	perResidue        [3]api.Bytes // of each device, by level
 	users             int
+	work              Load // inside the runtimes, all together; TTFT is that of one alone
 	// starving is since when users wait without an instance; worst is the longest that lasted.
 	starving time.Time
 	worst    time.Duration
@@ -99,7 +101,7 @@ func (s *sim) use(name api.FunctionName, users int) {
 
 // note does what the loop does when demand changes: what was needed until now was needed until now.
 func (s *sim) note(f *Function) {
-	n := min((f.Waiting+f.Running+f.Spec.Concurrency-1)/f.Spec.Concurrency, f.Spec.MaxScale)
+	n, _, _ := f.Wanted(f.Load.Awake)
 	for len(f.NeededAt) < n {
 		f.NeededAt = append(f.NeededAt, s.now)
 	}
@@ -124,6 +126,7 @@ func (s *sim) demand(f *Function) {
 		f.WaitingSince = s.now
 	}
 	f.Waiting = waiting
+	s.press(f, n, places/f.Spec.Concurrency)
 	if places > 0 {
 		f.ServedUntil = s.now
 	}
@@ -135,6 +138,27 @@ func (s *sim) demand(f *Function) {
 		n.starving = time.Time{}
 	case n.starving.IsZero():
 		n.starving = s.now
+	}
+}
+
+// busy gives what f runs some work.
+func (s *sim) busy(r *rand.Rand, f *Function) {
+	s.note(f)
+	s.nature[f.Spec.Name].work = Load{KV: 4 * r.Float64() * float64(r.IntN(2)), Waiting: r.IntN(40) * r.IntN(2), TTFT: time.Duration(r.IntN(3000)) * time.Millisecond}
+	s.demand(f)
+}
+
+// press spreads the work of a function over what is awake.
+func (s *sim) press(f *Function, n *nature, awake int) {
+	if awake == 0 {
+		f.Load, f.PressedSince = Load{}, time.Time{}
+		return
+	}
+	f.Load = Load{Awake: awake, KV: min(n.work.KV, float64(awake)), Waiting: n.work.Waiting, TTFT: n.work.TTFT / time.Duration(awake)}
+	if _, pressed, _ := f.Wanted(awake); !pressed {
+		f.PressedSince = time.Time{}
+	} else if f.PressedSince.IsZero() {
+		f.PressedSince = s.now
 	}
 }
 

@@ -56,6 +56,12 @@ type Function struct {
 	WaitingSince time.Time
 	// LastRequest is when the last request came, zero if none ever did.
 	LastRequest time.Time
+	// HeldTokens are the tokens of the requests that wait, as activators estimate them.
+	HeldTokens api.Tokens
+	// Load is what the awake instances say of their work; see [LoadOf].
+	Load Load
+	// PressedSince is since when [Function.Wanted] says pressed of what is awake; zero while it does not.
+	PressedSince time.Time
 	// NeededAt[n-1] is when n instances were last needed. What is needed now needs no entry.
 	NeededAt []time.Time
 	// ServedUntil is when the function last had an instance awake, zero if it never had.
@@ -145,6 +151,9 @@ type Policy struct {
 	// ScaleUpAfter is how long a request waits before a further instance comes to
 	// help those that are awake. Default 100 ms.
 	ScaleUpAfter time.Duration
+	// LoadSettle is how long an instance that has just come to help takes its share before
+	// load asks for another. Default 5 s.
+	LoadSettle time.Duration
 	// Drain is how long running requests may take to finish when an instance goes to sleep. Default 2 min.
 	Drain time.Duration
 	// GrantLife is how long a standing grant is good; it is renewed when a tenth is left. Default 10 min.
@@ -183,7 +192,7 @@ func (p Policy) WithDefaults() Policy {
 	}{
 		{&p.MinStay, 2 * time.Second}, {&p.MaxStay, 30 * time.Second}, {&p.TurnWait, 5 * time.Second},
 		{&p.IdleGrace, 250 * time.Millisecond}, {&p.ScaleUpAfter, 100 * time.Millisecond},
-		{&p.Drain, 2 * time.Minute}, {&p.GrantLife, 10 * time.Minute},
+		{&p.LoadSettle, 5 * time.Second}, {&p.Drain, 2 * time.Minute}, {&p.GrantLife, 10 * time.Minute},
 		{&p.GrantGrace, 50 * time.Millisecond}, {&p.Slack, 10 * time.Second},
 	} {
 		if *d.field == 0 {

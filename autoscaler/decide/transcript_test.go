@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,11 +22,16 @@ var update = flag.Bool("update", false, "rewrite what testdata expects")
 // TestTranscripts runs testdata/*.txt. A file is prose (lines that start with
 // "#"), and blocks of commands, "----" and what they print. Commands:
 //
-//	devices host=4Gi gpu0=24Gi
+//	devices host=4Gi gpu0=24Gi          or, of several nodes, n1/host=4Gi n1/gpu0=24Gi n2/host=4Gi
+//	device NAME [cost=] [others=]
+//	policy [sleepers=] [residue-share=]
 //	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
+//	              [target-kv=] [target-queue=] [target-ttft=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
-//	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [granted=] [failures=]
+//	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
+//	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=]
 //	users NAME N          so many requests are there at once, from now on
+//	load NAME [kv=] [queue=] [ttft=]    the work inside the runtimes, all together; ttft is that of one alone
 //	demand NAME [waiting=] [running=]   the same for a single plan
 //	failed NAME times [retry=] [error=]
 //	order NAME wake|sleep|stop
@@ -80,7 +86,8 @@ func transcribe(t *testing.T, in string) string {
 		default:
 			out.WriteString(line + "\n")
 			printed.WriteString(s.command(t, line))
-			if over := s.over(); over != "" {
+			others := slices.ContainsFunc(s.Devices, func(d inventory.Device) bool { return d.Others > 0 })
+			if over := s.over(); over != "" && !others {
 				t.Errorf("after %q more is given than there is: %s", line, over)
 			}
 		}
@@ -140,6 +147,17 @@ func (a args) number(name string) int {
 	return n
 }
 
+func (a args) float(name string) float64 {
+	if a.named[name] == "" {
+		return 0
+	}
+	v, err := strconv.ParseFloat(a.named[name], 64)
+	if err != nil {
+		a.t.Fatalf("%q: %v", a.line, err)
+	}
+	return v
+}
+
 func (a args) duration(name string, otherwise time.Duration) time.Duration {
 	if a.named[name] == "" {
 		return otherwise
@@ -157,6 +175,14 @@ func (s *sim) command(t *testing.T, line string) string {
 	switch a.word(0) {
 	case "devices":
 		s.devices(a, strings.Fields(line)[1:])
+	case "device":
+		for d := range s.Devices {
+			if dev := &s.Devices[d]; string(dev.ID) == a.word(1) {
+				dev.Cost, dev.Others = float64(a.number("cost")), a.bytes("others")
+			}
+		}
+	case "policy":
+		s.Policy.SleepersPerDevice, s.Policy.ResidueShare = a.number("sleepers"), a.float("residue-share")
 	case "function":
 		s.declareFrom(a)
 	case "instance":
@@ -167,6 +193,11 @@ func (s *sim) command(t *testing.T, line string) string {
 			t.Fatalf("%q: %v", line, err)
 		}
 		s.use(api.NewFunctionName("", a.word(1)), n)
+	case "load":
+		f := s.known(a)
+		s.note(f)
+		s.nature[f.Spec.Name].work = Load{KV: a.float("kv"), Waiting: a.number("queue"), TTFT: a.duration("ttft", 0)}
+		s.demand(f)
 	case "demand":
 		f := s.known(a)
 		s.note(f)
@@ -221,7 +252,11 @@ func (s *sim) devices(a args, words []string) {
 	s.Devices = nil
 	for _, w := range words {
 		name, _, _ := strings.Cut(w, "=")
-		s.Devices = append(s.Devices, inventory.Device{ID: api.DeviceID(name), Capacity: a.bytes(name)})
+		d := inventory.Device{ID: api.DeviceID(name), Capacity: a.bytes(name)}
+		if node, _, found := strings.Cut(name, "/"); found {
+			d.Node = node
+		}
+		s.Devices = append(s.Devices, d)
 	}
 }
 
@@ -236,16 +271,21 @@ func (s *sim) declareFrom(a args) {
 
 		Concurrency: a.number("concurrency"),
 		Priority:    a.number("priority"),
+		Target:      api.Target{KVUsage: a.float("target-kv"), Queue: a.number("target-queue"), TTFT: a.duration("target-ttft", 0)},
 		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
 		SleepLevel:  api.Level(a.number("sleep-level")),
 		GoneAfter:   a.duration("gone-after", api.DefaultGoneAfter),
 	}.WithDefaults())
 	n.load, n.wake, n.sleep = a.duration("load", n.load), a.duration("wake", n.wake), a.duration("sleep", n.sleep)
 	n.residue[1], n.residue[2] = a.bytes("residue1"), a.bytes("residue2")
+	n.perResidue[1], n.perResidue[2] = a.bytes("gpu-residue1"), a.bytes("gpu-residue2")
 	f := s.function(api.NewFunctionName("", a.word(1)))
 	f.Past.Load, f.Past.Wake[1], f.Past.Wake[2], f.Past.Sleep = n.load, n.wake, 2*n.wake, n.sleep
+	if a.named["ran-on"] != "" {
+		f.Past.Nodes = strings.Split(a.named["ran-on"], ",")
+	}
 	for l := 1; l < 3; l++ {
-		f.Past.Asleep[l].Host = n.residue[l]
+		f.Past.Asleep[l] = api.Memory{Host: n.residue[l], Devices: f.Need.Devices, PerDevice: n.perResidue[l]}
 	}
 }
 
@@ -260,6 +300,7 @@ func (s *sim) place(a args) {
 			i.Status.Devices = append(i.Status.Devices, api.DeviceID(d))
 		}
 	}
+	i.Status.Node = a.named["node"]
 	i.Failures = a.number("failures")
 	if i.Status.State == api.Asleep {
 		i.Status.Level = max(i.Status.Level, api.Level1)

@@ -33,6 +33,10 @@ type Experience struct {
 	Awake api.Memory `json:"awake"`
 	// Asleep is what stays in use by level. Index 0 is unused.
 	Asleep [Stopped]api.Memory `json:"asleep"`
+	// PromptRate and TokenRate are the tokens that one instance reads and generates in a
+	// second where it has enough to do; 0 while unknown.
+	PromptRate float64 `json:"promptRate,omitempty"`
+	TokenRate  float64 `json:"tokenRate,omitempty"`
 	// Starts, Wakes and Sleeps count the measurements.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
@@ -86,6 +90,27 @@ func (e Experience) Measured(s api.InstanceStatus) Experience {
 		e.Asleep[s.Level] = s.Memory
 	}
 	return e
+}
+
+// Loaded learns from what an awake instance says of its work.
+func (e Experience) Loaded(l api.Load) Experience {
+	e.PromptRate = pace(e.PromptRate, l.PromptTokensPerSecond, l.Waiting > 0)
+	e.TokenRate = pace(e.TokenRate, l.TokensPerSecond, l.Waiting > 0)
+	return e
+}
+
+// pace rises at once. It falls, by average, only where the instance was full: one
+// that has little to do is not slow.
+func pace(old, v float64, full bool) float64 {
+	switch {
+	case !(v > 0) || v > 1e9: // no number either
+		return old
+	case v >= old:
+		return v
+	case full:
+		return old + gain*(v-old)
+	}
+	return old
 }
 
 // inUse follows a rise at once and a fall slowly: memory promised too small

@@ -1,0 +1,175 @@
+package decide
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Load is what a function's awake instances say of their work, all together. Those
+// that say nothing, because they are new or idle, count with nothing to do.
+type Load struct {
+	// Awake is how many there are.
+	Awake int
+	// Waiting is how many requests wait inside their runtimes.
+	Waiting int
+	// KV is the sum of their shares of the KV cache in use: 1.5 is one and a half caches full.
+	KV float64
+	// TTFT is the mean time to first token of those that gave any, weighted by requests.
+	TTFT time.Duration
+}
+
+// LoadOf adds up what instances report.
+func LoadOf(all iter.Seq[api.InstanceStatus]) Load {
+	var l Load
+	var took, weight float64
+	for s := range all {
+		if s.State != api.Awake {
+			continue
+		}
+		l.Awake++
+		if s.Load == nil {
+			continue
+		}
+		l.Waiting += min(max(0, s.Load.Waiting), 1<<20)
+		if kv := s.Load.KVUsage; kv > 0 { // not where it is no number
+			l.KV += min(kv, 1)
+		}
+		if s.Load.TTFT > 0 {
+			w := float64(max(1, s.Load.Running))
+			took, weight = took+w*s.Load.TTFT.Seconds(), weight+w
+		}
+	}
+	if weight > 0 {
+		l.TTFT = time.Duration(took / weight * float64(time.Second))
+	}
+	return l
+}
+
+// Defaults of [api.Target].
+const (
+	defaultKVUsage = 0.8
+	defaultQueue   = 5
+)
+
+// ease is the part of a target that the load of those that remain must stay below
+// before one is let go: between it and the target nothing changes.
+const ease = 0.7
+
+// want is how many instances something asks for.
+type want struct {
+	// up is how many it takes to hold to the target, keep how many it takes to stay well below.
+	up, keep int
+	// why is for people.
+	why func() string
+}
+
+// Wanted is how many instances f should have awake, of its live ones that are awake
+// or on their way, by all that asks for any:
+//
+//  1. Requests: each held or running one has a place.
+//  2. KV cache: no more than the target's share of all caches is in use.
+//  3. Queue: no more than the target's number waits inside each runtime.
+//  4. Time to first token: the mean holds to the target. It says nothing of more
+//     instances than there are requests.
+//  5. Held tokens: what waits can be read within the target's time to first token, at
+//     the rate that was learned.
+//
+// 2 to 5 follow what was measured while Load.Awake instances shared it, so they ask
+// for at most as many again at once, and only while there are requests. What they asked for stays until those that
+// remain would be below [ease] of the target. pressed says whether they ask for
+// more than are live; why is theirs.
+func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
+	most := max(1, f.Spec.MaxScale)
+	n = min(f.places(), most) // 1
+	if n == 0 || most == 1 || f.Load.Awake == 0 {
+		return n, false, ""
+	}
+	for _, w := range []want{f.byCache(), f.byQueue(), f.byFirstToken(), f.byTokens()} {
+		up, keep := min(w.up, most, 2*f.Load.Awake), min(w.keep, most)
+		if up > live && up > n {
+			pressed, why = true, w.why()
+		}
+		n = max(n, up, min(keep, live))
+	}
+	return n, pressed, why
+}
+
+// settledAt is when the load counts again that f's awake instances share, as the last
+// of them has had time to take its part.
+func (f *fn) settledAt(settle time.Duration) (t time.Time) {
+	for _, i := range f.is {
+		if i.phase == phaseAwake {
+			t = later(t, i.Since.Add(settle))
+		}
+	}
+	return t
+}
+
+// places is how many instances the requests fill.
+func (f *Function) places() int {
+	c := max(1, f.Spec.Concurrency)
+	return (f.Waiting + f.Running + c - 1) / c
+}
+
+// byCache: 2.
+func (f *Function) byCache() want {
+	target := f.Spec.Target.KVUsage
+	if target <= 0 {
+		target = defaultKVUsage
+	}
+	return want{ceil(f.Load.KV / target), ceil(f.Load.KV / (ease * target)),
+		func() string {
+			return fmt.Sprintf("%.0f %% of the KV cache is in use over %d awake, the target is %.0f %%", 100*f.Load.KV/float64(f.Load.Awake), f.Load.Awake, 100*target)
+		}}
+}
+
+// byQueue: 3.
+func (f *Function) byQueue() want {
+	target := f.Spec.Target.Queue
+	if target <= 0 {
+		target = defaultQueue
+	}
+	queue := float64(f.Load.Waiting)
+	return want{ceil(queue / float64(target)), ceil(queue / (ease * float64(target))),
+		func() string {
+			return fmt.Sprintf("%d wait inside the runtimes of %d awake, the target is %d each", f.Load.Waiting, f.Load.Awake, target)
+		}}
+}
+
+// byFirstToken: 4.
+func (f *Function) byFirstToken() want {
+	target := f.Spec.Target.TTFT
+	if target <= 0 || f.Load.TTFT <= 0 {
+		return want{}
+	}
+	work := f.Load.TTFT.Seconds() * float64(f.Load.Awake) / target.Seconds()
+	requests := f.Waiting + f.Running
+	return want{min(ceil(work), requests), min(ceil(work/ease), requests),
+		func() string {
+			return fmt.Sprintf("the first token takes %s with %d awake, the target is %s", short(f.Load.TTFT), f.Load.Awake, short(target))
+		}}
+}
+
+// byTokens: 5.
+func (f *Function) byTokens() want {
+	target, rate := f.Spec.Target.TTFT, f.Past.PromptRate
+	if target <= 0 || rate <= 0 || f.HeldTokens <= 0 {
+		return want{}
+	}
+	n := min(ceil(float64(f.HeldTokens)/(rate*target.Seconds())), f.Waiting+f.Running)
+	return want{n, n, func() string {
+		return fmt.Sprintf("%d tokens wait, an instance reads %.0f a second, the target is %s", f.HeldTokens, rate, short(target))
+	}}
+}
+
+// ceil is the least whole number that is not below v, but for what is lost in computing it.
+func ceil(v float64) int {
+	if !(v > 0) {
+		return 0
+	}
+	return int(math.Ceil(min(v, 1<<20) - 1e-9))
+}
