@@ -32,6 +32,9 @@ func (s *server) adminRoutes(r *mux.Router) {
 	get(one+"/why", s.known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
 		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.Decider.Why(v.Function.Name)...))
 	}))
+	get(one+"/wakes", s.known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+		api.WriteJSON(w, http.StatusOK, append([]api.Outline{}, s.Decider.Outlines(v.Function.Name)...))
+	}))
 	get(one+"/logs", s.known(s.tailLogs))
 	for path, order := range map[string]order{
 		"/wake": func(r *http.Request, f api.FunctionName) error { return s.Decider.Wake(r.Context(), f) },

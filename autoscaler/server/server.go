@@ -46,6 +46,7 @@ type Decider interface {
 	List() []decide.View
 	Status(name api.FunctionName) (decide.View, bool)
 	Why(name api.FunctionName) []api.Decision
+	Outlines(name api.FunctionName) []api.Outline
 	Devices() []decide.Line
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error

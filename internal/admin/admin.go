@@ -18,7 +18,7 @@ const (
 	PathDevices   = "/rouse/v1/devices"   // GET: []Device
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
 	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
-	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision.
+	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.Outline.
 )
 
 // Device is the account of one device.

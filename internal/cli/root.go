@@ -49,7 +49,7 @@ model is woken, and the request is answered.
 	for group, commands := range map[string][]*cobra.Command{
 		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
-		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand()},
+		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand(), traceCommand()},
 		"":      {versionCommand()},
 	} {
 		for _, c := range commands {

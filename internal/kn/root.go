@@ -64,7 +64,7 @@ show and steer its functions.`,
 		&cobra.Group{ID: "steer", Title: "Steer:"},
 		&cobra.Group{ID: "cluster", Title: "The cluster:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"watch":   {listCommand(), describeCommand(), whyCommand(), topCommand(), eventsCommand()},
+		"watch":   {listCommand(), describeCommand(), whyCommand(), traceCommand(), topCommand(), eventsCommand()},
 		"steer":   {wakeCommand(), sleepCommand()},
 		"cluster": {installCommand(), uninstallCommand(), versionCommand()},
 	} {

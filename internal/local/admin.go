@@ -39,6 +39,7 @@ func (s *server) adminHandler() http.Handler {
 	f.HandleFunc("/stop", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Stop(r.Context(), name) })).Methods(http.MethodPost)
 	f.HandleFunc("/logs", s.tailLogs).Methods(http.MethodGet)
 	f.HandleFunc("/why", s.why).Methods(http.MethodGet)
+	f.HandleFunc("/wakes", s.wakes).Methods(http.MethodGet)
 	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such administrative path")
 	r.MethodNotAllowedHandler = refuse(http.StatusMethodNotAllowed, "this administrative path takes another method")
 	return r
@@ -146,6 +147,14 @@ func (s *server) why(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.autoscaler.Why(named(r))...))
+}
+
+func (s *server) wakes(w http.ResponseWriter, r *http.Request) {
+	if _, found := s.autoscaler.Status(named(r)); !found {
+		api.WriteError(w, s.unknown(named(r)))
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, append([]api.Outline{}, s.autoscaler.Outlines(named(r))...))
 }
 
 func (s *server) tailLogs(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,8 @@ func EventLine(e api.Event) string {
 		return lineOf(e.Data, stateLine)
 	case api.EventDecision:
 		return lineOf(e.Data, decisionLine)
+	case api.EventWoken:
+		return lineOf(e.Data, wokenLine)
 	case api.EventFunction, api.EventFunctionGone:
 		return lineOf(e.Data, Source)
 	}
@@ -63,6 +65,14 @@ func stateLine(s api.InstanceStatus) string {
 		add("– %s", s.Message)
 	}
 	return strings.Join(words, " ")
+}
+
+func wokenLine(o api.Outline) string {
+	s := fmt.Sprintf("%s answered %s after the request came", o.Instance, Rounded(o.Total))
+	if o.By == api.PartActivator {
+		s += ", woken by the activator"
+	}
+	return s
 }
 
 func decisionLine(d api.Decision) string {
