@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench bench-cluster cover fmt keys clean help
+.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench bench-plan bench-cluster cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -72,6 +72,9 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
 	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
 	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
+
+bench-plan: ## what decisions cost as a cluster grows
+	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative

@@ -1,0 +1,180 @@
+// Package decidetest makes clusters of any size for measurements of package decide.
+package decidetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// Cluster is a fleet in the middle of its work. It is for one goroutine.
+type Cluster struct {
+	decide.Snapshot
+	Now time.Time
+	// from is where each function's instances begin in Instances.
+	from []int
+}
+
+// GPUs is how many each node has.
+const GPUs = 8
+
+// State is what a function of a cluster is about.
+type State int
+
+// States of functions.
+const (
+	Busy   State = iota // awake, and requests run
+	Asleep              // one sleeper
+	Gone                // no instance
+)
+
+// StateOf is the state of the kth function: of ten 4 are busy, 5 asleep and 1 is gone.
+func StateOf(k int) State {
+	switch k % 10 {
+	case 0, 2, 4, 6:
+		return Busy
+	case 9:
+		return Gone
+	}
+	return Asleep
+}
+
+// New makes a cluster of so many functions on so many nodes with 8 GPUs each, at rest:
+// every standing grant that has room is given. Of twenty functions one needs no GPU, one needs two
+// and the others one; half of the busy ones have a sleeper beside the instance that is awake.
+func New(functions, nodes int) *Cluster {
+	c := &Cluster{Now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	for n := range nodes {
+		name := fmt.Sprintf("node-%04d", n)
+		c.Devices = append(c.Devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Capacity: api.TiB, Total: api.TiB})
+		for g := range GPUs {
+			c.Devices = append(c.Devices, inventory.Device{ID: gpu(n*GPUs + g), Node: name, Capacity: 80 * api.GiB, Total: 80 * api.GiB})
+		}
+	}
+	place := 0
+	for k := range functions {
+		c.from = append(c.from, len(c.Instances))
+		f := c.function(k)
+		s := StateOf(k)
+		if s == Busy {
+			f.Running, f.NeededAt, f.LastRequest = 1, []time.Time{c.Now}, c.Now
+			c.add(&f, api.Awake, place, nodes)
+			place++
+		}
+		if s == Asleep || s == Busy && k%20 < 10 {
+			f.LastRequest = c.Now.Add(-time.Duration(1+k%600) * time.Second)
+			c.add(&f, api.Asleep, place, nodes)
+			place++
+		}
+		c.Functions = append(c.Functions, f)
+	}
+	c.Sort()
+	c.rest()
+	return c
+}
+
+func gpu(g int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%08d", g)) }
+
+// function declares the kth function.
+func (c *Cluster) function(k int) decide.Function {
+	spec := api.Function{Name: api.NewFunctionName("models", fmt.Sprintf("f%05d", k)), Concurrency: 8, MaxScale: 4,
+		Memory: api.Memory{Host: 4 * api.GiB, Devices: 1, PerDevice: api.Bytes(20+k%20) * api.GiB}, SleepAfter: time.Hour, GoneAfter: 24 * time.Hour}
+	switch k % 20 {
+	case 0:
+		spec.Memory.Devices, spec.Memory.PerDevice = 0, 0
+	case 1:
+		spec.Memory.Devices = 2
+	}
+	f := decide.Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true}
+	f.Past.Load, f.Past.Wake[1], f.Past.Sleep = time.Minute, time.Second, time.Second
+	f.Past.Asleep[1] = api.Memory{Host: 8 * api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
+	f.Past.Asleep[2] = api.Memory{Host: api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
+	return f
+}
+
+// add places an instance of f.
+func (c *Cluster) add(f *decide.Function, s api.State, place, nodes int) {
+	g := place * 7 % (nodes * GPUs)
+	i := decide.Instance{Since: c.Now.Add(-time.Minute), From: inventory.Stopped, Status: api.InstanceStatus{
+		Instance: api.InstanceID(fmt.Sprintf("%s-%06d", f.Spec.Name.Name(), place)), Function: f.Spec.Name,
+		State: s, Seq: 1, Concurrency: 8, Memory: f.Need, Node: fmt.Sprintf("node-%04d", g/GPUs)}}
+	if s == api.Asleep {
+		i.Status.Level, i.Status.Memory, i.From = api.Level1, f.Past.Asleep[1], api.Level1
+	}
+	for d := range f.Need.Devices {
+		i.Status.Devices = append(i.Status.Devices, gpu(g/GPUs*GPUs+(g+d)%GPUs))
+	}
+	c.Instances = append(c.Instances, i)
+}
+
+// rest gives the grants that there is room for.
+func (c *Cluster) rest() {
+	index := make(map[api.InstanceID]int, len(c.Instances))
+	for k := range c.Instances {
+		index[c.Instances[k].Status.Instance] = k
+	}
+	for range 10 {
+		actions, _ := decide.Plan(c.Snapshot, c.Now)
+		quiet := true
+		for _, a := range actions {
+			i := &c.Instances[index[a.Instance]]
+			switch a.Kind {
+			case decide.Grant:
+				i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Epoch: 1, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
+				i.GrantedAt, quiet = c.Now, false
+			case decide.Revoke:
+				i.Grant, quiet = api.Grant{}, false
+			}
+		}
+		if quiet {
+			return
+		}
+	}
+}
+
+// Of returns copies of the kth function and its instances.
+func (c *Cluster) Of(k int) (decide.Function, []decide.Instance) {
+	end := len(c.Instances)
+	if k+1 < len(c.from) {
+		end = c.from[k+1]
+	}
+	return c.Functions[k], append([]decide.Instance(nil), c.Instances[c.from[k]:end]...)
+}
+
+// World is the cluster as a world that has planned once.
+func (c *Cluster) World() *decide.World {
+	w := decide.NewWorld(c.Policy, c.Devices)
+	for k := range c.Functions {
+		w.Put(c.Of(k))
+	}
+	w.Plan(c.Now)
+	return w
+}
+
+// Event makes an event of the kth function, plans, and returns the actions: a busy one
+// has a request more or less, of any other requests begin to wait.
+func (c *Cluster) Event(w *decide.World, k int) []decide.Action {
+	c.Now = c.Now.Add(time.Millisecond)
+	f, is := c.Of(k)
+	if StateOf(k) == Busy {
+		f.Running = 1 + int(c.Now.UnixMilli()%4)
+	} else {
+		f.Waiting, f.WaitingSince, f.LastRequest = 1, c.Now, c.Now
+		for j := range is { // no activator wakes it
+			is[j].GrantedAt = c.Now.Add(-time.Minute)
+			f.WaitingSince = c.Now.Add(-time.Second)
+		}
+	}
+	w.Put(f, is)
+	actions, _ := w.Plan(c.Now)
+	return actions
+}
+
+// Undo puts the kth function back as it was, and plans.
+func (c *Cluster) Undo(w *decide.World, k int) {
+	w.Put(c.Of(k))
+	w.Plan(c.Now)
+}

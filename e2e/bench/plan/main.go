@@ -1,0 +1,177 @@
+// Command plan measures what decisions cost as a cluster grows, and says whether the
+// gates hold:
+//
+//	go run ./e2e/bench/plan -o docs/bench/plan.json
+//
+// Clusters of 100, 1,000 and 10,000 functions, on 12, 125 and 1,000 nodes with 8 GPUs
+// each, are at rest: of ten functions four have running requests, five sleep, and one
+// has no instance (see [decidetest.New]). Then, at each size:
+//
+//  1. an event changes one function, and a plan follows: another number of running
+//     requests; requests for one that sleeps, which the plan wakes; requests for one
+//     that is gone, which the plan starts
+//  2. the first kind of event while 100 functions wait for GPUs that others hold
+//  3. all is planned anew from a snapshot
+//  4. the memory that the state kept between plans takes
+//
+// The note of each says how it has grown from the smallest cluster. Plans of all are judged by
+// their median, events by their 95th percentile.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/decide/decidetest"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "plan:", err)
+		os.Exit(1)
+	}
+}
+
+// sizes of clusters.
+var sizes = []struct{ functions, nodes int }{{100, 12}, {1000, 125}, {10000, 1000}}
+
+func run(_ context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("plan", flag.ContinueOnError)
+	out := flags.String("o", "", "`file` for the report")
+	rounds := flags.Int("rounds", 1000, "events of each kind")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *rounds < 1 {
+		return fmt.Errorf("-rounds %d: want at least 1", *rounds)
+	}
+	r := report.New("go run ./e2e/bench/plan -o docs/bench/plan.json")
+	var least []report.Measurement
+	for k, s := range sizes {
+		ms, err := measure(s.functions, s.nodes, *rounds, k == len(sizes)-1)
+		if err != nil {
+			return err
+		}
+		if k == 0 {
+			least = ms
+		}
+		for j := range ms {
+			if k > 0 {
+				ms[j].Note = fmt.Sprintf("%.1f times what it is with %d functions", ms[j].Rouse.P50/least[j].Rouse.P50, sizes[0].functions)
+			}
+			fmt.Fprintln(stdout, ms[j].Line(), ms[j].Note)
+		}
+		r.Measurements = append(r.Measurements, ms...)
+	}
+	return r.Finish(*out)
+}
+
+// measure measures one size. The gates are for the largest.
+func measure(functions, nodes, rounds int, gated bool) ([]report.Measurement, error) {
+	c := decidetest.New(functions, nodes)
+	size := fmt.Sprintf("%d functions, %d nodes", functions, nodes)
+	gate := func(m report.Measurement, what string, value, most float64) report.Measurement {
+		if !gated {
+			return m
+		}
+		return m.Gated(value <= most, "%s ≤ %g %s", what, most, m.Unit)
+	}
+	memory, w := weigh(c)
+	whole := series(min(rounds, 20), func() { decide.Plan(c.Snapshot, c.Now) })
+	ms := []report.Measurement{
+		gate(plain("memory of the world, "+size, "what the heap grows by, after garbage collection, with the state that is kept between plans", "MB", memory), "it", memory[0], 500),
+		gate(plain("a plan of all, "+size, "decide.Plan on a snapshot, from nothing", "ms", whole), "p50", report.Quantile(whole, 0.5), 100),
+	}
+	for _, e := range []struct {
+		name, what string
+		state      decidetest.State
+		want       decide.Kind
+	}{
+		{"demand", "another number of running requests, and a plan", decidetest.Busy, ""},
+		{"wake", "requests for a function that sleeps, and the plan that wakes it", decidetest.Asleep, decide.Wake},
+		{"start", "requests for a function that is gone, and the plan that starts it", decidetest.Gone, decide.Start},
+	} {
+		took, err := events(c, w, e.state, e.want, rounds)
+		if err != nil {
+			return nil, err
+		}
+		m := plain(e.name+", "+size, e.what, "ms", took)
+		ms = append(ms, gate(m, "p95", report.Quantile(took, 0.95), 1))
+	}
+	crowd(c, w, min(functions/10, 100))
+	took, err := events(c, w, decidetest.Busy, "", min(rounds, 200))
+	if err != nil {
+		return nil, err
+	}
+	return append(ms, plain(fmt.Sprintf("demand while %d wait, %s", min(functions/10, 100), size),
+		"the same as demand, while so many functions wait for whole GPUs that others hold: each plan serves them anew", "ms", took)), nil
+}
+
+func plain(name, what, unit string, s []float64) report.Measurement {
+	return report.Measurement{Name: name, What: what, Unit: unit, N: len(s), Rouse: report.Summarise(s)}
+}
+
+// series times do in milliseconds.
+func series(n int, do func()) []float64 {
+	took := make([]float64, n)
+	for k := range took {
+		began := time.Now()
+		do()
+		took[k] = report.Millis(time.Since(began))
+	}
+	return took
+}
+
+// events times events of functions in a state, each with its plan, and puts back what they changed.
+func events(c *decidetest.Cluster, w *decide.World, state decidetest.State, want decide.Kind, n int) ([]float64, error) {
+	var ks []int
+	for k := range c.Functions {
+		if decidetest.StateOf(k) == state {
+			ks = append(ks, k)
+		}
+	}
+	took := make([]float64, n)
+	for j := range took {
+		k := ks[j*37%len(ks)]
+		began := time.Now()
+		actions := c.Event(w, k)
+		took[j] = report.Millis(time.Since(began))
+		if want != "" && !slices.ContainsFunc(actions, func(a decide.Action) bool {
+			return a.Kind == want && a.Function == c.Functions[k].Spec.Name
+		}) {
+			return nil, fmt.Errorf("an event of %s: want a %s, have %v", c.Functions[k].Spec.Name, want, actions)
+		}
+		c.Undo(w, k)
+	}
+	return took, nil
+}
+
+// crowd has n functions wait for whole GPUs.
+func crowd(c *decidetest.Cluster, w *decide.World, n int) {
+	for k := range n {
+		f, _ := c.Of(9 + 10*k)
+		f.Need.PerDevice = 80 * api.GiB
+		f.Waiting, f.WaitingSince, f.LastRequest = 1, c.Now, c.Now
+		w.Put(f, nil)
+	}
+}
+
+// weigh makes the world of c, and says how much memory it takes, in MB.
+func weigh(c *decidetest.Cluster) ([]float64, *decide.World) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	w := c.World()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return []float64{float64(after.HeapAlloc-before.HeapAlloc) / 1e6}, w
+}
