@@ -79,6 +79,7 @@ type Decision struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance,omitempty"`
 	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait",
+	// "scale" where somebody outside says how many are wanted,
 	// "restart" where an instance restarts its runtime because it woke as another than it
 	// was, or "fail" where waiting requests are refused.
 	Action string `json:"action"`

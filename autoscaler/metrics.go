@@ -21,6 +21,7 @@ type metrics struct {
 	wake      *prometheus.HistogramVec
 
 	device, instances, grants *prometheus.Desc
+	replicas                  replicas
 }
 
 func newMetrics(a *Autoscaler) *metrics {
@@ -37,6 +38,7 @@ func newMetrics(a *Autoscaler) *metrics {
 			Name: "rouse_autoscaler_wake_seconds", Help: "Time from the beginning to awake: hot wakes a runtime that sleeps, warm starts a runtime in an instance that is there, cold starts an instance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
 		}, []string{"path"}),
+		replicas:  newReplicas(),
 		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),
 		instances: prometheus.NewDesc("rouse_autoscaler_instances", "Instances by state.", []string{"state"}, nil),
 		grants:    prometheus.NewDesc("rouse_autoscaler_grants", "Standing grants that sleeping instances have.", nil, nil),
@@ -73,6 +75,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	c <- m.device
 	c <- m.instances
 	c <- m.grants
+	m.replicas.describe(c)
 }
 
 // levels is what is collected.
@@ -80,6 +83,7 @@ type levels struct {
 	lines     []decide.Line
 	instances map[api.State]int
 	grants    int
+	replicas  []count
 }
 
 // Collect is part of [prometheus.Collector]. A loop that does not answer within
@@ -109,11 +113,12 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 		gauge(m.instances, float64(l.instances[s]), string(s))
 	}
 	gauge(m.grants, float64(l.grants))
+	m.replicas.collect(gauge, l.replicas)
 }
 
 func (a *Autoscaler) levels() levels {
 	now := time.Now()
-	l := levels{lines: a.account(now), instances: make(map[api.State]int)}
+	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now)}
 	for _, i := range a.instances {
 		l.instances[i.Status.State]++
 		if i.Status.State == api.Asleep && i.Grant.Valid(now) {

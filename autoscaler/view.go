@@ -64,6 +64,10 @@ func (a *Autoscaler) view(f *function) decide.View {
 	need, _ := f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.host)
 	v := decide.View{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
 		Need: need, Learned: f.Past, Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
+	if v.Desired = a.desired(f, time.Now()); f.Function.Scale.On(time.Now()) {
+		s := f.Function.Scale
+		v.Scale = &s
+	}
 	for _, i := range f.instances {
 		s := i.Status
 		s.Devices = slices.Clone(s.Devices)

@@ -21,7 +21,9 @@ func (w *World) book(f *fn, now time.Time) {
 		}
 		size += len(i.at)
 	}
-	f.desire()
+	if f.desire(now); f.scaled {
+		f.changes(f.Scale.Until)
+	}
 	slab := make(bytes, 3*size)
 	for _, i := range f.is {
 		n := len(i.at)

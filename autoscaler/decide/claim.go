@@ -82,6 +82,9 @@ const mostClaims = 16
 
 // claims adds what f wants.
 func (p *plan) claims(f *fn, cs []claim) []claim {
+	if f.scaled && f.desired == 0 && f.Waiting > 0 && f.live() == 0 {
+		p.wait(&claim{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
+	}
 	if !f.declared || f.frozen() || f.refused || f.desired <= f.live() {
 		return cs
 	}
@@ -100,6 +103,8 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 			c.why = fmt.Sprintf("%d waiting, none awake", f.Waiting)
 		case n == 0 && f.Order == OrderWake:
 			c.why = "asked for"
+		case f.scaled:
+			c.class, c.why = kept, fmt.Sprintf("%d awake or on the way, %s", n, f.Scale)
 		case n < f.Spec.MinScale:
 			c.class, c.why = kept, fmt.Sprintf("%d awake or on the way, min-scale is %d", n, f.Spec.MinScale)
 		case f.Waiting > 0 && (n < f.places() || f.awake == 0):

@@ -10,8 +10,8 @@ import (
 
 // grant gives standing grants: a sleeper whose awake memory fits into what is
 // left, and that nobody claims, may be woken by activators without asking. Of
-// several that fit alone but not together the one that was used last gets it,
-// because it is the likeliest to be wanted. It looks at the sleepers of what
+// several that fit alone but not together the one that is the likeliest to be wanted
+// gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
 // has changed: of functions that the plan looks at, and of devices whose account is
 // another than when it last looked. For all others nothing can have come of it.
 func (p *plan) grant() {
@@ -22,6 +22,13 @@ func (p *plan) grant() {
 			p.withdraw(i, "the memory is wanted")
 		}
 	}
+	// Nobody is to wake what somebody wants none of.
+	cs = slices.DeleteFunc(cs, func(i *inst) bool {
+		if i.f.scaled && i.reserved() && p.quiet(i) {
+			p.withdraw(i, i.f.Scale.String())
+		}
+		return i.f.scaled
+	})
 	blocked := map[int32]bool{}
 	for _, i := range cs {
 		if i.settling(p.now) { // what it leaves is measured first: it comes before the rest
@@ -34,7 +41,7 @@ func (p *plan) grant() {
 			continue
 		}
 		if i.reserved() {
-			if p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) {
+			if !i.f.Spec.DualPods && p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) {
 				p.permit(i, "nobody else wants the memory: renewed")
 			}
 			continue
@@ -73,16 +80,17 @@ func (p *plan) grantable() []*inst {
 	return cs
 }
 
-// mayStand says whether i is a sleeper that nobody claims or has dealt with.
+// mayStand says whether i is a sleeper that nobody claims or has dealt with, and that needs
+// no claim of GPUs from Kubernetes before it may wake.
 func (p *plan) mayStand(i *inst) bool {
 	f := i.f
-	return f.declared && !i.taken && !i.lost && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
+	return f.declared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
 }
 
 // wanted orders sleepers, the likeliest to be wanted first.
 func (p *plan) wanted(a, b *inst) int {
 	return cmp.Or(
-		p.usedUntil(b, 1).Compare(p.usedUntil(a, 1)),
+		p.likely(b).Compare(p.likely(a)),
 		cmp.Compare(a.Status.Level, b.Status.Level),
 		cmp.Compare(a.f.Spec.Name, b.f.Spec.Name),
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
@@ -121,7 +129,7 @@ func (p *plan) permit(i *inst, reason string) {
 }
 
 // permitIfRoom gives i a grant if its memory is free, or becomes free by taking
-// the grants of those that were used longer ago.
+// the grants of those that are less likely to be wanted.
 func (p *plan) permitIfRoom(i *inst) {
 	needs := p.minus(i.up, i.held)
 	if within(needs, i.at, p.free) {
@@ -157,23 +165,23 @@ func (p *plan) permitIfRoom(i *inst) {
 		return
 	}
 	for _, w := range from {
-		p.withdraw(w, fmt.Sprintf("%s was used later and is likelier to be wanted", i.f.Spec.Name))
+		p.withdraw(w, fmt.Sprintf("%s is likelier to be wanted", i.f.Spec.Name))
 	}
 	for k, d := range i.at {
 		p.spend(d, -needs[k], 0) // booked: the grant follows when the revocations are acknowledged
 	}
 }
 
-// lesser lists the grants on what i is short of that were used longer ago, the longest first.
+// lesser lists the grants on what i is short of that are less likely to be used, the least first.
 func (p *plan) lesser(i *inst, short bytes) []*inst {
 	var ws []*inst
-	used := p.usedUntil(i, 1)
+	likely := p.likely(i)
 	for k, d := range i.at {
 		if short[k] <= 0 {
 			continue
 		}
 		for _, w := range p.w.on[d] {
-			if w.f != i.f && !w.seen && w.reserved() && p.mayStand(w) && p.usedUntil(w, 1).Before(used) && p.quiet(w) {
+			if w.f != i.f && !w.seen && w.reserved() && p.mayStand(w) && p.likely(w).Before(likely) && p.quiet(w) {
 				w.seen = true
 				ws = append(ws, w)
 			}

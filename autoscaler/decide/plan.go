@@ -81,8 +81,9 @@ type fn struct {
 	awake, rising, falling, leaving, ill, asleep int
 	// passing counts sleepers to which a grant is just being given, or taken from.
 	passing int
-	// desired is how many should be awake.
+	// desired is how many should be awake; scaled says that [Function.Scale] does.
 	desired int
+	scaled  bool
 	// pressed and pressure are of [Function.Wanted].
 	pressed  bool
 	pressure string
@@ -290,7 +291,10 @@ func (f *fn) count(ph phase) {
 
 // weigh works out how many instances f should have awake, and since when it starves.
 func (p *plan) weigh(f *fn) {
-	f.desire()
+	f.desire(p.now)
+	if f.scaled {
+		p.at(f, f.Scale.Until)
+	}
 	f.starved = p.now
 	if f.awake == 0 {
 		f.starved = later(f.ServedUntil, f.OrderedAt)
@@ -304,7 +308,8 @@ func (p *plan) weigh(f *fn) {
 }
 
 // desire works out how many instances f should have awake.
-func (f *fn) desire() {
+func (f *fn) desire(now time.Time) {
+	f.scaled = f.declared && f.Order == OrderNone && f.Scale.On(now)
 	if !f.declared {
 		f.desired = 0
 		return
@@ -314,6 +319,9 @@ func (f *fn) desire() {
 		f.desired = max(f.desired, min(f.Spec.ActivationScale, max(1, f.Spec.MaxScale)))
 	}
 	f.desired = max(f.desired, f.Spec.MinScale)
+	if f.scaled {
+		f.desired = f.Scale.Bound(f.Spec)
+	}
 	switch f.Order {
 	case OrderWake:
 		f.desired = max(f.desired, 1)

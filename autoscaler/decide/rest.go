@@ -14,7 +14,7 @@ func (p *plan) rest() {
 		if !f.declared || f.frozen() {
 			continue
 		}
-		if f.Spec.SleepAfter > 0 {
+		if f.Spec.SleepAfter > 0 || f.scaled {
 			p.tire(f)
 		}
 		for _, i := range f.is {
@@ -40,7 +40,7 @@ func (p *plan) tire(f *fn) {
 		}
 		used := p.usedUntil(i, n)
 		n--
-		if i.taken || !p.due(f, used.Add(f.Spec.SleepAfter)) || !p.quiet(i) {
+		if i.taken || !f.scaled && !p.due(f, used.Add(f.Spec.SleepAfter)) || !p.quiet(i) {
 			continue
 		}
 		level := max(api.Level1, f.Spec.SleepLevel)
@@ -48,6 +48,9 @@ func (p *plan) tire(f *fn) {
 		if f.desired > 0 {
 			reason = fmt.Sprintf("%d awake, for %s %d were enough (sleep-after %s)",
 				n+1, short(p.now.Sub(used)), n, short(f.Spec.SleepAfter))
+		}
+		if f.scaled {
+			reason = fmt.Sprintf("%d awake, %s", n+1, f.Scale)
 		}
 		if i.Failures >= 2 {
 			p.stop(i, p.pol.Drain, fmt.Sprintf("%s, and it failed to sleep %d times", reason, i.Failures))

@@ -80,6 +80,9 @@ type Function struct {
 	// RefusedAt is when held requests were last refused; what came before was answered.
 	RefusedAt time.Time
 
+	// Scale is how many somebody outside wants awake.
+	Scale Scale
+
 	// Order is what was asked by hand, OrderLevel the level of [OrderSleep], OrderedAt the time.
 	Order      Order
 	OrderLevel api.Level

@@ -14,6 +14,10 @@ type View struct {
 	// Waiting and Running are the sums over all activators.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
+	// Desired is how many instances are wanted awake; Scale is who says so, where it is
+	// neither demand nor min-scale.
+	Desired int    `json:"desired"`
+	Scale   *Scale `json:"scale,omitempty"`
 	// LastRequest is when the last request came, zero if none ever did.
 	LastRequest time.Time `json:"lastRequest"`
 	// Need is what one awake instance takes: declared, measured or assumed.

@@ -49,6 +49,13 @@ func (s *server) adminRoutes(r *mux.Router) {
 	} {
 		r.HandleFunc(one+path, s.admitted(s.known(s.byHand(order)))).Methods(http.MethodPost)
 	}
+	r.HandleFunc(one+"/scale", s.admitted(s.known(s.byHand(func(r *http.Request, f api.FunctionName) error {
+		scale, lifetime, err := admin.ReadScale(r.Body)
+		if err != nil {
+			return err
+		}
+		return s.Decider.Scale(r.Context(), f, scale.Replicas, lifetime, scale.By)
+	})))).Methods(http.MethodPut, http.MethodPost) // people may create at the API server's proxy, not update
 }
 
 // order is something that people may have done with a function.

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"time"
+
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -59,6 +62,9 @@ func (b *brain) Why(name api.FunctionName) []api.Decision {
 	return []api.Decision{{Function: name, Action: "wait", Reason: "no room"}}
 }
 func (b *brain) Wake(_ context.Context, f api.FunctionName) error { return b.note("wake", string(f)) }
+func (b *brain) Scale(_ context.Context, f api.FunctionName, n int, lifetime time.Duration, by string) error {
+	return b.note("scale", fmt.Sprint(f, " ", n, " for ", lifetime, " by ", by))
+}
 func (b *brain) Stop(_ context.Context, f api.FunctionName) error { return b.note("stop", string(f)) }
 func (b *brain) Sleep(_ context.Context, f api.FunctionName, l api.Level) error {
 	return b.note("sleep", string(f), string(rune('0'+l)))

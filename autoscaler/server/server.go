@@ -51,6 +51,7 @@ type Decider interface {
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
 	Stop(ctx context.Context, name api.FunctionName) error
+	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
 }
 
 // Fleet is what knows of pods. Its errors are *[api.Error].

@@ -8,6 +8,10 @@
 package admin
 
 import (
+	"encoding/json"
+	"io"
+	"time"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
@@ -18,6 +22,7 @@ const (
 	PathDevices   = "/rouse/v1/devices"   // GET: []Device
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
 	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
+	// + /scale: PUT or POST Scale;
 	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.Outline.
 )
 
@@ -29,6 +34,46 @@ type Function struct {
 	decide.View
 	Activator api.Activity `json:"activator"`
 }
+
+// Scale says how many instances somebody outside wants awake, and for how long: who
+// does not say it again leaves nothing behind.
+type Scale struct {
+	Replicas int `json:"replicas"`
+	// For is a duration such as "2m", from 1s to 24h.
+	For string `json:"for"`
+	// By says who wants it, for people; empty: "somebody".
+	By string `json:"by,omitempty"`
+}
+
+// maxScale bounds the body of a Scale.
+const maxScale = 4 << 10
+
+// ReadScale reads the body of a request; the error is an *[api.Error].
+func ReadScale(body io.Reader) (s Scale, lifetime time.Duration, err error) {
+	dec := json.NewDecoder(io.LimitReader(body, maxScale))
+	dec.DisallowUnknownFields()
+	var in struct {
+		Scale
+		Replicas *int `json:"replicas"`
+	}
+	if err := dec.Decode(&in); err != nil {
+		return s, 0, api.BadRequest("", `the body is no scale, such as {"replicas":2,"for":"2m"}: %v`, err)
+	}
+	if in.Replicas == nil {
+		return s, 0, api.BadRequest("replicas", "replicas is missing: say how many instances should be awake")
+	}
+	if lifetime, err = time.ParseDuration(in.For); err != nil {
+		return s, 0, api.BadRequest("for", "for is %.40q: want a duration such as 2m, after which demand decides again", in.For)
+	}
+	if len(in.By) > maxBy {
+		return s, 0, api.BadRequest("by", "by has %d bytes: want %d at most", len(in.By), maxBy)
+	}
+	in.Scale.Replicas = *in.Replicas
+	return in.Scale, lifetime, nil
+}
+
+// maxBy bounds the name of who wants a scale.
+const maxBy = 100
 
 // FunctionPath is the path of a function, with rest after it ("", "/wake", …).
 func FunctionPath(f api.FunctionName, rest string) string {

@@ -68,8 +68,8 @@ func (c *cluster) absent(ctx context.Context) error {
 
 // open sends a request and returns the answer, whatever its size. An answer that is
 // no success comes back as an error: an *[api.Error] where the autoscaler refused.
-func (d *door) open(ctx context.Context, method, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, d.base+path, nil)
+func (d *door) open(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, d.base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,12 @@ func (d *door) open(ctx context.Context, method, path string) (*http.Response, e
 
 // call sends a request and decodes the answer into out.
 func (d *door) call(ctx context.Context, method, path string, out any) error {
-	resp, err := d.open(ctx, method, path)
+	return d.send(ctx, method, path, nil, out)
+}
+
+// send is call with a body.
+func (d *door) send(ctx context.Context, method, path string, body io.Reader, out any) error {
+	resp, err := d.open(ctx, method, path, body)
 	if err != nil {
 		return err
 	}

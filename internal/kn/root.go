@@ -65,7 +65,7 @@ show and steer its functions.`,
 		&cobra.Group{ID: "cluster", Title: "The cluster:"})
 	for group, commands := range map[string][]*cobra.Command{
 		"watch":   {listCommand(), describeCommand(), whyCommand(), traceCommand(), topCommand(), eventsCommand()},
-		"steer":   {wakeCommand(), sleepCommand()},
+		"steer":   {wakeCommand(), sleepCommand(), scaleCommand()},
 		"cluster": {installCommand(), uninstallCommand(), versionCommand()},
 	} {
 		for _, c := range commands {

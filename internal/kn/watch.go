@@ -81,7 +81,7 @@ asked of functions, the states of their pods, and what the autoscaler decides.`,
 				// The autoscaler knows the revisions of a Service, those that come later too.
 				of, keep = "&function="+string(s.meant(args[0])), nil
 			}
-			resp, err := d.open(cmd.Context(), http.MethodGet, fmt.Sprintf("%s?tail=%d&follow=%t%s", control.PathEvents, tail, follow, of))
+			resp, err := d.open(cmd.Context(), http.MethodGet, fmt.Sprintf("%s?tail=%d&follow=%t%s", control.PathEvents, tail, follow, of), nil)
 			if err != nil {
 				return err
 			}

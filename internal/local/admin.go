@@ -37,6 +37,13 @@ func (s *server) adminHandler() http.Handler {
 	f.HandleFunc("/wake", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Wake(r.Context(), name) })).Methods(http.MethodPost)
 	f.HandleFunc("/sleep", s.byHand(s.sleepFunction)).Methods(http.MethodPost)
 	f.HandleFunc("/stop", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Stop(r.Context(), name) })).Methods(http.MethodPost)
+	f.HandleFunc("/scale", s.byHand(func(r *http.Request, name api.FunctionName) error {
+		scale, lifetime, err := admin.ReadScale(r.Body)
+		if err != nil {
+			return err
+		}
+		return s.autoscaler.Scale(r.Context(), name, scale.Replicas, lifetime, scale.By)
+	})).Methods(http.MethodPut, http.MethodPost)
 	f.HandleFunc("/logs", s.tailLogs).Methods(http.MethodGet)
 	f.HandleFunc("/why", s.why).Methods(http.MethodGet)
 	f.HandleFunc("/wakes", s.wakes).Methods(http.MethodGet)

@@ -86,6 +86,9 @@ func Describe(w io.Writer, f admin.Function) error {
 		{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))},
 		{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))},
 	}
+	if f.View.Scale != nil {
+		rows = append(rows, []string{"Set:", fmt.Sprintf("%s, which is %d awake", f.View.Scale, f.Desired)})
+	}
 	if f.Waits != "" {
 		rows = append(rows, []string{"Waits:", f.Waits})
 	}
@@ -129,6 +132,21 @@ func need(m api.Memory) string {
 		}
 	}
 	return s
+}
+
+// Scaled says what was asked for, and what is.
+func Scaled(name string, f admin.Function) string {
+	awake := 0
+	for _, i := range f.Instances {
+		if i.State == api.Awake {
+			awake++
+		}
+	}
+	until := ""
+	if f.Scale != nil {
+		until = " until " + f.Scale.Until.Local().Format("15:04:05")
+	}
+	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
 }
 
 // OneLine keeps a message of several lines in its cell.

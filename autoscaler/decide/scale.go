@@ -1,0 +1,43 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Scale is how many instances of a function somebody outside wants awake: another
+// brain, by the relay, or a person. It is floor and ceiling within min-scale and
+// max-scale, whatever the demand, until it ends: who does not say it again
+// leaves nothing behind. With 0 requests are held and nobody is woken for them.
+// The zero value is none.
+type Scale struct {
+	Replicas int       `json:"replicas"`
+	Until    time.Time `json:"until"`
+	// By says who wants it, for people; empty: somebody.
+	By string `json:"by,omitempty"`
+}
+
+// On says whether it holds at now.
+func (s Scale) On(now time.Time) bool { return s.Until.After(now) }
+
+// String is a part of reasons.
+func (s Scale) String() string {
+	return fmt.Sprintf("%s wants %d until %s", cmp.Or(s.By, "somebody"), s.Replicas, s.Until.Format("15:04:05"))
+}
+
+// Bound is what comes of it within the function's own bounds.
+func (s Scale) Bound(spec api.Function) int {
+	return max(spec.MinScale, min(s.Replicas, max(1, spec.MaxScale)))
+}
+
+// Desired is how many instances of a function the last plan wanted awake; 0 also
+// where there is no such function.
+func (w *World) Desired(name api.FunctionName) int {
+	if f := w.fns[name]; f != nil {
+		return f.desired
+	}
+	return 0
+}

@@ -1,0 +1,58 @@
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// Bounds of a scale that is set from outside.
+const (
+	mostReplicas = 10000
+	longestScale = 24 * time.Hour
+)
+
+// Scale sets how many instances of a function are wanted awake for a time, whatever
+// the demand, within its min-scale and max-scale; see [decide.Scale]. A later one
+// replaces it. Errors are *[api.Error]: a number or time that can't be meant, a
+// function that is not there.
+func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error {
+	switch {
+	case replicas < 0 || replicas > mostReplicas:
+		return api.BadRequest("replicas", "replicas is %d: want 0 to %d", replicas, mostReplicas)
+	case lifetime < time.Second || lifetime > longestScale:
+		return api.BadRequest("for", "for is %s: want 1s to %s, after which demand decides again; set it again before to keep it", lifetime, longestScale)
+	}
+	refused, err := ask(ctx, a, func() error {
+		f := a.functions[name]
+		if f == nil || !f.declared || f.removed {
+			return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", name)
+		}
+		a.setScale(f, decide.Scale{Replicas: replicas, Until: time.Now().Add(lifetime), By: by})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// setScale sets f's scale, and tells what is new.
+func (a *Autoscaler) setScale(f *function, s decide.Scale) {
+	now := time.Now()
+	old := f.Function.Scale
+	f.Function.Scale = s
+	f.touch()
+	if old.On(now) && old.Replicas == s.Replicas && old.By == s.By {
+		return // it was renewed
+	}
+	reason := s.String()
+	if n := s.Bound(f.Spec); n != s.Replicas {
+		reason += fmt.Sprintf("; within min-scale %d and max-scale %d that is %d", f.Spec.MinScale, f.Spec.MaxScale, n)
+	}
+	a.tell(f, api.Decision{At: now, Function: f.name, Action: "scale", Reason: reason})
+}
