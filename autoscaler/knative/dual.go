@@ -30,10 +30,9 @@ type pair struct {
 	busy, stuck bool
 	// spent says that the requester's provider went to sleep, released that it is being let go.
 	spent, released bool
-	// used is when the provider was awake last; granted is its highest epoch.
-	used    time.Time
-	granted uint64
-	marks   dualpod.Marks
+	// used is when the provider was awake last.
+	used  time.Time
+	marks dualpod.Marks
 }
 
 // want is one instance that is to be awake.
@@ -189,7 +188,7 @@ func (f *Fleet) addPair(r *revision, p *pod) {
 	}
 	delete(r.making, p.id)
 	p.pair.bound, p.pair.marks = m.requester, m.marks
-	p.epoch, p.status.Epoch, p.pair.granted = m.epoch, m.epoch, m.epoch
+	p.epoch, p.status.Epoch = m.epoch, m.epoch
 	if !m.quiet {
 		f.pass(p, p.status)
 		return

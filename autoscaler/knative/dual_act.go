@@ -138,10 +138,10 @@ func (f *Fleet) wakePair(w *want, p *pod) {
 	f.mu.Lock()
 	g, i := w.grant, p.status
 	if p.id != w.provider {
-		g.Epoch = max(g.Epoch, p.status.Epoch+1, p.pair.granted+1)
+		g.Epoch = max(g.Epoch, p.status.Epoch+1, p.epoch+1)
 	}
 	g.Instance, g.Devices = p.id, p.devices
-	p.pair.granted = max(p.pair.granted, g.Epoch)
+	p.epoch = max(p.epoch, g.Epoch)
 	f.mu.Unlock()
 	s, err := f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(w.ctx, e, g)
@@ -254,11 +254,10 @@ func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
 // putDown puts a provider to sleep whose claim is going.
 func (f *Fleet) putDown(ctx context.Context, p, claim *pod) {
 	f.mu.Lock()
-	i, epoch, drain := p.status, max(p.status.Epoch, p.pair.granted)+1, mostDrain
+	i, epoch, drain := p.status, max(p.status.Epoch, p.epoch)+1, mostDrain
 	if claim != nil && claim.object.DeletionGracePeriodSeconds != nil {
 		drain = min(drain, max(time.Second, time.Duration(*claim.object.DeletionGracePeriodSeconds)*time.Second-emptyTimeout))
 	}
-	p.pair.granted = epoch
 	level := max(api.Level1, f.sleepLevel(p.function))
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))

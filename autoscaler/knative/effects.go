@@ -187,6 +187,9 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	}
 	f.ordered(i.Instance, i.Epoch)
 	f.empty(ctx, p, i.Epoch, drain)
+	if p.role == control.RoleProvider {
+		return f.dispose(ctx, p)
+	}
 	d, err := f.deployment(i.Function)
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", i.Instance, err)

@@ -65,8 +65,11 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 		p.devices = ids
 	}
 	f.log.Info("an instance has joined", "function", name, "instance", p.id, "endpoint", p.endpoint, "version", r.Version)
+	p.clock(p.object)
+	p.writing.ready = ""
+	f.pairUp(p)
 	fn.Runtime.Env = nil
-	return control.JoinAnswer{Function: fn, Endpoint: p.endpoint, Epoch: p.epoch, Asleep: p.slept}, nil
+	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: p.epoch, Asleep: p.slept}, nil
 }
 
 // known returns a function that is declared rightly.
