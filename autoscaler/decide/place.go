@@ -115,7 +115,7 @@ func (p *plan) waking(i *inst) *option {
 // price is what GPUs cost for an hour.
 func (p *plan) price(at []int32) (sum float64) {
 	for _, d := range at[1:] {
-		sum += p.w.devs[d].Price()
+		sum += p.w.facts[d].price
 	}
 	return sum
 }

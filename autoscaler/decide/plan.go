@@ -215,7 +215,7 @@ func (t *topology) fill(b bytes, at []int32, m api.Memory) {
 		case k == 0:
 			b[k] = m.Host
 		case m.PerDevice == wholeDevice:
-			b[k] = t.devs[d].Whole()
+			b[k] = t.facts[d].whole
 		default:
 			b[k] = m.PerDevice
 		}

@@ -138,11 +138,11 @@ func (p *plan) ease(class int) int {
 
 // demand is what f takes of device, and whether it can be had of it at all.
 func (p *plan) demand(f *fn, device int32) (api.Bytes, bool) {
-	d := &p.w.devs[device]
+	d := &p.w.facts[device]
 	if f.Need.PerDevice == 0 {
-		return d.Whole(), true
+		return d.whole, true
 	}
-	return f.Need.PerDevice, d.Capacity >= f.Need.PerDevice
+	return f.Need.PerDevice, d.capacity >= f.Need.PerDevice
 }
 
 func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
@@ -159,8 +159,12 @@ func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
 		}
 		lack, late, hard := p.shortage(d, need)
 		lack, late = lack+hostLack, late+hostLate
-		add(spot{node: k, gpu: d, class: p.ease(classOf(lack, late, hard || hostHard)), fetch: fetch,
-			price: p.w.devs[d].Price(), late: late, lack: lack, free: p.free[d]})
+		class := p.ease(classOf(lack, late, hard || hostHard))
+		if n := len(p.spots); n > 0 && (class > 1 && p.spots[0].class <= 1 || n == mostSpots && class > p.spots[n-1].class) {
+			continue // a better one is known
+		}
+		add(spot{node: k, gpu: d, class: class, fetch: fetch,
+			price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
 	}
 }
 
@@ -192,7 +196,7 @@ func (p *plan) set(f *fn, k int32) []spot {
 	for _, d := range n.gpus {
 		if need, fits := p.demand(f, d); fits {
 			lack, late, hard := p.shortage(d, need)
-			fit = append(fit, spot{gpu: d, class: classOf(lack, late, hard), price: p.w.devs[d].Price(), late: late, lack: lack, free: p.free[d]})
+			fit = append(fit, spot{gpu: d, class: classOf(lack, late, hard), price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
 		}
 	}
 	if len(fit) < f.Need.Devices {

@@ -14,13 +14,22 @@ type topology struct {
 	// index finds a device by its name, named a node.
 	index map[api.DeviceID]int32
 	named map[string]int32
-	// of is the node of each device.
-	of []int32
+	// of is the node of each device; facts are what a search for a place reads of it.
+	of    []int32
+	facts []facts
 	// largest is the largest host memory of a node.
 	largest api.Bytes
 	// verdicts says for needs that were looked at whether any node can ever hold them.
 	verdicts map[api.Memory]verdict
 }
+
+// facts are of one device.
+type facts struct {
+	capacity, whole api.Bytes
+	price           float64
+}
+
+func factsOf(d inventory.Device) facts { return facts{d.Capacity, d.Whole(), d.Price()} }
 
 // node is a machine: a host memory, and GPUs.
 type node struct {
@@ -33,7 +42,7 @@ type node struct {
 // name; a GPU whose node has no host memory is booked with the first.
 func newTopology(devices []inventory.Device) topology {
 	t := topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
-		of: make([]int32, len(devices)), verdicts: make(map[api.Memory]verdict)}
+		of: make([]int32, len(devices)), facts: make([]facts, len(devices)), verdicts: make(map[api.Memory]verdict)}
 	find := func(name string) int32 {
 		n, found := t.named[name]
 		if !found {
@@ -45,7 +54,7 @@ func newTopology(devices []inventory.Device) topology {
 	}
 	for d := range devices {
 		dev := &devices[d]
-		t.index[dev.ID] = int32(d)
+		t.index[dev.ID], t.facts[d] = int32(d), factsOf(*dev)
 		t.of[d] = find(dev.Node)
 		n := &t.nodes[t.of[d]]
 		if d == 0 || dev.IsHost() {

@@ -86,7 +86,7 @@ func (w *World) resize(devices []inventory.Device) {
 		}
 		w.mark(int32(d), true)
 		w.free[d] += devices[d].Capacity - devices[d].Others - (old.Capacity - old.Others)
-		w.devs[d] = devices[d]
+		w.devs[d], w.facts[d] = devices[d], factsOf(devices[d])
 	}
 }
 
