@@ -24,7 +24,7 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 			for _, i := range f.instances {
 				i.Outdated = true
 			}
-			f.Past = inventory.Experience{}
+			f.Past = inventory.Experience{Arrivals: f.Past.Arrivals}
 		}
 		if f.removed {
 			f.removed, f.Order = false, decide.OrderNone

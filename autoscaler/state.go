@@ -182,6 +182,7 @@ const (
 func (f *function) sum(now time.Time) {
 	f.touch()
 	f.noteNeed(now)
+	idle, last := f.Waiting+f.Running == 0, f.LastRequest
 	f.Waiting, f.Running, f.HeldTokens, f.WaitingSince = 0, 0, 0, time.Time{}
 	var waking []api.InstanceID
 	for _, d := range f.demands {
@@ -193,10 +194,10 @@ func (f *function) sum(now time.Time) {
 				f.WaitingSince = t
 			}
 		}
-		if t := d.LastRequest; t.After(f.LastRequest) {
-			f.LastRequest = t
+		if t := d.LastRequest; t.After(last) {
+			last = t
 			if t.After(now) { // another machine's clock
-				f.LastRequest = now
+				last = now
 			}
 		}
 		if d.Waking != "" {
@@ -206,6 +207,10 @@ func (f *function) sum(now time.Time) {
 	if f.Waiting == 0 && f.Order == decide.OrderNone {
 		f.lastWait = ""
 	}
+	if idle && last.After(f.LastRequest) {
+		f.Arrived(last)
+	}
+	f.LastRequest = last
 	f.press(now)
 	for _, i := range f.instances {
 		if w := slices.Contains(waking, i.Status.Instance); w != i.Waking {

@@ -165,7 +165,7 @@ func (p *plan) permitIfRoom(i *inst) {
 		return
 	}
 	for _, w := range from {
-		p.withdraw(w, fmt.Sprintf("%s is likelier to be wanted", i.f.Spec.Name))
+		p.withdraw(w, i.f.likelier(w.f))
 	}
 	for k, d := range i.at {
 		p.spend(d, -needs[k], 0) // booked: the grant follows when the revocations are acknowledged

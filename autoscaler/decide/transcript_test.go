@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "rewrite what testdata expects")
 //	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
 //	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=]
 //	users NAME N          so many requests are there at once, from now on
+//	arrivals NAME [gap=] [times=]       so often a request came after a gap that long
 //	load NAME [kv=] [queue=] [ttft=]    the work inside the runtimes, all together; ttft is that of one alone
 //	demand NAME [waiting=] [running=]   the same for a single plan
 //	failed NAME times [retry=] [error=]
@@ -193,6 +194,11 @@ func (s *sim) command(t *testing.T, line string) string {
 			t.Fatalf("%q: %v", line, err)
 		}
 		s.use(api.NewFunctionName("", a.word(1)), n)
+	case "arrivals":
+		f := s.known(a)
+		for range a.number("times") {
+			f.Past = f.Past.Arrived(a.duration("gap", 0), s.now)
+		}
 	case "load":
 		f := s.known(a)
 		s.note(f)
@@ -208,7 +214,7 @@ func (s *sim) command(t *testing.T, line string) string {
 		f.Hopeless = a.named["hopeless"] == "true"
 		f.FailedAt, f.RetryAt, f.LastError = s.now, s.now.Add(a.duration("retry", 0)), strings.ReplaceAll(a.named["error"], "_", " ")
 	case "order":
-		s.known(a).Order = map[string]Order{"wake": OrderWake, "sleep": OrderSleep, "stop": OrderStop}[a.word(2)]
+		s.known(a).Order = map[string]Order{"none": OrderNone, "wake": OrderWake, "sleep": OrderSleep, "stop": OrderStop}[a.word(2)]
 	case "plan":
 		actions, next := Plan(s.Snapshot, s.now)
 		var b strings.Builder

@@ -24,7 +24,7 @@ type victim struct {
 	kind  int
 	to    api.Level // level it goes to: LevelAwake for a revocation, inventory.Stopped for a stop
 	frees bytes     // of the devices of the option
-	// regret is the time its return takes, over the time for which nobody has wanted it.
+	// regret is the time its return takes, over the time until it is expected to be wanted.
 	regret float64
 	ready  time.Time
 }
@@ -262,8 +262,8 @@ func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add fun
 	if i.settling(p.now) { // the rest is on its way already
 		held, ready = p.expected(i), later(ready, i.Settles)
 	}
-	unused := p.now.Sub(p.usedUntil(i, 1)).Seconds() + 0.1
-	weigh := func(to api.Level) float64 { return past.Return(to).Seconds() / max(0.1, unused) }
+	until := p.untilWanted(i)
+	weigh := func(to api.Level) float64 { return past.Return(to).Seconds() / until }
 	from := max(api.Level1, level+1)
 	if level == api.LevelAwake {
 		from = max(api.Level1, i.f.Spec.SleepLevel)

@@ -37,6 +37,8 @@ type Experience struct {
 	// second where it has enough to do; 0 while unknown.
 	PromptRate float64 `json:"promptRate,omitempty"`
 	TokenRate  float64 `json:"tokenRate,omitempty"`
+	// Arrivals is when requests come.
+	Arrivals Arrivals `json:"-"`
 	// Starts, Wakes and Sleeps count the measurements.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`

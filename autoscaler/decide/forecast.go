@@ -1,0 +1,58 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+)
+
+// Arrived learns that a request came at t, where none waits or runs: who keeps a
+// function calls it before it notes the request.
+func (f *Function) Arrived(t time.Time) {
+	if idle := f.idleSince(); !idle.IsZero() {
+		f.Past = f.Past.Arrived(t.Sub(idle), t)
+	}
+}
+
+// idleSince is when f last had anything to do, zero if it never had.
+func (f *Function) idleSince() time.Time {
+	if len(f.NeededAt) > 0 {
+		return later(f.LastRequest, f.NeededAt[0])
+	}
+	return f.LastRequest
+}
+
+// untilWanted is the expected time in seconds until i is wanted again: what the
+// function's arrivals say of it, where it is idle and they say anything, else as
+// long as nobody has wanted i, which is the best guess of who knows nothing.
+func (p *plan) untilWanted(i *inst) float64 {
+	if f := i.f; !f.busy() && f.live() <= 1 {
+		if idle := f.idleSince(); !idle.IsZero() {
+			if until, known := f.Past.Arrivals.Forecast(p.now.Sub(idle)); known {
+				return max(0.1, until.Seconds())
+			}
+		}
+	}
+	return max(0.1, p.now.Sub(p.usedUntil(i, 1)).Seconds()+0.1)
+}
+
+// likelier says why f gets a grant that g had.
+func (f *fn) likelier(g *fn) string {
+	for _, h := range []*fn{f, g} {
+		if gap, known := h.Past.Arrivals.Gap(); known {
+			return fmt.Sprintf("%s is likelier to be wanted: %s is asked for every %s or so", f.Spec.Name, h.Spec.Name, short(gap))
+		}
+	}
+	return fmt.Sprintf("%s was used later and is likelier to be wanted", f.Spec.Name)
+}
+
+// likely orders sleepers by how soon they are wanted, the later time first. It is
+// when the function was last used, less the mean time between its uses where that is
+// known: what is expected as it falls idle. That it does not move with time is on
+// purpose, for grants that change hands as time passes would have to be looked at all the time.
+func (p *plan) likely(i *inst) time.Time {
+	t := p.usedUntil(i, 1)
+	if gap, known := i.f.Past.Arrivals.Gap(); known {
+		t = t.Add(-gap)
+	}
+	return t
+}

@@ -1,0 +1,88 @@
+package inventory
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// gapBuckets are a quarter of an octave wide, from a second to twelve days; what is
+	// shorter or longer is in the first or the last.
+	gapBuckets = 80
+	// gapHalfLife is after how long a gap counts half.
+	gapHalfLife = 24 * time.Hour
+	// gapsKnown is how many gaps have to speak for a forecast.
+	gapsKnown = 1.5
+)
+
+// Arrivals is what was learned of the times between a function's requests: the
+// gaps from the end of one busy time to the request that begins the next, as a
+// histogram in which older ones count less. Its zero value has learned nothing.
+type Arrivals struct {
+	// Count and Seconds are the number of gaps in each bucket, and their sum.
+	Count, Seconds [gapBuckets]float32
+	// At is when the last gap ended.
+	At time.Time
+}
+
+// Arrived learns that a request came at now after a gap without any.
+func (e Experience) Arrived(gap time.Duration, now time.Time) Experience {
+	a := &e.Arrivals
+	if gap <= 0 {
+		return e
+	}
+	if passed := now.Sub(a.At); passed > 0 && !a.At.IsZero() {
+		keep := float32(math.Exp2(-passed.Hours() / gapHalfLife.Hours()))
+		for k := range a.Count {
+			a.Count[k] *= keep
+			a.Seconds[k] *= keep
+		}
+	}
+	a.At = now
+	k := gapBucket(gap.Seconds())
+	a.Count[k]++
+	a.Seconds[k] += float32(gap.Seconds())
+	return e
+}
+
+// Forecast is the expected time until the next request of a function that had none
+// for idle. known is false where too few gaps were as long as this one is already.
+func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool) {
+	t := max(0, idle.Seconds())
+	var weight, sum float64
+	for k := gapBucket(t); k < gapBuckets; k++ {
+		n := float64(a.Count[k])
+		if n == 0 {
+			continue
+		}
+		left := float64(a.Seconds[k])/n - t
+		if left <= 0 { // most of the bucket is over: the rest of it is left
+			low, high := gapBounds(k)
+			n *= max(0, high-t) / (high - low)
+			left = max(0, high-t) / 2
+		}
+		weight, sum = weight+n, sum+n*left
+	}
+	if weight < gapsKnown {
+		return 0, false
+	}
+	return time.Duration(sum / weight * float64(time.Second)), true
+}
+
+// Gap is the mean gap; known is false where there were too few.
+func (a *Arrivals) Gap() (mean time.Duration, known bool) { return a.Forecast(0) }
+
+func gapBucket(seconds float64) int {
+	if seconds < 1 {
+		return 0
+	}
+	return min(int(4*math.Log2(seconds)), gapBuckets-1)
+}
+
+// gapBounds are the bounds of a bucket in seconds.
+func gapBounds(k int) (low, high float64) {
+	if k > 0 {
+		low = math.Exp2(float64(k) / 4)
+	}
+	return low, math.Exp2(float64(k+1) / 4)
+}
