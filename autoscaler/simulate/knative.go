@@ -128,6 +128,7 @@ func (a *kpa) count(now time.Duration) {
 // mean is the mean number of requests over the last d, or since the first of
 // them where that is less.
 func (a *kpa) mean(now, d time.Duration) float64 {
+	d = max(d, kpaTick) // it counts in whole ticks
 	back := int(d / kpaTick)
 	before := a.area
 	if n := len(a.ring); n > 0 {

@@ -64,8 +64,8 @@ func (r *random) changed(f *function) {
 		r.pending = append(r.pending, rf)
 	}
 	r.schedule()
-	if !r.look.on && r.p.Keep != Forever {
-		r.look.reset(r.w.now + r.p.Keep)
+	if keep := r.p.keep(f.m); keep != Forever && (!r.look.on || r.look.at > r.w.now+keep) {
+		r.look.reset(r.w.now + keep)
 	}
 }
 
@@ -168,16 +168,16 @@ func (r *random) sleepersOn(devices []int, each func(*unit)) int {
 func (r *random) tire() {
 	next := Forever
 	for _, rf := range r.functions {
-		n := rf.live()
+		n, keep := rf.live(), r.p.keep(rf.f.m)
 		need := min(rf.f.demand(), r.w.cfg.MaxScale)
-		for k := len(rf.f.units) - 1; k >= 0 && n > need; k-- {
+		for k := len(rf.f.units) - 1; k >= 0 && n > need && keep != Forever; k-- {
 			u := rf.f.units[k]
 			if u.state != awake || u.closed {
 				continue
 			}
-			due := u.since + r.p.Keep
+			due := u.since + keep
 			if n <= len(rf.needed) {
-				due = max(due, rf.needed[n-1]+r.p.Keep)
+				due = max(due, rf.needed[n-1]+keep)
 			}
 			n--
 			if due > r.w.now {

@@ -1,13 +1,15 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // Policy is who decides, and its knob.
@@ -18,8 +20,19 @@ type Policy struct {
 	// the sleep, Knative's time before the last pod goes, Ollama's keep-alive. 0 takes the
 	// policy's own default, [Forever] never lets go while nobody else wants the room.
 	Keep time.Duration
+	// KeepSlow takes Keep's place for models that don't wake within Quick, where there are
+	// sleepers; 0 is Keep.
+	KeepSlow, Quick time.Duration
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
 	SleeperLimit int
+}
+
+// keep is how long m stays.
+func (p Policy) keep(m *Model) time.Duration {
+	if p.KeepSlow > 0 && m.Wake[api.Level1] > p.Quick {
+		return p.KeepSlow
+	}
+	return p.Keep
 }
 
 // Forever is a [Policy.Keep] that never ends.
@@ -61,8 +74,10 @@ type Result struct {
 	// Starts and Wakes count rises.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
-	// KeepSeconds is the knob that it ran with, -1 for for ever.
-	KeepSeconds float64 `json:"keep_seconds"`
+	// KeepSeconds is the knob that it ran with, -1 for for ever; KeepSlowSeconds is that of
+	// models that take longer to wake than the target, where it was another one.
+	KeepSeconds     float64 `json:"keep_seconds"`
+	KeepSlowSeconds float64 `json:"keep_slow_seconds,omitempty"`
 	// SleeperGiBHours is the GPU memory that sleepers kept, times the time.
 	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
 	// HeldShare is GPUHours over the hours that there were.
@@ -108,12 +123,12 @@ func (w *world) result(p Policy) Result {
 	r := Result{
 		Name: p.Name, GPUHours: w.held().Hours(), Refused: w.refused, Served: w.served, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
-		KeepSeconds: p.Keep.Seconds(), P50: w.quantile(0.5), P95: w.quantile(0.95), P99: w.quantile(0.99),
+		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: w.quantile(0.5), P95: w.quantile(0.95), P99: w.quantile(0.99),
 		HeldShare: w.held().Hours() / (w.now.Hours() * float64(len(w.devices))),
 		spans:     w.spans, waits: w.waits, length: w.now,
 	}
-	if p.Keep == Forever {
-		r.KeepSeconds = -1
+	if p.KeepSlow == p.Keep {
+		r.KeepSlowSeconds = 0
 	}
 	if rises := w.starts + w.wakes; rises > 0 {
 		r.HotShare = float64(w.wakes) / float64(rises)
@@ -134,9 +149,9 @@ func (w *world) quantile(q float64) float64 {
 func Rows(results []Result) [][]string {
 	rows := [][]string{{"POLICY", "KEEP", "GPU-HOURS", "HOT SHARE", "TTFT P50", "TTFT P95", "TTFT P99", "REFUSED", "SWAPS", "STARTS", "WAKES"}}
 	for _, r := range results {
-		keep := time.Duration(r.KeepSeconds * float64(time.Second)).String()
-		if r.KeepSeconds < 0 {
-			keep = "for ever"
+		keep := sayKeep(r.KeepSeconds)
+		if r.KeepSlowSeconds != 0 {
+			keep += ", " + sayKeep(r.KeepSlowSeconds)
 		}
 		rows = append(rows, []string{r.Name, keep, fmt.Sprintf("%.1f", r.GPUHours), fmt.Sprintf("%.1f %%", 100*r.HotShare),
 			ms(r.P50), ms(r.P95), ms(r.P99), fmt.Sprint(r.Refused), fmt.Sprint(r.Swaps), fmt.Sprint(r.Starts), fmt.Sprint(r.Wakes)})
@@ -152,57 +167,27 @@ func ms(v float64) string {
 	return fmt.Sprintf("%.0f ms", v)
 }
 
-// ladder are the values of Keep that [Search] tries.
-var ladder = []time.Duration{
-	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second,
-	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, Forever,
+// inSeconds is d, -1 for for ever.
+func inSeconds(d time.Duration) float64 {
+	if d == Forever {
+		return -1
+	}
+	return d.Seconds()
 }
 
-// Search runs p with every value of its knob on a ladder from 1 s to for ever, and
-// returns the run with the fewest GPU-hours of those whose p95 time to first token
-// is at most target and which refused no more than the best run did. Where none is
-// quick enough it returns the quickest, with TargetMet false.
-func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy, target time.Duration) (Result, error) {
-	record := cfg.Record
-	cfg.Record = false
-	var best Result
-	found := false
-	for _, keep := range ladder {
-		p.Keep = keep
-		r, err := Run(ctx, cfg, trace, horizon, p)
-		if err != nil {
-			return Result{}, err
-		}
-		r.TargetMet = r.P95 <= float64(target)/float64(time.Millisecond)
-		if !found || better(r, best) {
-			best, found = r, true
-		}
+// sayKeep prints what inSeconds made.
+func sayKeep(s float64) string {
+	if s < 0 {
+		return "for ever"
 	}
-	if record {
-		cfg.Record = true
-		p.Keep = time.Duration(best.KeepSeconds * float64(time.Second))
-		if best.KeepSeconds < 0 {
-			p.Keep = Forever
-		}
-		met := best.TargetMet
-		var err error
-		if best, err = Run(ctx, cfg, trace, horizon, p); err != nil {
-			return Result{}, err
-		}
-		best.TargetMet = met
+	d := time.Duration(s * float64(time.Second)).String() // 1h0m0s
+	if strings.HasSuffix(d, "m0s") {
+		d = strings.TrimSuffix(d, "0s")
 	}
-	return best, nil
-}
-
-// better says whether r is to be preferred to s.
-func better(r, s Result) bool {
-	switch {
-	case r.TargetMet != s.TargetMet:
-		return r.TargetMet
-	case r.TargetMet:
-		return cmp.Or(cmp.Compare(r.GPUHours, s.GPUHours), cmp.Compare(r.P95, s.P95)) < 0
+	if strings.HasSuffix(d, "h0m") {
+		d = strings.TrimSuffix(d, "0m")
 	}
-	return cmp.Or(cmp.Compare(r.P95, s.P95), cmp.Compare(r.GPUHours, s.GPUHours)) < 0
+	return d
 }
 
 // Write writes a trace as CSV, in Rouse's own shape.

@@ -24,11 +24,13 @@ type rouse struct {
 	functions []*rouseFunction     // by name
 	of        []*rouseFunction     // by the world's number
 	instances map[api.InstanceID]*rouseInstance
-	snap      decide.Snapshot
+	world     *decide.World
+	dirty     []*rouseFunction // that changed since the last plan
 	plans     int
 	look      timer // when the plan wants to look again
 	soon      timer // when something happened
-	lazy      bool  // plans only where demand changed what is needed
+	// For tests: plans after each change, and from the whole state.
+	eager, whole bool
 }
 
 type rouseFunction struct {
@@ -37,6 +39,7 @@ type rouseFunction struct {
 	instances []*rouseInstance // by ID
 	number    int              // of the last
 	awake     bool             // whether it had an instance awake at the last look
+	dirty     bool             // see rouse.touch
 }
 
 type rouseInstance struct {
@@ -52,20 +55,17 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func (p *rouse) now() time.Time { return epoch.Add(p.w.now) }
 
 func newRouse(w *world, policy Policy) mind {
-	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}, lazy: true}
+	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}}
 	p.look = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}
 	p.devices = fleetOf(w.cfg)
+	p.world = decide.NewWorld(decide.Policy{}, p.devices)
 	for d := range w.devices {
 		p.index[deviceID(d)] = d
 	}
-	keep := policy.Keep
-	if keep == Forever {
-		keep = 0
-	}
 	for _, f := range w.functions {
 		rf := &rouseFunction{f: f}
-		rf.Spec = specOf(w.cfg, f.m, keep)
+		rf.Spec = specOf(w.cfg, f.m, policy.keep(f.m))
 		rf.Need, rf.Certain = rf.Past.Need(rf.Spec, 0, w.cfg.HostMemory)
 		p.of = append(p.of, rf)
 	}
@@ -101,6 +101,9 @@ func fleetOf(c Config) []inventory.Device {
 
 // specOf declares a model as people do. Sleepers stay until their memory is wanted.
 func specOf(c Config, m *Model, sleepAfter time.Duration) api.Function {
+	if sleepAfter == Forever {
+		sleepAfter = 0
+	}
 	return api.Function{
 		Name: api.NewFunctionName("", string(m.Name)), Concurrency: m.Concurrency, MaxScale: c.MaxScale,
 		Memory:     api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device},
@@ -108,7 +111,11 @@ func specOf(c Config, m *Model, sleepAfter time.Duration) api.Function {
 	}.WithDefaults()
 }
 
-func (p *rouse) begin() {}
+func (p *rouse) begin() {
+	for _, f := range p.functions {
+		p.touch(f)
+	}
+}
 
 // arrived is what the activator and the loop do when a request comes.
 func (p *rouse) arrived(f *function) {
@@ -125,12 +132,13 @@ func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
 func (p *rouse) demand(f *rouseFunction) {
 	needed := f.Needed()
 	waited := f.Waiting > 0
+	p.touch(f)
 	f.NoteNeed(p.now())
 	f.Waiting, f.Running, f.WaitingSince = len(f.f.queue), f.f.running, time.Time{}
 	if f.Waiting > 0 {
 		f.WaitingSince = epoch.Add(f.f.queue[0].at)
 	}
-	if !p.lazy || waited || f.Waiting > 0 || f.Needed() != needed {
+	if p.eager || waited || f.Waiting > 0 || f.Needed() != needed {
 		p.tell()
 	}
 }
@@ -159,6 +167,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 	if sleeper == nil {
 		return
 	}
+	p.touch(f)
 	sleeper.Waking, sleeper.Since = true, p.now()
 	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
 	p.tell()
@@ -166,17 +175,8 @@ func (p *rouse) rouse(f *rouseFunction) {
 
 // plan decides and acts.
 func (p *rouse) plan() {
-	now := p.now()
-	s := &p.snap
-	s.Devices, s.Functions, s.Instances = p.devices, s.Functions[:0], s.Instances[:0]
-	for _, f := range p.functions {
-		s.Functions = append(s.Functions, f.Function)
-		for _, i := range f.instances {
-			s.Instances = append(s.Instances, i.Instance)
-		}
-	}
-	actions, next := decide.Plan(*s, now)
 	p.plans++
+	actions, next := p.decide()
 	for k := range actions {
 		p.act(&actions[k])
 	}
@@ -186,11 +186,50 @@ func (p *rouse) plan() {
 	}
 }
 
+// decide asks production's code, as the owner loop does: what has changed is put.
+func (p *rouse) decide() ([]decide.Action, time.Time) {
+	if p.whole {
+		s := decide.Snapshot{Devices: p.devices}
+		for _, f := range p.functions {
+			s.Functions = append(s.Functions, f.Function)
+			s.Instances = append(s.Instances, f.status()...)
+		}
+		return decide.Plan(s, p.now())
+	}
+	for _, f := range p.dirty {
+		f.dirty = false
+		p.world.Put(f.Function, f.status())
+	}
+	p.dirty = p.dirty[:0]
+	return p.world.Plan(p.now())
+}
+
+// touch has the next plan see f anew.
+func (p *rouse) touch(f *rouseFunction) {
+	if !f.dirty {
+		f.dirty = true
+		p.dirty = append(p.dirty, f)
+	}
+}
+
+// status are f's instances as plans see them.
+func (f *rouseFunction) status() []decide.Instance {
+	is := make([]decide.Instance, len(f.instances))
+	for k, i := range f.instances {
+		is[k] = i.Instance
+	}
+	return is
+}
+
 // act carries out one action.
 func (p *rouse) act(a *decide.Action) {
 	if a.For != "" && (a.Kind == decide.Sleep || a.Kind == decide.Stop) {
 		p.w.swaps++
 	}
+	if a.Kind == decide.Wait {
+		return
+	}
+	p.touch(p.find(a.Function))
 	i := p.instances[a.Instance]
 	hop := p.w.cfg.Hop
 	switch a.Kind {
@@ -217,6 +256,7 @@ func (p *rouse) act(a *decide.Action) {
 		i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
 		p.w.after(hop, func() {
 			i.Doing, i.granted = decide.Nothing, true
+			p.touch(i.f)
 			p.rouse(i.f)
 			p.tell()
 		})
@@ -224,10 +264,11 @@ func (p *rouse) act(a *decide.Action) {
 		i.Doing, i.granted = decide.DoingRevoke, false
 		p.w.after(hop, func() {
 			i.Doing, i.Grant = decide.Nothing, api.Grant{}
+			p.touch(i.f)
 			p.tell()
 		})
 	case decide.Fail:
-		f := p.of[p.find(a.Function).f.number]
+		f := p.find(a.Function)
 		f.RefusedAt = p.now()
 		p.w.refuse(f.f, len(f.f.queue))
 		p.demand(f)
@@ -275,6 +316,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
 	}
 	i.Status.SleepTime = m.Sleep
+	p.touch(i.f)
 	i.f.Changed(&i.Instance, old, p.now())
 	i.f.Past = i.f.Past.Measured(i.Status)
 	i.f.Need, i.f.Certain = i.f.Past.Need(i.f.Spec, 0, p.w.cfg.HostMemory)
@@ -284,6 +326,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 
 // drop forgets an instance that is gone.
 func (p *rouse) drop(i *rouseInstance) {
+	p.touch(i.f)
 	delete(p.instances, i.Status.Instance)
 	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *rouseInstance) bool { return i == j })
 	i.f.watch(p.now())
