@@ -69,6 +69,16 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 	}
 	t.known = now
 	got, look := t.w.Plan(s.now)
+	for _, a := range got {
+		if a.Kind != Start {
+			continue
+		}
+		for _, d := range s.Devices {
+			if slices.Contains(a.Devices, d.ID) && d.Node != a.Node {
+				t.diff += fmt.Sprintf("one instance is on %s and on %s: %s", a.Node, d.Node, a)
+			}
+		}
+	}
 	if d := cmp.Diff(actions, got); d != "" {
 		t.diff = fmt.Sprintf("the world plans something else (-whole +world):\n%s", d)
 	}

@@ -1,0 +1,90 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// alternate runs a world in which change sets the users every step, for so long, and
+// counts what was begun.
+func alternate(s *sim, step, long time.Duration, change func(round int)) map[Kind]int {
+	count := map[Kind]int{}
+	s.watch = func(actions []Action) {
+		for _, a := range actions {
+			count[a.Kind]++
+		}
+	}
+	for round := range int(long / step) {
+		change(round)
+		s.run(step, nil)
+	}
+	return count
+}
+
+// TestNoFlapping checks that demand which alternates faster than instances come and go
+// does not make them come and go.
+func TestNoFlapping(t *testing.T) {
+	spec := func(name string, edit func(*api.Function)) api.Function {
+		f := api.Function{Name: api.NewFunctionName("", name), Concurrency: 4, MaxScale: 3, Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second}
+		edit(&f)
+		return f.WithDefaults()
+	}
+	t.Run("one function's scale", func(t *testing.T) {
+		s := newSim()
+		s.declare(spec("a", func(*api.Function) {}))
+		count := alternate(s, 2*time.Second, 10*time.Minute, func(round int) { s.use("default/a", 1+8*(round%2)) })
+		if ups := count[Start] + count[Wake]; ups != 3 || count[Sleep]+count[Stop] != 0 {
+			t.Errorf("1 and 9 requests in turn, every 2 s: want 3 instances that stay, have %v", count)
+		}
+	})
+	t.Run("two functions that are both busy", func(t *testing.T) {
+		s := newSim()
+		s.Devices[0].Capacity = 3 * api.GiB / 2 // one of them fits
+		for _, name := range []string{"a", "b"} {
+			s.declare(spec(name, func(f *api.Function) { f.MaxScale = 1 }))
+		}
+		s.use("default/a", 2)
+		count := alternate(s, 700*time.Millisecond, 10*time.Minute, func(round int) { s.use("default/b", round%2) })
+		// A turn is no shorter than the wait for it, 5 s.
+		if most := int(10 * time.Minute / (5 * time.Second)); count[Sleep]+count[Stop] > most {
+			t.Errorf("a is always busy, b every other 700 ms: want at most %d switches, have %v", most, count)
+		}
+	})
+	t.Run("two functions in turn", func(t *testing.T) {
+		s := newSim()
+		s.Devices[0].Capacity = 3 * api.GiB / 2
+		for _, name := range []string{"a", "b"} {
+			s.declare(spec(name, func(f *api.Function) { f.MaxScale = 1 }))
+		}
+		count := alternate(s, 10*time.Second, 10*time.Minute, func(round int) {
+			s.use("default/a", round%2)
+			s.use("default/b", 1-round%2)
+		})
+		if rounds := 60; count[Sleep]+count[Stop] > rounds || count[Wake]+count[Start] > rounds+1 {
+			t.Errorf("either is busy for 10 s: want one switch for each turn, have %v in %d turns", count, rounds)
+		}
+	})
+	t.Run("limits of sleepers", func(t *testing.T) {
+		s := newSim()
+		s.Policy.SleepersPerDevice = 1
+		gpu := s.Devices[0]
+		gpu.ID, gpu.Capacity = "gpu0", 24*api.GiB
+		s.Devices = append(s.Devices, gpu)
+		for _, name := range []string{"a", "b", "c"} {
+			s.declare(spec(name, func(f *api.Function) {
+				f.MaxScale, f.SleepAfter, f.Memory = 1, 5*time.Second, api.Memory{Host: api.GiB / 4, Devices: 1, PerDevice: 4 * api.GiB}
+			}))
+		}
+		count := alternate(s, time.Minute, 30*time.Minute, func(round int) {
+			for k, name := range []api.FunctionName{"default/a", "default/b", "default/c"} {
+				s.use(name, btoi(round%3 == k))
+			}
+		})
+		// Each turn puts one to sleep and ends the one before.
+		if turns := 30; count[Stop] > turns || count[Sleep] > turns || count[Start]+count[Wake] > turns {
+			t.Errorf("three functions in turn, one may sleep: want at most one start, sleep and end for each turn, have %v in %d turns", count, turns)
+		}
+	})
+}
