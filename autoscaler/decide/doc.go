@@ -1,21 +1,31 @@
 // Package decide is the autoscaler's mind: [Plan] looks at everything that is
 // known and says what to do now, why, and when to look again.
 //
-// It is pure. It reads no clock, starts nothing, keeps nothing between calls
-// and never changes what it was given; the same [Snapshot] and time give the
-// same actions. The simulator calls the very function that production calls.
-// Any number of goroutines may call it at once.
+// It is pure. It reads no clock, starts nothing, and never changes what it was given; the
+// same [Snapshot] and time give the same actions. The simulator calls the very function
+// that production calls. Any number of goroutines may call it at once.
+//
+// A [World] is the same state kept between plans, for one goroutine. It plans what Plan
+// plans for the same state, and looks only at what can have changed: functions that were put,
+// those that wait, those whose time has come, and the devices of all these. Plan is a new
+// World with everything put. What a plan books for itself is taken back at its end, so
+// that no account can drift from what the instances say.
 //
 // One plan:
 //
 //  1. What takes too long is stopped, and what was declared gone too (overdue.go).
 //  2. Orders given by hand are followed (order.go).
-//  3. Functions that want an instance awake claim memory, in order of
+//  3. Sleepers are held to what they may have of each device (limit.go).
+//  4. Functions that want an instance awake claim memory, in order of
 //     starvation, class, priority and waiting (claim.go). Each claim takes the
 //     cheapest way: wake a sleeper, start a new one, make room first, or wait
-//     (place.go, victim.go).
-//  4. What nobody needs goes down the ladder: awake, asleep, gone (rest.go).
-//  5. Sleepers that fit into what is left get standing grants (grant.go).
+//     (place.go, spot.go, victim.go).
+//  5. What nobody needs goes down the ladder: awake, asleep, gone (rest.go).
+//  6. Sleepers that fit into what is left get standing grants (grant.go).
+//
+// Devices are the host memory and the GPUs of one machine, or of each node of a cluster
+// (topology.go). An instance is on one node: it holds memory of that node's host and of some of its
+// GPUs. The account of what each device has left is kept as instances come and go (book.go).
 //
 // A plan holds no chains. A victim is put to sleep in one plan and its memory is
 // given away in a later one, when the instance has reported what it really left.
