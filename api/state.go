@@ -128,6 +128,9 @@ type Grant struct {
 	// Life is the time to Expires as of the sending. Who takes a grant in counts from then on, by
 	// its own clock; 0: Expires counts.
 	Life time.Duration `json:"life,omitempty"`
+	// Trace is the W3C traceparent of the wake that a start or a call is for; empty for a
+	// standing grant.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Valid says whether a wake may begin under g at now.

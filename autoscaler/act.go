@@ -100,10 +100,10 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
 	i.From = inventory.Stopped
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
-	trace := a.rises(i, act, now)
+	g.Trace = a.rises(i, act, now).String()
 	real := id // written by the call, read by the loop after it
 	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {
-		real, err = a.fx.Start(api.WithTrace(ctx, trace), spec, id, g)
+		real, err = a.fx.Start(ctx, spec, id, g)
 		return s, err
 	}, func(err error, now time.Time) {
 		if err == nil {
@@ -124,6 +124,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	i.Since, i.roseAt, i.faulted = now, now, false
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s, trace := i.Status, a.rises(i, act, now)
+	g.Trace = trace.String()
 	a.begin(i, decide.DoingWake, i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
 		return a.fx.Wake(api.WithTrace(ctx, trace), s, g)
 	}, func(err error, now time.Time) {

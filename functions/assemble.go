@@ -113,7 +113,7 @@ func (f *function) makeSupervisor() (err error) {
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
 		},
 		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
-		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout,
+		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose,
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if f.models != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // Config is all that an instance is told when it is started.
@@ -43,6 +44,10 @@ type Config struct {
 	Endpoint api.Endpoint
 	// Devices are the devices it was given.
 	Devices []api.DeviceID
+	// Trace is the wake that it is started for; zero: nobody traces it.
+	Trace api.Trace
+	// Traces exports what is traced; nil: nobody.
+	Traces *trace.Exporter
 	// Epoch is that of the grant it was started under; calls with a lower one are refused.
 	Epoch uint64
 	// Asleep begins asleep: nothing of the runtime is there before the first wake.

@@ -146,7 +146,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case control.PathWake:
 		var g api.Grant
 		f.answer(w, r, &g, func() (api.InstanceStatus, error) {
-			return f.supervisor.Wake(api.WithTrace(r.Context(), api.TraceFrom(r.Header)), g)
+			return f.supervisor.Wake(traced(r, g), g)
 		})
 	case control.PathSleep:
 		var s control.SleepRequest

@@ -181,6 +181,9 @@ func (c Config) learn(a control.JoinAnswer) Config {
 	}
 	c.Function = fn
 	c.Endpoint, c.Epoch = a.Endpoint, a.Epoch
+	if t, found := api.ParseTrace(a.Trace); found {
+		c.Trace = t
+	}
 	c.Asleep = a.Asleep && fn.Runtime.Endpoint == "" // a sidecar is there whatever we do
 	return c
 }

@@ -48,6 +48,9 @@ type Config struct {
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
 	SinkOverrides string
+	// Env is the process's environment, of which OpenTelemetry's variables say where traces
+	// of wakes go to; nil: nowhere.
+	Env func(string) string
 	// Propagation is how long new requests are still taken after the end was asked for: until
 	// then whoever sends them may not know. Default 45 s, as in Knative.
 	Propagation time.Duration

@@ -38,6 +38,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // component is the name that Knative's configuration knows this process by.
@@ -56,6 +57,7 @@ type process struct {
 	core     *activator.Activator
 	events   *events
 	doubts   *doubts
+	traces   *trace.Exporter
 	stock    *stock
 	handler  http.Handler // of the ports that requests come to
 	control  http.Handler
@@ -165,8 +167,14 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 	if p.events, err = newEvents(p.cfg, withToken{control.NewTransport(lanes), token}, p.log); err != nil {
 		return err
 	}
+	if p.cfg.Env != nil {
+		if p.traces, err = trace.FromEnvironment(p.cfg.Env, "", p.log); err != nil {
+			p.log.Warn("no traces are exported", "error", err)
+		}
+	}
 	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Domain: activator.NoDomain, PrivateMetrics: true},
-		activator.Deps{Emitter: p.events, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry})
+		activator.Deps{Emitter: p.events, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
+			Traces: func(o api.Outline) { p.traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err
 	}
@@ -207,7 +215,7 @@ func (p *process) ready() error {
 // serve runs the parts and the servers until ctx ends, then drains.
 func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFunc) error {
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context) error{p.core.Run, p.doubts.run} {
+	for _, run := range []func(context.Context) error{p.core.Run, p.doubts.run, p.traces.Run} {
 		parts.Go(func() { _ = run(running) }) // they end with their context only
 	}
 	var sending sync.WaitGroup

@@ -85,6 +85,8 @@ type JoinAnswer struct {
 	// Asleep says that it begins asleep, without a runtime: it was asleep when its process before
 	// ended, and what it would need awake may be another's by now.
 	Asleep bool `json:"asleep,omitempty"`
+	// Trace is the W3C traceparent of the wake that it was started for; empty: none is known.
+	Trace string `json:"trace,omitempty"`
 }
 
 // FailRequest has an activator answer all that waits for a function with an error. A

@@ -69,7 +69,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	p.writing.ready = ""
 	f.pairUp(p)
 	fn.Runtime.Env = nil
-	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: p.epoch, Asleep: p.slept}, nil
+	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: p.epoch, Asleep: p.slept, Trace: p.trace}, nil
 }
 
 // known returns a function that is declared rightly.

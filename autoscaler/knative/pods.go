@@ -43,6 +43,7 @@ type pod struct {
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
+	trace   string // the wake that it was started for
 	// slept says that its process before ended asleep: the next one begins so.
 	slept bool
 	// refused says why a join in its name was not believed, empty if none was refused since it joined.
@@ -182,7 +183,7 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 		s := r.starts[0]
 		r.starts = r.starts[1:]
 		r.acted()
-		p.epoch, p.devices = s.grant.Epoch, s.grant.Devices
+		p.epoch, p.devices, p.trace = s.grant.Epoch, s.grant.Devices, s.grant.Trace
 		p.status.Epoch, p.status.Devices = p.epoch, p.devices
 		s.pod <- p.id
 		f.deps.Activators.Tell(control.InstanceReport{Status: p.status})

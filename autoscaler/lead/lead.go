@@ -38,6 +38,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
+	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // Config is what a process has to know.
@@ -58,6 +59,8 @@ type Config struct {
 	SinkOverrides string
 	// Fleet is what the fleet may be told.
 	Fleet knative.Config
+	// Traces exports the traces of wakes; nil: to nobody.
+	Traces *trace.Exporter
 	// Version is reported to people.
 	Version string
 	// Log gets what happens.

@@ -84,7 +84,8 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.fleet.Sync(ctx); err != nil {
 		return fmt.Errorf("read the cluster: %w", err)
 	}
-	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: decide.Policy{Advice: knative.Advice()}}, l.fleet, l.events, l.log, l.registry)
+	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: decide.Policy{Advice: knative.Advice()},
+		Traces: func(o api.Outline) { l.cfg.Traces.Outline(o, api.PartAutoscaler, api.PartKubernetes) }}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
 	}
@@ -101,6 +102,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 // run runs all parts that need the core.
 func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("core", l.core.Run)
+	run("traces", l.cfg.Traces.Run)
 	run("fleet", l.fleet.Run)
 	run("activators", l.activators.Run)
 	run("token", l.token.keep)

@@ -64,7 +64,7 @@ func run(ctx context.Context) error {
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
-		Propagation: env.Propagation, Drain: env.Drain,
+		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,
 			ProbeTimeout: env.ProbeTimeout, ProbeEvery: env.ProbeFrequency,

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rouse-dev/rouse/autoscaler/lead"
+	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // version is set by the build.
@@ -56,6 +57,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	var err error
 	if cfg.Kube, err = kube(kubeconfig); err != nil {
 		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
+	}
+	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version, cfg.Log); err != nil {
+		cfg.Log.Warn("no traces are exported", "error", err)
 	}
 	return lead.Run(ctx, cfg)
 }

@@ -185,7 +185,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			close(kill)
 		}
 	}()
+	exported := f.export()
 	err := functions.Run(ctx, f.cfg)
+	exported()
 	close(ended)
 	<-listened
 	cancel()

@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // upFlags are the command line of rouse up.
@@ -83,6 +84,9 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	cfg.Logger = console.log
+	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
+		console.log.Warn("no traces are exported", "error", err)
+	}
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }
 	cfg.Observe = console.observe
 	ctx, stop := context.WithCancel(ctx)

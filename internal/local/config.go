@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // Config says what a machine serves and how.
@@ -33,6 +34,8 @@ type Config struct {
 	AdminToken func() (string, error)
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
 	DrainTimeout time.Duration
+	// Traces exports the traces of wakes; nil: to nobody.
+	Traces *trace.Exporter
 	// Version is reported to clients of the administrative API.
 	Version string
 	// Logger gets what happens. Nil: nothing is logged.

@@ -117,12 +117,14 @@ func (s *server) build(ctx context.Context) error {
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
 	s.activator, err = activator.New(activator.Config{Name: "local"},
-		activator.Deps{Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry})
+		activator.Deps{Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
+			Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err
 	}
 	s.agent.activator = s.activator
-	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices}, s.agent, s.bus, cfg.Logger, registry)
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
+		Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartAutoscaler, api.PartKubernetes) }}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
 		return err
 	}
@@ -179,6 +181,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("activator", s.activator.Run)
 	run("autoscaler", s.autoscaler.Run)
 	run("spare", s.agent.keepSpare)
+	run("traces", s.cfg.Traces.Run)
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}

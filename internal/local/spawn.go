@@ -29,7 +29,7 @@ func (a *agent) spawn(f api.Function, id api.InstanceID, g api.Grant, dir string
 		"function", "--instance", string(id), "--listen", string(listen), "--dir", dir,
 		"--events", string(a.events), "--epoch", strconv.FormatUint(g.Epoch, 10), "--exit-with-parent",
 	}
-	env := append(os.Environ(), cli.EnvFunction+"="+string(declared))
+	env := append(os.Environ(), cli.EnvFunction+"="+string(declared), api.EnvTrace+"="+g.Trace)
 	gpus := make([]string, 0, len(g.Devices))
 	for _, d := range g.Devices {
 		if d != api.HostMemory {
