@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,7 +45,7 @@ func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
 // showGPUs changes the node's GPUs and waits until the node offers those that are not lost.
 func showGPUs(t *testing.T, c *cluster.Cluster, g cluster.GPUs) {
 	t.Helper()
-	g.Replicas, g.MemoryMB = 8, int(gpuMemory>>20)
+	g.Replicas, g.MemoryMB = cmp.Or(g.Replicas, 8), int(gpuMemory>>20)
 	if err := c.SetGPUs(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -69,16 +70,31 @@ func inNamespace(t *testing.T, c *cluster.Cluster) string {
 		if t.Failed() {
 			keep(t, c)
 		}
-		for _, what := range [][]string{
-			{"delete", "pods", "--all", "-n", in, "--force", "--grace-period=0"}, // Knative lets them go on for a while, with their GPUs
-			{"delete", "namespace", in, "--wait=false"},
-		} {
-			if _, err := c.Kubectl(context.Background(), what...); err != nil {
-				t.Error(err)
-			}
+		if _, err := c.Kubectl(context.Background(), "delete", "namespace", in, "--wait=false"); err != nil {
+			t.Error(err)
 		}
+		endAll(t, c, in)
 	})
 	return in
+}
+
+// endAll kills what runs in a namespace that is being deleted: Knative lets it go on for a
+// while, and the next test wants its GPUs.
+func endAll(t *testing.T, c *cluster.Cluster, in string) {
+	ctx := context.Background()
+	if _, err := c.Kubectl(ctx, "delete", "pods", "--all", "-n", in, "--wait=false"); err != nil {
+		t.Error(err)
+	}
+	ids, err := c.Kubectl(ctx, "get", "pods", "-n", in, "-o", "jsonpath={.items[*].status.containerStatuses[*].containerID}")
+	if err != nil {
+		t.Error(err)
+	}
+	for id := range strings.FieldsSeq(ids) {
+		cmd, err := c.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://"))
+		if err == nil {
+			_ = cmd.Run() // it may have ended by itself
+		}
+	}
 }
 
 // simulated makes a function on one GPU whose model server is the simulator.

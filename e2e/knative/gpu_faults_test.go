@@ -1,0 +1,132 @@
+package knative
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+)
+
+// half are the flags of a model that takes 34 GiB awake, so that two are awake on one GPU.
+const half = large + " --gpu-memory-utilization 0.425"
+
+// reasons are what users are told of a function: why it is as it is, and its events.
+func (f *function) reasons() string {
+	f.t.Helper()
+	why, err := f.c.Kn(f.t.Context(), "rouse", "why", f.name, "-n", f.namespace())
+	if err != nil {
+		f.t.Logf("kn rouse why %s: %v", f.name, err)
+	}
+	described, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-n", f.namespace())
+	if err != nil {
+		f.t.Logf("kn rouse describe %s: %v", f.name, err)
+	}
+	events, err := f.c.Kubectl(f.t.Context(), "get", "events", "-n", f.namespace(), "-o", "jsonpath={range .items[*]}{.involvedObject.name} {.reason} {.message}{\"\\n\"}{end}")
+	if err != nil {
+		f.t.Log(err)
+	}
+	return why + described + events
+}
+
+// TestAFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be
+// woken beside another whose word is true: who asks for it hears why, it is not tried
+// again and again, and the other function does not notice.
+func TestAFunctionThatLiesAboutItsMemory(t *testing.T) {
+	c, in := gpus(t, 1)
+	o := newOracle(t)
+	liar := createIn(t, in, "liar", simulator, []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=30Gi",
+		"rouse.dev/memory=64Mi", "rouse.dev/sleep-after=1s", "rouse.dev/hold-timeout=20s"}, "--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS="+large)
+	o.right(liar, 1)
+	liar.hasState("asleep")
+	honest := createIn(t, in, "honest", simulator, []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=35Gi",
+		"rouse.dev/memory=64Mi", "rouse.dev/sleep-after=0"}, "--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS="+half)
+	o.right(honest, 1)
+	pod := honest.onlyPod()
+	l := underLoad(t, 2, func(ctx context.Context, i int64) error { return o.asks(ctx, honest, i) })
+	a, err := call(t.Context(), c, liar.host(), "/v1/completions", prompted(liar.name, 2))
+	if err != nil || a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "out of memory") && !strings.Contains(a.body, "Free memory") {
+		t.Errorf("who asks for what can't be woken hears %d %s (%v), Retry-After %q; want 503, that memory is missing, and when to come again", a.status, a.body, err, a.header.Get("Retry-After"))
+	}
+	if said := liar.reasons(); !strings.Contains(said, "memory") {
+		t.Errorf("the reasons do not speak of memory:\n%s", said)
+	}
+	l.goOn(t, 50)
+	for _, failure := range l.end() {
+		t.Error(failure)
+	}
+	honest.same(pod)
+	honest.hasState("awake")
+}
+
+// TestAWakeThatHangs has the first wake of every model server never return. What waits
+// is answered all the same: the server is started anew when its time is up.
+func TestAWakeThatHangs(t *testing.T) {
+	_, in := gpus(t, 1)
+	o := newOracle(t)
+	f := simulated(t, in, "hangs", large+" --fault hang-wake", "rouse.dev/sleep-after=1s", "rouse.dev/wake-timeout=2s")
+	o.right(f, 1)
+	f.hasState("asleep")
+	began := time.Now()
+	o.right(f, 2)
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("it was answered after %v, want the wake's time to be up first", took)
+	}
+	if n := f.restarts(); n < 1 {
+		t.Errorf("%d restarts, want the model server started anew", n)
+	}
+}
+
+// TestADeviceIsLost takes the GPU away that a function is awake on and whose pod has it
+// alone. Its model server ends, and can't be started there; the function gets another
+// pod with another GPU, and its answers are right again. What is awake on a GPU beside
+// it does not notice.
+func TestADeviceIsLost(t *testing.T) {
+	c, in := gpus(t, 1)
+	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1})
+	o := newOracle(t)
+	lost := simulated(t, in, "lost", large, "rouse.dev/sleep-after=0")
+	other := simulated(t, in, "other", large, "rouse.dev/sleep-after=0")
+	o.right(lost, 1)
+	o.right(other, 1)
+	before, pod := lost.onlyPod(), other.onlyPod()
+	l := underLoad(t, 1, func(ctx context.Context, i int64) error { return o.asks(ctx, other, i) })
+	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1, Lost: []int{lost.gpu()}})
+	eventually(t, lost.name+" answers again", func() string {
+		if err := o.asks(t.Context(), lost, 2); err != nil {
+			return err.Error() + lastLines(lost.reasons(), 12)
+		}
+		return ""
+	})
+	if now := lost.onlyPod(); now == before {
+		t.Errorf("%s answers from %s, whose GPU is lost", lost.name, now)
+	}
+	l.goOn(t, 10)
+	for _, failure := range l.end() {
+		t.Error(failure)
+	}
+	other.same(pod)
+}
+
+// gpu is the number of the GPU that the function's one pod was given.
+func (f *function) gpu() int {
+	f.t.Helper()
+	out, err := f.c.Kubectl(f.t.Context(), "exec", "-n", f.in, f.onlyPod(), "-c", "user-container", "--", "nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	i, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		f.t.Fatalf("the pod of %s has the GPUs %q, want one", f.name, out)
+	}
+	return i
+}
+
+// lastLines are at most the last n lines of a text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
