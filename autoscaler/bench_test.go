@@ -50,7 +50,7 @@ func (s signals) State(_ context.Context, i api.InstanceStatus) (api.InstanceSta
 // BenchmarkDemandToWake measures, in real time, from ObserveDemand to the call
 // of Effects.Wake, among functions that have two instances each.
 func BenchmarkDemandToWake(b *testing.B) {
-	for _, functions := range []int{2, 100} {
+	for _, functions := range []int{2, 100, 1000} {
 		b.Run(fmt.Sprintf("functions=%d", functions), func(b *testing.B) { demandToWake(b, functions) })
 	}
 }

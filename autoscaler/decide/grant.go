@@ -15,6 +15,7 @@ import (
 // has changed: of functions that the plan looks at, and of devices whose account is
 // another than when it last looked. For all others nothing can have come of it.
 func (p *plan) grant() {
+	p.grants = make(map[int32][]*inst)
 	cs := p.grantable()
 	// Memory that is over-committed to grants comes back from whoever was used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
@@ -76,7 +77,7 @@ func (p *plan) grantable() []*inst {
 	for _, i := range cs {
 		i.seen = false
 	}
-	slices.SortFunc(cs, p.wanted)
+	p.byWanted(cs)
 	return cs
 }
 
@@ -94,6 +95,20 @@ func (p *plan) wanted(a, b *inst) int {
 		cmp.Compare(a.Status.Level, b.Status.Level),
 		cmp.Compare(a.f.Spec.Name, b.f.Spec.Name),
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
+}
+
+// byWanted sorts sleepers, the likeliest to be wanted first.
+func (p *plan) byWanted(is []*inst) {
+	for _, i := range is {
+		i.key = p.likely(i)
+	}
+	slices.SortFunc(is, func(a, b *inst) int {
+		return cmp.Or(
+			b.key.Compare(a.key),
+			cmp.Compare(a.Status.Level, b.Status.Level),
+			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name),
+			cmp.Compare(a.Status.Instance, b.Status.Instance))
+	})
 }
 
 // sibling says whether another sleeper of i's function comes before it: that one
@@ -180,8 +195,9 @@ func (p *plan) lesser(i *inst, short bytes) []*inst {
 		if short[k] <= 0 {
 			continue
 		}
-		for _, w := range p.w.on[d] {
-			if w.f != i.f && !w.seen && w.reserved() && p.mayStand(w) && p.likely(w).Before(likely) && p.quiet(w) {
+		standing := p.standing(d)
+		for j := len(standing) - 1; j >= 0 && standing[j].key.Before(likely); j-- {
+			if w := standing[j]; w.f != i.f && !w.seen && p.mayStand(w) && p.quiet(w) {
 				w.seen = true
 				ws = append(ws, w)
 			}
@@ -190,8 +206,26 @@ func (p *plan) lesser(i *inst, short bytes) []*inst {
 	for _, w := range ws {
 		w.seen = false
 	}
-	slices.SortFunc(ws, func(a, b *inst) int { return p.wanted(b, a) })
+	p.byWanted(ws)
+	slices.Reverse(ws)
 	return ws
+}
+
+// standing lists the sleepers that have a grant on d when grants begin to be looked at,
+// the likeliest to be wanted first.
+func (p *plan) standing(d int32) []*inst {
+	if is, found := p.grants[d]; found {
+		return is
+	}
+	var is []*inst
+	for _, i := range p.w.on[d] {
+		if i.reserved() && p.mayStand(i) {
+			is = append(is, i)
+		}
+	}
+	p.byWanted(is)
+	p.grants[d] = is
+	return is
 }
 
 // within says whether free holds what is needed of the devices at.

@@ -120,8 +120,9 @@ type inst struct {
 	taken bool
 	// permitted says that what it dealt with was the grant.
 	permitted bool
-	// seen says that the plan under way has it in a list.
+	// seen says that the plan under way has it in a list; key is what the list is ordered by.
 	seen bool
+	key  time.Time
 }
 
 // plan is the working state of one call of Plan. What it books is taken back at its end.
@@ -138,7 +139,8 @@ type plan struct {
 	noted        []*fn
 	// deferred is what claims need that wait and have not booked yet.
 	deferred []amounts
-	slab     bytes // what alloc cuts from
+	slab     bytes             // what alloc cuts from
+	grants   map[int32][]*inst // see standing
 	slotOf   []int32
 	spots    []spot
 	// gainer is the function that room is being made for, empty for none.
