@@ -84,12 +84,12 @@ func (t *topology) same(devices []inventory.Device) bool {
 // lost: what is known of it is counted, and it is not woken.
 func (t *topology) locate(i *inst) {
 	s := &i.Status
-	i.at, i.lost = i.at[:0], false
 	n := int32(-1)
 	if k, found := t.named[s.Node]; found && (s.Node != "" || len(t.nodes) == 1) {
 		n = k // 1
 	}
-	gpus := make([]int32, 0, len(s.Devices)+1)
+	i.lost = false
+	i.at = append(slices.Grow(i.at[:0], 1+len(s.Devices)), -1) // the host's place
 	for _, id := range s.Devices {
 		d, found := t.index[id]
 		if !found || d == t.nodes[t.of[d]].host {
@@ -99,20 +99,19 @@ func (t *topology) locate(i *inst) {
 		if n < 0 {
 			n = t.of[d] // 2
 		}
-		if !slices.Contains(gpus, d) {
-			gpus = append(gpus, d)
+		if !slices.Contains(i.at, d) {
+			i.at = append(i.at, d)
 		}
 	}
 	if n < 0 && len(t.nodes) == 1 && (s.Node == "" || t.nodes[0].name == "") {
 		n = 0 // 3
 	}
 	if n < 0 {
-		i.lost = true
+		i.lost, i.at = true, i.at[:0]
 		return
 	}
-	slices.Sort(gpus)
-	i.node = n
-	i.at = append(append(i.at, t.nodes[n].host), gpus...)
+	i.node, i.at[0] = n, t.nodes[n].host
+	slices.Sort(i.at[1:])
 }
 
 // verdict says whether a need can ever be met.
