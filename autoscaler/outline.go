@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -216,7 +217,7 @@ func (a *Autoscaler) awoke(i *instance, now time.Time) {
 		Function: i.f.name, Instance: i.Status.Instance, Trace: e.trace.ID, Root: e.trace.Span, Unsampled: e.trace.Unsampled,
 		Path: e.path, By: e.by, Activator: e.activator, Reason: e.reason, Start: e.heard, Total: now.Sub(e.heard),
 	}
-	e.into(&o, 0, i.Status.Steps)
+	e.into(&o, 0, api.Span{Took: o.Total}, i.Status.Steps)
 	a.keep(i.f, o)
 	if e.own && a.traces != nil {
 		a.traces(o)
@@ -233,15 +234,17 @@ func (i *instance) wakePath(e *errand) api.Path {
 }
 
 // into adds the spans of e to o, whose beginning is so long before e was heard of, and
-// the steps of the instance.
-func (e *errand) into(o *api.Outline, offset time.Duration, steps []api.Step) {
+// the steps of the instance. All lie in within, which is the request's hold or the whole.
+func (e *errand) into(o *api.Outline, offset time.Duration, within api.Span, steps []api.Step) {
 	stepped := false
 	for _, s := range e.spans {
-		end := s.ended
-		if end.IsZero() {
-			end = e.heard.Add(o.Total - offset)
+		end := offset + s.ended.Sub(e.heard)
+		if s.ended.IsZero() {
+			end = within.End()
 		}
-		span := api.Span{ID: s.id, Parent: s.parent, Name: s.name, Part: s.part, After: offset + s.began.Sub(e.heard), Took: end.Sub(s.began), Note: s.note}
+		span := api.Span{ID: s.id, Parent: cmp.Or(s.parent, within.ID), Name: s.name, Part: s.part, Note: s.note}
+		span.After = min(max(0, offset+s.began.Sub(e.heard)), within.End())
+		span.Took = max(0, min(end, within.End())-span.After)
 		if s.who != o.Instance {
 			span.Who = s.who
 		}
@@ -249,7 +252,6 @@ func (e *errand) into(o *api.Outline, offset time.Duration, steps []api.Step) {
 		calls := s.name == api.SpanWake || s.name == api.SpanRise
 		if calls && s.who == o.Instance && !stepped && s.note == "" {
 			stepped = true
-			span.After = min(max(0, span.After), o.Total)
 			o.AddSteps(span, o.Instance, steps, s.name == api.SpanRise)
 		}
 	}
@@ -304,33 +306,29 @@ func (a *Autoscaler) merged(f *function, o api.Outline, now time.Time) {
 }
 
 // aside lays what e did into the activator's record. The event's own time is the
-// difference of two machines' clocks; where it can't be, what the others leave of the
-// hold is halved between the way there and the way back.
+// difference of two machines' clocks: one that can't be is not believed, and counts as none.
 func (e *errand) aside(o *api.Outline, steps []api.Step) {
-	k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.ID == o.EventID() })
-	hold := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold })
-	until := o.Total
-	if hold >= 0 {
-		until = o.Spans[hold].End()
+	within := api.Span{Took: o.Total}
+	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
+		within = o.Spans[k]
 	}
-	var busy time.Duration // what we can say ourselves
+	var busy time.Duration // until we had done our part
 	for _, s := range e.spans {
 		if s.part == api.PartAutoscaler {
-			busy = max(busy, s.ended.Sub(e.heard))
+			busy = max(busy, s.began.Sub(e.heard))
 		}
 	}
+	k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.ID == o.EventID() })
 	if k < 0 || e.activator != o.Activator {
-		e.into(o, max(0, until-busy), steps)
+		// Another activator's requests waited for it: what we know is when it was awake.
+		e.into(o, within.End()-e.awake.Sub(e.heard), within, steps)
 		return
 	}
 	event := &o.Spans[k]
-	rest := max(0, until-event.After-busy)
-	took := e.heard.Sub(e.sent)
-	if took < 0 || took > rest {
-		took = rest / 2
+	if took := e.heard.Sub(e.sent); took > 0 && took <= within.End()-event.After-busy {
+		event.Took = took
 	}
-	event.Took = took
-	e.into(o, event.After+took, steps)
+	e.into(o, event.After+event.Took, within, steps)
 }
 
 // Outlines returns the records of the last wakes of a function, the newest last. It waits

@@ -107,33 +107,35 @@ type row struct {
 const maxDepth = 3
 
 // tree orders spans so that each follows the one that it lies in. One whose parent is
-// not there lies in the whole.
+// not there, or lies in it, lies in the whole.
 func tree(o api.Outline) []row {
 	there := map[string]bool{}
 	for _, s := range o.Spans {
 		there[s.ID] = true
 	}
-	in := map[string][]api.Span{}
-	for _, s := range o.Spans {
-		parent := s.Parent
-		if !there[parent] || parent == s.ID {
-			parent = ""
-		}
-		in[parent] = append(in[parent], s)
-	}
 	var rows []row
-	var add func(parent string, depth int)
-	add = func(parent string, depth int) {
-		children := in[parent]
-		delete(in, parent) // each once, whatever its parents say
-		for _, s := range children {
-			rows = append(rows, row{s, min(depth, maxDepth)})
-			if s.ID != "" {
-				add(s.ID, depth+1)
+	done := make([]bool, len(o.Spans))
+	var add func(k, depth int)
+	add = func(k, depth int) {
+		if done[k] {
+			return
+		}
+		done[k] = true
+		rows = append(rows, row{o.Spans[k], min(depth, maxDepth)})
+		for child, s := range o.Spans {
+			if s.Parent == o.Spans[k].ID {
+				add(child, depth+1)
 			}
 		}
 	}
-	add("", 0)
+	for k, s := range o.Spans {
+		if !there[s.Parent] {
+			add(k, 0)
+		}
+	}
+	for k := range o.Spans {
+		add(k, 0) // who lies in himself
+	}
 	return rows
 }
 
