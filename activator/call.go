@@ -39,8 +39,12 @@ type call struct {
 	ollama bool // it is in Ollama's own API
 	// adapter is what the instance should have loaded; empty for the model itself.
 	adapter api.ModelName
-	ctx     context.Context // ends with the client, the deadline, or cancel
-	cancel  context.CancelCauseFunc
+	// group is what has f as one of its variants, where the client named the model of
+	// all of them; nil: it named f.
+	group    *target
+	refusals int             // times that it went from one of them to another that was not refused
+	ctx      context.Context // ends with the client, the deadline, or cancel
+	cancel   context.CancelCauseFunc
 
 	begun    time.Time // when the body was complete
 	deadline time.Time // the client's own; zero: none
@@ -93,7 +97,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 		c.refuse(err)
 		return
 	}
-	defer c.f.part(c)
+	defer func() { c.f.part(c) }() // of the variant where it ends
 	defer c.expectNothing()
 	defer c.comment.stop()
 	c.run()
@@ -147,12 +151,16 @@ func (c *call) understand() error {
 		c.adapter = names.adapter(c.req.Model, c.f)
 		return nil
 	}
-	f, bad := names.model(c.req.Model)
+	t, bad := names.find(c.req.Model)
 	if bad != nil && c.ollama {
-		f = names.untagged(c.req.Model).pick()
+		t = names.untagged(c.req.Model)
 	}
-	if f == nil {
+	if t == nil {
 		return bad
+	}
+	f := t.pick()
+	if len(t.variants) > 0 {
+		c.group = t
 	}
 	c.f, c.adapter = f, names.adapter(c.req.Model, f)
 	if c.ollama {
@@ -169,6 +177,9 @@ func (c *call) run() {
 	for {
 		s, err := c.f.acquire(c)
 		if err != nil {
+			if c.move(err) {
+				continue
+			}
 			c.refuse(err)
 			return
 		}

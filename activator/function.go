@@ -44,7 +44,7 @@ type function struct {
 	// The wake under way that this activator began.
 	waking     api.InstanceID
 	wakingFrom time.Time
-	rise *rise // the outline of the wake that requests wait for; nil: none
+	rise       *rise // the outline of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock
@@ -319,6 +319,7 @@ func (f *function) finish(s slot, served bool) {
 	}
 	f.dispatch()
 	f.meter.Changed()
+	f.gather()
 }
 
 // giveBack gives a slot back because the instance refused the request or failed.

@@ -19,7 +19,7 @@ type directory struct {
 	// list is all functions, by name.
 	list []*function
 	// byModel has, in order of precedence where names clash: models' names and aliases,
-	// services' names in the default namespace, in any namespace, "namespace/name",
+	// models with variants, services' names in the default namespace, in any namespace, "namespace/name",
 	// and adapters. Among equals a service with traffic has it, and of several the first by name.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*function
@@ -27,6 +27,8 @@ type directory struct {
 	models []listed
 	// adapters are the names by which each function's adapters are found.
 	adapters map[adapterOf]bool
+	// groups are the models with variants that a function is one of.
+	groups map[*function]*target
 	// clashes say which names find another service than one that has them too.
 	clashes []string
 }
@@ -49,7 +51,7 @@ func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, do
 	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
 	d := &directory{
 		domain: domain, list: list, byModel: make(map[string]*target), byName: make(map[api.FunctionName]*function),
-		adapters: make(map[adapterOf]bool),
+		adapters: make(map[adapterOf]bool), groups: make(map[*function]*target),
 	}
 	if domain == NoDomain {
 		d.domain = ""
@@ -68,6 +70,7 @@ func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, do
 			}
 		}
 	}
+	d.addVariants(services)
 	d.addServices(services)
 	d.addAdapters(services)
 	slices.SortFunc(d.models, func(a, b listed) int { return cmp.Compare(a.name, b.name) })

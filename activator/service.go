@@ -24,6 +24,8 @@ type member struct {
 	names    []api.ModelName // the model, then its aliases
 	adapters []api.ModelName
 	percent  int
+	// variantOf is the model that it is one of several ways to run; empty: none.
+	variantOf api.ModelName
 }
 
 // servicesOf groups functions by service. Those that have traffic come first, so that
@@ -42,7 +44,7 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 			byName[name] = s
 			order = append(order, name)
 		}
-		m := member{f: f, names: spec.Names(), adapters: adapters, percent: 100}
+		m := member{f: f, names: spec.Names(), adapters: adapters, percent: 100, variantOf: spec.VariantOf}
 		if spec.Service != "" {
 			m.percent = percentOf(traffic[name], f.name)
 		}
@@ -117,6 +119,9 @@ type target struct {
 	service api.FunctionName
 	shares  []share // at least one; the greatest first
 	total   int
+	// variants, where there are any, are the ways to run the model of that name; shares
+	// are then those of all of them. See [target.choose].
+	variants []*target
 }
 
 // share is a function's part of a target.
@@ -125,11 +130,13 @@ type share struct {
 	percent int
 }
 
-// pick chooses a function at random, by the shares; nil where t is nil.
+// pick chooses a function at random, by the shares, or the best of variants; nil where t is nil.
 func (t *target) pick() *function {
 	switch {
 	case t == nil:
 		return nil
+	case len(t.variants) > 0:
+		return t.choose()
 	case len(t.shares) == 1:
 		return t.shares[0].f
 	}

@@ -57,6 +57,9 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
 	if renamed {
 		f.a.index()
 	}
+	if err == nil {
+		f.gather()
+	}
 	if err != nil {
 		f.meter.Urgent() // it is the autoscaler's turn now
 	}

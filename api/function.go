@@ -193,5 +193,13 @@ func (f Function) ServiceName() FunctionName {
 	return f.Name
 }
 
+// Price is the cost of one awake instance for an hour: Cost, else 1 for each GPU, else 1.
+func (f Function) Price() float64 {
+	if f.Cost > 0 {
+		return f.Cost
+	}
+	return float64(max(1, f.Memory.Devices))
+}
+
 // Names returns the model's name and its aliases.
 func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }

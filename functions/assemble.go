@@ -26,8 +26,8 @@ import (
 )
 
 // otherNames are what clients may call the model beside its own name: the
-// aliases, and the names of the function and its service, which the front door
-// takes for it too.
+// aliases, and the names of the function, its service and the model that it is a
+// variant of, which the front door takes for it too.
 func otherNames(f api.Function) []api.ModelName {
 	names := slices.Clone(f.Aliases)
 	service := f.ServiceName()
@@ -35,6 +35,9 @@ func otherNames(f api.Function) []api.ModelName {
 		if n != f.Model && !slices.Contains(names, n) {
 			names = append(names, n)
 		}
+	}
+	if n := f.VariantOf; n != "" && n != f.Model && !slices.Contains(names, n) {
+		names = append(names, n)
 	}
 	return names
 }

@@ -169,6 +169,16 @@ func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	return best
 }
 
+// Free is how many slots of instances that take requests are free.
+func (s *Set) Free(now time.Time) (n int) {
+	for _, i := range s.all {
+		if i.status.Ready() && !i.avoided(now) {
+			n += max(0, i.slots-i.running)
+		}
+	}
+	return n
+}
+
 // Release gives a slot back. i may have left the set meanwhile.
 func (s *Set) Release(i *Instance) {
 	if i.running <= 0 {

@@ -119,6 +119,14 @@ func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
 	}
 }
 
+// Granted says whether a wake of id may begin now, under a grant.
+func (o *Once) Granted(id api.InstanceID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.instances[id]
+	return p != nil && p.held.Grant.Valid(time.Now())
+}
+
 // Forget drops what is known of an instance that is gone.
 func (o *Once) Forget(id api.InstanceID) {
 	o.mu.Lock()

@@ -1,0 +1,217 @@
+package activator
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/hold"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// A model with variants is several functions under one name, each its own way to
+// run it: other GPUs, other weights, another runtime. The client names the model,
+// and each request goes to the variant that serves it best now:
+//
+//  1. one that is awake and has a free slot
+//  2. one that is awake
+//  3. one that is being woken
+//  4. one that sleeps and may be woken without asking
+//  5. one for which requests wait already, or that starts
+//  6. any, and the autoscaler decides which of them comes up
+//  7. one that is refused, if all are
+//
+// Of those that are equal the cheapest, and then the first by name. A request that
+// waits at one variant moves to another as soon as that one has a free slot, or
+// where its own is refused, to any that is not.
+
+// Places of variants in that order.
+const (
+	hasRoom = iota
+	isAwake
+	isWoken
+	isGranted
+	isExpected
+	isAny
+	isRefused
+)
+
+// errElsewhere is handed to a request that waits, where another variant takes it.
+var errElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "another variant of the model has room")
+
+// addVariants adds the models that have variants: the functions of one namespace that say so.
+func (d *directory) addVariants(services []service) {
+	type model struct {
+		namespace string
+		name      api.ModelName
+	}
+	groups := map[model]*target{}
+	var order []model
+	for _, s := range services {
+		for _, name := range s.each(func(m member) []api.ModelName { return []api.ModelName{m.variantOf} }) {
+			if name == "" {
+				continue
+			}
+			key := model{s.name.Namespace(), name}
+			g := groups[key]
+			if g == nil {
+				g = &target{service: api.NewFunctionName(key.namespace, string(name))}
+				groups[key] = g
+				order = append(order, key)
+			}
+			t := s.target(func(m member) bool { return m.variantOf == name })
+			g.variants = append(g.variants, t)
+			g.shares = append(g.shares, t.shares...)
+			g.total += t.total
+			for _, sh := range t.shares {
+				d.groups[sh.f] = g
+			}
+		}
+	}
+	slices.SortFunc(order, func(a, b model) int {
+		if own := a.namespace == api.DefaultNamespace; own != (b.namespace == api.DefaultNamespace) {
+			if own {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	for _, key := range order {
+		d.show(listed{name: key.name, t: groups[key]})
+		d.add(string(groups[key].service), groups[key])
+	}
+}
+
+// choose picks the variant that serves a request best now.
+func (t *target) choose() *function {
+	var best *function
+	var place int
+	var price float64
+	now := time.Now()
+	for _, v := range t.variants {
+		f := v.pick()
+		p, c := f.place(now)
+		if best == nil || cmp.Or(cmp.Compare(p, place), cmp.Compare(c, price), cmp.Compare(f.name, best.name)) < 0 {
+			best, place, price = f, p, c
+		}
+	}
+	return best
+}
+
+// place is f's place among the variants of a model, and its price.
+func (f *function) place(now time.Time) (place int, price float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	price = f.spec.Price()
+	switch {
+	case f.refusal(now) != nil:
+		return isRefused, price
+	case f.room.Len() == 0 && f.set.Free(now) > 0:
+		return hasRoom, price
+	case f.set.Awake(now):
+		return isAwake, price
+	case f.waking != "":
+		return isWoken, price
+	}
+	for _, i := range f.set.Asleep(now) {
+		if f.a.wakes.Granted(i.ID) {
+			return isGranted, price
+		}
+	}
+	if best, found := f.set.Best(); f.room.Len() > 0 || found && best.State == api.Starting {
+		return isExpected, price
+	}
+	return isAny, price
+}
+
+// move takes c to another variant of the model that its client named, where err is
+// what its own said. false: there is none, or its time is up.
+func (c *call) move(err error) bool {
+	var refused *api.Error
+	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == api.CodeHoldTimeout {
+		return false
+	}
+	sent := refused == errElsewhere
+	if c.refusals >= len(c.group.variants) && !sent {
+		return false
+	}
+	group := c.group
+	if g := c.a.names.Load().byModel[c.req.Model]; g != nil && len(g.variants) > 0 {
+		group = g // one may have come or gone
+	}
+	next := group.choose()
+	if next == c.f && !sent {
+		return false
+	}
+	c.a.log.Debug("request moves to another variant", "request", c.id, "from", c.f.name, "to", next.name, "because", refused.Message)
+	c.f.part(c)
+	c.group, c.f, c.entry, c.ticket, c.attempts, c.rise = group, next, nil, 0, 0, nil
+	if !sent {
+		c.refusals++
+	}
+	return true
+}
+
+// gather has requests that wait at other variants of f's model move to f, as many as
+// it has free slots.
+func (f *function) gather() {
+	g := f.a.names.Load().groups[f]
+	if g == nil {
+		return
+	}
+	f.mu.Lock()
+	free := 0
+	if f.declared && f.room.Len() == 0 {
+		free = f.set.Free(time.Now())
+	}
+	f.mu.Unlock()
+	for _, s := range g.shares {
+		if free <= 0 {
+			return
+		}
+		if s.f != f {
+			free -= s.f.sendAway(g.service, free)
+		}
+	}
+}
+
+// sendAway has up to most of the requests that wait for f, but named the group,
+// look for another variant, those that wait for longest first.
+func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
+	f.mu.Lock()
+	if f.room.Len() == 0 {
+		f.mu.Unlock()
+		return 0
+	}
+	var waiting []*hold.Entry[slot] // not the calls: their fields are their own once they have left
+	for c := range f.calls {
+		if c.group != nil && c.group.service == group && c.entry != nil {
+			waiting = append(waiting, c.entry)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *hold.Entry[slot]) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ticket, b.Ticket))
+	})
+	for _, e := range waiting {
+		if sent == most {
+			break
+		}
+		if !f.room.Leave(e) {
+			continue
+		}
+		f.mu.Unlock()
+		if e.Offer(slot{refused: errElsewhere}) {
+			sent++
+		}
+		f.mu.Lock()
+	}
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.mu.Unlock()
+	if sent > 0 {
+		f.meter.Changed()
+	}
+	return sent
+}
