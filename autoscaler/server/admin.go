@@ -49,13 +49,7 @@ func (s *server) adminRoutes(r *mux.Router) {
 	} {
 		r.HandleFunc(one+path, s.admitted(s.known(s.byHand(order)))).Methods(http.MethodPost)
 	}
-	r.HandleFunc(one+"/scale", s.admitted(s.known(s.byHand(func(r *http.Request, f api.FunctionName) error {
-		scale, lifetime, err := admin.ReadScale(r.Body)
-		if err != nil {
-			return err
-		}
-		return s.Decider.Scale(r.Context(), f, scale.Replicas, lifetime, scale.By)
-	})))).Methods(http.MethodPut, http.MethodPost) // people may create at the API server's proxy, not update
+	r.HandleFunc(one+"/scale", s.admitted(s.known(s.scale))).Methods(http.MethodPut, http.MethodPost) // people may create at the API server's proxy, not update
 }
 
 // order is something that people may have done with a function.
@@ -155,6 +149,24 @@ func (s *server) byHand(do order) about {
 		}
 		s.describe(w, r, v)
 	}
+}
+
+// scale sets how many instances are wanted, and answers with what the autoscaler
+// knows of the function: a brain says it again and again, so activators are not asked.
+func (s *server) scale(w http.ResponseWriter, r *http.Request, v decide.View) {
+	scale, lifetime, err := admin.ReadScale(r.Body)
+	if err == nil {
+		err = s.Decider.Scale(r.Context(), v.Function.Name, scale.Replicas, lifetime, scale.By)
+	}
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	if now, found := s.Decider.Status(v.Function.Name); found {
+		v = now
+	}
+	v.Function.Runtime.Env = nil // may hold secrets
+	api.WriteJSON(w, http.StatusOK, admin.Function{View: v})
 }
 
 // tailLogs passes on what the function's instances print, each line after the

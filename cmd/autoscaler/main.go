@@ -1,4 +1,5 @@
-// Command autoscaler decides which functions of a cluster are awake: see package autoscaler/lead.
+// Command autoscaler decides which functions of a cluster are awake: see package
+// autoscaler/lead. With the word relay it carries replica counts: see package autoscaler/relay.
 package main
 
 import (
@@ -33,6 +34,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) > 0 && args[0] == "relay" {
+		return runRelay(ctx, args[1:], stdout, os.Stderr)
+	}
 	cfg := lead.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
 	var kubeconfig string
 	var level slog.Level

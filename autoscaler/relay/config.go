@@ -1,0 +1,165 @@
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Defaults.
+const (
+	DefaultMetric   = "rouse_desired_replicas"
+	DefaultInterval = time.Second
+	DefaultTimeout  = 2 * time.Second
+	DefaultResync   = 15 * time.Second
+	DefaultLifetime = time.Minute
+	DefaultRate     = 50
+)
+
+// most bounds what a metric may ask for where a rule has no bound: a mistake in a
+// brain should not fill a cluster.
+const most = 1000
+
+// Config says what is read, how often, and what it means. The YAML file has the
+// fields with names; flags have the others too.
+type Config struct {
+	// Metric is the gauge that is read. Default [DefaultMetric].
+	Metric string `yaml:"metric"`
+	// Sources are addresses of Prometheus text, such as http://host:9091/metrics.
+	Sources []string `yaml:"sources"`
+	// Targets are the rules, of which the first that a series matches counts.
+	Targets []Rule `yaml:"targets"`
+
+	// Interval is the time between two readings of a source. Default [DefaultInterval].
+	Interval time.Duration `yaml:"interval"`
+	// Timeout bounds one reading. Default [DefaultTimeout].
+	Timeout time.Duration `yaml:"timeout"`
+	// Resync is the time after which a target is looked at though its number has not
+	// changed. Default [DefaultResync].
+	Resync time.Duration `yaml:"resync"`
+	// Lifetime is how long a function of Rouse keeps a number that is not renewed. Default [DefaultLifetime].
+	Lifetime time.Duration `yaml:"lifetime"`
+	// Rate bounds the writes per second, over all targets. Default [DefaultRate].
+	Rate float64 `yaml:"rate"`
+	// DryRun says what would be written and writes nothing.
+	DryRun bool `yaml:"dryRun"`
+}
+
+// Rule says which target a series is about. In Namespace and Name, {label} stands
+// for the value of that label. {namespace} and {exported_namespace} are one: Prometheus
+// calls the label by the second name, who makes the metric by the first.
+type Rule struct {
+	// Labels are what a series must have: the value itself, or a pattern with *. None: any series.
+	Labels map[string]string `yaml:"labels"`
+	// Kind is one of the Kind constants.
+	Kind Kind `yaml:"kind"`
+	// Namespace and Name are of the target. Namespace's default is {namespace}, Name's {variant_name}.
+	Namespace string `yaml:"namespace"`
+	Name      string `yaml:"name"`
+	// Min and Max bound what is set; Max 0 is 1000.
+	Min int `yaml:"min"`
+	Max int `yaml:"max"`
+}
+
+// Kind is a kind of target.
+type Kind string
+
+// Kinds of target.
+const (
+	Deployment  Kind = "deployment"
+	ReplicaSet  Kind = "replicaset"
+	StatefulSet Kind = "statefulset"
+	Revision    Kind = "revision" // of Knative, of any class
+	Service     Kind = "service"  // of Knative: its newest ready revision
+)
+
+var kinds = []Kind{Deployment, ReplicaSet, StatefulSet, Revision, Service}
+
+// Parse reads a file. An unknown field is an error.
+func Parse(raw []byte) (Config, error) {
+	var c Config
+	d := yaml.NewDecoder(bytes.NewReader(raw))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("read the relay's configuration: %w", err)
+	}
+	return c, nil
+}
+
+// Validate fills in defaults and reports the first field that can't be meant.
+func (c *Config) Validate() error {
+	c.Metric = cmp.Or(c.Metric, DefaultMetric)
+	c.Interval, c.Timeout = cmp.Or(c.Interval, DefaultInterval), cmp.Or(c.Timeout, DefaultTimeout)
+	c.Resync, c.Lifetime = cmp.Or(c.Resync, DefaultResync), cmp.Or(c.Lifetime, DefaultLifetime)
+	c.Rate = cmp.Or(c.Rate, DefaultRate)
+	switch {
+	case !metricName.MatchString(c.Metric):
+		return fmt.Errorf("metric %q: want the name of a metric", c.Metric)
+	case len(c.Sources) == 0:
+		return errors.New("no sources: name at least one address of metrics, such as http://rouse-autoscaler.knative-serving:9091/metrics")
+	case len(c.Targets) == 0:
+		return errors.New("no targets: say with at least one rule what a series scales")
+	case c.Interval < 100*time.Millisecond || c.Timeout <= 0 || c.Resync < time.Second:
+		return fmt.Errorf("interval %v, timeout %v, resync %v: want at least 100ms, more than 0, at least 1s", c.Interval, c.Timeout, c.Resync)
+	case c.Lifetime < 3*c.Interval || c.Lifetime < 3*time.Second:
+		return fmt.Errorf("lifetime %v: want at least three intervals and 3s, so that one lost renewal loses nothing", c.Lifetime)
+	case c.Rate <= 0:
+		return fmt.Errorf("rate %v: want more than 0 writes a second", c.Rate)
+	}
+	for _, s := range c.Sources {
+		if u, err := url.Parse(s); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			return fmt.Errorf("source %q: want http://host:port/path", s)
+		}
+		if _, err := http.NewRequest(http.MethodGet, s, nil); err != nil {
+			return fmt.Errorf("source %q: %w", s, err)
+		}
+	}
+	for i := range c.Targets {
+		if err := c.Targets[i].validate(); err != nil {
+			return fmt.Errorf("target %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+var (
+	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+	labelWord  = regexp.MustCompile(`\{([a-zA-Z_][a-zA-Z0-9_]*)\}`)
+)
+
+func (r *Rule) validate() error {
+	r.Kind = Kind(strings.ToLower(string(r.Kind)))
+	known := false
+	for _, k := range kinds {
+		known = known || k == r.Kind
+	}
+	r.Namespace, r.Name = cmp.Or(r.Namespace, "{namespace}"), cmp.Or(r.Name, "{variant_name}")
+	r.Max = cmp.Or(r.Max, most)
+	switch {
+	case !known:
+		return fmt.Errorf("kind %q: want one of %v", r.Kind, kinds)
+	case r.Min < 0 || r.Max < r.Min:
+		return fmt.Errorf("min %d, max %d: want 0 or more, and max not below min", r.Min, r.Max)
+	}
+	for _, template := range []string{r.Namespace, r.Name} {
+		if strings.ContainsAny(labelWord.ReplaceAllString(template, ""), "{}/ ") {
+			return fmt.Errorf("%q: want a name, in which {label} stands for a label", template)
+		}
+	}
+	for label, pattern := range r.Labels {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("label %s: pattern %q: %w", label, pattern, err)
+		}
+	}
+	return nil
+}

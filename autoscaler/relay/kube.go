@@ -1,0 +1,200 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"knative.dev/serving/pkg/apis/autoscaling"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// manager is who the relay is in the fields that it manages.
+const manager = "rouse-relay"
+
+// Cluster is the [Setter] of a cluster.
+type Cluster struct {
+	Kube    kubernetes.Interface
+	Serving servingclient.Interface
+	// Functions tells Rouse's autoscaler; nil: revisions of Rouse's class can't be scaled.
+	Functions *Functions
+}
+
+// Set sets the scale of a target in the way of its kind.
+func (c *Cluster) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
+	switch t.Kind {
+	case Deployment, ReplicaSet, StatefulSet:
+		return c.setScale(ctx, t, n, dry)
+	case Revision:
+		r, err := c.Serving.ServingV1().Revisions(t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
+		if err != nil {
+			return Outcome{}, explain(t, err)
+		}
+		return c.setRevision(ctx, r, n, dry)
+	case Service:
+		return c.setService(ctx, t, n, dry)
+	}
+	return Outcome{}, fmt.Errorf("scale %s: there is no such kind", t)
+}
+
+// scaler is what the clients of all kinds with a scale have.
+type scaler struct {
+	get   func(ctx context.Context, name string, o metav1.GetOptions) (*autoscalingv1.Scale, error)
+	patch func(ctx context.Context, name string, patch []byte) error
+}
+
+func (c *Cluster) scaler(t Target) scaler {
+	options := metav1.PatchOptions{FieldManager: manager}
+	apps := c.Kube.AppsV1()
+	switch t.Kind {
+	case ReplicaSet:
+		client := apps.ReplicaSets(t.Namespace)
+		return scaler{client.GetScale, func(ctx context.Context, name string, patch []byte) error {
+			_, err := client.Patch(ctx, name, types.MergePatchType, patch, options, "scale")
+			return err
+		}}
+	case StatefulSet:
+		client := apps.StatefulSets(t.Namespace)
+		return scaler{client.GetScale, func(ctx context.Context, name string, patch []byte) error {
+			_, err := client.Patch(ctx, name, types.MergePatchType, patch, options, "scale")
+			return err
+		}}
+	}
+	client := apps.Deployments(t.Namespace)
+	return scaler{client.GetScale, func(ctx context.Context, name string, patch []byte) error {
+		_, err := client.Patch(ctx, name, types.MergePatchType, patch, options, "scale")
+		return err
+	}}
+}
+
+// setScale writes the scale subresource, where it has another number.
+func (c *Cluster) setScale(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
+	s := c.scaler(t)
+	now, err := s.get(ctx, t.Name, metav1.GetOptions{})
+	if err != nil {
+		return Outcome{}, explain(t, err)
+	}
+	o := Outcome{Was: int(now.Spec.Replicas), Changed: int(now.Spec.Replicas) != n}
+	if !o.Changed || dry {
+		return o, nil
+	}
+	if err := s.patch(ctx, t.Name, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)); err != nil {
+		return Outcome{}, explain(t, err)
+	}
+	return o, nil
+}
+
+// setService scales a service's newest ready revision.
+func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
+	s, err := c.Serving.ServingV1().Services(t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
+	if err != nil {
+		return Outcome{}, explain(t, err)
+	}
+	name := s.Status.LatestReadyRevisionName
+	if name == "" {
+		return Outcome{}, fmt.Errorf("scale %s: no revision of it was ever ready", t)
+	}
+	r, err := c.Serving.ServingV1().Revisions(t.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return Outcome{}, explain(t, err)
+	}
+	o, err := c.setRevision(ctx, r, n, dry)
+	o.What = "revision " + name
+	return o, err
+}
+
+// setRevision scales a revision: 1. of Rouse's class by its autoscaler; 2. of another
+// by its annotations, which become its PodAutoscaler's.
+func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
+	t := Target{Revision, r.Namespace, r.Name}
+	if r.Annotations[autoscaling.ClassAnnotationKey] == api.Class { // 1.
+		if c.Functions == nil {
+			return Outcome{}, fmt.Errorf("scale %s: it is a function of Rouse, and the relay has no address of Rouse's autoscaler: set --autoscaler", t)
+		}
+		return c.Functions.Set(ctx, api.NewFunctionName(r.Namespace, r.Name), n, dry)
+	}
+	want := bounds(n) // 2.
+	o := Outcome{Was: -1}
+	patch := map[string]any{}
+	for _, key := range []autoscalingKey{minScale, maxScale} {
+		_, now, _ := key.keys.Get(r.Annotations)
+		if key.floor {
+			o.Was = 0
+			if v, err := strconv.Atoi(now); err == nil {
+				o.Was = v
+			}
+		}
+		if now == want[key.keys.Key()] {
+			continue
+		}
+		o.Changed = true
+		for _, other := range key.keys { // an older name of the same
+			if _, there := r.Annotations[other]; there {
+				patch[other] = nil
+			}
+		}
+		patch[key.keys.Key()] = want[key.keys.Key()]
+	}
+	if !o.Changed || dry {
+		return o, nil
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": patch}})
+	if err != nil {
+		return Outcome{}, fmt.Errorf("scale %s: %w", t, err)
+	}
+	if _, err := c.Serving.ServingV1().Revisions(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager}); err != nil {
+		return Outcome{}, explain(t, err)
+	}
+	return o, nil
+}
+
+type autoscalingKey struct {
+	keys  keyPriority
+	floor bool
+}
+
+// keyPriority are the names of one annotation, the one to write first.
+type keyPriority []string
+
+func (k keyPriority) Key() string { return k[0] }
+
+// Get is the first that is there.
+func (k keyPriority) Get(m map[string]string) (key, value string, found bool) {
+	for _, key := range k {
+		if v, there := m[key]; there {
+			return key, v, true
+		}
+	}
+	return "", "", false
+}
+
+var (
+	minScale = autoscalingKey{keyPriority(autoscaling.MinScaleAnnotation), true}
+	maxScale = autoscalingKey{keyPriority(autoscaling.MaxScaleAnnotation), false}
+)
+
+// bounds are the annotations that hold a revision of a stock class at n. A max-scale
+// of 0 is none at all: with 0, requests may bring up one.
+func bounds(n int) map[string]string {
+	return map[string]string{minScale.keys.Key(): strconv.Itoa(n), maxScale.keys.Key(): strconv.Itoa(max(1, n))}
+}
+
+// explain adds to an error of the API server what to do about it.
+func explain(t Target, err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("scale %s: the relay's account may not: bind the ClusterRole rouse-relay to it in this namespace: %w", t, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("scale %s: there is none: %w", t, err)
+	}
+	return fmt.Errorf("scale %s: %w", t, err)
+}

@@ -1,0 +1,40 @@
+package relay
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the relay's. Labels of targets are bounded by what the sources have.
+type metrics struct {
+	reads, sets *prometheus.CounterVec
+	desired     *prometheus.GaugeVec
+	stale       prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rouse_relay_reads_total", Help: "Readings of sources by result: ok or error.",
+		}, []string{"result"}),
+		sets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rouse_relay_sets_total", Help: "Scales that were set, by kind of target and result: ok, error, or dry where nothing is written.",
+		}, []string{"kind", "result"}),
+		desired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rouse_relay_desired_replicas", Help: "What each target should have, as last read and bounded.",
+		}, []string{"kind", "namespace", "name"}),
+		stale: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rouse_relay_stale_targets", Help: "Targets that are left as they are because their series is gone, old or no number.",
+		}),
+	}
+}
+
+func (m *metrics) register(r *prometheus.Registry) error {
+	for _, c := range []prometheus.Collector{m.reads, m.sets, m.desired, m.stale} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}

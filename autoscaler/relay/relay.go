@@ -1,0 +1,345 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+)
+
+// Setter sets scales. Its methods are safe for many goroutines and end when their
+// context ends.
+type Setter interface {
+	// Set sees to it that a target has n replicas. It writes only where that is not so;
+	// with dry it never does.
+	Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error)
+}
+
+// Outcome is what a Set has found and done.
+type Outcome struct {
+	// Was is the number before, -1 where it is not known.
+	Was int
+	// Changed says that something was written, or in a dry run would have been.
+	Changed bool
+	// Renew says that the number is forgotten after [Config.Lifetime] unless it is set again.
+	Renew bool
+	// What is what was written to, where that is not the target itself.
+	What string
+}
+
+const (
+	setTimeout  = 10 * time.Second // of one Set
+	longestSet  = 30 * time.Second // between two tries of one that fails
+	forgetAfter = 10 * time.Minute // a target without series
+)
+
+// Deps are what a [Relay] works with.
+type Deps struct {
+	// Client reads the sources.
+	Client *http.Client
+	Setter Setter
+	Log    *slog.Logger
+	// Registry gets the metrics; nil: nobody.
+	Registry *prometheus.Registry
+}
+
+// Relay is made by [New]; see the package comment.
+type Relay struct {
+	cfg     Config
+	deps    Deps
+	metrics *metrics
+	limit   *rate.Limiter
+
+	readings chan reading // from the sources' goroutines to the owner; unbuffered; never closed
+	set      chan done    // from writers to the owner; unbuffered; never closed
+
+	// All that follows is Run's own.
+	sources map[string]*reading // the last one of each
+	targets map[Target]*state
+	errs    map[string]bool // errors of series that were said
+	writers int
+}
+
+// reading is one answer of a source.
+type reading struct {
+	source string
+	series []series
+	err    error
+	at     time.Time
+}
+
+// done is the end of a Set.
+type done struct {
+	target  Target
+	n       int
+	outcome Outcome
+	err     error
+}
+
+// state is what is known of a target.
+type state struct {
+	want     int
+	known    bool      // want was ever known
+	seen     time.Time // when a fresh series last said it
+	has      int       // as last set
+	settled  bool      // has was set and nothing failed since
+	busy     bool      // a Set is under way
+	look     time.Time // when it is looked at though nothing changed
+	failures int
+	fault    string // as last said
+	stale    bool   // that was said
+}
+
+// New makes a relay that starts nothing yet.
+func New(cfg Config, deps Deps) (*Relay, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	if deps.Client == nil || deps.Setter == nil || deps.Log == nil {
+		return nil, errors.New("relay: Deps needs Client, Setter and Log")
+	}
+	r := &Relay{
+		cfg: cfg, deps: deps, metrics: newMetrics(), limit: rate.NewLimiter(rate.Limit(cfg.Rate), max(1, int(cfg.Rate))),
+		readings: make(chan reading), set: make(chan done),
+		sources: make(map[string]*reading), targets: make(map[Target]*state), errs: make(map[string]bool),
+	}
+	if deps.Registry != nil {
+		if err := r.metrics.register(deps.Registry); err != nil {
+			return nil, fmt.Errorf("relay: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Run relays until ctx ends and returns nil. Nothing of it goes on after that; the
+// scales stay as they are. It runs once.
+func (r *Relay) Run(ctx context.Context) error {
+	readers := 0
+	stopped := make(chan struct{}) // sent to by each reader at its end; unbuffered
+	for _, url := range r.cfg.Sources {
+		readers++
+		go func() {
+			r.follow(ctx, url)
+			stopped <- struct{}{}
+		}()
+	}
+	timer := time.NewTimer(r.cfg.Interval)
+	defer timer.Stop()
+	for readers > 0 || r.writers > 0 {
+		select {
+		case got := <-r.readings:
+			r.take(got)
+			r.settle(ctx)
+		case d := <-r.set:
+			r.writers--
+			r.finish(ctx, d)
+			r.settle(ctx)
+		case <-timer.C:
+			r.settle(ctx)
+			timer.Reset(r.cfg.Interval)
+		case <-stopped:
+			readers--
+		}
+	}
+	return nil
+}
+
+// follow reads one source again and again.
+func (r *Relay) follow(ctx context.Context, url string) {
+	for failures := 0; ; {
+		found, err := read(ctx, r.deps.Client, url, r.cfg.Metric, r.cfg.Timeout)
+		if ctx.Err() != nil {
+			return
+		}
+		if failures++; err == nil {
+			failures = 0
+		}
+		select {
+		case r.readings <- reading{url, found, err, time.Now()}:
+		case <-ctx.Done():
+			return
+		}
+		pause := r.cfg.Interval
+		if failures > 0 {
+			pause = max(pause, min(longestPause, pause<<min(failures, 10)))
+		}
+		pause += time.Duration((rand.Float64() - 0.5) / 5 * float64(pause)) //nolint:gosec // no secret
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take notes a reading. A source that fails, or no longer does, is said once.
+func (r *Relay) take(got reading) {
+	last := r.sources[got.source]
+	failed := last != nil && last.err != nil
+	switch {
+	case got.err != nil:
+		r.metrics.reads.WithLabelValues("error").Inc()
+		if !failed {
+			r.deps.Log.Warn("a source can't be read: nothing is changed by it until it can", "source", got.source, "error", got.err)
+		}
+		if last != nil {
+			got.series, got.at = last.series, last.at
+		}
+	default:
+		r.metrics.reads.WithLabelValues("ok").Inc()
+		if failed {
+			r.deps.Log.Info("a source can be read again", "source", got.source, "series", len(got.series))
+		}
+	}
+	r.sources[got.source] = &got
+	r.want()
+}
+
+// staleAfter is how old a reading may be.
+func (r *Relay) staleAfter() time.Duration { return 3*r.cfg.Interval + r.cfg.Timeout }
+
+// want works out what the targets should have from what was last read.
+func (r *Relay) want() {
+	now := time.Now()
+	var all []series
+	for _, url := range r.cfg.Sources {
+		if s := r.sources[url]; s != nil && s.err == nil && now.Sub(s.at) <= r.staleAfter() {
+			all = append(all, s.series...)
+		}
+	}
+	wishes, errs := r.cfg.wishes(all)
+	for _, err := range errs {
+		if said := err.Error(); !r.errs[said] && len(r.errs) < most {
+			r.errs[said] = true
+			r.deps.Log.Warn("a series has no target", "error", err)
+		}
+	}
+	for t, w := range wishes {
+		s := r.targets[t]
+		if s == nil {
+			s = &state{}
+			r.targets[t] = s
+		}
+		if !w.known {
+			continue
+		}
+		if s.stale {
+			s.stale = false
+			r.deps.Log.Info("a target's series is back", "target", t, "replicas", w.replicas)
+		}
+		s.want, s.known, s.seen = w.replicas, true, now
+		r.metrics.desired.WithLabelValues(string(t.Kind), t.Namespace, t.Name).Set(float64(w.replicas))
+	}
+}
+
+// settle begins what is to be done to targets: those whose number has changed, or
+// whose time to be looked at has come. One whose series is stale is left alone.
+func (r *Relay) settle(ctx context.Context) {
+	now := time.Now()
+	stale := 0
+	for _, t := range r.order() {
+		s := r.targets[t]
+		switch age := now.Sub(s.seen); {
+		case !s.known:
+			stale++
+			r.sayStale(t, s, "its series is no number of replicas")
+			continue
+		case age > r.staleAfter():
+			stale++
+			r.sayStale(t, s, "its series is gone, or can't be read")
+			if age > forgetAfter && !s.busy {
+				delete(r.targets, t)
+				r.metrics.desired.DeleteLabelValues(string(t.Kind), t.Namespace, t.Name)
+			}
+			continue
+		}
+		changed := !s.settled || s.has != s.want
+		due := !s.look.After(now)
+		if s.busy || ctx.Err() != nil || !due && (!changed || s.failures > 0) {
+			continue
+		}
+		s.busy = true
+		r.writers++
+		go r.write(ctx, t, s.want)
+	}
+	r.metrics.stale.Set(float64(stale))
+}
+
+// order is the targets in an order that does not change from one time to the next.
+func (r *Relay) order() []Target {
+	out := make([]Target, 0, len(r.targets))
+	for t := range r.targets {
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Target) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func (r *Relay) sayStale(t Target, s *state, why string) {
+	if !s.stale {
+		s.stale = true
+		r.deps.Log.Warn("a target is left as it is: "+why, "target", t)
+	}
+}
+
+// write is one Set, in a goroutine of its own.
+func (r *Relay) write(ctx context.Context, t Target, n int) {
+	err := r.limit.Wait(ctx)
+	var o Outcome
+	if err == nil {
+		bounded, cancel := context.WithTimeout(ctx, setTimeout)
+		o, err = r.deps.Setter.Set(bounded, t, n, r.cfg.DryRun)
+		cancel()
+	}
+	r.set <- done{t, n, o, err}
+}
+
+// finish notes how a Set went.
+func (r *Relay) finish(ctx context.Context, d done) {
+	s := r.targets[d.target]
+	s.busy = false
+	now := time.Now()
+	kind := string(d.target.Kind)
+	if d.err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		s.failures++
+		s.settled = false
+		s.look = now.Add(min(longestSet, r.cfg.Interval<<min(s.failures, 10)))
+		r.metrics.sets.WithLabelValues(kind, "error").Inc()
+		if said := d.err.Error(); said != s.fault {
+			s.fault = said
+			r.deps.Log.Warn("a target can't be scaled", "target", d.target, "replicas", d.n, "error", d.err)
+		}
+		return
+	}
+	drifted := s.settled && s.has == d.n && d.outcome.Changed && !d.outcome.Renew
+	s.has, s.settled, s.failures, s.fault = d.n, true, 0, ""
+	s.look = now.Add(r.cfg.Resync)
+	if d.outcome.Renew {
+		s.look = now.Add(min(r.cfg.Resync, r.cfg.Lifetime/3))
+	}
+	if !d.outcome.Changed {
+		return
+	}
+	result := "ok"
+	if r.cfg.DryRun {
+		result = "dry"
+	}
+	r.metrics.sets.WithLabelValues(kind, result).Inc()
+	if d.outcome.Was == d.n {
+		return // it was renewed
+	}
+	r.deps.Log.Info("scaled", "target", d.target, "what", d.outcome.What, "from", d.outcome.Was, "to", d.n, "drift", drifted, "dry", r.cfg.DryRun)
+}

@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+const (
+	// maxBody bounds what is read of a source.
+	maxBody = 32 << 20
+	// longestPause is how seldom a source that fails is asked.
+	longestPause = 30 * time.Second
+)
+
+// read reads the metric's series of a source.
+func read(ctx context.Context, client *http.Client, url, metric string, timeout time.Duration) ([]series, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", url, err)
+	}
+	req.Header.Set("Accept", "text/plain; version=0.0.4")
+	resp, err := client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("read %s: %w", url, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("read %s: it answers %s", url, resp.Status)
+	}
+	body := &io.LimitedReader{R: resp.Body, N: maxBody + 1}
+	found, err := parse(body, metric)
+	switch {
+	case body.N <= 0:
+		return nil, fmt.Errorf("read %s: it has more than %d MiB", url, maxBody>>20)
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", url, err)
+	}
+	return found, nil
+}
+
+// families reads Prometheus text. The parser panics at some bad texts, such as
+// "#TYPE a \n{}", so what it panics with is an error like any other.
+func families(body io.Reader) (found map[string]*dto.MetricFamily, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the parser fails: %v", p)
+		}
+	}()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	return parser.TextToMetricFamilies(body)
+}
+
+// parse finds a metric in Prometheus text.
+func parse(body io.Reader, metric string) ([]series, error) {
+	families, err := families(body)
+	if err != nil {
+		return nil, fmt.Errorf("it is not Prometheus text: %w", err)
+	}
+	family := families[metric]
+	if family == nil {
+		return nil, nil
+	}
+	var out []series
+	for _, m := range family.GetMetric() {
+		s := series{labels: make(map[string]string, len(m.GetLabel()))}
+		for _, l := range m.GetLabel() {
+			s.labels[l.GetName()] = l.GetValue()
+		}
+		switch family.GetType() {
+		case dto.MetricType_GAUGE:
+			s.value = m.GetGauge().GetValue()
+		case dto.MetricType_UNTYPED:
+			s.value = m.GetUntyped().GetValue()
+		case dto.MetricType_COUNTER:
+			s.value = m.GetCounter().GetValue()
+		default:
+			return nil, errors.New("the metric " + metric + " is a " + family.GetType().String() + ", want a gauge")
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/relay"
+)
+
+// relayFlags are what the subcommand relay is told.
+type relayFlags struct {
+	cfg                            relay.Config
+	file, sources, kubeconfig      string
+	autoscaler, tokenFile, metrics string
+	level                          slog.Level
+}
+
+func (f *relayFlags) parse(args []string, stderr io.Writer) error {
+	s := flag.NewFlagSet("autoscaler relay", flag.ContinueOnError)
+	s.SetOutput(stderr)
+	s.StringVar(&f.file, "config", "", "YAML `file` with sources and targets; flags go before what it says")
+	s.StringVar(&f.sources, "source", "", "addresses of metrics, with commas between them")
+	s.StringVar(&f.cfg.Metric, "metric", "", "the gauge to read (default "+relay.DefaultMetric+")")
+	s.DurationVar(&f.cfg.Interval, "interval", 0, "time between two readings (default 1s)")
+	s.DurationVar(&f.cfg.Timeout, "timeout", 0, "how long one reading may take (default 2s)")
+	s.DurationVar(&f.cfg.Resync, "resync", 0, "how often a target is looked at whose number has not changed (default 15s)")
+	s.DurationVar(&f.cfg.Lifetime, "for", 0, "how long a function of Rouse keeps a number that is not renewed (default 1m)")
+	s.Float64Var(&f.cfg.Rate, "rate", 0, "writes a second, over all targets (default 50)")
+	s.BoolVar(&f.cfg.DryRun, "dry-run", false, "say what would be set, and set nothing")
+	s.StringVar(&f.autoscaler, "autoscaler", "http://"+control.AutoscalerName+"."+control.SystemNamespace, "where Rouse's autoscaler listens, for its functions; empty: there is none")
+	s.StringVar(&f.tokenFile, "token-file", "", "`file` with the cluster's token, for Rouse's functions (default $ROUSE_TOKEN)")
+	s.StringVar(&f.metrics, "metrics-listen", ":9091", "where /metrics, /healthz and /readyz are served")
+	s.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
+	s.TextVar(&f.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	if err := s.Parse(args); err != nil {
+		return err
+	}
+	if s.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", s.Arg(0))
+	}
+	return f.merge()
+}
+
+// merge puts the flags over the file.
+func (f *relayFlags) merge() error {
+	var file relay.Config
+	if f.file != "" {
+		raw, err := os.ReadFile(f.file)
+		if err != nil {
+			return fmt.Errorf("read the relay's configuration: %w", err)
+		}
+		if file, err = relay.Parse(raw); err != nil {
+			return err
+		}
+	}
+	if f.sources != "" {
+		file.Sources = strings.Split(f.sources, ",")
+	}
+	file.Metric = cmp.Or(f.cfg.Metric, file.Metric)
+	file.Interval, file.Timeout = cmp.Or(f.cfg.Interval, file.Interval), cmp.Or(f.cfg.Timeout, file.Timeout)
+	file.Resync, file.Lifetime = cmp.Or(f.cfg.Resync, file.Resync), cmp.Or(f.cfg.Lifetime, file.Lifetime)
+	file.Rate, file.DryRun = cmp.Or(f.cfg.Rate, file.Rate), f.cfg.DryRun || file.DryRun
+	f.cfg = file
+	return f.cfg.Validate()
+}
+
+// token reads the cluster's token at each use, so that it can be renewed.
+func (f *relayFlags) token() (string, error) {
+	text := os.Getenv("ROUSE_TOKEN")
+	if f.tokenFile != "" {
+		raw, err := os.ReadFile(f.tokenFile)
+		if err != nil {
+			return "", err
+		}
+		text = string(raw)
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return "", errors.New("there is none: set --token-file, or $ROUSE_TOKEN")
+	}
+	return text, nil
+}
+
+// runRelay runs "autoscaler relay": see package autoscaler/relay.
+func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var f relayFlags
+	if err := f.parse(args, stderr); err != nil {
+		return err
+	}
+	config, err := kube(f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
+	}
+	cluster, err := f.cluster(config)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	r, err := relay.New(f.cfg, relay.Deps{
+		Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
+		Setter: cluster, Registry: registry, Log: slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: f.level})),
+	})
+	if err != nil {
+		return err
+	}
+	return relay.Serve(ctx, f.metrics, registry, r)
+}
+
+// cluster makes the clients of what is scaled.
+func (f *relayFlags) cluster(config *rest.Config) (*relay.Cluster, error) {
+	config.QPS, config.Burst = float32(4*f.cfg.Rate), int(4*f.cfg.Rate)+10
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := servingclient.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &relay.Cluster{Kube: clients, Serving: serving}
+	if f.autoscaler != "" {
+		c.Functions = &relay.Functions{URL: f.autoscaler, Token: f.token, Client: &http.Client{Timeout: 5 * time.Second}, Lifetime: f.cfg.Lifetime}
+	}
+	return c, nil
+}
