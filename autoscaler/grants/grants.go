@@ -26,7 +26,8 @@ type Epochs struct {
 	// Term is the leader's in a cluster, higher than that of every leader before; 0 on one machine.
 	Term uint64
 
-	last uint64
+	// Last is the last that Next returned that no instance had a part in; 0 at first.
+	Last uint64
 }
 
 // Next is higher than all that it returned before, than seen, which is the highest
@@ -37,11 +38,11 @@ func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 	if e.Term > 0 {
 		first = api.FirstEpoch(e.Term)
 	}
-	e.last = max(e.last, first) + 1
+	e.Last = max(e.Last, first) + 1
 	if e.Beyond(seen) {
-		return e.last
+		return e.Last
 	}
-	return max(e.last, seen+1)
+	return max(e.Last, seen+1)
 }
 
 // Beyond says whether an instance that has seen an epoch obeys somebody later than us, or

@@ -22,6 +22,9 @@ import (
 
 // Config is what a fleet may be told. The zero value takes every default.
 type Config struct {
+	// Term is the leader's, as the autoscaler's: a process that begins anew in its pod refuses
+	// what leaders of before have ordered. 0: there are no terms.
+	Term uint64
 	// ScheduleTimeout is how long a pod may find no node before its start counts as
 	// failed; where nodes are added on demand it must be longer than that takes. Default 1 min.
 	ScheduleTimeout time.Duration
@@ -51,6 +54,13 @@ func (c Config) withDefaults() Config {
 		c.MemoryShare = 1
 	}
 	return c
+}
+
+func (c Config) firstEpoch() uint64 {
+	if c.Term == 0 {
+		return 0
+	}
+	return api.FirstEpoch(c.Term)
 }
 
 // Validate reports what is wrong with c, nil if nothing is.

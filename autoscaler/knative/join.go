@@ -55,6 +55,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	if p.joined() && p.token != token && p.address != from && !vouched {
 		return control.JoinAnswer{}, api.Errorf(http.StatusForbidden, "", "the pod %s has joined from another address", p.id)
 	}
+	asleep := p.beginsAsleep()
 	p.token, p.address, p.trouble, p.refused, p.asked = token, from, "", "", false
 	p.endpoint = api.Endpoint("http://" + netip.AddrPortFrom(from, uint16(r.Port)).String())
 	p.client = control.New(f.deps.Transport, func() string { return token })
@@ -69,7 +70,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	p.writing.ready = ""
 	f.pairUp(p)
 	fn.Runtime.Env = nil
-	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: p.epoch, Asleep: p.slept, Trace: p.trace}, nil
+	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Asleep: asleep, Trace: p.trace}, nil
 }
 
 // known returns a function that is declared rightly.
@@ -170,7 +171,8 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	default:
 		return api.BadRequest("state", "%q is no state of an instance", s.State)
 	}
-	if len(addresses(p.object)) == 0 { // it may be another's: what comes after must be able to supersede it
+	p.before = false
+	if p.slept = p.slept && s.State != api.Awake; len(addresses(p.object)) == 0 { // it may be another's: what comes after must be able to supersede it
 		s.Seq = min(s.Seq, uint64(time.Now().UnixMicro()))
 	}
 	if s = f.own(p, s); s.Supersedes(p.status) {
@@ -196,13 +198,20 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	return s
 }
 
+// beginsAsleep says whether a process that begins anew in p's pod may not start its runtime: the one
+// before slept, or was on its way there, or nobody knows; what it needs awake may be another's by now.
+func (p *pod) beginsAsleep() bool {
+	s := p.status.State
+	return p.before || p.slept || p.falling || s == api.Asleep || s == api.Draining
+}
+
 // crashed takes in that the process of an instance that had joined has ended, while
 // its pod lives. Its next process joins anew.
 func (f *Fleet) crashed(p *pod, message string) {
 	if !p.joined() {
 		return
 	}
-	p.slept = p.status.State == api.Asleep || p.slept && p.status.State != api.Awake
+	p.slept = p.beginsAsleep()
 	f.leave(p, message)
 	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }

@@ -44,8 +44,9 @@ type pod struct {
 	epoch   uint64
 	devices []api.DeviceID
 	trace   string // the wake that it was started for
-	// slept says that its process before ended asleep: the next one begins so.
-	slept bool
+	// slept says that its process before ended asleep: the next one begins so. before says that
+	// the pod ran when it was first seen, and that nothing was heard of it since.
+	slept, before bool
 	// refused says why a join in its name was not believed, empty if none was refused since it joined.
 	refused string
 	// trouble is the last that was reported of the pod, empty if none was. running is
@@ -167,7 +168,7 @@ func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 // addPod takes in a pod that is new: it is the one that the oldest start waits
 // for, or one that nobody here asked for, which is adopted.
 func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
-	p := &pod{id: api.InstanceID(o.Name), function: r.name, object: o, seen: time.Now(),
+	p := &pod{id: api.InstanceID(o.Name), function: r.name, object: o, seen: time.Now(), before: o.Status.Phase == corev1.PodRunning,
 		swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o)}
 	p.patched = costOf(o)
 	f.pods[p.id] = p

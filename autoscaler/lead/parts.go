@@ -141,7 +141,9 @@ func (l *leader) build() (err error) {
 		}
 		l.events.Receive(l.sink.Emit)
 	}
-	l.fleet, err = knative.New(l.cfg.Fleet, knative.Deps{Kube: l.kube, Serving: l.serving, Networking: l.networking, Activators: told{l.activators, l.events, l.source()}, Registry: l.registry, Log: l.log})
+	fleet := l.cfg.Fleet
+	fleet.Term = l.term
+	l.fleet, err = knative.New(fleet, knative.Deps{Kube: l.kube, Serving: l.serving, Networking: l.networking, Activators: told{l.activators, l.events, l.source()}, Registry: l.registry, Log: l.log})
 	return err
 }
 
