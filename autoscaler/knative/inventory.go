@@ -32,7 +32,8 @@ type node struct {
 	// ids are the GPUs' own, "" for one that no instance has named yet.
 	ids    []api.DeviceID
 	memory api.Bytes
-	name   string // of the product
+	name   string    // of the product
+	host   api.Bytes // the memory that pods may have, all together
 	// shared says that several pods may have one GPU. Otherwise a pod holds the GPUs
 	// that it was given, whole, be it awake or asleep.
 	shared bool
@@ -54,17 +55,16 @@ func (f *Fleet) takeStock() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var host api.Bytes
 	seen := make(map[string]bool, len(all))
 	for _, o := range all {
 		seen[o.Name] = true
 		memory := o.Status.Allocatable[corev1.ResourceMemory]
-		host += api.Bytes(memory.Value())
 		n := f.nodes[o.Name]
 		if n == nil {
 			n = &node{}
 			f.nodes[o.Name] = n
 		}
+		n.host = api.Bytes(memory.Value())
 		n.memory, n.name, n.shared = f.gpuMemory(o), o.Labels[labelGPUProduct], sharesGPUs(o)
 		n.owned = o.Labels[labelGPUs] == gpusOwned
 		n.resize(gpuCount(o), f.heldAt(o.Name, nil))
@@ -74,20 +74,22 @@ func (f *Fleet) takeStock() {
 			delete(f.nodes, name)
 		}
 	}
-	f.publish(host, len(all))
+	f.publish()
 	for _, r := range f.revisions { // whether GPUs are shared may have changed
 		f.tell(r)
 	}
 }
 
-// publish gives the devices to the core where they have changed.
-func (f *Fleet) publish(host api.Bytes, nodes int) {
-	devices := []inventory.Device{{ID: api.HostMemory, Name: fmt.Sprintf("memory of %d nodes", nodes),
-		Capacity: api.Bytes(float64(host) * f.cfg.MemoryShare), Total: host}}
+// publish gives the devices to the core where they have changed: of each node the host
+// memory, and its GPUs.
+func (f *Fleet) publish() {
+	var devices []inventory.Device
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		n := f.nodes[name]
+		devices = append(devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Name: "memory of " + name,
+			Capacity: api.Bytes(float64(n.host) * f.cfg.MemoryShare), Total: n.host})
 		for k, id := range n.ids {
-			d := inventory.Device{ID: id, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
+			d := inventory.Device{ID: id, Node: name, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
 			if id == "" {
 				d.ID = placeholder(name, k)
 			} else {
@@ -95,6 +97,9 @@ func (f *Fleet) publish(host api.Bytes, nodes int) {
 			}
 			devices = append(devices, d)
 		}
+	}
+	if len(devices) == 0 { // no node is known: there is nothing to hand out
+		devices = []inventory.Device{{ID: api.HostMemory, Name: "memory of no node"}}
 	}
 	if reflect.DeepEqual(devices, f.devices) {
 		return
@@ -184,17 +189,9 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 		}
 	}
 	if news {
-		f.publish(f.hostMemory(), len(f.nodes))
+		f.publish()
 	}
 	return ids
-}
-
-// hostMemory is what was last counted.
-func (f *Fleet) hostMemory() api.Bytes {
-	if len(f.devices) == 0 {
-		return 0
-	}
-	return f.devices[0].Total
 }
 
 // heldAt says which GPUs of a node are held by pods, of which one does not count.
