@@ -99,6 +99,7 @@ func (p *plan) part() {
 		case v.Asleep && !v.Busy:
 			r.Spent = true
 			p.unbind(r, v, "its provider sleeps")
+		case v.Unheard:
 		case r.Leaving && v.Stuck: // 3
 			p.do(Action{Kind: Delete, Function: v.Function, Provider: v.ID, Reason: "its requester is being deleted and it could not be put to sleep"})
 			v.Leaving = true
@@ -182,11 +183,12 @@ func (p *plan) serve() map[api.FunctionName]int {
 //  1. its provider is up already, by somebody else's hand
 //  2. its sleeper has its claim, or needs none before
 //  3. a requester has come elsewhere: another sleeper there
-//  4. else a new provider there, or on a node of our own where it was placed
-//  5. else it waits for a requester
+//  4. else, while there is hope that another requester lands better, it waits for that
+//  5. else a new provider there, or on a node of our own where it was placed
+//  6. else it waits for a requester
 func (p *plan) satisfy(w Want) bool {
 	v := p.provider(w.Provider)
-	if v != nil && !v.Leaving && !v.Asleep && !v.Busy { // 1
+	if v != nil && !v.Leaving && !v.Asleep && !v.Busy && !v.Unheard { // 1
 		p.do(Action{Kind: Done, Function: w.Function, Want: w.ID, Provider: v.ID, Reason: "it is up"})
 		return true
 	}
@@ -213,7 +215,10 @@ func (p *plan) satisfy(w Want) bool {
 			return true
 		}
 	}
-	if v == nil && p.Nodes[w.Node].Owned && len(w.Devices) > 0 { // 4
+	if p.again(w, v) { // 4
+		return false
+	}
+	if v == nil && p.Nodes[w.Node].Owned && len(w.Devices) > 0 { // 5
 		if p.inTheWay(nil, w.Node, w.Devices) != nil {
 			return false
 		}
@@ -226,7 +231,34 @@ func (p *plan) satisfy(w Want) bool {
 			return true
 		}
 	}
-	return false // 5
+	return false // 6
+}
+
+// again says whether a want waits for one more requester though one has come: the
+// sleeper that was chosen lies on devices that nobody claims, so that one may still
+// land there. The requesters that have come stay for so long, and are counted as held.
+func (p *plan) again(w Want, v *Provider) bool {
+	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.unclaimed() < len(v.Devices) || p.inTheWay(v, v.Node, v.Devices) != nil {
+		return false
+	}
+	var beside []*Requester
+	for _, r := range p.rs {
+		if r.Node == v.Node && overlap(r.Devices, v.Devices) {
+			return false
+		}
+		if r.Function == w.Function && r.free() {
+			beside = append(beside, r)
+		}
+	}
+	end := w.Since.Add(p.Limits.Patience)
+	if len(beside) == 0 || len(beside) > p.Limits.Tries || !p.Now.Before(end) {
+		return false
+	}
+	p.at(end)
+	for _, r := range beside {
+		r.held = true
+	}
+	return true
 }
 
 // sleeper is one of the function on the very devices of r, the one that was used last.
@@ -338,7 +370,7 @@ func (p *plan) crowd(d api.DeviceID, node string, need api.Bytes) []api.Instance
 // whose claim came elsewhere, or not at all.
 func (p *plan) claimless() {
 	for _, v := range p.ps {
-		if v.ID == "" || v.Asleep || v.Leaving || v.Bound != "" {
+		if v.ID == "" || v.Asleep || v.Leaving || v.Unheard || v.Bound != "" {
 			continue
 		}
 		if r := p.claimFor(v.Function, v.Node, v.Devices); r != nil {
@@ -376,7 +408,7 @@ func (p *plan) claimless() {
 func (p *plan) claims(open map[api.FunctionName]int) {
 	need, have := maps.Clone(open), map[api.FunctionName]int{}
 	for _, v := range p.ps {
-		if !v.Asleep && !v.Leaving {
+		if !v.Asleep && !v.Leaving && (!v.Unheard || v.Bound != "") {
 			need[v.Function]++
 		}
 	}
@@ -386,8 +418,13 @@ func (p *plan) claims(open map[api.FunctionName]int) {
 		}
 	}
 	for _, r := range p.rs {
+		if r.held {
+			need[r.Function]++
+		}
+	}
+	for _, r := range p.rs {
 		f := r.Function
-		if r.Bound != "" {
+		if r.Bound != "" || r.held {
 			continue
 		}
 		if r.Leaving { // whoever deletes it, nothing keeps it any more

@@ -20,6 +20,8 @@ type Requester struct {
 	Leaving, Released, Spent bool
 	// Since is when it was bound or became free.
 	Since time.Time
+
+	held bool // by this plan, for another to land better
 }
 
 // Provider is a pod that runs a model.
@@ -30,8 +32,9 @@ type Provider struct {
 	Devices  []api.DeviceID
 	// Asleep says that it uses no GPU but what stays of a process; Process that it has one.
 	Asleep, Process bool
-	// Busy says that a call or its making is under way.
-	Busy bool
+	// Busy says that a call or its making is under way; Unheard that it has not said yet how it
+	// is, after a restart of ours.
+	Busy, Unheard bool
 	// Leaving says that it is being deleted, Stuck that it could not be put to sleep.
 	Leaving, Stuck bool
 	// Bound is the requester that claims for it, empty if there is none.
@@ -55,6 +58,8 @@ type Want struct {
 	Devices []api.DeviceID
 	// Need is the memory that it takes of each device.
 	Need api.Bytes
+	// Since is when it was wanted.
+	Since time.Time
 }
 
 // Node is one machine with GPUs.
@@ -70,8 +75,14 @@ type Node struct {
 type Limits struct {
 	// Sleepers may lie on one device; 0 is no limit.
 	Sleepers int
-	// IdleClaim is how long a requester may have no provider before it goes. Default 10 s.
+	// IdleClaim is how long a requester may have no provider before it goes. Default 3 s.
 	IdleClaim time.Duration
+	// Tries is how many requesters may land beside a function's sleeper before a provider is
+	// made where one landed. Those that have hold their GPUs meanwhile, so that the next
+	// lands elsewhere. Default 3; below 0 none.
+	Tries int
+	// Patience bounds how long that may take. Default 10 s.
+	Patience time.Duration
 	// LateClaim is how long a provider may be awake without a claim on a node that is not
 	// our own. Default 1 min.
 	LateClaim time.Duration
@@ -79,7 +90,13 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	if l.IdleClaim == 0 {
-		l.IdleClaim = 10 * time.Second
+		l.IdleClaim = 3 * time.Second
+	}
+	if l.Tries == 0 {
+		l.Tries = 3
+	}
+	if l.Patience == 0 {
+		l.Patience = 10 * time.Second
 	}
 	if l.LateClaim == 0 {
 		l.LateClaim = time.Minute

@@ -63,6 +63,9 @@ type making struct {
 	marks     dualpod.Marks
 }
 
+// unheardFor is how long a provider from before a restart has to say how it is.
+const unheardFor = 15 * time.Second
+
 // roleOf is the part of a pod. What its revision's annotations say is on each of its pods.
 func roleOf(o *corev1.Pod) control.Role {
 	if o.Labels[dualpod.LabelProvider] != "" {
@@ -336,7 +339,7 @@ func (f *Fleet) pairState() dualpod.State {
 				continue
 			}
 			s.Wants = append(s.Wants, dualpod.Want{ID: w.id, Function: r.name, Provider: w.provider, Devices: w.grant.Devices,
-				Node: f.nodeOf(w.grant.Devices), Need: w.grant.Memory.PerDevice})
+				Node: f.nodeOf(w.grant.Devices), Need: w.grant.Memory.PerDevice, Since: w.marks.Asked})
 		}
 		s.Claims[r.name] = max(0, r.want) + r.raising
 	}
@@ -397,5 +400,5 @@ func (p *pod) asProvider() dualpod.Provider {
 	return dualpod.Provider{ID: p.id, Function: p.function, Node: dualpod.NodeOf(p.object), Devices: p.devices,
 		Asleep: p.status.State == api.Asleep || finished(p.object), Process: p.status.PID != 0, Busy: p.pair.busy || p.rising || p.falling,
 		Leaving: p.ended || p.stopping, Stuck: p.pair.stuck, Bound: p.pair.bound, Since: p.pair.since, Used: p.pair.used,
-		Residue: p.status.Memory.PerDevice}
+		Residue: p.status.Memory.PerDevice, Unheard: !p.joined() && p.pair.marks.Asked.IsZero() && !p.ended && time.Since(p.seen) < unheardFor}
 }

@@ -367,11 +367,12 @@ func (f *Fleet) beginRelease(run *runner, r *revision, claim *pod) {
 	run.calls.Go(func() { f.release(run.ctx, r, claim) })
 }
 
-// release lowers the scale for a requester, and lets it go.
+// release lets a requester go, and lowers the scale for it.
 func (f *Fleet) release(ctx context.Context, r *revision, claim *pod) {
+	f.tellReleased(ctx, claim)
 	err := f.lower(ctx, r, claim)
 	if err == nil {
-		f.letGo(ctx, claim)
+		f.ring()
 		return
 	}
 	if ctx.Err() == nil {
@@ -412,6 +413,9 @@ func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
 	if err := f.setScale(ctx, r, d); err != nil {
 		return err
 	}
+	// At once, before the ReplicaSet does it: a deletion that has begun is not made quicker by
+	// another, and the ReplicaSet's waits for the queue-proxy's half minute.
+	f.deletePod(ctx, claim, claimGrace)
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
 	select {
@@ -426,16 +430,19 @@ func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
 	}
 }
 
-// letGo tells a requester that is being deleted that nobody uses its claim, and
-// spares it the queue-proxy's half minute.
+// letGo tells a requester that is being deleted by others that nobody uses its claim.
 func (f *Fleet) letGo(ctx context.Context, claim *pod) {
+	f.tellReleased(ctx, claim)
+	f.deletePod(ctx, claim, claimGrace)
+	f.ring()
+}
+
+func (f *Fleet) tellReleased(ctx context.Context, claim *pod) {
 	call, cancel := context.WithTimeout(ctx, spiTimeout)
 	defer cancel()
 	if err := f.spi(call, claim, "POST", spiRelease, nil); err != nil {
 		f.log.Debug("a requester does not hear that its claim may go", "requester", claim.id, "error", err)
 	}
-	f.deletePod(ctx, claim, claimGrace)
-	f.ring()
 }
 
 // dispose deletes a provider's pod and returns when Kubernetes has begun to.

@@ -56,6 +56,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 		return control.JoinAnswer{}, api.Errorf(http.StatusForbidden, "", "the pod %s has joined from another address", p.id)
 	}
 	asleep := p.beginsAsleep()
+	p.again = true
 	p.token, p.address, p.trouble, p.refused, p.asked = token, from, "", "", false
 	p.endpoint = api.Endpoint("http://" + netip.AddrPortFrom(from, uint16(r.Port)).String())
 	p.client = control.New(f.deps.Transport, func() string { return token })
@@ -171,8 +172,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	default:
 		return api.BadRequest("state", "%q is no state of an instance", s.State)
 	}
-	p.before = false
-	if p.slept = p.slept && s.State != api.Awake; len(addresses(p.object)) == 0 { // it may be another's: what comes after must be able to supersede it
+	if len(addresses(p.object)) == 0 { // it may be another's: what comes after must be able to supersede it
 		s.Seq = min(s.Seq, uint64(time.Now().UnixMicro()))
 	}
 	if s = f.own(p, s); s.Supersedes(p.status) {
@@ -198,12 +198,10 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	return s
 }
 
-// beginsAsleep says whether a process that begins anew in p's pod may not start its runtime: the one
-// before slept, or was on its way there, or nobody knows; what it needs awake may be another's by now.
-func (p *pod) beginsAsleep() bool {
-	s := p.status.State
-	return p.before || p.slept || p.falling || s == api.Asleep || s == api.Draining
-}
+// beginsAsleep says whether a process that joins may not start its runtime before it is woken:
+// all but the first of a pod that was made for it. The one before may have slept, and what
+// it needs awake may be another's by now; whoever decides makes sure of it as of any sleeper.
+func (p *pod) beginsAsleep() bool { return p.before || p.again }
 
 // crashed takes in that the process of an instance that had joined has ended, while
 // its pod lives. Its next process joins anew.
@@ -211,7 +209,6 @@ func (f *Fleet) crashed(p *pod, message string) {
 	if !p.joined() {
 		return
 	}
-	p.slept = p.beginsAsleep()
 	f.leave(p, message)
 	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }

@@ -44,9 +44,9 @@ type pod struct {
 	epoch   uint64
 	devices []api.DeviceID
 	trace   string // the wake that it was started for
-	// slept says that its process before ended asleep: the next one begins so. before says that
-	// the pod ran when it was first seen, and that nothing was heard of it since.
-	slept, before bool
+	// again says that a process of it has joined, before that the pod ran when it was first
+	// seen: the next process begins asleep.
+	again, before bool
 	// refused says why a join in its name was not believed, empty if none was refused since it joined.
 	refused string
 	// trouble is the last that was reported of the pod, empty if none was. running is
