@@ -123,7 +123,7 @@ type model struct {
 	clockFrees   bool // memory is free when a grant's time is over by the leader's clock
 	forgetful    bool // a process that begins anew is told nothing, and nobody notices
 	termless     bool // a process that begins anew is not told the term of who answers it
-	startsAwake  bool // a process that begins anew starts its runtime, though it slept
+	startsAwake  bool // a process that begins anew starts its runtime, where the leader takes the one before for awake
 
 	names  map[uint64]name // epochs, interned
 	epochs []uint64

@@ -84,14 +84,12 @@ func joined(s *state) int {
 func (m *model) reborn(s *state, i int) status {
 	l := joined(s)
 	led := &s.leaders[l]
-	to := status{phase: rising}
+	to := status{phase: asleep}
 	if !m.forgetful && !m.noTerm && !m.termless {
 		to.seen = m.name(api.FirstEpoch(uint64(l + 1)))
 	}
-	v := led.views[i]
-	unheard := v.known.phase == rising && v.at == 0 && v.doing == none
-	if (v.known.phase == asleep || v.known.phase == falling || v.doing == toSleep || unheard) && !m.startsAwake {
-		to.phase = asleep
+	if v := led.views[i]; m.startsAwake && (v.known.phase == awake || v.known.phase == rising && v.at > 0) && v.doing != toSleep {
+		to.phase = rising
 	}
 	for _, o := range led.orders[:led.count] {
 		if int(o.at) == i && o.kind != toGrant && !m.forgetful {

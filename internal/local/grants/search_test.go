@@ -143,13 +143,13 @@ func TestMutants(t *testing.T) {
 		{"a wake that failed leaves nothing behind", func(m *model) { m.freeAfterTry = true }},
 		{"time alone frees", func(m *model) { m.clockFrees = true }},
 		{"a process that begins anew has forgotten", func(m *model) { m.forgetful = true }},
-		{"a process that begins anew starts its runtime", func(m *model) { m.startsAwake = true }},
+		{"a process that begins anew starts its runtime if it was awake", func(m *model) { m.startsAwake = true }},
 		{"a process that begins anew hears of no term", func(m *model) { m.termless = true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			begun := time.Now()
 			m := newModel(func(m *model) { m.settled, m.orders = true, 6; c.change(m) })
-			passed, way := m.walk(11, 200_000, 60)
+			passed, way := m.walk(11, 400_000, 60)
 			if way == "" {
 				t.Fatalf("nothing was found in %d steps", passed)
 			}
