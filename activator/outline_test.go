@@ -1,0 +1,203 @@
+package activator
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/wake"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// outlines takes the outlines that an activator tells, as events and as traces.
+type outlines struct {
+	mu       sync.Mutex // guards what follows
+	demands  []api.Demand
+	told     []api.Outline
+	exported []api.Outline
+}
+
+func (l *outlines) Emit(e api.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch e.Type {
+	case api.EventDemand:
+		var d api.Demand
+		_ = json.Unmarshal(e.Data, &d)
+		l.demands = append(l.demands, d)
+	case api.EventWoken:
+		var o api.Outline
+		_ = json.Unmarshal(e.Data, &o)
+		l.told = append(l.told, o)
+	}
+}
+
+func (l *outlines) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.exported)
+}
+
+// outlineBench is a bench whose outlines are kept.
+func outlineBench(t *testing.T) (*bench, *outlines, *http.Header) {
+	b, l, carried := startBench(t, nil), &outlines{}, &http.Header{}
+	b.a.deps.Emitter = l
+	b.a.deps.Traces = func(o api.Outline) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.exported = append(l.exported, o)
+	}
+	b.a.wakes.Close()
+	transport := api.NewTransport(4)
+	t.Cleanup(transport.CloseIdleConnections)
+	waker := control.New(roundTrip(func(r *http.Request) (*http.Response, error) {
+		l.mu.Lock()
+		*carried = r.Header.Clone()
+		l.mu.Unlock()
+		return transport.RoundTrip(r)
+	}), nil)
+	b.a.wakes = wake.New(waker)
+	return b, l, carried
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+const theClient = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// TestOutlineOfAWake: what the activator tells of one that it makes itself, in the
+// client's own trace.
+func TestOutlineOfAWake(t *testing.T) {
+	b, l, carried := outlineBench(t)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	i.wakeTakes = 20 * time.Millisecond
+	i.status.Steps = []api.Step{{Name: api.StepWaking, Took: 15 * time.Millisecond}, {Name: api.StepProbing, After: 15 * time.Millisecond, Took: 4 * time.Millisecond}}
+	b.grant(i, 1)
+	if resp, body := b.post(chatPath, warmBody, "Traceparent", theClient); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", resp.Status, body)
+	}
+	b.eventually("the outline is told", func() bool { return l.count() == 1 })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.told[0]
+	client, _ := api.ParseTrace(theClient)
+	if o.Function != name || o.Instance != "m-0001" || o.By != api.PartActivator || o.Activator != "test" || o.Trace != client.ID || o.Parent != client.Span || o.Root == client.Span {
+		t.Errorf("got %+v", o)
+	}
+	var names []string
+	byName := map[string]api.Span{}
+	for _, s := range o.Spans {
+		names = append(names, s.Name)
+		byName[s.Name] = s
+		if s.After < 0 || s.End() > o.Total {
+			t.Errorf("%s lies at %s for %s in %s", s.Name, s.After, s.Took, o.Total)
+		}
+	}
+	if got, want := strings.Join(names, ", "), "hold, wake call, waking, event, probing, dispatch, first token"; sorted(got) != sorted(want) {
+		t.Errorf("got the spans %s, want %s", got, want)
+	}
+	call := byName[api.SpanWake]
+	if call.Parent != byName[api.SpanHold].ID || byName[api.StepProbing].Parent != call.ID || call.Took < 20*time.Millisecond || byName[api.SpanHold].Took < call.Took {
+		t.Errorf("the steps don't lie in one another: %+v", o.Spans)
+	}
+	if got, want := carried.Get("Traceparent"), (api.Trace{ID: client.ID, Span: call.ID}).String(); got != want {
+		t.Errorf("the call to wake carries %q, want %q", got, want)
+	}
+	if d := l.demands[0]; d.Waiting != 1 || d.Trace != (api.Trace{ID: client.ID, Span: o.Root}).String() {
+		t.Errorf("the demand is %+v", d)
+	}
+	for _, d := range l.demands {
+		if d.Waiting == 0 && d.Trace != "" {
+			t.Errorf("a demand of nobody carries the trace %s", d.Trace)
+		}
+	}
+}
+
+func sorted(list string) string {
+	words := strings.Split(list, ", ")
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+// TestNoOutline where somebody is awake, and where whoever waited has left.
+func TestNoOutline(t *testing.T) {
+	b, l, _ := outlineBench(t)
+	name := b.function("m", nil)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.ts.URL+chatPath, strings.NewReader(warmBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	f := b.a.function(name)
+	waits := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.rise != nil && f.room.Len() == 1 }
+	b.eventually("it is held", waits)
+	leave()
+	<-ended
+	b.eventually("the outline is dropped with it", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.rise == nil })
+	b.instance(name, "m-0001", api.Awake)
+	for range 3 {
+		b.post(chatPath, warmBody)
+	}
+	if f.rise != nil || l.count() != 0 {
+		t.Errorf("%d outlines for requests that found somebody awake", l.count())
+	}
+}
+
+// TestOutlineOfManyWhoWait is one: that of the first who is answered.
+func TestOutlineOfManyWhoWait(t *testing.T) {
+	b, l, _ := outlineBench(t)
+	name := b.function("m", nil)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { b.post(chatPath, strings.Replace(warmBody, "{", `{"stream":true,`, 1)) })
+	}
+	f := b.a.function(name)
+	b.eventually("all are held", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.room.Len() == 20 })
+	b.instance(name, "m-0001", api.Awake)
+	all.Wait()
+	b.eventually("the outline is told", func() bool { return l.count() > 0 })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.exported) != 1 || l.exported[0].By != "" || l.exported[0].Instance != "m-0001" {
+		t.Errorf("got %+v, want one outline of a wake by somebody else", l.exported)
+	}
+}
+
+// TestOutlineGoesOnWithItsRequest: the first instance dies before its first byte, and the
+// next one answers.
+func TestOutlineGoesOnWithItsRequest(t *testing.T) {
+	b, l, _ := outlineBench(t)
+	name := b.function("m", nil)
+	dies := b.instance(name, "m-0001", api.Asleep)
+	dies.chat = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		b.instance(name, "m-0002", api.Awake)
+		panic(http.ErrAbortHandler)
+	}
+	b.grant(dies, 1)
+	if resp, body := b.post(chatPath, warmBody); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", resp.Status, body)
+	}
+	b.eventually("the outline is told", func() bool { return l.count() == 1 })
+	if o := l.exported[0]; o.Instance != "m-0002" || o.By != "" {
+		t.Errorf("got an outline of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
+	}
+}
