@@ -101,7 +101,7 @@ func (p *plan) waking(i *inst) *option {
 	o := &option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
 	if i.settling(p.now) {
 		// What it has not left yet is its own to take back, unless it was promised to another.
-		if o.own = p.minus(i.held, p.expected(i)); !within(o.own, i.at, p.coming) {
+		if o.own = p.minus(i.held, p.expected(i)); !p.mayKeep(i, o.own) {
 			o.needs, o.own = p.minus(i.up, p.expected(i)), nil
 		}
 	}
@@ -110,6 +110,17 @@ func (p *plan) waking(i *inst) *option {
 		o.touches, o.regret = i.up, 0
 	}
 	return o
+}
+
+// mayKeep says whether i may take back what it has not left yet: nobody was promised it, and
+// there is not more in use than there is.
+func (p *plan) mayKeep(i *inst, own bytes) bool {
+	for k, d := range i.at {
+		if own[k] > 0 && own[k] > min(p.coming[d], p.free[d]+p.coming[d]) {
+			return false
+		}
+	}
+	return true
 }
 
 // price is what GPUs cost for an hour.
