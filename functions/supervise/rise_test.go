@@ -1,0 +1,102 @@
+package supervise_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/supervise"
+)
+
+const (
+	startTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	wakeTrace  = "4bf92f3577b34da6a3ce929d0e0e4737"
+	someSpan   = "00f067aa0ba902b7"
+)
+
+// TestSteps: of a start after a fetch, of a wake, and of a start after one that failed;
+// and who is told in which trace.
+func TestSteps(t *testing.T) {
+	w := &world{load: 5 * second, rise: 2 * second, traits: runtime.Traits{Sleeps: true}}
+	f := &fetcher{w: w, took: 3 * second}
+	var rises []supervise.Rise
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		st := s.Status()
+		want := []api.Step{
+			{Name: api.StepFetching, Took: 3 * second},
+			{Name: api.StepForking, After: 3 * second},
+			{Name: api.StepLoading, After: 3 * second, Took: 5 * second},
+		}
+		if diff := cmp.Diff(want, st.Steps); diff != "" {
+			t.Errorf("the start: %s", diff)
+		}
+		if _, err := s.Sleep(t.Context(), control.SleepRequest{Level: api.Level1, Epoch: 2}); err != nil {
+			t.Fatal(err)
+		}
+		ctx := api.WithTrace(t.Context(), api.Trace{ID: wakeTrace, Span: someSpan})
+		if st, err := s.Wake(ctx, api.Grant{Epoch: 3}); err != nil || len(st.Steps) == 0 {
+			t.Fatalf("the wake: %v, %v", st.Steps, err)
+		}
+		want = []api.Step{{Name: api.StepWaking, Took: 2 * second}}
+		if diff := cmp.Diff(want, s.Status().Steps); diff != "" {
+			t.Errorf("the wake: %s", diff)
+		}
+		w.children[0].end("killed") // by nobody who traces it
+		time.Sleep(time.Minute)
+		if st := s.Status(); st.State != api.Awake || len(st.Steps) != 3 {
+			t.Errorf("after a restart it is %s, and its steps are %v", st.State, st.Steps)
+		}
+	}, f.config, func(c *supervise.Config) {
+		c.Trace = api.Trace{ID: startTrace, Span: someSpan}
+		c.Rose = func(st api.InstanceStatus, r supervise.Rise) {
+			if st.State != api.Awake || len(st.Steps) != len(r.Steps) {
+				t.Errorf("told of %s with %d steps, of %d", st.State, len(st.Steps), len(r.Steps))
+			}
+			rises = append(rises, r)
+		}
+	})
+	if len(rises) != 3 || rises[0].Trace.ID != startTrace || rises[1].Trace.ID != wakeTrace || !rises[2].Trace.Zero() || rises[0].Took != 8*second {
+		t.Errorf("told of %+v", rises)
+	}
+}
+
+// TestStepsAfterAWakeThatFailed are those of the start that followed.
+func TestStepsAfterAWakeThatFailed(t *testing.T) {
+	w := &world{traits: runtime.Traits{Sleeps: true}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		if _, err := s.Sleep(t.Context(), control.SleepRequest{Level: api.Level2, Epoch: 2}); err != nil {
+			t.Fatal(err)
+		}
+		w.set(func() { w.rise = second; w.wakeErr = errors.New("no memory") })
+		if _, err := s.Wake(t.Context(), api.Grant{Epoch: 3}); err != nil {
+			t.Fatal(err)
+		}
+		st := s.Status()
+		last := st.Steps[len(st.Steps)-1]
+		if last.Name != api.StepRestoring || last.Took != 100*time.Millisecond {
+			t.Errorf("the last step is %+v, want that before the first request", last)
+		}
+		for k, s := range st.Steps[1:] {
+			if before := st.Steps[k]; s.After != before.After+before.Took {
+				t.Errorf("%s begins after %s, and %s ends after %s", s.Name, s.After, before.Name, before.After+before.Took)
+			}
+		}
+		if st.Steps[0].After != 0 || st.Steps[0].Name == api.StepWaking {
+			t.Errorf("the steps of what failed are among %v", st.Steps)
+		}
+	}, func(c *supervise.Config) {
+		c.Ready = func(ctx context.Context, _ api.Endpoint) error {
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+	})
+}
