@@ -101,7 +101,7 @@ func (f *function) level() api.Demand {
 	now := time.Now()
 	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
-		Waiting: f.room.Len(), OldestAge: f.room.Oldest(now), WaitingTokens: f.room.Tokens(),
+		Waiting: f.room.Len(), Shared: f.room.Shared(), OldestAge: f.room.Oldest(now), WaitingTokens: f.room.Tokens(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, At: now,
 	}
 	if f.rise != nil && d.Waiting > 0 {
@@ -209,7 +209,7 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 	}
 	e := c.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket, Adapter: c.adapter}
+		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket, Adapter: c.adapter, Shared: c.group != nil}
 	}
 	e.Until(ctx)
 	if again {

@@ -57,6 +57,8 @@ type Demand struct {
 	Activator string `json:"activator"`
 	// Waiting is the number of held requests.
 	Waiting int `json:"waiting"`
+	// Shared is how many of them any variant of their model may take.
+	Shared int `json:"shared,omitempty"`
 	// OldestAge is how long the oldest of them has waited.
 	OldestAge time.Duration `json:"oldestAge"`
 	// WaitingTokens is the estimated size of the held requests.

@@ -183,11 +183,12 @@ func (f *function) sum(now time.Time) {
 	f.touch()
 	f.noteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
-	f.Waiting, f.Running, f.HeldTokens, f.WaitingSince = 0, 0, 0, time.Time{}
+	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince = 0, 0, 0, 0, time.Time{}
 	var waking []api.InstanceID
 	for _, d := range f.demands {
 		f.Waiting += min(max(0, d.Waiting), mostRequests)
 		f.Running += min(max(0, d.Running), mostRequests)
+		f.Shared += min(max(0, d.Shared), max(0, d.Waiting), mostRequests)
 		f.HeldTokens += min(max(0, d.WaitingTokens), mostTokens)
 		if d.Waiting > 0 {
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {

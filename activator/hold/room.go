@@ -48,6 +48,8 @@ type Entry[T any] struct {
 	Deadline time.Time
 	// Ticket is the entry's place within its priority, from [Room.Ticket]; zero: [Room.Enter] draws one.
 	Ticket uint64
+	// Shared says that others than the function may take the request; the room only counts.
+	Shared bool
 	// Adapter is what the instance should have; the room does not look at it.
 	Adapter api.ModelName
 
@@ -106,6 +108,7 @@ type Room[T any] struct {
 	count  int
 	bytes  api.Bytes
 	tokens api.Tokens
+	shared int
 	pace   pace
 	// tickets is the last one drawn.
 	tickets uint64
@@ -167,6 +170,9 @@ func (r *Room[T]) insert(e *Entry[T]) {
 	r.count++
 	r.bytes += e.Bytes
 	r.tokens += e.Tokens
+	if e.Shared {
+		r.shared++
+	}
 	if l.back != nil && l.back.Ticket < e.Ticket {
 		e.prev, e.next = l.back, nil
 		l.back.next, l.back = e, e
@@ -235,6 +241,9 @@ func (r *Room[T]) remove(e *Entry[T]) {
 	r.count--
 	r.bytes -= e.Bytes
 	r.tokens -= e.Tokens
+	if e.Shared {
+		r.shared--
+	}
 }
 
 // Len is how many wait.
@@ -242,6 +251,9 @@ func (r *Room[T]) Len() int { return r.count }
 
 // Bytes is the memory of the bodies that wait.
 func (r *Room[T]) Bytes() api.Bytes { return r.bytes }
+
+// Shared is how many of those who wait others may take.
+func (r *Room[T]) Shared() int { return r.shared }
 
 // Tokens is the estimated size of the requests that wait.
 func (r *Room[T]) Tokens() api.Tokens { return r.tokens }

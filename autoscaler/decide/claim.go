@@ -86,7 +86,7 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 		p.wait(&claim{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
 	}
 	if !f.declared || f.frozen() || f.refused || f.desired <= f.live() {
-		return cs
+		return p.overflow(f, cs)
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
 		return cs // it failed, all that waited was told so, and nobody has asked since
@@ -147,10 +147,14 @@ func (p *plan) activatorWakes(f *fn) bool {
 
 // serve gives c an instance, or makes room for it, or says what it waits for.
 func (p *plan) serve(c *claim) {
-	f := c.f
-	if f.refused || f.gives {
+	if c.f.refused || c.f.gives {
 		return
 	}
+	if why := p.elect(c); why != "" {
+		p.wait(c, why)
+		return
+	}
+	f := c.f
 	// 1. It failed just now: not yet.
 	if !p.due(f, f.RetryAt) {
 		p.wait(c, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))

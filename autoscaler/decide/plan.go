@@ -84,6 +84,8 @@ type fn struct {
 	// desired is how many should be awake; scaled says that [Function.Scale] does.
 	desired int
 	scaled  bool
+	// enrolled is where it is among [World.groups].
+	enrolled group
 	// pressed and pressure are of [Function.Wanted].
 	pressed  bool
 	pressure string
@@ -143,6 +145,8 @@ type plan struct {
 	grants   map[int32][]*inst // see standing
 	slotOf   []int32
 	spots    []spot
+	// elected are the variants that get an instance for requests to their model, one entry each.
+	elected []*fn
 	// gainer is the function that room is being made for, empty for none.
 	gainer  api.FunctionName
 	actions []Action
@@ -164,7 +168,7 @@ type amounts struct {
 func (p *plan) reset(now time.Time) {
 	p.pol, p.now = &p.w.pol, now
 	p.journal, p.takenOnes, p.noted, p.deferred = p.journal[:0], p.takenOnes[:0], p.noted[:0], p.deferred[:0]
-	p.slab, p.gainer, p.actions = nil, "", nil
+	p.slab, p.gainer, p.actions, p.elected = nil, "", nil, p.elected[:0]
 }
 
 // alloc returns n zeros. They live as long as the plan.

@@ -126,6 +126,9 @@ func (s *sim) demand(f *Function) {
 		f.WaitingSince = s.now
 	}
 	f.Waiting = waiting
+	if f.Spec.VariantOf != "" {
+		f.Shared = waiting
+	}
 	s.press(f, n, places/f.Spec.Concurrency)
 	if places > 0 {
 		f.ServedUntil = s.now
@@ -197,6 +200,9 @@ func (s *sim) once() (next time.Time, quiet bool) {
 		delete(s.lastWait, a.Function)
 		s.told = append(s.told, fmt.Sprintf("%8s %s", short(s.now.Sub(s.start)), a))
 		s.act(a)
+	}
+	if s.twin != nil {
+		s.twin.check(s)
 	}
 	for k := range s.Functions {
 		s.demand(&s.Functions[k])

@@ -52,6 +52,8 @@ type Function struct {
 
 	// Waiting and Running are the sums over all activators.
 	Waiting, Running int
+	// Shared is how many of the waiting ones any variant of the model may take.
+	Shared int
 	// WaitingSince is when the oldest waiting request came, meaningless if none waits.
 	WaitingSince time.Time
 	// LastRequest is when the last request came, zero if none ever did.

@@ -26,14 +26,14 @@ var update = flag.Bool("update", false, "rewrite what testdata expects")
 //	device NAME [cost=] [others=]
 //	policy [sleepers=] [residue-share=]
 //	function NAME [memory=] [gpus=] [gpu-memory=] [min=] [max=] [activation=] [concurrency=] [priority=]
-//	              [target-kv=] [target-queue=] [target-ttft=]
+//	              [variant-of=] [cost=] [target-kv=] [target-queue=] [target-ttft=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
 //	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
 //	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=]
 //	users NAME N          so many requests are there at once, from now on
 //	arrivals NAME [gap=] [times=]       so often a request came after a gap that long
 //	load NAME [kv=] [queue=] [ttft=]    the work inside the runtimes, all together; ttft is that of one alone
-//	demand NAME [waiting=] [running=]   the same for a single plan
+//	demand NAME [waiting=] [running=] [shared=] [age=]   the same for a single plan
 //	failed NAME times [retry=] [error=]
 //	order NAME wake|sleep|stop
 //	plan                  prints the actions of one plan, and does not carry them out
@@ -207,7 +207,8 @@ func (s *sim) command(t *testing.T, line string) string {
 	case "demand":
 		f := s.known(a)
 		s.note(f)
-		f.Waiting, f.Running, f.WaitingSince, f.LastRequest = a.number("waiting"), a.number("running"), s.now, s.now
+		f.Waiting, f.Running, f.WaitingSince, f.LastRequest = a.number("waiting"), a.number("running"), s.now.Add(-a.duration("age", 0)), s.now
+		f.Shared = a.number("shared")
 	case "failed":
 		f := s.known(a)
 		f.Failures, _ = strconv.Atoi(a.word(2))
@@ -277,6 +278,8 @@ func (s *sim) declareFrom(a args) {
 
 		Concurrency: a.number("concurrency"),
 		Priority:    a.number("priority"),
+		VariantOf:   api.ModelName(a.named["variant-of"]),
+		Cost:        a.float("cost"),
 		Target:      api.Target{KVUsage: a.float("target-kv"), Queue: a.number("target-queue"), TTFT: a.duration("target-ttft", 0)},
 		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
 		SleepLevel:  api.Level(a.number("sleep-level")),

@@ -27,6 +27,8 @@ type World struct {
 	on [][]*inst
 
 	fns map[api.FunctionName]*fn
+	// groups are the variants of models that have any; see elect.
+	groups map[group][]*fn
 	// active are the functions that the next plan looks at.
 	active []*fn
 	looks  lookHeap
@@ -114,7 +116,8 @@ func (w *World) Remove(name api.FunctionName) {
 	}
 	w.unbook(f)
 	w.pinned -= f.pinned
-	f.is, f.pinned, f.removed = nil, 0, true
+	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
+	w.enrol(f)
 	w.looks.set(f, time.Time{})
 	delete(w.fns, name)
 }
@@ -132,6 +135,7 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 		function = &Function{Spec: api.Function{Name: name}}
 	}
 	f.Function = function
+	w.enrol(f)
 	w.pinned -= f.pinned
 	f.pinned = 0
 	if f.Spec.MinScale > 0 {

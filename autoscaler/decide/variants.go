@@ -1,0 +1,157 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// group is a model with variants, in one namespace: the functions that are ways to run it.
+type group struct {
+	namespace string
+	model     api.ModelName
+}
+
+func (f *fn) group() group {
+	if !f.declared || f.Spec.VariantOf == "" {
+		return group{}
+	}
+	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
+}
+
+// enrol puts f among the variants of its model, the cheapest first, and takes it out
+// from where it was.
+func (w *World) enrol(f *fn) {
+	g := f.group()
+	if old := f.enrolled; old != (group{}) {
+		if w.groups[old] = slices.DeleteFunc(w.groups[old], func(v *fn) bool { return v == f }); len(w.groups[old]) == 0 {
+			delete(w.groups, old)
+		}
+	}
+	if f.enrolled = g; g == (group{}) {
+		return
+	}
+	if w.groups == nil {
+		w.groups = make(map[group][]*fn)
+	}
+	w.groups[g] = append(w.groups[g], f)
+	slices.SortFunc(w.groups[g], func(a, b *fn) int {
+		return cmp.Or(cmp.Compare(a.Spec.Price(), b.Spec.Price()), cmp.Compare(a.Spec.Name, b.Spec.Name))
+	})
+}
+
+// elect finds the variant that serves c, which is its own function where that is no
+// variant, or wants an instance for itself: for min-scale, by hand, or for requests
+// that named it and not the model:
+//
+//  1. Other variants are awake or on their way and have places for what waits: none.
+//     The reason says so. Requests that wait go where there is a place.
+//  2. The cheapest that can have one more without interrupting anybody's work. One that
+//     does not hold to its target with a request alone comes after those that do.
+//  3. The cheapest that can have one more at all.
+//  4. Its own, which says what is wrong.
+func (p *plan) elect(c *claim) (why string) {
+	f := c.f
+	all := p.w.groups[f.enrolled]
+	if len(all) < 2 || c.class == kept || f.Waiting > f.Shared || f.Waiting == 0 && !f.pressed {
+		return ""
+	}
+	if places := p.placesBeside(f, all); c.class == first && f.Waiting <= places || c.class == extra && !f.pressed && f.Waiting+f.Running <= f.capacity(p)+places { // 1
+		return fmt.Sprintf("other variants of %s are awake or on their way, with room for %d more", f.Spec.VariantOf, places)
+	}
+	var best *fn
+	var rank int
+	for _, v := range all {
+		if !v.active {
+			p.weigh(v) // the plan has not looked at it
+		}
+		r, possible := p.prospect(c, v)
+		if possible && (best == nil || r < rank) { // 2, 3
+			best, rank = v, r
+		}
+	}
+	if best == nil && f.live() >= max(1, f.Spec.MaxScale) {
+		return fmt.Sprintf("%s, its max-scale, are awake or on their way, and no other variant of %s can have one more now", many(f.live(), "instance"), f.Spec.VariantOf)
+	}
+	if best != nil && best != f {
+		c.why = fmt.Sprintf("%s at %s, a variant of %s", c.why, f.Spec.Name, f.Spec.VariantOf)
+		best.starved = f.starved
+		c.f = best
+		p.note(best)
+	}
+	p.elected = append(p.elected, c.f)
+	return ""
+}
+
+// overflow adds a claim for what waits at f and other variants may take, where f has as
+// many instances as it may.
+func (p *plan) overflow(f *fn, cs []claim) []claim {
+	if f.enrolled == (group{}) || len(p.w.groups[f.enrolled]) < 2 || f.scaled || f.frozen() || f.refused ||
+		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
+		return cs
+	}
+	f.hot = true
+	if !p.due(f, f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
+		return cs
+	}
+	return append(cs, claim{f: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
+}
+
+// prospect ranks v as the one to have one more instance for c, the lower the better.
+func (p *plan) prospect(c *claim, v *fn) (rank int, possible bool) {
+	if v.frozen() || v.scaled || v.refused || v.gives || p.failing(v) || v.live()+p.electedOf(v) >= max(1, v.Spec.MaxScale) || !p.due(v, v.RetryAt) {
+		return 0, false
+	}
+	if _, err := p.impossible(v); err != nil {
+		return 0, false
+	}
+	trial, starved := *c, v.starved
+	trial.f, v.starved = v, c.f.starved // it would make room for who waits
+	o := p.best(&trial)
+	v.starved = starved
+	switch {
+	case o == nil && v != c.f:
+		return 0, false
+	case o == nil:
+		return 3, true
+	case o.rank > startIdle:
+		return 2, true
+	case v.slow():
+		return 1, true
+	}
+	return 0, true
+}
+
+// slow says that v does not hold to its target even for a request alone.
+func (f *fn) slow() bool {
+	target := f.Spec.Target.TTFT
+	return target > 0 && f.Load.TTFT > target && f.Waiting+f.Running <= f.awake
+}
+
+// placesBeside is how many requests other variants than f could take beside their own.
+func (p *plan) placesBeside(f *fn, all []*fn) (n int) {
+	for _, v := range all {
+		if v != f && !v.frozen() && !v.refused {
+			n += max(0, v.capacity(p)-v.Waiting-v.Running)
+		}
+	}
+	return n
+}
+
+// capacity is how many requests f's instances take that are awake, on their way, or
+// elected in this plan.
+func (f *fn) capacity(p *plan) int {
+	return (f.awake + f.rising + p.electedOf(f)) * max(1, f.Spec.Concurrency)
+}
+
+// electedOf is how many further instances of f this plan has begun for requests to its model.
+func (p *plan) electedOf(f *fn) (n int) {
+	for _, v := range p.elected {
+		if v == f {
+			n++
+		}
+	}
+	return n
+}
