@@ -67,7 +67,7 @@ func (s Shape) validate() error {
 	if s.Length <= 0 || s.Length > mostTime {
 		errs = append(errs, fmt.Errorf("length: want more than 0 and at most a year (have %s)", s.Length))
 	}
-	if s.Rate <= 0 || s.Rate*s.Length.Hours() > mostRows {
+	if !(s.Rate > 0 && s.Rate*s.Length.Hours() <= mostRows) {
 		errs = append(errs, fmt.Errorf("rate: want more than 0 and at most %d requests in all (have %g in an hour for %s)", mostRows, s.Rate, s.Length))
 	}
 	if !slices.Contains(Loads, s.Load) {

@@ -41,20 +41,17 @@ type kpa struct {
 	f       *function
 	pods    []*kpaPod // that were asked for and not told to go, the oldest first
 	desired int
-	// area is the integral of requests over time until at, in request seconds; ring
-	// has what it was at each of the last ticks.
-	area float64
-	at   time.Duration
-	load int // requests since at
+	// ring has the function's area at each of the last ticks.
 	ring []float64
-	// active is when the first request after an idle window came.
-	active, lastActive time.Duration
-	panicking          bool
-	panicked           time.Duration // when the panic's condition last held
-	most               int           // of pods, in this panic
-	idle               bool          // nothing was needed for a window
-	idleSince          time.Duration
-	direct             time.Duration // when the activator last was not on the path; below 0: never
+	// active is when the first request after an idle window came, busy when one was there last.
+	active, busy time.Duration
+	seen         bool // a request
+	panicking    bool
+	panicked     time.Duration // when the panic's condition last held
+	most         int           // of pods, in this panic
+	idle         bool          // nothing was needed for a window
+	idleSince    time.Duration
+	direct       time.Duration // when the activator last was not on the path; below 0: never
 }
 
 // kpaPod is a pod; u is nil while it has no GPU.
@@ -99,59 +96,56 @@ func (k *knative) begin() {
 // tick looks at every revision.
 func (k *knative) tick() {
 	for _, a := range k.functions {
-		a.count(k.w.now)
-		if len(a.ring) == 0 && a.load == 0 && a.desired == k.minScale && len(a.pods) == k.minScale {
+		a.f.count(k.w.now)
+		if a.load() > 0 {
+			a.busy = k.w.now
+		}
+		settled := a.load() == 0 && a.desired == k.minScale && len(a.pods) == k.minScale
+		if settled && len(a.ring) == 0 {
 			continue // idle for long
 		}
 		k.scale(a)
-		a.ring = append(a.ring, a.area)
+		a.ring = append(a.ring, a.f.area)
 		if most := int(k.stable/kpaTick) + 1; len(a.ring) > most {
 			a.ring = a.ring[len(a.ring)-most:]
 		}
-		if a.load == 0 && a.ring[0] == a.area && a.desired == k.minScale && len(a.pods) == k.minScale {
+		if settled && a.ring[0] == a.f.area {
 			a.ring = nil
 		}
 	}
 	k.w.after(kpaTick, k.tick)
 }
 
-// count brings the area up to now.
-func (a *kpa) count(now time.Duration) {
-	a.area += float64(a.load) * (now - a.at).Seconds()
-	a.at = now
-	if a.load > 0 {
-		a.lastActive = now
-	}
-	a.load = len(a.f.queue) + a.f.running
-}
+// load is how many requests there are.
+func (a *kpa) load() int { return len(a.f.queue) + a.f.running }
 
 // mean is the mean number of requests over the last d, or since the first of
 // them where that is less.
 func (a *kpa) mean(now, d time.Duration) float64 {
 	d = max(d, kpaTick) // it counts in whole ticks
 	back := int(d / kpaTick)
-	before := a.area
+	before := a.f.area
 	if n := len(a.ring); n > 0 {
 		before = a.ring[max(0, n-back)]
 	}
 	span := min(d, max(kpaTick/2, now-a.active))
-	return (a.area - before) / span.Seconds()
+	return (a.f.area - before) / span.Seconds()
 }
 
 func (k *knative) arrived(f *function) {
 	a := k.functions[f.number]
-	if a.load == 0 && k.w.now-a.lastActive > k.stable || a.at == 0 {
-		a.active = k.w.now
-		a.ring = append(a.ring[:0], a.area)
+	if !a.seen || a.load() == 1 && k.w.now-a.busy > k.stable {
+		a.seen, a.active = true, k.w.now
+		a.ring = append(a.ring[:0], a.f.area)
 	}
-	a.count(k.w.now)
+	a.busy = k.w.now
 	if a.desired == 0 { // the activator pokes the autoscaler
 		a.desired, a.idle = 1, false
 		k.reconcile(a)
 	}
 }
 
-func (k *knative) changed(f *function) { k.functions[f.number].count(k.w.now) }
+func (k *knative) changed(f *function) { k.functions[f.number].busy = k.w.now }
 
 // ready is how many pods take requests.
 func (a *kpa) ready() int {

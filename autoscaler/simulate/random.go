@@ -31,6 +31,7 @@ type randomFunction struct {
 	f      *function
 	wanted int             // requesters that wait or rise
 	needed []time.Duration // when n+1 instances were last needed
+	before int             // how many were at the last change
 }
 
 func newRandom(w *world, p Policy) mind {
@@ -56,9 +57,10 @@ func (r *random) changed(f *function) {
 	for len(rf.needed) < n {
 		rf.needed = append(rf.needed, 0)
 	}
-	for k := range n {
+	for k := range max(n, rf.before) { // what was needed until now was needed until now
 		rf.needed[k] = r.w.now
 	}
+	rf.before = n
 	for rf.live()+rf.wanted < n {
 		rf.wanted++
 		r.pending = append(r.pending, rf)

@@ -48,7 +48,7 @@ func SVG(w io.Writer, cfg Config, results []Result) error {
 	p := painter{w: bufio.NewWriter(w), cfg: cfg, length: length, most: most, rows: rows}
 	p.f(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="system-ui, sans-serif" font-size="12">`, svgLeft+svgWidth+svgRight, height)
 	p.f(`<title>Who holds which GPU, and how many requests wait, by policy</title>`)
-	p.f(`<style>text{fill:#444c56}.t{fill:#8882}.g{stroke:#8884}.w{fill:#d1566a55;stroke:#d1566a}@media(prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`)
+	p.f(`<style>text{fill:#444c56}.t{fill:#8882}.g{stroke:#8884}.w{fill:#8888;stroke:#888}@media(prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`)
 	p.legend()
 	for k := range results {
 		p.panel(&results[k], 34+legend+panel*float64(k))

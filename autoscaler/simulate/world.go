@@ -28,6 +28,15 @@ type function struct {
 	units   []*unit // that exist, in the order in which they came
 	expiry  timer   // refuses the oldest
 	last    time.Duration
+	// area is the integral of waiting and running requests over time until at.
+	area float64
+	at   time.Duration
+}
+
+// count brings area up to now; call it before what waits or runs changes.
+func (f *function) count(now time.Duration) {
+	f.area += float64(len(f.queue)+f.running) * (now - f.at).Seconds()
+	f.at = now
 }
 
 // waiting is how many requests wait.
@@ -125,6 +134,7 @@ func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) err
 func (w *world) arrive(r *request) {
 	f := r.f
 	w.open++
+	f.count(w.now)
 	f.last = w.now
 	f.queue = append(f.queue, r)
 	if len(f.queue) == 1 {
@@ -190,6 +200,7 @@ func (w *world) work(u *unit) {
 		w.end(r)
 		w.served++
 	}
+	u.f.count(w.now)
 	u.f.running -= len(done)
 	u.running -= len(done)
 	u.lastUse = w.now
@@ -214,6 +225,7 @@ func (w *world) expire(f *function) {
 // refuse refuses the n oldest that wait for f. They count with the longest time
 // to first token that a request may have: refusing early makes nobody look quick.
 func (w *world) refuse(f *function, n int) {
+	f.count(w.now)
 	for _, r := range f.queue[:n] {
 		w.end(r)
 		w.refused++
