@@ -174,16 +174,23 @@ func (i *instance) noteDone(err error, now time.Time) {
 	i.span = nil
 }
 
-// NotePodSteps adds what Kubernetes did for an instance to the outline of its start.
-// A step of a name that was noted before replaces it. It does not block.
-func (a *Autoscaler) NotePodSteps(id api.InstanceID, steps ...PodStep) {
+// NotePodSteps adds what Kubernetes did for an instance to the outline of its start or
+// wake, before the report that it is awake. A step of a name that was noted before
+// replaces it. It does not block.
+func (a *Autoscaler) NotePodSteps(name api.FunctionName, id api.InstanceID, steps ...PodStep) {
 	a.box.post(func() {
-		i := a.instances[id]
-		if i == nil || i.errand == nil {
+		f, i := a.functions[name], a.instances[id]
+		if f == nil {
 			return
 		}
-		e, within := i.errand, ""
-		if i.rise != nil {
+		e, within := f.errand(), ""
+		if i != nil && i.errand != nil {
+			e = i.errand
+		}
+		if e == nil {
+			return
+		}
+		if i != nil && i.rise != nil {
 			within = i.rise.id
 		}
 		for _, s := range steps {

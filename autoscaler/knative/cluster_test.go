@@ -32,6 +32,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -335,6 +336,8 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 	defer c.mu.Unlock()
 	c.seen = append(c.seen, s)
 }
+
+func (c *cluster) NotePodSteps(api.FunctionName, api.InstanceID, ...autoscaler.PodStep) {}
 
 func (c *cluster) SetDevices(d []inventory.Device) {
 	c.mu.Lock()

@@ -134,7 +134,7 @@ func (f *Fleet) ring() {
 // clock notes when a pod of a pair was placed and its container ran.
 func (p *pod) clock(o *corev1.Pod) {
 	m := &p.pair.marks
-	if p.role != control.RoleRequester {
+	if p.role == control.RoleProvider { // what counts is the pod that claims
 		return
 	}
 	if o.Spec.NodeName != "" && m.Scheduled.IsZero() {

@@ -44,6 +44,8 @@ type pod struct {
 	epoch   uint64
 	devices []api.DeviceID
 	trace   string // the wake that it was started for
+	// outlined says that what Kubernetes did for it was told.
+	outlined bool
 	// again says that a process of it has joined, before that the pod ran when it was first
 	// seen: the next process begins asleep.
 	again, before bool
@@ -250,6 +252,9 @@ func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
 		}
 		f.tell(r) // before the core sees the failure, so that it does not try again what is not to be
 		f.weigh(r)
+	}
+	if s.State == api.Awake {
+		f.outline(p)
 	}
 	f.core.ObserveInstance(s)
 	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
