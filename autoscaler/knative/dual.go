@@ -30,7 +30,8 @@ type pair struct {
 	busy, stuck bool
 	// spent says that the requester's provider went to sleep, released that it is being let go.
 	spent, released bool
-	// used is when the provider was awake last.
+	// down says that the provider sleeps, be it on its way deeper; used is when it was awake last.
+	down  bool
 	used  time.Time
 	marks dualpod.Marks
 }
@@ -155,6 +156,9 @@ func (p *pod) clock(o *corev1.Pod) {
 func (p *pod) note(s api.InstanceStatus) (up bool) {
 	if s.State == api.Awake || p.status.State == api.Awake {
 		p.pair.used = time.Now()
+	}
+	if s.State == api.Awake || s.State == api.Asleep {
+		p.pair.down = s.State == api.Asleep
 	}
 	if s.State == api.Awake {
 		p.pair.stuck = false
@@ -398,7 +402,7 @@ func (p *pod) asRequester() dualpod.Requester {
 
 func (p *pod) asProvider() dualpod.Provider {
 	return dualpod.Provider{ID: p.id, Function: p.function, Node: dualpod.NodeOf(p.object), Devices: p.devices,
-		Asleep: p.status.State == api.Asleep || finished(p.object), Process: p.status.PID != 0, Busy: p.pair.busy || p.rising || p.falling,
+		Asleep: p.pair.down || finished(p.object), Process: p.status.PID != 0, Busy: p.pair.busy || p.rising || p.falling,
 		Leaving: p.ended || p.stopping, Stuck: p.pair.stuck, Bound: p.pair.bound, Since: p.pair.since, Used: p.pair.used,
-		Residue: p.status.Memory.PerDevice, Unheard: !p.joined() && p.pair.marks.Asked.IsZero() && !p.ended && time.Since(p.seen) < unheardFor}
+		Residue: p.status.Memory.PerDevice, Unheard: p.status.Seq == 0 && p.pair.marks.Asked.IsZero() && !p.ended && time.Since(p.seen) < unheardFor}
 }

@@ -55,7 +55,7 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 			}
 		}
 		if claim != nil {
-			claim.pair.spent = p != nil && p.status.State == api.Asleep
+			claim.pair.spent = p != nil && p.pair.down
 		}
 	case dualpod.Sleep:
 		p.pair.busy = true
@@ -114,7 +114,7 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 		if claim != nil {
 			tie(claim, p)
 		}
-		p.pair.busy, p.pair.marks, p.pair.since = true, w.marks, time.Now()
+		p.pair.busy, p.pair.down, p.pair.marks, p.pair.since = true, false, w.marks, time.Now()
 		run.calls.Go(func() { f.wakePair(w, p) })
 	case dualpod.Make:
 		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
@@ -147,7 +147,7 @@ func (f *Fleet) wakePair(w *want, p *pod) {
 		return c.Wake(w.ctx, e, g)
 	})
 	f.mu.Lock()
-	p.pair.busy = false
+	p.pair.busy, p.pair.down = false, p.status.State == api.Asleep
 	f.mu.Unlock()
 	f.ring()
 	w.done <- wanted{s, err}
