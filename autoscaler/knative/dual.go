@@ -219,11 +219,33 @@ func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
 	case p != nil:
 		return
 	default: // it was on its way before we were
-		p = &pod{id: id, function: r.name, object: o, seen: time.Now(), swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o), ended: true}
+		p = newPod(r.name, o)
+		p.ended = true
 		close(p.gone)
 		p.pair.bound = api.InstanceID(o.Annotations[dualpod.AnnotationBound])
 		p.devices = dualpod.Devices(o)
 		f.leaving[id] = p
+	}
+	f.ring()
+}
+
+// onOrphan takes in a pod of a pair whose revision is gone: it is kept by nothing but what
+// it is bound to.
+func (f *Fleet) onOrphan(o *corev1.Pod) {
+	id := api.InstanceID(o.Name)
+	p := f.leaving[id]
+	switch {
+	case roleOf(o) == control.RoleInstance:
+		return
+	case p != nil && p.object.UID == o.UID:
+		p.object = o
+	case p == nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, dualpod.Finalizer):
+		p = newPod(functionOf(o), o)
+		p.ended = true
+		close(p.gone)
+		f.leaving[id] = p
+	default:
+		return
 	}
 	f.ring()
 }

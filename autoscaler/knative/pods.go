@@ -132,6 +132,7 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 	defer f.mu.Unlock()
 	r := f.revision(functionOf(o))
 	if r == nil {
+		f.onOrphan(o)
 		return // of another class, or not known yet: its PodAutoscaler brings its pods along
 	}
 	p := f.pods[api.InstanceID(o.Name)]
@@ -165,6 +166,11 @@ func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 		f.end(p, o.Status.Message)
 	}
 	f.onGone(o)
+}
+
+func newPod(name api.FunctionName, o *corev1.Pod) *pod {
+	return &pod{id: api.InstanceID(o.Name), function: name, object: o, seen: time.Now(),
+		swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o)}
 }
 
 // addPod takes in a pod that is new: it is the one that the oldest start waits

@@ -1,0 +1,216 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+)
+
+// dualPods makes functions that claim a GPU by one pod and use it by another.
+func dualPods(t *testing.T, names ...string) []*function {
+	t.Helper()
+	c := node(t)
+	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: 2, Replicas: 1, MemoryMB: 8192}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "two GPUs", func() string {
+		out, err := c.Kubectl(t.Context(), "get", "nodes", "-o", `jsonpath={.items[*].status.allocatable.nvidia\.com/gpu}`)
+		if err != nil || strings.TrimSpace(out) != "2" {
+			return fmt.Sprintf("the node offers %q (%v)", out, err)
+		}
+		return ""
+	})
+	var all []*function
+	for _, name := range names {
+		all = append(all, create(t, name, "dev.local/rouse-vllmsim:v1",
+			[]string{"rouse.dev/runtime=vllm", "rouse.dev/model=sim/tiny-1b", "rouse.dev/dual-pods=true", "rouse.dev/device-memory=5Gi",
+				"rouse.dev/sleep-after=2s", "rouse.dev/gone-after=0", "rouse.dev/memory=64Mi"},
+			"--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS=--time-scale 0 --residue 256MiB --gpu-memory-utilization 0.6"))
+	}
+	return all
+}
+
+// complete asks for a completion and says how long it took.
+func (f *function) complete() (time.Duration, error) {
+	began := time.Now()
+	a, err := call(f.t.Context(), f.c, f.host(), "/v1/completions", map[string]any{"model": f.name, "prompt": "hello", "max_tokens": 8, "temperature": 0})
+	if err == nil && (a.status != http.StatusOK || strings.Contains(a.body, "####")) {
+		err = fmt.Errorf("%s answers %d: %s", f.name, a.status, a.body)
+	}
+	return time.Since(began), err
+}
+
+func (f *function) mustComplete(when string) time.Duration {
+	f.t.Helper()
+	took, err := f.complete()
+	if err != nil {
+		f.t.Fatalf("%s: %v", when, err)
+	}
+	f.t.Logf("%s: %v", when, took.Round(time.Millisecond))
+	return took
+}
+
+// providers are the names of the pods that run the function's model.
+func (f *function) providers() []string {
+	f.t.Helper()
+	out, err := f.c.Kubectl(f.t.Context(), "get", "revisions", "-l", "serving.knative.dev/service="+f.name, "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		f.t.Fatalf("list revisions: %v", err)
+	}
+	var names []string
+	for rev := range strings.FieldsSeq(out) {
+		for _, p := range pods(f.t, f.c, "rouse.dev/provider="+rev) {
+			names = append(names, p.Metadata.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// rests waits until the function sleeps and claims nothing.
+func (f *function) rests() {
+	f.t.Helper()
+	eventually(f.t, f.name+" claims nothing", func() string {
+		out, err := f.c.Kubectl(f.t.Context(), "get", "pods", "-l", "serving.knative.dev/service="+f.name, "-o", "name")
+		if err != nil || strings.TrimSpace(out) != "" {
+			return fmt.Sprintf("there are %s (%v)", out, err)
+		}
+		return ""
+	})
+	for _, s := range f.states() {
+		if s != "asleep" {
+			f.t.Errorf("%s has an instance that is %s though nothing claims GPUs for it", f.name, s)
+		}
+	}
+}
+
+// TestDualPods follows two pods of one function through all that may happen to them.
+func TestDualPods(t *testing.T) {
+	f := dualPods(t, "dual-a")[0]
+	c := f.c
+	t.Logf("cold: %v", f.mustComplete("the first request"))
+	first := f.providers()
+	if len(first) != 1 || len(f.pods()) != 1 {
+		t.Fatalf("awake there are the providers %v and %d requesters, want one each", first, len(f.pods()))
+	}
+	if claims := gpuLimits(t, c, "pod/"+first[0]); claims != "" {
+		t.Errorf("the provider claims GPUs: %s", claims)
+	}
+	f.rests()
+
+	t.Run("hot wake", func(t *testing.T) {
+		for range 3 {
+			f.mustComplete("a hot wake with its claim")
+			if now := f.providers(); !slices.Equal(now, first) {
+				t.Errorf("the providers are %v, want the sleeper %v alone", now, first)
+			}
+			f.rests()
+		}
+	})
+	t.Run("requester deleted under load", func(t *testing.T) {
+		l := underLoad(t, 2, func(context.Context, int64) error { _, err := f.complete(); return err })
+		l.goOn(t, 20)
+		if out, err := c.Kubectl(t.Context(), "delete", "pod", f.pods()[0].Metadata.Name, "--wait=false"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		l.goOn(t, 40)
+		for _, failure := range l.end() {
+			t.Error(failure)
+		}
+		f.rests()
+	})
+	t.Run("provider killed", func(t *testing.T) {
+		f.mustComplete("before")
+		for _, p := range f.providers() {
+			if out, err := c.Kubectl(t.Context(), "delete", "pod", p, "--grace-period=1", "--wait=false"); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+		f.mustComplete("after its provider was killed")
+		f.rests()
+	})
+	t.Run("autoscaler killed", func(t *testing.T) {
+		before := f.providers()
+		done := make(chan error, 1)
+		go func() { _, err := f.complete(); done <- err }()
+		f.hasPods(1)
+		if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", "-l", "app=rouse-autoscaler", "--grace-period=1", "--wait=false"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if now := f.providers(); len(now) > len(before)+1 {
+			t.Errorf("the providers are %v after a restart of the autoscaler, before there were %v", now, before)
+		}
+		f.rests()
+	})
+	t.Run("service deleted", func(t *testing.T) {
+		f.mustComplete("before")
+		if out, err := c.Kn(t.Context(), "service", "delete", f.name); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		eventually(t, "no pod is left", func() string {
+			out, err := c.Kubectl(t.Context(), "get", "pods", "-o", "name")
+			if err != nil || strings.Contains(out, f.name) {
+				return fmt.Sprintf("there are %s (%v)", out, err)
+			}
+			return ""
+		})
+	})
+}
+
+// TestDualPodsSwap has three functions take turns on two GPUs that Kubernetes gives to
+// one pod each: a swap costs no pod on its way.
+func TestDualPodsSwap(t *testing.T) {
+	all := dualPods(t, "dual-x", "dual-y", "dual-z")
+	for _, f := range all {
+		f.mustComplete("cold")
+	}
+	var took []time.Duration
+	for range 4 {
+		for _, f := range all {
+			took = append(took, f.mustComplete("a swap"))
+			if n := len(f.providers()); n > 2 {
+				t.Errorf("%s has %d providers, want one for each GPU at most", f.name, n)
+			}
+		}
+	}
+	slices.Sort(took)
+	t.Logf("swaps: half within %v, all within %v", took[len(took)/2], took[len(took)-1])
+	for _, f := range all {
+		f.rests()
+	}
+}
+
+// TestABadProviderPatchIsTold declares a patch that asks for what a function may not have.
+func TestABadProviderPatchIsTold(t *testing.T) {
+	c := node(t)
+	_, _ = c.Kn(t.Context(), "service", "delete", "dual-bad")
+	f := &function{t: t, c: c, name: "dual-bad"}
+	t.Cleanup(f.remove)
+	out, err := f.kn("create", "dev.local/rouse-vllmsim:v1", []string{"rouse.dev/runtime=vllm", "rouse.dev/model=sim/tiny-1b", "rouse.dev/dual-pods=true",
+		`rouse.dev/provider-patch={"spec":{"hostNetwork":true}}`}, "--limit", "nvidia.com/gpu=1", "--wait-timeout", "20")
+	if err == nil || !strings.Contains(out+err.Error(), "hostNetwork") {
+		t.Errorf("kn says %v: %s; want that it fails and names spec.hostNetwork", err, out)
+	}
+}
+
+// gpuLimits prints the GPUs that a pod claims.
+func gpuLimits(t *testing.T, c *cluster.Cluster, name string) string {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), "get", name, "-o", "jsonpath={.spec.containers[*].resources}")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if strings.Contains(out, "nvidia.com") {
+		return out
+	}
+	return ""
+}
