@@ -42,7 +42,7 @@ func (p *plan) grant() {
 			continue
 		}
 		if i.reserved() {
-			if !i.f.Spec.DualPods && p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) {
+			if !i.f.Spec.DualPods && p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) && p.backed(i) {
 				p.permit(i, "nobody else wants the memory: renewed")
 			}
 			continue
@@ -128,6 +128,18 @@ func (p *plan) overCommitted(i *inst) bool {
 		}
 	}
 	return false
+}
+
+// backed says whether i's reservation stands on memory that is there now: what one before us
+// has granted may be in use by another, or not have been left yet.
+func (p *plan) backed(i *inst) bool {
+	res := p.residue(i, i.Status.Level)
+	for k, d := range i.at {
+		if i.held[k] > res[k] && p.free[d] < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // withdraw takes back i's grant.

@@ -62,7 +62,7 @@ func Settle(out api.Grant, s api.InstanceStatus) api.Grant {
 func Forgot(before, now api.InstanceStatus) bool { return now.Epoch < before.Epoch }
 
 // Suspect is the permission that may be out for an instance of which we know nothing:
-// any of before epoch.
+// any of before epoch, good until expires at the latest.
 func Suspect(s api.InstanceStatus, epoch uint64, expires time.Time) api.Grant {
 	return api.Grant{Instance: s.Instance, Function: s.Function, Epoch: epoch, Devices: s.Devices, Expires: expires}
 }

@@ -77,6 +77,7 @@ type view struct {
 	known status
 	at    uint8 // the moment that known is of
 	out   name  // the epoch of the permission that counts; 0: none
+	due   bool  // it is to be renewed, where that may be
 	top   name  // the highest epoch that the instance was given, or has seen
 	doing kind  // the call under way
 	call  uint8 // which of its orders that is
@@ -165,7 +166,7 @@ func (m *model) begin() state {
 		m.obey(&s, i, toFence, fence)
 		m.hear(&s, 0, i, s.now[i])
 		s.past[i][0], s.now[i] = s.past[i][s.now[i]], 0
-		s.leaders[0].views[i].at, s.leaders[0].views[i].out = 0, 0
+		s.leaders[0].views[i].at, s.leaders[0].views[i].out, s.leaders[0].views[i].due = 0, 0, false
 	}
 	return s
 }
@@ -176,7 +177,7 @@ func (m *model) elect(s *state, l int) {
 	for i := range instances {
 		s.leaders[l].views[i] = view{known: status{phase: rising}}
 		if !m.noSuspect {
-			s.leaders[l].views[i].out = m.next(s, l, i)
+			s.leaders[l].views[i].out, s.leaders[l].views[i].due = m.next(s, l, i), true
 		}
 	}
 }
@@ -259,7 +260,7 @@ func (m *model) hear(s *state, l, i int, moment uint8) {
 	case m.beyond(l, v.known.seen):
 	case grants.Forgot(before, now):
 		if !m.forgetful {
-			v.out = m.next(s, l, i)
+			v.out, v.due = m.next(s, l, i), true
 		}
 	case v.out != 0 && grants.Settle(api.Grant{Instance: now.Instance, Epoch: m.epochs[v.out]}, now).Instance == "":
 		v.out = 0

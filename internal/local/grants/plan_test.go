@@ -39,6 +39,7 @@ type belief struct {
 	phase phase
 	doing kind
 	out   bool
+	due   bool
 }
 
 // planned is an action of [decide.Plan].
@@ -52,7 +53,7 @@ func (m *model) leaderPlans(s *state, l int, yield func(move, *state)) {
 	for demand := range uint8(1 << instances) {
 		key := planKey{demand: demand}
 		for i, v := range s.leaders[l].views {
-			key.seen[i] = belief{v.known.phase, v.doing, v.out != 0}
+			key.seen[i] = belief{v.known.phase, v.doing, v.out != 0, v.due && v.out != 0}
 		}
 		actions, found := m.plans[key]
 		if !found {
@@ -82,7 +83,7 @@ func (m *model) act(s *state, l int, a planned) bool {
 	v.doing, v.call = a.kind, call
 	switch a.kind {
 	case toWake, toGrant:
-		v.out = s.leaders[l].orders[call].epoch
+		v.out, v.due = s.leaders[l].orders[call].epoch, a.kind == toWake
 	case toFence:
 		if m.noWait {
 			v.out, v.doing = 0, none
@@ -119,6 +120,9 @@ func plan(key planKey) []planned {
 		}
 		if b.out {
 			inst.Grant = api.Grant{Instance: instanceID(i), Function: functionName(i), Epoch: 1, Expires: clock.Add(1000 * time.Hour)}
+			if b.due {
+				inst.Grant.Expires = clock
+			}
 		}
 		shot.Instances = append(shot.Instances, inst)
 	}
