@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench bench-plan bench-cluster cover fmt keys clean help
+.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench bench-plan bench-cluster bench-wake cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -78,7 +78,12 @@ bench-plan: ## what decisions cost as a cluster grows
 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
-	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -o docs/bench/cluster.json
+	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -only 'warm|zero' -o docs/bench/cluster.json
+
+bench-wake: build ## wakes of a model server that wakes in no time: in the cluster of `make cluster` beside stock Knative, and on this machine
+	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
+	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -only 'wake|crowd' -o docs/bench/wake.json
+	$(GO) run ./e2e/bench -only '^wake' -o docs/bench/wake-local.json
 
 cover: ## coverage of the packages, as a page
 	$(GO) test -coverprofile $(BIN)/cover.out $$($(GO) list ./... | grep -v /e2e)

@@ -3,10 +3,15 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"strconv"
-	"text/template"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // KWOK are nodes that are not there: KWOK (sigs.k8s.io/kwok) says of them what
@@ -22,7 +27,7 @@ type KWOK struct {
 const KWOKLabel = "kwok.x-k8s.io/node"
 
 // SetKWOK makes the cluster have exactly these nodes besides its own, and returns when
-// all are ready, or gone. The first call builds KWOK, for a minute or two.
+// all are there, or gone. The first call builds KWOK, for a minute or two.
 func (c *Cluster) SetKWOK(ctx context.Context, k KWOK) error {
 	if c.record == nil {
 		return errForeign
@@ -30,97 +35,97 @@ func (c *Cluster) SetKWOK(ctx context.Context, k KWOK) error {
 	if k.Nodes < 0 || k.Nodes > 5000 || k.GPUs < 0 || k.MemoryMB < 0 {
 		return fmt.Errorf("nodes that are not there: want 0 to 5000, with at least 0 GPUs of at least 0 MiB: got %d, %d, %d", k.Nodes, k.GPUs, k.MemoryMB)
 	}
-	if k.Nodes == 0 {
-		return c.endKWOK(ctx)
+	client, err := c.places.administrator()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	if err := c.endKWOK(ctx, client); err != nil || k.Nodes == 0 {
+		return err
 	}
 	built, err := builder{c.places, slog.New(slog.DiscardHandler)}.one(ctx, kwokSet())
 	if err != nil {
 		return err
 	}
+	if err := k.create(ctx, client); err != nil {
+		return err
+	}
 	n := node{c.places, built}
-	if err := c.super.run(ctx, n.service("kwok", n.programs.path("kwok", "kwok"),
+	return c.super.run(ctx, n.service("kwok", n.programs.path("kwok", "kwok"),
 		"--kubeconfig="+c.places.Kubeconfig(), "--manage-nodes-with-label-selector="+KWOKLabel+"=fake",
-		"--node-lease-duration-seconds=40", "--cidr=10.245.0.0/16", "--node-ip="+NodeIP)); err != nil {
-		return err
-	}
-	if err := c.removeNodes(ctx, k.Nodes); err != nil {
-		return err
-	}
-	var all bytes.Buffer
+		"--node-lease-duration-seconds=120", "--cidr=10.245.0.0/16", "--node-ip="+NodeIP, "--v=WARN"))
+}
+
+// create makes the nodes, ready from the start: KWOK's part is that they stay so.
+func (k KWOK) create(ctx context.Context, client *http.Client) error {
+	var jobs errgroup.Group
+	jobs.SetLimit(16)
 	for i := range k.Nodes {
-		if err := nodeTemplate.Execute(&all, struct {
-			Name string
-			KWOK
-		}{"kwok-" + strconv.Itoa(i), k}); err != nil {
-			return err
-		}
+		jobs.Go(func() error {
+			raw, err := json.Marshal(k.node("kwok-" + strconv.Itoa(i)))
+			if err != nil {
+				return err
+			}
+			return ask(ctx, client, http.MethodPost, "/api/v1/nodes", raw)
+		})
 	}
-	if err := c.apply(ctx, all.Bytes(), "--server-side", "--force-conflicts"); err != nil {
-		return fmt.Errorf("make nodes: %w", err)
-	}
-	if _, err := c.Kubectl(ctx, "wait", "node", "-l", KWOKLabel+"=fake", "--for=condition=Ready", "--timeout=120s"); err != nil {
-		return fmt.Errorf("wait for nodes: %w", err)
-	}
-	return nil
+	return jobs.Wait()
 }
 
-// removeNodes removes the nodes from number keep on.
-func (c *Cluster) removeNodes(ctx context.Context, keep int) error {
-	out, err := c.Kubectl(ctx, "get", "nodes", "-l", KWOKLabel+"=fake", "-o", "jsonpath={.items[*].metadata.name}")
-	if err != nil {
-		return err
-	}
-	args := []string{"delete", "node"}
-	for name := range bytes.FieldsSeq([]byte(out)) {
-		if i, err := strconv.Atoi(string(bytes.TrimPrefix(name, []byte("kwok-")))); err != nil || i >= keep {
-			args = append(args, string(name))
-		}
-	}
-	if len(args) == 2 {
-		return nil
-	}
-	_, err = c.Kubectl(ctx, args...)
-	return err
-}
-
-func (c *Cluster) endKWOK(ctx context.Context) error {
-	if _, err := c.Kubectl(ctx, "delete", "nodes", "-l", KWOKLabel+"=fake", "--timeout=120s"); err != nil {
-		return err
-	}
+func (c *Cluster) endKWOK(ctx context.Context, client *http.Client) error {
 	all, err := c.super.list(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range all {
 		if s.Name == "kwok" && !s.Stopped {
-			return c.super.stop(ctx, s.Name)
+			if err := c.super.stop(ctx, s.Name); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return ask(ctx, client, http.MethodDelete, "/api/v1/nodes?labelSelector="+KWOKLabel+"%3Dfake", nil)
 }
 
-// nodeTemplate is a node as NVIDIA's feature discovery would label it.
-var nodeTemplate = template.Must(template.New("node").Parse(`---
-apiVersion: v1
-kind: Node
-metadata:
-  name: {{.Name}}
-  annotations: {kwok.x-k8s.io/node: fake, node.alpha.kubernetes.io/ttl: "0"}
-  labels:
-    kwok.x-k8s.io/node: fake
-    type: kwok
-    kubernetes.io/hostname: {{.Name}}
-    kubernetes.io/os: linux
-    {{- if .GPUs}}
-    nvidia.com/gpu.present: "true"
-    nvidia.com/gpu.product: Fake-GPU
-    nvidia.com/gpu.count: "{{.GPUs}}"
-    nvidia.com/gpu.memory: "{{.MemoryMB}}"
-    nvidia.com/gpu.replicas: "1"
-    {{- end}}
-spec:
-  taints: [{key: kwok.x-k8s.io/node, value: fake, effect: NoSchedule}]
-status:
-  capacity: {cpu: "64", memory: 512Gi, pods: "110", nvidia.com/gpu: "{{.GPUs}}"}
-  allocatable: {cpu: "64", memory: 512Gi, pods: "110", nvidia.com/gpu: "{{.GPUs}}"}
-`))
+// ask makes one request of the API server.
+func ask(ctx context.Context, client *http.Client, method, path string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+NodeIP+":6443"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: %s: %.300s", method, path, resp.Status, answer)
+	}
+	return err
+}
+
+// node is a node as NVIDIA's feature discovery would label it.
+func (k KWOK) node(name string) map[string]any {
+	type object = map[string]any
+	has := object{"cpu": "64", "memory": "512Gi", "pods": "110"}
+	labels := object{KWOKLabel: "fake", "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+	if k.GPUs > 0 {
+		has["nvidia.com/gpu"] = strconv.Itoa(k.GPUs)
+		for label, value := range map[string]string{
+			"present": "true", "product": "Fake-GPU", "count": strconv.Itoa(k.GPUs), "memory": strconv.Itoa(k.MemoryMB), "replicas": "1",
+		} {
+			labels["nvidia.com/gpu."+label] = value
+		}
+	}
+	now := time.Now().UTC().Format(time.RFC3339)
+	return object{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": object{"name": name, "labels": labels, "annotations": object{KWOKLabel: "fake"}},
+		"spec":     object{"taints": []object{{"key": KWOKLabel, "value": "fake", "effect": "NoSchedule"}}},
+		"status": object{"capacity": has, "allocatable": has, "conditions": []object{
+			{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now, "lastTransitionTime": now},
+		}},
+	}
+}

@@ -155,16 +155,29 @@ func (c *Cluster) boot(ctx context.Context, n node, gpus GPUs, tars []string, la
 	return jobs.Wait()
 }
 
-// serves waits until the API server says that it is ready.
-func serves(ctx context.Context, p Places) error {
+// administrator speaks to the API server as its administrator.
+func (p Places) administrator() (*http.Client, error) {
 	ca, err := os.ReadFile(p.pki("ca.crt"))
 	if err != nil {
-		return fmt.Errorf("wait for the API server: %w", err)
+		return nil, err
+	}
+	own, err := tls.LoadX509KeyPair(p.pki("admin.crt"), p.pki("admin.key"))
+	if err != nil {
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
-	client := &http.Client{Timeout: 2 * time.Second, Transport: transport}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{own}}, MaxIdleConnsPerHost: 16}
+	return &http.Client{Timeout: time.Minute, Transport: transport}, nil
+}
+
+// serves waits until the API server says that it is ready.
+func serves(ctx context.Context, p Places) error {
+	client, err := p.administrator()
+	if err != nil {
+		return fmt.Errorf("wait for the API server: %w", err)
+	}
+	defer client.CloseIdleConnections()
 	err = until(ctx, time.Minute, func() error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+NodeIP+":6443/readyz", nil)
 		if err != nil {

@@ -64,11 +64,17 @@ type Measurement struct {
 type Summary struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
+	// P99 is left out of a series of less than 100.
+	P99 float64 `json:"p99,omitempty"`
 	Min float64 `json:"min"`
 }
 
 func Summarise(series []float64) Summary {
-	return Summary{P50: Round(Quantile(series, 0.5)), P95: Round(Quantile(series, 0.95)), Min: Round(slices.Min(series))}
+	s := Summary{P50: Round(Quantile(series, 0.5)), P95: Round(Quantile(series, 0.95)), Min: Round(slices.Min(series))}
+	if len(series) >= 100 {
+		s.P99 = Round(Quantile(series, 0.99))
+	}
+	return s
 }
 
 // Quantile is the q-quantile of a series; of an even number of values the

@@ -7,7 +7,8 @@
 // e2e/knative leave it:
 //
 //	make cluster && go test -run TestLifeOfAFunction ./e2e/knative
-//	go run ./e2e/knative/bench -o docs/bench/cluster.json
+//	go run ./e2e/knative/bench -only 'warm|zero' -o docs/bench/cluster.json
+//	go run ./e2e/knative/bench -only 'wake|crowd' -o docs/bench/wake.json
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +44,7 @@ func main() {
 type bench struct {
 	ingress string
 	rounds  int
+	crowd   int
 	client  *http.Client
 	log     io.Writer
 }
@@ -51,20 +54,25 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	out := flags.String("o", "", "`file` for the report as JSON")
 	ingress := flags.String("ingress", "http://10.250.0.2", "`URL` of the ingress")
 	rounds := flags.Int("rounds", 10, "`number` of cold starts of each side; the others are in proportion")
+	only := flags.String("only", "", "measure only what matches this `regexp`: warm, zero, wake, crowd")
+	crowd := flags.Int("crowd", 100, "`number` of functions that are woken at once")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b := &bench{*ingress, *rounds, &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, stdout}
+	selected, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	b := &bench{*ingress, *rounds, *crowd, &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, stdout}
 	defer b.client.CloseIdleConnections()
 	r := report.New("go run ./e2e/knative/bench " + strings.Join(args, " "))
-	defer b.remove()
-	if err := b.create(ctx); err != nil {
-		return err
-	}
-	for _, measure := range []func(context.Context) ([]report.Measurement, error){b.warm, b.zero} {
-		ms, err := measure(ctx)
+	for _, s := range suites {
+		if !selected.MatchString(s.name) {
+			continue
+		}
+		ms, err := b.measure(ctx, s)
 		if err != nil {
-			return err
+			return fmt.Errorf("measure %s: %w", s.name, err)
 		}
 		for _, m := range ms {
 			fmt.Fprintln(stdout, m.Line())
@@ -72,6 +80,40 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		r.Measurements = append(r.Measurements, ms...)
 	}
 	return r.Finish(*out)
+}
+
+// suite is measurements of some functions.
+type suite struct {
+	name      string
+	functions map[string][]string // arguments of kn service apply
+	run       func(*bench, context.Context) ([]report.Measurement, error)
+}
+
+var suites = []suite{
+	{"warm", only("bench-stock-warm", "bench-rouse-warm"), (*bench).warm},
+	{"zero", only("bench-stock-zero", "bench-rouse-zero", "bench-rouse-nap"), (*bench).zero},
+	{"wake", wakers, (*bench).wake},
+	{"crowd", nil, (*bench).wakeCrowd},
+}
+
+// only are some of the functions.
+func only(names ...string) map[string][]string {
+	some := map[string][]string{}
+	for _, n := range names {
+		some[n] = functions[n]
+	}
+	return some
+}
+
+// measure makes a suite's functions for as long as it runs.
+func (b *bench) measure(ctx context.Context, s suite) ([]report.Measurement, error) {
+	defer b.remove(s.functions)
+	for name, args := range s.functions {
+		if _, err := command(ctx, "kn", append([]string{"service", "apply", name}, args...)...); err != nil {
+			return nil, err
+		}
+	}
+	return s.run(b, ctx)
 }
 
 // The functions. Stock ones that stay warm have a burst capacity of -1, which keeps
@@ -92,13 +134,9 @@ func ours(annotations ...string) []string {
 	return args
 }
 
-func (b *bench) create(ctx context.Context) error {
-	for name, args := range functions {
-		if _, err := command(ctx, "kn", append([]string{"service", "apply", name}, args...)...); err != nil {
-			return err
-		}
-	}
-	for name := range functions {
+// answering waits until functions have answered once.
+func (b *bench) answering(ctx context.Context, names ...string) error {
+	for _, name := range names {
 		if _, err := b.request(ctx, name); err != nil {
 			return err
 		}
@@ -106,7 +144,7 @@ func (b *bench) create(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) remove() {
+func (b *bench) remove(functions map[string][]string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for name := range functions {
@@ -122,6 +160,16 @@ func command(ctx context.Context, name string, args ...string) (string, error) {
 		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out), err
+}
+
+// apply applies YAML.
+func apply(ctx context.Context, yaml string) error {
+	cmd := exec.CommandContext(ctx, "kubectl", "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(yaml)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl apply: %w: %s", err, out)
+	}
+	return nil
 }
 
 // request asks a function to greet and returns the time to the answer's first byte.
@@ -149,6 +197,9 @@ func (b *bench) request(ctx context.Context, name string) (time.Duration, error)
 func (b *bench) warm(ctx context.Context) ([]report.Measurement, error) {
 	const serial, many = 300, 64
 	var one, all [2][]float64
+	if err := b.answering(ctx, "bench-rouse-warm", "bench-stock-warm"); err != nil {
+		return nil, err
+	}
 	for range b.rounds {
 		for side, name := range []string{"bench-rouse-warm", "bench-stock-warm"} {
 			p50, err := b.serial(ctx, name, serial)
@@ -220,6 +271,9 @@ func (b *bench) zero(ctx context.Context) ([]report.Measurement, error) {
 	names := []string{"bench-rouse-zero", "bench-stock-zero", "bench-rouse-nap"}
 	ready := []func(context.Context, string) error{b.gone, b.gone, b.asleep}
 	took := make([][]float64, len(names))
+	if err := b.answering(ctx, names...); err != nil {
+		return nil, err
+	}
 	for range b.rounds {
 		for side, name := range names {
 			if err := ready[side](ctx, name); err != nil {
