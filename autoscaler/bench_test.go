@@ -51,13 +51,21 @@ func (s signals) State(_ context.Context, i api.InstanceStatus) (api.InstanceSta
 // of Effects.Wake, among functions that have two instances each.
 func BenchmarkDemandToWake(b *testing.B) {
 	for _, functions := range []int{2, 100, 1000} {
-		b.Run(fmt.Sprintf("functions=%d", functions), func(b *testing.B) { demandToWake(b, functions) })
+		b.Run(fmt.Sprintf("functions=%d", functions), func(b *testing.B) {
+			demandToWake(b, functions, []inventory.Device{{ID: api.HostMemory, Capacity: 150 * api.GiB}})
+		})
 	}
+	var nodes []inventory.Device
+	for n := range 1000 {
+		name := fmt.Sprintf("node-%d", n)
+		nodes = append(nodes, inventory.Device{ID: inventory.HostOf(name), Node: name, Capacity: 150 * api.GiB})
+	}
+	b.Run("functions=10000,nodes=1000", func(b *testing.B) { demandToWake(b, 10000, nodes) })
 }
 
-func demandToWake(b *testing.B, functions int) {
+func demandToWake(b *testing.B, functions int, devices []inventory.Device) {
 	fx := signals{woken: make(chan time.Time, 16), started: make(chan time.Time, 1024)}
-	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 150 * api.GiB}}}, fx, nil,
+	a, err := New(Config{Devices: devices}, fx, nil,
 		slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError})), prometheus.NewRegistry())
 	if err != nil {
 		b.Fatal(err)
@@ -71,7 +79,7 @@ func demandToWake(b *testing.B, functions int) {
 		a.PutFunction(spec)
 		for i := range 2 {
 			a.ObserveInstance(api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("f%03d-%d", f, i)), Function: spec.Name,
-				State: api.Awake, Seq: 1, Memory: api.Memory{Host: api.MiB}})
+				State: api.Awake, Seq: 1, Node: devices[f%len(devices)].Node, Memory: api.Memory{Host: api.MiB}})
 		}
 	}
 	a.Devices()
