@@ -104,7 +104,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 			bytes api.Bytes
 		}{
 			{"capacity", line.Capacity}, {"awake", line.Awake}, {"rising", line.Rising}, {"reserved", line.Reserved},
-			{"asleep", line.Asleep}, {"leaving", line.Leaving}, {"free", line.Free},
+			{"asleep", line.Asleep}, {"leaving", line.Leaving}, {"others", line.Others}, {"free", line.Free},
 		} {
 			gauge(m.device, float64(s.bytes), string(line.ID), s.state)
 		}
