@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"iter"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -10,25 +11,41 @@ import (
 // What follows keeps the records that plans look at. The owner loop and the
 // simulator keep them alike, so it is here once.
 
-// Needed is how many instances what waits and runs fills.
-func (f *Function) Needed() int {
-	c := max(1, f.Spec.Concurrency)
-	return min((f.Waiting+f.Running+c-1)/c, max(1, f.Spec.MaxScale), mostNeeded)
-}
-
-// mostNeeded bounds what is noted of what was needed.
-const mostNeeded = 1024
+// mostNoted bounds what is noted of what was needed.
+const mostNoted = 1024
 
 // NoteNeed records that what is needed until now was needed until now. Call it
-// before Waiting or Running changes.
+// before Waiting, Running or Load changes.
 func (f *Function) NoteNeed(now time.Time) {
-	n := f.Needed()
+	n, _, _ := f.Wanted(f.Load.Awake)
+	n = min(n, mostNoted)
 	for len(f.NeededAt) < n {
 		f.NeededAt = append(f.NeededAt, now)
 	}
 	for k := range n {
 		f.NeededAt[k] = now
 	}
+}
+
+// NotePressure records since when the load asks for more than is awake. Call it
+// after Waiting, Running or Load has changed.
+func (f *Function) NotePressure(now time.Time) {
+	if _, pressed, _ := f.Wanted(f.Load.Awake); !pressed {
+		f.PressedSince = time.Time{}
+	} else if f.PressedSince.IsZero() {
+		f.PressedSince = now
+	}
+}
+
+// NoteLoad takes in what f's instances report.
+func (f *Function) NoteLoad(all iter.Seq[api.InstanceStatus], now time.Time) {
+	load := LoadOf(all)
+	if load == f.Load {
+		return
+	}
+	f.NoteNeed(now)
+	f.Load = load
+	f.NotePressure(now)
 }
 
 // Changed takes in that i, an instance of f, has come from old into the state that

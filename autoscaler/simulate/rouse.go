@@ -120,8 +120,11 @@ func (p *rouse) begin() {
 // arrived is what the activator and the loop do when a request comes.
 func (p *rouse) arrived(f *function) {
 	rf := p.of[f.number]
-	rf.LastRequest = p.now()
+	if rf.Waiting+rf.Running == 0 {
+		rf.Arrived(p.now())
+	}
 	p.demand(rf)
+	rf.LastRequest = p.now()
 	p.rouse(rf)
 }
 
@@ -130,7 +133,7 @@ func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
 // demand notes what the activator reports. Where as many instances are needed as
 // before and nobody waits, a plan would find nothing new.
 func (p *rouse) demand(f *rouseFunction) {
-	needed := f.Needed()
+	needed, _, _ := f.Wanted(f.Load.Awake)
 	waited := f.Waiting > 0
 	p.touch(f)
 	f.NoteNeed(p.now())
@@ -138,7 +141,8 @@ func (p *rouse) demand(f *rouseFunction) {
 	if f.Waiting > 0 {
 		f.WaitingSince = epoch.Add(f.f.queue[0].at)
 	}
-	if p.eager || waited || f.Waiting > 0 || f.Needed() != needed {
+	f.NotePressure(p.now())
+	if n, _, _ := f.Wanted(f.Load.Awake); p.eager || waited || f.Waiting > 0 || n != needed {
 		p.tell()
 	}
 }
@@ -333,8 +337,15 @@ func (p *rouse) drop(i *rouseInstance) {
 	p.tell()
 }
 
-// watch notes until when a function had an instance awake.
+// watch follows what the instances do: how many are awake, and until when one was.
 func (f *rouseFunction) watch(now time.Time) {
+	f.NoteLoad(func(yield func(api.InstanceStatus) bool) {
+		for _, i := range f.instances {
+			if !yield(i.Status) {
+				return
+			}
+		}
+	}, now)
 	had := f.awake
 	f.awake = slices.ContainsFunc(f.instances, func(i *rouseInstance) bool {
 		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
