@@ -162,6 +162,18 @@ func (a *Autoscaler) goes(i *instance, act *decide.Action, now time.Time) {
 	i.span = e.stretch(stretch{name: api.SpanVictim, part: api.PartAutoscaler, who: i.Status.Instance, began: now})
 }
 
+// renamed follows an instance to the ID that it turned out to have.
+func (e *errand) renamed(from, to api.InstanceID) {
+	if e == nil {
+		return
+	}
+	for _, s := range e.spans {
+		if s.who == from {
+			s.who = to
+		}
+	}
+}
+
 // noteDone ends the span of a call to an instance.
 func (i *instance) noteDone(err error, now time.Time) {
 	if i.span == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 const (
@@ -242,5 +243,36 @@ func TestStrangeOutlines(t *testing.T) {
 		if len(s.Name) > mostWord+5 || len(s.Note) > mostWord+5 || s.After < 0 || s.End() > o.Total {
 			t.Errorf("a span is not cut: %+v", s)
 		}
+	}
+}
+
+// TestOutlineOfOneThatIsNamedByOthers: what was done for the ID of before was done for it.
+func TestOutlineOfOneThatIsNamedByOthers(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := world(t, 4*api.GiB, decide.Policy{})
+			w.a.fx = &namer{fleet: w, early: early}
+			w.run(func() {
+				w.add("tiny", api.GiB, nil)
+				began := time.Now()
+				w.a.ObserveDemand(waits("default/tiny", 0))
+				for range 4 {
+					pass(time.Second)
+					w.a.ObserveDemand(waits("default/tiny", 0))
+				}
+				w.a.ObserveWoken(seen("default/tiny", "pod-1", began))
+				synctest.Wait()
+				list := w.a.Outlines("default/tiny")
+				if len(list) != 1 || list[0].Path != api.PathCold {
+					t.Fatalf("early %t: got %+v", early, list)
+				}
+				for _, s := range list[0].Spans {
+					if s.Who != "" {
+						t.Errorf("early %t: %s is told of %s", early, s.Name, s.Who)
+					}
+				}
+			})
+			w.wg.Wait()
+		})
 	}
 }

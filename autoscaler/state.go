@@ -128,6 +128,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	if id == "" || id == i.Status.Instance {
 		return
 	}
+	i.errand.renamed(i.Status.Instance, id)
 	known := a.instances[id]
 	if known != nil {
 		known.epoch, known.roseAt, known.faulted = max(known.epoch, i.epoch), i.roseAt, known.faulted || i.faulted

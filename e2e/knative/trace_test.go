@@ -1,0 +1,72 @@
+package knative
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// TestOutline: kn rouse trace shows a cold start with what Kubernetes did, and a wake.
+func TestOutline(t *testing.T) {
+	t.Parallel()
+	f := create(t, "outline", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=3s"})
+	if _, err := f.c.Kn(t.Context(), "rouse", "trace", f.name, "-n", f.namespace()); err == nil || !strings.Contains(err.Error(), "no wake of outline is on record") {
+		t.Errorf("before the first request: %v", err)
+	}
+	f.ask("red blue")
+	cold := f.outline("cold")
+	f.outlined(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanRise, api.SpanStart, api.SpanScheduled, api.SpanStarted,
+		api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
+	f.hasState("asleep")
+	f.ask("sun moon")
+	hot := f.outline("hot")
+	f.outlined(hot, api.PathHot, api.SpanHold, api.SpanWake, api.StepWaking, api.SpanDispatch, api.SpanFirstToken)
+	if hot.Trace == cold.Trace || hot.Instance != cold.Instance {
+		t.Errorf("two wakes of one pod: %s of %s and %s of %s", cold.Trace, cold.Instance, hot.Trace, hot.Instance)
+	}
+	out, err := f.c.Kn(t.Context(), "rouse", "trace", f.name, "-n", f.namespace())
+	if err != nil || !strings.Contains(out, "hot in ") || !strings.Contains(out, "first token") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+	t.Logf("\n%s", out)
+}
+
+// outline waits for the last record to be of a path.
+func (f *function) outline(path api.Path) (o api.Outline) {
+	f.t.Helper()
+	eventually(f.t, fmt.Sprintf("the last record of %s is of a %s start", f.name, path), func() string {
+		out, err := f.c.Kn(f.t.Context(), "rouse", "trace", f.name, "-n", f.namespace(), "-o", "json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &o)
+		}
+		switch {
+		case err != nil:
+			return err.Error()
+		case o.Path != path || !slices.ContainsFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanFirstToken }):
+			return fmt.Sprintf("it is of a %s start with %d spans", o.Path, len(o.Spans))
+		}
+		return ""
+	})
+	return o
+}
+
+// outlined checks the spans of a record.
+func (f *function) outlined(o api.Outline, path api.Path, names ...string) {
+	f.t.Helper()
+	var got []string
+	for _, s := range o.Spans {
+		got = append(got, s.Name)
+		if s.After < 0 || s.Took < 0 || s.End() > o.Total {
+			f.t.Errorf("%s: %s lies at %s for %s in %s", path, s.Name, s.After, s.Took, o.Total)
+		}
+	}
+	for _, n := range names {
+		if !slices.Contains(got, n) {
+			f.t.Errorf("%s: no span %q among %q", path, n, got)
+		}
+	}
+}
