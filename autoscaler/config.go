@@ -76,25 +76,14 @@ func (c Config) Validate() error {
 	if c.AssumedMemory < 0 || c.AssumedResidue < 0 {
 		errs = append(errs, fmt.Errorf("assumed memory and residue: want at least 0, have %s and %s", c.AssumedMemory, c.AssumedResidue))
 	}
-	p := c.Policy
+	errs = append(errs, c.Policy.Validate())
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{
-		{"minimum stay", p.MinStay}, {"maximum stay", p.MaxStay}, {"turn wait", p.TurnWait}, {"idle grace", p.IdleGrace},
-		{"scale-up after", p.ScaleUpAfter}, {"drain", p.Drain}, {"grant life", p.GrantLife}, {"grant grace", p.GrantGrace},
-		{"slack", p.Slack}, {"demand TTL", c.DemandTTL}, {"stop timeout", c.StopTimeout}, {"call timeout", c.CallTimeout},
-		{"probe after", c.ProbeAfter},
-	} {
+	}{{"demand TTL", c.DemandTTL}, {"stop timeout", c.StopTimeout}, {"call timeout", c.CallTimeout}, {"probe after", c.ProbeAfter}} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: want at least 0, have %s", d.name, d.value))
 		}
-	}
-	if p.SleepersPerDevice < 0 || p.ResidueShare < 0 || p.ResidueShare > 1 {
-		errs = append(errs, fmt.Errorf("policy: want sleepers per device of at least 0 and a share that sleepers hold from 0 to 1, have %d and %g", p.SleepersPerDevice, p.ResidueShare))
-	}
-	if p.SwitchShare < 0 || p.Patience < 0 || p.MaxFailures < 0 {
-		errs = append(errs, errors.New("policy: switch share, patience and maximum of failures must be at least 0"))
 	}
 	return errors.Join(errs...)
 }
