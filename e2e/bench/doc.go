@@ -17,7 +17,10 @@
 //     to its line "listening on", then the request.
 //  3. warm: requests of one token, one at a time and many at a time, by a model
 //     server that does nothing and by the engine.
-//  4. up: from the exec of "rouse up" to its first answer; its memory and its
+//  4. wake: functions that sleep and whose model server, a simulated vLLM, wakes in no
+//     time: one, and a hundred in the same moment. Baseline: the same requests while
+//     they are awake.
+//  5. up: from the exec of "rouse up" to its first answer; its memory and its
 //     processor time while nothing happens.
 //
 // The program under test is built from this module, and talked to as users and

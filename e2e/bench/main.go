@@ -60,6 +60,8 @@ var suites = []struct {
 	{"warm-engine", (*bench).warmEngine},
 	{"up", (*bench).up},
 	{"idle", (*bench).idle},
+	{"wake-one", (*bench).wakeOne},
+	{"wake-crowd", (*bench).wakeCrowd},
 	{"function-hop", (*bench).functionHop},
 	{"function-stream", (*bench).functionStream},
 	{"function-envelope", (*bench).functionEnvelope},

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+// Limits, in milliseconds: of a wake that takes no time, and of what many at once add.
+const (
+	wakeGate  = 2.0
+	crowdGate = 2000.0
+	crowd     = 100
+)
+
+// simulated is a manifest of functions whose model server, a simulated vLLM, loads,
+// sleeps and wakes in no time.
+func simulated(names ...string) string {
+	var all strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&all, `---
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: %s}
+spec:
+  template:
+    metadata:
+      annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b, rouse.dev/memory: 1Mi, rouse.dev/sleep-after: "0", rouse.dev/gone-after: "0"}
+    spec:
+      containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: "--time-scale 0"}]}]
+`, name)
+	}
+	return all.String()
+}
+
+// putSimulator builds the simulator as vllm, where "rouse up" finds it.
+func (b *bench) putSimulator(ctx context.Context) error {
+	bin := filepath.Join(b.dir, "bin")
+	program := filepath.Join(bin, "vllm")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "github.com/rouse-dev/rouse/e2e/vllmsim/cmd/vllmsim")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("build the simulator: %w", err), errors.New(string(out)))
+	}
+	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// pathText is the path of requests to the simulator, and completion their body.
+const pathText = "/v1/completions"
+
+func completion(model string) []byte {
+	return fmt.Appendf(nil, `{"model":%q,"prompt":"hello","max_tokens":4,"temperature":0,"stream":true}`, model)
+}
+
+// wakeOne measures the way from asleep to the first byte where the wake itself takes no time.
+func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
+	if err := b.putSimulator(ctx); err != nil {
+		return nil, err
+	}
+	s, err := b.startServer(ctx, simulated("sim"))
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	door := newClient(s.door)
+	defer door.close()
+	body := completion("sim")
+	var asleep, awake []float64
+	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
+		if i > -5 {
+			if err := s.sleep(ctx, "sim"); err != nil {
+				return nil, err
+			}
+			time.Sleep(20 * time.Millisecond) // what the sleep set in motion ends
+		}
+		for _, series := range []*[]float64{&asleep, &awake} {
+			began := time.Now()
+			at, err := door.firstByte(ctx, pathText, body)
+			if err != nil {
+				return nil, err
+			}
+			if i >= 0 {
+				*series = append(*series, report.Millis(at.Sub(began)))
+			}
+		}
+	}
+	m := report.Compare(report.Measurement{
+		Name: "wake of a sleeper, wake time 0", Unit: "ms",
+		What:    "a streamed request over TCP on loopback to rouse up, whose one instance, a simulated vLLM that wakes in no time, sleeps at level 1 under a standing grant, to the stream's first byte",
+		Against: "the same request while it is awake",
+	}, asleep, awake)
+	return []report.Measurement{m.Gated(m.Rouse.P50 <= wakeGate, "p50 ≤ %g ms", wakeGate)}, nil
+}
+
+// wakeCrowd measures many sleepers that are all asked in the same moment.
+func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
+	if err := b.putSimulator(ctx); err != nil {
+		return nil, err
+	}
+	names := make([]string, crowd)
+	for i := range names {
+		names[i] = fmt.Sprintf("crowd-%d", i)
+	}
+	s, err := b.startServer(ctx, simulated(names...))
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	door := newClient(s.door)
+	defer door.close()
+	const few = 8 // processes are started at a time: it is not what is measured
+	for i := 0; i < len(names); i += few {
+		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
+			return nil, err
+		}
+	}
+	var asleep, awake []float64
+	for range b.rounds(5) {
+		for _, name := range names {
+			if err := s.sleep(ctx, name); err != nil {
+				return nil, err
+			}
+		}
+		time.Sleep(200 * time.Millisecond) // what the sleep set in motion ends
+		for _, series := range []*[]float64{&asleep, &awake} {
+			took, err := atOnce(ctx, door, names)
+			if err != nil {
+				return nil, err
+			}
+			*series = append(*series, took...)
+		}
+	}
+	m := report.Compare(report.Measurement{
+		Name: fmt.Sprintf("%d sleepers woken at once", crowd), Unit: "ms",
+		What:    "one streamed request to each of so many functions of rouse up in the same moment, each with one instance that sleeps at level 1, to the first byte; client, rouse and model servers share the machine",
+		Against: "the same requests in the same moment while all are awake",
+	}, asleep, awake)
+	added := m.Rouse.P95 - m.Baseline.P95
+	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above that of functions that are awake (it is %.1f)", crowdGate, added)}, nil
+}
+
+// atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
+func atOnce(ctx context.Context, door *client, names []string) ([]float64, error) {
+	took := make([]float64, len(names))
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() {
+			began := time.Now()
+			at, err := door.firstByte(ctx, pathText, completion(name))
+			took[i], errs[i] = report.Millis(at.Sub(began)), err
+		})
+	}
+	all.Wait()
+	return took, errors.Join(errs...)
+}
