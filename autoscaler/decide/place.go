@@ -44,7 +44,9 @@ const (
 	startNow
 	startComing
 	startIdle
-	wakeBusy // a sleeper, after busy instances gave way
+	wakeAgain  // any of these where the last try failed
+	startAgain //
+	wakeBusy   // a sleeper, after busy instances gave way
 	startBusy
 )
 
@@ -65,6 +67,12 @@ func (p *plan) best(c *claim) *option {
 		if !p.rate(c, o) {
 			return false
 		}
+		if o.rank <= startIdle && p.again(c.f, o) {
+			o.rank = wakeAgain
+			if o.self == nil {
+				o.rank = startAgain
+			}
+		}
 		if best == nil || o.compare(best) < 0 {
 			best = o
 		}
@@ -79,6 +87,7 @@ func (p *plan) best(c *claim) *option {
 	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 {
 		return best
 	}
+	turn := best != nil && p.turn(best) < f.Past.Return(inventory.Stopped)
 	easy := 0
 	for _, s := range p.places(f) {
 		o := &option{node: s.node, at: p.devicesOf(f, s), fetch: s.fetch, price: s.price}
@@ -86,6 +95,9 @@ func (p *plan) best(c *claim) *option {
 		p.w.fill(o.needs, o.at, whole(f.Need))
 		o.touches = o.needs
 		o.regret = f.Past.Return(inventory.Stopped).Seconds()
+		if turn && !o.fits(p.free, nil) {
+			continue // its turn comes before a start would be done; only what is free is better used
+		}
 		if consider(o) {
 			easy++
 		}
@@ -94,6 +106,16 @@ func (p *plan) best(c *claim) *option {
 		}
 	}
 	return best
+}
+
+// turn is how long it takes until o's sleeper is awake, where busy instances have to
+// give way first.
+func (p *plan) turn(o *option) time.Duration {
+	var rest time.Duration
+	for _, v := range o.victims {
+		rest = max(rest, v.i.past().Rest())
+	}
+	return max(0, o.ready.Sub(p.now)) + rest + o.self.past().Return(o.self.Status.Level)
 }
 
 // waking is the way of waking i.
