@@ -40,6 +40,7 @@ type Autoscaler struct {
 	outlines  *outlines
 	traces    func(api.Outline) // nil: nobody exports them
 	world     *decide.World
+	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
 	agenda
 	// twin, where a test has set it, sees each plan.
 	twin func(now time.Time, actions []decide.Action)

@@ -60,9 +60,9 @@ func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
 }
 
 // SetDevices replaces the memories that the autoscaler hands out, the host's first.
-// What instances hold of a device that is no longer there counts nowhere; where a
-// device has got another name (Was), they hold it under the new one. Nobody is
-// stopped for it: the next plan sees the new account. A list that [Config.Validate]
+// What instances hold of a device that is no longer there counts nowhere, and those
+// of a GPU that its node has lost end; where a device has got another name (Was), they
+// hold it under the new one. Nobody else is stopped for it: the next plan sees the new account. A list that [Config.Validate]
 // would refuse is refused, and the old one stays. It does not block.
 func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
@@ -77,6 +77,8 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 		}
 	}
 	a.box.post(func() {
+		a.lose(devices, now)
+		a.keepOthers(devices)
 		for _, i := range a.instances {
 			held := i.Status.Devices
 			i.Status.Devices, i.Grant.Devices = renamed(held, now), renamed(i.Grant.Devices, now)
@@ -121,15 +123,18 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 			return
 		}
 		old, known := f.demands[d.Activator]
-		if known && d.At.Before(old.At) {
-			return // late
-		}
 		now := time.Now()
+		if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && now.Sub(old.heard) < mostLate {
+			return // late, and its clock was not set back
+		}
 		f.demands[d.Activator] = demand{Demand: d, heard: now}
 		f.sum(now)
 		f.noteDemand(d, now)
 	})
 }
+
+// mostLate is how late an event may come after a newer one.
+const mostLate = 5 * time.Second
 
 // Receive takes in an event of any type that the autoscaler knows. Its errors
 // are *[api.Error] with status 400. It does not block.
@@ -379,7 +384,7 @@ func (a *Autoscaler) fault(i *instance, message string, now time.Time) {
 	i.faulted = true
 	f := i.f
 	f.Failures++
-	f.FailedAt, f.LastError = now, message
+	f.FailedAt, f.LastError, f.FailedOn = now, message, slices.Clone(i.Status.Devices)
 	f.RetryAt = now.Add(backoff(f.Failures))
 	a.log.Warn("a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }

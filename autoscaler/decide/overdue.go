@@ -27,7 +27,7 @@ func (p *plan) overdue() {
 // late stops i where it takes too long.
 func (p *plan) late(i *inst) {
 	if i.Lost != "" && p.due(i.f, i.RetryAt) {
-		p.stop(i, 0, "it does not answer: "+i.Lost)
+		p.stop(i, 0, "it is lost: "+i.Lost)
 		return
 	}
 	spec := &i.f.Spec

@@ -53,12 +53,7 @@ func Discover(ctx context.Context, c Config) ([]Device, error) {
 	if c.Memory < 0 || c.Share < 0 || c.Share > 1 {
 		return nil, fmt.Errorf("host memory: want a budget of at least 0 (have %d) and a share from 0 to 1 (have %g)", c.Memory, c.Share)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
-	if c.NvidiaSMI == "" {
-		c.NvidiaSMI = "nvidia-smi"
-	}
+	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
 	host, err := c.host()
@@ -71,6 +66,16 @@ func Discover(ctx context.Context, c Config) ([]Device, error) {
 	}
 	gpus, err := c.gpus(ctx)
 	return append(devices, gpus...), err
+}
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
+	}
+	if c.NvidiaSMI == "" {
+		c.NvidiaSMI = "nvidia-smi"
+	}
+	return c
 }
 
 // host sizes the host's memory.

@@ -2,10 +2,8 @@ package inventory
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 
@@ -17,56 +15,25 @@ const gpuReserve = 256 * api.MiB
 
 // gpus runs nvidia-smi. A machine without it has no GPUs.
 func (c Config) gpus(ctx context.Context) ([]Device, error) {
-	path, err := exec.LookPath(c.NvidiaSMI)
-	if errors.Is(err, exec.ErrNotFound) {
+	out, err := c.query(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list GPUs: %w", err)
+		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
-	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open does not keep us
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("list GPUs: %s: %w", c.NvidiaSMI, context.Cause(ctx))
-	}
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return nil, fmt.Errorf("list GPUs: %s: %w: %s", c.NvidiaSMI, err, strings.TrimSpace(string(exit.Stderr)+string(out)))
-		}
-		return nil, fmt.Errorf("list GPUs: %s: %w", c.NvidiaSMI, err)
-	}
-	return parseGPUs(string(out))
+	return parseGPUs(out)
 }
 
-// parseGPUs reads lines of "uuid, name, total MiB, used MiB". What others use
-// now is not ours to give.
+// parseGPUs makes devices of what nvidia-smi prints.
 func parseGPUs(out string) ([]Device, error) {
-	r := csv.NewReader(strings.NewReader(out))
-	r.TrimLeadingSpace = true
-	r.FieldsPerRecord = 4
-	r.LazyQuotes = true
-	records, err := r.ReadAll()
+	us, err := parseUsage(out)
 	if err != nil {
-		return nil, fmt.Errorf("list GPUs: want lines of uuid, name, memory.total, memory.used: %w", err)
+		return nil, err
 	}
 	var gpus []Device
-	seen := map[string]bool{}
-	for _, rec := range records {
-		total, err1 := mebibytes(rec[2])
-		used, err2 := mebibytes(rec[3])
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("list GPUs: %s (%s): %w", rec[1], rec[0], err)
-		}
-		if rec[0] == "" || seen[rec[0]] {
-			return nil, fmt.Errorf("list GPUs: %q is no identifier of its own", rec[0])
-		}
-		seen[rec[0]] = true
-		gpus = append(gpus, Device{
-			ID: api.DeviceID(rec[0]), Name: rec[1], Total: total,
-			Capacity: max(0, total-used-gpuReserve),
-		})
+	for _, u := range us {
+		gpus = append(gpus, u.NewDevice())
 	}
 	return gpus, nil
 }

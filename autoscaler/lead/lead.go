@@ -37,6 +37,8 @@ import (
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
@@ -57,8 +59,13 @@ type Config struct {
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
 	SinkOverrides string
+	// Policy holds the numbers that decisions turn on; its advice is filled in.
+	Policy decide.Policy
 	// Fleet is what the fleet may be told.
 	Fleet knative.Config
+	// DCGM are URLs of DCGM exporters that say what is used of GPUs; a name with several
+	// addresses is asked at each of them. Empty: nobody says.
+	DCGM []string
 	// Traces exports the traces of wakes; nil: to nobody.
 	Traces *trace.Exporter
 	// Version is reported to people.
@@ -78,9 +85,11 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %q: want host:port or :port, such as :8080", l.flag, l.value))
 		}
 	}
+	errs = append(errs, inventory.DCGM{URLs: c.DCGM}.Validate())
 	if c.Kube == nil {
 		errs = append(errs, errors.New("the API server is not known: run in a pod, or name a file with --kubeconfig"))
 	}
+	errs = append(errs, c.Policy.Validate())
 	return errors.Join(errs...)
 }
 

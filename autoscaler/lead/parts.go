@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/autoscaler/takeover"
@@ -84,7 +83,9 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.fleet.Sync(ctx); err != nil {
 		return fmt.Errorf("read the cluster: %w", err)
 	}
-	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: decide.Policy{Advice: knative.Advice()},
+	policy := l.cfg.Policy
+	policy.Advice = knative.Advice()
+	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy,
 		Traces: func(o api.Outline) { l.cfg.Traces.Outline(o, api.PartAutoscaler, api.PartKubernetes) }}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
@@ -105,6 +106,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("traces", l.cfg.Traces.Run)
 	run("fleet", l.fleet.Run)
 	run("activators", l.activators.Run)
+	run("usage", l.watchUsage)
 	run("token", l.token.keep)
 	run("pods", func(ctx context.Context) error { return l.pods.run(ctx, l.keeper.Look) })
 	run("controller", l.reconcile)

@@ -50,6 +50,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f.DurationVar(&cfg.Fleet.ScheduleTimeout, "schedule-timeout", 0, "how long a pod may find no node before its start counts as failed (default 1m)")
 	f.DurationVar(&cfg.Fleet.JoinTimeout, "join-timeout", 0, "how long a running container may take to join before it is looked at (default 10s)")
 	f.Float64Var(&cfg.Fleet.MemoryShare, "memory-share", 0, "the part of the nodes' memory that functions may use (default 1)")
+	f.IntVar(&cfg.Policy.SleepersPerDevice, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")
+	f.Float64Var(&cfg.Policy.ResidueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
+	f.Func("dcgm", "URL of a DCGM exporter that says what is used of GPUs, such as http://dcgm-exporter.gpu-operator:9400/metrics (repeatable)", func(u string) error {
+		cfg.DCGM = append(cfg.DCGM, u)
+		return nil
+	})
 	if err := f.Parse(args); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type upFlags struct {
 	logFormat, logLevel string
 	drain               time.Duration
 	noGPU               bool
+	dcgm                []string
 }
 
 func upCommand() *cobra.Command {
@@ -59,6 +60,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at; port 0 picks one")
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
 	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
+	s.StringArrayVar(&f.dcgm, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
 	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
 	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
@@ -108,7 +110,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, DCGM: f.dcgm, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	for _, path := range f.files {
 		functions, err := config.Load(path)
 		if err != nil {

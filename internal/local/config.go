@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
 
@@ -22,6 +23,12 @@ type Config struct {
 	Memory api.Bytes
 	// NoGPU leaves GPUs alone.
 	NoGPU bool
+	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi".
+	NvidiaSMI string
+	// GPUInterval is the time between two looks at the GPUs, where there are any. Default 10 s.
+	GPUInterval time.Duration
+	// DCGM are URLs of DCGM exporters that say what is used of the GPUs, in place of nvidia-smi; empty: none.
+	DCGM []string
 	// BaseDir holds one folder per running server. Default: see [BaseDir].
 	BaseDir string
 	// Program is the rouse binary, which instances run. Default: the running program.
@@ -65,11 +72,17 @@ func (c Config) withDefaults() (Config, error) {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 30 * time.Second
 	}
+	if c.GPUInterval <= 0 {
+		c.GPUInterval = 10 * time.Second
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.BaseDir == "" {
 		c.BaseDir = BaseDir()
+	}
+	if err := (inventory.DCGM{URLs: c.DCGM}).Validate(); err != nil {
+		return c, err
 	}
 	if c.Program == "" {
 		self, err := executable()

@@ -61,6 +61,8 @@ type server struct {
 	activator  *activator.Activator
 	autoscaler *autoscaler.Autoscaler
 	sink       *cloudevent.Sender // nil: none
+	host       inventory.Device   // the host's memory
+	gpus       []inventory.Device // as they were at the start
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
@@ -105,13 +107,15 @@ func Run(ctx context.Context, cfg Config) error {
 // build makes the parts and ties them together. It starts nothing.
 func (s *server) build(ctx context.Context) error {
 	cfg := s.cfg
-	devices, err := inventory.Discover(ctx, inventory.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU})
+	devices, err := inventory.Discover(ctx, inventory.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU, NvidiaSMI: cfg.NvidiaSMI})
 	if err != nil {
 		if len(devices) == 0 {
 			return err
 		}
 		cfg.Logger.Warn("going on without GPUs", "error", err)
 	}
+	s.gpus = devices[1:]
+	s.host = devices[0]
 	registry := prometheus.NewRegistry()
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
@@ -181,6 +185,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("activator", s.activator.Run)
 	run("autoscaler", s.autoscaler.Run)
 	run("spare", s.agent.keepSpare)
+	run("gpus", s.watchGPUs)
 	run("traces", s.cfg.Traces.Run)
 	if s.sink != nil {
 		run("event sink", s.sink.Run)

@@ -1,0 +1,99 @@
+package autoscaler
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// othersStep is by how much what others use of a device has to change to matter: it
+// changes a little all the time.
+const othersStep = 128 * api.MiB
+
+// ObserveUsage takes in what is used of devices, as somebody measured it, whoever uses
+// it. What instances are not known to hold is others' ([inventory.Device].Others)
+// and is given to nobody. Devices that are not known are ignored, those that are not
+// among seen stay as they were. It does not block.
+func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
+	seen = slices.Clone(seen)
+	a.box.post(func() { a.notice(seen, time.Now()) })
+}
+
+// notice works out what others use.
+func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
+	used := make(map[api.DeviceID]api.Bytes, len(seen))
+	for _, u := range seen {
+		used[u.ID] = max(0, u.Used)
+	}
+	changed := false
+	devices := slices.Clone(a.cfg.Devices)
+	for _, line := range a.account(now) {
+		n, known := used[line.ID]
+		if !known || line.IsHost() {
+			continue
+		}
+		held := line.Awake + line.Rising + line.Asleep + line.Leaving
+		held += held / 10 // contexts and fragmentation: what an instance takes is not what it says to the byte
+		others := line.Unaccounted(n, held) / othersStep * othersStep
+		if d := max(others-line.Others, line.Others-others); d < othersStep || d == othersStep && others > 0 {
+			continue
+		}
+		k := slices.IndexFunc(devices, func(d inventory.Device) bool { return d.ID == line.ID })
+		if k < 0 {
+			continue
+		}
+		a.log.Info("others use memory of a GPU", "device", line.ID, "used", others.String(), "before", line.Others.String(), "of", line.Capacity.String())
+		devices[k].Others = others
+		if a.others == nil {
+			a.others = make(map[api.DeviceID]api.Bytes)
+		}
+		a.others[line.ID] = others
+		changed = true
+	}
+	if changed {
+		a.setDevices(devices, false)
+	}
+}
+
+// keepOthers puts what was measured into a new list of devices, which somebody made who
+// has not measured.
+func (a *Autoscaler) keepOthers(devices []inventory.Device) {
+	for k := range devices {
+		if d := &devices[k]; d.Others == 0 {
+			d.Others = min(a.others[d.ID], d.Capacity)
+		}
+	}
+}
+
+// lose marks instances whose GPU is no longer among devices, though its node is: what
+// runs on it does not work any more. Where the whole node is gone, so is all on it,
+// and whoever runs them says so.
+func (a *Autoscaler) lose(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
+	there, nodes := make(map[api.DeviceID]bool), make(map[string]bool)
+	for _, d := range devices {
+		there[d.ID] = true
+		nodes[d.Node] = nodes[d.Node] || d.IsHost()
+	}
+	lost := make(map[api.DeviceID]string)
+	for _, d := range a.cfg.Devices {
+		if _, renamed := now[d.ID]; !there[d.ID] && !renamed && !d.IsHost() && nodes[d.Node] {
+			lost[d.ID] = d.Name
+			delete(a.others, d.ID)
+			a.log.Error("a GPU is gone", "device", d.ID, "name", d.Name, "node", d.Node)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	for _, i := range a.instances {
+		for _, id := range i.Status.Devices {
+			if name, gone := lost[id]; gone && i.Lost == "" {
+				i.Lost = fmt.Sprintf("its GPU %s (%s) is no longer there", id, name)
+				i.f.touch()
+			}
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package autoscaler
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// gpuWorld is a fleet with a GPU of 24 GiB, 20 GiB of which an awake instance of m has.
+func gpuWorld(t *testing.T) (w *fleet, devices []inventory.Device, i *fakeInstance) {
+	w = world(t, 8*api.GiB, decide.Policy{})
+	devices = []inventory.Device{
+		{ID: api.HostMemory, Capacity: 8 * api.GiB},
+		{ID: "GPU-1", Name: "L4", Total: 24*api.GiB + 256*api.MiB, Capacity: 24 * api.GiB},
+		{ID: "GPU-2", Name: "L4", Total: 24*api.GiB + 256*api.MiB, Capacity: 24 * api.GiB},
+	}
+	w.a.SetDevices(devices)
+	spec := api.Function{Name: "default/m", Memory: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 20 * api.GiB}}.WithDefaults()
+	f := &fakeFunction{spec: spec, grants: map[api.InstanceID]api.Grant{}}
+	w.functions[spec.Name] = f
+	i = &fakeInstance{f: f, s: api.InstanceStatus{Instance: "m-0001", Function: spec.Name, State: api.Awake, Seq: 1, Devices: []api.DeviceID{"GPU-1"}}}
+	w.instances["m-0001"] = i
+	w.a.PutFunction(spec)
+	w.a.ObserveInstance(i.s)
+	return w, devices, i
+}
+
+func (w *fleet) others() map[api.DeviceID]api.Bytes {
+	got, err := ask(w.t.Context(), w.a, func() map[api.DeviceID]api.Bytes {
+		m := map[api.DeviceID]api.Bytes{}
+		for _, d := range w.a.cfg.Devices {
+			m[d.ID] = d.Others
+		}
+		return m
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+func TestWhatOthersUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, devices, _ := gpuWorld(t)
+		w.run(func() {
+			synctest.Wait()
+			see := func(what string, one, two api.Bytes, want1, want2 api.Bytes) {
+				t.Helper()
+				w.a.ObserveUsage([]inventory.Usage{{ID: "GPU-1", Used: one}, {ID: "GPU-2", Used: two}, {ID: "GPU-unknown", Used: api.GiB}})
+				if got := w.others(); got["GPU-1"] != want1 || got["GPU-2"] != want2 || got[api.HostMemory] != 0 {
+					t.Errorf("%s: others use %v, want %s and %s", what, got, want1, want2)
+				}
+			}
+			see("only the instance", 21*api.GiB, 10*api.MiB, 0, 0)
+			see("somebody on the other", 21*api.GiB, 6*api.GiB, 0, 6*api.GiB)
+			see("a little more", 21*api.GiB, 6*api.GiB+100*api.MiB, 0, 6*api.GiB)
+			w.a.SetDevices(devices[:2])
+			w.a.SetDevices(devices)
+			if got := w.others(); got["GPU-2"] != 0 {
+				t.Errorf("a GPU that came back: others use %v, want that nothing is known", got)
+			}
+			see("both", 24*api.GiB, 4*api.GiB, 2*api.GiB, 4*api.GiB)
+			w.a.SetDevices(devices)
+			if got := w.others(); got["GPU-1"] != 2*api.GiB {
+				t.Errorf("a new list of the same devices: others use %v, want what was measured", got)
+			}
+			see("they left", 20*api.GiB, 0, 0, 0)
+		})
+	})
+}
+
+func TestAGPUVanishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, devices, i := gpuWorld(t)
+		w.run(func() {
+			synctest.Wait()
+			w.a.SetDevices([]inventory.Device{devices[0], devices[2]})
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			calls := slices.Clone(w.calls)
+			w.mu.Unlock()
+			if !slices.ContainsFunc(calls, func(c string) bool { return strings.HasSuffix(c, " stop m-0001") }) {
+				t.Errorf("calls %q, want that %s is stopped", calls, i.s.Instance)
+			}
+			why := w.a.Why("default/m")
+			if !slices.ContainsFunc(why, func(d api.Decision) bool {
+				return d.Action == "stop" && strings.Contains(d.Reason, "it is lost: its GPU GPU-1 (L4) is no longer there")
+			}) {
+				t.Errorf("decisions %+v; want a stop that names the GPU", why)
+			}
+		})
+	})
+}

@@ -1,0 +1,110 @@
+package inventory
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Usage is what was measured of one GPU, whoever uses it.
+type Usage struct {
+	ID   api.DeviceID
+	Name string
+	// Total is what the GPU has; 0 where it was not said.
+	Total api.Bytes
+	Used  api.Bytes
+}
+
+// NewDevice is the GPU of u while no instance of ours runs on it: what others use now
+// is not ours to give.
+func (u Usage) NewDevice() Device {
+	return Device{ID: u.ID, Name: u.Name, Total: u.Total, Capacity: max(0, u.Total-u.Used-gpuReserve)}
+}
+
+// Unaccounted is what of d is used beside what its capacity leaves out, and beside
+// what instances hold of it.
+func (d Device) Unaccounted(used, held api.Bytes) api.Bytes {
+	outside := max(0, d.Total-d.Capacity-gpuReserve) // others' from the beginning
+	return min(max(0, used-outside-held), d.Capacity)
+}
+
+// Look asks nvidia-smi which GPUs there are now and what of each is used. A GPU
+// that has fallen off its bus is not among them. [errors.ErrUnsupported]: there is no
+// nvidia-smi here.
+func (c Config) Look(ctx context.Context) ([]Usage, error) {
+	c = c.withDefaults()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
+	defer cancel()
+	out, err := c.query(ctx)
+	if err != nil && !strings.Contains(out, "GPU-") {
+		if strings.Contains(out+err.Error(), "No devices were found") {
+			return nil, nil
+		}
+		return nil, err
+	}
+	var seen []Usage
+	for line := range strings.Lines(out) { // each alone: one of a lost GPU is no reason to know nothing of the others
+		us, err := parseUsage(line)
+		if err == nil {
+			seen = append(seen, us...)
+		}
+	}
+	return seen, nil
+}
+
+// query runs nvidia-smi; what it printed comes with an error too.
+func (c Config) query(ctx context.Context) (string, error) {
+	path, err := exec.LookPath(c.NvidiaSMI)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("list GPUs: %s is not installed: %w", c.NvidiaSMI, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return "", fmt.Errorf("list GPUs: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
+	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open does not keep us
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("list GPUs: %s: %w", c.NvidiaSMI, context.Cause(ctx))
+	}
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return string(out), fmt.Errorf("list GPUs: %s: %w: %s", c.NvidiaSMI, err, strings.TrimSpace(string(exit.Stderr)+string(out)))
+		}
+		return "", fmt.Errorf("list GPUs: %s: %w", c.NvidiaSMI, err)
+	}
+	return string(out), nil
+}
+
+// parseUsage reads lines of "uuid, name, total MiB, used MiB".
+func parseUsage(out string) ([]Usage, error) {
+	r := csv.NewReader(strings.NewReader(out))
+	r.TrimLeadingSpace = true
+	r.FieldsPerRecord = 4
+	r.LazyQuotes = true
+	records, err := r.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("list GPUs: want lines of uuid, name, memory.total, memory.used: %w", err)
+	}
+	var us []Usage
+	seen := map[string]bool{}
+	for _, rec := range records {
+		total, err1 := mebibytes(rec[2])
+		used, err2 := mebibytes(rec[3])
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("list GPUs: %s (%s): %w", rec[1], rec[0], err)
+		}
+		if rec[0] == "" || seen[rec[0]] {
+			return nil, fmt.Errorf("list GPUs: %q is no identifier of its own", rec[0])
+		}
+		seen[rec[0]] = true
+		us = append(us, Usage{ID: api.DeviceID(rec[0]), Name: rec[1], Total: total, Used: used})
+	}
+	return us, nil
+}

@@ -1,0 +1,98 @@
+package local
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// watchGPUs looks at the machine's GPUs again and again until ctx ends: what others
+// use of them, and which are there. Where there were none at the start it does nothing.
+func (s *server) watchGPUs(ctx context.Context) error {
+	if len(s.gpus) == 0 {
+		return nil
+	}
+	w := gpuWatch{s: s, known: s.gpus, there: ids(s.gpus)}
+	tick := time.NewTicker(s.cfg.GPUInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.look(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// gpuWatch is what the last look has seen.
+type gpuWatch struct {
+	s *server
+	// known are all GPUs that ever were there, in the order in which they came; there are those that are.
+	known []inventory.Device
+	there []api.DeviceID
+	// trouble is what the last look failed by, so that it is told once.
+	trouble string
+}
+
+// look asks once.
+func (w *gpuWatch) look(ctx context.Context) {
+	seen, err := inventory.Config{NvidiaSMI: w.s.cfg.NvidiaSMI}.Look(ctx)
+	if err != nil {
+		w.tell(ctx, err)
+		return
+	}
+	w.follow(seen)
+	if len(w.s.cfg.DCGM) > 0 {
+		if seen, err = (inventory.DCGM{URLs: w.s.cfg.DCGM}).Look(ctx); err != nil {
+			w.tell(ctx, err)
+		}
+	}
+	w.s.autoscaler.ObserveUsage(seen)
+	if err == nil {
+		w.trouble = ""
+	}
+}
+
+// tell says once what is in the way.
+func (w *gpuWatch) tell(ctx context.Context, err error) {
+	if ctx.Err() == nil && err.Error() != w.trouble {
+		w.trouble = err.Error()
+		w.s.cfg.Logger.Warn("the GPUs can't be looked at: what was seen of them last stays", "error", err)
+	}
+}
+
+// follow tells the autoscaler where GPUs have gone, or come.
+func (w *gpuWatch) follow(seen []inventory.Usage) {
+	now := make([]api.DeviceID, len(seen))
+	for k, u := range seen {
+		now[k] = u.ID
+		if !slices.ContainsFunc(w.known, func(d inventory.Device) bool { return d.ID == u.ID }) {
+			w.known = append(w.known, u.NewDevice())
+		}
+	}
+	devices := []inventory.Device{w.s.host}
+	for _, d := range w.known {
+		if slices.Contains(now, d.ID) {
+			devices = append(devices, d)
+		}
+	}
+	there := ids(devices[1:])
+	if slices.Equal(there, w.there) {
+		return
+	}
+	w.there = there
+	w.s.cfg.Logger.Warn("the machine's GPUs have changed", "gpus", there)
+	w.s.autoscaler.SetDevices(devices)
+}
+
+func ids(devices []inventory.Device) []api.DeviceID {
+	out := make([]api.DeviceID, len(devices))
+	for k, d := range devices {
+		out[k] = d.ID
+	}
+	return out
+}
