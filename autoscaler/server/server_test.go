@@ -46,6 +46,7 @@ func TestCredentials(t *testing.T) {
 		{"list", "GET", admin.PathFunctions, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"describe", "GET", admin.PathFunctions + "/default/tiny", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"unknown", "GET", admin.PathFunctions + "/default/none", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 404}},
+		{"wakes", "GET", admin.PathFunctions + "/default/tiny/wakes", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"why", "GET", admin.PathFunctions + "/default/tiny/why", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"logs", "GET", admin.PathFunctions + "/default/tiny/logs", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 404}},
 		{"wake", "POST", admin.PathFunctions + "/default/tiny/wake", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},

@@ -38,12 +38,14 @@ func Waterfall(w io.Writer, o api.Outline) error {
 	if by := wokenBy(o); by != "" {
 		head += ", " + by
 	}
-	lines := []string{
-		head,
-		fmt.Sprintf("%s  %s  trace %s", o.Instance, o.Start.Local().Format("2006-01-02 15:04:05.000"), o.Trace),
-		"",
-		strings.Repeat(" ", partWidth+nameWidth+4) + axis(o.Total),
+	lines := []string{head}
+	when, trace := fmt.Sprintf("%s  %s", o.Instance, o.Start.Local().Format("2006-01-02 15:04:05.000")), "trace "+o.Trace
+	if both := when + "  " + trace; width(both) <= pageWidth {
+		lines = append(lines, both)
+	} else { // a pod has a long name
+		lines = append(lines, when, trace)
 	}
+	lines = append(lines, "", strings.Repeat(" ", partWidth+nameWidth+4)+axis(o.Total))
 	var notes []string
 	for _, r := range tree(o) {
 		name := strings.Repeat("  ", r.depth) + r.Name
