@@ -76,6 +76,8 @@ type Function struct {
 	Hopeless bool
 	// RetryAt is when the next may be tried.
 	RetryAt time.Time
+	// FailedOn are the GPUs that the last failure was on.
+	FailedOn []api.DeviceID
 	// FailedAt and LastError are of the last failure.
 	FailedAt  time.Time
 	LastError string

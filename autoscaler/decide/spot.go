@@ -23,7 +23,8 @@ func (p *plan) large() bool { return len(p.w.devs) > smallest }
 type spot struct {
 	node, gpu int32 // gpu is below 0 for none or several
 	// class is 0 where there is room, 1 where room is coming, 2 where somebody has to
-	// give way, and 3 where even all that is idle would not be enough.
+	// give way, and 3 where even all that is idle would not be enough; afterAll is added
+	// where the last try failed.
 	class int
 	fetch bool
 	price float64
@@ -119,13 +120,24 @@ func (p *plan) fetches(f *fn, n *node) bool {
 	return len(p.w.nodes) > 1 && !slices.Contains(f.Past.Nodes, n.name)
 }
 
+// afterAll puts a place behind all others.
+const afterAll = 4
+
+// luck is class, or afterAll more where f's last try failed at the devices.
+func (p *plan) luck(class int, f *fn, at ...int32) int {
+	if f.Failures > 0 && p.again(f, &option{at: at}) {
+		return class + afterAll
+	}
+	return class
+}
+
 func (p *plan) hostSpot(f *fn, k int32, add func(spot)) {
 	n := &p.w.nodes[k]
 	if f.Need.Host > p.w.devs[n.host].Capacity && len(p.w.nodes) > 1 {
 		return
 	}
 	lack, late, hard := p.shortage(n.host, f.Need.Host)
-	add(spot{node: k, gpu: -1, class: p.ease(classOf(lack, late, hard)), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]})
+	add(spot{node: k, gpu: -1, class: p.luck(p.ease(classOf(lack, late, hard)), f, n.host), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]})
 }
 
 // ease makes no difference between what is hard and what is not where all is looked at anyway.
@@ -159,7 +171,7 @@ func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
 		}
 		lack, late, hard := p.shortage(d, need)
 		lack, late = lack+hostLack, late+hostLate
-		class := p.ease(classOf(lack, late, hard || hostHard))
+		class := p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d)
 		if n := len(p.spots); n > 0 && (class > 1 && p.spots[0].class <= 1 || n == mostSpots && class > p.spots[n-1].class) {
 			continue // a better one is known
 		}
@@ -177,12 +189,14 @@ func (p *plan) setSpot(f *fn, k int32, add func(spot)) {
 	n := &p.w.nodes[k]
 	s := spot{node: k, gpu: -1, fetch: p.fetches(f, n)}
 	var anyHard bool
+	at := []int32{n.host}
 	s.lack, s.late, anyHard = p.shortage(n.host, f.Need.Host)
 	for _, g := range gpus {
 		s.lack, s.late, s.free, s.price = s.lack+g.lack, s.late+g.late, s.free+g.free, s.price+g.price
-		anyHard = anyHard || g.class == 3
+		anyHard = anyHard || g.class%afterAll == 3
+		at = append(at, g.gpu)
 	}
-	s.class = p.ease(classOf(s.lack, s.late, anyHard))
+	s.class = p.luck(p.ease(classOf(s.lack, s.late, anyHard)), f, at...)
 	add(s)
 }
 
@@ -196,14 +210,14 @@ func (p *plan) set(f *fn, k int32) []spot {
 	for _, d := range n.gpus {
 		if need, fits := p.demand(f, d); fits {
 			lack, late, hard := p.shortage(d, need)
-			fit = append(fit, spot{gpu: d, class: classOf(lack, late, hard), price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
+			fit = append(fit, spot{gpu: d, class: p.luck(classOf(lack, late, hard), f, n.host, d), price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
 		}
 	}
 	if len(fit) < f.Need.Devices {
 		return nil
 	}
 	slices.SortStableFunc(fit, func(a, b spot) int {
-		return cmp.Or(cmp.Compare(a.late, b.late), cmp.Compare(a.lack, b.lack), cmp.Compare(a.price, b.price), cmp.Compare(a.free, b.free))
+		return cmp.Or(cmp.Compare(a.class/afterAll, b.class/afterAll), cmp.Compare(a.late, b.late), cmp.Compare(a.lack, b.lack), cmp.Compare(a.price, b.price), cmp.Compare(a.free, b.free))
 	})
 	return fit[:f.Need.Devices]
 }
