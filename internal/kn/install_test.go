@@ -2,6 +2,7 @@ package kn_test
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -125,9 +126,29 @@ metadata: {name: tiny-00001-deployment, namespace: default, labels: {app.kuberne
 	}
 
 	c.put("apiVersion: v1\nkind: Secret\nmetadata: {name: rouse-control, namespace: knative-serving}")
+	c.put(`apiVersion: v1
+kind: Pod
+metadata: {name: tiny-00001-provider-1, namespace: default, labels: {rouse.dev/provider: tiny-00001}, finalizers: [rouse.dev/dual-pods], annotations: {rouse.dev/bound-to: tiny-00001-x}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: tiny-00001-x, namespace: default, labels: {serving.knative.dev/revision: tiny-00001}, finalizers: [other/one, rouse.dev/dual-pods], annotations: {rouse.dev/bound-to: tiny-00001-provider-1}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain-00001-x, namespace: default, labels: {serving.knative.dev/revision: plain-00001}}`)
 	before := len(c.changes())
 	if out, err = c.run("uninstall", "--grace", "0s", "--timeout", "5s"); err != nil {
 		t.Fatalf("uninstall: %v\n%s", err, out)
+	}
+	if c.object("/api/v1/namespaces/default/pods/tiny-00001-provider-1") != nil {
+		t.Error("a provider is left, which nobody ends any more")
+	}
+	if got := fmt.Sprint(c.object("/api/v1/namespaces/default/pods/tiny-00001-x")["metadata"].(map[string]any)["finalizers"]); got != "[other/one]" {
+		t.Errorf("the requester has the finalizers %s, want another's only", got)
+	}
+	if c.object("/api/v1/namespaces/default/pods/plain-00001-x") == nil {
+		t.Error("a pod of one's own was deleted")
 	}
 	log = c.changes()[before:]
 	wanted := []string{"patch deployments/rouse-autoscaler", "patch services/activator-service", "delete deployments/rouse-activator", "delete deployments/rouse-autoscaler"}

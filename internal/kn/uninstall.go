@@ -59,7 +59,7 @@ finishes what was begun otherwise, too: run it after ` + "`kubectl delete -k`" +
 //     the autoscaler leaves them alone from then on.
 //  3. Once nothing sends requests to Rouse's activator any more, and a grace for those
 //     under way, it goes: it finishes what it has, for which the autoscaler still wakes.
-//  4. The autoscaler goes.
+//  4. The autoscaler goes, and then what it made for dual pods.
 //  5. All else goes, the rights of what was deleted last.
 func (i *installer) uninstall(ctx context.Context, force bool, grace time.Duration) error {
 	if err := i.unneeded(ctx, force); err != nil { // 1.
@@ -98,6 +98,9 @@ func (i *installer) uninstall(ctx context.Context, force bool, grace time.Durati
 		}
 	}
 	if err := i.finished(ctx, control.AutoscalerName); err != nil { // it would make its lease again
+		return err
+	}
+	if err := i.endPairs(ctx); err != nil {
 		return err
 	}
 	slices.Reverse(there) // 5.
@@ -186,6 +189,17 @@ func (i *installer) mayRemove(ctx context.Context, there []object) error {
 		{verb: "patch", resource: "configmaps", namespace: control.SystemNamespace},
 		{verb: "list", resource: "pods", namespace: control.SystemNamespace},
 		{verb: "list", group: "discovery.k8s.io", resource: "endpointslices", namespace: control.SystemNamespace},
+	}
+	pairs, err := i.pairs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		for _, verb := range []string{"patch", "delete"} {
+			if r := (right{verb: verb, resource: "pods", namespace: p.Namespace}); !slices.Contains(rights, r) {
+				rights = append(rights, r)
+			}
+		}
 	}
 	for _, o := range there {
 		rights = append(rights, right{verb: "delete", group: o.resource.Group, resource: o.resource.Resource, namespace: o.namespace})
