@@ -182,7 +182,7 @@ const (
 // sum adds up the demands of all activators.
 func (f *function) sum(now time.Time) {
 	f.touch()
-	f.noteNeed(now)
+	f.NoteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
 	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince = 0, 0, 0, 0, time.Time{}
 	var waking []api.InstanceID
@@ -213,7 +213,7 @@ func (f *function) sum(now time.Time) {
 		f.Arrived(last)
 	}
 	f.LastRequest = last
-	f.press(now)
+	f.NotePressure(now)
 	for _, i := range f.instances {
 		if w := slices.Contains(waking, i.Status.Instance); w != i.Waking {
 			i.Waking = w
@@ -224,42 +224,16 @@ func (f *function) sum(now time.Time) {
 	}
 }
 
-// noteNeed records that what is needed until now was needed until now.
-func (f *function) noteNeed(now time.Time) {
-	n, _, _ := f.Wanted(f.Load.Awake)
-	n = min(n, 1024)
-	for len(f.NeededAt) < n {
-		f.NeededAt = append(f.NeededAt, now)
-	}
-	for k := range n {
-		f.NeededAt[k] = now
-	}
-}
-
-// press records since when the load asks for more than is awake.
-func (f *function) press(now time.Time) {
-	if _, pressed, _ := f.Wanted(f.Load.Awake); !pressed {
-		f.PressedSince = time.Time{}
-	} else if f.PressedSince.IsZero() {
-		f.PressedSince = now
-	}
-}
-
 // watch follows what the instances do: their load, and until when one was awake.
 func (f *function) watch(now time.Time) {
 	f.touch()
-	load := decide.LoadOf(func(yield func(api.InstanceStatus) bool) {
+	f.NoteLoad(func(yield func(api.InstanceStatus) bool) {
 		for _, i := range f.instances {
 			if !yield(i.Status) {
 				return
 			}
 		}
-	})
-	if load != f.Load {
-		f.noteNeed(now)
-		f.Load = load
-		f.press(now)
-	}
+	}, now)
 	awake := slices.ContainsFunc(f.instances, func(i *instance) bool {
 		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
 	})
