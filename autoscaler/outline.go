@@ -34,6 +34,7 @@ type errand struct {
 	done      bool // an instance is awake, or nobody waits any more
 	spans     []*stretch
 	path      api.Path  // of the instance that came up; empty: none has yet
+	bound     api.Path  // the same, as who binds pods says it
 	awake     time.Time // when that was known; zero: it is not
 	by        api.Part
 	reason    string
@@ -188,8 +189,9 @@ func (i *instance) noteDone(err error, now time.Time) {
 
 // NotePodSteps adds what Kubernetes did for an instance to the outline of its start or
 // wake, before the report that it is awake. A step of a name that was noted before
-// replaces it. It does not block.
-func (a *Autoscaler) NotePodSteps(name api.FunctionName, id api.InstanceID, steps ...PodStep) {
+// replaces it. path is how it came up, where who binds pods knows it better; empty:
+// he does not. It does not block.
+func (a *Autoscaler) NotePodSteps(name api.FunctionName, id api.InstanceID, path api.Path, steps ...PodStep) {
 	a.box.post(func() {
 		f, i := a.functions[name], a.instances[id]
 		if f == nil {
@@ -205,6 +207,7 @@ func (a *Autoscaler) NotePodSteps(name api.FunctionName, id api.InstanceID, step
 		if i != nil && i.rise != nil {
 			within = i.rise.id
 		}
+		e.bound = path
 		for _, s := range steps {
 			id := e.trace.Child(string(api.PartKubernetes), string(id), s.Name).Span
 			e.spans = slices.DeleteFunc(e.spans, func(o *stretch) bool { return o.id == id })
@@ -246,7 +249,11 @@ func (a *Autoscaler) awoke(i *instance, now time.Time) {
 // wakePath is how i comes up, or came up last.
 func (i *instance) wakePath(e *errand) api.Path {
 	p := api.Path(i.path())
-	if p == api.PathCold && e != nil && e.freed {
+	switch {
+	case e == nil:
+	case e.bound != "":
+		p = e.bound
+	case p == api.PathCold && e.freed:
 		p = api.PathColdFreed
 	}
 	return p

@@ -173,12 +173,13 @@ func TestPodSteps(t *testing.T) {
 		w.a.ObserveDemand(waits(f.spec.Name, 0))
 		pass(2 * time.Second)
 		step := PodStep{api.SpanScheduled, began.Add(-time.Hour), began.Add(time.Second)}
-		w.a.NotePodSteps("default/a", "a-0001", step, PodStep{api.SpanCreated, began, began.Add(10 * time.Millisecond)})
-		w.a.NotePodSteps("default/a", "a-0001", step)
-		w.a.NotePodSteps("default/nobody", "nobody", step)
+		w.a.NotePodSteps("default/a", "a-0001", api.PathColdFreed, step, PodStep{api.SpanCreated, began, began.Add(10 * time.Millisecond)})
+		w.a.NotePodSteps("default/a", "a-0001", api.PathColdFreed, step)
+		w.a.NotePodSteps("default/nobody", "nobody", "", step)
 		pass(5 * time.Second)
-		got := lines(w.a.Outlines("default/a")[0])
-		if strings.Count(got, "  kubernetes scheduled: 0s +") != 1 || !strings.Contains(got, "  kubernetes pod created: ") {
+		o := w.a.Outlines("default/a")[0]
+		got := lines(o)
+		if o.Path != api.PathColdFreed || strings.Count(got, "  kubernetes scheduled: 0s +") != 1 || !strings.Contains(got, "  kubernetes pod created: ") {
 			t.Errorf("got\n%s", got)
 		}
 	})

@@ -337,7 +337,7 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 	c.seen = append(c.seen, s)
 }
 
-func (c *cluster) NotePodSteps(api.FunctionName, api.InstanceID, ...autoscaler.PodStep) {}
+func (c *cluster) NotePodSteps(api.FunctionName, api.InstanceID, api.Path, ...autoscaler.PodStep) {}
 
 func (c *cluster) SetDevices(d []inventory.Device) {
 	c.mu.Lock()

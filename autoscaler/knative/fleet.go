@@ -100,7 +100,7 @@ type Core interface {
 	RemoveFunction(name api.FunctionName)
 	ObserveInstance(s api.InstanceStatus)
 	SetDevices(devices []inventory.Device)
-	NotePodSteps(f api.FunctionName, id api.InstanceID, steps ...autoscaler.PodStep)
+	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
 }
 
 // Deps are what a fleet works with. All are required but Transport and Registry.

@@ -44,8 +44,8 @@ type pod struct {
 	epoch   uint64
 	devices []api.DeviceID
 	trace   string // the wake that it was started for
-	// outlined says that what Kubernetes did for it was told.
-	outlined bool
+	// outlined is when that was asked for of which the core has its outline.
+	outlined time.Time
 	// again says that a process of it has joined, before that the pod ran when it was first
 	// seen: the next process begins asleep.
 	again, before bool
