@@ -155,7 +155,7 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	i.Level = act.Level
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
-	limit := act.Drain + i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
+	limit, began := act.Drain+i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, time.Now()
 	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {
 		return a.fx.Sleep(ctx, s, act.Level, epoch, act.Drain)
 	}, func(err error, now time.Time) {
@@ -167,6 +167,9 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 			return
 		}
 		a.tellError(i.f, s.Instance, string(decide.Sleep), err)
+		if now.Sub(began) >= limit {
+			i.Failures++ // it hangs: another try would take as long, and it is stopped instead
+		}
 		a.failedDown(i, err, now)
 	})
 }

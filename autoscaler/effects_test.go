@@ -99,7 +99,7 @@ func (w *fleet) wakeUp(_ context.Context, id api.InstanceID, g api.Grant) (api.I
 }
 
 // Sleep is part of [Effects].
-func (w *fleet) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
+func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log("sleep %s %d", s.Instance, level)
@@ -117,7 +117,12 @@ func (w *fleet) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, 
 	}
 	w.drain(i, drain)
 	w.mu.Unlock()
-	time.Sleep(i.f.sleep)
+	select {
+	case <-time.After(i.f.sleep):
+	case <-ctx.Done():
+		w.mu.Lock()
+		return api.InstanceStatus{}, context.Cause(ctx)
+	}
 	w.mu.Lock()
 	if i.dead {
 		return api.InstanceStatus{}, errors.New("connection reset")

@@ -125,7 +125,7 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 		old, known := f.demands[d.Activator]
 		now := time.Now()
 		if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && now.Sub(old.heard) < mostLate {
-			return // late, and its clock was not set back
+			return // late; what is further behind comes from a clock that was set back
 		}
 		f.demands[d.Activator] = demand{Demand: d, heard: now}
 		f.sum(now)
@@ -134,7 +134,7 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 }
 
 // mostLate is how late an event may come after a newer one.
-const mostLate = 5 * time.Second
+const mostLate = 30 * time.Second
 
 // Receive takes in an event of any type that the autoscaler knows. Its errors
 // are *[api.Error] with status 400. It does not block.
