@@ -341,5 +341,14 @@ func (r *Relay) finish(ctx context.Context, d done) {
 	if d.outcome.Was == d.n {
 		return // it was renewed
 	}
-	r.deps.Log.Info("scaled", "target", d.target, "what", d.outcome.What, "from", d.outcome.Was, "to", d.n, "drift", drifted, "dry", r.cfg.DryRun)
+	attrs := []any{"target", d.target, "from", d.outcome.Was, "to", d.n}
+	if d.outcome.What != "" {
+		attrs = append(attrs, "what", d.outcome.What)
+	}
+	for name, on := range map[string]bool{"drift": drifted, "dry": r.cfg.DryRun} {
+		if on {
+			attrs = append(attrs, name, true)
+		}
+	}
+	r.deps.Log.Info("scaled", attrs...)
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"path"
 	"regexp"
@@ -15,6 +16,9 @@ type Target struct {
 
 // String is the target as people read it.
 func (t Target) String() string { return fmt.Sprintf("%s %s/%s", t.Kind, t.Namespace, t.Name) }
+
+// LogValue is String in a log.
+func (t Target) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // series is one sample of the metric.
 type series struct {
