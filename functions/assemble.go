@@ -113,7 +113,7 @@ func (f *function) makeSupervisor() (err error) {
 	cfg := supervise.Config{
 		Status: api.InstanceStatus{
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
-			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch,
+			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
 		},
 		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose,

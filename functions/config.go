@@ -50,6 +50,8 @@ type Config struct {
 	Traces *trace.Exporter
 	// Epoch is that of the grant it was started under; calls with a lower one are refused.
 	Epoch uint64
+	// Seq is the number of the last report of an instance's process before; 0: there was none.
+	Seq uint64
 	// Asleep begins asleep: nothing of the runtime is there before the first wake.
 	Asleep bool
 	// Drain bounds how long requests may go on when Run's context ends; 0: 30 s, with

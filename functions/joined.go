@@ -180,7 +180,7 @@ func (c Config) learn(a control.JoinAnswer) Config {
 		fn.Name, fn.Service = c.Function.Name, c.Function.Service
 	}
 	c.Function = fn
-	c.Endpoint, c.Epoch = a.Endpoint, a.Epoch
+	c.Endpoint, c.Epoch, c.Seq = a.Endpoint, a.Epoch, a.Seq
 	if t, found := api.ParseTrace(a.Trace); found {
 		c.Trace = t
 	}

@@ -82,6 +82,9 @@ type JoinAnswer struct {
 	// Epoch is the highest that it was ordered or granted with, that of its start at first: a
 	// process that begins anew in its pod has forgotten what it had seen.
 	Epoch uint64 `json:"epoch"`
+	// Seq is the number of the last report that is known of it: those of a process that begins
+	// anew are higher, though its clock may have been set back.
+	Seq uint64 `json:"seq,omitempty"`
 	// Asleep says that it begins asleep, without a runtime: it was asleep when its process before
 	// ended, and what it would need awake may be another's by now.
 	Asleep bool `json:"asleep,omitempty"`

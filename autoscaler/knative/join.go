@@ -71,7 +71,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	p.writing.ready = ""
 	f.pairUp(p)
 	fn.Runtime.Env = nil
-	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Asleep: asleep, Trace: p.trace}, nil
+	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
 // known returns a function that is declared rightly.

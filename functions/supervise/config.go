@@ -25,7 +25,8 @@ type Child interface {
 // Config of a [Supervisor].
 type Config struct {
 	// Status is what never changes in the instance's reports: Instance, Function,
-	// Endpoint, Devices, Concurrency; and Epoch, the first one.
+	// Endpoint, Devices, Concurrency; Epoch, the first one; and
+	// Seq, that of the last report of before, 0 for none.
 	Status api.InstanceStatus
 	// Asleep begins asleep at level 2: no process is started before the first wake.
 	Asleep bool

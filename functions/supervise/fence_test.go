@@ -41,7 +41,7 @@ func TestBeginsAsleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, traits: inPlace, log: process.NewLog(50, nil)}
 		s, err := supervise.New(supervise.Config{Asleep: true, Runtime: w, Start: w.start, Log: w.log, Report: w.report,
-			Status: api.InstanceStatus{Instance: "i", Function: "default/f", Concurrency: 2, Epoch: 1}})
+			Status: api.InstanceStatus{Instance: "i", Function: "default/f", Concurrency: 2, Epoch: 1, Seq: 1 << 62}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,6 +52,9 @@ func TestBeginsAsleep(t *testing.T) {
 		synctest.Wait()
 		if st := s.Status(); st.State != api.Asleep || st.Level != api.Level2 || st.PID != 0 || len(w.children) > 0 {
 			t.Errorf("%s at level %d, process %d; want asleep at level 2 without one", st.State, st.Level, st.PID)
+		}
+		if st := s.Status(); st.Seq <= 1<<62 {
+			t.Errorf("report %d, want higher ones than the last of before, though the clock is behind", st.Seq)
 		}
 		wantCode(t, "wake", wake(s, 9), "")
 		if st := s.Status(); st.State != api.Awake {

@@ -94,7 +94,7 @@ func New(cfg Config) (*Supervisor, error) {
 	if cfg.Asleep {
 		want = goal{api.Asleep, api.Level2}
 	}
-	st.State, st.Since, st.Seq = api.Starting, time.Now(), firstSeq(time.Now())
+	st.State, st.Since, st.Seq = api.Starting, time.Now(), max(firstSeq(time.Now()), st.Seq)
 	return &Supervisor{
 		cfg: cfg, gate: gate, book: &book{gate: gate, status: st},
 		calls: make(chan *call), leaves: make(chan *call), results: make(chan result), notes: make(chan string),
