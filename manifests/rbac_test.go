@@ -32,7 +32,7 @@ type rule struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	var all []rule
-	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml", "components/relay/rbac.yaml"} {
+	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml", "components/relay/rbac.yaml", "overlays/dual-pods/rbac.yaml"} {
 		for dec := yaml.NewDecoder(strings.NewReader(string(read(t, file)))); ; {
 			var doc yaml.Node
 			if dec.Decode(&doc) != nil {

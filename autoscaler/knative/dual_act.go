@@ -227,6 +227,9 @@ func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *m
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}
 	made, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot create resource") {
+		return fmt.Errorf("make the provider %s: %w: install Rouse with the overlay that may make pods: kn rouse install --overlay dual-pods", id, err)
+	}
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,9 @@ func dualPods(t *testing.T, names ...string) []*function {
 		}
 		return ""
 	})
+	if out, err := c.Kubectl(t.Context(), "apply", "-k", filepath.Join(root, "manifests/overlays/dual-pods")); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	var all []*function
 	for _, name := range names {
 		all = append(all, create(t, name, "dev.local/rouse-vllmsim:v1",
