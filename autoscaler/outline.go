@@ -191,9 +191,9 @@ func (i *instance) noteDone(err error, now time.Time) {
 // wake, before the report that it is awake. A step of a name that was noted before
 // replaces it. path is how it came up, where who binds pods knows it better; empty:
 // he does not. It does not block.
-func (a *Autoscaler) NotePodSteps(name api.FunctionName, id api.InstanceID, path api.Path, steps ...PodStep) {
+func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...PodStep) {
 	a.box.post(func() {
-		f, i := a.functions[name], a.instances[id]
+		f, i := a.functions[name], a.instances[pod]
 		if f == nil {
 			return
 		}
@@ -209,9 +209,9 @@ func (a *Autoscaler) NotePodSteps(name api.FunctionName, id api.InstanceID, path
 		}
 		e.bound = path
 		for _, s := range steps {
-			id := e.trace.Child(string(api.PartKubernetes), string(id), s.Name).Span
+			id := e.trace.Child(string(api.PartKubernetes), string(pod), s.Name).Span
 			e.spans = slices.DeleteFunc(e.spans, func(o *stretch) bool { return o.id == id })
-			e.stretch(stretch{id: id, parent: within, name: s.Name, part: api.PartKubernetes, began: s.Began, ended: s.Ended})
+			e.stretch(stretch{id: id, parent: within, name: s.Name, part: api.PartKubernetes, who: pod, began: s.Began, ended: s.Ended})
 		}
 	})
 }
@@ -259,11 +259,20 @@ func (i *instance) wakePath(e *errand) api.Path {
 	return p
 }
 
+// another says whether s is of an instance that came up beside id. What made room, and
+// what failed before, is part of id's wake.
+func (s *stretch) another(id api.InstanceID) bool {
+	return s.who != "" && s.who != id && s.name != api.SpanVictim && s.note == ""
+}
+
 // into adds the spans of e to o, whose beginning is so long before e was heard of, and
 // the steps of the instance. All lie in within, which is the request's hold or the whole.
 func (e *errand) into(o *api.Outline, offset time.Duration, within api.Span, steps []api.Step) {
 	stepped := false
 	for _, s := range e.spans {
+		if s.another(o.Instance) {
+			continue
+		}
 		end := offset + s.ended.Sub(e.heard)
 		if s.ended.IsZero() {
 			end = within.End()

@@ -277,3 +277,22 @@ func TestOutlineOfOneThatIsNamedByOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestOutlineOfOneOfTwo: of the one that was first, without the other.
+func TestOutlineOfOneOfTwo(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		w.add("a", api.GiB, func(f *fakeFunction) { f.spec.MinScale, f.spec.MaxScale = 2, 2 })
+		pass(10 * time.Second)
+		list := w.a.Outlines("default/a")
+		if len(list) == 0 {
+			t.Fatal("there is no record")
+		}
+		for _, o := range list {
+			for _, s := range o.Spans {
+				if s.Who != "" {
+					t.Errorf("the record of %s has a %s of %s", o.Instance, s.Name, s.Who)
+				}
+			}
+		}
+	})
+}
