@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,11 +33,23 @@ func TestCanaryIsTheProbe(t *testing.T) {
 	if diff := cmp.Diff(runtime.Answer{By: "/v1/completions", Text: " 7 8"}, got); diff != "" || err != nil {
 		t.Errorf("wake: %v (-want +got):\n%s", err, diff)
 	}
-	f.asked("POST /wake_up", "GET /is_sleeping", asked)
+	f.asked("POST /wake_up", asked)
 	if got, err = r.Canary(t.Context(), f.endpoint()); err != nil || got.Text != " 7 8" {
 		t.Errorf("canary: %v, %v", got, err)
 	}
 	f.asked(asked)
+}
+
+// The weights are read anew with all that was computed or loaded beside them.
+func TestReload(t *testing.T) {
+	f := newFake(t).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing)
+	if err := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}).Reload(t.Context(), f.endpoint()); err != nil {
+		t.Error(err)
+	}
+	f.asked(`POST /collective_rpc {"method":"reload_weights"}`, "POST /reset_prefix_cache")
+	if err := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"}).Reload(t.Context(), f.endpoint()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("SGLang: %v, want that it is not supported", err)
+	}
 }
 
 // Our engine's answer to the call is the canary.

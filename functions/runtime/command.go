@@ -83,10 +83,7 @@ func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) er
 }
 
 func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error) {
-	if err := (sleepMode{client: r.client}).wake(ctx, e, level); err != nil {
-		return Answer{}, err
-	}
-	return r.Canary(ctx, e)
+	return sleepMode{client: r.client}.wake(ctx, e, level, r.Canary)
 }
 
 // Signals reads the metrics of any server that we know.

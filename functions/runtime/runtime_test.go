@@ -185,8 +185,8 @@ func TestProbe(t *testing.T) {
 // vLLM's documentation gives the order of the calls after level 2.
 func TestWakeOrder(t *testing.T) {
 	for level, want := range map[api.Level][]string{
-		api.Level1: {"/wake_up", "/is_sleeping", "/v1/completions m"},
-		api.Level2: {"/wake_up?tags=weights", "/collective_rpc reload_weights", "/wake_up?tags=kv_cache", "/reset_prefix_cache", "/is_sleeping", "/v1/completions m"},
+		api.Level1: {"/wake_up", "/v1/completions m"},
+		api.Level2: {"/wake_up?tags=weights", "/collective_rpc reload_weights", "/wake_up?tags=kv_cache", "/reset_prefix_cache", "/v1/completions m"},
 	} {
 		s := serve(t, func(r *http.Request) (int, string) {
 			if r.URL.Path == "/is_sleeping" {

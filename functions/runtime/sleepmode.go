@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -38,10 +39,43 @@ func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) e
 	return err
 }
 
-// wake follows the documented order for level 2: the memory of the weights, the
+// wake makes the calls, and has the server show that it is awake: by an answer. It
+// is not asked whether it sleeps unless the answer takes long, for a server that took the
+// calls and sleeps on keeps requests waiting for ever.
+func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, show func(context.Context, api.Endpoint) (Answer, error)) (Answer, error) {
+	if err := m.rouse(ctx, e, level); err != nil {
+		return Answer{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{}) // closed when nobody watches any more
+	go func() {
+		defer close(watched)
+		select {
+		case <-time.After(sleepsOnAfter):
+			if asleep, err := m.asleep(ctx, e, false); err == nil && asleep {
+				cancel(errSleepsOn)
+			}
+		case <-ctx.Done():
+		}
+	}()
+	answer, err := show(ctx, e)
+	if err != nil && errors.Is(context.Cause(ctx), errSleepsOn) {
+		err = errSleepsOn
+	}
+	cancel(nil)
+	<-watched
+	return answer, err
+}
+
+// sleepsOnAfter is how long an answer takes that makes one ask whether the server sleeps.
+const sleepsOnAfter = 200 * time.Millisecond
+
+var errSleepsOn = errors.New("the server took the calls to wake and says that it sleeps")
+
+// rouse follows the documented order for level 2: the memory of the weights, the
 // weights, the memory of the KV cache, and then nothing cached may be left of what
 // the lost weights made. A server without the mode never slept.
-func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level) error {
+func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) error {
 	type step struct {
 		path string
 		body any
@@ -50,7 +84,7 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level) er
 	if level >= api.Level2 {
 		steps = []step{
 			{path: "/wake_up?tags=weights"},
-			{path: "/collective_rpc", body: map[string]string{"method": "reload_weights"}},
+			{path: "/collective_rpc", body: reloadWeights},
 			{path: "/wake_up?tags=kv_cache"},
 			{path: "/reset_prefix_cache"},
 		}
@@ -64,17 +98,25 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level) er
 			return err
 		}
 	}
-	switch asleep, err := m.asleep(ctx, e, false); {
-	case err != nil:
-		return err
-	case asleep:
-		return errors.New("the server took the calls to wake and says that it sleeps")
-	}
 	if level >= api.Level2 && m.reload != nil {
 		return m.reload(ctx, e)
 	}
 	return nil
 }
+
+// again has an awake server read its weights, in place.
+func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
+	if _, err := m.client.call(ctx, http.MethodPost, e, "/collective_rpc", reloadWeights); err != nil {
+		return err
+	}
+	if _, err := m.client.call(ctx, http.MethodPost, e, "/reset_prefix_cache", nil); err != nil || m.reload == nil {
+		return err
+	}
+	return m.reload(ctx, e)
+}
+
+// reloadWeights is the call that reads the weights from disk.
+var reloadWeights = map[string]string{"method": "reload_weights"}
 
 // asleep asks the server; where it does not know the question, the answer is as expected.
 func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (bool, error) {

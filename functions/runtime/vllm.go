@@ -122,10 +122,11 @@ func (r *vllm) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
 }
 
 func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error) {
-	if err := (sleepMode{client: r.client, reload: r.reloadAdapters}).wake(ctx, e, level); err != nil {
-		return Answer{}, err
-	}
-	return r.Canary(ctx, e)
+	return sleepMode{client: r.client, reload: r.reloadAdapters}.wake(ctx, e, level, r.Canary)
+}
+
+func (r *vllm) Reload(ctx context.Context, e api.Endpoint) error {
+	return (sleepMode{client: r.client, reload: r.reloadAdapters}).again(ctx, e)
 }
 
 // reloadAdapters loads every adapter that vLLM lists again: what is on the device

@@ -2,6 +2,9 @@ package runtime_test
 
 import (
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -72,11 +75,19 @@ func TestVLLMSleeps(t *testing.T) {
 	}
 	f.asked("POST /sleep?level=2&mode=wait", "GET /is_sleeping")
 
-	f.on("POST /wake_up", 200, nothing).on("POST /v1/completions", 200, token)
-	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "says that it sleeps") {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		switch r.URL.Path {
+		case "/v1/completions":
+			<-r.Context().Done() // it keeps what comes while it sleeps
+		case "/is_sleeping":
+			_, _ = io.WriteString(w, `{"is_sleeping":true}`)
+		}
+	}))
+	defer s.Close()
+	if _, err := r.Wake(t.Context(), api.Endpoint(s.URL), api.Level1); err == nil || !strings.Contains(err.Error(), "says that it sleeps") {
 		t.Errorf("wake of one that sleeps on: %v", err)
 	}
-	f.asked("POST /wake_up", "GET /is_sleeping")
 
 	f = newFake(t).on("POST /sleep", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":false}`)
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "says that it is awake") {
@@ -104,7 +115,7 @@ func TestVLLMLoadsAdaptersAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.asked("POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",
-		"GET /is_sleeping", "GET /v1/models", `POST /v1/unload_lora_adapter {"lora_name":"a"}`,
+		"GET /v1/models", `POST /v1/unload_lora_adapter {"lora_name":"a"}`,
 		`POST /v1/load_lora_adapter {"lora_name":"a","lora_path":"/adapters/a"}`, probed("m"))
 }
 
