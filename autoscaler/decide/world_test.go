@@ -173,7 +173,7 @@ func disturb(r *rand.Rand, s *sim, all []inventory.Device) {
 // which only what changes is put plans what the whole plan does, and that no action gives
 // what is not there.
 func FuzzWorld(f *testing.F) {
-	for seed := range uint64(120) {
+	for seed := range uint64(60) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
