@@ -82,8 +82,9 @@ type Decision struct {
 	Instance InstanceID   `json:"instance,omitempty"`
 	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait",
 	// "scale" where somebody outside says how many are wanted,
-	// "restart" where an instance restarts its runtime because it woke as another than it
-	// was, or "fail" where waiting requests are refused.
+	// "reload" where an instance loads its model anew because it woke as another than it
+	// was, "exceed" where one uses more than its function declares, or "fail" where waiting
+	// requests are refused.
 	Action string `json:"action"`
 	// Reason says why in one sentence, with the numbers that mattered.
 	Reason string `json:"reason"`

@@ -77,6 +77,39 @@ func TestMoreMemoryThanDeclared(t *testing.T) {
 	})
 }
 
+// TestOvercommit: two that together use more than there is, measured after they were awake: it is
+// told, and the idle one goes to sleep though nobody claims its memory.
+func TestOvercommit(t *testing.T) {
+	inWorld(t, 3*api.GiB, func(w *fleet) {
+		a := w.add("a", api.GiB, nil)
+		b := w.add("b", api.GiB, nil)
+		w.request(a, 1, time.Millisecond)
+		pass(10 * time.Second)
+		w.request(b, 1, 20*time.Second)
+		pass(5 * time.Second)
+		w.mu.Lock()
+		s := w.instances["b-0001"].s
+		w.mu.Unlock()
+		s.Seq += 100
+		s.Memory.Host = 2500 * api.MiB // b declares 1 GiB
+		w.a.ObserveInstance(s)
+		pass(time.Second)
+		if w.state("a-0001") != api.Asleep || w.state("b-0001") != api.Awake {
+			t.Errorf("a is %s and b %s, want a asleep and b at work", w.state("a-0001"), w.state("b-0001"))
+		}
+		why := ""
+		for _, d := range w.a.Why(a.spec.Name) {
+			why = d.Reason
+		}
+		for _, d := range w.a.Why(b.spec.Name) {
+			why += "; " + d.Action + " " + d.Reason
+		}
+		if !strings.Contains(why, "is in use than there is") || !strings.Contains(why, "exceed it uses 2.4 GiB of host memory and declares 1 GiB") {
+			t.Errorf("why: %s", why)
+		}
+	})
+}
+
 // TestLies: whatever an instance says of itself spoils nobody else.
 func TestLies(t *testing.T) {
 	inWorld(t, 2*api.GiB, func(w *fleet) {

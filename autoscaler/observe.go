@@ -1,8 +1,10 @@
 package autoscaler
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -246,12 +248,27 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		i.Settles = now.Add(settleTime)
 	} else if changed || s.Memory != old.Memory {
 		i.Settles = time.Time{}
+		a.exceeds(i, now)
 		i.f.Past = i.f.Past.Measured(s)
 	}
 	if s.Load != nil {
 		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
 	i.f.watch(now)
+}
+
+// exceeds tells of an instance that uses more host memory than its function declares, each time that
+// it has grown by a tenth: from then on that counts which was measured.
+func (a *Autoscaler) exceeds(i *instance, now time.Time) {
+	f, uses := i.f, i.Status.Memory.Host
+	declared := f.Spec.Memory.Host
+	if known := max(declared, f.Past.Awake.Host); declared == 0 || i.Status.State != api.Awake || uses <= known+known/10 {
+		return
+	}
+	d := api.Decision{At: now, Function: f.name, Instance: i.Status.Instance, Action: "exceed",
+		Reason: fmt.Sprintf("it uses %s of host memory and declares %s: what was measured counts; raise %s", uses, declared, api.AnnotationMemory)}
+	a.log.Warn("an instance uses more than its function declares", "function", f.name, "instance", d.Instance, "uses", uses, "declares", declared)
+	a.tell(f, d)
 }
 
 // settleTime is how long the measurement of a sleeper may take.
@@ -319,6 +336,11 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	f, s := i.f, i.Status
 	i.Since = now
 	rose := old.State != api.Awake && old.State != api.Draining
+	if s.CanaryMismatches > old.CanaryMismatches && old.Seq > 0 {
+		reason, _, _ := strings.Cut(s.Message, "; its last output:")
+		reason = cmp.Or(reason, "the model did not answer as it did before it slept: its weights were read anew")
+		a.tell(f, api.Decision{At: now, Function: f.name, Instance: s.Instance, Action: "reload", Reason: reason})
+	}
 	switch s.State {
 	case api.Starting:
 		if old.State != api.Starting {
@@ -345,10 +367,6 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			f.Past = f.Past.Slept(s)
 		}
 	case api.Unhealthy:
-		if s.CanaryMismatches > old.CanaryMismatches {
-			reason, _, _ := strings.Cut(s.Message, "; its last output:")
-			a.tell(f, api.Decision{At: now, Function: f.name, Instance: s.Instance, Action: "restart", Reason: reason})
-		}
 		if rose {
 			a.fault(i, s.Message, now)
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures

@@ -38,6 +38,7 @@ func (p *plan) limitDevice(d int32) {
 		p.push(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *inst, to api.Level) bool {
 			return !i.reserved() && p.free[d]+p.coming[d] < 0 && p.gives(i, d, to) > 0
 		})
+		p.relieve(d)
 	}
 	if d == p.w.nodes[p.w.of[d]].host {
 		return

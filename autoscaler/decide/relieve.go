@@ -1,0 +1,43 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// relieve puts instances that nobody needs to sleep, those that were used longest ago first,
+// while more of d is in use than there is, reservations not counted: somebody uses more
+// than was declared, or others do. Who works goes on: it is all in use already, and stopping
+// work mends nothing that the next claim would not.
+func (p *plan) relieve(d int32) {
+	spare := p.free[d] + p.coming[d]
+	for _, i := range p.w.on[d] {
+		if i.phase == phaseAsleep && i.reserved() {
+			k := slices.Index(i.at, d)
+			spare += max(0, i.held[k]-p.residue(i, i.Status.Level)[k])
+		}
+	}
+	if spare >= 0 {
+		return
+	}
+	var idlers []*inst
+	for _, i := range p.w.on[d] {
+		if i.phase == phaseAwake && !i.taken && i.f.declared && !i.f.busy() && p.quiet(i) {
+			idlers = append(idlers, i)
+		}
+	}
+	slices.SortFunc(idlers, func(a, b *inst) int { return p.wanted(b, a) })
+	for _, i := range idlers {
+		if spare >= 0 || i.f.live() <= i.f.desired {
+			continue
+		}
+		level := max(api.Level1, i.f.Spec.SleepLevel)
+		k := slices.Index(i.at, d)
+		spare += max(0, i.held[k]-p.residue(i, level)[k])
+		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s",
+			-(p.free[d]+p.coming[d]), p.w.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
+		return // one at a time: what it leaves is measured first
+	}
+}
