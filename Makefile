@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln fuzz bench bench-plan bench-cluster bench-wake cover fmt keys clean help
+.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-simulate bench-cluster bench-wake cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -63,6 +63,9 @@ $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
 	cd internal/tools && $(GO) build -o $(TOOLS)/ tool
 
+soak: ## the grant protocol searched fifteen times as far as in the tests
+	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./internal/local/grants
+
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME
 	@for pkg in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
@@ -75,6 +78,9 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
+
+bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
+	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json
 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
