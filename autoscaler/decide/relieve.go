@@ -30,12 +30,10 @@ func (p *plan) relieve(d int32) {
 	}
 	slices.SortFunc(idlers, func(a, b *inst) int { return p.wanted(b, a) })
 	for _, i := range idlers {
-		if spare >= 0 || i.f.live() <= i.f.desired {
+		if i.f.live() <= i.f.desired {
 			continue
 		}
 		level := max(api.Level1, i.f.Spec.SleepLevel)
-		k := slices.Index(i.at, d)
-		spare += max(0, i.held[k]-p.residue(i, level)[k])
 		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s",
 			-(p.free[d]+p.coming[d]), p.w.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
 		return // one at a time: what it leaves is measured first
