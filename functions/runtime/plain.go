@@ -18,6 +18,11 @@ func (Plain) Request(_ string, body []byte) ([]byte, *api.Error) { return body, 
 // Failure changes nothing.
 func (Plain) Failure(_ string, _ int, body []byte) []byte { return body }
 
+// Reload is not supported.
+func (Plain) Reload(context.Context, api.Endpoint) error {
+	return fmt.Errorf("read the weights anew: the runtime does so at its start only: %w", errors.ErrUnsupported)
+}
+
 // LoadAdapter is not supported.
 func (Plain) LoadAdapter(context.Context, api.Endpoint, api.Adapter) error {
 	return fmt.Errorf("load an adapter: the runtime takes none while it runs: %w", errors.ErrUnsupported)

@@ -77,6 +77,9 @@ type Runtime interface {
 	// Wake wakes one that sleeps at level. It returns once the server has answered the
 	// canary, as Canary does: whether that is what it should say, others judge.
 	Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error)
+	// Reload has an awake server read its weights anew, and forget what it computed with
+	// those that it had. [errors.ErrUnsupported]: only a new start does that.
+	Reload(ctx context.Context, e api.Endpoint) error
 	// LoadAdapter loads a LoRA adapter, or does nothing where it is loaded. The
 	// server must be awake. [errors.ErrUnsupported]: it has no adapters at run time.
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error

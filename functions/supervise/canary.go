@@ -18,8 +18,9 @@ import (
 //     deterministic, and nothing is ever compared; there is a line in the log.
 //  2. A wake ends with the canary: it is the probe, so it costs no call. A
 //     different answer is asked for once more.
-//  3. Where it stays different, the wake has failed: the runtime is started
-//     again, and who waits for it waits on. It is never awake before.
+//  3. Where it stays different, the weights are read anew, in place if the runtime
+//     can; where that does not help, the wake has failed and the runtime is started
+//     again. Who waits for it waits on: it is never awake before.
 //  4. A fresh start has read the weights anew: what is known is forgotten. A
 //     sidecar, whose start is not ours, is judged by what it said before, until
 //     it is seen to have gone.
@@ -64,7 +65,17 @@ func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.
 		s.cfg.Logger.Warn("the model answered the canary wrongly once", "before the sleep", *op.canary, "after", got)
 		return nil
 	}
-	return fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *op.canary, again)
+	op.mismatch = true
+	changed := fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *op.canary, again)
+	s.cfg.Logger.Warn("the weights are read anew", "reason", changed)
+	if err := s.cfg.Runtime.Reload(ctx, launch.Endpoint); err != nil {
+		s.cfg.Logger.Debug("the weights can't be read anew in place", "error", err)
+		return changed
+	}
+	if again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint); err == nil && op.canary.Agrees(again) {
+		return nil
+	}
+	return changed
 }
 
 // awaitSuspect waits for a sidecar that answered otherwise after its sleep: until
@@ -90,9 +101,9 @@ func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch run
 // judged notes what an operation has found out of the canary.
 func (s *Supervisor) judged(op *operation, err error) {
 	s.canary = op.canary
-	if changed := errors.Is(err, errChanged); changed && op.kind == opWake {
+	if op.mismatch && op.kind == opWake {
 		s.mismatches++
-		s.suspect = s.attached
+		s.suspect = s.attached && err != nil
 	} else if op.kind == opStart && err == nil {
 		s.suspect = false
 	}

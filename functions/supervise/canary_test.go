@@ -50,6 +50,27 @@ func TestCanaryDiffers(t *testing.T) {
 	}, canary)
 }
 
+// Who can read its weights in place is not started again where that helps.
+func TestCanaryReloads(t *testing.T) {
+	w := &world{traits: inPlace, reloads: true, answers: []string{"good", "good", "!!", "!!", "good"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		w.states()
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "reload", "canary")
+		wantStates(t, w, "starting(waking) awake")
+		if st := s.Status(); st.CanaryMismatches != 1 || st.Restarts != 0 {
+			t.Errorf("%+v: want one mismatch and no restart", st)
+		}
+	}, canary)
+	w = &world{traits: inPlace, reloads: true, answers: []string{"good", "good", "!!"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "reload", "canary", "stop 100 after 0s", "start 101")
+	}, canary)
+}
+
 // One wrong answer may be an accident.
 func TestCanaryDiffersOnce(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "good"}}

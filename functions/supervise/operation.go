@@ -51,6 +51,7 @@ type operation struct {
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
 	patience int             // of a probe
+	mismatch bool            // of a wake or start: the canary was not answered as before
 	canary   *runtime.Answer // what the runtime should answer; of a sleep or start, also what was learnt
 }
 

@@ -40,6 +40,7 @@ type world struct {
 	hangs              bool     // the first process answers no probe
 	answers            []string // to the canary, in their order
 	canaryErr          error
+	reloads            bool // it can read its weights in place
 	calls              []string
 	children           []*child
 	reports            []api.InstanceStatus
@@ -153,6 +154,16 @@ func (w *world) Canary(context.Context, api.Endpoint) (runtime.Answer, error) {
 		w.calls = append(w.calls, "canary")
 	}
 	return w.says(), w.canaryErr
+}
+
+func (w *world) Reload(context.Context, api.Endpoint) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.reloads {
+		return errors.ErrUnsupported
+	}
+	w.calls = append(w.calls, "reload")
+	return nil
 }
 
 // says is the next answer to the canary, of which the last one stays; none: it has no canary.
