@@ -19,12 +19,13 @@ const (
 	killCore        // the autoscaler ends; another one begins
 	freezeCore      // the autoscaler stands still while another one leads, and then acts late
 	killDoor        // the activator ends, and so do the requests in it; another one begins
+	cutDoor         // the activator and the autoscaler don't reach one another for a while; both reach the instances
 	killFirst       // an instance ends
 	killSecond
 )
 
 func (f fate) String() string {
-	return [...]string{"nothing", "the autoscaler is killed", "the autoscaler is paused", "the activator is killed", "the first instance dies", "the second instance dies"}[f]
+	return [...]string{"nothing", "the autoscaler is killed", "the autoscaler is paused", "the activator is killed", "the activator is cut off", "the first instance dies", "the second instance dies"}[f]
 }
 
 // pass is a point that a message of c's or d's passes. false: its sender or receiver is
@@ -77,6 +78,19 @@ func (w *world) strike() {
 		w.door.dead = true
 		w.door.stop()
 		w.newDoor()
+	case cutDoor:
+		w.cut = true
+		w.wg.Go(func() {
+			time.Sleep(2 * time.Second)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.cut = false
+			w.note("the activator is back")
+			for _, i := range w.instances {
+				i.s.Seq++
+				w.report(i.s)
+			}
+		})
 	case killFirst, killSecond:
 		for _, i := range w.instances {
 			if i.f == functionName(int(w.fate-killFirst)) {

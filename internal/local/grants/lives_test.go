@@ -47,6 +47,13 @@ func (w *world) entrance() *door {
 	return w.door
 }
 
+// isCut says whether activator and autoscaler don't reach one another.
+func (w *world) isCut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
+}
+
 // specs are the two functions; either one's instance fills the device.
 func specs() (all []api.Function) {
 	for i := range instances {
@@ -117,7 +124,7 @@ func (d *door) Emit(e api.Event) {
 		if !d.w.pass(nil, d, "event %s leaves the activator", e.Type) {
 			return
 		}
-		if c := d.w.current(); d.w.pass(c, nil, "event %s reaches the autoscaler", e.Type) && e.Type == api.EventDemand {
+		if c := d.w.current(); !d.w.isCut() && d.w.pass(c, nil, "event %s reaches the autoscaler", e.Type) && e.Type == api.EventDemand {
 			if err := c.a.Receive(e); err != nil {
 				d.w.t.Errorf("the autoscaler refuses %s: %v", e.Data, err)
 			}
@@ -211,7 +218,7 @@ func (c *core) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatu
 
 // Grant is part of [autoscaler.Effects].
 func (c *core) Grant(_ context.Context, g api.Grant) error {
-	if !c.w.pass(c, nil, "%s: grant %s", c.name, g.Instance) {
+	if !c.w.pass(c, nil, "%s: grant %s", c.name, g.Instance) || c.w.isCut() {
 		return errDead
 	}
 	c.w.entrance().a.Grant(g)
@@ -221,7 +228,7 @@ func (c *core) Grant(_ context.Context, g api.Grant) error {
 
 // Revoke is part of [autoscaler.Effects].
 func (c *core) Revoke(ctx context.Context, g api.Grant) error {
-	if !c.w.pass(c, nil, "%s: revoke %s", c.name, g.Instance) {
+	if !c.w.pass(c, nil, "%s: revoke %s", c.name, g.Instance) || c.w.isCut() {
 		return errDead
 	}
 	return c.w.entrance().a.Revoke(ctx, g)
@@ -229,7 +236,7 @@ func (c *core) Revoke(ctx context.Context, g api.Grant) error {
 
 // Fail is part of [autoscaler.Effects].
 func (c *core) Fail(_ context.Context, f api.FunctionName, err *api.Error) error {
-	if !c.w.pass(c, nil, "%s: fail %s: %v", c.name, f, err) {
+	if !c.w.pass(c, nil, "%s: fail %s: %v", c.name, f, err) || c.w.isCut() {
 		return errDead
 	}
 	c.w.entrance().a.Fail(f, err)

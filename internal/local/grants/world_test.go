@@ -40,6 +40,7 @@ type world struct {
 	fate      fate     // what is to happen
 	at        int      // at which point; 0: never
 	lawless   bool     // instances obey any epoch
+	cut       bool     // activator and autoscaler do not reach one another
 	lost      []string // what clients were told that is no answer
 	over      string   // why the world is broken
 }
@@ -115,7 +116,7 @@ func (w *world) report(s api.InstanceStatus) {
 		}
 	})
 	w.wg.Go(func() {
-		if d := w.entrance(); w.pass(nil, d, "report of %s, %s, to the activator", s.Instance, s.State) {
+		if d := w.entrance(); !w.isCut() && w.pass(nil, d, "report of %s, %s, to the activator", s.Instance, s.State) {
 			d.a.ObserveInstance(s)
 		}
 	})
