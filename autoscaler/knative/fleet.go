@@ -140,6 +140,7 @@ type Fleet struct {
 	nodes     map[string]*node
 	devices   []inventory.Device       // as last given to the core
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
+	parting   parting
 }
 
 var (
@@ -167,6 +168,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		dual:      newDualMetrics(),
 		nodes:     make(map[string]*node),
 		changed:   func(api.FunctionName) {},
+		parting:   parting{some: make(chan struct{}, 1)},
 	}
 	if deps.Registry != nil {
 		if err := f.dual.register(deps.Registry); err != nil {
@@ -208,6 +210,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	background.Go(func() { f.askAll(ctx) })
 	background.Go(func() { f.keepCosts(ctx) })
 	background.Go(func() { f.keepPairs(ctx) })
+	background.Go(func() { f.keepParting(ctx) })
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {

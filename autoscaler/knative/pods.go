@@ -210,6 +210,7 @@ func (f *Fleet) end(p *pod, message string) {
 		return
 	}
 	p.ended = true
+	f.part(p)
 	close(p.gone)
 	delete(f.pods, p.id)
 	r := f.revisions[p.function]
