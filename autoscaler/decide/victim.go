@@ -204,7 +204,7 @@ func (p *plan) offers(c *claim, o *option, f *fn, short bytes, vs []victim) []vi
 		switch i.phase {
 		case phaseAsleep:
 			if i.reserved() {
-				add(victim{i: i, kind: granted, regret: 1 / p.untilWanted(i), ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
+				add(victim{i: i, kind: granted, ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
 				if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
 					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt}, i.held)
 				}
