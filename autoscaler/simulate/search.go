@@ -41,14 +41,20 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 		}
 		return r, nil
 	}
+	met := make(map[time.Duration]bool)
 	for _, slow := range ladder {
-		if _, err := try(slow, slow); err != nil {
+		r, err := try(slow, slow)
+		if err != nil {
 			return Result{}, err
 		}
+		met[slow] = r.TargetMet
 	}
 	if p.sleeps() {
 		for k := 1; k < len(ladder); k += 2 {
 			slow := ladder[k]
+			if !met[slow] {
+				continue // to let the others go earlier makes nobody quicker
+			}
 			for _, keep := range ladder[:k] { // more of it makes it dearer and quicker
 				r, err := try(keep, slow)
 				if err != nil {
@@ -65,12 +71,12 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 	}
 	if record {
 		cfg.Record = true
-		met := best.TargetMet
+		held := best.TargetMet
 		var err error
 		if best, err = Run(ctx, cfg, trace, horizon, at); err != nil {
 			return Result{}, err
 		}
-		best.TargetMet = met
+		best.TargetMet = held
 	}
 	return best, nil
 }

@@ -186,8 +186,8 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 		Policies []simulate.Result `json:"policies"`
 	}{results}
 	return view.Print(cmd, out, func(w io.Writer) error {
-		fmt.Fprintf(w, "%d requests for %d models in %s, on %d GPUs of %d machines\n\n",
-			len(trace), len(trace.Models()), view.Rounded(horizon), s.cfg.Devices, s.cfg.Nodes)
+		fmt.Fprintf(w, "%s for %s in %s, on %s of %s\n\n", count(len(trace), "request"), count(len(trace.Models()), "model"),
+			view.Rounded(horizon), count(s.cfg.Devices, "GPU"), count(s.cfg.Nodes, "machine"))
 		if err := view.Table(w, simulate.Rows(results)); err != nil {
 			return err
 		}
@@ -304,4 +304,12 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	}
 	all.Wait()
 	return results, errors.Join(errs...)
+}
+
+// count prints a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
