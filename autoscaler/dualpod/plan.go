@@ -188,6 +188,9 @@ func (p *plan) serve() map[api.FunctionName]int {
 //  6. else it waits for a requester
 func (p *plan) satisfy(w Want) bool {
 	v := p.provider(w.Provider)
+	if v == nil {
+		v = p.any(w.Function)
+	}
 	if v != nil && !v.Leaving && !v.Asleep && !v.Busy && !v.Unheard { // 1
 		p.do(Action{Kind: Done, Function: w.Function, Want: w.ID, Provider: v.ID, Reason: "it is up"})
 		return true
@@ -201,7 +204,7 @@ func (p *plan) satisfy(w Want) bool {
 		case p.Nodes[v.Node].Owned:
 			p.wake(w, v, nil, "the GPUs of "+v.Node+" are ours: the claim follows")
 			return true
-		case p.spare(v.Node, v.Devices) && p.unclaimed() < len(v.Devices):
+		case p.spare(v.Node, v.Devices) && p.unclaimed() < len(v.Devices) && !p.landed(w.Function):
 			p.wake(w, v, nil, "its devices are claimed by a requester that is going, and nothing else is free: the claim follows")
 			return true
 		}
@@ -218,7 +221,7 @@ func (p *plan) satisfy(w Want) bool {
 	if p.again(w, v) { // 4
 		return false
 	}
-	if v == nil && p.Nodes[w.Node].Owned && len(w.Devices) > 0 { // 5
+	if w.Provider == "" && p.Nodes[w.Node].Owned && len(w.Devices) > 0 { // 5
 		if p.inTheWay(nil, w.Node, w.Devices) != nil {
 			return false
 		}
@@ -238,12 +241,15 @@ func (p *plan) satisfy(w Want) bool {
 // sleeper that was chosen lies on devices that nobody claims, so that one may still
 // land there. The requesters that have come stay for so long, and are counted as held.
 func (p *plan) again(w Want, v *Provider) bool {
-	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.unclaimed() < len(v.Devices) || p.inTheWay(v, v.Node, v.Devices) != nil {
+	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.Nodes[v.Node].Owned || p.inTheWay(v, v.Node, v.Devices) != nil {
+		return false
+	}
+	if !p.spare(v.Node, v.Devices) && p.unclaimed() < len(v.Devices) {
 		return false
 	}
 	var beside []*Requester
 	for _, r := range p.rs {
-		if r.Node == v.Node && overlap(r.Devices, v.Devices) {
+		if r.Node == v.Node && overlap(r.Devices, v.Devices) && !r.Leaving {
 			return false
 		}
 		if r.Function == w.Function && r.free() {
@@ -261,6 +267,18 @@ func (p *plan) again(w Want, v *Provider) bool {
 	return true
 }
 
+// any is a sleeper of a function for a want that has none: one that nobody else wants, and
+// that waits for its claim only. On nodes of our own the place was chosen by memory.
+func (p *plan) any(f api.FunctionName) *Provider {
+	for _, v := range p.ps {
+		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && !v.Unheard && !p.Nodes[v.Node].Owned && p.inTheWay(v, v.Node, v.Devices) == nil &&
+			!slices.ContainsFunc(p.Wants, func(w Want) bool { return w.Provider == v.ID }) {
+			return v
+		}
+	}
+	return nil
+}
+
 // sleeper is one of the function on the very devices of r, the one that was used last.
 func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 	for _, v := range p.ps {
@@ -270,6 +288,11 @@ func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 		}
 	}
 	return nil
+}
+
+// landed says whether a requester of a function has come and claims for nobody yet.
+func (p *plan) landed(f api.FunctionName) bool {
+	return slices.ContainsFunc(p.rs, func(r *Requester) bool { return r.Function == f && r.free() })
 }
 
 // spare says whether devices are claimed by requesters that claim for nobody.
@@ -381,7 +404,7 @@ func (p *plan) claimless() {
 		if v.Busy || p.Nodes[v.Node].Owned {
 			continue
 		}
-		elsewhere := slices.ContainsFunc(p.rs, func(r *Requester) bool { return r.Function == v.Function && r.free() })
+		elsewhere := p.landed(v.Function)
 		late := v.Since.Add(p.Limits.LateClaim)
 		reason := ""
 		switch {

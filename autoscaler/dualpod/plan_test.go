@@ -72,6 +72,9 @@ func TestPlan(t *testing.T) {
 			Providers: []Provider{with(sleeper, func(p *Provider) { p.Process = false })}}, "wake r p warm"},
 		{"it is up already", State{Wants: []Want{wake}, Claims: claims(1), Nodes: two(1), Requesters: []Requester{bound}, Providers: []Provider{up}}, "done p"},
 		{"landed beside: another try", State{Wants: []Want{wake}, Claims: claims(1), Nodes: two(1), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "claim 1"},
+		{"landed beside though a start was wanted: another try", State{Wants: []Want{start}, Claims: claims(1), Nodes: two(1), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "claim 1"},
+		{"landed beside, while the claim of before still goes", State{Wants: []Want{wake}, Claims: claims(1), Nodes: two(0), Providers: []Provider{sleeper},
+			Requesters: []Requester{beside, {ID: "v", Function: other, Node: "n", Devices: gpu(0), Leaving: true, Released: true}}}, "claim 1"},
 		{"landed beside, and no GPU is free", State{Wants: []Want{wake}, Claims: claims(1), Nodes: two(0), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "make r cold [GPU-1]"},
 		{"landed beside, and patience is over", State{Wants: []Want{func() Want { w := wake; w.Since = now.Add(-time.Minute); return w }()},
 			Claims: claims(1), Nodes: two(1), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "make r cold [GPU-1]"},
@@ -132,8 +135,8 @@ func TestPlan(t *testing.T) {
 func TestPlanLooksAgain(t *testing.T) {
 	s := State{Now: now, Claims: map[api.FunctionName]int{fn: 1}, Nodes: two(1), Requesters: []Requester{{ID: "r", Function: fn, Node: "n", Devices: gpu(0), Since: now}}}
 	acts, next := Plan(s)
-	if len(acts) != 0 || !next.Equal(now.Add(3*time.Second)) {
-		t.Errorf("got %s and %v, want nothing and in 3 s", print(acts), next.Sub(now))
+	if len(acts) != 0 || !next.Equal(now.Add(10*time.Second)) {
+		t.Errorf("got %s and %v, want nothing and in 10 s", print(acts), next.Sub(now))
 	}
 	s.Now = next
 	if acts, _ = Plan(s); print(acts) != "release r" {

@@ -75,7 +75,7 @@ type Node struct {
 type Limits struct {
 	// Sleepers may lie on one device; 0 is no limit.
 	Sleepers int
-	// IdleClaim is how long a requester may have no provider before it goes. Default 3 s.
+	// IdleClaim is how long a requester may have no provider before it goes. Default 10 s.
 	IdleClaim time.Duration
 	// Tries is how many requesters may land beside a function's sleeper before a provider is
 	// made where one landed. Those that have hold their GPUs meanwhile, so that the next
@@ -90,7 +90,7 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	if l.IdleClaim == 0 {
-		l.IdleClaim = 3 * time.Second
+		l.IdleClaim = 10 * time.Second
 	}
 	if l.Tries == 0 {
 		l.Tries = 3

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -43,6 +44,7 @@ const (
 
 var (
 	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	pasResource = autoscalingv1alpha1.SchemeGroupVersion.WithResource("podautoscalers")
 	podResource = corev1.SchemeGroupVersion.WithResource("pods")
 )
 
@@ -66,8 +68,11 @@ type cluster struct {
 	functions map[api.FunctionName]api.Function
 	removed   []api.FunctionName
 	devices   []inventory.Device
-	instances map[string]http.Handler // by host:port
-	calls     []string
+	// gpus are claimed by each pod; annotations are those of its revision.
+	gpus        int64
+	annotations map[string]string
+	instances   map[string]http.Handler // by host:port
+	calls       []string
 }
 
 // newCluster has one node and one revision, tiny-00001, with so many replicas.
@@ -101,6 +106,9 @@ func (c *cluster) revision(replicas int32, annotations map[string]string) {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: tiny.Name(), UID: "rev-uid", ResourceVersion: "1", Annotations: a,
 		Labels: map[string]string{serving.RevisionLabelKey: tiny.Name(), serving.ServiceLabelKey: "tiny"}}
 	spec := servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: "dev.local/rouse-function:v1"}}}}
+	if annotations[api.AnnotationDualPods] != "" {
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
+	}
 	for _, o := range []runtime.Object{
 		&servingv1.Revision{ObjectMeta: meta, Spec: spec},
 		&autoscalingv1alpha1.PodAutoscaler{ObjectMeta: meta, Spec: autoscalingv1alpha1.PodAutoscalerSpec{
@@ -195,7 +203,7 @@ func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error)
 
 // match makes or deletes pods until there are n. Of those to delete the cheapest go first.
 func (c *cluster) match(n int) {
-	pods := c.pods()
+	pods := slices.DeleteFunc(c.pods(), func(p *corev1.Pod) bool { return p.Labels[serving.RevisionLabelKey] == "" })
 	for k := len(pods); k < n; k++ {
 		c.makePod()
 	}
@@ -233,6 +241,10 @@ func (c *cluster) makePod() {
 			Labels: map[string]string{serving.RevisionLabelKey: tiny.Name()}},
 		Spec: corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{
 			{Name: "user-container", Ports: []corev1.ContainerPort{{Name: servingv1.UserPortName, ContainerPort: 8080}}}, {Name: "queue-proxy"}}},
+	}
+	p.Annotations = maps.Clone(c.annotations)
+	if c.gpus > 0 {
+		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(c.gpus, resource.DecimalSI)}
 	}
 	if err := c.kube.Tracker().Create(podResource, p, "default"); err != nil {
 		c.t.Error(err)

@@ -107,6 +107,11 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 		w.marks.Requester, w.marks.Created, w.marks.Scheduled = claim.id, claim.seen, claim.pair.marks.Scheduled
 		w.marks.Started, w.marks.Joined = claim.pair.marks.Started, claim.pair.marks.Joined
 	}
+	if len(w.r.wants) == 0 {
+		for _, q := range w.r.pods { // whoever has landed beside need not wait for another want
+			q.pair.spent = q.pair.spent || q != claim && q.pair.bound == "" && q.joined()
+		}
+	}
 	switch a.Kind {
 	case dualpod.Done:
 		w.done <- wanted{status: p.status}
