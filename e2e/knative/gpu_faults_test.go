@@ -80,6 +80,24 @@ func TestAWakeThatHangs(t *testing.T) {
 	}
 }
 
+// TestGarbageAfterAWakeIsNotServed has every wake of the model server succeed with
+// weights that are none. Nobody gets to see what it says then: it is loaded anew first.
+func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
+	t.Parallel() // it needs no GPU
+	c := rouse(t)
+	o := newOracle(t)
+	f := createIn(t, inNamespace(t, c), "garbled", simulator, []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/memory=64Mi", "rouse.dev/sleep-after=1s"},
+		"--env", "VLLMSIM_FLAGS="+large+" --fault garbage-wake")
+	o.right(f, 1)
+	for i := range int64(2) {
+		f.hasState("asleep")
+		o.right(f, 2+i)
+		if _, n := f.faults(); n < 1+int(i) {
+			t.Errorf("%d times the canary was answered otherwise after %d wakes with garbage", n, i+1)
+		}
+	}
+}
+
 // TestADeviceIsLost takes the GPU away that a function is awake on and whose pod has it
 // alone. Its model server ends, and can't be started there; the function gets another
 // pod with another GPU, and its answers are right again. What is awake on a GPU beside

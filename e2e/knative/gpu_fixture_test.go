@@ -200,7 +200,14 @@ func holders(all []device.Device) (lines []string) {
 }
 
 // restarts counts how often the function's model servers ended and were started again.
-func (f *function) restarts() (n int) {
+func (f *function) restarts() int {
+	f.t.Helper()
+	n, _ := f.faults()
+	return n
+}
+
+// faults counts restarts, and how often the canary was answered otherwise than before a sleep.
+func (f *function) faults() (restarts, mismatches int) {
 	f.t.Helper()
 	out, err := f.c.Kn(f.t.Context(), "rouse", "describe", f.name, "-n", f.namespace(), "-o", "json")
 	if err != nil {
@@ -208,7 +215,9 @@ func (f *function) restarts() (n int) {
 	}
 	var view struct {
 		Revisions []struct {
-			Function struct{ Instances []struct{ Restarts int } }
+			Function struct {
+				Instances []struct{ Restarts, CanaryMismatches int }
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &view); err != nil {
@@ -216,10 +225,10 @@ func (f *function) restarts() (n int) {
 	}
 	for _, r := range view.Revisions {
 		for _, i := range r.Function.Instances {
-			n += i.Restarts
+			restarts, mismatches = restarts+i.Restarts, mismatches+i.CanaryMismatches
 		}
 	}
-	return n
+	return restarts, mismatches
 }
 
 // same fails the test unless a function still has the one pod that it had.
