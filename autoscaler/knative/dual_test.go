@@ -37,7 +37,7 @@ func inPairs(t *testing.T, test func(t *testing.T, c *cluster)) {
 			return true, nil, nil
 		})
 		c.start()
-		defer c.stop()
+		defer func() { c.stop() }() // a test may have started it again
 		if problem := c.declare(scaling{initialized: true}); problem != "" {
 			t.Fatal(problem)
 		}
