@@ -244,7 +244,10 @@ func (p *plan) again(w Want, v *Provider) bool {
 	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.Nodes[v.Node].Owned || p.inTheWay(v, v.Node, v.Devices) != nil {
 		return false
 	}
-	if !p.spare(v.Node, v.Devices) && p.unclaimed() < len(v.Devices) {
+	coming := slices.ContainsFunc(p.rs, func(r *Requester) bool {
+		return r.Function == w.Function && !r.Leaving && r.Bound == "" && len(r.Devices) == 0
+	})
+	if !coming && !p.spare(v.Node, v.Devices) && p.unclaimed() < len(v.Devices) {
 		return false
 	}
 	var beside []*Requester

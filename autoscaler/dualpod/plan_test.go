@@ -75,6 +75,8 @@ func TestPlan(t *testing.T) {
 		{"landed beside though a start was wanted: another try", State{Wants: []Want{start}, Claims: claims(1), Nodes: two(1), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "claim 1"},
 		{"landed beside, while the claim of before still goes", State{Wants: []Want{wake}, Claims: claims(1), Nodes: two(0), Providers: []Provider{sleeper},
 			Requesters: []Requester{beside, {ID: "v", Function: other, Node: "n", Devices: gpu(0), Leaving: true, Released: true}}}, "claim 1"},
+		{"landed beside, and the next has not said where it is", State{Wants: []Want{wake}, Claims: claims(2), Nodes: two(0), Providers: []Provider{sleeper},
+			Requesters: []Requester{beside, {ID: "r2", Function: fn, Node: "n", Since: now}}}, ""},
 		{"landed beside, and no GPU is free", State{Wants: []Want{wake}, Claims: claims(1), Nodes: two(0), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "make r cold [GPU-1]"},
 		{"landed beside, and patience is over", State{Wants: []Want{func() Want { w := wake; w.Since = now.Add(-time.Minute); return w }()},
 			Claims: claims(1), Nodes: two(1), Requesters: []Requester{beside}, Providers: []Provider{sleeper}}, "make r cold [GPU-1]"},

@@ -109,7 +109,7 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 	}
 	if len(w.r.wants) == 0 {
 		for _, q := range w.r.pods { // whoever has landed beside need not wait for another want
-			q.pair.spent = q.pair.spent || q != claim && q.pair.bound == "" && q.joined()
+			q.pair.spent = q.pair.spent || q != claim && q.pair.bound == ""
 		}
 	}
 	switch a.Kind {
