@@ -13,10 +13,9 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
 // Names of DCGM exporter's gauges, in MiB, and of their labels.
@@ -126,8 +125,7 @@ func (x exporter) ask(ctx context.Context, client *http.Client) ([]Usage, error)
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it answers %s", resp.Status)
 	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	found, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, mostMetrics))
+	found, err := promtext.Parse(io.LimitReader(resp.Body, mostMetrics))
 	if err != nil {
 		return nil, fmt.Errorf("read its metrics: %w", err)
 	}
@@ -138,16 +136,16 @@ func (x exporter) ask(ctx context.Context, client *http.Client) ([]Usage, error)
 }
 
 // dcgmUsage makes one Usage of each GPU.
-func dcgmUsage(found map[string]*dto.MetricFamily) []Usage {
+func dcgmUsage(found promtext.Families) []Usage {
 	free, total := byUUID(found[dcgmFree]), byUUID(found[dcgmTotal])
 	var seen []Usage
 	for _, m := range found[dcgmUsed].Metric {
-		id := labelOf(m, dcgmUUID)
+		id := promtext.Label(m, dcgmUUID)
 		used, fine := mibOf(m)
-		if id == "" || labelOf(m, dcgmInstance) != "" || !fine {
+		if id == "" || promtext.Label(m, dcgmInstance) != "" || !fine {
 			continue
 		}
-		u := Usage{ID: api.DeviceID(id), Name: labelOf(m, dcgmName), Used: used, Total: total[id]}
+		u := Usage{ID: api.DeviceID(id), Name: promtext.Label(m, dcgmName), Used: used, Total: total[id]}
 		if left, known := free[id]; u.Total == 0 && known {
 			u.Total = used + left
 		}
@@ -162,20 +160,11 @@ func byUUID(f *dto.MetricFamily) map[string]api.Bytes {
 		return out
 	}
 	for _, m := range f.Metric {
-		if v, fine := mibOf(m); fine && labelOf(m, dcgmInstance) == "" {
-			out[labelOf(m, dcgmUUID)] = v
+		if v, fine := mibOf(m); fine && promtext.Label(m, dcgmInstance) == "" {
+			out[promtext.Label(m, dcgmUUID)] = v
 		}
 	}
 	return out
-}
-
-func labelOf(m *dto.Metric, name string) string {
-	for _, l := range m.Label {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 // mibOf is a metric's value, which counts MiB.

@@ -78,7 +78,7 @@ func TestDCGM(t *testing.T) {
 	}
 	good := answer(200, exposition)
 	other := answer(200, "DCGM_FI_DEV_FB_USED{UUID=\"GPU-9\"} 5\nDCGM_FI_DEV_FB_TOTAL{UUID=\"GPU-9\"} 80\nDCGM_FI_DEV_FB_FREE{UUID=\"GPU-9\"} 70\n")
-	for what, bad := range map[string]string{"answers 500": answer(500, ""), "has no DCGM_FI_DEV_FB_USED": answer(200, "up 1\n"), "read its metrics": answer(200, "<html>")} {
+	for what, bad := range map[string]string{"answers 500": answer(500, ""), "has no DCGM_FI_DEV_FB_USED": answer(200, "up 1\n"), "read its metrics": answer(200, "<html>"), "not Prometheus text": answer(200, "#TYPE a \n{}")} {
 		got, err := DCGM{URLs: []string{bad, good, other}}.Look(context.Background())
 		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), bad) {
 			t.Errorf("error %v, want one that says of %s: %s", err, bad, what)

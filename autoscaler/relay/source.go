@@ -9,8 +9,8 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+
+	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
 const (
@@ -51,25 +51,13 @@ func read(ctx context.Context, client *http.Client, url, metric string, timeout 
 	return found, nil
 }
 
-// families reads Prometheus text. The parser panics at some bad texts, such as
-// "#TYPE a \n{}", so what it panics with is an error like any other.
-func families(body io.Reader) (found map[string]*dto.MetricFamily, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the parser fails: %v", p)
-		}
-	}()
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	return parser.TextToMetricFamilies(body)
-}
-
 // parse finds a metric in Prometheus text.
 func parse(body io.Reader, metric string) ([]series, error) {
-	families, err := families(body)
+	found, err := promtext.Parse(body)
 	if err != nil {
-		return nil, fmt.Errorf("it is not Prometheus text: %w", err)
+		return nil, err
 	}
-	family := families[metric]
+	family := found[metric]
 	if family == nil {
 		return nil, nil
 	}

@@ -11,10 +11,9 @@ import (
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
 // metricNames are the names of a server's metrics; where there are several, names
@@ -72,8 +71,7 @@ func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames
 	case err != nil:
 		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)
 	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	found, err := parser.TextToMetricFamilies(bytes.NewReader(raw))
+	found, err := promtext.Parse(bytes.NewReader(raw))
 	if err != nil {
 		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)
 	}
@@ -85,9 +83,7 @@ func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames
 	return Signals{}, fmt.Errorf("read the runtime's metrics: none of them is known, such as %s: %w", known[0].running[0], errors.ErrUnsupported)
 }
 
-type families map[string]*dto.MetricFamily
-
-func first(found families, names []string) *dto.MetricFamily {
+func first(found promtext.Families, names []string) *dto.MetricFamily {
 	for _, n := range names {
 		if f := found[n]; f != nil && len(f.Metric) > 0 {
 			return f
@@ -96,7 +92,7 @@ func first(found families, names []string) *dto.MetricFamily {
 	return nil
 }
 
-func (n metricNames) read(found families) Signals {
+func (n metricNames) read(found promtext.Families) Signals {
 	s := Signals{
 		Running: sum(first(found, n.running)), Waiting: sum(first(found, n.waiting)), KVUsage: mean(first(found, n.usage)),
 		PromptTokens: sum(first(found, n.prompt)), GeneratedTokens: sum(first(found, n.generated)),
@@ -124,7 +120,7 @@ func groups(f *dto.MetricFamily) map[string]float64 {
 		if math.IsNaN(v) {
 			continue
 		}
-		engine := label(m, "engine") + "/" + label(m, "dp_rank")
+		engine := promtext.Label(m, "engine") + "/" + promtext.Label(m, "dp_rank")
 		if old, found := out[engine]; !found || v > old {
 			out[engine] = v
 		}
@@ -171,7 +167,7 @@ func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number flo
 	sizes, numbers := &dto.MetricFamily{}, &dto.MetricFamily{}
 	for _, m := range f.Metric {
 		at := func(name string) *dto.Metric {
-			v, err := strconv.ParseFloat(label(m, name), 64)
+			v, err := strconv.ParseFloat(promtext.Label(m, name), 64)
 			if err != nil {
 				v = math.NaN()
 			}
@@ -195,21 +191,12 @@ func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 	if newest == nil {
 		return
 	}
-	s.RunningAdapters, s.WaitingAdapters = list(label(newest, n.runningLabel)), list(label(newest, n.waitLabel))
-	s.MaxAdapters, _ = strconv.Atoi(label(newest, n.maxLabel)) // 0: it does not say
+	s.RunningAdapters, s.WaitingAdapters = list(promtext.Label(newest, n.runningLabel)), list(promtext.Label(newest, n.waitLabel))
+	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel)) // 0: it does not say
 }
 
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.Label {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 func value(m *dto.Metric) float64 {

@@ -130,6 +130,7 @@ func TestNoSignals(t *testing.T) {
 		"not asked for": {api.RuntimeLlamaCpp, 501, `{"error":{"message":"This server does not support metrics endpoint. Start it with --metrics"}}`, true},
 		"none we know":  {api.RuntimeCommand, 200, "go_goroutines 3\n", true},
 		"a page":        {api.RuntimeCommand, 200, "<html>", false},
+		"no text":       {api.RuntimeVLLM, 200, "#TYPE a \n{}", false},
 		"broken":        {api.RuntimeVLLM, 500, "no", false},
 		"Ollama":        {api.RuntimeOllama, 200, "vllm:num_requests_running 1\n", true},
 		"Ray Serve":     {api.RuntimeRayServe, 200, "vllm:num_requests_running 1\n", true},
