@@ -139,7 +139,8 @@ func (c Config) WithDefaults(trace Trace) Config {
 	return c
 }
 
-// Validate says what is wrong with a configuration whose defaults are filled in.
+// Validate says what is wrong with a configuration whose defaults are filled in: with the
+// world, and where that is right, with the first model that does not fit into it.
 func (c Config) Validate() error {
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
@@ -153,8 +154,14 @@ func (c Config) Validate() error {
 	wrong(c.MaxScale < 1, "scale: want at least 1 (have %d)", c.MaxScale)
 	wrong(c.Hold < 0 || c.Pod < 0 || c.Hop < 0, "times: want at least 0 (have hold %s, pod %s, hop %s)", c.Hold, c.Pod, c.Hop)
 	for _, m := range c.Models {
+		if len(errs) > 0 { // it would be said of each
+			break
+		}
+		if perNode := c.Devices / c.Nodes; m.GPUs < 1 || m.GPUs > perNode {
+			wrong(true, "model %s needs %d GPUs of one node, and a node has %d: more devices, fewer nodes, or more memory of each device", m.Name, m.GPUs, perNode)
+			break
+		}
 		wrong(m.Concurrency < 1 || m.Prefill <= 0 || m.Step <= 0 || m.Slope < 0 || m.Load < 0, "model %s: want concurrency, prefill and step above 0, slope and load of at least 0", m.Name)
-		wrong(m.GPUs < 1 || m.GPUs > c.Devices/max(1, c.Nodes), "model %s needs %d GPUs of one node, and a node has %d: more devices, fewer nodes, or more memory of each device", m.Name, m.GPUs, c.Devices/max(1, c.Nodes))
 		wrong(m.Device > c.DeviceMemory, "model %s needs %s of each GPU, and a GPU has %s", m.Name, m.Device, c.DeviceMemory)
 		wrong(m.Host > c.HostMemory, "model %s needs %s of host memory, and a node has %s", m.Name, m.Host, c.HostMemory)
 	}

@@ -159,8 +159,6 @@ func generateCommand() *cobra.Command {
 
 // run is the command.
 func (s *simulateFlags) run(cmd *cobra.Command) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-	defer stop()
 	trace, horizon, err := s.read(cmd)
 	if err != nil {
 		return err
@@ -169,6 +167,9 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt) // not before: what makes a trace looks at no context
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends everything at once
 	results, err := s.simulate(ctx, trace, horizon, policies)
 	if err != nil {
 		return err
@@ -265,8 +266,10 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	switch {
 	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
-	case s.keep < 0 || s.target < 0 || s.cfg.Hold <= 0:
-		return nil, errors.New("--keep and --target-p95: want 0 or more; --hold: more than 0")
+	case s.keep < 0 || s.target < 0:
+		return nil, errors.New("--keep and --target-p95: want 0 or more")
+	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:
+		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.cfg.Hold, mostHold)
 	case s.keep > 0 && s.target > 0:
 		return nil, errors.New("--keep and --target-p95: give one of them; the target is held by searching for what to keep")
 	case s.sleeperLimit < 1:
@@ -285,8 +288,11 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 		policies = simulate.Names
 	}
 	s.cfg.Seed, s.cfg.Record = s.shape.Seed, s.svg != ""
-	return policies, nil
+	return policies, s.cfg.WithDefaults(trace).Validate() // once, not for each policy
 }
+
+// mostHold is as long as a request may wait in virtual time: who is never served counts as one that took so long.
+const mostHold = 24 * time.Hour
 
 // simulate runs the policies at the same time, in the order in which they were asked for.
 func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, horizon time.Duration, policies []string) ([]simulate.Result, error) {

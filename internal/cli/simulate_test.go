@@ -79,9 +79,13 @@ func TestSimulateRefuses(t *testing.T) {
 		{"--trace -", "time,model,prompt_tokens,output_tokens\n1,a,1,x\n", `line 2: output tokens "x"`},
 		{"--output xml --hours 1", "", `--output "xml": want text, json or yaml`},
 		{"--rate -1", "", "--rate -1: want 0 or more"},
+		{"--hold 2562047h", "", "--hold 2562047h0m0s: want more than 0 and at most 24h0m0s"},
+		{"--device-memory 1Ki", "", "model m000 needs 20097707 GPUs of one node, and a node has 4"},
 	} {
 		if _, err := simulateWith(t, c.stdin, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.args, err, c.want)
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: it is said more than once: %v", c.args, err)
 		}
 	}
 }
