@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -30,6 +31,9 @@ const (
 	canaryPrompt = "1 2 3 4 5 6"
 	// canaryNumbers are those of an embedding that are compared.
 	canaryNumbers = 16
+	// canaryText bounds the bytes of a text that are compared: whoever answers more than
+	// was asked for does not fill logs and notes with it.
+	canaryText = 1 << 10
 	// canaryTolerance is the share of the largest number by which numbers may differ:
 	// a sum in another order differs by less, random numbers by more.
 	canaryTolerance = 0.05
@@ -37,6 +41,19 @@ const (
 
 // Known says whether there is an answer.
 func (a Answer) Known() bool { return a.By != "" }
+
+// inText is the answer of a text, inNumbers that of numbers. What is longer than what is
+// compared is let go.
+func inText(by, text string) Answer {
+	if len(text) > canaryText {
+		text = strings.ToValidUTF8(text[:canaryText], "") // JSON would change half a character
+	}
+	return Answer{By: by, Text: strings.Clone(text)}
+}
+
+func inNumbers(by string, numbers []float64) Answer {
+	return Answer{By: by, Numbers: slices.Clone(numbers[:min(len(numbers), canaryNumbers)])}
+}
 
 // Agrees says whether b is the same answer. Numbers may differ by a tolerance.
 func (a Answer) Agrees(b Answer) bool {

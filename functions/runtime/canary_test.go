@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,6 +97,30 @@ func TestCanaryWays(t *testing.T) {
 		t.Errorf("ollama: %v (-want +got):\n%s", err, diff)
 	}
 	f.asked(`POST /api/show {"model":"qwen"}`, `POST /api/generate {"keep_alive":-1,"model":"qwen","options":{"num_predict":1,"seed":1,"temperature":0},"prompt":"1 2 3 4 5 6","raw":true,"stream":false}`)
+}
+
+// Whoever answers more than was asked for fills neither logs nor notes with it, and what
+// is kept of it survives JSON.
+func TestCanaryThatIsTooLong(t *testing.T) {
+	spec := api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}
+	f := newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":"`+strings.Repeat("x€", 1<<20)+`"}]}`)
+	got, err := withCanary(t, spec, 4).Canary(t.Context(), f.endpoint())
+	if err != nil || len(got.Text) == 0 || len(got.Text) > 1024 {
+		t.Fatalf("a text of %d bytes, %v; want 1024 at most", len(got.Text), err)
+	}
+	raw, _ := json.Marshal(got)
+	var back runtime.Answer
+	if err := json.Unmarshal(raw, &back); err != nil || !back.Agrees(got) {
+		t.Errorf("through JSON it does not agree with itself: %v", err)
+	}
+	f = newFake(t).on("POST /v1/embeddings", 200, `{"data":[{"embedding":[1`+strings.Repeat(",1", 100000)+`]}]}`)
+	if got, err = withCanary(t, spec, 4).Canary(t.Context(), f.endpoint()); err != nil || len(got.Numbers) != 16 || cap(got.Numbers) > 32 {
+		t.Errorf("%d numbers in a place for %d, %v; want 16", len(got.Numbers), cap(got.Numbers), err)
+	}
+	f = newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":"`+strings.Repeat("x", 17<<20)+`"}]}`)
+	if _, err = withCanary(t, spec, 4).Canary(t.Context(), f.endpoint()); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+		t.Errorf("got %v, want that it is too long", err)
+	}
 }
 
 func TestAnswersAgree(t *testing.T) {

@@ -88,9 +88,12 @@ func (c *client) send(ctx context.Context, method string, e api.Endpoint, path s
 		return nil, fmt.Errorf("call the runtime: %w", err)
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: read the answer: %w", method, path, err)
+	}
+	if len(raw) > maxAnswer {
+		return nil, fmt.Errorf("%s %s: the answer has more than %d MiB", method, path, maxAnswer>>20)
 	}
 	if resp.StatusCode/100 != 2 {
 		message := strings.TrimSpace(string(raw[:min(len(raw), 500)]))

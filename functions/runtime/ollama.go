@@ -269,7 +269,7 @@ func (r *ollama) generate(ctx context.Context, e api.Endpoint, name, prompt stri
 	if err != nil {
 		return Answer{}, err
 	}
-	return Answer{By: "/api/generate", Text: answer.Text}, nil
+	return inText("/api/generate", answer.Text), nil
 }
 
 func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string) (Answer, error) {
@@ -283,7 +283,7 @@ func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string)
 	if err != nil {
 		return Answer{}, err
 	}
-	return Answer{By: "/api/embed", Numbers: answer.Embeddings[0][:min(len(answer.Embeddings[0]), canaryNumbers)]}, nil
+	return inNumbers("/api/embed", answer.Embeddings[0]), nil
 }
 
 // Between two looks at what is loaded. Ollama lists it without a lock of its own.

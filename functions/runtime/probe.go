@@ -15,7 +15,7 @@ type way struct {
 	path string
 	// body is that of the request, without the model: for a prompt, and at most so many tokens.
 	body func(prompt string, tokens int) map[string]any
-	// shows is what an answer shows, or why it shows nothing.
+	// shows is what an answer shows, or why it shows nothing; not by which way.
 	shows func(raw []byte) (Answer, error)
 }
 
@@ -118,7 +118,7 @@ func generated(raw []byte) (Answer, error) {
 		c.FinishReason != "stop" && c.FinishReason != "length" {
 		return Answer{}, errors.New("the answer has no token: no text, no usage, no finish_reason")
 	}
-	return Answer{Text: c.Message.Reasoning + c.Message.Content + c.Text}, nil
+	return inText("", c.Message.Reasoning+c.Message.Content+c.Text), nil
 }
 
 // embedded wants a vector, as numbers or as base64.
@@ -136,7 +136,7 @@ func embedded(raw []byte) (Answer, error) {
 	}
 	var numbers []float64
 	_ = json.Unmarshal(v.Data[0].Embedding, &numbers) // base64 is not asked for; where it comes, it is no answer to compare
-	return Answer{Numbers: numbers[:min(len(numbers), canaryNumbers)]}, nil
+	return inNumbers("", numbers), nil
 }
 
 // ranked wants a score.
