@@ -81,6 +81,19 @@ func TestCanaryDiffersOnce(t *testing.T) {
 	}, canary)
 }
 
+// Whoever answered wrongly, and then says nothing to the canary, has not shown that it is well.
+func TestCanaryDiffersAndIsSilent(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", ""}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "stop 100 after 0s", "start 101")
+		if st := s.Status(); st.State != api.Awake || st.CanaryMismatches != 1 {
+			t.Errorf("%+v: want awake by a new start, after one mismatch", st)
+		}
+	}, canary)
+}
+
 // A model that answers differently anyway is not judged by it, nor is one that did not answer.
 func TestCanaryNotDeterministic(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"a", "b", "c"}}

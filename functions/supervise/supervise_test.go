@@ -166,7 +166,8 @@ func (w *world) Reload(context.Context, api.Endpoint) error {
 	return nil
 }
 
-// says is the next answer to the canary, of which the last one stays; none: it has no canary.
+// says is the next answer to the canary, of which the last one stays; empty: it says
+// nothing; none: it has no canary.
 func (w *world) says() runtime.Answer {
 	if len(w.answers) == 0 {
 		return runtime.Answer{}
@@ -174,6 +175,9 @@ func (w *world) says() runtime.Answer {
 	text := w.answers[0]
 	if len(w.answers) > 1 {
 		w.answers = w.answers[1:]
+	}
+	if text == "" {
+		return runtime.Answer{}
 	}
 	return runtime.Answer{By: "/way", Text: text}
 }
