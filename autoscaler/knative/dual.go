@@ -157,6 +157,12 @@ func (p *pod) note(s api.InstanceStatus) (up bool) {
 	if s.State == api.Awake || p.status.State == api.Awake {
 		p.pair.used = time.Now()
 	}
+	if s.State == api.Awake && p.pair.down && p.role == control.RoleProvider { // an activator has woken it, under its grant
+		p.pair.marks = dualpod.Marks{Path: api.PathHot, Asked: time.Now().Add(-s.WakeTime)}
+		if p.status.PID == 0 {
+			p.pair.marks.Path = api.PathWarm
+		}
+	}
 	if s.State == api.Awake || s.State == api.Asleep {
 		p.pair.down = s.State == api.Asleep
 	}

@@ -240,7 +240,7 @@ func (f *Fleet) end(p *pod, message string) {
 
 // pass takes a status as p's last, and gives it to the core and the activators.
 func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
-	if was := p.pair.marks.Ready; p.note(s) && was.IsZero() {
+	if p.note(s) {
 		m := p.pair.marks
 		f.dual.up(m.Path, m.Ready.Sub(m.Asked))
 	}
