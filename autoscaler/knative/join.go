@@ -64,6 +64,7 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 		p.restarts = s.RestartCount
 	}
 	if ids := f.holds(p, r.Devices); len(ids) > 0 {
+		asleep = asleep || f.astray(p, ids)
 		p.devices = ids
 	}
 	f.log.Info("an instance has joined", "function", name, "instance", p.id, "endpoint", p.endpoint, "version", r.Version)
@@ -202,6 +203,26 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 // all but the first of a pod that was made for it. The one before may have slept, and what
 // it needs awake may be another's by now; whoever decides makes sure of it as of any sleeper.
 func (p *pod) beginsAsleep() bool { return p.before || p.again }
+
+// astray says whether a pod was given other GPUs than those that room was made on for it,
+// and shares them: others may have their memory. It begins asleep and is woken when there
+// is room. The kubelet chooses the GPUs; and a pod that nobody here asked for was promised none.
+func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
+	n := f.nodes[p.object.Spec.NodeName]
+	if n == nil || !n.shared || p.role != control.RoleInstance {
+		return false
+	}
+	promised := make([]api.DeviceID, 0, len(p.devices))
+	for _, id := range p.devices {
+		for k, real := range n.ids { // it may have got its own name since
+			if real != "" && id == placeholder(p.object.Spec.NodeName, k) {
+				id = real
+			}
+		}
+		promised = append(promised, id)
+	}
+	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(promised, id) })
+}
 
 // crashed takes in that the process of an instance that had joined has ended, while
 // its pod lives. Its next process joins anew.

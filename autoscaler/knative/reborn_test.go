@@ -59,3 +59,38 @@ func TestAPodFromBefore(t *testing.T) {
 		}
 	})
 }
+
+// TestAPodAstray shares a GPU on which no room was made for it: it is not to start before there is.
+func TestAPodAstray(t *testing.T) {
+	for _, test := range []struct {
+		what    string
+		shared  bool
+		granted []api.DeviceID
+		given   api.DeviceID
+		asleep  bool
+	}{
+		{"the GPU of its grant", true, []api.DeviceID{"GPU-1"}, "GPU-1::2", false},
+		{"the GPU of its grant, which had no name", true, []api.DeviceID{"node1/gpu-1"}, "GPU-1", false},
+		{"another one", true, []api.DeviceID{"GPU-0"}, "GPU-1", true},
+		{"one, and it was promised none", true, nil, "GPU-1", true},
+		{"another one, which it has alone", false, []api.DeviceID{"GPU-0"}, "GPU-1", false},
+	} {
+		inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+			c.declare(scaling{initialized: true})
+			c.fleet.mu.Lock()
+			n := c.fleet.nodes["node1"]
+			n.shared, n.ids = test.shared, []api.DeviceID{"GPU-0", "GPU-1"}
+			if len(test.granted) > 0 && test.granted[0] == "node1/gpu-1" {
+				n.ids[1] = ""
+			}
+			c.fleet.mu.Unlock()
+			if _, err := c.begin("tiny-00001-0001", api.Grant{Epoch: 7, Devices: test.granted})(); err != nil {
+				t.Fatal(err)
+			}
+			a, err := c.join("pod-1", "10.0.0.1", test.given)
+			if err != nil || a.Asleep != test.asleep {
+				t.Errorf("it was given %s: asleep %t, %v; want %t", test.what, a.Asleep, err, test.asleep)
+			}
+		})
+	}
+}
