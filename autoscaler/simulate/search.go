@@ -50,8 +50,7 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 		met[slow] = r.TargetMet
 	}
 	if p.sleeps() {
-		for k := 1; k < len(ladder); k += 2 {
-			slow := ladder[k]
+		for k, slow := range ladder {
 			if !met[slow] {
 				continue // to let the others go earlier makes nobody quicker
 			}
@@ -84,7 +83,7 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 // refine looks between the values of the ladder: from those that at found, down to
 // the next lower ones. try moves at where it finds better.
 func refine(at *Policy, try func(keep, slow time.Duration) (Result, error)) error {
-	for _, both := range []bool{false, true} { // first the slow ones, then all
+	for _, both := range []bool{false, true, false, true} { // the slow ones, then all, and again
 		high, step := at.KeepSlow, time.Duration(0)
 		if both {
 			high = at.Keep
