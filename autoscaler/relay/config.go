@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -29,6 +30,14 @@ const (
 // most bounds what a metric may ask for where a rule has no bound: a mistake in a
 // brain should not fill a cluster.
 const most = 1000
+
+// Bounds of what can be meant.
+const (
+	mostRate     = 10000          // writes a second
+	mostReplicas = math.MaxInt32  // as in Kubernetes
+	mostInterval = time.Hour      // between two readings
+	mostLifetime = 24 * time.Hour // as the autoscaler keeps a number
+)
 
 // Config says what is read, how often, and what it means. The YAML file has the
 // fields with names; flags have the others too.
@@ -85,15 +94,25 @@ const (
 
 var kinds = []Kind{Deployment, ReplicaSet, StatefulSet, Revision, Service}
 
-// Parse reads a file. An unknown field is an error.
+// Parse reads a file: one YAML document. An unknown field is an error.
 func Parse(raw []byte) (Config, error) {
 	var c Config
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
-	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("read the relay's configuration: %w", err)
+	err := d.Decode(&c)
+	if errors.Is(err, io.EOF) {
+		return c, nil
 	}
-	return c, nil
+	if err == nil {
+		if err = d.Decode(new(yaml.Node)); errors.Is(err, io.EOF) {
+			return c, nil
+		}
+		err = errors.New("there is more behind the first document: put all into one, or start a relay for each")
+	}
+	if strings.Contains(err.Error(), "time.Duration") {
+		err = fmt.Errorf("%w (a duration has a unit, such as 5s)", err)
+	}
+	return c, fmt.Errorf("read the relay's configuration: %w", err)
 }
 
 // Validate fills in defaults and reports the first field that can't be meant.
@@ -111,10 +130,12 @@ func (c *Config) Validate() error {
 		return errors.New("no targets: say with at least one rule what a series scales")
 	case c.Interval < 100*time.Millisecond || c.Timeout <= 0 || c.Resync < time.Second:
 		return fmt.Errorf("interval %v, timeout %v, resync %v: want at least 100ms, more than 0, at least 1s", c.Interval, c.Timeout, c.Resync)
+	case c.Interval > mostInterval || c.Timeout > mostInterval || c.Lifetime > mostLifetime:
+		return fmt.Errorf("interval %v, timeout %v, lifetime %v: want at most %v, %v, %v", c.Interval, c.Timeout, c.Lifetime, mostInterval, mostInterval, mostLifetime)
 	case c.Lifetime < 3*c.Interval || c.Lifetime < 3*time.Second:
 		return fmt.Errorf("lifetime %v: want at least three intervals and 3s, so that one lost renewal loses nothing", c.Lifetime)
-	case c.Rate <= 0:
-		return fmt.Errorf("rate %v: want more than 0 writes a second", c.Rate)
+	case !(c.Rate > 0 && c.Rate <= mostRate): // NaN too
+		return fmt.Errorf("rate %v: want more than 0 and at most %d writes a second", c.Rate, mostRate)
 	}
 	for _, s := range c.Sources {
 		if u, err := url.Parse(s); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -150,6 +171,8 @@ func (r *Rule) validate() error {
 		return fmt.Errorf("kind %q: want one of %v", r.Kind, kinds)
 	case r.Min < 0 || r.Max < r.Min:
 		return fmt.Errorf("min %d, max %d: want 0 or more, and max not below min", r.Min, r.Max)
+	case r.Max > mostReplicas:
+		return fmt.Errorf("max %d: want at most %d", r.Max, mostReplicas)
 	}
 	for _, template := range []string{r.Namespace, r.Name} {
 		if strings.ContainsAny(labelWord.ReplaceAllString(template, ""), "{}/ ") {

@@ -36,10 +36,9 @@ type Functions struct {
 // Set has n instances of a function wanted for Lifetime. Each call renews it; Was is
 // what was set before by this relay, -1 for nothing.
 func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry bool) (Outcome, error) {
-	o := Outcome{Was: f.note(name, n), Renew: true, Changed: true}
 	if dry {
-		o.Changed = o.Was != n
-		return o, nil
+		was := f.note(name, n)
+		return Outcome{Was: was, Renew: true, Changed: was != n}, nil
 	}
 	body, err := json.Marshal(admin.Scale{Replicas: n, For: f.Lifetime.String(), By: "the relay"})
 	if err != nil {
@@ -48,7 +47,7 @@ func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry b
 	if err := f.call(ctx, http.MethodPut, admin.FunctionPath(name, "/scale"), bytes.NewReader(body)); err != nil {
 		return Outcome{}, fmt.Errorf("scale the function %s: %w", name, err)
 	}
-	return o, nil
+	return Outcome{Was: f.note(name, n), Renew: true, Changed: true}, nil
 }
 
 // note remembers n and returns what was noted before, -1 for nothing.

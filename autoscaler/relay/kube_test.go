@@ -127,6 +127,14 @@ func TestSetFunction(t *testing.T) {
 	if diff := cmp.Diff([]string{call, call}, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
+	status = http.StatusServiceUnavailable // a number that did not arrive was not set
+	if _, err := c.Set(t.Context(), target, 5, false); err == nil {
+		t.Error("a refusal is no error")
+	}
+	status = http.StatusOK
+	if got, err := c.Set(t.Context(), target, 5, false); err != nil || got.Was != 2 {
+		t.Errorf("after a failure: %+v, %v; want that it was 2", got, err)
+	}
 	status = http.StatusNotFound
 	if _, err := c.Set(t.Context(), target, 2, false); err == nil || !strings.Contains(err.Error(), "there is no function ns/f") {
 		t.Errorf("%v, want the autoscaler's words", err)

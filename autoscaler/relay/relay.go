@@ -188,7 +188,7 @@ func (r *Relay) take(got reading) {
 	case got.err != nil:
 		r.metrics.reads.WithLabelValues("error").Inc()
 		if !failed {
-			r.deps.Log.Warn("a source can't be read: nothing is changed by it until it can", "source", got.source, "error", got.err)
+			r.deps.Log.Warn("a source can't be read: nothing is changed by it until it can", "source", redacted(got.source), "error", got.err)
 		}
 		if last != nil {
 			got.series, got.at = last.series, last.at
@@ -196,7 +196,7 @@ func (r *Relay) take(got reading) {
 	default:
 		r.metrics.reads.WithLabelValues("ok").Inc()
 		if failed {
-			r.deps.Log.Info("a source can be read again", "source", got.source, "series", len(got.series))
+			r.deps.Log.Info("a source can be read again", "source", redacted(got.source), "series", len(got.series))
 		}
 	}
 	r.sources[got.source] = &got
@@ -206,12 +206,14 @@ func (r *Relay) take(got reading) {
 // staleAfter is how old a reading may be.
 func (r *Relay) staleAfter() time.Duration { return 3*r.cfg.Interval + r.cfg.Timeout }
 
-// want works out what the targets should have from what was last read.
+// want works out what the targets should have from what was last read. What a source
+// said counts until it is stale, though it can't be read now: one of two that say
+// something of one target must not lower it by being away for a moment.
 func (r *Relay) want() {
 	now := time.Now()
 	var all []series
 	for _, url := range r.cfg.Sources {
-		if s := r.sources[url]; s != nil && s.err == nil && now.Sub(s.at) <= r.staleAfter() {
+		if s := r.sources[url]; s != nil && now.Sub(s.at) <= r.staleAfter() {
 			all = append(all, s.series...)
 		}
 	}
@@ -235,7 +237,7 @@ func (r *Relay) want() {
 			s.stale = false
 			r.deps.Log.Info("a target's series is back", "target", t, "replicas", w.replicas)
 		}
-		s.want, s.known, s.seen = w.replicas, true, now
+		s.want, s.known, s.seen = w.replicas, true, w.at
 		r.metrics.desired.WithLabelValues(string(t.Kind), t.Namespace, t.Name).Set(float64(w.replicas))
 	}
 }

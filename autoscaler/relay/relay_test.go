@@ -23,25 +23,31 @@ import (
 type brain struct {
 	t *testing.T
 
-	mu    sync.Mutex // guards what follows
-	text  string
-	fails error
-	reads int
-	sets  []string
-	has   map[Target]int
-	slow  time.Duration
-	setBy error
-	renew bool
+	mu      sync.Mutex // guards what follows
+	text    string
+	by      map[string]string // in place of text, by host
+	fails   error
+	failing string // the host that fails; empty: all
+	reads   int
+	sets    []string
+	has     map[Target]int
+	slow    time.Duration
+	setBy   error
+	renew   bool
 }
 
 func (b *brain) RoundTrip(r *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reads++
-	if b.fails != nil {
+	if b.fails != nil && (b.failing == "" || r.URL.Host == b.failing) {
 		return nil, b.fails
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(b.text)), Request: r}, nil
+	text, found := b.by[r.URL.Host]
+	if !found {
+		text = b.text
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
 func (b *brain) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
@@ -94,7 +100,9 @@ func relayed(t *testing.T, cfg Config, b *brain, f func(logs *bytes.Buffer)) {
 	synctest.Test(t, func(t *testing.T) {
 		b.t, b.has = t, map[Target]int{}
 		logs := &bytes.Buffer{}
-		cfg.Sources = []string{"http://brain/metrics"}
+		if cfg.Sources == nil {
+			cfg.Sources = []string{"http://brain/metrics"}
+		}
 		r, err := New(cfg, Deps{Client: &http.Client{Transport: b}, Setter: b, Registry: prometheus.NewRegistry(),
 			Log: slog.New(slog.NewTextHandler(&locked{w: logs}, nil))})
 		if err != nil {
@@ -190,6 +198,32 @@ func TestStaleChangesNothing(t *testing.T) {
 	}
 }
 
+// Of two sources for one target, one that is away for a moment lowers nothing; one that
+// stays away does.
+func TestASourceIsAwayForAMoment(t *testing.T) {
+	cfg := oneRule
+	cfg.Sources = []string{"http://high:s3cret@a/metrics", "http://b/metrics"}
+	b := &brain{text: says(2), by: map[string]string{"a": says(6)}}
+	relayed(t, cfg, b, func(logs *bytes.Buffer) {
+		pass(3 * time.Second)
+		b.sets = nil // one of them came first
+		b.change(func() { b.fails, b.failing = errors.New("connection refused"), "a" })
+		pass(1500 * time.Millisecond)
+		b.change(func() { b.fails = nil })
+		pass(time.Minute)
+		b.want()
+		b.change(func() { b.fails = errors.New("connection refused") })
+		pass(time.Minute)
+		b.want("deployment ns/a-pods 2")
+		if strings.Contains(logs.String(), "is left as it is") || !strings.Contains(logs.String(), "can't be read") {
+			t.Errorf("want what can't be read, and no target that is left:\n%s", logs)
+		}
+		if strings.Contains(logs.String(), "s3cret") {
+			t.Errorf("the log has a password:\n%s", logs)
+		}
+	})
+}
+
 // One target that hangs holds up no other, and one that fails is tried less and less often.
 func TestTargetsAreApart(t *testing.T) {
 	two := says(1) + `wva_desired_replicas{variant_name="b",namespace="ns"} 2` + "\n"
@@ -258,7 +292,7 @@ func TestWishes(t *testing.T) {
 		at(3, "variant_name", "llm-A_b", "namespace", "prod"),
 	})
 	want := map[Target]wish{
-		{StatefulSet, "prod", "llm-a"}: {1, true}, {StatefulSet, "prod", "llm-b"}: {4, true}, {Service, "models", "tiny"}: {3, true},
+		{StatefulSet, "prod", "llm-a"}: {replicas: 1, known: true}, {StatefulSet, "prod", "llm-b"}: {replicas: 4, known: true}, {Service, "models", "tiny"}: {replicas: 3, known: true},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(wish{})); diff != "" {
 		t.Errorf("wishes (-want +got):\n%s", diff)
@@ -270,19 +304,26 @@ func TestWishes(t *testing.T) {
 
 func TestConfigRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"sources: [http://s]\ntargets: [{kind: deployment}]\nfoo: 1":                "field foo not found",
-		"targets: [{kind: deployment}]":                                             "no sources",
-		"sources: [http://s]":                                                       "no targets",
-		"sources: [\"s:1\"]\ntargets: [{kind: deployment}]":                         "want http://host:port/path",
-		"sources: [http://s]\ntargets: [{kind: daemonset}]":                         "want one of",
-		"sources: [http://s]\ntargets: [{kind: service, name: \"{a\"}]":             "stands for a label",
-		"sources: [http://s]\ntargets: [{kind: service, min: 3, max: 2}]":           "max not below min",
-		"sources: [http://s]\ntargets: [{kind: service, labels: {a: \"[\"}}]":       "pattern",
-		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 1ms":            "at least 100ms",
-		"sources: [http://s]\ntargets: [{kind: service}]\nmetric: \"a b\"":          "name of a metric",
-		"sources: [http://s]\ntargets: [{kind: service}]\nlifetime: 1s":             "three intervals",
-		"sources: [http://s]\ntargets: [{kind: service}]\nrate: -1":                 "more than 0",
-		"sources: [http://s]\ntargets: [{kind: Service, name: \"{variant_name}\"}]": "",
+		"sources: [http://s]\ntargets: [{kind: deployment}]\nfoo: 1":                  "field foo not found",
+		"targets: [{kind: deployment}]":                                               "no sources",
+		"sources: [http://s]":                                                         "no targets",
+		"sources: [\"s:1\"]\ntargets: [{kind: deployment}]":                           "want http://host:port/path",
+		"sources: [http://s]\ntargets: [{kind: daemonset}]":                           "want one of",
+		"sources: [http://s]\ntargets: [{kind: service, name: \"{a\"}]":               "stands for a label",
+		"sources: [http://s]\ntargets: [{kind: service, min: 3, max: 2}]":             "max not below min",
+		"sources: [http://s]\ntargets: [{kind: service, labels: {a: \"[\"}}]":         "pattern",
+		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 1ms":              "at least 100ms",
+		"sources: [http://s]\ntargets: [{kind: service}]\nmetric: \"a b\"":            "name of a metric",
+		"sources: [http://s]\ntargets: [{kind: service}]\nlifetime: 1s":               "three intervals",
+		"sources: [http://s]\ntargets: [{kind: service}]\nrate: -1":                   "more than 0",
+		"sources: [http://s]\ntargets: [{kind: service}]\nrate: .nan":                 "more than 0",
+		"sources: [http://s]\ntargets: [{kind: service}]\nrate: .inf":                 "at most 10000 writes",
+		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 5":                "such as 5s",
+		"sources: [http://s]\ntargets: [{kind: service}]\ninterval: 2h\nlifetime: 9h": "at most 1h0m0s",
+		"sources: [http://s]\ntargets: [{kind: service}]\nlifetime: 25h":              "at most",
+		"sources: [http://s]\ntargets: [{kind: service, max: 9223372036854775807}]":   "want at most 2147483647",
+		"sources: [http://s]\ntargets: [{kind: service}]\n---\nmetric: other":         "behind the first document",
+		"sources: [http://s]\ntargets: [{kind: Service, name: \"{variant_name}\"}]":   "",
 	} {
 		c, err := Parse([]byte(text))
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -21,12 +22,13 @@ const (
 )
 
 // read reads the metric's series of a source.
-func read(ctx context.Context, client *http.Client, url, metric string, timeout time.Duration) ([]series, error) {
+func read(ctx context.Context, client *http.Client, source, metric string, timeout time.Duration) ([]series, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
+	source = redacted(source)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", url, err)
+		return nil, fmt.Errorf("read %s: %w", source, err)
 	}
 	req.Header.Set("Accept", "text/plain; version=0.0.4")
 	resp, err := client.Do(req)
@@ -34,21 +36,34 @@ func read(ctx context.Context, client *http.Client, url, metric string, timeout 
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("read %s: %w", url, err)
+		return nil, fmt.Errorf("read %s: %w", source, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("read %s: it answers %s", url, resp.Status)
+		return nil, fmt.Errorf("read %s: it answers %s", source, resp.Status)
 	}
+	at := time.Now()
 	body := &io.LimitedReader{R: resp.Body, N: maxBody + 1}
 	found, err := parse(body, metric)
 	switch {
 	case body.N <= 0:
-		return nil, fmt.Errorf("read %s: it has more than %d MiB", url, maxBody>>20)
+		return nil, fmt.Errorf("read %s: it has more than %d MiB", source, maxBody>>20)
 	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", url, err)
+		return nil, fmt.Errorf("read %s: %w", source, err)
+	}
+	for k := range found {
+		found[k].at = at
 	}
 	return found, nil
+}
+
+// redacted is a source's address without its password, for logs.
+func redacted(source string) string {
+	u, err := url.Parse(source)
+	if err != nil {
+		return "a source" // which no configuration has
+	}
+	return u.Redacted()
 }
 
 // parse finds a metric in Prometheus text.

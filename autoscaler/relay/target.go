@@ -6,6 +6,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"time"
 )
 
 // Target is what has a scale.
@@ -24,6 +25,7 @@ func (t Target) LogValue() slog.Value { return slog.StringValue(t.String()) }
 type series struct {
 	labels map[string]string
 	value  float64
+	at     time.Time // when it was read
 }
 
 // label is the value of a label, where the two names of a namespace are one.
@@ -96,7 +98,8 @@ func (r Rule) replicas(value float64) (int, bool) {
 // wish is what a reading says of a target.
 type wish struct {
 	replicas int
-	known    bool // else the series is there, and its value is no number of replicas
+	known    bool      // else the series is there, and its value is no number of replicas
+	at       time.Time // when it was read
 }
 
 // wishes are what the series say, by target. What no rule makes a target of comes
@@ -115,8 +118,15 @@ func (c *Config) wishes(all []series) (map[Target]wish, []error) {
 				break
 			}
 			n, known := r.replicas(s.value)
-			if old, found := out[t]; !found || known && (!old.known || n > old.replicas) {
-				out[t] = wish{n, known}
+			old, found := out[t]
+			if !found || known && (!old.known || n > old.replicas) {
+				out[t] = wish{n, known, s.at}
+			}
+			if w := out[t]; old.known && known { // as fresh as the freshest
+				if w.at = old.at; s.at.After(w.at) {
+					w.at = s.at
+				}
+				out[t] = w
 			}
 			break
 		}
