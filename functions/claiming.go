@@ -3,6 +3,7 @@ package functions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -44,11 +45,27 @@ func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	e.open(c, c.report, func(control.JoinAnswer) {})
 	c.report()
 	cfg.Logger.Info("this pod claims GPUs and runs no model", "devices", cfg.Devices)
-	c.stub.Run(ctx, cfg.Kill)
+	kill, cancel := context.WithCancel(context.WithoutCancel(ctx)) // by who kills, or where nobody can release it any more
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		defer cancel()
+		select {
+		case failed := <-door.served:
+			err = fmt.Errorf("serve: %w", failed)
+			door.served <- failed
+		case <-cfg.Kill:
+		case <-kill.Done():
+		}
+	}()
+	c.stub.Run(ctx, kill.Done())
+	cancel()
+	<-watched
 	door.shutdown()
+	<-door.served //nolint:errcheck // the server was told to end
 	end()
 	<-sent
-	return nil
+	return err
 }
 
 // status is that of the claim: awake while a provider serves by it.

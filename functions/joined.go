@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -139,11 +138,11 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	case err != nil:
 		return err
 	}
-	misled := make(chan struct{})
-	mislead := sync.OnceFunc(func() { close(misled) })
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	locate := func(a control.JoinAnswer) {
 		if f.supervisor.Locate(a.Endpoint); a.Role == control.RoleRequester {
-			mislead()
+			end(errRole)
 		}
 	}
 	e.open(f, f.repeat, locate)
@@ -151,22 +150,11 @@ func (e *entry) live(ctx context.Context, door serving) error {
 		locate(a)
 		e.member.Ask()
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-misled:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	err = f.run(ctx, door)
-	select {
-	case <-misled:
+	if errors.Is(context.Cause(ctx), errRole) {
 		return errors.Join(err, errRole)
-	default:
-		return err
 	}
+	return err
 }
 
 // learn is the configuration with what the control plane says, under what the

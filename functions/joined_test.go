@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
+	"github.com/rouse-dev/rouse/functions/requester"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -295,4 +296,55 @@ func TestAnInstanceThatCannotBeWhatItIsToldToBe(t *testing.T) {
 	}
 	p.until("gone", is(api.Gone))
 	stop()
+}
+
+// A pod that claims GPUs for another runs nothing, and does not end while its claim is used.
+func TestAnInstanceThatClaimsForAnother(t *testing.T) {
+	answer := declared
+	answer.Role = control.RoleRequester
+	p := newPlane(t, answer)
+	i := newInstance(t)
+	stop := i.run(i.pod(p))
+	p.until("a claim for nobody", is(api.Asleep))
+	for path, want := range map[string]int{"/healthz": 200, requester.PathReady: 503, "/v1/chat/completions": 503, control.PathState: 401} {
+		if got := i.status(http.MethodGet, path, ""); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	if got := i.status(http.MethodGet, requester.PathAccelerators, p.token); got != 200 {
+		t.Errorf("accelerators: %d", got)
+	}
+	if got := i.status(http.MethodPost, requester.PathBecomeReady, p.token); got != 200 {
+		t.Errorf("become ready: %d", got)
+	}
+	if s := p.until("a claim for a provider", is(api.Awake)); len(s.Devices) != 1 || s.Endpoint != answer.Endpoint {
+		t.Errorf("status %+v", s)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stop()
+	}()
+	if got := i.status(http.MethodPost, requester.PathRelease, p.token); got != 200 {
+		t.Errorf("release: %d", got)
+	}
+	<-ended
+}
+
+// Whoever has begun to run a model before it learns that it only claims for another ends, and says why.
+func TestAnInstanceLearnsLateThatItClaims(t *testing.T) {
+	p := newPlane(t, declared)
+	i := newInstance(t)
+	cfg := i.pod(p)
+	done := make(chan error, 1)
+	listening := make(chan api.Endpoint, 1)
+	cfg.Listening = func(at api.Endpoint) { listening <- at }
+	go func() { done <- functions.Run(t.Context(), cfg) }()
+	i.at = <-listening
+	p.until("awake", is(api.Awake))
+	p.set(func() { p.answer.Role, p.token = control.RoleRequester, "" })
+	i.status(http.MethodPost, control.PathReport, "")
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "claims GPUs for another") {
+		t.Errorf("it ends with %v, want why", err)
+	}
 }
