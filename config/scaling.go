@@ -52,7 +52,7 @@ func setDualPods(f *api.Function, s string) error {
 func setProviderPatch(f *api.Function, s string) error {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {
-		return fmt.Errorf(`%q: want a JSON object, such as {"spec":{"containers":[…]}}`, s)
+		return fmt.Errorf(`%.100q: want a JSON object, such as {"spec":{"containers":[…]}}`, s)
 	}
 	f.ProviderPatch = s
 	return nil

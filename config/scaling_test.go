@@ -70,13 +70,13 @@ func TestScalingErrorsSayWhatToChange(t *testing.T) {
 		api.AnnotationCost:          {"0": "above 0", "free": "2.5", "Inf": "above 0", "NaN": "above 0"},
 		api.AnnotationVariantOf:     {"": "name of one model", "a, b": "without spaces", "tiny-chat": "name of its own"},
 		api.AnnotationDualPods:      {"both": "true or false"},
-		api.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", "{}": api.AnnotationDualPods},
+		api.AnnotationProviderPatch: {"[1]": "JSON object", "null": "JSON object", "{": "JSON object", strings.Repeat("{", 100000): "JSON object", "{}": api.AnnotationDualPods},
 		api.AnnotationCanaryTokens:  {"-1": "0 to 64", "65": "0 to 64", "x": "whole number"},
 	} {
 		for value, want := range bad {
 			annotations := map[string]string{key: value}
 			_, err := config.Parse(strings.NewReader(manifestWith(annotations)), "m.yaml", ".")
-			if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 				t.Errorf("manifest with %s: %q: error %v\nlacks the key or %q", key, value, err, want)
 			}
 			annotations[api.AnnotationServedName] = "tiny-chat"
