@@ -31,6 +31,8 @@ type sim struct {
 	twin *twin
 	// restless says that plans went on acting without anything having changed.
 	restless bool
+	// flaky, where there is one, says which calls fail: they are tried again after a while.
+	flaky *rand.Rand
 	// told are the actions since the last look, a line each; waits are told once.
 	told     []string
 	lastWait map[api.FunctionName]string
@@ -210,6 +212,8 @@ func (s *sim) once() (next time.Time, quiet bool) {
 	return next, quiet
 }
 
+var doingOf = map[Kind]Doing{Sleep: DoingSleep, Stop: DoingStop, Revoke: DoingRevoke}
+
 // act begins an action.
 func (s *sim) act(a Action) {
 	n := s.nature[a.Function]
@@ -233,6 +237,13 @@ func (s *sim) act(a Action) {
 				}
 			}})
 		}
+	}
+	if (a.Kind == Sleep || a.Kind == Stop || a.Kind == Revoke) && s.flaky != nil && s.flaky.IntN(3) == 0 {
+		i.Doing, i.Level = doingOf[a.Kind], a.Level
+		later(time.Millisecond, func(i *Instance) {
+			i.Doing, i.Level, i.RetryAt = Nothing, 0, s.now.Add(time.Duration(1+s.flaky.IntN(8000))*time.Millisecond)
+		})
+		return
 	}
 	switch a.Kind {
 	case Start:

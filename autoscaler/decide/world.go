@@ -34,7 +34,7 @@ type World struct {
 	looks  lookHeap
 	// pinned is the host memory that MinScale keeps, over all functions.
 	pinned api.Bytes
-	// over says for each device whether its account has changed since grants were last
+	// marks say for each device whether its account has changed since grants were last
 	// looked at; see mark.
 	marks   []mark
 	marked  []int32
@@ -207,6 +207,11 @@ func (w *World) begin(now time.Time) *plan {
 	for f := w.looks.first(); f != nil && !f.look.After(now); f = w.looks.first() {
 		w.looks.set(f, time.Time{})
 		w.activate(f)
+		for _, i := range f.is { // others may have waited until i can be called again
+			for _, d := range i.at {
+				w.mark(d, true)
+			}
+		}
 	}
 	w.active = slices.DeleteFunc(w.active, func(f *fn) bool { return f.removed })
 	slices.SortFunc(w.active, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })

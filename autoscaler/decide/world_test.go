@@ -169,7 +169,7 @@ func disturb(r *rand.Rand, s *sim, all []inventory.Device) {
 }
 
 // FuzzWorld runs random worlds with users that come and go, devices that lose memory to
-// others, nodes that go and come back, and functions that are removed. It checks that a world in
+// others, nodes that go and come back, calls that fail, and functions that are removed. It checks that a world in
 // which only what changes is put plans what the whole plan does, and that no action gives
 // what is not there.
 func FuzzWorld(f *testing.F) {
@@ -181,6 +181,9 @@ func FuzzWorld(f *testing.F) {
 		s := randomWorld(r)
 		if r.IntN(4) > 0 {
 			s = randomCluster(r)
+		}
+		if r.IntN(2) == 0 {
+			s.flaky = rand.New(rand.NewPCG(seed, 6))
 		}
 		s.twin = newTwin(s)
 		all := slices.Clone(s.Devices)
