@@ -81,7 +81,7 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 	set, known := setters[name]
 	switch {
 	case !known && strings.HasPrefix(key, "rouse.dev/"):
-		return fmt.Errorf("unknown annotation %s: did you mean %s?", key, nearest(key))
+		return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, nearest(key))
 	case !known:
 		return nil
 	}
@@ -270,12 +270,20 @@ func setClass(_ *api.Function, s string) error {
 	return nil
 }
 
-// nearest returns the known key that is most like key.
+// nearest returns the known key that is most like key: one that has its last part in it,
+// and of several such, or of all where there is none, the one that needs the fewest changes.
 func nearest(key string) string {
 	names := make([]string, len(api.Keys))
 	for i, k := range api.Keys {
 		names[i] = k.Name
 	}
-	distance := func(name string) int { return near.Distance(key, name, len(key)+len(name)) }
+	_, last, _ := strings.Cut(key, "/")
+	distance := func(name string) int {
+		d := near.Distance(key, name, len(key)+len(name))
+		if last != "" && strings.Contains(name, last) {
+			d -= len(name)
+		}
+		return d
+	}
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }

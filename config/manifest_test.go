@@ -92,6 +92,7 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 		"another kind":       {replace("kind: Service", "kind: Deployment"), []string{`kind "Deployment"`, "want kind Service"}},
 		"core Service":       {replace("serving.knative.dev/v1", "v1"), []string{`apiVersion "v1"`, "serving.knative.dev/v1"}},
 		"bad name":           {replace("name: tiny\n", "name: Tiny_1\n"), []string{`"Tiny_1"`, "a-z"}},
+		"half a key":         {replace("rouse.dev/sleep-after", "rouse.dev/endpoint"), []string{"m.yaml:17", "did you mean rouse.dev/runtime-endpoint"}},
 		"misspelt key":       {replace("rouse.dev/sleep-after", "rouse.dev/sleep-afer"), []string{"m.yaml:17", "did you mean rouse.dev/sleep-after"}},
 		"bad duration":       {replace("sleep-after: 30s", "sleep-after: 30"), []string{"m.yaml:17", "rouse.dev/sleep-after", "30s"}},
 		"bad level":          {replace(`sleep-level: "2"`, `sleep-level: "3"`), []string{"rouse.dev/sleep-level", "want 1 or 2"}},
