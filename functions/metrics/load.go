@@ -38,13 +38,16 @@ func (m *Meter) Look() api.Load {
 		load.TokensPerSecond = sane((v.GeneratedTokens - m.last.GeneratedTokens) / passed)
 		load.PromptTokensPerSecond = sane((v.PromptTokens - m.last.PromptTokens) / passed)
 		first, took := v.FirstTokens-m.last.FirstTokens, sane(v.FirstTokenSeconds-m.last.FirstTokenSeconds)
-		if first >= 1 && took > 0 {
-			load.TTFT = time.Duration(took / first * float64(time.Second))
+		if each := took / first; first >= 1 && each <= mostFirstToken {
+			load.TTFT = time.Duration(each * float64(time.Second))
 		}
 	}
 	m.last, m.at = v, now
 	return load
 }
+
+// mostFirstToken is how many seconds a first token may take on average; more is a fault of the counters.
+const mostFirstToken = 3600
 
 // sane is v, or 0 where v is none that a server can mean: it comes from a text that
 // somebody else wrote, and goes into JSON, which has no infinity.

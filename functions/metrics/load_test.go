@@ -45,6 +45,22 @@ func TestMeterMakesRates(t *testing.T) {
 	})
 }
 
+// What a runtime can't mean is as good as nothing: the function counts itself.
+func TestMeterOfAbsurdMetrics(t *testing.T) {
+	for _, v := range []float64{-5, 1e300, math.Inf(1), math.Inf(-1), math.NaN()} {
+		synctest.Test(t, func(t *testing.T) {
+			i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}, load: proxy.Load{Requests: 2}}
+			meter := set(t, i.config()).Meter()
+			meter.Begin()
+			time.Sleep(time.Second)
+			i.signals = runtime.Signals{Running: v, Waiting: v, KVUsage: v, BlockTokens: v, Blocks: v, PromptTokens: v, GeneratedTokens: v, FirstTokens: 1, FirstTokenSeconds: 1e8}
+			if diff := cmp.Diff(api.Load{Running: 2, KVUsage: .25}, meter.Look()); diff != "" {
+				t.Errorf("load of a runtime that says %v (-want +got):\n%s", v, diff)
+			}
+		})
+	}
+}
+
 // A runtime without metrics: the function counts streams itself.
 func TestMeterOfWhatTheFunctionCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -91,17 +91,25 @@ func (p *protocol) Collect(ch chan<- prometheus.Metric) {
 // unknown are the signals of a runtime that says nothing.
 var unknown = runtime.Signals{Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: -1, Blocks: -1, PromptTokens: -1, GeneratedTokens: -1}
 
+// What a runtime can mean; more is as good as nothing: what decides by it would decide
+// by a fault of somebody's.
+const (
+	mostRequests = 1e6
+	mostTokens   = 1e15
+	mostUsage    = 1.5 // a share, and what rounding and overcommitment add
+)
+
 // values fills in what the runtime did not say.
 func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.Signals) runtime.Signals {
-	or := func(v *float64, otherwise float64) {
-		if !(*v >= 0) { // NaN too
+	or := func(v *float64, most, otherwise float64) {
+		if !(*v >= 0 && *v <= most) { // NaN too
 			*v = otherwise
 		}
 	}
-	or(&s.Running, float64(load.Requests))
-	or(&s.Waiting, 0)
-	or(&s.BlockTokens, 0)
-	or(&s.Blocks, 0)
+	or(&s.Running, mostRequests, float64(load.Requests))
+	or(&s.Waiting, mostRequests, 0)
+	or(&s.BlockTokens, mostTokens, 0)
+	or(&s.Blocks, mostTokens, 0)
 	usage := 0.0
 	switch capacity := s.BlockTokens * s.Blocks; {
 	case capacity > 0:
@@ -109,13 +117,13 @@ func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.
 	case status.Concurrency > 0:
 		usage = float64(load.Requests) / float64(status.Concurrency)
 	}
-	or(&s.KVUsage, usage)
+	or(&s.KVUsage, mostUsage, usage)
 	s.KVUsage = min(s.KVUsage, 1)
 	prompt, generated := p.scraper.totals()
-	or(&s.PromptTokens, prompt)
-	or(&s.GeneratedTokens, generated)
-	or(&s.PromptTokens, float64(p.metrics.prompt.Load()))
-	or(&s.GeneratedTokens, float64(p.metrics.generated.Load()))
+	or(&s.PromptTokens, mostTokens, prompt)
+	or(&s.GeneratedTokens, mostTokens, generated)
+	or(&s.PromptTokens, mostTokens, float64(p.metrics.prompt.Load()))
+	or(&s.GeneratedTokens, mostTokens, float64(p.metrics.generated.Load()))
 	if s.FirstTokens == 0 { // of streams only: the function can't see into the others
 		s.FirstTokens = float64(p.metrics.firstTokens.Load())
 		s.FirstTokenSeconds = time.Duration(p.metrics.firstTokenTime.Load()).Seconds()
