@@ -45,6 +45,12 @@ type Scale struct {
 	By string `json:"by,omitempty"`
 }
 
+// scaleBody is a Scale that may lack what it is about.
+type scaleBody struct {
+	Scale
+	Replicas *int `json:"replicas"`
+}
+
 // maxScale bounds the body of a Scale.
 const maxScale = 4 << 10
 
@@ -52,10 +58,7 @@ const maxScale = 4 << 10
 func ReadScale(body io.Reader) (s Scale, lifetime time.Duration, err error) {
 	dec := json.NewDecoder(io.LimitReader(body, maxScale))
 	dec.DisallowUnknownFields()
-	var in struct {
-		Scale
-		Replicas *int `json:"replicas"`
-	}
+	var in scaleBody
 	if err := dec.Decode(&in); err != nil {
 		return s, 0, api.BadRequest("", `the body is no scale, such as {"replicas":2,"for":"2m"}: %v`, err)
 	}

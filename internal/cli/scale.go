@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,9 +22,9 @@ requests are held and nobody is woken for them. After the time demand decides ag
 		Example: `  rouse scale pico 2 --for 10m`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := strconv.Atoi(args[1])
+			n, err := view.Replicas(args[1])
 			if err != nil {
-				return fmt.Errorf("replicas %q: want a number", args[1])
+				return err
 			}
 			c, err := dial(cmd)
 			if err != nil {
@@ -40,6 +39,7 @@ requests are held and nobody is woken for them. After the time demand decides ag
 		},
 		ValidArgsFunction: functionNames,
 	}
+	cmd.SetFlagErrorFunc(view.ReplicasBelow0)
 	cmd.Flags().DurationVar(&lifetime, "for", 0, "how long; after that demand decides again")
 	_ = cmd.MarkFlagRequired("for") // fails only for a flag that does not exist
 	return cmd

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,9 +27,9 @@ scale that one.`,
 		Args:    cobra.ExactArgs(2),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		n, err := strconv.Atoi(args[1])
+		n, err := view.Replicas(args[1])
 		if err != nil {
-			return fmt.Errorf("replicas %q: want a number", args[1])
+			return err
 		}
 		return eachService(func(cmd *cobra.Command, d *door, s *Service) error {
 			for _, r := range s.Revisions {
@@ -52,6 +51,7 @@ scale that one.`,
 		})(cmd, args[:1])
 	}
 	namespaceFlags(cmd, false)
+	cmd.SetFlagErrorFunc(view.ReplicasBelow0)
 	cmd.Flags().DurationVar(&lifetime, "for", 0, "how long; after that demand decides again")
 	_ = cmd.MarkFlagRequired("for") // fails only for a flag that does not exist
 	return cmd

@@ -3,8 +3,11 @@ package view
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/admin"
@@ -147,6 +150,26 @@ func Scaled(name string, f admin.Function) string {
 		until = " until " + f.Scale.Until.Local().Format("15:04:05")
 	}
 	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
+}
+
+// Replicas reads the number of a scale command.
+func Replicas(arg string) (int, error) {
+	n, err := strconv.Atoi(arg)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("replicas %.20q: want a number of at least 0", arg)
+	}
+	return n, nil
+}
+
+// ReplicasBelow0 is what a scale command says of flags: the parser takes a negative
+// number for one.
+func ReplicasBelow0(_ *cobra.Command, err error) error {
+	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
+		if _, bad := Replicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
+			return bad
+		}
+	}
+	return err
 }
 
 // OneLine keeps a message of several lines in its cell.
