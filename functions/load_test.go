@@ -2,6 +2,7 @@ package functions
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,15 +16,31 @@ import (
 
 // fakeGate has the requests that a test gives it.
 type fakeGate struct {
-	busy    chan struct{} // one place, as in the real one
+	busy chan struct{} // one place, as in the real one
+
+	mu      sync.Mutex // guards what follows
 	running int
 	entered uint64
 }
 
-func (g *fakeGate) Busy() <-chan struct{}  { return g.busy }
-func (g *fakeGate) Running() (int, uint64) { return g.running, g.entered }
+func (g *fakeGate) Busy() <-chan struct{} { return g.busy }
+
+func (g *fakeGate) Running() (int, uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running, g.entered
+}
+
+// leave has all requests end.
+func (g *fakeGate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running = 0
+}
 
 func (g *fakeGate) enter(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.running == 0 {
 		select {
 		case g.busy <- struct{}{}:
@@ -37,13 +54,17 @@ func (g *fakeGate) enter(n int) {
 // once more when it is idle. Nobody is asked anything while nothing runs.
 func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards asked and got
 		asked := 0
 		gate := &fakeGate{busy: make(chan struct{}, 1)}
 		m, err := metrics.New(metrics.Config{
 			Model: "m", Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake, Concurrency: 8} },
 			Signals: func(context.Context) (runtime.Signals, error) {
+				running, _ := gate.Running()
+				mu.Lock()
+				defer mu.Unlock()
 				asked++
-				return runtime.Signals{Running: float64(gate.running), KVUsage: float64(gate.running) / 8}, nil
+				return runtime.Signals{Running: float64(running), KVUsage: float64(running) / 8}, nil
 			},
 		})
 		if err != nil {
@@ -52,11 +73,17 @@ func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 		var got []api.Load
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		w := loadWatch{gate: gate, meter: m.Meter(), report: func(l api.Load) { got = append(got, l) }}
+		w := loadWatch{gate: gate, meter: m.Meter(), report: func(l api.Load) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, l)
+		}}
 		go func() { defer close(ended); w.run(ctx) }()
 		expect := func(what string, questions int, want ...api.Load) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if diff := cmp.Diff(want, got); diff != "" || asked > questions {
 				t.Errorf("%s: asked %d times, want at most %d; reports (-want +got):\n%s", what, asked, questions, diff)
 			}
@@ -66,7 +93,7 @@ func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 		expect("idle", 0)
 		gate.enter(1)
 		time.Sleep(300 * time.Millisecond)
-		gate.running = 0
+		gate.leave()
 		time.Sleep(time.Minute)
 		expect("a single short request", 1)
 		gate.enter(4)
@@ -75,7 +102,7 @@ func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 		gate.enter(4)
 		time.Sleep(1500 * time.Millisecond)
 		expect("twice as many", 2, api.Load{Running: 8, KVUsage: 1})
-		gate.running = 0
+		gate.leave()
 		time.Sleep(time.Hour)
 		expect("idle again", 1, api.Load{})
 		cancel()
