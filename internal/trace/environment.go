@@ -14,6 +14,7 @@ import (
 // config is what the environment says.
 type config struct {
 	endpoint string
+	shown    string // the endpoint without a password
 	headers  map[string]string
 	timeout  time.Duration
 	service  string // empty: by the part
@@ -44,14 +45,15 @@ func FromEnvironment(env func(string) string, version string, log *slog.Logger) 
 	if p := of("PROTOCOL"); p == "grpc" {
 		return nil, fmt.Errorf("traces: the protocol %s is not spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4318/v1/traces", p)
 	}
-	var err error
-	if cfg.endpoint, err = endpoint(env); err != nil {
+	at, err := endpoint(env)
+	if err != nil {
 		return nil, err
 	}
+	cfg.endpoint, cfg.shown = at.String(), at.Redacted()
 	if text := of("TIMEOUT"); text != "" {
 		ms, err := strconv.Atoi(text)
-		if err != nil || ms <= 0 {
-			return nil, fmt.Errorf("traces: OTEL_EXPORTER_OTLP_TIMEOUT is %q: want milliseconds, such as 10000", text)
+		if err != nil || ms <= 0 || ms > mostTimeout {
+			return nil, fmt.Errorf("traces: OTEL_EXPORTER_OTLP_TIMEOUT is %q: want milliseconds, such as 10000, and at most %d", text, mostTimeout)
 		}
 		cfg.timeout = time.Duration(ms) * time.Millisecond
 	}
@@ -74,7 +76,7 @@ func FromEnvironment(env func(string) string, version string, log *slog.Logger) 
 }
 
 // endpoint is where traces are posted: one for traces is taken as it is, one for all signals is a base.
-func endpoint(env func(string) string) (string, error) {
+func endpoint(env func(string) string) (*url.URL, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	base := text == ""
 	if base {
@@ -82,13 +84,19 @@ func endpoint(env func(string) string) (string, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("traces: %s is %q: want a URL such as http://collector:4318", name, text)
+		if strings.Contains(text, "@") {
+			text = "…" // it may have a password
+		}
+		return nil, fmt.Errorf("traces: %s is %q: want a URL such as http://collector:4318", name, text)
 	}
 	if base {
-		return u.JoinPath("v1", "traces").String(), nil
+		return u.JoinPath("v1", "traces"), nil
 	}
-	return u.String(), nil
+	return u, nil
 }
+
+// mostTimeout is in milliseconds.
+const mostTimeout = 3_600_000
 
 // pairs reads KEY=VALUE,KEY=VALUE, percent-encoded (W3C Baggage).
 func pairs(name, text string) (map[string]string, error) {
@@ -99,7 +107,7 @@ func pairs(name, text string) (map[string]string, error) {
 		}
 		k, v, found := strings.Cut(pair, "=")
 		decoded, err := url.PathUnescape(strings.TrimSpace(v))
-		if !found || err != nil || strings.TrimSpace(k) == "" {
+		if !found || err != nil || strings.TrimSpace(k) == "" || strings.ContainsAny(decoded, "\r\n\x00") {
 			return nil, fmt.Errorf("traces: %s: want KEY=VALUE pairs separated by commas, with %%XX for what is neither letter nor digit", name) // the value may be a secret
 		}
 		all[strings.TrimSpace(k)] = decoded

@@ -180,7 +180,7 @@ func (e *Exporter) post(ctx context.Context, groups []group) {
 	}
 	if now := time.Now(); now.Sub(e.said) >= saidAgain {
 		e.said = now
-		e.log.Warn("traces can't be exported", "to", e.cfg.endpoint, "error", err, "spans lost", e.dropped.Load(),
+		e.log.Warn("traces can't be exported", "to", e.cfg.shown, "error", err, "spans lost", e.dropped.Load(),
 			"do", "see whether an OTLP receiver listens there over HTTP (port 4318 as a rule), or take OTEL_EXPORTER_OTLP_ENDPOINT out of the environment")
 	}
 }

@@ -73,7 +73,10 @@ func TestEndpoint(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c", "OTEL_EXPORTER_OTLP_TIMEOUT", "9223372036854775807"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://me:secret@c"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c", "OTEL_EXPORTER_OTLP_HEADERS", "secret"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c", "OTEL_EXPORTER_OTLP_HEADERS", "k=secret%0A"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c", "OTEL_RESOURCE_ATTRIBUTES", "a=%zz"},
 	} {
 		if e, err := FromEnvironment(environment(bad...), "", quiet); err == nil || e != nil || strings.Contains(err.Error(), "secret") {
@@ -123,7 +126,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // exporter makes one that posts to r.
 func exporter(t *testing.T, r *receiver, log *slog.Logger) *Exporter {
-	e, err := FromEnvironment(environment("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318", "OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20x, k=v",
+	e, err := FromEnvironment(environment("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:s3cret@c:4318", "OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20x, k=v",
 		"OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test"), "v1", log)
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +215,9 @@ func TestExportFails(t *testing.T) {
 		}
 		cancel()
 		<-ended
+		if strings.Contains(log.String(), "s3cret") {
+			t.Errorf("the log has a password:\n%s", log.String())
+		}
 		if n := strings.Count(log.String(), "traces can't be exported"); n != 1 {
 			t.Errorf("the log says it %d times:\n%s", n, log.String())
 		}
