@@ -42,6 +42,7 @@ type Autoscaler struct {
 	world     *decide.World
 	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
 	agenda
+	again bool // the next plan is only for what the last one began
 	// twin, where a test has set it, sees each plan.
 	twin func(now time.Time, actions []decide.Action)
 }
@@ -117,8 +118,15 @@ func (a *Autoscaler) plan() time.Time {
 		a.twin(now, actions)
 	}
 	a.metrics.plan.Observe(time.Since(now).Seconds())
+	acted := false
 	for i := range actions {
 		a.act(&actions[i], now)
+		acted = acted || actions[i].Kind != decide.Wait
+	}
+	// What is begun is news too: who goes to sleep leaves its grant to another sleeper. Once is
+	// enough, for what follows from that has calls whose ends are news.
+	if a.again = acted && !a.again; a.again {
+		a.box.ring()
 	}
 	return earlier(next, look)
 }
@@ -134,7 +142,7 @@ func earlier(a, b time.Time) time.Time {
 // mailbox holds messages for the loop: closures that it calls in order. Posting
 // never blocks; whoever posts is bounded by what it waits for or by its own rate.
 type mailbox struct {
-	// bell holds one ring, so that a ring is never lost and never waits. Posters send, the loop receives, nobody closes it.
+	// bell holds one ring, so that a ring is never lost and never waits. Posters and the loop itself send, the loop receives, nobody closes it.
 	bell chan struct{}
 	// closed is closed by the loop when it takes no more.
 	closed chan struct{}
@@ -153,11 +161,16 @@ func (b *mailbox) post(m func()) bool {
 		return false
 	}
 	b.queue = append(b.queue, m)
+	b.ring()
+	return true
+}
+
+// ring has the loop go round once more.
+func (b *mailbox) ring() {
 	select {
 	case b.bell <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // take returns what has come. The loop is done with it before it takes again.

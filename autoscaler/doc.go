@@ -10,13 +10,14 @@
 //  1. Activators report demand, instances report their state; both are levels
 //     and come as events ([Autoscaler.Receive]) or calls ([Autoscaler.ObserveDemand],
 //     [Autoscaler.ObserveInstance]). None of these block.
-//  2. The owner loop ([Autoscaler.Run]) takes in everything that has come, makes
-//     a [decide.Snapshot] of it, and plans.
+//  2. The owner loop ([Autoscaler.Run]) takes in everything that has come, puts the functions
+//     that it touched into a [decide.World], and plans.
 //  3. Each action becomes one call of [Effects], in a goroutine of its own. What it
 //     came to returns to the loop as a message.
 //  4. The decision and its reason are kept ([Autoscaler.Why]), logged, counted, and
 //     emitted as an [api.EventDecision].
-//  5. The loop sleeps until something comes or the plan wants another look. There is no tick.
+//  5. Where it has acted the loop plans once more, for what it has begun is news too. Then it
+//     sleeps until something comes or the plan wants another look. There is no tick.
 //
 // Every method may be called from any goroutine. State belongs to the loop;
 // methods that ask for it send the loop a message, so they wait until Run runs.

@@ -177,12 +177,18 @@ func (p *rouse) rouse(f *rouseFunction) {
 	p.tell()
 }
 
-// plan decides and acts.
+// plan decides and acts, and once more as the owner loop does: what it begins is news too.
 func (p *rouse) plan() {
-	p.plans++
-	actions, next := p.decide()
-	for k := range actions {
-		p.act(&actions[k])
+	var next time.Time
+	for round, acted := 0, true; acted && round < 2; round++ {
+		p.plans++
+		var actions []decide.Action
+		actions, next = p.decide()
+		acted = false
+		for k := range actions {
+			p.act(&actions[k])
+			acted = acted || actions[k].Kind != decide.Wait
+		}
 	}
 	p.look.stop()
 	if !next.IsZero() {
