@@ -11,7 +11,7 @@ import (
 
 // function is the loop's record of one function.
 type function struct {
-	// Function is what plans see. Need and Certain are filled in for each snapshot.
+	// Function is what plans see. Need and Certain are filled in as it is told to the world.
 	decide.Function
 	name api.FunctionName
 	// declared is false for one that only has instances.
