@@ -259,6 +259,9 @@ func (f *function) wait(c *call, since time.Time, dark time.Duration) (slot, err
 	if f.room.Len() == 0 {
 		f.rise = nil // nobody waits for it any more
 	}
+	if ok && s.refused == nil && s.rise == nil {
+		c.rise.goesTo(s.instance.Status(), now) // it brings its outline along
+	}
 	held, woke := now.Sub(since), f.dark.at(now)-dark
 	f.metrics.Held(f.room.Len(), f.room.Bytes())
 	f.mu.Unlock()

@@ -201,3 +201,53 @@ func TestOutlineGoesOnWithItsRequest(t *testing.T) {
 		t.Errorf("got an outline of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
 	}
 }
+
+// TestOutlineFollowsItsRequest: the first instance dies before its first byte, the next one
+// is full, and the request waits for a slot there.
+func TestOutlineFollowsItsRequest(t *testing.T) {
+	b, l, _ := outlineBench(t)
+	name := b.function("m", nil)
+	one := func(id string, s api.State) *fakeInstance { // with one slot
+		i := b.instance(name, id, api.Asleep)
+		i.status.Concurrency = 1
+		b.a.ObserveInstance(i.set(s))
+		return i
+	}
+	dies, other := one("m-0001", api.Asleep), one("m-0002", api.Asleep)
+	busy, free := make(chan struct{}), make(chan struct{})
+	other.chat = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-busy: // it is the second request
+		default:
+			close(busy)
+			<-free
+		}
+		_, _ = io.WriteString(w, "{}")
+	}
+	first := make(chan struct{})
+	f := b.a.function(name)
+	dies.chat = func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		b.a.ObserveInstance(other.set(api.Awake))
+		go func() {
+			defer close(first)
+			b.post(chatPath, warmBody)
+		}()
+		<-busy
+		go func() {
+			defer close(free)
+			b.eventually("the request waits again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.room.Len() == 1 })
+		}()
+		panic(http.ErrAbortHandler)
+	}
+	b.grant(dies, 1)
+	if resp, body := b.post(chatPath, warmBody); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", resp.Status, body)
+	}
+	<-first
+	b.eventually("the outline is told", func() bool { return l.count() == 1 })
+	if o := l.exported[0]; o.Instance != "m-0002" || o.By != "" {
+		t.Errorf("got an outline of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
+	}
+}
