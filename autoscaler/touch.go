@@ -59,21 +59,26 @@ func (a *Autoscaler) attend(now time.Time) time.Time {
 func (a *Autoscaler) report() {
 	for _, f := range a.touched {
 		f.touched = false
-		if a.functions[f.name] != f {
-			a.looks.set(f, time.Time{})
-			if a.functions[f.name] == nil {
-				a.world.Remove(f.name)
-			}
-			continue
-		}
-		if spec, declared := a.planned(f); declared {
-			a.world.Put(spec, f.plain())
-		} else {
-			a.world.PutStray(f.name, f.plain())
-		}
+		a.put(f)
 	}
 	clear(a.touched)
 	a.touched = a.touched[:0]
+}
+
+// put puts f into the world as it is.
+func (a *Autoscaler) put(f *function) {
+	if a.functions[f.name] != f {
+		a.looks.set(f, time.Time{})
+		if a.functions[f.name] == nil {
+			a.world.Remove(f.name)
+		}
+		return
+	}
+	if spec, declared := a.planned(f); declared {
+		a.world.Put(spec, f.plain())
+	} else {
+		a.world.PutStray(f.name, f.plain())
+	}
 }
 
 // planned is f as plans see it; false says that they see only its instances.
@@ -98,9 +103,12 @@ func (f *function) plain() []decide.Instance {
 	return is
 }
 
-// account is who has what of each device.
+// account is who has what of each device. What was touched stays so: the loop has yet to
+// look at it.
 func (a *Autoscaler) account(now time.Time) []decide.Line {
-	a.report()
+	for _, f := range a.touched {
+		a.put(f)
+	}
 	return a.world.Account(now)
 }
 
