@@ -207,7 +207,7 @@ func (r *Requester) log(w http.ResponseWriter, req *http.Request) error {
 	}
 	piece, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxLog))
 	if err != nil {
-		return err
+		return api.BadRequest("", "read the piece of the log, of %d MiB at most: %v", maxLog>>20, err)
 	}
 	r.logging.Lock()
 	defer r.logging.Unlock()

@@ -68,6 +68,7 @@ func TestInterface(t *testing.T) {
 		{"POST", PathSetLog + "?startPos=99", "x", 400, ""},      // a gap
 		{"POST", PathSetLog + "?startPos=-1", "x", 400, ""},
 		{"POST", PathSetLog, "x", 400, ""},
+		{"POST", PathSetLog + "?startPos=0", strings.Repeat("x", maxLog+1), 400, ""},
 		{"GET", PathProxy, "", 200, `{"address":"","port":0}`},
 		{"PUT", PathProxy, `{"address":"evil.example","port":80}`, 400, ""},
 		{"PUT", PathProxy, `{"address":"10.0.0.1","port":0}`, 400, ""},
@@ -190,7 +191,7 @@ func TestUsage(t *testing.T) {
 	if diff := cmp.Diff(map[api.DeviceID]api.Bytes{"GPU-1": 512 * api.MiB, "GPU-2": 0}, used); err != nil || diff != "" {
 		t.Errorf("nvidia-smi: %v (-want +got):\n%s", err, diff)
 	}
-	for _, bad := range []string{"GPU-1", "GPU-1, many", "GPU-1, -5"} {
+	for _, bad := range []string{"GPU-1", "GPU-1, many", "GPU-1, -5", "GPU-1, 9223372036854775807"} {
 		if _, err := parse([]byte(bad)); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -52,7 +52,7 @@ func parse(out []byte) (map[api.DeviceID]api.Bytes, error) {
 		}
 		id, amount, found := strings.Cut(text, ",")
 		mib, err := strconv.ParseInt(strings.TrimSpace(amount), 10, 64)
-		if !found || err != nil || mib < 0 {
+		if !found || err != nil || mib < 0 || mib > 1<<40 { // more overflows as bytes
 			return nil, fmt.Errorf("nvidia-smi says %q: want a UUID and a number of MiB", text)
 		}
 		used[api.DeviceID(strings.TrimSpace(id))] = api.Bytes(mib) * api.MiB
