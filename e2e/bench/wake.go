@@ -21,6 +21,10 @@ const (
 	crowd     = 100
 )
 
+// pause is how long a function sleeps before it is asked: until then its memory has been
+// measured, its grant is out, and what else the sleep set in motion has ended.
+const pause = 500 * time.Millisecond
+
 // simulated is a manifest of functions whose model server, a simulated vLLM, loads,
 // sleeps and wakes in no time.
 func simulated(names ...string) string {
@@ -78,7 +82,7 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 			if err := s.sleep(ctx, "sim"); err != nil {
 				return nil, err
 			}
-			time.Sleep(20 * time.Millisecond) // what the sleep set in motion ends
+			time.Sleep(pause)
 		}
 		for _, series := range []*[]float64{&asleep, &awake} {
 			began := time.Now()

@@ -39,6 +39,10 @@ var wakers = map[string][]string{
 		"--arg", "serve", "--arg", "sim/llama-8b", "--arg=--served-model-name", "--arg", wakeStock, "--arg=--host", "--arg", "0.0.0.0", "--arg=--port", "--arg", "8080"},
 }
 
+// pause is how long a function sleeps before it is asked: until then its memory has been
+// measured, its grant is out, and what else the sleep set in motion has ended.
+const pause = 500 * time.Millisecond
+
 // revision are the annotations of a function with the simulator.
 func revision(more ...string) (args []string) {
 	for _, a := range append(more, "rouse.dev/runtime=vllm", "rouse.dev/model=sim/llama-8b", "rouse.dev/memory=64Mi", "autoscaling.knative.dev/class=gpu.autoscaling.rouse.dev") {
@@ -84,14 +88,14 @@ func (b *bench) wake(ctx context.Context) ([]report.Measurement, error) {
 			return nil, err
 		}
 	}
-	const each = 20
+	const each = 10
 	var ours, stock, awake []float64
 	for range b.rounds {
 		for range each {
 			if _, err := command(ctx, "kn", "rouse", "sleep", waker); err != nil {
 				return nil, err
 			}
-			time.Sleep(50 * time.Millisecond) // what the sleep set in motion ends
+			time.Sleep(pause)
 			d, err := b.stream(ctx, waker)
 			if err != nil {
 				return nil, err
