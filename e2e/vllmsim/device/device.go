@@ -191,17 +191,10 @@ func (f *folder) write(d Device) error {
 	if err != nil {
 		return fmt.Errorf("device %d: %w", d.Index, err)
 	}
-	// In place, under the lock: a file system may write a new file in the place of an old one to
-	// its disk at once, and a wake waits for this.
-	file, err := os.OpenFile(f.path(d.Index), os.O_CREATE|os.O_WRONLY, 0o666)
-	if err != nil {
+	if err := os.WriteFile(f.path(d.Index)+".new", append(raw, '\n'), 0o666); err != nil {
 		return fmt.Errorf("device %d: %w", d.Index, err)
 	}
-	_, err = file.WriteAt(append(raw, '\n'), 0)
-	if err == nil {
-		err = file.Truncate(int64(len(raw)) + 1)
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err := os.Rename(f.path(d.Index)+".new", f.path(d.Index)); err != nil {
 		return fmt.Errorf("device %d: %w", d.Index, err)
 	}
 	return nil
