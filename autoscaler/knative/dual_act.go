@@ -430,7 +430,7 @@ func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
 	case <-claim.gone:
 		return nil
 	case <-claim.swapped:
-		return errors.New("Kubernetes took another pod of the revision instead")
+		return errors.New("another pod of the revision was taken by Kubernetes instead")
 	case <-limit.C:
 		return fmt.Errorf("its pod is not deleted %s after the scale was lowered", f.cfg.CreateTimeout)
 	case <-ctx.Done():

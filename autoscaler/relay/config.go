@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"bytes"
 	"cmp"
 	"errors"
@@ -141,7 +142,7 @@ func (c *Config) Validate() error {
 		if u, err := url.Parse(s); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 			return fmt.Errorf("source %q: want http://host:port/path", s)
 		}
-		if _, err := http.NewRequest(http.MethodGet, s, nil); err != nil {
+		if _, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s, nil); err != nil {
 			return fmt.Errorf("source %q: %w", s, err)
 		}
 	}

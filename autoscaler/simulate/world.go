@@ -39,9 +39,6 @@ func (f *function) count(now time.Duration) {
 	f.at = now
 }
 
-// waiting is how many requests wait.
-func (f *function) waiting() int { return len(f.queue) }
-
 // demand is how many instances f could use.
 func (f *function) demand() int {
 	return (len(f.queue) + f.running + f.m.Concurrency - 1) / f.m.Concurrency

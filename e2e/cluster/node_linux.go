@@ -149,9 +149,9 @@ func listen() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
 	l.SetUnlinkOnClose(false)
-	return l.File()
+	f, err := l.File()
+	return f, errors.Join(err, l.Close())
 }
 
 // privileges tries what a node's first process begins with: root of a container may
