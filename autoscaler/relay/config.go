@@ -1,9 +1,9 @@
 package relay
 
 import (
-	"context"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
