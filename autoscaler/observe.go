@@ -334,8 +334,7 @@ func (a *Autoscaler) suspect(i *instance, now time.Time) {
 // changed follows an instance from one state to another.
 func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	f, s := i.f, i.Status
-	i.Since = now
-	rose := old.State != api.Awake && old.State != api.Draining
+	rose := f.Changed(&i.Instance, old, now)
 	if s.CanaryMismatches > old.CanaryMismatches && old.Seq > 0 {
 		reason, _, _ := strings.Cut(s.Message, "; its last output:")
 		reason = cmp.Or(reason, "the model did not answer as it did before it slept: its weights were read anew")
@@ -346,28 +345,16 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 		if old.State != api.Starting {
 			i.roseAt, i.faulted = now, false
 		}
-		if old.State == api.Unhealthy {
-			i.From = inventory.Stopped // its runtime starts again
-		}
 	case api.Awake:
-		if !rose {
-			break
-		}
-		if i.From >= inventory.Stopped {
-			f.Past = f.Past.Started(s)
-		} else {
-			f.Past = f.Past.Woken(s, i.From)
-		}
-		a.metrics.woke(i.path(), now.Sub(i.roseAt))
-		a.awoke(i, now)
-		f.Failures, f.Hopeless, f.LastError, f.RetryAt, i.Failures, i.faulted = 0, false, "", time.Time{}, 0, false
-	case api.Asleep:
-		i.From, i.process = s.Level, s.PID != 0
-		if old.State != api.Starting {
-			f.Past = f.Past.Slept(s)
-		}
-	case api.Unhealthy:
 		if rose {
+			a.metrics.woke(i.path(), now.Sub(i.roseAt))
+			a.awoke(i, now)
+			i.faulted = false
+		}
+	case api.Asleep:
+		i.process = s.PID != 0
+	case api.Unhealthy:
+		if old.State != api.Awake && old.State != api.Draining {
 			a.fault(i, s.Message, now)
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
 		}
