@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -262,4 +263,27 @@ func (f *function) ask(words string) answer {
 		f.t.Fatalf("chat with %s: status %d, %v: %s", f.name, a.status, err, a.body)
 	}
 	return a
+}
+
+// serveNode serves h at an address of this machine that the pods of the cluster reach,
+// until the test ends or the server is closed.
+func serveNode(t *testing.T, c *cluster.Cluster, h http.Handler) (address string, server *http.Server) {
+	t.Helper()
+	toNode, err := net.Dial("udp", net.JoinHostPort(c.NodeIP, "9")) // it sends nothing, and tells our own address
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer toNode.Close()
+	host, _, err := net.SplitHostPort(toNode.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = &http.Server{Handler: h, ReadHeaderTimeout: within}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return listener.Addr().String(), server
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,23 +28,9 @@ type brain struct {
 // newBrain listens where the pods of the cluster reach this machine.
 func newBrain(t *testing.T, c *cluster.Cluster) *brain {
 	t.Helper()
-	toNode, err := net.Dial("udp", net.JoinHostPort(c.NodeIP, "9")) // it sends nothing, and tells our own address
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer toNode.Close()
-	host, _, err := net.SplitHostPort(toNode.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &brain{url: "http://" + listener.Addr().String() + "/metrics", says: map[string]string{}}
-	server := &http.Server{Handler: b, ReadHeaderTimeout: within}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
+	b := &brain{says: map[string]string{}}
+	address, _ := serveNode(t, c, b)
+	b.url = "http://" + address + "/metrics"
 	return b
 }
 

@@ -3,7 +3,6 @@ package knative
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,23 +27,10 @@ type sink struct {
 // newSink listens where the pods of the cluster reach this machine.
 func newSink(t *testing.T, c *cluster.Cluster) *sink {
 	t.Helper()
-	toNode, err := net.Dial("udp", net.JoinHostPort(c.NodeIP, "9")) // it sends nothing, and tells our own address
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer toNode.Close()
-	host, _, err := net.SplitHostPort(toNode.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sink{url: "http://" + listener.Addr().String() + "/"}
-	s.server = &http.Server{Handler: s, ReadHeaderTimeout: within}
-	go func() { _ = s.server.Serve(listener) }()
-	t.Cleanup(func() { _ = s.server.Close() })
+	s := &sink{}
+	var address string
+	address, s.server = serveNode(t, c, s)
+	s.url = "http://" + address + "/"
 	return s
 }
 
