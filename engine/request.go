@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
@@ -12,6 +14,19 @@ const (
 	MaxStops      = 64   // most stop strings
 	MaxStopLength = 1024 // bytes of a stop string
 )
+
+// Pooling makes one vector of the hidden states of a prompt's tokens.
+type Pooling string
+
+// Poolings. The vector is as the model gives it: not normalised.
+const (
+	PoolMean  Pooling = "mean"  // the mean over all tokens
+	PoolLast  Pooling = "last"  // that of the last token
+	PoolFirst Pooling = "first" // that of the first token, also called cls
+)
+
+// ErrNotYet is wrapped by the refusal of a request for something that the engine does not do.
+var ErrNotYet = errors.New("the engine does not do this")
 
 // Request asks for one or several continuations of a prompt.
 type Request struct {
@@ -38,6 +53,24 @@ type Request struct {
 	ScorePrompt bool
 	// NoTokens computes the prompt only. It makes sense with ScorePrompt.
 	NoTokens bool
+	// Priority orders the requests that wait: lower first, of equals the earlier. A running
+	// request is preempted for lack of memory before one of a lower number.
+	Priority int
+	// Tenant is who pays. At equal priority tenants get equal shares of the steps; "" is a tenant too.
+	Tenant string
+	// Salt keeps the prompt's blocks apart in the prefix cache: only requests with the same salt share them.
+	Salt string
+	// Adapter is the name of a loaded adapter; "" is the model as it is.
+	Adapter string
+	// Grammar, if not nil, says which tokens may come: the text is a sentence of it. It must be made
+	// for this engine's tokenizer.
+	Grammar constrain.Grammar
+	// Embed asks for a vector instead of a text: one event without a token, with [Event.Embedding].
+	// It goes with no other field but Prompt, Priority, Tenant, Salt and Adapter.
+	Embed Pooling
+	// NoDraft computes one token a step, though the engine would guess more from the text so far.
+	// What is generated does not depend on it.
+	NoDraft bool
 }
 
 // RequestError says what is wrong with a request. Param is the field's name in the OpenAI API.
@@ -83,6 +116,9 @@ func (e *Engine) check(r *Request) error {
 			return invalid("stop_token_ids", "stop token %d: the vocabulary has the tokens 0 to %d", t, vocab-1)
 		}
 	}
+	if err := notYet(r); err != nil {
+		return err
+	}
 	if err := e.checkLength(r); err != nil {
 		return err
 	}
@@ -114,6 +150,19 @@ func (e *Engine) checkLength(r *Request) error {
 			prompt, r.MaxTokens, prompt+r.MaxTokens, e.context, left)
 	case r.MaxTokens == 0:
 		r.MaxTokens = left
+	}
+	return nil
+}
+
+// notYet refuses what the engine does not do.
+func notYet(r *Request) error {
+	switch {
+	case r.Adapter != "":
+		return &RequestError{Param: "model", Message: fmt.Sprintf("adapter %q: %v", r.Adapter, ErrNotYet)}
+	case r.Grammar != nil:
+		return &RequestError{Param: "response_format", Message: "a grammar: " + ErrNotYet.Error()}
+	case r.Embed != "":
+		return &RequestError{Param: "input", Message: "an embedding: " + ErrNotYet.Error()}
 	}
 	return nil
 }

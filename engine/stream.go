@@ -34,6 +34,8 @@ type Event struct {
 	StopString string
 	// Prompt holds a choice for each prompt token but the first, in the sequence's first event, if [Request.ScorePrompt].
 	Prompt []sample.Choice
+	// Embedding is the prompt's vector, if [Request.Embed] asked for one.
+	Embedding []float32
 }
 
 // ErrClosed is what [Stream.Next] returns after Close.
