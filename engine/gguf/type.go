@@ -5,19 +5,39 @@ import "fmt"
 // Type is the number format of a tensor, with ggml's numbering.
 type Type uint32
 
-// The formats that the engine computes with. The others are known by name
-// and size only.
+// The formats that can be decoded and written. The others are known by name and size
+// only. Blocks are described where they are decoded, in quant.go and kquant.go.
 const (
 	F32  Type = 0  // IEEE 754 single
 	F16  Type = 1  // IEEE 754 half
-	Q8_0 Type = 8  // blocks of 32: a half scale d, 32 signed bytes q; x = d·q
+	Q4_0 Type = 2  // blocks of 32, 18 bytes: scale, 4 bits a value; symmetric
+	Q4_1 Type = 3  // blocks of 32, 20 bytes: scale and minimum, 4 bits
+	Q5_0 Type = 6  // blocks of 32, 22 bytes: scale, 5 bits; symmetric
+	Q5_1 Type = 7  // blocks of 32, 24 bytes: scale and minimum, 5 bits
+	Q8_0 Type = 8  // blocks of 32, 34 bytes: a half scale d, 32 signed bytes q; x = d·q
+	Q2_K Type = 10 // blocks of 256, 84 bytes: 16 groups with scale and minimum, 2 bits
+	Q3_K Type = 11 // blocks of 256, 110 bytes: 16 groups with scale, 3 bits
+	Q4_K Type = 12 // blocks of 256, 144 bytes: 8 groups with scale and minimum, 4 bits
+	Q5_K Type = 13 // blocks of 256, 176 bytes: 8 groups with scale and minimum, 5 bits
+	Q6_K Type = 14 // blocks of 256, 210 bytes: 16 groups with scale, 6 bits
 	BF16 Type = 30 // the upper half of a single
 )
 
-// Q8_0 block shape.
+// Block shapes: values in a block, bytes of a block.
 const (
-	Q8Block = 32 // values in a block
-	Q8Bytes = 34 // bytes of a block
+	Q8Block = 32
+	Q8Bytes = 34
+	KBlock  = 256 // of all types Q2_K … Q6_K
+
+	Q4_0Bytes = 18
+	Q4_1Bytes = 20
+	Q5_0Bytes = 22
+	Q5_1Bytes = 24
+	Q2_KBytes = 84
+	Q3_KBytes = 110
+	Q4_KBytes = 144
+	Q5_KBytes = 176
+	Q6_KBytes = 210
 )
 
 // layout says how values lie in memory: bytes per block of values.
@@ -31,9 +51,9 @@ type layout struct {
 // has withdrawn are absent and refused.
 var layouts = map[Type]layout{
 	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, Q8_0: {"Q8_0", Q8Block, Q8Bytes}, BF16: {"BF16", 1, 2},
-	2: {"Q4_0", 32, 18}, 3: {"Q4_1", 32, 20}, 6: {"Q5_0", 32, 22}, 7: {"Q5_1", 32, 24}, 9: {"Q8_1", 32, 36},
-	10: {"Q2_K", 256, 84}, 11: {"Q3_K", 256, 110}, 12: {"Q4_K", 256, 144}, 13: {"Q5_K", 256, 176},
-	14: {"Q6_K", 256, 210}, 15: {"Q8_K", 256, 292},
+	Q4_0: {"Q4_0", 32, Q4_0Bytes}, Q4_1: {"Q4_1", 32, Q4_1Bytes}, Q5_0: {"Q5_0", 32, Q5_0Bytes}, Q5_1: {"Q5_1", 32, Q5_1Bytes},
+	Q2_K: {"Q2_K", KBlock, Q2_KBytes}, Q3_K: {"Q3_K", KBlock, Q3_KBytes}, Q4_K: {"Q4_K", KBlock, Q4_KBytes},
+	Q5_K: {"Q5_K", KBlock, Q5_KBytes}, Q6_K: {"Q6_K", KBlock, Q6_KBytes}, 9: {"Q8_1", 32, 36}, 15: {"Q8_K", 256, 292},
 	16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74}, 18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50},
 	20: {"IQ4_NL", 32, 18}, 21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, 23: {"IQ4_XS", 256, 136},
 	24: {"I8", 1, 1}, 25: {"I16", 1, 2}, 26: {"I32", 1, 4}, 27: {"I64", 1, 8}, 28: {"F64", 1, 8},
@@ -47,6 +67,10 @@ func (t Type) String() string {
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }
+
+// Block is the number of values in a block, 1 for types without blocks and 0 for unknown
+// ones. A row is a whole number of blocks.
+func (t Type) Block() int { return layouts[t].values }
 
 // RowBytes is the size of n consecutive values. The error says why n values
 // cannot be stored in this type.

@@ -28,6 +28,18 @@ type Config struct {
 	RopeDim   int     // how many of a head's HeadDim values rotate; even
 	RopeScale float64 // positions are divided by this (linear scaling); 1 means none
 	RopeNeoX  bool    // pairs are (i, i+RopeDim/2), else (2i, 2i+1)
+	Ropes     int     // 1 or 2 kinds of rotation; Layer.Rope says which one, Model.Rope computes it
+
+	Experts     int  // 0: no mixture of experts
+	ExpertsUsed int  // experts that a token passes through, the ones with the largest router logits
+	ExpertFFN   int  // width of one expert
+	ExpertNorm  bool // the softmax weights of those used are divided by their sum
+
+	GELU         bool    // the feed-forward gate is GELU (tanh form), else SiLU
+	EmbedScale   float32 // embeddings are multiplied by this; 1 means none
+	AttnScale    float32 // query · key is multiplied by this
+	AttnSoftcap  float32 // c·tanh(x/c) of the scaled products, before the mask; 0 means none
+	LogitSoftcap float32 // the same for logits
 }
 
 // architecture is what distinguishes one family from another.
@@ -81,6 +93,7 @@ func readConfig(f *gguf.File) (Config, error) {
 	c.HeadDim = m.headDim(c)
 	c.RMSEps = float32(m.float("attention.layer_norm_rms_epsilon", 0))
 	m.rope(&c)
+	c.Ropes, c.EmbedScale, c.AttnScale = 1, 1, float32(1/math.Sqrt(float64(c.HeadDim)))
 	m.refuse()
 	if m.err != nil {
 		return Config{}, m.err

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -24,20 +25,39 @@ type Matrix struct {
 	F32        []float32 // Data as numbers, only for type F32
 }
 
-// Layer holds the weights of one transformer block. Biases are nil where the file has
-// none.
+// Layer holds the weights of one transformer block. Vectors are nil where the model has none. A
+// block computes, with x the residual stream:
+//
+//  1. y = norm(x, AttnNorm); q, k, v = Q·y+QBias, K·y+KBias, V·y+VBias.
+//  2. Each head of q is normed with QNorm, of k with KNorm; then both are rotated.
+//  3. y = O·attention(q, k, v) + OBias, normed with AttnPostNorm; x += y.
+//  4. y = norm(x, FFNNorm); y = Down·(act(Gate·y) · (Up·y)), normed with FFNPostNorm; x += y.
+//
+// In a mixture of experts Gate, Up and Down are empty, and step 4's y is the sum of the
+// chosen experts' results, weighted by the softmax over Router·y.
 type Layer struct {
-	AttnNorm []float32 // [Dim]
-	Q        Matrix    // [Heads·HeadDim, Dim]
-	K, V     Matrix    // [KVHeads·HeadDim, Dim]
-	O        Matrix    // [Dim, Heads·HeadDim]
-	QBias    []float32
-	KBias    []float32
-	VBias    []float32
-	OBias    []float32
-	FFNNorm  []float32 // [Dim]
-	Gate, Up Matrix    // [FFN, Dim]
-	Down     Matrix    // [Dim, FFN]
+	AttnNorm     []float32 // [Dim]
+	Q            Matrix    // [Heads·HeadDim, Dim]
+	K, V         Matrix    // [KVHeads·HeadDim, Dim]
+	O            Matrix    // [Dim, Heads·HeadDim]
+	QBias        []float32
+	KBias        []float32
+	VBias        []float32
+	OBias        []float32
+	QNorm, KNorm []float32 // [HeadDim], shared by all heads
+	AttnPostNorm []float32 // [Dim]
+	FFNNorm      []float32 // [Dim]
+	FFNPostNorm  []float32 // [Dim]
+	Gate, Up     Matrix    // [FFN, Dim]
+	Down         Matrix    // [Dim, FFN]
+
+	Router     Matrix   // [Experts, Dim]
+	ExpertGate []Matrix // Experts × [ExpertFFN, Dim]
+	ExpertUp   []Matrix // Experts × [ExpertFFN, Dim]
+	ExpertDown []Matrix // Experts × [Dim, ExpertFFN]
+
+	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
+	Rope   int // which of Config.Ropes kinds of rotation
 }
 
 // Model is a loaded model. It is read only and refers to the file's memory.
@@ -172,6 +192,20 @@ func floats(t gguf.Tensor) []float32 {
 		panic(err) // take admits only types that can be decoded
 	}
 	return x
+}
+
+// Rope fills cos and sin, [RopeDim/2] each, with the rotation of kind (Layer.Rope) at
+// position pos. Both hold the model's magnitude factor, where it has one.
+func (m *Model) Rope(kind, pos int, cos, sin []float32) {
+	c := &m.Config
+	for i := range c.RopeDim / 2 {
+		a := float64(pos) / c.RopeScale * math.Pow(c.RopeBase, -2*float64(i)/float64(c.RopeDim))
+		if m.RopeFactors != nil {
+			a /= float64(m.RopeFactors[i])
+		}
+		s, co := math.Sincos(a)
+		cos[i], sin[i] = float32(co), float32(s)
+	}
 }
 
 // leftovers refuses tensors that nothing uses: a model that has them computes something

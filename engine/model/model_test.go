@@ -95,6 +95,7 @@ func TestConfig(t *testing.T) {
 	base := model.Config{
 		Arch: "llama", Name: "random-llama-2x64", Layers: 2, Dim: 64, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 128, Vocab: 400, Context: 256,
 		RMSEps: 1e-5, RopeBase: 10000, RopeDim: 16, RopeScale: 1,
+		Ropes: 1, EmbedScale: 1, AttnScale: 0.25,
 	}
 	for name, tt := range map[string]struct {
 		edit
