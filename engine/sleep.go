@@ -177,12 +177,12 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 		panic("engine: asleep, and yet blocks are in use")
 	}
 	defer e.pool.Free(block)
-	probe := infer.Item{Tokens: []int32{e.probeToken()}, Blocks: []int32{block}, Logits: true}
-	logits, err := e.inf.Forward(ctx, &infer.Batch{Items: []infer.Item{probe}})
+	probe := infer.Item{Tokens: []int32{e.probeToken()}, Blocks: []int32{block}, Want: infer.Last}
+	out, err := e.inf.Forward(ctx, &infer.Batch{Items: []infer.Item{probe}})
 	if err != nil {
 		return 0, fmt.Errorf("probe: %w", err)
 	}
-	choice, err := sample.New(sample.Params{}, nil, 0).Next(logits[0], nil)
+	choice, err := sample.New(sample.Params{}, nil, 0).Next(out.Logits[0], nil)
 	if err != nil {
 		return 0, fmt.Errorf("probe: %w", err)
 	}

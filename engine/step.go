@@ -82,11 +82,15 @@ func (e *Engine) failAll(err error) {
 func (e *Engine) step(ctx context.Context, batch sched.Batch) {
 	e.batch.Items = e.batch.Items[:0]
 	for _, item := range batch.Items {
-		e.batch.Items = append(e.batch.Items, infer.Item{Tokens: item.Tokens, Pos: item.Pos, Blocks: item.Blocks, Logits: item.Logits})
+		want := infer.None
+		if item.Logits {
+			want = infer.Last
+		}
+		e.batch.Items = append(e.batch.Items, infer.Item{Tokens: item.Tokens, Pos: item.Pos, Blocks: item.Blocks, Want: want})
 	}
-	logits, err := e.inf.Forward(ctx, &e.batch)
-	if err == nil && len(logits) != len(batch.Items) {
-		err = fmt.Errorf("%d logits for %d sequences", len(logits), len(batch.Items))
+	out, err := e.inf.Forward(ctx, &e.batch)
+	if err == nil && len(out.Logits) != len(batch.Items) {
+		err = fmt.Errorf("%d logits for %d sequences", len(out.Logits), len(batch.Items))
 	}
 	e.count(batch.Tokens, err)
 	if err != nil {
@@ -99,7 +103,7 @@ func (e *Engine) step(ctx context.Context, batch sched.Batch) {
 	e.results = e.results[:0]
 	for i, item := range batch.Items {
 		if item.Logits {
-			e.receive(item, logits[i])
+			e.receive(item, out.Logits[i])
 		}
 	}
 	e.sched.Update(e.results)

@@ -10,13 +10,14 @@
 //
 //  1. The scheduler chooses sequences and gives each one's new tokens as an Item:
 //     a chunk of a prompt, or the one token sampled last. Both kinds mix in a Batch.
-//  2. Forward computes keys and values of the new tokens, stores them in the
-//     Item's blocks, attends over all earlier positions of the same Item, and returns
-//     logits after the last token of each Item that asked for them.
-//  3. The caller samples before it calls Forward again: the logits' memory is reused.
+//  2. Forward copies whole blocks where sequences part ways (Batch.Copies). Then it
+//     computes keys and values of the new tokens, stores them in the Item's blocks, attends
+//     over all earlier positions of the same Item, and returns what each Item wants.
+//  3. The caller samples before it calls Forward again: the Result's memory is reused.
 //
 // Sleep gives memory back while the process lives, Wake takes it again. Sleeping
-// discards the key-value cache: the caller drains or recomputes its sequences.
+// discards the key-value cache: the caller drains or recomputes its sequences. Adapters
+// stay loaded.
 package infer
 
 import (
@@ -24,41 +25,73 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
+)
+
+// Want is what an Item's caller needs besides the cache being filled.
+type Want uint8
+
+// What an Item can want.
+const (
+	None   Want = iota // nothing: a chunk of a prompt that goes on
+	Last               // logits after the last token
+	All                // logits after every token
+	Hidden             // the final, normed hidden state of every token, for embeddings
 )
 
 // Item is one sequence's share of a step.
 type Item struct {
-	Tokens []int32 // new tokens, at least one; not kept after Forward returns
-	Pos    int     // position of Tokens[0] in the sequence: how many positions are already in the cache
-	Blocks []int32 // cache blocks of positions 0…, in order; must cover Pos+len(Tokens); not kept
-	Logits bool    // want the logits after the last of Tokens
+	Tokens  []int32 // new tokens, at least one; not kept after Forward returns
+	Pos     int     // position of Tokens[0] in the sequence: how many positions are already in the cache
+	Blocks  []int32 // cache blocks of positions 0…, in order; must cover Pos+len(Tokens); not kept
+	Adapter int32   // id of the adapter that all positions of the sequence are computed with; 0: none
+	Want    Want
 }
 
-// Batch is what one step computes. Items are independent sequences; two Items must not
-// write to the same block.
+// Copy copies a whole cache block.
+type Copy struct{ From, To int32 }
+
+// Batch is what one step computes. Copies are done first, in their order. Items are
+// independent sequences; two Items must not write to the same block.
 type Batch struct {
-	Items []Item
+	Items  []Item
+	Copies []Copy
+}
+
+// Result is what a step computed, one entry per Item in each list. It is valid until the
+// next call of Forward, Sleep or Close.
+type Result struct {
+	Logits [][]float32 // [n, Vocab] with n 1 for Last, len(Tokens) for All; nil for others
+	Hidden [][]float32 // [len(Tokens), Dim] for Hidden; nil for others
 }
 
 // Errors that callers branch on.
 var (
 	ErrAsleep = errors.New("the model is asleep: wake it first")
 	ErrClosed = errors.New("the model is closed")
+	// ErrNoAdapter is wrapped by what Forward and UnloadAdapter return for an unknown id.
+	ErrNoAdapter = errors.New("the adapter is not loaded")
 )
 
 // Inferencer computes logits. All methods are safe for many goroutines; Forward, Sleep,
-// Wake and Close exclude one another and wait for their turn. Results do not
+// Wake, LoadAdapter, UnloadAdapter and Close exclude one another and wait for their turn. Results do not
 // depend on how tokens are cut into chunks, on what else is in the batch, or on the
 // number of threads, not even in the last bit.
 type Inferencer interface {
-	// Forward runs one step and returns one entry per Item: [Config().Vocab] logits
-	// for those that asked, nil for the others. They are valid until the next call.
-	// When ctx ends it returns early with ctx's cause; the blocks of the batch's Items then
+	// Forward runs one step and returns what each Item wants. When ctx ends it returns early with ctx's cause; the blocks of the batch's Items then
 	// hold nothing useful from Item.Pos on, earlier positions are untouched, and the
 	// same batch can be run again. A bad batch gives an error before anything is computed.
 	// ErrAsleep, ErrClosed.
-	Forward(ctx context.Context, b *Batch) ([][]float32, error)
+	Forward(ctx context.Context, b *Batch) (Result, error)
+
+	// LoadAdapter makes an adapter usable by Items under an id above 0 that is not in use.
+	// The adapter must not change afterwards. The error says what does not fit the model.
+	// It works in every state but closed. ErrClosed.
+	LoadAdapter(id int32, a *lora.Adapter) error
+
+	// UnloadAdapter forgets an adapter. ErrNoAdapter, ErrClosed.
+	UnloadAdapter(id int32) error
 
 	// Config is the model's shape. It does not change and works in every state. Context may
 	// be smaller than the file's, when the Inferencer was told to.
@@ -87,7 +120,15 @@ type Inferencer interface {
 
 // Check tells whether a batch fits a model with c's shape and a cache of count blocks of
 // size positions. Inferencers call it first; the error names the item and the limit.
+// Adapters are the Inferencer's own to check.
 func (b *Batch) Check(c model.Config, count, size int) error {
+	for i, p := range b.Copies {
+		for _, x := range []int32{p.From, p.To} {
+			if x < 0 || int(x) >= count {
+				return fmt.Errorf("batch copy %d: block %d is outside the cache of %d blocks", i, x, count)
+			}
+		}
+	}
 	for i := range b.Items {
 		if err := b.Items[i].check(c, count, size); err != nil {
 			return fmt.Errorf("batch item %d: %w", i, err)
@@ -107,6 +148,8 @@ func (it *Item) check(c model.Config, count, size int) error {
 		return fmt.Errorf("%d tokens from position %d reach beyond the context of %d", n, it.Pos, c.Context)
 	case (it.Pos+n+size-1)/size > len(it.Blocks):
 		return fmt.Errorf("%d positions need %d blocks of %d, got %d", it.Pos+n, (it.Pos+n+size-1)/size, size, len(it.Blocks))
+	case it.Want > Hidden:
+		return fmt.Errorf("want %d is unknown", it.Want)
 	}
 	for _, t := range it.Tokens {
 		if t < 0 || int(t) >= c.Vocab {

@@ -31,14 +31,14 @@ type instant struct {
 
 func (m *instant) Config() model.Config { return model.Config{Vocab: m.vocab, Context: 4096} }
 
-func (m *instant) Forward(_ context.Context, b *infer.Batch) ([][]float32, error) {
+func (m *instant) Forward(_ context.Context, b *infer.Batch) (infer.Result, error) {
 	m.logits = m.logits[:0]
 	row := make([]float32, m.vocab)
 	row['x'] = 1
 	for range b.Items {
 		m.logits = append(m.logits, row)
 	}
-	return m.logits, nil
+	return infer.Result{Logits: m.logits, Hidden: make([][]float32, len(b.Items))}, nil
 }
 
 // bench makes a server whose engine runs until the benchmark ends.

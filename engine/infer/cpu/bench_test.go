@@ -42,11 +42,11 @@ func BenchmarkForward(b *testing.B) {
 					b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "tok/s")
 				})
 			}
-			run("prefill=256", 256, []infer.Item{{Tokens: tokens(256, 400, 1), Blocks: blocks(0, 16), Logits: true}})
+			run("prefill=256", 256, []infer.Item{{Tokens: tokens(256, 400, 1), Blocks: blocks(0, 16), Want: infer.Last}})
 			for _, n := range []int{1, 8} {
 				var items []infer.Item
 				for i := range n {
-					items = append(items, infer.Item{Tokens: []int32{7}, Pos: 64, Blocks: blocks(i*8, 8), Logits: true})
+					items = append(items, infer.Item{Tokens: []int32{7}, Pos: 64, Blocks: blocks(i*8, 8), Want: infer.Last})
 				}
 				run(fmt.Sprintf("decode=%d", n), n, items)
 			}
@@ -64,7 +64,7 @@ func BenchmarkWake(b *testing.B) {
 	if err := errors.Join(infertest.Write(f, s), f.Close()); err != nil {
 		b.Fatal(err)
 	}
-	batch := &infer.Batch{Items: []infer.Item{{Tokens: []int32{7}, Blocks: []int32{0}, Logits: true}}}
+	batch := &infer.Batch{Items: []infer.Item{{Tokens: []int32{7}, Blocks: []int32{0}, Want: infer.Last}}}
 	b.Run("open and first token", func(b *testing.B) {
 		for b.Loop() {
 			r, err := cpu.Open(path, cpu.Config{})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -71,6 +72,12 @@ func (k *cache) head(block int32, layer, head int) (keys, values []float32) {
 	at := int(block)*k.perBlock + layer*k.perLayer + head*k.perHead
 	m := k.values[at : at+k.perHead]
 	return m[:k.perHead/2], m[k.perHead/2:]
+}
+
+// copy copies a whole block.
+func (k *cache) copy(p infer.Copy) {
+	k.touch(p.To)
+	copy(k.values[int(p.To)*k.perBlock:][:k.perBlock], k.values[int(p.From)*k.perBlock:][:k.perBlock])
 }
 
 func (k *cache) touch(block int32) {

@@ -2,11 +2,13 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -26,9 +28,8 @@ type Runner struct {
 	level  int // 0 awake, 1 or 2 asleep
 	closed bool
 	team   team
-	step   *step       // working memory, nil while asleep
-	logits []float32   // [asked, Vocab]
-	out    [][]float32 // what Forward returned last
+	step   *step        // working memory, nil while asleep
+	out    infer.Result // what Forward returned last
 }
 
 // Open loads the model file at path. The error says what is wrong with the file or the
@@ -87,7 +88,7 @@ func (r *Runner) MemoryBytes() int64 {
 	if r.closed || r.level > 0 {
 		return 0
 	}
-	return r.model.Bytes() + int64(r.cache.used)*r.cache.blockBytes() + r.step.bytes() + int64(cap(r.logits))*4
+	return r.model.Bytes() + int64(r.cache.used)*r.cache.blockBytes() + r.step.bytes()
 }
 
 // Sleep implements infer.Inferencer.
@@ -121,7 +122,7 @@ func (r *Runner) Sleep(level int) error {
 // rest gives back everything but the model file.
 func (r *Runner) rest() error {
 	r.team.stop()
-	r.step, r.logits, r.out = nil, nil, nil
+	r.step, r.out = nil, infer.Result{}
 	return r.cache.close()
 }
 
@@ -188,21 +189,24 @@ func (r *Runner) Close() error {
 }
 
 // Forward implements infer.Inferencer.
-func (r *Runner) Forward(ctx context.Context, b *infer.Batch) ([][]float32, error) {
+func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return nil, infer.ErrClosed
+		return infer.Result{}, infer.ErrClosed
 	case r.level > 0:
-		return nil, infer.ErrAsleep
+		return infer.Result{}, infer.ErrAsleep
 	}
-	if err := b.Check(r.conf, r.cache.count, r.cache.size); err != nil {
-		return nil, err
+	if err := r.check(b); err != nil {
+		return infer.Result{}, err
 	}
-	r.prepareLogits(b)
-	s, v, sent := r.step, r.conf.Vocab, 0
-	s.begin(r.logits)
+	for _, p := range b.Copies {
+		r.cache.copy(p)
+	}
+	r.prepare(b)
+	s := r.step
+	s.begin()
 	for i := range b.Items {
 		it := &b.Items[i]
 		for j := range it.Tokens {
@@ -211,38 +215,76 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) ([][]float32, erro
 				continue
 			}
 			if err := s.compute(ctx); err != nil {
-				return nil, err
+				return infer.Result{}, err
 			}
-			sent += len(s.asked)
-			s.begin(r.logits[sent*v:])
+			s.begin()
 		}
 	}
 	if err := s.compute(ctx); err != nil {
-		return nil, err
+		return infer.Result{}, err
 	}
 	return r.out, nil
 }
 
-// prepareLogits makes room for the logits of the Items that ask for them.
-func (r *Runner) prepareLogits(b *infer.Batch) {
-	asked := 0
+func (r *Runner) check(b *infer.Batch) error {
+	if err := b.Check(r.conf, r.cache.count, r.cache.size); err != nil {
+		return err
+	}
 	for i := range b.Items {
-		if b.Items[i].Logits {
-			asked++
+		if id := b.Items[i].Adapter; id != 0 {
+			return fmt.Errorf("batch item %d: adapter %d: %w", i, id, infer.ErrNoAdapter)
 		}
 	}
-	v := r.conf.Vocab
-	r.logits = resize(r.logits, asked*v)
-	r.out = r.out[:0]
-	next := r.logits
-	for i := range b.Items {
-		if !b.Items[i].Logits {
-			r.out = append(r.out, nil)
-			continue
+	return nil
+}
+
+// LoadAdapter implements infer.Inferencer. It refuses every adapter.
+func (r *Runner) LoadAdapter(int32, *lora.Adapter) error {
+	return errors.New("this inferencer computes no adapters")
+}
+
+// UnloadAdapter implements infer.Inferencer.
+func (r *Runner) UnloadAdapter(id int32) error {
+	return fmt.Errorf("unload adapter %d: %w", id, infer.ErrNoAdapter)
+}
+
+// prepare makes room for what the Items want.
+func (r *Runner) prepare(b *infer.Batch) {
+	logits, hidden := 0, 0
+	rows := func(it *infer.Item) (l, h int) {
+		switch it.Want {
+		case infer.Last:
+			return r.conf.Vocab, 0
+		case infer.All:
+			return len(it.Tokens) * r.conf.Vocab, 0
+		case infer.Hidden:
+			return 0, len(it.Tokens) * r.conf.Dim
 		}
-		r.out = append(r.out, next[:v:v])
-		next = next[v:]
+		return 0, 0
 	}
+	for i := range b.Items {
+		l, h := rows(&b.Items[i])
+		logits, hidden = logits+l, hidden+h
+	}
+	s := r.step
+	s.logits, s.hidden = resize(s.logits, logits), resize(s.hidden, hidden)
+	r.out = infer.Result{Logits: r.out.Logits[:0], Hidden: r.out.Hidden[:0]}
+	logits, hidden = 0, 0
+	for i := range b.Items {
+		l, h := rows(&b.Items[i])
+		r.out.Logits = append(r.out.Logits, part(s.logits, logits, l))
+		r.out.Hidden = append(r.out.Hidden, part(s.hidden, hidden, h))
+		logits, hidden = logits+l, hidden+h
+	}
+	s.sent, s.sentHidden = 0, 0
+}
+
+// part is n values from at on, nil for none.
+func part(x []float32, at, n int) []float32 {
+	if n == 0 {
+		return nil
+	}
+	return x[at : at+n : at+n]
 }
 
 // resize gives a slice of n values, its memory reused when large enough. Old contents are

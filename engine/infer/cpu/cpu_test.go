@@ -63,7 +63,7 @@ func TestBlockSize(t *testing.T) {
 	var want []float32
 	for _, size := range []int{1, 7, 16, 64} {
 		r := open(t, path, cpu.Config{BlockSize: size, Sequences: 2})
-		got := forward(t, r, infer.Item{Tokens: seq, Blocks: blocks(0, (40+size-1)/size), Logits: true})[0]
+		got := forward(t, r, infer.Item{Tokens: seq, Blocks: blocks(0, (40+size-1)/size), Want: infer.Last})[0]
 		if want == nil {
 			want = got
 		}
@@ -80,14 +80,14 @@ func TestMemory(t *testing.T) {
 	if got := r.Config().Context; got != 200 {
 		t.Errorf("context: got %d, want 200", got)
 	}
-	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(0, 7), Logits: true})
+	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(0, 7), Want: infer.Last})
 	small := r.MemoryBytes()
 	weights := int64(400*64+2*(4*64*64+3*64*128)) / 32 * 34
 	cache := int64(7 * 16 * 2 * 2 * 64 * 4)
 	if small < weights+cache || small > weights+cache+1<<20 {
 		t.Errorf("got %d bytes for %d of weights and %d of cache", small, weights, cache)
 	}
-	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(10, 7), Logits: true})
+	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(10, 7), Want: infer.Last})
 	if got := r.MemoryBytes() - small; got < cache || got > cache+1<<13 { // and some working memory
 		t.Errorf("seven more blocks: %d bytes, want %d", got, cache)
 	}
@@ -128,7 +128,7 @@ func TestTwin(t *testing.T) {
 				least = 0.999
 			}
 			for n := 1; n <= len(seq); n += 4 {
-				got := forward(t, r, infer.Item{Tokens: seq[:n], Blocks: blocks(3, 3), Logits: true})[0]
+				got := forward(t, r, infer.Item{Tokens: seq[:n], Blocks: blocks(3, 3), Want: infer.Last})[0]
 				if c := cosine(got, want[n-1]); !(c >= least) {
 					t.Errorf("after %d tokens: cosine %v, want at least %v", n, c, least)
 				}
@@ -169,7 +169,7 @@ func TestGoroutines(t *testing.T) {
 	path := infertest.File(t, infertest.Spec{Dim: 256, FFN: 1024})
 	before := runtime.NumGoroutine()
 	r := open(t, path, cpu.Config{Threads: 4})
-	it := infer.Item{Tokens: tokens(64, 400, 1), Blocks: blocks(0, 4), Logits: true}
+	it := infer.Item{Tokens: tokens(64, 400, 1), Blocks: blocks(0, 4), Want: infer.Last}
 	for range 3 {
 		forward(t, r, it)
 		expectGoroutines(t, "after a step", before+3)
@@ -204,7 +204,7 @@ func expectGoroutines(t *testing.T, when string, want int) {
 // TestBorrowed: a model in memory, at any alignment.
 func TestBorrowed(t *testing.T) {
 	s := infertest.Spec{Type: gguf.F32}
-	want := forward(t, open(t, infertest.File(t, s), cpu.Config{}), infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Logits: true})[0]
+	want := forward(t, open(t, infertest.File(t, s), cpu.Config{}), infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Want: infer.Last})[0]
 	b, err := infertest.Bytes(s)
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestBorrowed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := forward(t, r, infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Logits: true})[0]
+			got := forward(t, r, infer.Item{Tokens: []int32{5, 6}, Blocks: []int32{0}, Want: infer.Last})[0]
 			if !slices.Equal(got, want) {
 				t.Errorf("shifted by %d, after sleep %d: other logits", shift, level)
 			}
@@ -297,9 +297,9 @@ func FuzzModel(f *testing.F) {
 		defer r.Close()
 		c := r.Config()
 		n := min(3, c.Context)
-		out, err := r.Forward(t.Context(), &infer.Batch{Items: []infer.Item{{Tokens: make([]int32, n), Blocks: []int32{0}, Logits: true}}})
-		if err != nil || len(out[0]) != c.Vocab {
-			t.Fatalf("%d logits for a vocabulary of %d: %v", len(out), c.Vocab, err)
+		out, err := r.Forward(t.Context(), &infer.Batch{Items: []infer.Item{{Tokens: make([]int32, n), Blocks: []int32{0}, Want: infer.Last}}})
+		if err != nil || len(out.Logits[0]) != c.Vocab {
+			t.Fatalf("%d logits for a vocabulary of %d: %v", len(out.Logits), c.Vocab, err)
 		}
 	})
 }

@@ -77,7 +77,7 @@ func checkGolden(t *testing.T, model, answers string) {
 	r := open(t, model, cpu.Config{})
 	same, least := 0, 1.0
 	for _, run := range g.Runs {
-		got := forward(t, r, infer.Item{Tokens: run.IDs, Blocks: blocks(0, len(run.IDs)/16+1), Logits: true})[0]
+		got := forward(t, r, infer.Item{Tokens: run.IDs, Blocks: blocks(0, len(run.IDs)/16+1), Want: infer.Last})[0]
 		c := cosine(got, decode(t, run.Logits))
 		least = min(least, c)
 		if !(c >= 0.999) {
@@ -110,7 +110,7 @@ func follow(t *testing.T, r infer.Inferencer, ids, want []int32, tie int, logits
 			}
 			return 0
 		}
-		logits = forward(t, r, infer.Item{Tokens: []int32{w}, Pos: pos, Blocks: blocks(0, pos/16+1), Logits: true})[0]
+		logits = forward(t, r, infer.Item{Tokens: []int32{w}, Pos: pos, Blocks: blocks(0, pos/16+1), Want: infer.Last})[0]
 		pos++
 	}
 	return 1

@@ -29,7 +29,11 @@ type step struct {
 	team   *team
 	tokens []token
 	asked  []int     // tokens whose logits go out
-	logits []float32 // [asked, Vocab] where they go
+	pooled []int     // tokens whose hidden states go out
+	logits []float32 // [all that were asked for, Vocab]
+	hidden []float32 // [all that were asked for, Dim]
+
+	sent, sentHidden int // rows of logits and hidden that earlier parts filled
 
 	x        []float32 // [T, Dim] residual stream
 	y        []float32 // [T, max(Dim, q)] input of the next product
@@ -67,7 +71,7 @@ func newStep(r *Runner) *step {
 // bytes is the working memory in use.
 func (s *step) bytes() int64 {
 	n := s.input.Bytes()
-	for _, f := range [][]float32{s.x, s.y, s.q, s.k, s.v, s.gate, s.up, s.tmp, s.cos, s.sin} {
+	for _, f := range [][]float32{s.x, s.y, s.q, s.k, s.v, s.gate, s.up, s.tmp, s.cos, s.sin, s.logits, s.hidden} {
 		n += int64(cap(f)) * 4
 	}
 	for _, w := range s.members {
@@ -76,16 +80,19 @@ func (s *step) bytes() int64 {
 	return n
 }
 
-// begin starts a part whose logits go to the front of logits.
-func (s *step) begin(logits []float32) {
-	s.tokens, s.asked, s.logits = s.tokens[:0], s.asked[:0], logits
+// begin starts a part.
+func (s *step) begin() {
+	s.tokens, s.asked, s.pooled = s.tokens[:0], s.asked[:0], s.pooled[:0]
 }
 
 // add appends token j of an Item.
 func (s *step) add(it *infer.Item, j int) {
 	t := token{id: it.Tokens[j], pos: it.Pos + j, blocks: it.Blocks}
-	if it.Logits && j == len(it.Tokens)-1 {
+	switch {
+	case it.Want == infer.All || it.Want == infer.Last && j == len(it.Tokens)-1:
 		s.asked = append(s.asked, len(s.tokens))
+	case it.Want == infer.Hidden:
+		s.pooled = append(s.pooled, len(s.tokens))
 	}
 	s.cache.touch(t.blocks[t.pos/s.cache.size])
 	s.tokens = append(s.tokens, t)
@@ -137,16 +144,21 @@ func (s *step) runLayer(l *model.Layer) {
 	s.mul(n, s.gate, product{{m: &l.Down, out: s.tmp, add: s.x}})
 }
 
-// output computes the logits that were asked for.
+// output computes the logits and hidden states that were asked for.
 func (s *step) output() {
 	c := &s.conf
+	for _, i := range s.pooled {
+		kernel.RMSNorm(s.hidden[s.sentHidden*c.Dim:][:c.Dim], s.x[i*c.Dim:][:c.Dim], s.model.OutputNorm, c.RMSEps)
+		s.sentHidden++
+	}
 	if len(s.asked) == 0 {
 		return
 	}
 	for j, i := range s.asked {
 		kernel.RMSNorm(s.y[j*c.Dim:][:c.Dim], s.x[i*c.Dim:][:c.Dim], s.model.OutputNorm, c.RMSEps)
 	}
-	s.mul(len(s.asked), s.y, product{{m: &s.model.Output, out: s.logits}})
+	s.mul(len(s.asked), s.y, product{{m: &s.model.Output, out: s.logits[s.sent*c.Vocab:]}})
+	s.sent += len(s.asked)
 }
 
 // norm writes the normed residual stream to y, [T, Dim].

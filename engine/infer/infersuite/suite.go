@@ -24,6 +24,9 @@ func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 		{"same bits however a sequence is cut", bits},
 		{"same bits in any blocks", places},
 		{"logits only where asked", asked},
+		{"all logits", all},
+		{"hidden states", hidden},
+		{"copied blocks", copies},
 		{"bad batch", bad},
 		{"cancel", cancel},
 		{"sleep and wake", sleep},
@@ -54,18 +57,22 @@ func Blocks(from, n int) []int32 {
 // Forward runs a step that must succeed and returns a copy of its logits.
 func Forward(t testing.TB, r infer.Inferencer, items ...infer.Item) [][]float32 {
 	t.Helper()
-	out, err := r.Forward(context.Background(), &infer.Batch{Items: items})
+	return Step(t, r, &infer.Batch{Items: items}).Logits
+}
+
+// Step runs a step that must succeed and returns a copy of its result.
+func Step(t testing.TB, r infer.Inferencer, b *infer.Batch) infer.Result {
+	t.Helper()
+	out, err := r.Forward(context.Background(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out) != len(items) {
-		t.Fatalf("%d results for %d items", len(out), len(items))
+	if len(out.Logits) != len(b.Items) || len(out.Hidden) != len(b.Items) {
+		t.Fatalf("%d logits and %d hidden states for %d items", len(out.Logits), len(out.Hidden), len(b.Items))
 	}
-	cp := make([][]float32, len(out))
-	for i, l := range out {
-		if l != nil {
-			cp[i] = slices.Clone(l)
-		}
+	cp := infer.Result{Logits: slices.Clone(out.Logits), Hidden: slices.Clone(out.Hidden)}
+	for i := range b.Items {
+		cp.Logits[i], cp.Hidden[i] = slices.Clone(cp.Logits[i]), slices.Clone(cp.Hidden[i])
 	}
 	return cp
 }
@@ -82,10 +89,10 @@ func bits(t *testing.T, open func(*testing.T) infer.Inferencer) {
 			var got []float32
 			pos := 0
 			for _, n := range cut {
-				items := []infer.Item{{Tokens: seq[pos : pos+n], Pos: pos, Blocks: Blocks(8, need), Logits: true}}
+				items := []infer.Item{{Tokens: seq[pos : pos+n], Pos: pos, Blocks: Blocks(8, need), Want: infer.Last}}
 				at := 0
 				for o := range others { // some before it, some behind
-					it := infer.Item{Tokens: Tokens(min(o*5+1, size), vocab, o), Blocks: Blocks(o, 1), Logits: o%2 == 0}
+					it := infer.Item{Tokens: Tokens(min(o*5+1, size), vocab, o), Blocks: Blocks(o, 1), Want: infer.Want(o % 4)}
 					items = slices.Insert(items, o%2*len(items), it)
 					at += 1 - o%2
 				}
@@ -109,7 +116,7 @@ func places(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	seq := Tokens(n, r.Config().Vocab, 3)
 	var want []float32
 	for _, b := range [][]int32{{0, 1, 2}, {5, 3, 4}, {2, 1, 0}, {7, 6, 5, 4}} {
-		got := Forward(t, r, infer.Item{Tokens: seq, Blocks: b, Logits: true})[0]
+		got := Forward(t, r, infer.Item{Tokens: seq, Blocks: b, Want: infer.Last})[0]
 		if want == nil {
 			want = got
 		}
@@ -118,11 +125,11 @@ func places(t *testing.T, open func(*testing.T) infer.Inferencer) {
 		}
 	}
 	// Another sequence in the same blocks leaves nothing behind.
-	other := Forward(t, r, infer.Item{Tokens: Tokens(n, r.Config().Vocab, 4), Blocks: []int32{0, 1, 2}, Logits: true})[0]
+	other := Forward(t, r, infer.Item{Tokens: Tokens(n, r.Config().Vocab, 4), Blocks: []int32{0, 1, 2}, Want: infer.Last})[0]
 	if slices.Equal(other, want) {
 		t.Fatal("another sequence has the same logits")
 	}
-	if got := Forward(t, r, infer.Item{Tokens: seq, Blocks: []int32{0, 1, 2}, Logits: true})[0]; !slices.Equal(got, want) {
+	if got := Forward(t, r, infer.Item{Tokens: seq, Blocks: []int32{0, 1, 2}, Want: infer.Last})[0]; !slices.Equal(got, want) {
 		t.Fatal("used blocks: other bits")
 	}
 }
@@ -131,12 +138,80 @@ func asked(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	out := Forward(t, r,
 		infer.Item{Tokens: []int32{1, 2}, Blocks: []int32{0}},
-		infer.Item{Tokens: []int32{1, 2}, Blocks: []int32{1}, Logits: true},
+		infer.Item{Tokens: []int32{1, 2}, Blocks: []int32{1}, Want: infer.Last},
 		infer.Item{Tokens: []int32{3}, Blocks: []int32{2}})
 	if out[0] != nil || out[2] != nil || len(out[1]) != r.Config().Vocab {
 		t.Errorf("got logits of lengths %d %d %d, want 0 %d 0", len(out[0]), len(out[1]), len(out[2]), r.Config().Vocab)
 	}
 	Forward(t, r) // an empty batch
+}
+
+// all: logits after every token are what each prefix gives, however the sequence is cut.
+func all(t *testing.T, open func(*testing.T) infer.Inferencer) {
+	r := open(t)
+	vocab := r.Config().Vocab
+	_, size := r.Blocks()
+	seq := Tokens(2*size+3, vocab, 6)
+	whole := Forward(t, r, infer.Item{Tokens: seq, Blocks: Blocks(0, 3), Want: infer.All})[0]
+	if len(whole) != len(seq)*vocab {
+		t.Fatalf("%d logits for %d tokens, want %d each", len(whole), len(seq), vocab)
+	}
+	first := Forward(t, r, infer.Item{Tokens: seq[:5], Blocks: Blocks(3, 3), Want: infer.All})[0]
+	rest := Forward(t, r, infer.Item{Tokens: seq[5:], Pos: 5, Blocks: Blocks(3, 3), Want: infer.All})[0]
+	if !slices.Equal(slices.Concat(first, rest), whole) {
+		t.Error("in two chunks: other bits")
+	}
+	for _, n := range []int{1, 2, size, size + 1, len(seq)} {
+		got := Forward(t, r, infer.Item{Tokens: seq[:n], Blocks: Blocks(6, 3), Want: infer.Last})[0]
+		if !slices.Equal(got, whole[(n-1)*vocab:n*vocab]) {
+			t.Errorf("after %d tokens: other bits than alone", n)
+		}
+	}
+}
+
+// hidden: hidden states of a sequence do not depend on how it is cut.
+func hidden(t *testing.T, open func(*testing.T) infer.Inferencer) {
+	r := open(t)
+	dim := r.Config().Dim
+	_, size := r.Blocks()
+	seq := Tokens(size+3, r.Config().Vocab, 6)
+	run := func(from, to int) []float32 {
+		it := infer.Item{Tokens: seq[from:to], Pos: from, Blocks: Blocks(1, 2), Want: infer.Hidden}
+		other := infer.Item{Tokens: seq[:2], Blocks: Blocks(0, 1), Want: infer.All}
+		return Step(t, r, &infer.Batch{Items: []infer.Item{other, it}}).Hidden[1]
+	}
+	whole := run(0, len(seq))
+	if len(whole) != len(seq)*dim || slices.Equal(whole[:dim], whole[dim:2*dim]) {
+		t.Fatalf("%d values for %d tokens, want %d each, and different", len(whole), len(seq), dim)
+	}
+	if !slices.Equal(slices.Concat(run(0, 4), run(4, len(seq))), whole) {
+		t.Error("in two chunks: other bits")
+	}
+}
+
+// copies: a copied block is as good as the block itself, and copies are done in order,
+// before anything is computed.
+func copies(t *testing.T, open func(*testing.T) infer.Inferencer) {
+	r := open(t)
+	_, size := r.Blocks()
+	vocab := r.Config().Vocab
+	seq := Tokens(size+3, vocab, 9)
+	Forward(t, r, infer.Item{Tokens: seq[:size+2], Blocks: Blocks(0, 2)})
+	last := infer.Item{Tokens: seq[size+2:], Pos: size + 2, Blocks: Blocks(0, 2), Want: infer.Last}
+	want := Forward(t, r, last)[0]
+	forked, other := last, last
+	forked.Blocks, other.Blocks = []int32{0, 4}, []int32{0, 1}
+	other.Tokens = []int32{(seq[size+2] + 1) % int32(vocab)}
+	out := Step(t, r, &infer.Batch{Items: []infer.Item{other, forked}, Copies: []infer.Copy{{From: 1, To: 5}, {From: 5, To: 4}}})
+	if !slices.Equal(out.Logits[1], want) || slices.Equal(out.Logits[0], want) {
+		t.Error("the copy gives other logits, or another token the same")
+	}
+	count, _ := r.Blocks()
+	for _, c := range []infer.Copy{{From: -1, To: 0}, {From: 0, To: int32(count)}} {
+		if _, err := r.Forward(t.Context(), &infer.Batch{Copies: []infer.Copy{c}}); err == nil || !strings.Contains(err.Error(), "outside the cache") {
+			t.Errorf("copy %v: got %v", c, err)
+		}
+	}
 }
 
 func bad(t *testing.T, open func(*testing.T) infer.Inferencer) {
@@ -154,6 +229,9 @@ func bad(t *testing.T, open func(*testing.T) infer.Inferencer) {
 		"token -1 is outside":        {Tokens: []int32{-1}, Blocks: all},
 		"is outside the cache":       {Tokens: []int32{1}, Blocks: []int32{int32(count)}},
 		"block -1 is outside":        {Tokens: []int32{1}, Blocks: []int32{-1}},
+		"want 9 is unknown":          {Tokens: []int32{1}, Blocks: all, Want: 9},
+		"adapter is not loaded":      {Tokens: []int32{1}, Blocks: all, Adapter: 3},
+		"adapter -1":                 {Tokens: []int32{1}, Blocks: all, Adapter: -1},
 	} {
 		good := infer.Item{Tokens: []int32{1}, Blocks: []int32{0}}
 		_, err := r.Forward(t.Context(), &infer.Batch{Items: []infer.Item{good, it}})
@@ -168,7 +246,7 @@ func cancel(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	cause := errors.New("the client left")
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(cause)
-	it := infer.Item{Tokens: []int32{1}, Blocks: []int32{0}, Logits: true}
+	it := infer.Item{Tokens: []int32{1}, Blocks: []int32{0}, Want: infer.Last}
 	if _, err := r.Forward(ctx, &infer.Batch{Items: []infer.Item{it}}); !errors.Is(err, cause) {
 		t.Errorf("forward: got %v, want the cause", err)
 	}
@@ -185,7 +263,7 @@ func sleep(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	shape := r.Config()
 	count, size := r.Blocks()
-	it := infer.Item{Tokens: Tokens(50, shape.Vocab, 2), Blocks: Blocks(0, 50/size+1), Logits: true}
+	it := infer.Item{Tokens: Tokens(50, shape.Vocab, 2), Blocks: Blocks(0, 50/size+1), Want: infer.Last}
 	want := Forward(t, r, it)[0]
 	for _, levels := range [][]int{{1}, {2}, {1, 1, 2, 2, 1}} {
 		for _, l := range levels {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -14,12 +15,14 @@ var _ infer.Inferencer = (*Fake)(nil)
 
 // Fake is an infer.Inferencer without arithmetic. It keeps token numbers where a real
 // one keeps keys and values, and computes logits from the tokens that it finds in the
-// Item's blocks: a caller that mixes up blocks, positions or chunks gets different
-// tokens, or an error when a position was never written since the last Wake.
+// Item's blocks and from the adapter's name: a caller that mixes up blocks, positions or
+// chunks gets different tokens, or an error when a position was never written since
+// the last Wake, or written with another adapter.
 //
 // Set the fields before the first call. The zero value works.
 type Fake struct {
-	// Shape is what Config returns. Zero fields: 400 tokens of vocabulary, a context of 256.
+	// Shape is what Config returns. Zero fields: 400 tokens of vocabulary, a context of
+	// 256, hidden states of 8 values.
 	Shape model.Config
 	// Count and Size are the cache's geometry. 0: 64 blocks of 16.
 	Count, Size int
@@ -33,10 +36,18 @@ type Fake struct {
 	Bytes int64
 
 	mu     sync.Mutex
-	cache  []int32 // token of each cache position, -1 where nothing was written
+	cache  []position
+	loaded map[int32]*lora.Adapter
 	level  int
 	closed bool
 	steps  []infer.Batch
+}
+
+// position is what the cache holds for one position.
+type position struct {
+	token   int32
+	adapter int32
+	written bool
 }
 
 // Steps is a copy of all batches that Forward got, those included that failed.
@@ -61,6 +72,9 @@ func (f *Fake) Config() model.Config {
 	}
 	if c.Context == 0 {
 		c.Context = 256
+	}
+	if c.Dim == 0 {
+		c.Dim = 8
 	}
 	return c
 }
@@ -88,42 +102,57 @@ func (f *Fake) MemoryBytes() int64 {
 }
 
 // Forward implements infer.Inferencer.
-func (f *Fake) Forward(ctx context.Context, b *infer.Batch) ([][]float32, error) {
+func (f *Fake) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.closed:
-		return nil, infer.ErrClosed
+		return infer.Result{}, infer.ErrClosed
 	case f.level > 0:
-		return nil, infer.ErrAsleep
+		return infer.Result{}, infer.ErrAsleep
 	}
 	f.record(b)
 	if f.Before != nil {
 		if err := f.Before(ctx, b); err != nil {
-			return nil, err
+			return infer.Result{}, err
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("forward pass: %w", context.Cause(ctx))
+		return infer.Result{}, fmt.Errorf("forward pass: %w", context.Cause(ctx))
+	}
+	if err := f.check(b); err != nil {
+		return infer.Result{}, err
 	}
 	count, size := f.Blocks()
-	if err := b.Check(f.Config(), count, size); err != nil {
-		return nil, err
-	}
 	if f.cache == nil {
-		f.cache = slices.Repeat([]int32{-1}, count*size)
+		f.cache = make([]position, count*size)
 	}
-	out := make([][]float32, len(b.Items))
+	for _, p := range b.Copies {
+		copy(f.cache[int(p.To)*size:][:size], f.cache[int(p.From)*size:][:size])
+	}
+	out := infer.Result{Logits: make([][]float32, len(b.Items)), Hidden: make([][]float32, len(b.Items))}
 	for i := range b.Items {
-		seq, err := f.write(&b.Items[i], size)
+		it := &b.Items[i]
+		seq, err := f.write(it, size)
 		if err != nil {
-			return nil, fmt.Errorf("batch item %d: %w", i, err)
+			return infer.Result{}, fmt.Errorf("batch item %d: %w", i, err)
 		}
-		if b.Items[i].Logits {
-			out[i] = f.logits(seq)
-		}
+		out.Logits[i], out.Hidden[i] = f.answer(it, seq)
 	}
 	return out, nil
+}
+
+func (f *Fake) check(b *infer.Batch) error {
+	count, size := f.Blocks()
+	if err := b.Check(f.Config(), count, size); err != nil {
+		return err
+	}
+	for i := range b.Items {
+		if id := b.Items[i].Adapter; id != 0 && f.loaded[id] == nil {
+			return fmt.Errorf("batch item %d: adapter %d: %w", i, id, infer.ErrNoAdapter)
+		}
+	}
+	return nil
 }
 
 func (f *Fake) record(b *infer.Batch) {
@@ -132,40 +161,110 @@ func (f *Fake) record(b *infer.Batch) {
 		it.Tokens, it.Blocks = slices.Clone(it.Tokens), slices.Clone(it.Blocks)
 		items[i] = it
 	}
-	f.steps = append(f.steps, infer.Batch{Items: items})
+	f.steps = append(f.steps, infer.Batch{Items: items, Copies: slices.Clone(b.Copies)})
 }
 
 // write stores an Item's tokens and reads its whole sequence back.
 func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
-	at := func(pos int) *int32 { return &f.cache[int(it.Blocks[pos/size])*size+pos%size] }
+	at := func(pos int) *position { return &f.cache[int(it.Blocks[pos/size])*size+pos%size] }
 	for j, t := range it.Tokens {
-		*at(it.Pos + j) = t
+		*at(it.Pos + j) = position{token: t, adapter: it.Adapter, written: true}
 	}
 	seq := make([]int32, it.Pos+len(it.Tokens))
-	for p := range seq {
-		if seq[p] = *at(p); seq[p] < 0 {
-			return nil, fmt.Errorf("position %d (block %d) was never computed", p, it.Blocks[p/size])
+	for i := range seq {
+		p := at(i)
+		seq[i] = p.token
+		switch {
+		case !p.written:
+			return nil, fmt.Errorf("position %d (block %d) was never computed", i, it.Blocks[i/size])
+		case p.adapter != it.Adapter:
+			return nil, fmt.Errorf("position %d (block %d) was computed with adapter %d, not %d", i, it.Blocks[i/size], p.adapter, it.Adapter)
 		}
 	}
 	return seq, nil
 }
 
-func (f *Fake) logits(seq []int32) []float32 {
-	out := make([]float32, f.Config().Vocab)
-	h := uint32(2166136261) // FNV-1a
+// answer makes what an Item wants.
+func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
+	switch it.Want {
+	case infer.Last:
+		logits = f.logits(it.Adapter, seq)
+	case infer.All:
+		for n := it.Pos + 1; n <= len(seq); n++ {
+			logits = append(logits, f.logits(it.Adapter, seq[:n])...)
+		}
+	case infer.Hidden:
+		for n := it.Pos + 1; n <= len(seq); n++ {
+			hidden = append(hidden, values(f.hash(it.Adapter, seq[:n]), f.Config().Dim)...)
+		}
+	}
+	return logits, hidden
+}
+
+// hash is FNV-1a of the adapter's name and all tokens.
+func (f *Fake) hash(adapter int32, seq []int32) uint32 {
+	h := uint32(2166136261)
+	if a := f.loaded[adapter]; a != nil {
+		for _, c := range a.Name {
+			h = (h ^ uint32(c)) * 16777619
+		}
+	}
 	for _, t := range seq {
 		h = (h ^ uint32(t)) * 16777619
 	}
+	return h
+}
+
+// values is n numbers between 0 and 1 that depend on h.
+func values(h uint32, n int) []float32 {
+	out := make([]float32, n)
 	for i := range out {
 		x := (h ^ uint32(i)) * 16777619
 		out[i] = float32(x>>8) / (1 << 24)
 	}
+	return out
+}
+
+func (f *Fake) logits(adapter int32, seq []int32) []float32 {
+	h := f.hash(adapter, seq)
+	out := values(h, f.Config().Vocab)
 	next := int32(h % uint32(len(out)))
 	if f.Next != nil {
 		next = f.Next(seq)
 	}
 	out[next] = 10
 	return out
+}
+
+// LoadAdapter implements infer.Inferencer. Any adapter fits.
+func (f *Fake) LoadAdapter(id int32, a *lora.Adapter) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed:
+		return infer.ErrClosed
+	case id <= 0 || f.loaded[id] != nil:
+		return fmt.Errorf("load adapter %s: id %d is in use or not above 0", a.Name, id)
+	}
+	if f.loaded == nil {
+		f.loaded = map[int32]*lora.Adapter{}
+	}
+	f.loaded[id] = a
+	return nil
+}
+
+// UnloadAdapter implements infer.Inferencer.
+func (f *Fake) UnloadAdapter(id int32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed:
+		return infer.ErrClosed
+	case f.loaded[id] == nil:
+		return fmt.Errorf("unload adapter %d: %w", id, infer.ErrNoAdapter)
+	}
+	delete(f.loaded, id)
+	return nil
 }
 
 // Sleep implements infer.Inferencer.

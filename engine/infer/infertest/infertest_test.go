@@ -28,7 +28,7 @@ func TestFake(t *testing.T) {
 func TestFakeBooks(t *testing.T) {
 	f := &infertest.Fake{Next: func(seq []int32) int32 { return seq[len(seq)-1] + 1 }}
 	item := func(pos int, block int32, tokens ...int32) infer.Item {
-		return infer.Item{Tokens: tokens, Pos: pos, Blocks: []int32{block}, Logits: true}
+		return infer.Item{Tokens: tokens, Pos: pos, Blocks: []int32{block}, Want: infer.Last}
 	}
 	l := infersuite.Forward(t, f, item(0, 4, 10, 11))[0]
 	if got := slices.Index(l, slices.Max(l)); got != 12 || l[12] != 10 {

@@ -83,16 +83,16 @@ func (m Model) write(ctx context.Context, group []*paper, limit int) error {
 	for open := group; len(open) > 0; {
 		var b infer.Batch
 		for _, p := range open {
-			b.Items = append(b.Items, infer.Item{Tokens: p.fresh, Pos: p.pos, Blocks: p.blocks, Logits: true})
+			b.Items = append(b.Items, infer.Item{Tokens: p.fresh, Pos: p.pos, Blocks: p.blocks, Want: infer.Last})
 		}
-		logits, err := m.Inferencer.Forward(ctx, &b)
+		out, err := m.Inferencer.Forward(ctx, &b)
 		if err != nil {
 			return fmt.Errorf("answer %d chats: %w", len(open), err)
 		}
 		var still []*paper
 		for i, p := range open {
 			p.pos += len(p.fresh)
-			next := largest(logits[i])
+			next := largest(out.Logits[i])
 			if m.Tokens.IsEnd(next) || p.pos >= limit {
 				continue
 			}
