@@ -21,18 +21,18 @@ type sequence struct {
 	text    *tokenizer.StreamDecoder
 	stop    stopper
 	made    int             // tokens so far
+	tokens  []int32         // those tokens
 	scores  []sample.Choice // of the prompt's tokens from the second on
 }
 
-// forbidden returns the tokens that may not come next.
-func (q *sequence) forbidden(ends []int32) []int32 {
-	if q.made >= q.request.MinTokens {
-		return nil
+// params are the sampling parameters of a request, with the tokens that end its text.
+func (r *Request) params(ends []int32) sample.Params {
+	p := r.Sampling
+	p.MinTokens, p.Ends = r.MinTokens, r.StopTokens
+	if !r.IgnoreEnd {
+		p.Ends = append(ends[:len(ends):len(ends)], r.StopTokens...)
 	}
-	if q.request.IgnoreEnd {
-		return q.request.StopTokens
-	}
-	return append(ends[:len(ends):len(ends)], q.request.StopTokens...)
+	return p
 }
 
 // score records the log probability of a prompt token, whose position is pos+1, from the logits at pos.
@@ -56,11 +56,12 @@ func (q *sequence) next(logits []float32, e *Engine) (Event, error) {
 		ev.Finish = FinishLength
 		return ev, nil
 	}
-	choice, err := q.sampler.Next(logits, q.forbidden(e.ends))
+	choice, err := q.sampler.Next(logits, q.request.Prompt, q.tokens, len(q.request.Prompt)+q.made, nil)
 	if err != nil {
 		return Event{}, fmt.Errorf("choose token %d: %w", q.made+1, err)
 	}
 	q.made++
+	q.tokens = append(q.tokens, choice.Token)
 	ev.Choice = choice
 	if q.ends(choice.Token, e) { // 1
 		ev.Text, ev.Finish = q.stop.flush()+q.text.Flush(), FinishStop

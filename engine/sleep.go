@@ -182,7 +182,7 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("probe: %w", err)
 	}
-	choice, err := sample.New(sample.Params{}, nil, 0).Next(out.Logits[0], nil)
+	choice, err := sample.New(sample.Params{}, 0).Next(out.Logits[0], nil, nil, 0, nil)
 	if err != nil {
 		return 0, fmt.Errorf("probe: %w", err)
 	}

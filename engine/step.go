@@ -13,10 +13,11 @@ import (
 
 // addSequences adds a request's sequences to a stream. They have no ID yet.
 func (e *Engine) addSequences(s *Stream, r *Request) {
+	params := r.params(e.ends)
 	for i := range r.N {
 		s.sequences = append(s.sequences, &sequence{
 			index: len(s.sequences), first: i == 0, request: r, stream: s,
-			sampler: sample.New(r.Sampling, r.Prompt, i),
+			sampler: sample.New(params, i),
 			text:    e.tok.Stream(),
 			stop:    newStopper(r.Stop, r.KeepStop),
 		})

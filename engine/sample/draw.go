@@ -1,10 +1,18 @@
 package sample
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 var negInf = float32(math.Inf(-1))
 
-// candidate is a token with its weight: its probability but for a common factor.
+// reach is how far below the best logit, in units of the temperature, a token may
+// be and still be drawn: e⁻⁴⁰ is less than what a float64 sum of 1 and more notices.
+const reach = 40
+
+// candidate is a token with its weight: its probability but for a common factor, 1 for the best.
 type candidate struct {
 	token  int32
 	weight float64
@@ -15,59 +23,229 @@ func (c candidate) before(d candidate) bool {
 	return c.weight > d.weight || c.weight == d.weight && c.token < d.token
 }
 
-// draw picks a token at random (steps 6 and 7). top is the largest logit.
-func (s *Sampler) draw(logits []float32, top float32) int32 {
-	p := s.params
-	s.left = s.left[:0]
-	total := 0.0
-	// A token below the floor has less than e⁻⁴⁰ of the first one's probability: a float64 sum does not notice it.
-	floor := top - float32(40*p.Temperature)
-	for t, l := range logits {
-		if l < floor {
+func compare(c, d candidate) int {
+	if order := cmp.Compare(d.weight, c.weight); order != 0 {
+		return order
+	}
+	return cmp.Compare(c.token, d.token)
+}
+
+// scratch is memory that draws work in.
+type scratch struct {
+	left  []candidate
+	sums  []float64
+	bands [bands]float64
+}
+
+// keep keeps memory for the next draw, unless a flat distribution made it large: there may be hundreds of samplers.
+func (s *scratch) keep(c []candidate) {
+	if cap(c) <= 4096 {
+		s.left = c
+	}
+}
+
+// draw picks a token at random (steps 6 and 7): x, in [0, 1), is where. top is the largest allowed logit.
+//
+//  1. top-k: the k best are selected; their weights alone are computed.
+//  2. top-p without top-k: the mass of bands of equal width tells how far down the best tokens go; only those are collected.
+//  3. Neither: sums over ranges of tokens tell in which one the choice lies.
+func (s *Sampler) draw(logits []float32, mask []uint64, top float32, x float64) int32 {
+	d := distribution{
+		logits: logits, mask: mask, top: float64(top), temperature: s.params.Temperature,
+		floor: top - float32(reach*s.params.Temperature), minWeight: math.SmallestNonzeroFloat64,
+	}
+	if minP := s.params.MinP; minP > 0 {
+		// A little lower, for rounding; weight decides.
+		d.floor = max(d.floor, top+float32((math.Log(minP)-1e-3)*s.params.Temperature)-1e-3)
+		d.minWeight = minP
+	}
+	cuts := s.params.TopP > 0 && s.params.TopP < 1
+	switch k := s.params.TopK; {
+	case k > 0 && k < len(logits): // 1
+		kept := d.best(s.scratch.left[:0], k)
+		s.scratch.keep(kept)
+		if cuts {
+			kept = head(kept, s.params.TopP*total(kept))
+		}
+		return pick(kept, x)
+	case cuts: // 2
+		kept := d.nucleus(&s.scratch, s.params.TopP)
+		return pick(kept, x)
+	}
+	return d.pick(&s.scratch, x) // 3
+}
+
+func total(c []candidate) (sum float64) {
+	for i := range c {
+		sum += c[i].weight
+	}
+	return sum
+}
+
+// head keeps the shortest head of sorted candidates whose weight reaches mass, at least one.
+func head(sorted []candidate, mass float64) []candidate {
+	sum := 0.0
+	for i, c := range sorted {
+		if sum += c.weight; sum >= mass {
+			return sorted[:i+1]
+		}
+	}
+	return sorted
+}
+
+// pick returns the candidate at x, which is in [0, 1), when they lie side by side in the order of tokens.
+func pick(c []candidate, x float64) int32 {
+	slices.SortFunc(c, func(a, b candidate) int { return cmp.Compare(a.token, b.token) })
+	left := x * total(c)
+	for i := range c {
+		if left -= c[i].weight; left < 0 {
+			return c[i].token
+		}
+	}
+	return c[len(c)-1].token // rounding left a crumb
+}
+
+// distribution is the tokens of one step with their weights.
+type distribution struct {
+	logits      []float32
+	mask        []uint64
+	top         float64
+	temperature float64
+	floor       float32 // lower logits do not count
+	minWeight   float64 // nor do lower weights
+}
+
+// weight is the weight of a logit above the floor, 0 if it is too low.
+func (d *distribution) weight(l float32) float64 {
+	w := exp((float64(l) - d.top) / d.temperature)
+	if w >= d.minWeight {
+		return w
+	}
+	return 0
+}
+
+// allowed reports whether the mask holds a token.
+func (d *distribution) allowed(t int) bool {
+	return d.mask == nil || t>>6 < len(d.mask) && d.mask[t>>6]>>(t&63)&1 != 0
+}
+
+// best appends the k heaviest candidates to dst, heaviest first.
+func (d *distribution) best(dst []candidate, k int) []candidate {
+	h := heap(dst) // of logits, the last in order at the root
+	for t, l := range d.logits {
+		if !(l >= d.floor) || !d.allowed(t) {
 			continue
 		}
-		w := math.Exp((float64(l) - float64(top)) / p.Temperature) // 1 for the most probable; NaN stays NaN
-		if w > 0 && w >= p.MinP {
-			s.left = append(s.left, candidate{int32(t), w})
-			total += w
+		c := candidate{int32(t), float64(l)}
+		if len(h) < k {
+			h = append(h, c)
+			h.up(len(h) - 1)
+		} else if c.before(h[0]) {
+			h[0] = c
+			h.down(0)
 		}
 	}
-	kept := s.left
-	if p.TopK > 0 && p.TopK < len(kept) {
-		kept, total = s.left.popK(p.TopK)
-		if p.TopP > 0 && p.TopP < 1 {
-			kept, total = cut(kept, p.TopP*total)
-		}
-	} else if p.TopP > 0 && p.TopP < 1 {
-		kept, total = s.left.popMass(p.TopP * total)
-	}
-	x := s.rng.Float64() * total
-	for _, c := range kept {
-		if x -= c.weight; x < 0 {
-			return c.token
+	slices.SortFunc(h, compare)
+	for i := range h {
+		if h[i].weight = d.weight(float32(h[i].weight)); h[i].weight == 0 {
+			return h[:i]
 		}
 	}
-	return kept[len(kept)-1].token // rounding left a crumb
+	return h
 }
 
-// cut keeps the shortest head of sorted candidates whose weight reaches mass, at least one.
-func cut(sorted []candidate, mass float64) (kept []candidate, total float64) {
-	for i, c := range sorted {
-		if total += c.weight; total >= mass {
-			return sorted[:i+1], total
+const (
+	bandsPerUnit = 8 // of the logarithm of the weight
+	bands        = reach*bandsPerUnit + 2
+)
+
+func band(weightLog float64) int { return min(int(-weightLog*bandsPerUnit), bands-1) }
+
+// nucleus returns the fewest of the heaviest candidates that have the share p of all weight, in any order.
+func (d *distribution) nucleus(s *scratch, p float64) []candidate {
+	s.bands = [bands]float64{}
+	sum := 0.0
+	for t, l := range d.logits {
+		if l >= d.floor && d.allowed(t) {
+			w := d.weight(l)
+			s.bands[band((float64(l)-d.top)/d.temperature)] += w
+			sum += w
 		}
 	}
-	return sorted, total
+	mass, last := p*sum, 0
+	for mass > s.bands[last] && last < bands-1 {
+		mass -= s.bands[last]
+		last++
+	}
+	kept, edge := s.left[:0], []candidate(nil)
+	for t, l := range d.logits {
+		if !(l >= d.floor) || !d.allowed(t) {
+			continue
+		}
+		switch w, b := d.weight(l), band((float64(l)-d.top)/d.temperature); {
+		case w == 0 || b > last:
+		case b < last:
+			kept = append(kept, candidate{int32(t), w})
+		default:
+			edge = append(edge, candidate{int32(t), w})
+		}
+	}
+	slices.SortFunc(edge, compare)
+	kept = append(kept, head(edge, mass)...)
+	s.keep(kept)
+	return kept
 }
 
-// heap is a binary heap with the first candidate (see before) at its root.
-// Popping m of n costs n + m log n: a truncation that keeps a handful of tokens
-// of a large vocabulary never sorts the rest.
+// span is the number of tokens whose weights are summed together.
+const span = 512
+
+// pick returns the token at x, which is in [0, 1), when all lie side by side in their order.
+func (d *distribution) pick(s *scratch, x float64) int32 {
+	s.sums = s.sums[:0]
+	all := 0.0
+	for lo := 0; lo < len(d.logits); lo += span {
+		sum := 0.0
+		for t, l := range d.logits[lo:min(lo+span, len(d.logits))] {
+			if l >= d.floor && d.allowed(lo+t) {
+				sum += d.weight(l)
+			}
+		}
+		s.sums = append(s.sums, sum)
+		all += sum
+	}
+	left, last := x*all, int32(-1)
+	for i, sum := range s.sums {
+		if sum == 0 || left >= sum && i < len(s.sums)-1 {
+			left -= sum
+			continue
+		}
+		lo := i * span
+		for t, l := range d.logits[lo:min(lo+span, len(d.logits))] {
+			if !(l >= d.floor) || !d.allowed(lo+t) {
+				continue
+			}
+			w := d.weight(l)
+			if w > 0 {
+				last = int32(lo + t)
+			}
+			if left -= w; left < 0 {
+				return last
+			}
+		}
+	}
+	if last < 0 { // rounding left a crumb, and nothing behind it
+		return argmax(d.logits, d.mask)
+	}
+	return last
+}
+
+// heap is a binary heap with the last of its candidates in order at the root.
 type heap []candidate
 
-func (h heap) init() {
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		h.down(i)
+func (h heap) up(i int) {
+	for i > 0 && h[(i-1)/2].before(h[i]) {
+		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+		i = (i - 1) / 2
 	}
 }
 
@@ -77,55 +255,13 @@ func (h heap) down(i int) {
 		if child >= len(h) {
 			return
 		}
-		if child+1 < len(h) && h[child+1].before(h[child]) {
+		if child+1 < len(h) && h[child].before(h[child+1]) {
 			child++
 		}
-		if !h[child].before(h[i]) {
+		if !h[i].before(h[child]) {
 			return
 		}
 		h[i], h[child] = h[child], h[i]
 		i = child
 	}
-}
-
-// popK sorts the first k candidates to the end of h, in place, and returns them first one first.
-func (h heap) popK(k int) (first []candidate, total float64) {
-	return h.pop(func(n int, _ float64) bool { return n == k })
-}
-
-// popMass does the same for the fewest candidates whose weight reaches mass, at least one.
-func (h heap) popMass(mass float64) (first []candidate, total float64) {
-	return h.pop(func(_ int, sum float64) bool { return sum >= mass })
-}
-
-// pop moves candidates from the root to the end until enough says so or none is left.
-func (h heap) pop(enough func(n int, sum float64) bool) (first []candidate, total float64) {
-	h.init()
-	rest := h
-	for len(rest) > 0 {
-		total += rest[0].weight
-		last := len(rest) - 1
-		rest[0], rest[last] = rest[last], rest[0]
-		rest = rest[:last]
-		rest.down(0)
-		if enough(len(h)-last, total) {
-			break
-		}
-	}
-	first = h[len(rest):]
-	for i, j := 0, len(first)-1; i < j; i, j = i+1, j-1 {
-		first[i], first[j] = first[j], first[i]
-	}
-	return first, total
-}
-
-// argmax returns the lowest token with the largest logit, -1 if every logit is NaN or -Inf.
-func argmax(logits []float32) int32 {
-	best, token := negInf, int32(-1)
-	for t, l := range logits {
-		if l > best {
-			best, token = l, int32(t)
-		}
-	}
-	return token
 }

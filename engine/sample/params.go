@@ -10,13 +10,14 @@ const (
 	MaxTop  = 20   // most alternatives that may be asked for per token
 	MaxBias = 100  // largest absolute value in LogitBias
 	maxTemp = 100. // a higher temperature is a mistake: the distribution is flat long before
+	minTemp = 1e-5 // a lower one is 0
 )
 
 // Params are the sampling parameters of one request. The zero value is greedy
 // decoding without penalties and without log probabilities; [Default] is what
 // the OpenAI API means by an absent field.
 type Params struct {
-	// Temperature divides the logits; 0 takes the most probable token and ignores TopK, TopP, MinP and Seed.
+	// Temperature divides the logits; 0, or less than 1e-5, takes the most probable token and ignores TopK, TopP, MinP and Seed.
 	Temperature float64
 	// TopK keeps the k most probable tokens; 0 keeps all.
 	TopK int
@@ -34,6 +35,10 @@ type Params struct {
 	LogitBias map[int32]float32
 	// Seed makes the draws repeatable: the same seed on the same logits gives the same tokens, whatever else runs. Nil draws a seed.
 	Seed *int64
+	// MinTokens is the number of tokens that must be made before one of Ends may be chosen.
+	MinTokens int
+	// Ends are the tokens that MinTokens is about.
+	Ends []int32
 	// Logprobs asks for the log probability of each chosen token.
 	Logprobs bool
 	// Top is the number of most probable tokens reported with each chosen one, 0 to [MaxTop]; it needs Logprobs.

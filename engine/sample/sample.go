@@ -3,20 +3,25 @@
 //
 // The life of one choice, in vLLM's order:
 //
-//  1. The log probabilities to report are taken from the raw distribution:
-//     before temperature, penalties, bias and truncation.
-//  2. Forbidden tokens (an end token before min_tokens) drop out.
+//  1. The log probabilities to report are those of the raw distribution: before
+//     mask, temperature, penalties, bias and truncation.
+//  2. Forbidden tokens drop out: those that the mask does not hold, and an end
+//     token before min_tokens.
 //  3. The logit bias is added.
 //  4. Penalties: repetition over prompt and output, then frequency and presence
 //     over the output.
 //  5. Temperature 0 takes the largest logit; of equals, the lowest token.
 //  6. Else logits are divided by the temperature, and tokens drop out by min-p,
-//     then top-k, then top-p over what is left.
-//  7. One uniform number from the sequence's own generator picks a token.
+//     then top-k, then top-p over what is left. (llama.cpp's default chain
+//     truncates first and applies the temperature last; with a temperature of 1
+//     both orders are the same.)
+//  7. One uniform number picks a token: candidates lie side by side in the order
+//     of their ids, each as wide as its probability.
 //
-// A [Sampler] belongs to one sequence and one goroutine. Its choices depend on
-// its parameters, its prompt, the logits and its own earlier choices, and never
-// on what else is in the batch, so a seeded request repeats itself.
+// The uniform number is a hash of the seed, the index of the continuation and
+// the position of the token, and the penalties are computed from the tokens so
+// far. So a choice is a pure function of what [Sampler.Next] is given: computed
+// again after a preemption or a crash, or while a guess is verified, it is the same.
 package sample
 
 import (
@@ -42,97 +47,142 @@ type Alternative struct {
 	Logprob float32
 }
 
-// Sampler holds the state of one sequence: its generator and the tokens that
-// count for penalties.
+// Sampler chooses the tokens of one sequence. What it keeps between calls is
+// memory to work in and what follows from earlier arguments: a new Sampler makes
+// the same choices. It belongs to one goroutine.
 type Sampler struct {
-	params Params
-	rng    *rand.Rand
-	// count holds the output's tokens; a token that occurs only in the prompt is present with 0.
-	count map[int32]int
-	raw   []float32 // the logits as they came, where they are needed after they changed
-	left  heap      // the tokens still in the draw
+	params  Params
+	index   uint64
+	seed    uint64
+	bias    []Alternative // Params.LogitBias as a list
+	seen    occurrences
+	undo    []Alternative // the logits that were changed, as they were
+	scratch scratch
 }
 
-// New makes a sampler for a sequence that starts with prompt. index tells apart
-// the several sequences of one request: with the same seed each has its own,
-// repeatable draws. The parameters must be valid ([Params.Validate]).
-func New(p Params, prompt []int32, index int) *Sampler {
-	s := &Sampler{params: p}
-	if s.penalises() {
-		s.count = make(map[int32]int)
-		if s.repeats() {
-			for _, t := range prompt {
-				s.count[t] = 0
-			}
-		}
+// New makes a sampler for one continuation of a request. index tells apart the
+// several continuations of one request: with the same seed each has its own,
+// repeatable draws. The parameters must be valid ([Params.Validate]). Without a
+// seed it draws one: whoever may have to make the sampler again fixes the seed
+// before, with [Params.WithSeed].
+func New(p Params, index int) *Sampler {
+	p = p.WithSeed()
+	s := &Sampler{params: p, index: uint64(index)}
+	if p.Seed != nil {
+		s.seed = uint64(*p.Seed)
 	}
-	if p.Temperature > 0 {
-		seed := rand.Uint64()
-		if p.Seed != nil {
-			seed = uint64(*p.Seed)
-		}
-		s.rng = rand.New(rand.NewPCG(seed, uint64(index)))
+	for t, b := range p.LogitBias {
+		s.bias = append(s.bias, Alternative{t, b})
 	}
 	return s
 }
 
-func (s *Sampler) repeats() bool {
-	return s.params.RepetitionPenalty != 0 && s.params.RepetitionPenalty != 1
-}
-
-func (s *Sampler) penalises() bool {
-	return s.repeats() || s.params.PresencePenalty != 0 || s.params.FrequencyPenalty != 0
-}
-
-// Next chooses a token and remembers it for the penalties. It overwrites
-// logits, whose index is the token. Tokens in forbidden are never chosen, and
-// neither is one whose logit is NaN. It fails with [ErrNoToken].
-func (s *Sampler) Next(logits []float32, forbidden []int32) (Choice, error) {
-	if s.params.Logprobs {
-		s.raw = append(s.raw[:0], logits...)
+// WithSeed returns p with a seed: its own, or one drawn at random if it needs one and has none.
+func (p Params) WithSeed() Params {
+	if p.Seed == nil && !p.greedy() {
+		seed := rand.Int64()
+		p.Seed = &seed
 	}
-	for _, t := range forbidden { // 2
-		if t >= 0 && int(t) < len(logits) {
-			logits[t] = negInf
+	return p
+}
+
+func (p *Params) greedy() bool { return p.Temperature < minTemp }
+
+func (p *Params) repeats() bool { return p.RepetitionPenalty != 0 && p.RepetitionPenalty != 1 }
+
+func (p *Params) penalises() bool {
+	return p.repeats() || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
+}
+
+// Next chooses the token at position pos of a sequence that has the tokens of
+// prompt and made before it. mask holds the tokens that are allowed, bit t%64 of
+// word t/64; nil allows all. logits, whose index is the token, is written to and
+// restored before Next returns. A token whose logit is NaN is never chosen. It
+// fails with [ErrNoToken].
+//
+// prompt is read again only when it is another slice: the same one must hold the same tokens.
+func (s *Sampler) Next(logits []float32, prompt, made []int32, pos int, mask []uint64) (Choice, error) {
+	s.adjust(logits, prompt, made)
+	token := argmax(logits, mask)
+	if token >= 0 && !math.IsInf(float64(logits[token]), 1) {
+		if !s.params.greedy() { // else 5
+			token = s.draw(logits, mask, logits[token], uniform(s.seed, s.index, uint64(pos)))
 		}
+	} else {
+		token = -1
 	}
-	for t, b := range s.params.LogitBias { // 3
-		logits[t] += b
-	}
-	s.penalise(logits) // 4
-	token := argmax(logits)
-	if token < 0 || math.IsInf(float64(logits[token]), 1) {
+	s.restore(logits)
+	if token < 0 {
 		return Choice{}, ErrNoToken
 	}
-	if s.params.Temperature > 0 { // else 5
-		token = s.draw(logits, logits[token])
-	}
-	if s.count != nil {
-		s.count[token]++
-	}
 	if s.params.Logprobs { // 1
-		return Score(s.raw, token, s.params.Top), nil
+		return Score(logits, token, s.params.Top), nil
 	}
 	return Choice{Token: token}, nil
 }
 
-// penalise applies the penalties of every token seen so far.
-func (s *Sampler) penalise(logits []float32) {
-	repetition := float32(s.params.RepetitionPenalty)
-	repeats := s.repeats()
-	for t, n := range s.count {
-		if t < 0 || int(t) >= len(logits) {
-			continue
-		}
-		l := logits[t]
-		if repeats && l > 0 {
-			l /= repetition
-		} else if repeats {
-			l *= repetition
-		}
-		if n > 0 {
-			l -= float32(s.params.FrequencyPenalty)*float32(n) + float32(s.params.PresencePenalty)
-		}
+// adjust applies steps 2 (but for the mask), 3 and 4, and remembers what the logits were.
+func (s *Sampler) adjust(logits []float32, prompt, made []int32) {
+	s.undo = s.undo[:0]
+	set := func(t int32, l float32) {
+		s.undo = append(s.undo, Alternative{t, logits[t]})
 		logits[t] = l
 	}
+	known := func(t int32) bool { return t >= 0 && int(t) < len(logits) }
+	if len(made) < s.params.MinTokens { // 2
+		for _, t := range s.params.Ends {
+			if known(t) {
+				set(t, negInf)
+			}
+		}
+	}
+	for _, b := range s.bias { // 3
+		if known(b.Token) {
+			set(b.Token, logits[b.Token]+b.Logprob)
+		}
+	}
+	if !s.params.penalises() {
+		return
+	}
+	repeats := s.params.repeats() // 4
+	s.seen.follow(prompt, made, repeats)
+	for _, o := range s.seen.list {
+		if known(o.token) {
+			set(o.token, s.params.penalised(logits[o.token], o.count, repeats))
+		}
+	}
+}
+
+// penalised is the logit of a token that occurs count times in the output, 0 if in the prompt only.
+func (p *Params) penalised(l float32, count int32, repeats bool) float32 {
+	if repeats && l > 0 {
+		l /= float32(p.RepetitionPenalty)
+	} else if repeats {
+		l *= float32(p.RepetitionPenalty)
+	}
+	if count > 0 {
+		l -= float32(p.FrequencyPenalty)*float32(count) + float32(p.PresencePenalty)
+	}
+	return l
+}
+
+// restore takes adjust back.
+func (s *Sampler) restore(logits []float32) {
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		logits[s.undo[i].Token] = s.undo[i].Logprob
+	}
+}
+
+// uniform returns a number in [0, 1) with 53 random bits, which depends on nothing but its arguments.
+func uniform(seed, index, pos uint64) float64 {
+	h := mix(mix(mix(seed)+index) + pos)
+	return float64(h>>11) / (1 << 53)
+}
+
+// mix scatters x over 64 bits: one step of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

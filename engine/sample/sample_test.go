@@ -28,7 +28,7 @@ func frequencies(t *testing.T, p sample.Params, from []float32, n int) []float64
 	for i := range n {
 		seed := int64(i)
 		p.Seed = &seed
-		c, err := sample.New(p, nil, 0).Next(slices.Clone(from), nil)
+		c, err := sample.New(p, 0).Next(from, nil, nil, i%3, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,10 +98,10 @@ func TestPenalties(t *testing.T) {
 		{"a reward repeats", sample.Params{FrequencyPenalty: -2, LogitBias: map[int32]float32{3: 3.5}}, nil, []int32{3, 3, 3}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := sample.New(test.params, test.prompt, 0)
+			s := sample.New(test.params, 0)
 			var got []int32
 			for range test.want {
-				c, err := s.Next(slices.Clone(from), nil)
+				c, err := s.Next(from, test.prompt, got, len(test.prompt)+len(got), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,9 +120,9 @@ func TestLogprobsAreRaw(t *testing.T) {
 		Temperature: 0.3, TopK: 1, RepetitionPenalty: 5, FrequencyPenalty: 1,
 		LogitBias: map[int32]float32{2: 50}, Logprobs: true, Top: 2,
 	}
-	s := sample.New(p, []int32{1, 2}, 0)
-	for range 2 {
-		got, err := s.Next(logits(0.1, 0.5, 0.15, 0.25), []int32{1})
+	s := sample.New(p, 0)
+	for i := range 2 {
+		got, err := s.Next(logits(0.1, 0.5, 0.15, 0.25), []int32{1, 2}, []int32{2}[:i], i, []uint64{0b1101})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,15 +172,16 @@ func TestSeed(t *testing.T) {
 	from := make([]float32, 1000)
 	run := func(seed int64, index int, noise bool) []int32 {
 		p := sample.Params{Temperature: 1, TopK: 900, Seed: &seed}
-		s, other := sample.New(p, nil, index), sample.New(sample.Params{Temperature: 2}, nil, 0)
+		s, other := sample.New(p, index), sample.New(sample.Params{Temperature: 2}, 0)
 		var tokens []int32
-		for range 8 {
+		for i := range 8 {
 			if noise {
-				if _, err := other.Next(slices.Clone(from), nil); err != nil {
+				if _, err := other.Next(from, nil, nil, i, nil); err != nil {
 					t.Fatal(err)
 				}
+				s = sample.New(p, index) // as after a crash
 			}
-			c, err := s.Next(slices.Clone(from), nil)
+			c, err := s.Next(from, nil, tokens, i, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,16 +205,19 @@ func TestUnusableLogits(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, temperature := range []float64{0, 1} {
 		p := sample.Params{Temperature: temperature, TopP: 0.9}
-		c, err := sample.New(p, nil, 0).Next([]float32{nan, 1, nan, -inf}, nil)
+		c, err := sample.New(p, 0).Next([]float32{nan, 1, nan, -inf}, nil, nil, 0, nil)
 		if err != nil || c.Token != 1 {
 			t.Errorf("temperature %v: chose %d, %v; want the only number, 1", temperature, c.Token, err)
 		}
 		for _, l := range [][]float32{{nan, nan}, {-inf, -inf}, {0, inf}, {1}, {}} {
-			forbidden := []int32{-1, 99}
+			p.MinTokens, p.Ends = 1, []int32{-1, 99}
+			var mask []uint64
 			if len(l) == 1 {
-				forbidden = []int32{0}
+				p.Ends = []int32{0}
+			} else if len(l) == 2 && l[0] == 0 {
+				mask = []uint64{0, 3}
 			}
-			if c, err := sample.New(p, nil, 0).Next(slices.Clone(l), forbidden); !errors.Is(err, sample.ErrNoToken) {
+			if c, err := sample.New(p, 0).Next(slices.Clone(l), nil, nil, 0, mask); !errors.Is(err, sample.ErrNoToken) {
 				t.Errorf("temperature %v, logits %v: got %v, %v; want ErrNoToken", temperature, l, c, err)
 			}
 		}
@@ -264,9 +268,15 @@ func FuzzNext(f *testing.F) {
 			}
 		}
 		banned := int32(r.IntN(vocab))
-		s := sample.New(p, []int32{0}, 0)
-		for range 3 {
-			c, err := s.Next(slices.Clone(l), []int32{banned})
+		mask := slices.Repeat([]uint64{^uint64(0)}, (vocab+63)/64)
+		mask[banned/64] &^= 1 << (banned % 64)
+		s := sample.New(p, 0)
+		for i := range 3 {
+			before := slices.Clone(l)
+			c, err := s.Next(l, []int32{0}, nil, i, mask)
+			if !slices.EqualFunc(l, before, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+				t.Fatal("the logits have changed")
+			}
 			if err != nil && !errors.Is(err, sample.ErrNoToken) {
 				t.Fatal(err)
 			}
@@ -279,11 +289,10 @@ func FuzzNext(f *testing.F) {
 
 func BenchmarkNext(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
-	from := make([]float32, 32000)
+	from := make([]float32, 151936)
 	for i := range from {
 		from[i] = float32(r.NormFloat64() * 3)
 	}
-	work := make([]float32, len(from))
 	for name, p := range map[string]sample.Params{
 		"greedy":   {},
 		"plain":    {Temperature: 1},
@@ -292,10 +301,9 @@ func BenchmarkNext(b *testing.B) {
 		"logprobs": {Logprobs: true, Top: 5},
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := sample.New(p, nil, 0)
+			s := sample.New(p, 0)
 			for b.Loop() {
-				copy(work, from)
-				if _, err := s.Next(work, nil); err != nil {
+				if _, err := s.Next(from, nil, nil, 0, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -40,14 +40,14 @@ func Score(logits []float32, token int32, top int) Choice {
 
 // logSumExp is log Σ exp(logits), the normaliser of the distribution.
 func logSumExp(logits []float32) float64 {
-	top := argmax(logits)
+	top := argmax(logits, nil)
 	if top < 0 {
 		return 0
 	}
 	largest, sum := float64(logits[top]), 0.0
 	for _, l := range logits {
 		if l == l {
-			sum += math.Exp(float64(l) - largest)
+			sum += exp(float64(l) - largest)
 		}
 	}
 	return largest + math.Log(sum)
