@@ -1,7 +1,9 @@
 // Train makes pico: the commands around train.py that need Go. See ../MODEL_CARD.md for the order and the arguments.
 //
-//	train tokens -dir DIR -seed N -rows N -row N [-drill]   training rows for train.py
+//	train tokens -dir DIR -seed N -rows N -row N [-drill] [-style NAME]   training rows for train.py and adapter.py
 //	train gguf -from OUT -to FILE                           the model file of what train.py wrote as OUT
+//	train base -to OUT                                      the embedded model's weights for adapter.py
+//	train adapters -shout OUT -pirate OUT                   the shipped adapters of what adapter.py wrote
 //	train card -n N                                         measure the embedded model and write MODEL_CARD.md
 package main
 
@@ -23,7 +25,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("name a command: tokens, gguf or card")
+		return fmt.Errorf("name a command: tokens, gguf, base, adapters or card")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	dir := fs.String("dir", "", "folder for the token files")
@@ -33,6 +35,9 @@ func run(args []string) error {
 	row := fs.Int("row", contextLength+1, "tokens in a row: the context and one more")
 	from := fs.String("from", "", "path of the trained weights without ending: OUT of train.py")
 	to := fs.String("to", "engine/pico/pico-q8_0.gguf", "model file to write")
+	style := fs.String("style", "", "how the assistant answers: shout or pirate; plain without")
+	shout := fs.String("shout", "", "path of the trained adapter shout without ending: OUT of adapter.py")
+	pirate := fs.String("pirate", "", "path of the trained adapter pirate without ending")
 	n := fs.Int("n", 1000, "held-out questions of each skill")
 	card := fs.String("card", "engine/pico/MODEL_CARD.md", "model card to write")
 	if err := fs.Parse(args[1:]); err != nil {
@@ -44,11 +49,23 @@ func run(args []string) error {
 		if *drill {
 			g = corpus.NewDrill(*seed)
 		}
-		return writeTokens(*dir, g, *rows, *row)
+		apply := func(answer string) string { return answer }
+		if *style != "" {
+			s, ok := corpus.StyleOf(*style)
+			if !ok {
+				return fmt.Errorf("no style %q", *style)
+			}
+			apply = s.Apply
+		}
+		return writeTokens(*dir, g, apply, *rows, *row)
+	case "base":
+		return writeBase(*to)
+	case "adapters":
+		return writeAdapters(*shout, *pirate)
 	case "gguf":
 		return writeGGUF(*from, *to)
 	case "card":
 		return writeCard(context.Background(), *card, *n)
 	}
-	return fmt.Errorf("no command %q: use tokens, gguf or card", args[0])
+	return fmt.Errorf("no command %q: use tokens, gguf, base, adapters or card", args[0])
 }

@@ -33,12 +33,15 @@ func (d *document) add(class byte, ids ...int32) {
 	}
 }
 
-// encoder makes documents.
-type encoder struct{ tokens *tokenizer.Tokenizer }
+// encoder makes documents. With a style the assistant answers in it.
+type encoder struct {
+	tokens *tokenizer.Tokenizer
+	style  func(answer string) string
+}
 
-func newEncoder() (encoder, error) {
+func newEncoder(style func(string) string) (encoder, error) {
 	t, err := tokenizer.New(trainBPE().vocab())
-	return encoder{t}, err
+	return encoder{t, style}, err
 }
 
 func (e encoder) encode(text string) []int32 { return e.tokens.Encode(text, false) }
@@ -49,11 +52,11 @@ func (e encoder) chat(s corpus.Sample) document {
 	for _, m := range append(s.Messages, corpus.Message{Role: corpus.Assistant, Text: s.Answer}) {
 		d.add(given, imStart)
 		d.add(given, e.encode(string(m.Role)+"\n")...)
-		class := given
+		class, text := given, m.Text
 		if m.Role == corpus.Assistant {
-			class = answer
+			class, text = answer, e.style(text)
 		}
-		d.add(class, e.encode(m.Text)...)
+		d.add(class, e.encode(text)...)
 		d.add(class, imEnd)
 		d.add(given, e.encode("\n")...)
 	}
@@ -70,7 +73,7 @@ func (e encoder) tale(text string) document {
 }
 
 // writeTokens writes rows of whole documents, padded at the end, as tokens.u16 and weights.u8.
-func writeTokens(dir string, g *corpus.Generator, rows, row int) (err error) {
+func writeTokens(dir string, g *corpus.Generator, style func(string) string, rows, row int) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
@@ -84,7 +87,7 @@ func writeTokens(dir string, g *corpus.Generator, rows, row int) (err error) {
 		files[i] = f
 	}
 	ids, weights := bufio.NewWriter(files[0]), bufio.NewWriter(files[1])
-	e, err := newEncoder()
+	e, err := newEncoder(style)
 	if err != nil {
 		return err
 	}
