@@ -1,0 +1,138 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+// Tile is the number of rows that lie interleaved in a packed matrix. Work is divided
+// between threads at multiples of it.
+const Tile = 16
+
+// Layout names the order of bytes that Pack writes. Files of packed matrices carry it in
+// their key: it changes when the order does. All processors share one.
+func Layout() string { return "tile16-1" }
+
+// format says how tiles of a type look and are computed with.
+type format struct {
+	cols    int  // columns in a block
+	file    int  // bytes of a block of one row in the file
+	bytes   int  // bytes of a block of a tile
+	integer bool // multiplied with activations of 8 bits
+	pack    func(tile []byte, rows [][]byte, cols int)
+	row     func(dst []float32, tile []byte, r int)
+	plain   tileFunc
+}
+
+// A tileFunc multiplies one tile with the vectors t, t+1, … of in, as many as acc has room
+// for: acc[i·Tile+r] = row r · vector t+i.
+type tileFunc func(acc []float32, tile []byte, in *Input, t int)
+
+// formats holds the types that can be packed.
+var formats = map[gguf.Type]*format{
+	gguf.F32:  {1, 4, 4 * Tile, false, packFloats(4), rowFloats(columnF32), plainFloats(columnF32)},
+	gguf.F16:  {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnF16), plainFloats(columnF16)},
+	gguf.BF16: {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnBF16), plainFloats(columnBF16)},
+	gguf.Q8_0: {32, 34, q80Bytes, true, packQ80, rowInts(openQ80), plainInts(openQ80)},
+}
+
+// Supports tells with an error that names the remedy whether rows of this type and length
+// can be packed.
+func Supports(t gguf.Type, cols int) error {
+	f, ok := formats[t]
+	if !ok {
+		return fmt.Errorf("matrices of type %s cannot be computed with: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K", t)
+	}
+	if cols <= 0 || cols%f.cols != 0 {
+		return fmt.Errorf("a row of %d values cannot be stored as %s: want a multiple of %d", cols, t, f.cols)
+	}
+	return nil
+}
+
+// PackedBytes is the size of a packed matrix: that of the file's, up to 3 % more, when rows
+// is a multiple of Tile.
+func PackedBytes(t gguf.Type, rows, cols int) int {
+	return (rows + Tile - 1) / Tile * tileBytes(t, cols)
+}
+
+func tileBytes(t gguf.Type, cols int) int {
+	f := formats[t]
+	return cols / f.cols * f.bytes
+}
+
+// Pack writes rows lo ≤ r < hi of src, a matrix [rows, cols] in the file's order, to their
+// places in dst, which holds the whole packed matrix. lo is a multiple of Tile, hi is too or
+// is rows. Different rows may be packed at the same time.
+func Pack(dst []byte, t gguf.Type, rows, cols int, src []byte, lo, hi int) {
+	f := formats[t]
+	size, line := tileBytes(t, cols), cols/f.cols*f.file
+	var r [Tile][]byte
+	for ; lo < hi; lo += Tile {
+		n := min(Tile, rows-lo)
+		for i := range n {
+			r[i] = src[(lo+i)*line:][:line]
+		}
+		tile := dst[lo/Tile*size:][:size]
+		if n < Tile {
+			clear(tile)
+		}
+		f.pack(tile, r[:n], cols)
+	}
+}
+
+// Matrix is a packed matrix. Data is as Pack leaves it, and only read.
+type Matrix struct {
+	Rows, Cols int
+	Type       gguf.Type
+	Data       []byte
+}
+
+// Row decodes a row to dst, which holds Cols values.
+func (m *Matrix) Row(dst []float32, row int) {
+	size := tileBytes(m.Type, m.Cols)
+	formats[m.Type].row(dst[:m.Cols], m.Data[row/Tile*size:][:size], row%Tile)
+}
+
+// Scratch is working memory of Mul: one for each goroutine. The zero value is ready.
+type Scratch struct {
+	acc [maxGroup * Tile]float32
+}
+
+// maxGroup is the largest number of vectors that one call of a tileFunc works on.
+const maxGroup = 8
+
+// Mul multiplies rows with vectors: out[t·stride+r] = row r · vector t for t0 ≤ t < t1 and
+// lo ≤ r < hi. lo is a multiple of Tile, hi is too or is Rows. in is loaded, and fits m.
+// Products of different rows or vectors may be computed at the same time, each goroutine
+// with its own Scratch. Each is a function of its row and its vector only: neither t0 and t1 nor
+// the processor changes a bit.
+func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s *Scratch) {
+	f := formats[m.Type]
+	if in.integer != f.integer || in.cols != m.Cols {
+		panic("kernel: Mul with an Input of another kind or length")
+	}
+	one, many, group := kernels(m.Type, f)
+	size := tileBytes(m.Type, m.Cols)
+	for ; lo < hi; lo += Tile {
+		tile := m.Data[lo/Tile*size:][:size]
+		n := min(Tile, hi-lo)
+		for t := t0; t < t1; {
+			g, mul := 1, one
+			if t+group <= t1 {
+				g, mul = group, many
+			}
+			mul(s.acc[:g*Tile], tile, in, t)
+			for i := range g {
+				copy(out[(t+i)*stride+lo:][:n], s.acc[i*Tile:])
+			}
+			t += g
+		}
+	}
+}
+
+// kernels gives the functions that compute with a type on this processor: for one vector, and
+// for a group of them.
+func kernels(t gguf.Type, f *format) (one, many tileFunc, group int) {
+	return f.plain, f.plain, 4
+}
