@@ -41,10 +41,10 @@ type function struct {
 	// What the autoscaler says: the function can't start; until when (zero: until it is awake).
 	failed      *api.Error
 	failedUntil time.Time
-	// The wake under way that this activator began.
-	waking     api.InstanceID
-	wakingFrom time.Time
-	rise       *rise // the outline of the wake that requests wait for; nil: none
+	// The wake under way that this activator began, and when it should be over; zero: unknown.
+	waking      api.InstanceID
+	wakingUntil time.Time
+	rise        *rise // the outline of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock

@@ -133,6 +133,56 @@ func TestQueueIsNotWake(t *testing.T) {
 	})
 }
 
+// TestAWakeThatHasToLoad: where a sleeper has no process, its wake may take as long as a start.
+func TestAWakeThatHasToLoad(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		pid    int
+		wakes  time.Duration
+		served bool
+	}{
+		{"a process that wakes in time", 7, 50 * time.Second, true},
+		{"a process that takes longer", 7, 2 * time.Minute, false},
+		{"no process", 0, 2 * time.Minute, true},
+		{"no process, and longer than a start may take", 0, 11 * time.Minute, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			asleep := api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: api.Asleep, Level: api.Level2, PID: c.pid, Seq: 1, Endpoint: "unix:/s", Concurrency: 1}
+			began, calls := time.Now(), 0
+			waker := wakerFunc(func(ctx context.Context) (api.InstanceStatus, error) {
+				calls++
+				select {
+				case <-time.After(c.wakes):
+				case <-ctx.Done():
+					return api.InstanceStatus{}, context.Cause(ctx)
+				}
+				awake := asleep
+				awake.State, awake.Level, awake.PID, awake.Seq = api.Awake, 0, 8, 2
+				return awake, nil
+			})
+			transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+				_ = r.Body.Close()
+				return &http.Response{StatusCode: 200, ContentLength: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+			})
+			a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: waker, Transport: transport})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.PutFunction(api.Function{Name: "default/m", Hold: api.Hold{Timeout: time.Hour}})
+			a.ObserveInstance(asleep)
+			a.Grant(api.Grant{Instance: "m-0001", Function: "default/m", Epoch: 1, Expires: began.Add(time.Hour)})
+			w := httptest.NewRecorder()
+			a.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m"}`)))
+			if served := w.Code == 200; served != c.served || served && calls != 1 {
+				t.Errorf("%s: status %d after %s, %d calls; want served %t", c.what, w.Code, time.Since(began), calls, c.served)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = a.Run(ctx)
+		})
+	}
+}
+
 func TestMemoryOfAllBodies(t *testing.T) {
 	b := startBench(t, func(c *Config) { c.MaxBody, c.MaxMemory = api.KiB, api.KiB })
 	name := b.function("m", nil)

@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -21,10 +22,14 @@ func (f *function) beginWake(now time.Time) {
 	}
 	for _, i := range f.set.Asleep(now) {
 		id := i.ID
-		out, retry := f.a.wakes.Begin(id, i.Status().Endpoint, f.spec.WakeTimeout, f.rise.callOf(id), func(st api.InstanceStatus, err error) { f.woke(id, st, err) })
+		st := i.Status()
+		out, retry := f.a.wakes.Begin(id, st.Endpoint, f.spec.RiseTimeout(f.spec.Unloaded(st)), f.rise.callOf(id), func(st api.InstanceStatus, err error) { f.woke(id, st, err) })
 		switch out {
 		case wake.Begun:
-			f.waking, f.wakingFrom = id, now
+			f.waking, f.wakingUntil = id, time.Time{}
+			if takes := f.riseTime(st); takes > 0 {
+				f.wakingUntil = now.Add(takes)
+			}
 			f.rise.noteCall(id, now)
 			return
 		case wake.UnderWay:
@@ -125,20 +130,28 @@ func (f *function) expected(now time.Time) time.Duration {
 		return 0
 	}
 	if f.waking != "" {
-		return max(f.wakeTime-now.Sub(f.wakingFrom), 0)
+		return max(f.wakingUntil.Sub(now), 0)
 	}
 	st, found := f.set.Best()
 	switch {
 	case !found:
 		return f.loadTime
 	case st.State == api.Asleep, st.State == api.Draining:
-		return f.wakeTime
+		return f.riseTime(st)
 	case st.State == api.Starting && st.Stage == stageWaking:
 		return max(f.wakeTime-now.Sub(st.Since), 0)
 	case st.State == api.Starting:
 		return max(f.loadTime-now.Sub(st.Since), 0)
 	}
 	return f.loadTime
+}
+
+// riseTime is how long it takes to wake a sleeper; 0: unknown. The caller holds mu.
+func (f *function) riseTime(st api.InstanceStatus) time.Duration {
+	if f.spec.Unloaded(st) {
+		return cmp.Or(f.loadTime, f.wakeTime)
+	}
+	return f.wakeTime
 }
 
 // stage is a word on what a waiting request waits for, and how long that should take; 0: unknown.

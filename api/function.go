@@ -38,7 +38,7 @@ type Function struct {
 	Hold Hold `json:"hold"`
 	// StartTimeout bounds a start, from the process to the first generated token.
 	StartTimeout time.Duration `json:"startTimeout"`
-	// WakeTimeout bounds a wake, from the call to the first generated token.
+	// WakeTimeout bounds a wake, from the call to the first generated token; see [Function.RiseTimeout].
 	WakeTimeout time.Duration `json:"wakeTimeout"`
 	// RequestTimeout bounds a request from dispatch to its last byte; 0 means no bound.
 	RequestTimeout time.Duration `json:"requestTimeout"`
@@ -191,6 +191,20 @@ func (f Function) ServiceName() FunctionName {
 		return f.Service
 	}
 	return f.Name
+}
+
+// Unloaded says whether s is of a sleeper of f that kept no process: it has to load when it is
+// woken. The process of a sidecar is not f's, and is there.
+func (f Function) Unloaded(s InstanceStatus) bool {
+	return s.State == Asleep && s.PID == 0 && f.Runtime.Endpoint == ""
+}
+
+// RiseTimeout bounds the wake of a sleeper of f: where it has to load, that is a start.
+func (f Function) RiseTimeout(unloaded bool) time.Duration {
+	if unloaded {
+		return f.StartTimeout
+	}
+	return f.WakeTimeout
 }
 
 // Price is the cost of one awake instance for an hour: Cost, else 1 for each GPU, else 1.

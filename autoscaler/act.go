@@ -120,12 +120,13 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 }
 
 func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
-	g := a.newGrant(i, act, now.Add(i.f.Spec.WakeTimeout))
+	limit := i.f.Spec.RiseTimeout(i.Unloaded)
+	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.roseAt, i.faulted = now, now, false
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s, trace := i.Status, a.rises(i, act, now)
 	g.Trace = trace.String()
-	a.begin(i, decide.DoingWake, i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
+	a.begin(i, decide.DoingWake, limit+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
 		return a.fx.Wake(api.WithTrace(ctx, trace), s, g)
 	}, func(err error, now time.Time) {
 		if err == nil && i.Status.State == api.Asleep {

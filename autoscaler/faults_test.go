@@ -52,6 +52,35 @@ func TestAWakeThatHangs(t *testing.T) {
 	})
 }
 
+// TestAWakeThatHasToLoad: where a sleeper has no process, its wake may take as long as a start, whoever wakes it.
+func TestAWakeThatHasToLoad(t *testing.T) {
+	for _, byAutoscaler := range []bool{false, true} {
+		inWorld(t, 4*api.GiB, func(w *fleet) {
+			a := w.add("a", api.GiB, func(f *fakeFunction) {
+				f.spec.WakeTimeout, f.spec.SleepAfter, f.spec.GoneAfter = 10*time.Second, 5*time.Second, time.Hour
+				f.unloads, f.wake = true, 5*time.Minute
+			})
+			w.request(a, 1, time.Millisecond)
+			pass(20 * time.Second)
+			if w.state("a-0001") != api.Asleep {
+				t.Fatalf("a-0001 is %s", w.state("a-0001"))
+			}
+			if w.mu.Lock(); byAutoscaler {
+				clear(a.grants)
+			}
+			w.mu.Unlock()
+			w.request(a, 1, time.Millisecond)
+			pass(6 * time.Minute)
+			if got := w.count("wake a-0001") > 0; got != byAutoscaler {
+				t.Errorf("woken by the autoscaler: %t, want %t", got, byAutoscaler)
+			}
+			if a.served != 2 || w.count("stop") > 0 {
+				t.Errorf("served %d, %d stopped; want 2 and none\n%s", a.served, w.count("stop"), w.transcript())
+			}
+		})
+	}
+}
+
 // TestMoreMemoryThanDeclared: what was measured counts from then on, so that the two are
 // never promised to fit together again.
 func TestMoreMemoryThanDeclared(t *testing.T) {

@@ -47,6 +47,7 @@ type fakeFunction struct {
 	failStarts        int // so many starts fail
 	failWakes         int
 	failSleeps        int
+	unloads           bool // its process ends when it sleeps
 	queue             []*request
 	running           int
 	last              time.Time
@@ -177,6 +178,9 @@ func (w *fleet) to(i *fakeInstance, state api.State, level api.Level) {
 	i.s.State, i.s.Level, i.s.Since = state, level, time.Now()
 	i.s.Seq++
 	i.s.PID = 1
+	if i.f.unloads && state == api.Asleep {
+		i.s.PID = 0
+	}
 	// As real instances do, it says what it used before, and measures after that.
 	seq := i.s.Seq
 	w.wg.Go(func() { w.measure(i, seq) })

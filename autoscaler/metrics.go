@@ -64,10 +64,10 @@ func (i *instance) path() string {
 	switch {
 	case i.From >= inventory.Stopped:
 		return "cold"
-	case i.process:
-		return "hot"
+	case i.Unloaded:
+		return "warm"
 	}
-	return "warm"
+	return "hot"
 }
 
 // Describe is part of [prometheus.Collector].

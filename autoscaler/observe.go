@@ -238,6 +238,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	}
 	a.complete(&s)
 	i.Status, i.reported = s, true
+	i.rests()
 	a.seen(i, old, now)
 	changed := s.State != old.State || s.Level != old.Level
 	if changed {
@@ -255,6 +256,13 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
 	i.f.watch(now)
+}
+
+// rests notes of a sleeper whether it has to load when it is woken. Its process may end while it sleeps.
+func (i *instance) rests() {
+	if i.Status.State == api.Asleep {
+		i.Unloaded = i.f.Spec.Unloaded(i.Status)
+	}
 }
 
 // exceeds tells of an instance that uses more host memory than its function declares, each time that
@@ -294,8 +302,9 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 		i.Since = s.Since
 	}
 	if s.State == api.Asleep {
-		i.From, i.process = s.Level, s.PID != 0
+		i.From = s.Level
 	}
+	i.rests()
 	a.seen(i, s, now)
 	a.suspect(i, now)
 	f.watch(now)
@@ -351,8 +360,6 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			a.awoke(i, now)
 			i.faulted = false
 		}
-	case api.Asleep:
-		i.process = s.PID != 0
 	case api.Unhealthy:
 		if old.State != api.Awake && old.State != api.Draining {
 			a.fault(i, s.Message, now)

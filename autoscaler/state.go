@@ -55,10 +55,8 @@ type instance struct {
 	heard   time.Time
 	misses  int
 	probing bool
-	// process says whether a process was kept while it slept. roseAt is when its
-	// rise began. Both are for the metrics.
-	process bool
-	roseAt  time.Time
+	// roseAt is when its rise began, for the metrics.
+	roseAt time.Time
 	// What its outline needs: the errand that it comes up for, its span if it starts, and
 	// that of the call under way; nil: none.
 	errand     *errand

@@ -34,7 +34,7 @@ func (p *plan) late(i *inst) {
 	switch i.phase {
 	case phaseRising:
 		limit, name := spec.StartTimeout, "start"
-		if i.From < inventory.Stopped {
+		if i.From < inventory.Stopped && !i.Unloaded {
 			limit, name = spec.WakeTimeout, "wake"
 		}
 		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {

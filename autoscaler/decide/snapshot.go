@@ -117,6 +117,9 @@ type Instance struct {
 	Since time.Time
 	// From is the level it comes from while it is starting or awake; [inventory.Stopped] for a new process.
 	From api.Level
+	// Unloaded says that it kept no process while it slept, so that it has to load when it is
+	// woken: its start's limit counts. It means nothing where From is no sleep.
+	Unloaded bool
 	// Waking says that an activator is waking it under its grant.
 	Waking bool
 	// Grant is the permission to wake it that may be out: a standing grant, a wake whose answer

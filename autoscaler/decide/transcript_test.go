@@ -315,6 +315,10 @@ func (s *sim) place(a args) {
 		i.Status.Level = max(i.Status.Level, api.Level1)
 		i.From = i.Status.Level
 	}
+	if l := a.number("from"); l > 0 {
+		i.From = api.Level(l)
+	}
+	i.Unloaded = a.named["unloaded"] != ""
 	if d := a.duration("granted", 0); d > 0 {
 		i.Grant = api.Grant{Instance: id, Epoch: 1, Expires: s.now.Add(d)}
 	}
