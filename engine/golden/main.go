@@ -3,6 +3,7 @@
 // the set of models or texts changes; README.md says how.
 //
 //	golden -tokens DIR           vocabularies and ids for engine/tokenizer/testdata
+//	golden -quant FILE           what blocks of each tensor type decode to, for engine/gguf/testdata
 //	golden -model FILE -o FILE   logits and continuations of ChatML prompts for a GGUF file
 //	golden -model FILE -ollama URL -name NAME -o FILE   what a running Ollama answers, a second witness
 package main
@@ -31,6 +32,7 @@ func main() {
 func execute(args []string) error {
 	flags := flag.NewFlagSet("golden", flag.ContinueOnError)
 	tokens := flags.String("tokens", "", "write vocabularies and the ids of hard texts into this folder")
+	quant := flags.String("quant", "", "write what random blocks of every tensor type decode to into this file")
 	model := flags.String("model", "", "GGUF file to run")
 	out := flags.String("o", "", "file to write")
 	ollama := flags.String("ollama", "", "address of a running Ollama to ask")
@@ -42,6 +44,8 @@ func execute(args []string) error {
 	switch {
 	case *tokens != "":
 		return makeTokens(*tokens)
+	case *quant != "":
+		return makeQuant(*quant)
 	case *model != "" && *out != "" && *ollama != "":
 		return askOllama(*ollama, *name, *model, *out)
 	case *model != "" && *out != "":

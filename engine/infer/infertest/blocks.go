@@ -1,0 +1,54 @@
+package infertest
+
+import (
+	"math/rand/v2"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+// Blocks gives the bytes of n values of a type with arbitrary codes and scales that are
+// finite and of common sizes: what tests of decoders and of multiplication feed on. The same
+// arguments give the same bytes. It panics where n is no whole number of blocks or the
+// type is not decodable.
+func Blocks(t gguf.Type, n int) []byte {
+	size, err := t.RowBytes(n)
+	if err != nil || !t.Decodable() {
+		panic("infertest: Blocks: " + t.String() + " has no such blocks")
+	}
+	r := rand.New(rand.NewPCG(uint64(t), 0x726f757365))
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	step, _ := t.RowBytes(t.Block())
+	for at := 0; at < size; at += step {
+		block := b[at:][:step]
+		switch t {
+		case gguf.F32:
+			block[3] = block[3]&0x80 | 0x3e // 0.06 … 0.5, with any sign
+		case gguf.F16, gguf.BF16:
+			block[1] = block[1]&0x80 | 0x3a | block[1]&1
+		default:
+			for _, h := range halves(t) {
+				block[h+1] = block[h+1]&0x83 | 0x24 // an exponent of 2^-6
+			}
+		}
+	}
+	return b
+}
+
+// halves are the offsets of the halves in a block.
+func halves(t gguf.Type) []int {
+	switch t {
+	case gguf.Q4_1, gguf.Q5_1, gguf.Q4_K, gguf.Q5_K:
+		return []int{0, 2}
+	case gguf.Q2_K:
+		return []int{80, 82}
+	case gguf.Q3_K:
+		return []int{108}
+	case gguf.Q6_K:
+		return []int{208}
+	default:
+		return []int{0}
+	}
+}
