@@ -203,7 +203,10 @@ func TestMetrics(t *testing.T) {
 	for range 3 {
 		b.post(chatPath, `{"model":"a name that a client made up"}`)
 	}
-	b.eventually("the gauges are zero", func() bool { s, _ := b.a.Stats(name); return s.Running == 0 })
+	b.eventually("the gauges are zero, and the wake's answer has come", func() bool {
+		s, _ := b.a.Stats(name)
+		return s.Running == 0 && strings.Contains(b.metrics(), "rouse_activator_wakes_total{")
+	})
 	got := b.metrics()
 	for _, want := range []string{
 		`rouse_activator_requests_total{code="200",function="default/m"} 1`,
