@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"encoding/binary"
-	"math"
-)
+import "encoding/binary"
 
 // MulF32 multiplies rows of F32 weights with vectors: for each vector i of x [t, n] and each
 // row r of w [rows, n], out[i·stride+r] = x_i · w_r.
@@ -73,58 +70,10 @@ func Dot4(a, b0, b1, b2, b3 []float32) (s0, s1, s2, s3 float32) {
 	return s0 + t0, s1 + t1, s2 + t2, s3 + t3
 }
 
-// Axpy adds p·v to acc.
-func Axpy(acc []float32, p float32, v []float32) {
-	v = v[:len(acc)]
-	for i := range acc {
-		acc[i] += float32(p * v[i])
-	}
-}
-
 // Axpy4 is Axpy of four vectors, one after another.
 func Axpy4(acc []float32, p *[4]float32, v0, v1, v2, v3 []float32) {
-	v0, v1, v2, v3 = v0[:len(acc)], v1[:len(acc)], v2[:len(acc)], v3[:len(acc)]
-	p0, p1, p2, p3 := p[0], p[1], p[2], p[3]
-	for i := range acc {
-		a := acc[i] + float32(p0*v0[i])
-		a += float32(p1 * v1[i])
-		a += float32(p2 * v2[i])
-		acc[i] = a + float32(p3*v3[i])
-	}
-}
-
-// Add adds v to acc.
-func Add(acc, v []float32) {
-	v = v[:len(acc)]
-	for i := range acc {
-		acc[i] += v[i]
-	}
-}
-
-// Half widens an IEEE 754 half. It is small enough to be inlined.
-func Half(h uint16) float32 {
-	// The arithmetic shift leaves the sign on top, the mask clears its copies. The half's
-	// exponent bias is 15, the single's 127: 2^112 makes up for it, for subnormals too.
-	b := uint32(int32(int16(h))<<13) & 0x8fffe000
-	if h&0x7c00 == 0x7c00 { // infinity, NaN
-		return math.Float32frombits(b | 0x7f800000)
-	}
-	return math.Float32frombits(b) * 0x1p112
-}
-
-// WidenF16 decodes len(dst) halves from src.
-func WidenF16(dst []float32, src []byte) {
-	src = src[:2*len(dst)]
-	for i := range dst {
-		dst[i] = Half(binary.LittleEndian.Uint16(src[2*i:]))
-	}
-}
-
-// WidenBF16 decodes len(dst) bfloat16 values from src.
-func WidenBF16(dst []float32, src []byte) {
-	src = src[:2*len(dst)]
-	for i := range dst {
-		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+	for i, v := range [...][]float32{v0, v1, v2, v3} {
+		Axpy(acc, p[i], v)
 	}
 }
 

@@ -1,0 +1,245 @@
+package kernel
+
+import "math"
+
+const (
+	// Block is the number of positions in a block of the cache.
+	Block = 16
+	// Span is the number of positions that one call of Part covers, from a multiple of Span on.
+	Span = 256
+	// together is how many queries are computed at a time: keys and values are read once
+	// for all of them.
+	together = 8
+)
+
+// Pages tells where the keys and values of one kv head in one layer lie in a paged cache of
+// IEEE halves. Block b of the cache has its keys at Memory[Keys+b·Stride:], transposed: [HeadDim][Block];
+// and its values at Memory[Values+b·Stride:], [Block][HeadDim].
+type Pages struct {
+	Memory       []uint16
+	Keys, Values int
+	Stride       int     // from a block to the next
+	Blocks       []int32 // the sequence's blocks: Blocks[p/Block] holds position p
+	HeadDim      int
+}
+
+// StoreKey puts the key of one position into its block.
+func (p *Pages) StoreKey(pos int, key []float32) {
+	at := p.Keys + int(p.Blocks[pos/Block])*p.Stride + pos%Block
+	block := p.Memory[at : at+(p.HeadDim-1)*Block+1]
+	for i, v := range key[:p.HeadDim] {
+		block[i*Block] = narrow(v)
+	}
+}
+
+// StoreValue puts the value of one position into its block.
+func (p *Pages) StoreValue(pos int, value []float32) {
+	at := p.Values + int(p.Blocks[pos/Block])*p.Stride + pos%Block*p.HeadDim
+	NarrowF16(p.Memory[at:at+p.HeadDim], value[:p.HeadDim])
+}
+
+// Query is one head of one token. It sees the positions From ≤ p < To.
+type Query struct {
+	Q, Out   []float32 // [HeadDim]
+	From, To int
+}
+
+// Attention computes softmax(Scale · q·Kᵀ)·V for queries that share a kv head. With Softcap c
+// above 0 a product s becomes c·tanh(s/c). It holds the memory of one goroutine; with Scale set it is
+// ready for use.
+//
+// The positions are cut into spans, at multiples of Span. A span gives a part: the largest
+// score, the sum of e^(score-largest), and the values weighted so. Parts are merged in order. Nothing in this
+// depends on which queries are computed together or on who computes which span, and so neither
+// does a bit of the result: Run may be replaced by calls of Part, for any spans on any
+// goroutine, and one of Merge per query.
+type Attention struct {
+	Scale, Softcap float32
+
+	q      []float32 // [together, HeadDim] times Scale
+	scores [together * Span]float32
+	parts  []float32 // Run: [spans, together, PartSize]
+}
+
+// PartSize is the length of a part: the weighted values, the largest score, the sum.
+func PartSize(headDim int) int { return headDim + 2 }
+
+// Run writes each query's result to its Out. Any number of queries may be given; neighbours
+// should see about the same positions, since eight of them are computed at a time.
+func (a *Attention) Run(p *Pages, queries []Query) {
+	size := PartSize(p.HeadDim)
+	for len(queries) > 0 {
+		n := min(len(queries), together)
+		first, last := Spans(queries[:n])
+		a.parts = grow(a.parts, max(0, last-first)*n*size)
+		for s := first; s < last; s++ {
+			a.group(a.parts[(s-first)*n*size:], p, queries[:n], s)
+		}
+		for i := range n {
+			Merge(queries[i].Out[:p.HeadDim], a.parts[min(i*size, len(a.parts)):], n*size, last-first)
+		}
+		queries = queries[n:]
+	}
+}
+
+// Spans tells which spans, first ≤ s < last, hold the positions that the queries see.
+func Spans(queries []Query) (first, last int) {
+	first = math.MaxInt
+	for i := range queries {
+		if q := &queries[i]; q.From < q.To {
+			first = min(first, q.From/Span)
+			last = max(last, (q.To+Span-1)/Span)
+		}
+	}
+	return min(first, last), last
+}
+
+// Part writes each query's part of one span to parts, [len(queries), PartSize].
+func (a *Attention) Part(parts []float32, p *Pages, queries []Query, span int) {
+	size := PartSize(p.HeadDim)
+	for len(queries) > 0 {
+		n := min(len(queries), together)
+		a.group(parts, p, queries[:n], span)
+		parts, queries = parts[n*size:], queries[n:]
+	}
+}
+
+// Merge joins a query's n parts, in the order of their spans, the first at parts[0], the next
+// stride further on. A query that sees no position gets zeros.
+func Merge(out, parts []float32, stride, n int) {
+	d := len(out)
+	top := float32(math.Inf(-1))
+	for i := range n {
+		if p := parts[i*stride:]; p[d+1] != 0 {
+			top = larger(p[d], top)
+		}
+	}
+	clear(out)
+	var sum float32
+	for i := range n {
+		p := parts[i*stride:][:d+2]
+		if p[d+1] == 0 {
+			continue // the query sees nothing of this span
+		}
+		w := Exp(p[d] - top)
+		sum = fma(w, p[d+1], sum)
+		Axpy(out, w, p[:d])
+	}
+	if sum != 0 {
+		Scale(out, 1/sum)
+	}
+}
+
+// group computes the parts of up to together queries.
+func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) {
+	d, size := p.HeadDim, PartSize(p.HeadDim)
+	a.q = grow(a.q, together*d)
+	var sees [together]window
+	all := window{Span, 0}
+	for i := range queries {
+		q := &queries[i]
+		w := window{max(q.From-span*Span, 0), min(q.To-span*Span, Span)}
+		if w.lo >= w.hi {
+			w = window{}
+		} else {
+			all.lo, all.hi = min(all.lo, w.lo), max(all.hi, w.hi)
+		}
+		sees[i] = w
+		for j, v := range q.Q[:d] {
+			a.q[i*d+j] = v * a.Scale
+		}
+	}
+	clear(parts[:len(queries)*size])
+	if all.lo >= all.hi {
+		return
+	}
+	lo, hi := all.lo/Block, (all.hi+Block-1)/Block // in blocks
+	blocks := p.Blocks[span*(Span/Block):][lo:hi]
+	scores(a.scores[lo*Block:], a.q, len(queries), p, blocks)
+	for i := range queries {
+		part := parts[i*size:][:size]
+		part[d], part[d+1] = a.weigh(a.scores[i*Span:][lo*Block:hi*Block], sees[i].less(lo*Block))
+	}
+	mix(parts, size, a.scores[lo*Block:], sees[:len(queries)], p, blocks, lo*Block)
+}
+
+// window is lo ≤ position < hi within a span.
+type window struct{ lo, hi int }
+
+func (w window) less(n int) window { return window{max(w.lo-n, 0), max(w.hi-n, 0)} }
+
+// weigh turns scores into weights e^(score-largest), 0 outside of what the query sees, and
+// returns the largest score and the sum of the weights.
+func (a *Attention) weigh(s []float32, sees window) (top, sum float32) {
+	low := float32(math.Inf(-1))
+	if a.Softcap > 0 {
+		Softcap(s, a.Softcap)
+	}
+	for i := range s[:sees.lo] {
+		s[i] = low
+	}
+	for i := range s[sees.hi:] {
+		s[sees.hi+i] = low
+	}
+	if sees.lo >= sees.hi {
+		clear(s)
+		return low, 0
+	}
+	top = maximum(s)
+	return top, expSum(s, top)
+}
+
+// scores writes the products of n queries, [n, HeadDim], with the keys of the blocks to
+// dst, whose rows are Span apart.
+func scores(dst, q []float32, n int, p *Pages, blocks []int32) {
+	d := p.HeadDim
+	for i := range n {
+		for j, b := range blocks {
+			at := p.Keys + int(b)*p.Stride
+			scoresGeneric((*[Block]float32)(dst[i*Span+j*Block:]), q[i*d:i*d+d], p.Memory[at:at+d*Block])
+		}
+	}
+}
+
+// scoresGeneric multiplies a query with the keys of a block. A product is the sum of four
+// quarters, each in order; what 4 does not divide comes last.
+func scoresGeneric(dst *[Block]float32, q []float32, keys []uint16) {
+	n := len(q) / 4
+	var sums [5][Block]float32
+	for i := range 4 {
+		for j := range n {
+			k := keys[(i*n+j)*Block:][:Block]
+			for l := range k {
+				sums[i][l] = fma(q[i*n+j], Half(k[l]), sums[i][l])
+			}
+		}
+	}
+	for l := range dst {
+		dst[l] = (sums[0][l] + sums[1][l]) + (sums[2][l] + sums[3][l])
+		for j := 4 * n; j < len(q); j++ {
+			dst[l] = fma(q[j], Half(keys[j*Block+l]), dst[l])
+		}
+	}
+}
+
+// mix adds to each part the values that its query sees, times their weights, in order. The rows of parts are
+// stride apart, those of weights Span. The first block's first position is
+// number first of its span.
+func mix(parts []float32, stride int, weights []float32, sees []window, p *Pages, blocks []int32, first int) {
+	d := p.HeadDim
+	for i, w := range sees {
+		for j, b := range blocks {
+			at := p.Values + int(b)*p.Stride
+			w := w.less(first + j*Block)
+			for l := w.lo; l < min(w.hi, Block); l++ {
+				mixGeneric(parts[i*stride:][:d], weights[i*Span+j*Block+l], p.Memory[at+l*d:at+l*d+d])
+			}
+		}
+	}
+}
+
+func mixGeneric(acc []float32, w float32, v []uint16) {
+	for i, h := range v {
+		acc[i] = fma(w, Half(h), acc[i])
+	}
+}

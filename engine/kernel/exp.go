@@ -1,0 +1,132 @@
+package kernel
+
+import "math"
+
+// The constants of Exp, in the order in which the vector code finds them.
+const (
+	expLow    = -87
+	expHigh   = 88
+	log2e     = 0x1.715476p0
+	expMagic  = 0x1.8p23    // added, it leaves the nearest integer in a float32's low bits
+	ln2Large  = 0x1.62e4p-1 // ln 2 in two parts; the first times a small integer is exact
+	ln2Small  = 0x1.7f7d1cp-20
+	geluCubic = 0.044715
+	geluScale = -2 * 0.7978845608028654 // √(2/π)
+)
+
+// Exp is e^x with a relative error below 2e-7: x = n·ln 2 + r with |r| ≤ ln 2 / 2, Taylor's
+// polynomial for e^r up to r^7, and n added to the exponent. Below -87 it is 0, above 88
+// infinite. It is defined to the bit: vector code computes the same operations.
+func Exp(x float32) float32 {
+	switch {
+	case x != x:
+		return x
+	case x < expLow:
+		return 0
+	case x > expHigh:
+		return float32(math.Inf(1))
+	}
+	t := fma(x, log2e, expMagic)
+	n := t - expMagic
+	r := fma(n, -ln2Small, fma(n, -ln2Large, x))
+	p := fma(r, 1.0/5040, 1.0/720)
+	p = fma(p, r, 1.0/120)
+	p = fma(p, r, 1.0/24)
+	p = fma(p, r, 1.0/6)
+	p = fma(p, r, 0.5)
+	p = fma(p, r, 1)
+	p = fma(p, r, 1)
+	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(t)<<23)
+}
+
+// SiLUMul writes gate·sigmoid(gate)·up to gate.
+func SiLUMul(gate, up []float32) {
+	up = up[:len(gate)]
+	n := siluVector(gate, up)
+	for i := n; i < len(gate); i++ {
+		g := gate[i]
+		gate[i] = float32(g/(1+Exp(-g))) * up[i]
+	}
+}
+
+// GELUMul writes gelu(gate)·up to gate, with gelu in its tanh form: x·sigmoid(2·√(2/π)·(x + 0.044715·x³)).
+// (Hendrycks and Gimpel, arXiv:1606.08415.)
+func GELUMul(gate, up []float32) {
+	up = up[:len(gate)]
+	n := geluVector(gate, up)
+	for i := n; i < len(gate); i++ {
+		g := gate[i]
+		u := float32(g*geluScale) * fma(float32(g*g), geluCubic, 1)
+		gate[i] = float32(g/(1+Exp(u))) * up[i]
+	}
+}
+
+// Softcap replaces x by limit·tanh(x/limit).
+func Softcap(x []float32, limit float32) {
+	inv := 2 / limit
+	n := softcapVector(x, limit, inv)
+	for i := n; i < len(x); i++ {
+		x[i] = limit * (1 - 2/(Exp(x[i]*inv)+1))
+	}
+}
+
+// Softmax replaces x by exp(scale·x) normalised to a sum of 1.
+func Softmax(x []float32, scale float32) {
+	Scale(x, scale)
+	Scale(x, 1/expSum(x, maximum(x)))
+}
+
+// lanes16 are the partial sums of a reduction: element i goes to lane i mod 16.
+type lanes16 [16]float32
+
+func (l *lanes16) sum() float32 {
+	for w := 8; w > 0; w /= 2 {
+		for i := range w {
+			l[i] += l[i+w]
+		}
+	}
+	return l[0]
+}
+
+// expSum replaces x by e^(x-top) and returns the sum.
+func expSum(x []float32, top float32) float32 {
+	if s, ok := expSumVector(x, top); ok {
+		return s
+	}
+	var l lanes16
+	for i, v := range x {
+		v = Exp(v - top)
+		x[i] = v
+		l[i%16] += v
+	}
+	return l.sum()
+}
+
+// larger is the larger of v and top, and top where v is not a number.
+func larger(v, top float32) float32 {
+	if v > top {
+		return v
+	}
+	return top
+}
+
+// maximum is the largest number of x, -Inf where there is none.
+func maximum(x []float32) float32 {
+	top := float32(math.Inf(-1))
+	n := maximumVector(x, &top)
+	for _, v := range x[n:] {
+		top = larger(v, top)
+	}
+	return top
+}
+
+// ArgMax is the index of the largest number, the first of equals. Without any it is 0.
+func ArgMax(x []float32) int {
+	top := maximum(x)
+	for i, v := range x {
+		if v == top {
+			return i
+		}
+	}
+	return 0
+}
