@@ -35,6 +35,10 @@ var formats = map[gguf.Type]*format{
 	gguf.F16:  {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnF16), plainFloats(columnF16)},
 	gguf.BF16: {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnBF16), plainFloats(columnBF16)},
 	gguf.Q8_0: {32, 34, q80Bytes, true, packQ80, rowInts(openQ80), plainInts(openQ80)},
+	gguf.Q4_0: {32, 18, q40Bytes, true, packQ40, rowInts(openQ40), plainInts(openQ40)},
+	gguf.Q4_K: {256, 144, q4kHead + 8*q4kPart, true, packQ4K, rowInts(openQ4K), plainInts(openQ4K)},
+	gguf.Q5_K: {256, 176, q5kHead + 8*q5kPart, true, packQ5K, rowInts(openQ5K), plainInts(openQ5K)},
+	gguf.Q6_K: {256, 210, q6kHead + 8*q6kPart, true, packQ6K, rowInts(openQ6K), plainInts(openQ6K)},
 }
 
 // Supports tells with an error that names the remedy whether rows of this type and length
@@ -42,7 +46,7 @@ var formats = map[gguf.Type]*format{
 func Supports(t gguf.Type, cols int) error {
 	f, ok := formats[t]
 	if !ok {
-		return fmt.Errorf("matrices of type %s cannot be computed with: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K", t)
+		return fmt.Errorf("matrices of type %s cannot be multiplied: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K", t)
 	}
 	if cols <= 0 || cols%f.cols != 0 {
 		return fmt.Errorf("a row of %d values cannot be stored as %s: want a multiple of %d", cols, t, f.cols)
@@ -74,9 +78,7 @@ func Pack(dst []byte, t gguf.Type, rows, cols int, src []byte, lo, hi int) {
 			r[i] = src[(lo+i)*line:][:line]
 		}
 		tile := dst[lo/Tile*size:][:size]
-		if n < Tile {
-			clear(tile)
-		}
+		clear(tile)
 		f.pack(tile, r[:n], cols)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-var types = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0}
+var types = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K}
 
 func normal(r *rand.Rand, n int) []float32 {
 	x := make([]float32, n)

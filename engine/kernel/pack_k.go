@@ -1,0 +1,180 @@
+package kernel
+
+import "encoding/binary"
+
+// Offsets in tiles of 4 to 6 bits. A block of 256 columns begins with a head, the scales
+// (and minimums) of the 16 rows as halves, which eight parts of 32 columns follow. Q4_0 has no
+// head, and blocks of one part.
+const (
+	nibbleBytes = 256 // first in each part: the low 4 bits
+
+	q40Bytes = 288
+	q40Scale = 256
+
+	q4kHead, q4kPart = 64, 288
+	q4kScale         = 256 // 16 rows' scales of one byte, then 16 minimums
+
+	q5kHead, q5kPart = 64, 352
+	q5kHigh          = 256 // 64 bytes: the fifth bits
+	q5kScale         = 320
+
+	q6kHead, q6kPart = 32, 416
+	q6kHigh          = 256 // 128 bytes: bits 4 and 5
+	q6kScale         = 384 // 16 rows' two scales of one byte, one for each 16 columns
+)
+
+// putNibbles stores the low four bits of row r: two neighbouring groups of four columns
+// share bytes, the first in the lower half.
+func putNibbles(part []byte, r int, q *[32]byte) {
+	p := (*[nibbleBytes]byte)(part)
+	for j := range 4 {
+		lo, hi := binary.LittleEndian.Uint32(q[8*j:]), binary.LittleEndian.Uint32(q[8*j+4:])
+		binary.LittleEndian.PutUint32(p[64*j+4*r:], lo&0x0f0f0f0f|hi&0x0f0f0f0f<<4)
+	}
+}
+
+func nibble(p *[nibbleBytes]byte, r, c int) byte {
+	return p[c/8*64+4*r+c&3] >> (c & 4) & 15
+}
+
+func packQ40(tile []byte, rows [][]byte, cols int) {
+	var q [32]byte
+	for r, row := range rows {
+		for b := range cols / 32 {
+			src, dst := (*[18]byte)(row[18*b:]), tile[q40Bytes*b:][:q40Bytes]
+			copy(dst[q40Scale+2*r:][:2], src[:])
+			for i, v := range src[2:] {
+				q[i], q[i+16] = v&15, v>>4
+			}
+			putNibbles(dst, r, &q)
+		}
+	}
+}
+
+func openQ40(o *opened, tile []byte, block int) {
+	b := tile[q40Bytes*block:][:q40Bytes]
+	halves(&o.scale, b[q40Scale:])
+	for r := range o.q {
+		for c := range o.q[r] {
+			o.q[r][c] = int16(nibble((*[nibbleBytes]byte)(b), r, c)) - 8
+		}
+	}
+}
+
+// scalesK gives the 6-bit scale and minimum of part i of a Q4_K or Q5_K block.
+func scalesK(s *[12]byte, i int) (scale, low byte) {
+	if i < 4 {
+		return s[i] & 63, s[i+4] & 63
+	}
+	return s[i+4]&15 | s[i-4]>>6<<4, s[i+4]>>4 | s[i]>>6<<4
+}
+
+func packQ4K(tile []byte, rows [][]byte, cols int) {
+	const size = q4kHead + 8*q4kPart
+	var q [32]byte
+	for r, row := range rows {
+		for b := range cols / 256 {
+			src, dst := (*[144]byte)(row[144*b:]), tile[size*b:][:size]
+			copy(dst[2*r:][:2], src[:])
+			copy(dst[32+2*r:][:2], src[2:])
+			for i := range 8 {
+				part := dst[q4kHead+q4kPart*i:][:q4kPart]
+				part[q4kScale+r], part[q4kScale+Tile+r] = scalesK((*[12]byte)(src[4:]), i)
+				for j, v := range src[16+i/2*32:][:32] {
+					q[j] = v >> (i & 1 * 4)
+				}
+				putNibbles(part, r, &q)
+			}
+		}
+	}
+}
+
+// openK sets what Q4_K and Q5_K have in common.
+func (o *opened) openK(head, scales []byte) (scale *[Tile]byte) {
+	halves(&o.scale, head)
+	halves(&o.low, head[2*Tile:])
+	for r, m := range scales[Tile : 2*Tile] {
+		o.low[r] *= float32(m)
+	}
+	o.lows = true
+	return (*[Tile]byte)(scales)
+}
+
+func openQ4K(o *opened, tile []byte, block int) {
+	b := tile[(q4kHead+8*q4kPart)*(block/8):]
+	part := b[q4kHead+q4kPart*(block%8):][:q4kPart]
+	scale := o.openK(b, part[q4kScale:])
+	for r := range o.q {
+		for c := range o.q[r] {
+			o.q[r][c] = int16(nibble((*[nibbleBytes]byte)(part), r, c)) * int16(scale[r])
+		}
+	}
+}
+
+func packQ5K(tile []byte, rows [][]byte, cols int) {
+	const size = q5kHead + 8*q5kPart
+	var q [32]byte
+	for r, row := range rows {
+		for b := range cols / 256 {
+			src, dst := (*[176]byte)(row[176*b:]), tile[size*b:][:size]
+			copy(dst[2*r:][:2], src[:])
+			copy(dst[32+2*r:][:2], src[2:])
+			for i := range 8 {
+				part := dst[q5kHead+q5kPart*i:][:q5kPart]
+				part[q5kScale+r], part[q5kScale+Tile+r] = scalesK((*[12]byte)(src[4:]), i)
+				for j, v := range src[48+i/2*32:][:32] {
+					q[j] = v >> (i & 1 * 4)
+					part[q5kHigh+4*r+j&3] |= src[16+j] >> i & 1 << (j / 4)
+				}
+				putNibbles(part, r, &q)
+			}
+		}
+	}
+}
+
+func openQ5K(o *opened, tile []byte, block int) {
+	b := tile[(q5kHead+8*q5kPart)*(block/8):]
+	part := b[q5kHead+q5kPart*(block%8):][:q5kPart]
+	scale := o.openK(b, part[q5kScale:])
+	for r := range o.q {
+		for c := range o.q[r] {
+			q := nibble((*[nibbleBytes]byte)(part), r, c) | part[q5kHigh+4*r+c&3]>>(c/4)&1<<4
+			o.q[r][c] = int16(q) * int16(scale[r])
+		}
+	}
+}
+
+func packQ6K(tile []byte, rows [][]byte, cols int) {
+	const size = q6kHead + 8*q6kPart
+	var q [32]byte
+	for r, row := range rows {
+		for b := range cols / 256 {
+			src, dst := (*[210]byte)(row[210*b:]), tile[size*b:][:size]
+			copy(dst[2*r:][:2], src[208:])
+			for i := range 8 {
+				part := dst[q6kHead+q6kPart*i:][:q6kPart]
+				copy(part[q6kScale+2*r:][:2], src[192+2*i:])
+				half, k := i/4, i%4
+				for j := range q {
+					q[j] = src[64*half+k&1*32+j] >> (k / 2 * 4)
+					high := src[128+32*half+j] >> (2 * k) & 3
+					part[q6kHigh+j/16*64+4*r+j&3] |= high << (j / 4 % 4 * 2)
+				}
+				putNibbles(part, r, &q)
+			}
+		}
+	}
+}
+
+func openQ6K(o *opened, tile []byte, block int) {
+	b := tile[(q6kHead+8*q6kPart)*(block/8):]
+	part := b[q6kHead+q6kPart*(block%8):][:q6kPart]
+	halves(&o.scale, b)
+	for r := range o.q {
+		for c := range o.q[r] {
+			high := part[q6kHigh+c/16*64+4*r+c&3] >> (c / 4 % 4 * 2) & 3
+			q := nibble((*[nibbleBytes]byte)(part), r, c) | high<<4
+			o.q[r][c] = (int16(q) - 32) * int16(int8(part[q6kScale+2*r+c/16]))
+		}
+	}
+}
