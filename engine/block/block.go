@@ -1,20 +1,31 @@
-// Package block counts the blocks of a paged key-value cache: which are free, and
-// how many sequences hold each one that is not.
+// Package block keeps the books of a paged key-value cache: which blocks are free, how
+// many sequences hold each one that is not, and which ones can be found again by what they
+// contain.
 //
 // The cache's memory belongs to an inferencer, which cuts it into numbered blocks of a
 // fixed number of positions (PagedAttention, arXiv:2309.06180). A sequence owns a list of
 // block numbers and grows it as it gets longer; it never needs neighbouring blocks, so
 // memory does not fragment and at most one block per sequence is partly used. This
-// package knows numbers only: no memory, no tokens, no sequences.
+// package knows numbers and names only: no memory, no sequences.
 //
 // The life of a block:
 //
-//  1. Alloc takes it off the free list; it has one holder.
-//  2. Share adds a holder, for sequences that begin alike.
-//  3. Free removes one; the last one puts the block back on the free list.
+//  1. Alloc takes it from the free ones; it has one holder.
+//  2. Register gives it a name, once all of its positions have their tokens: a [Hash] of
+//     those tokens and of all before them. From then on Take finds it.
+//  3. Share and Take add holders, for sequences that begin alike.
+//  4. Free removes one. After the last one the block is free; with a name it stays findable,
+//     contents and all, until its place is needed.
 //
-// The block that was freed last is given out first: its memory is in use already, so a
-// server with little load touches little of a large cache.
+// Alloc prefers blocks without a name, the one that was freed last first: its memory is
+// in use already, so a server with little load touches little of a large cache. When
+// there is none it evicts: the named free block that was let go longest ago loses its name.
+// Of a sequence that was freed at once the last blocks are evicted first, since a beginning
+// is of use without its end, and an end without its beginning is not.
+//
+// Two blocks may come to hold the same tokens, when two sequences computed them at the same
+// time. The first one registered has the name; the other stays nameless. A sequence's list of
+// blocks thus only ever grows at its end, and whoever keeps a copy of it is told additions only.
 //
 // No block left is an outcome, not an error: the caller preempts or waits. Freeing a
 // block that nobody holds means that the caller's books are wrong, and panics. A Pool
@@ -25,9 +36,19 @@ import "fmt"
 
 // Pool is the account of all blocks of one cache.
 type Pool struct {
-	size int
-	refs []int32 // holders of each block
-	free []int32 // a stack of the blocks with refs 0
+	size  int
+	refs  []int32 // holders of each block
+	plain []int32 // a stack of the free blocks without a name
+
+	// The free blocks with a name are a ring in the order in which they were let go. Its
+	// last entry, at index Count, is no block but the ring's beginning and end.
+	next, prev []int32
+	idle       int // blocks in the ring
+
+	hash      []Hash
+	named     []bool
+	byHash    map[Hash]int32
+	evictions int
 }
 
 // New makes a pool of count blocks of size positions each, all free. It panics unless
@@ -36,10 +57,15 @@ func New(count, size int) *Pool {
 	if count <= 0 || size <= 0 {
 		panic(fmt.Sprintf("block: pool of %d blocks of %d positions, want both positive", count, size))
 	}
-	p := &Pool{size: size, refs: make([]int32, count), free: make([]int32, count)}
-	for i := range p.free {
-		p.free[i] = int32(count - 1 - i) // block 0 is given out first
+	p := &Pool{
+		size: size, refs: make([]int32, count), plain: make([]int32, count),
+		next: make([]int32, count+1), prev: make([]int32, count+1),
+		hash: make([]Hash, count), named: make([]bool, count), byHash: make(map[Hash]int32, count),
 	}
+	for i := range p.plain {
+		p.plain[i] = int32(count - 1 - i) // block 0 is given out first
+	}
+	p.next[count], p.prev[count] = int32(count), int32(count)
 	return p
 }
 
@@ -49,8 +75,14 @@ func (p *Pool) Count() int { return len(p.refs) }
 // Size is the number of positions in a block.
 func (p *Pool) Size() int { return p.size }
 
-// Available is the number of free blocks.
-func (p *Pool) Available() int { return len(p.free) }
+// Available is the number of free blocks, with a name or without.
+func (p *Pool) Available() int { return len(p.plain) + p.idle }
+
+// Cached is the number of blocks with a name, free or held.
+func (p *Pool) Cached() int { return len(p.byHash) }
+
+// Evictions counts the blocks that lost their name because their place was needed.
+func (p *Pool) Evictions() int { return p.evictions }
 
 // Need is how many blocks hold n positions.
 func (p *Pool) Need(n int) int { return (n + p.size - 1) / p.size }
@@ -60,12 +92,17 @@ func (p *Pool) Holders(id int32) int { return int(p.refs[id]) }
 
 // Alloc gives a free block to one holder. ok is false when none is left.
 func (p *Pool) Alloc() (id int32, ok bool) {
-	n := len(p.free)
-	if n == 0 {
+	if n := len(p.plain); n > 0 {
+		id = p.plain[n-1]
+		p.plain = p.plain[:n-1]
+	} else if p.idle > 0 {
+		id = p.next[len(p.refs)]
+		p.unlink(id)
+		p.forget(id)
+		p.evictions++
+	} else {
 		return 0, false
 	}
-	id = p.free[n-1]
-	p.free = p.free[:n-1]
 	p.refs[id] = 1
 	return id, true
 }
@@ -73,7 +110,7 @@ func (p *Pool) Alloc() (id int32, ok bool) {
 // AllocN appends n free blocks to dst, or takes none and returns false when fewer are
 // left.
 func (p *Pool) AllocN(dst []int32, n int) ([]int32, bool) {
-	if n > len(p.free) {
+	if n > p.Available() {
 		return dst, false
 	}
 	for range n {
@@ -100,31 +137,45 @@ func (p *Pool) Free(ids ...int32) {
 			panic(fmt.Sprintf("block: free of block %d, which is free", id))
 		}
 		p.refs[id]--
-		if p.refs[id] == 0 {
-			p.free = append(p.free, id)
+		switch {
+		case p.refs[id] > 0:
+		case p.named[id]:
+			p.link(id)
+		default:
+			p.plain = append(p.plain, id)
 		}
 	}
 }
 
-// Check verifies the books: each block is either held or once on the free list. It looks
-// at every block; call it in tests and when idle.
-func (p *Pool) Check() error {
-	onList := make([]bool, len(p.refs))
-	for _, id := range p.free {
-		switch {
-		case id < 0 || int(id) >= len(p.refs):
-			return fmt.Errorf("free list holds block %d of %d", id, len(p.refs))
-		case onList[id]:
-			return fmt.Errorf("block %d is on the free list twice", id)
-		case p.refs[id] != 0:
-			return fmt.Errorf("block %d is on the free list and has %d holders", id, p.refs[id])
-		}
-		onList[id] = true
+// Writable makes the last of ids, which one holder is about to write into, that holder's
+// own. Held by others too, it is replaced in ids by a free block, and the caller owes
+// a copy of from to to before anything is written (copy on write). Else copied is false. ok is false,
+// and nothing has changed, when a block is needed and none is free. It panics when there
+// are no ids.
+func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
+	last := len(ids) - 1
+	from = ids[last]
+	if p.refs[from] == 1 && !p.named[from] {
+		return from, from, false, true
 	}
-	for id, n := range p.refs {
-		if n < 0 || n == 0 && !onList[id] {
-			return fmt.Errorf("block %d has %d holders and is not on the free list", id, n)
-		}
+	to, ok = p.Alloc()
+	if !ok {
+		return from, from, false, false
 	}
-	return nil
+	ids[last] = to
+	p.Free(from)
+	return from, to, true, true
+}
+
+// link puts a free block at the end of the ring: it was let go last.
+func (p *Pool) link(id int32) {
+	end := int32(len(p.refs))
+	last := p.prev[end]
+	p.next[last], p.prev[id], p.next[id], p.prev[end] = id, last, end, id
+	p.idle++
+}
+
+func (p *Pool) unlink(id int32) {
+	p.next[p.prev[id]], p.prev[p.next[id]] = p.next[id], p.prev[id]
+	p.idle--
 }
