@@ -14,7 +14,7 @@
 // keys and tensor names, nested arrays deeper than maxDepth, tensors that lie
 // outside the file. What it does not judge: whether the metadata makes a usable
 // model; that is package model's work. Tensor types that it cannot decode
-// compute with (Q4_K and so on) open here, so that tools can show the file.
+// (IQ2_XS and so on) open here, so that tools can show the file.
 //
 // The life of a file:
 //

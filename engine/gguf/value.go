@@ -253,6 +253,19 @@ func (f *File) Floats(key string) ([]float32, bool) {
 	return out, true
 }
 
+// Bools reads an array of bools.
+func (f *File) Bools(key string) ([]bool, bool) {
+	v, ok := f.values[key]
+	if !ok || v.kind != KindArray || v.elem != KindBool {
+		return nil, false
+	}
+	out := make([]bool, v.count)
+	for i := range out {
+		out[i] = f.data[v.lo+i] != 0
+	}
+	return out, true
+}
+
 // integer decodes a scalar; a signed one is given as its 64-bit two's complement.
 func integer(k Kind, b []byte) (n uint64, signed, ok bool) {
 	switch k {

@@ -95,7 +95,7 @@ func TestConfig(t *testing.T) {
 	base := model.Config{
 		Arch: "llama", Name: "random-llama-2x64", Layers: 2, Dim: 64, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 128, Vocab: 400, Context: 256,
 		RMSEps: 1e-5, RopeBase: 10000, RopeDim: 16, RopeScale: 1,
-		Ropes: 1, EmbedScale: 1, AttnScale: 0.25,
+		RopeTrain: 256, RopeMag: 1, Ropes: 1, EmbedScale: 1, AttnScale: 0.25,
 	}
 	for name, tt := range map[string]struct {
 		edit
@@ -165,8 +165,8 @@ func TestRefused(t *testing.T) {
 	qwen := infertest.Spec{Arch: "qwen2"}
 	key := func(k string, v any) edit { return edit{keys: map[string]any{k: v}} }
 	for want, e := range map[string]edit{
-		`general.architecture is missing`:                                   key("general.architecture", nil),
-		`architecture "mamba" is not supported; supported are llama, qwen2`: key("general.architecture", "mamba"),
+		`general.architecture is missing`: key("general.architecture", nil),
+		`architecture "mamba" is not supported; supported are gemma, gemma2, gemma3, llama, phi3, qwen2, qwen3, qwen3moe`: key("general.architecture", "mamba"),
 		`one of 3 parts`:                                               key("split.count", 3),
 		`llama.block_count is missing`:                                 key("llama.block_count", nil),
 		`llama.embedding_length must be a whole number`:                key("llama.embedding_length", "wide"),
@@ -182,12 +182,12 @@ func TestRefused(t *testing.T) {
 		`freq_base is -5`:                                              key("llama.rope.freq_base", -5.0),
 		`dimension_count is 18, want an even number`:                   key("llama.rope.dimension_count", 18),
 		`dimension_count is 5`:                                         key("llama.rope.dimension_count", 5),
-		`rope.scaling.type "yarn" is not supported`:                    key("llama.rope.scaling.type", "yarn"),
+		`rope.scaling.type "dynamic" is not supported`:                 key("llama.rope.scaling.type", "dynamic"),
 		`scaling.factor is -2`:                                         key("llama.rope.scaling.factor", -2.0),
-		`attn_factor 2 is not supported`:                               key("llama.rope.scaling.attn_factor", 2.0),
+		`attn_factor is -2`:                                            key("llama.rope.scaling.attn_factor", -2.0),
 		`value_length 8 differs from`:                                  key("llama.attention.value_length", 8),
-		`llama.expert_count is 8`:                                      key("llama.expert_count", 8),
-		`llama.attention.sliding_window is 4096`:                       key("llama.attention.sliding_window", 4096),
+		`llama.expert_used_count is missing`:                           key("llama.expert_count", 8),
+		`qwen2.attention.sliding_window is 4096`:                       {spec: qwen, keys: map[string]any{"qwen2.attention.sliding_window": 4096}},
 		`embedding_length 64 is not a multiple of attention.head_count 3`: {keys: map[string]any{
 			"llama.attention.head_count": 3, "llama.attention.head_count_kv": 3, "llama.attention.key_length": nil}},
 		`tokenizer has 401 tokens and tensor "token_embd.weight" only 400 rows`: key("tokenizer.ggml.tokens", make([]string, 401)),
@@ -196,12 +196,12 @@ func TestRefused(t *testing.T) {
 		`tensor "blk.0.attn_k.bias" is missing`:                                 {spec: qwen, tensors: map[string]*gguf.Tensor{"blk.0.attn_k.bias": nil}},
 		`tensor "blk.2.attn_norm.weight" is missing`:                            key("llama.block_count", 3),
 		`tensor "blk.1.`: key("llama.block_count", 1),
-		`tensor "blk.0.attn_q.weight" has dimensions [64 32], want [64 64]`:   {tensors: tensor(t, "blk.0.attn_q.weight", gguf.F32, 64, 32)},
-		`tensor "blk.0.attn_norm.weight" has dimensions [64 1], want [64]`:    {tensors: tensor(t, "blk.0.attn_norm.weight", gguf.F32, 64, 1)},
-		`tensor "output_norm.weight" has dimensions [63], want [64]`:          {tensors: tensor(t, "output_norm.weight", gguf.F32, 63)},
-		`tensor "blk.0.attn_v.weight" has type Q4_0; supported are F32, F16,`: {tensors: tensor(t, "blk.0.attn_v.weight", 2, 64, 64)},
-		`tensor "blk.0.attn_q_norm.weight" has no place`:                      {tensors: tensor(t, "blk.0.attn_q_norm.weight", gguf.F32, 16)},
-		`tensor "rope_freqs.weight" holds 0`:                                  {tensors: tensor(t, "rope_freqs.weight", gguf.F32, 8)},
+		`tensor "blk.0.attn_q.weight" has dimensions [64 32], want [64 64]`:    {tensors: tensor(t, "blk.0.attn_q.weight", gguf.F32, 64, 32)},
+		`tensor "blk.0.attn_norm.weight" has dimensions [64 1], want [64]`:     {tensors: tensor(t, "blk.0.attn_norm.weight", gguf.F32, 64, 1)},
+		`tensor "output_norm.weight" has dimensions [63], want [64]`:           {tensors: tensor(t, "output_norm.weight", gguf.F32, 63)},
+		`tensor "blk.0.attn_v.weight" has type IQ4_NL, which is not supported`: {tensors: tensor(t, "blk.0.attn_v.weight", 20, 64, 64)},
+		`tensor "blk.0.attn_q_norm.weight" has no place`:                       {tensors: tensor(t, "blk.0.attn_q_norm.weight", gguf.F32, 16)},
+		`tensor "rope_freqs.weight" holds 0`:                                   {tensors: tensor(t, "rope_freqs.weight", gguf.F32, 8)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			if _, err := model.Load(e.file(t)); err == nil || !strings.Contains(err.Error(), want) {

@@ -59,6 +59,9 @@ func New(f *gguf.File, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := supported(m); err != nil {
+		return nil, err
+	}
 	cfg = cfg.withDefaults()
 	r := &Runner{cfg: cfg, conf: m.Config, file: f, model: m}
 	if cfg.Context > 0 {

@@ -1,0 +1,202 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+// metadata reads keys of one architecture and keeps the first error.
+type metadata struct {
+	file *gguf.File
+	arch string
+	err  error
+}
+
+func (m *metadata) fail(format string, args ...any) {
+	if m.err == nil {
+		m.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (m *metadata) has(name string) bool {
+	_, _, _, ok := m.file.Kind(m.arch + "." + name)
+	return ok
+}
+
+// size reads a positive number. or stands in for an absent key; 0 makes it required.
+// Some files give one number per layer: that is fine while all are equal.
+func (m *metadata) size(name string, or int) int {
+	key := m.arch + "." + name
+	n, ok := m.file.Uint(key)
+	if all, isList := m.file.Ints(key); isList && len(all) > 0 {
+		n, ok = uint64(max(all[0], 0)), true
+		for _, x := range all {
+			if x != all[0] {
+				m.fail("%s differs between layers (%d and %d): such models are not supported", key, all[0], x)
+			}
+		}
+	}
+	switch present := m.has(name); {
+	case !present && or > 0:
+		return or
+	case !present:
+		m.fail("%s is missing", key)
+	case !ok || n == 0 || n > maxSize:
+		m.fail("%s must be a whole number from 1 to %d, and is not", key, maxSize)
+	default:
+		return int(n)
+	}
+	return 1
+}
+
+// count reads a number that may be 0, as it is where the key is absent.
+func (m *metadata) count(name string) int {
+	if n, ok := m.file.Uint(m.arch + "." + name); ok && n == 0 || !m.has(name) {
+		return 0
+	}
+	return m.size(name, 0)
+}
+
+// float reads a number. or stands in for an absent key; 0 makes it required.
+func (m *metadata) float(name string, or float64) float64 {
+	key := m.arch + "." + name
+	x, ok := m.file.Float(key)
+	switch {
+	case ok:
+		return x
+	case m.has(name):
+		m.fail("%s must be a floating-point number, and is not", key)
+	case or == 0:
+		m.fail("%s is missing", key)
+	}
+	return or
+}
+
+// number reads a number that may be absent.
+func (m *metadata) number(name string, or float32) float32 {
+	if !m.has(name) {
+		return or
+	}
+	return float32(m.float(name, 0))
+}
+
+func (m *metadata) headDim(c Config) int {
+	if !m.has("attention.key_length") && c.Dim%c.Heads != 0 {
+		m.fail("embedding_length %d is not a multiple of attention.head_count %d, and attention.key_length is missing", c.Dim, c.Heads)
+	}
+	k := m.size("attention.key_length", max(c.Dim/c.Heads, 1))
+	if v := m.size("attention.value_length", k); v != k {
+		m.fail("attention.value_length %d differs from attention.key_length %d: such models are not supported", v, k)
+	}
+	return k
+}
+
+// rope reads the rotary embedding: linear scaling, YaRN, and what goes with the tensors
+// of Llama 3 (rope_freqs) and LongRoPE (rope_factors_long, _short), which Load reads.
+func (m *metadata) rope(c *Config) {
+	c.RopeBase = m.float("rope.freq_base", 10000)
+	c.RopeDim = m.size("rope.dimension_count", c.HeadDim)
+	c.RopeTrain = c.Context
+	if n := m.count("rope.scaling.original_context_length"); n > 0 {
+		c.RopeTrain = n
+	}
+	c.RopeMag = float64(m.number("rope.scaling.attn_factor", 1))
+	kind, ok := m.file.String(m.arch + ".rope.scaling.type")
+	if !ok {
+		kind = "linear" // llama.cpp's default, with the older key scale_linear
+	}
+	c.RopeScale = 1
+	switch kind {
+	case "none":
+		return
+	case "linear", "longrope":
+	case "yarn":
+		c.RopeYaRN = true
+		c.RopeFast = float64(m.number("rope.scaling.yarn_beta_fast", m.number("rope.scaling.beta_fast", 32)))
+		c.RopeSlow = float64(m.number("rope.scaling.yarn_beta_slow", m.number("rope.scaling.beta_slow", 1)))
+		if x := m.number("rope.scaling.yarn_log_multiplier", 0); x != 0 {
+			m.fail("%s.rope.scaling.yarn_log_multiplier is %v: such models are not supported", m.arch, x)
+		}
+	default:
+		m.fail("%s.rope.scaling.type %q is not supported; supported are none, linear, yarn and longrope", m.arch, kind)
+	}
+	c.RopeScale = m.float("rope.scaling.factor", m.float("rope.scale_linear", 1))
+	if c.RopeScale == 0 { // written by some converters for "not set"
+		c.RopeScale = 1
+	}
+}
+
+// feedForward reads the widths of the feed-forward layer or of the experts.
+func (m *metadata) feedForward(c *Config, experts presence) {
+	c.Experts = m.count("expert_count")
+	switch {
+	case c.Experts > 0 && experts == never:
+		m.fail("%s.expert_count is %d: such models are not supported", m.arch, c.Experts)
+		return
+	case c.Experts == 0 && experts == always:
+		m.fail("%s.expert_count is missing", m.arch)
+		return
+	case c.Experts == 0:
+		c.FFN = m.size("feed_forward_length", 0)
+		return
+	}
+	c.ExpertsUsed = m.size("expert_used_count", 0)
+	c.ExpertNorm = true
+	switch {
+	case m.has("expert_feed_forward_length"):
+		c.ExpertFFN = m.size("expert_feed_forward_length", 0)
+	case experts == always: // older files: all experts that are used together
+		c.ExpertFFN = max(m.size("feed_forward_length", 0)/c.ExpertsUsed, 1)
+	default:
+		c.ExpertFFN = m.size("feed_forward_length", 0)
+	}
+}
+
+// window reads the width of the sliding window; one that covers all positions is none.
+func (m *metadata) window(c *Config, or int) int {
+	n := or
+	if m.has("attention.sliding_window") {
+		n = m.count("attention.sliding_window")
+	}
+	if n >= c.Context {
+		return 0
+	}
+	return n
+}
+
+// pattern says which layers have no window: every n-th. The key holds n, or one bool per layer,
+// true for those with a window.
+func (m *metadata) pattern(c *Config, or int) int {
+	const name = "attention.sliding_window_pattern"
+	key := m.arch + "." + name
+	if !m.has(name) {
+		return or
+	}
+	layers, ok := m.file.Bools(key)
+	if !ok {
+		return m.size(name, 0)
+	}
+	n := slices.Index(layers, false) + 1
+	for i, windowed := range layers {
+		if windowed != (n == 0 || (i+1)%n != 0) {
+			m.fail("%s is no repeated pattern (layer %d): such models are not supported", key, i)
+			break
+		}
+	}
+	return n
+}
+
+// refuse looks for features that change the computation and are not implemented.
+func (m *metadata) refuse(a architecture) {
+	names := []string{"expert_shared_count", "expert_group_count", "leading_dense_block_count"}
+	if !a.windows {
+		names = append(names, "attention.sliding_window")
+	}
+	for _, name := range names {
+		if n, ok := m.file.Uint(m.arch + "." + name); ok && n > 0 {
+			m.fail("%s.%s is %d: such models are not supported", m.arch, name, n)
+		}
+	}
+}

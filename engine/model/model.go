@@ -1,0 +1,166 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
+
+// Matrix is a weight matrix of Rows rows with Cols values each, so that it maps a vector
+// of Cols to one of Rows. Data is the file's memory, row after row.
+type Matrix struct {
+	Rows, Cols int
+	Type       gguf.Type // any that is Decodable
+	Data       []byte
+	F32        []float32 // Data as numbers, only for type F32
+}
+
+func matrix(t gguf.Tensor, rows, cols int) Matrix {
+	m := Matrix{Rows: rows, Cols: cols, Type: t.Type, Data: t.Data}
+	if t.Type == gguf.F32 {
+		m.F32 = floats(t)
+	}
+	return m
+}
+
+// slice is rows lo…hi as a matrix of its own, on the same memory. A matrix that was not found stays empty.
+func (m Matrix) slice(lo, hi int) Matrix {
+	if m.Rows == 0 {
+		return m
+	}
+	size := len(m.Data) / m.Rows
+	out := Matrix{Rows: hi - lo, Cols: m.Cols, Type: m.Type, Data: m.Data[lo*size : hi*size : hi*size]}
+	if m.F32 != nil {
+		out.F32 = m.F32[lo*m.Cols : hi*m.Cols : hi*m.Cols]
+	}
+	return out
+}
+
+// Row decodes one row into dst, [Cols].
+func (m *Matrix) Row(dst []float32, row int) {
+	size := len(m.Data) / m.Rows
+	if err := gguf.Decode(m.Type, dst[:m.Cols], m.Data[row*size:][:size]); err != nil {
+		panic(err) // Load admits only types that can be decoded, and whole rows
+	}
+}
+
+// Convert stores rows lo…hi in another type, for whoever cannot compute with the matrix's own.
+// The error says why Cols values make no row of that type.
+func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
+	x := make([]float32, m.Cols)
+	var out []byte
+	for r := lo; r < hi; r++ {
+		m.Row(x, r)
+		row, err := gguf.Encode(t, x)
+		if err != nil {
+			return nil, fmt.Errorf("convert %s matrix: %w", m.Type, err)
+		}
+		out = append(out, row...)
+	}
+	return out, nil
+}
+
+// Layer holds the weights of one transformer block. Vectors are nil where the model has none. A
+// block computes, with x the residual stream:
+//
+//  1. y = norm(x, AttnNorm); q, k, v = Q·y+QBias, K·y+KBias, V·y+VBias.
+//  2. Each head of q is normed with QNorm, of k with KNorm; then both are rotated.
+//  3. y = O·attention(q, k, v) + OBias, normed with AttnPostNorm; x += y.
+//  4. y = norm(x, FFNNorm); y = Down·(act(Gate·y) · (Up·y)), normed with FFNPostNorm; x += y.
+//
+// In a mixture of experts Gate, Up and Down are empty, and step 4's y is the sum of the
+// chosen experts' results, weighted by the softmax over Router·y.
+type Layer struct {
+	AttnNorm     []float32 // [Dim]
+	Q            Matrix    // [Heads·HeadDim, Dim]
+	K, V         Matrix    // [KVHeads·HeadDim, Dim]
+	O            Matrix    // [Dim, Heads·HeadDim]
+	QBias        []float32
+	KBias        []float32
+	VBias        []float32
+	OBias        []float32
+	QNorm, KNorm []float32 // [HeadDim], shared by all heads
+	AttnPostNorm []float32 // [Dim]
+	FFNNorm      []float32 // [Dim]
+	FFNPostNorm  []float32 // [Dim]
+	Gate, Up     Matrix    // [FFN, Dim]
+	Down         Matrix    // [Dim, FFN]
+
+	Router     Matrix   // [Experts, Dim]
+	ExpertGate []Matrix // Experts × [ExpertFFN, Dim]
+	ExpertUp   []Matrix // Experts × [ExpertFFN, Dim]
+	ExpertDown []Matrix // Experts × [Dim, ExpertFFN]
+
+	Window int // a query at position p sees p-Window+1 … p; 0 means all up to p
+	Rope   int // which of Config.Ropes kinds of rotation
+}
+
+// Model is a loaded model. It is read only and refers to the file's memory.
+type Model struct {
+	Config      Config
+	Embed       Matrix    // [Vocab, Dim]
+	OutputNorm  []float32 // [Dim]
+	Output      Matrix    // [Vocab, Dim]; Embed itself when the file ties them
+	RopeFactors []float32 // [RopeDim/2] divisors of the frequencies; nil means all 1
+	Layers      []Layer
+
+	ropeShort, ropeLong []float32 // in place of RopeFactors, by the length of the context; nil where there are none
+	ropes               [2]rotation
+}
+
+// Matrices calls do for every weight matrix of a layer, experts' included.
+func (l *Layer) Matrices(do func(*Matrix)) {
+	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router} {
+		if m.Rows > 0 {
+			do(m)
+		}
+	}
+	for _, all := range [][]Matrix{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
+		for i := range all {
+			do(&all[i])
+		}
+	}
+}
+
+// Bytes is the size of the model's weights in the file.
+func (m *Model) Bytes() int64 {
+	n := int64(len(m.Embed.Data)) + int64(len(m.OutputNorm)+len(m.RopeFactors)+len(m.ropeShort)+len(m.ropeLong))*4
+	if &m.Output.Data[0] != &m.Embed.Data[0] {
+		n += int64(len(m.Output.Data))
+	}
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
+		for _, v := range [][]float32{l.AttnNorm, l.QBias, l.KBias, l.VBias, l.OBias, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
+			n += int64(len(v)) * 4
+		}
+	}
+	return n
+}
+
+// Features names what the model needs beyond the plain llama forward pass (grouped-query
+// attention, RoPE by RopeBase, RopeScale and RopeFactors, SiLU, biases), in alphabetical order: an
+// Inferencer refuses a model with a feature that it does not have.
+func (m *Model) Features() []string {
+	c := &m.Config
+	var out []string
+	for _, f := range []struct {
+		name string
+		has  bool
+	}{
+		{"attn-scale", c.AttnScale != plainScale(c.HeadDim)},
+		{"embed-scale", c.EmbedScale != 1},
+		{"experts", c.Experts > 0},
+		{"gelu", c.GELU},
+		{"post-norm", m.Layers[0].AttnPostNorm != nil},
+		{"qk-norm", m.Layers[0].QNorm != nil},
+		{"rope", c.RopeYaRN || c.RopeMag != 1 || c.Ropes > 1 || m.ropeLong != nil},
+		{"softcap", c.AttnSoftcap != 0 || c.LogitSoftcap != 0},
+		{"window", c.Window > 0},
+	} {
+		if f.has {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package model
+
+import "math"
+
+// rotation is one kind of rotary embedding: the angles per position, and the magnitude.
+type rotation struct {
+	short, long []float64 // [RopeDim/2]; the same slice where the length of the context does not matter
+	mag         float64
+}
+
+// makeRopes computes the frequencies.
+func (m *Model) makeRopes() {
+	c := &m.Config
+	short, long := m.RopeFactors, m.RopeFactors
+	if m.ropeShort != nil && m.RopeFactors == nil {
+		short, long = m.ropeShort, m.ropeLong
+	}
+	r := rotation{short: c.frequencies(short), mag: c.RopeMag}
+	r.long = r.short
+	if m.ropeLong != nil {
+		r.long = c.frequencies(long)
+	}
+	if c.RopeYaRN && c.RopeScale > 1 {
+		r.mag *= 1 + 0.1*math.Log(c.RopeScale) // YaRN, equation 22
+	}
+	m.ropes[0] = r
+	if c.Ropes == 2 {
+		local := Config{RopeBase: c.RopeLocal, RopeDim: c.RopeDim, RopeScale: 1}
+		f := local.frequencies(nil)
+		m.ropes[1] = rotation{short: f, long: f, mag: 1}
+	}
+}
+
+// frequencies are the angles by which each pair turns from one position to the next.
+func (c *Config) frequencies(factors []float32) []float64 {
+	f := make([]float64, c.RopeDim/2)
+	low, high := c.ramp()
+	for i := range f {
+		x := math.Pow(c.RopeBase, -2*float64(i)/float64(c.RopeDim))
+		if factors != nil {
+			x /= float64(factors[i])
+		}
+		f[i] = x / c.RopeScale
+		if c.RopeYaRN { // fast pairs stay as they are, slow ones are scaled, and those between are mixed
+			keep := 1 - max(0, min(1, (float64(i)-low)/max(0.001, high-low)))
+			f[i] = f[i]*(1-keep) + x*keep
+		}
+	}
+	return f
+}
+
+// ramp gives the pairs between which YaRN goes over from keeping to scaling: those that make RopeFast and
+// RopeSlow turns over the RopeTrain positions.
+func (c *Config) ramp() (low, high float64) {
+	if !c.RopeYaRN {
+		return 0, 0
+	}
+	pair := func(turns float64) float64 {
+		return float64(c.RopeDim) * math.Log(float64(c.RopeTrain)/(turns*2*math.Pi)) / (2 * math.Log(c.RopeBase))
+	}
+	return max(0, math.Floor(pair(c.RopeFast))), min(float64(c.RopeDim-1), math.Ceil(pair(c.RopeSlow)))
+}
+
+// Rope fills cos and sin, [RopeDim/2] each, with the rotation of kind (Layer.Rope) at
+// position pos. Both hold the model's magnitude, where it has one. Models with factors for short and for
+// long contexts (LongRoPE) take those that fit Config.Context: whoever serves fewer positions calls Limit
+// first.
+func (m *Model) Rope(kind, pos int, cos, sin []float32) {
+	r := &m.ropes[kind]
+	f := r.short
+	if m.Config.Context > m.Config.RopeTrain {
+		f = r.long
+	}
+	for i, x := range f {
+		s, c := math.Sincos(float64(pos) * x)
+		cos[i], sin[i] = float32(c*r.mag), float32(s*r.mag)
+	}
+}
+
+// Limit lowers Config.Context to n, if it is higher and n is above 0. It is for whoever loads the model, before others
+// use it.
+func (m *Model) Limit(n int) {
+	if n > 0 {
+		m.Config.Context = min(m.Config.Context, n)
+	}
+}
+
+// plainScale is what most models multiply query · key with.
+func plainScale(headDim int) float32 { return float32(1 / math.Sqrt(float64(headDim))) }
