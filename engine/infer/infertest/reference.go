@@ -1,0 +1,251 @@
+package infertest
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+// Reference is the forward pass as the papers have it, for comparison with faster ones: one sequence,
+// no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
+// knows all that package model loads, and returns the logits after each token, [len(tokens)][Vocab]. It is
+// slow, and needs eight bytes a weight: for small models only.
+func Reference(m *model.Model, tokens []int32) [][]float64 {
+	r := &reference{m: m, c: &m.Config}
+	out := make([][]float64, len(tokens))
+	head := decode(&m.Output)
+	for i, x := range r.hidden(tokens) {
+		out[i] = head.times(x, nil)
+		softcap(out[i], r.c.LogitSoftcap)
+	}
+	return out
+}
+
+// ReferenceHidden returns the normed hidden state after each token, [len(tokens)][Dim].
+func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
+	r := &reference{m: m, c: &m.Config}
+	return r.hidden(tokens)
+}
+
+type reference struct {
+	m *model.Model
+	c *model.Config
+}
+
+// dense is a decoded matrix.
+type dense struct {
+	cols int
+	x    []float32
+}
+
+func decode(m *model.Matrix) dense {
+	d := dense{m.Cols, make([]float32, m.Rows*m.Cols)}
+	for r := range m.Rows {
+		m.Row(d.x[r*m.Cols:], r)
+	}
+	return d
+}
+
+// times is d·x + bias.
+func (d dense) times(x []float64, bias []float32) []float64 {
+	out := make([]float64, len(d.x)/d.cols)
+	for r := range out {
+		var sum float64
+		for i, w := range d.x[r*d.cols:][:d.cols] {
+			sum += float64(w) * x[i]
+		}
+		out[r] = sum
+		if bias != nil {
+			out[r] += float64(bias[r])
+		}
+	}
+	return out
+}
+
+// hidden computes the residual streams, layer by layer.
+func (r *reference) hidden(tokens []int32) [][]float64 {
+	xs := make([][]float64, len(tokens))
+	row := make([]float32, r.c.Dim)
+	for i, t := range tokens {
+		r.m.Embed.Row(row, int(t))
+		xs[i] = make([]float64, r.c.Dim)
+		for j, v := range row {
+			xs[i][j] = float64(v) * float64(r.c.EmbedScale)
+		}
+	}
+	for i := range r.m.Layers {
+		l := &r.m.Layers[i]
+		r.attention(l, xs)
+		r.feedForward(l, xs)
+	}
+	for i, x := range xs {
+		xs[i] = r.norm(x, r.m.OutputNorm)
+	}
+	return xs
+}
+
+// norm is RMSNorm; without weights it changes nothing.
+func (r *reference) norm(x []float64, weights []float32) []float64 {
+	if weights == nil {
+		return x
+	}
+	var sum float64
+	for _, v := range x {
+		sum += v * v
+	}
+	scale := 1 / math.Sqrt(sum/float64(len(x))+float64(r.c.RMSEps))
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = v * scale * float64(weights[i])
+	}
+	return out
+}
+
+// heads norms and rotates each head of v.
+func (r *reference) heads(v []float64, l *model.Layer, norm []float32, pos int) {
+	half := r.c.RopeDim / 2
+	cos, sin := make([]float32, half), make([]float32, half)
+	r.m.Rope(l.Rope, pos, cos, sin)
+	for h := 0; h < len(v); h += r.c.HeadDim {
+		head := v[h : h+r.c.HeadDim]
+		copy(head, r.norm(head, norm))
+		for i := range half {
+			a, b := 2*i, 2*i+1
+			if r.c.RopeNeoX {
+				a, b = i, i+half
+			}
+			c, s := float64(cos[i]), float64(sin[i])
+			head[a], head[b] = head[a]*c-head[b]*s, head[a]*s+head[b]*c
+		}
+	}
+}
+
+func (r *reference) attention(l *model.Layer, xs [][]float64) {
+	q, k, v, o := decode(&l.Q), decode(&l.K), decode(&l.V), decode(&l.O)
+	var qs, ks, vs [][]float64
+	for pos, x := range xs {
+		n := r.norm(x, l.AttnNorm)
+		qs = append(qs, q.times(n, l.QBias))
+		ks = append(ks, k.times(n, l.KBias))
+		vs = append(vs, v.times(n, l.VBias))
+		r.heads(qs[pos], l, l.QNorm, pos)
+		r.heads(ks[pos], l, l.KNorm, pos)
+	}
+	for pos, x := range xs {
+		first := 0
+		if l.Window > 0 {
+			first = max(0, pos-l.Window+1)
+		}
+		mixed := make([]float64, r.c.Heads*r.c.HeadDim)
+		for h := range r.c.Heads {
+			kv := h * r.c.KVHeads / r.c.Heads * r.c.HeadDim
+			r.attend(mixed[h*r.c.HeadDim:][:r.c.HeadDim], qs[pos][h*r.c.HeadDim:][:r.c.HeadDim], ks[first:pos+1], vs[first:pos+1], kv)
+		}
+		add(x, r.norm(o.times(mixed, l.OBias), l.AttnPostNorm))
+	}
+}
+
+// attend mixes the values of one head, which stands at offset kv of keys and values.
+func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int) {
+	weights := make([]float64, len(ks))
+	for p, k := range ks {
+		for i, x := range q {
+			weights[p] += x * k[kv+i]
+		}
+		weights[p] *= float64(r.c.AttnScale)
+	}
+	softcap(weights, r.c.AttnSoftcap)
+	softmax(weights)
+	for p, w := range weights {
+		for i := range out {
+			out[i] += w * vs[p][kv+i]
+		}
+	}
+}
+
+func (r *reference) feedForward(l *model.Layer, xs [][]float64) {
+	if l.Gate.Rows == 0 {
+		r.mixture(l, xs)
+		return
+	}
+	gate, up, down := decode(&l.Gate), decode(&l.Up), decode(&l.Down)
+	for _, x := range xs {
+		add(x, r.norm(r.gated(gate, up, down, r.norm(x, l.FFNNorm)), l.FFNPostNorm))
+	}
+}
+
+// gated is down · (act(gate·x) · (up·x)).
+func (r *reference) gated(gate, up, down dense, x []float64) []float64 {
+	g, u := gate.times(x, nil), up.times(x, nil)
+	for i, v := range g {
+		if r.c.GELU {
+			g[i] = 0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))) * u[i]
+		} else {
+			g[i] = v / (1 + math.Exp(-v)) * u[i]
+		}
+	}
+	return down.times(g, nil)
+}
+
+// mixture sends each token through the experts that the router likes best.
+func (r *reference) mixture(l *model.Layer, xs [][]float64) {
+	router := decode(&l.Router)
+	var gate, up, down []dense
+	for i := range l.ExpertGate {
+		gate, up, down = append(gate, decode(&l.ExpertGate[i])), append(up, decode(&l.ExpertUp[i])), append(down, decode(&l.ExpertDown[i]))
+	}
+	for _, x := range xs {
+		n := r.norm(x, l.FFNNorm)
+		p := router.times(n, nil)
+		softmax(p)
+		best := make([]int, len(p))
+		for i := range best {
+			best[i] = i
+		}
+		slices.SortStableFunc(best, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
+		best = best[:r.c.ExpertsUsed]
+		sum := 0.0
+		for _, e := range best {
+			sum += p[e]
+		}
+		if !r.c.ExpertNorm {
+			sum = 1
+		}
+		y := make([]float64, len(x))
+		for _, e := range best {
+			for i, v := range r.gated(gate[e], up[e], down[e], n) {
+				y[i] += p[e] / sum * v
+			}
+		}
+		add(x, r.norm(y, l.FFNPostNorm))
+	}
+}
+
+func softcap(x []float64, limit float32) {
+	if limit == 0 {
+		return
+	}
+	c := float64(limit)
+	for i, v := range x {
+		x[i] = c * math.Tanh(v/c)
+	}
+}
+
+func softmax(x []float64) {
+	top, sum := slices.Max(x), 0.0
+	for i, v := range x {
+		x[i] = math.Exp(v - top)
+		sum += x[i]
+	}
+	for i := range x {
+		x[i] /= sum
+	}
+}
+
+func add(x, y []float64) {
+	for i, v := range y {
+		x[i] += v
+	}
+}
