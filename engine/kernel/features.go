@@ -1,0 +1,45 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A level is how much of the processor's vector instructions is used. All levels give the
+// same bits.
+type level uint8
+
+const (
+	generic level = iota // plain Go
+	avx2                 // with FMA and F16C
+	avx512               // F, BW, DQ, VL and VNNI
+	levels
+)
+
+var levelNames = [levels]string{"generic", "avx2", "avx512"}
+
+func (l level) String() string { return levelNames[l] }
+
+// using is the level in use. It is set before the first computation and then only read; tests
+// change it between computations.
+var using, limitError = limited(supported(), os.Getenv("ROUSE_CPU"))
+
+// limited is the level to use: what the processor has, but no more than limit says; "" is
+// no limit. Of a limit that it does not know it makes no use.
+func limited(has level, limit string) (level, error) {
+	if limit == "" {
+		return has, nil
+	}
+	for l, name := range levelNames {
+		if name == limit {
+			return min(has, level(l)), nil
+		}
+	}
+	return has, fmt.Errorf("ROUSE_CPU is %q: want %s, or leave it unset", limit, strings.Join(levelNames[:], ", "))
+}
+
+// Features names the vector instructions in use: the best that the processor has, or what the
+// environment variable ROUSE_CPU (generic, avx2, avx512) limits it to. The error says that
+// the variable holds something else, which has no effect.
+func Features() (string, error) { return using.String(), limitError }

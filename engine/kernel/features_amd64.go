@@ -1,0 +1,18 @@
+package kernel
+
+import "golang.org/x/sys/cpu"
+
+func supported() level {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !hasF16C():
+		return generic
+	case x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI:
+		return avx512
+	}
+	return avx2
+}
+
+// hasF16C tells whether the processor converts halves, which x/sys/cpu does not say.
+//
+func hasF16C() bool
