@@ -1,11 +1,31 @@
 // Package constrain says which tokens may follow, so that a text has a form: a
 // JSON value, a value of a JSON schema, a match of a regular expression, a
 // sentence of a grammar. It knows the vocabulary as bytes and never sees a model.
+//
+// The life of a constraint:
+//
+//  1. A schema, a pattern or a grammar is read into a [Form], a tree of texts,
+//     classes of characters, sequences, choices, repetitions and rules.
+//  2. [Compile] makes it a program for one [Vocabulary]: an automaton over bytes
+//     for each rule, whose edges may call other rules. What can never be
+//     completed is cut off, so no choice leads into a dead end.
+//  3. A [Matcher] is a state of the pushdown automaton that the rules make: a set
+//     of places, each with the stack of places to return to. States are made as
+//     texts reach them, and are shared by all texts of the grammar.
+//  4. The mask of a state comes from one walk over a trie of the vocabulary. What
+//     a token does inside the innermost rule does not depend on the stack, so
+//     that part is kept for all stacks; only tokens that leave the rule are
+//     walked on with what surrounds it. Masks are kept with their states.
+//
+// What it promises: every text that ends with an end token has the form, is
+// valid UTF-8, and a mask is never empty. What it refuses: forms without an end,
+// left recursion, keywords of JSON schema that it does not keep (the error names
+// the keyword), and forms that are too large; see the limits.
 package constrain
 
 import "errors"
 
-// ErrForbidden is returned by [Matcher.Accept] for a token that the mask does not hold.
+// ErrForbidden is returned by [Matcher.Accept] for a token that does not fit.
 var ErrForbidden = errors.New("the token does not fit the grammar")
 
 // A Grammar is a form that texts can have, compiled for one vocabulary. It is
@@ -23,7 +43,7 @@ type Matcher interface {
 	// when, and only when, the text so far is complete.
 	Mask(dst []uint64)
 	// Accept goes on by a token. It fails with [ErrForbidden], and changes nothing,
-	// if the token was not in the mask.
+	// if no text of the form goes on with it. It takes every token of the mask.
 	Accept(token int32) error
 	// Done reports that an end token was accepted, or that nothing but an end can follow.
 	Done() bool
@@ -37,3 +57,9 @@ func Allows(mask []uint64, token int32) bool {
 	i := int(token) >> 6
 	return token >= 0 && i < len(mask) && mask[i]>>(uint(token)&63)&1 != 0
 }
+
+// FormError says what about a form can't be kept. It is the client's mistake, or asks for more than this package does.
+type FormError struct{ Message string }
+
+// Error implements error.
+func (e *FormError) Error() string { return e.Message }

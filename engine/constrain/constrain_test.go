@@ -1,0 +1,111 @@
+package constrain_test
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/constrain"
+)
+
+// words is a vocabulary of texts: the 256 bytes, these, and an end token that is the last.
+type words []string
+
+func (w words) Size() int { return 256 + len(w) + 1 }
+
+func (w words) Piece(id int32) []byte {
+	switch {
+	case id < 256:
+		return []byte{byte(id)}
+	case int(id) < w.Size()-1:
+		return []byte(w[id-256])
+	}
+	return nil
+}
+
+func (w words) IsEnd(id int32) bool { return int(id) == w.Size()-1 }
+
+// speak makes a text by random choices among what the mask allows, at most limit tokens. done tells whether it ended.
+func speak(t testing.TB, g constrain.Grammar, w words, r *rand.Rand, limit int) (text string, done bool) {
+	t.Helper()
+	m := g.Matcher()
+	mask := make([]uint64, constrain.Words(w.Size()))
+	for range limit {
+		m.Mask(mask)
+		var allowed []int32
+		for id := range int32(w.Size()) {
+			if constrain.Allows(mask, id) {
+				allowed = append(allowed, id)
+			}
+		}
+		if len(allowed) == 0 {
+			t.Fatalf("after %q nothing may follow", text)
+		}
+		id := allowed[r.IntN(len(allowed))]
+		if end := int32(w.Size() - 1); constrain.Allows(mask, end) && r.IntN(3) == 0 {
+			id = end
+		}
+		if err := m.Accept(id); err != nil {
+			t.Fatalf("after %q the mask has token %d, %q: %v", text, id, w.Piece(id), err)
+		}
+		text += string(w.Piece(id))
+		if w.IsEnd(id) {
+			if !m.Done() {
+				t.Fatal("an end token, and not done")
+			}
+			return text, true
+		}
+	}
+	return text, false
+}
+
+// accepts says whether a grammar takes a text, token by token of single bytes.
+func accepts(g constrain.Grammar, w words, text string) bool {
+	m := g.Matcher()
+	for _, b := range []byte(text) {
+		if m.Accept(int32(b)) != nil {
+			return false
+		}
+	}
+	return m.Accept(int32(w.Size()-1)) == nil
+}
+
+var english = words{"the", "a", "ab", "abc", "b", "12", "123", ".5", "é", "€", "\xe2\x82", "{\"", "\":", "\",\"", "\"}", "]}", " ", "  ", "true", "false", "nu", "ll", "-", "x", "xx", "[TOOL]"}
+
+func compile(t testing.TB, f constrain.Form, w words) constrain.Grammar {
+	t.Helper()
+	g, err := constrain.Compile(f, constrain.NewVocabulary(w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestRegex(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, pattern := range []string{
+		`abc`, `a*b`, `(a|b)+x?`, `[a-c]{2,4}`, `\d{3}-\d{4}`, `(the|a) (x|xx)+`, `[^a]b`, `é+€`, `(?i)the`, `.{0,5}`, `[α-ω]+`, `(a*)*b`, `^ab$`, `(ab|abc|a)(c|b)?`,
+		`-?(0|[1-9][0-9]*)(\.[0-9]+)?`, `[\x{1F600}-\x{1F64F}]`, `(|a)(|b)`, `[^\x00-\x7f]`,
+	} {
+		f, err := constrain.Regex(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := compile(t, f, english)
+		re := regexp.MustCompile(`^(?:` + pattern + `)$`)
+		ended := 0
+		for range 200 {
+			text, done := speak(t, g, english, r, 30)
+			if !done {
+				continue
+			}
+			ended++
+			if !re.MatchString(text) {
+				t.Errorf("%s: %q does not match", pattern, text)
+			}
+		}
+		if ended < 20 {
+			t.Errorf("%s: only %d texts ended", pattern, ended)
+		}
+	}
+}

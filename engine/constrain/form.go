@@ -1,0 +1,154 @@
+package constrain
+
+import (
+	"fmt"
+	"slices"
+	"unicode/utf8"
+)
+
+// Limits of a form. What is larger is refused with a [*FormError].
+const (
+	maxNodes  = 1 << 19 // places in the automata of all rules
+	maxDepth  = 200     // parentheses within parentheses, schemas within schemas
+	maxSource = 1 << 20 // bytes of a schema, a pattern or a grammar
+)
+
+// Form is a set of texts. The zero Form is the empty text. Forms are values: they
+// may be used in several others.
+type Form struct{ x expr }
+
+// expr is one of literal, class, control, sequence, choice, repeat, *rule and *graph. nil is the empty text.
+type expr any
+
+type (
+	literal  string // these bytes
+	control  int32  // this token
+	class    []span // one character
+	sequence []expr // one after the other
+	choice   []expr // one of them; none at all is no text
+	repeat   struct {
+		x        expr
+		min, max int // max < 0: no limit
+	}
+)
+
+// span is a range of characters, both ends included.
+type span struct{ lo, hi rune }
+
+// rule is a form with a name, which may contain itself.
+type rule struct {
+	name string
+	body expr
+}
+
+// Text is exactly this text. It must be valid UTF-8.
+func Text(text string) Form { return Form{literal(text)} }
+
+// Token is one token of the vocabulary that has no text: a control token.
+func Token(id int32) Form { return Form{control(id)} }
+
+// Sequence is one form after the other.
+func Sequence(forms ...Form) Form {
+	var s sequence
+	for _, f := range forms {
+		s = append(s, f.x)
+	}
+	return Form{s}
+}
+
+// AnyOf is any one of the forms.
+func AnyOf(forms ...Form) Form {
+	c := choice{}
+	for _, f := range forms {
+		c = append(c, f.x)
+	}
+	return Form{c}
+}
+
+// Repeat is a form min to max times; a negative max is no limit.
+func Repeat(f Form, min, max int) Form { return Form{repeat{f.x, min, max}} }
+
+// Choice is any one of the texts. It fails if there is none, or one is empty or not UTF-8.
+func Choice(texts ...string) (Form, error) {
+	if len(texts) == 0 {
+		return Form{}, formError("there is nothing to choose from: want at least one text")
+	}
+	for i, t := range texts {
+		if t == "" || !utf8.ValidString(t) {
+			return Form{}, formError("choice %d is empty or not valid UTF-8", i)
+		}
+	}
+	return Form{texts2choice(texts)}, nil
+}
+
+func texts2choice(texts []string) expr {
+	c := choice{}
+	for _, t := range texts {
+		c = append(c, literal(t))
+	}
+	return c
+}
+
+func formError(format string, args ...any) error {
+	return &FormError{Message: fmt.Sprintf(format, args...)}
+}
+
+func opt(x expr) expr { return repeat{x, 0, 1} }
+
+func seq(x ...expr) expr { return sequence(x) }
+
+func oneOf(x ...expr) expr { return choice(x) }
+
+func anyChar() class { return class{{0, utf8.MaxRune}} }
+
+// normal sorts a class and joins what touches.
+func (c class) normal() class {
+	c = slices.Clone(c)
+	slices.SortFunc(c, func(a, b span) int { return int(a.lo - b.lo) })
+	out := c[:0]
+	for _, s := range c {
+		if s.lo > s.hi {
+			continue
+		}
+		if n := len(out); n > 0 && s.lo <= out[n-1].hi+1 {
+			out[n-1].hi = max(out[n-1].hi, s.hi)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// not is every character that c does not have.
+func (c class) not() class {
+	var out class
+	next := rune(0)
+	for _, s := range c.normal() {
+		if s.lo > next {
+			out = append(out, span{next, s.lo - 1})
+		}
+		next = s.hi + 1
+	}
+	if next <= utf8.MaxRune {
+		out = append(out, span{next, utf8.MaxRune})
+	}
+	return out
+}
+
+// and is every character that both have.
+func (c class) and(d class) class {
+	var out class
+	for _, a := range c.normal() {
+		for _, b := range d.normal() {
+			if lo, hi := max(a.lo, b.lo), min(a.hi, b.hi); lo <= hi {
+				out = append(out, span{lo, hi})
+			}
+		}
+	}
+	return out
+}
+
+// has reports whether a class has a character.
+func (c class) has(r rune) bool {
+	return slices.ContainsFunc(c, func(s span) bool { return s.lo <= r && r <= s.hi })
+}

@@ -1,0 +1,341 @@
+package constrain
+
+// place is a state of a rule's automaton.
+type place struct {
+	edges []edge
+	skips []int32 // places that are reached without a byte
+	calls []call
+	final bool // the rule may end here
+}
+
+// edge goes to a place with any byte of a range.
+type edge struct {
+	byteRange
+	to int32
+}
+
+// call goes to a place with any text of a rule.
+type call struct{ rule, to int32 }
+
+// graph is an automaton over bytes without calls: one that can be intersected with another.
+type graph struct {
+	places []place
+	start  int32
+}
+
+// builder makes the automata of all rules in one list of places.
+type builder struct {
+	places []place
+	rules  map[*rule]int32
+	starts []int32 // of each rule
+	names  []string
+	queue  []*rule
+	only   *[256]bool // bytes that may be used; nil: all
+	depth  int
+	err    error
+}
+
+// add makes a place.
+func (b *builder) add() int32 {
+	if len(b.places) >= maxNodes {
+		b.fail("the form is too large: want less repetition, fewer choices or shorter limits")
+		return 0
+	}
+	b.places = append(b.places, place{})
+	return int32(len(b.places) - 1)
+}
+
+func (b *builder) fail(format string, args ...any) {
+	if b.err == nil {
+		b.err = formError(format, args...)
+	}
+}
+
+// edge adds an edge, without the bytes that may not be used.
+func (b *builder) edge(from, to int32, r byteRange) {
+	if b.only == nil {
+		b.places[from].edges = append(b.places[from].edges, edge{r, to})
+		return
+	}
+	for lo := int(r.lo); lo <= int(r.hi); lo++ {
+		if !b.only[lo] {
+			continue
+		}
+		hi := lo
+		for hi < int(r.hi) && b.only[hi+1] {
+			hi++
+		}
+		b.places[from].edges = append(b.places[from].edges, edge{byteRange{byte(lo), byte(hi)}, to})
+		lo = hi
+	}
+}
+
+// emit adds paths from one place to another for every text of x. Nothing is ever
+// added that leads back to from or on from to.
+func (b *builder) emit(x expr, from, to int32) {
+	if b.depth++; b.depth > 8*maxDepth {
+		b.fail("the form is nested too deeply")
+	}
+	defer func() { b.depth-- }()
+	if b.err != nil {
+		return
+	}
+	switch x := x.(type) {
+	case nil:
+		b.skip(from, to)
+	case literal:
+		b.bytes([]byte(x), from, to)
+	case control:
+		only := b.only
+		b.only = nil
+		b.bytes(controlBytes(int32(x)), from, to)
+		b.only = only
+	case class:
+		b.class(x, from, to)
+	case sequence:
+		b.sequence(x, from, to)
+	case choice:
+		b.choice(x, from, to)
+	case repeat:
+		b.repeat(x, from, to)
+	case *rule:
+		b.places[from].calls = append(b.places[from].calls, call{b.rule(x), to})
+	case *graph:
+		b.graph(x, from, to)
+	default:
+		panic("constrain: an unknown kind of form")
+	}
+}
+
+func (b *builder) skip(from, to int32) {
+	b.places[from].skips = append(b.places[from].skips, to)
+}
+
+func (b *builder) bytes(text []byte, from, to int32) {
+	if len(text) == 0 {
+		b.skip(from, to)
+	}
+	for i, c := range text {
+		next := to
+		if i < len(text)-1 {
+			next = b.add()
+		}
+		b.edge(from, next, byteRange{c, c})
+		from = next
+	}
+}
+
+// class shares what encodings have in common at their ends.
+func (b *builder) class(c class, from, to int32) {
+	type tail struct {
+		r  byteRange
+		to int32
+	}
+	shared := map[tail]int32{}
+	for _, s := range c.normal() {
+		encodings(s, func(ranges []byteRange) {
+			next := to
+			for i := len(ranges) - 1; i > 0; i-- {
+				at, ok := shared[tail{ranges[i], next}]
+				if !ok {
+					at = b.add()
+					b.edge(at, next, ranges[i])
+					shared[tail{ranges[i], next}] = at
+				}
+				next = at
+			}
+			b.edge(from, next, ranges[0])
+		})
+	}
+}
+
+func (b *builder) sequence(s sequence, from, to int32) {
+	if len(s) == 0 {
+		b.skip(from, to)
+	}
+	for i, x := range s {
+		next := to
+		if i < len(s)-1 {
+			next = b.add()
+		}
+		b.emit(x, from, next)
+		from = next
+	}
+}
+
+// choice puts texts with the same beginning together: a thousand names take no more time than one.
+func (b *builder) choice(c choice, from, to int32) {
+	groups := map[byte][]string{}
+	var order []byte
+	for _, x := range c {
+		text, ok := x.(literal)
+		if !ok || text == "" {
+			b.emit(x, from, to)
+			continue
+		}
+		if groups[text[0]] == nil {
+			order = append(order, text[0])
+		}
+		groups[text[0]] = append(groups[text[0]], string(text))
+	}
+	for _, first := range order {
+		b.texts(groups[first], from, to)
+	}
+}
+
+// texts adds texts that begin with the same byte.
+func (b *builder) texts(texts []string, from, to int32) {
+	common := len(texts[0])
+	for _, t := range texts[1:] {
+		n := 0
+		for n < min(common, len(t)) && t[n] == texts[0][n] {
+			n++
+		}
+		common = n
+	}
+	if len(texts) == 1 {
+		b.bytes([]byte(texts[0]), from, to)
+		return
+	}
+	fork := b.add()
+	b.bytes([]byte(texts[0][:common]), from, fork)
+	rest := choice{}
+	for _, t := range texts {
+		rest = append(rest, literal(t[common:]))
+	}
+	b.emit(rest, fork, to)
+}
+
+func (b *builder) repeat(r repeat, from, to int32) {
+	if r.max >= 0 && r.max < r.min {
+		return // no text
+	}
+	for range r.min {
+		next := b.add()
+		b.emit(r.x, from, next)
+		if from = next; b.err != nil {
+			return
+		}
+	}
+	if r.max < 0 {
+		loop := b.add()
+		b.skip(from, loop)
+		b.emit(r.x, loop, loop)
+		b.skip(loop, to)
+		return
+	}
+	for range r.max - r.min {
+		next := b.add()
+		b.skip(from, to)
+		b.emit(r.x, from, next)
+		if from = next; b.err != nil {
+			return
+		}
+	}
+	b.skip(from, to)
+}
+
+func (b *builder) graph(g *graph, from, to int32) {
+	base := int32(len(b.places))
+	for range g.places {
+		b.add()
+	}
+	if b.err != nil {
+		return
+	}
+	b.skip(from, base+g.start)
+	for i := range g.places {
+		at, p := base+int32(i), &g.places[i]
+		for _, e := range p.edges {
+			b.edge(at, base+e.to, e.byteRange)
+		}
+		for _, s := range p.skips {
+			b.skip(at, base+s)
+		}
+		if p.final {
+			b.skip(at, to)
+		}
+	}
+}
+
+// rule returns a rule's number. Its body is added later: a rule may contain itself.
+func (b *builder) rule(r *rule) int32 {
+	n, ok := b.rules[r]
+	if !ok {
+		n = int32(len(b.starts))
+		b.rules[r] = n
+		b.starts = append(b.starts, b.add())
+		b.names = append(b.names, r.name)
+		b.queue = append(b.queue, r)
+	}
+	return n
+}
+
+// all adds the rules that are called and have no body yet.
+func (b *builder) all() {
+	for len(b.queue) > 0 && b.err == nil {
+		r := b.queue[0]
+		b.queue = b.queue[1:]
+		end := b.add()
+		b.places[end].final = true
+		b.emit(r.body, b.starts[b.rules[r]], end)
+	}
+}
+
+// newGraph makes the automaton of a form without rules.
+func newGraph(x expr) (*graph, error) {
+	b := &builder{rules: map[*rule]int32{}}
+	start, end := b.add(), b.add()
+	b.places[end].final = true
+	b.emit(x, start, end)
+	if b.err != nil {
+		return nil, b.err
+	}
+	if len(b.starts) > 0 {
+		panic("constrain: a rule in a form that is to be intersected")
+	}
+	return &graph{places: b.places, start: start}, nil
+}
+
+// intersect is the texts that both automata have.
+func intersect(a, c *graph) (*graph, error) {
+	type pair struct{ a, c int32 }
+	g := &graph{}
+	at := map[pair]int32{}
+	var queue []pair
+	find := func(p pair) int32 {
+		n, ok := at[p]
+		if !ok {
+			n = int32(len(g.places))
+			at[p] = n
+			g.places = append(g.places, place{final: a.places[p.a].final && c.places[p.c].final})
+			queue = append(queue, p)
+		}
+		return n
+	}
+	g.start = find(pair{a.start, c.start})
+	for len(queue) > 0 {
+		if len(g.places) > maxNodes {
+			return nil, formError("the form is too large: the conditions on one text multiply")
+		}
+		p := queue[0]
+		queue = queue[1:]
+		var out place
+		for _, s := range a.places[p.a].skips {
+			out.skips = append(out.skips, find(pair{s, p.c}))
+		}
+		for _, s := range c.places[p.c].skips {
+			out.skips = append(out.skips, find(pair{p.a, s}))
+		}
+		for _, e := range a.places[p.a].edges {
+			for _, f := range c.places[p.c].edges {
+				if lo, hi := max(e.lo, f.lo), min(e.hi, f.hi); lo <= hi {
+					out.edges = append(out.edges, edge{byteRange{lo, hi}, find(pair{e.to, f.to})})
+				}
+			}
+		}
+		n := at[p]
+		g.places[n].edges, g.places[n].skips = out.edges, out.skips
+	}
+	return g, nil
+}

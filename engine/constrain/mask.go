@@ -1,0 +1,201 @@
+package constrain
+
+import "math/bits"
+
+// tokens is a set of tokens: a list of the few, or bits of the many.
+type tokens struct {
+	list []int32
+	bits []uint64
+}
+
+// set adds the tokens to a mask.
+func (t *tokens) set(dst []uint64) {
+	for _, id := range t.list {
+		dst[id>>6] |= 1 << (id & 63)
+	}
+	for i, w := range t.bits {
+		dst[i] |= w
+	}
+}
+
+func (t *tokens) bytes() int { return 64 + 4*len(t.list) + 8*len(t.bits) }
+
+// compact makes the smaller form of a mask.
+func compact(mask []uint64) *tokens {
+	n := 0
+	for _, w := range mask {
+		n += bits.OnesCount64(w)
+	}
+	if n > len(mask) {
+		return &tokens{bits: append([]uint64(nil), mask...)}
+	}
+	t := &tokens{list: make([]int32, 0, n)}
+	for i, w := range mask {
+		for ; w != 0; w &= w - 1 {
+			t.list = append(t.list, int32(i<<6+bits.TrailingZeros64(w)))
+		}
+	}
+	return t
+}
+
+// local is what can be said of the next token without the surroundings of the innermost rule.
+type local struct {
+	inside  *tokens // tokens that end within the rule, or with it
+	escapes []int32 // nodes of the trie where the rule may end, and longer tokens go on
+	work    int     // what it took to find out
+}
+
+// maxWork bounds a walk, in threads over nodes of the trie. Forms in use take a
+// quarter of it at most. A walk that reaches it looks at single bytes only from
+// there on: it offers less, and never nothing. What it offers does not depend on
+// what is remembered from before.
+const maxWork = 1 << 22
+
+// maskOf returns the tokens that may follow a state, end tokens aside.
+func (m *machine) maskOf(s *state) *tokens {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.mask != nil {
+		return s.mask
+	}
+	m.tidy()
+	w := walk{machine: m, mask: make([]uint64, Words(m.vocab.size)), work: 2 * maxWork, outside: true}
+	for lo := 0; lo < len(s.threads); {
+		hi := lo
+		for hi < len(s.threads) && s.threads[hi].frame == s.threads[lo].frame {
+			hi++
+		}
+		w.group(s.threads[lo:hi])
+		lo = hi
+	}
+	s.mask = compact(w.mask)
+	m.keep(s, s.mask.bytes())
+	return s.mask
+}
+
+// keep counts the memory of a mask.
+func (m *machine) keep(s *state, bytes int) {
+	m.masked = append(m.masked, s)
+	m.maskSize += bytes
+}
+
+// tidy forgets when there is too much to remember.
+func (m *machine) tidy() {
+	if m.weight > maxWeight || len(m.frames) > maxWeight {
+		m.reset()
+	}
+	if m.maskSize > maxMasks {
+		m.forgetMasks()
+	}
+}
+
+func (m *machine) forgetMasks() {
+	for _, s := range m.masked {
+		s.mask, s.local = nil, nil
+	}
+	m.masked, m.maskSize = nil, 0
+}
+
+// walk collects the tokens of one state.
+type walk struct {
+	machine *machine
+	mask    []uint64
+	work    int
+	escapes []int32
+	outside bool // the walk is in the surroundings: rules that end there are followed, not noted
+}
+
+// group adds the tokens of threads that share a frame.
+//
+//  1. What happens within their rule is looked up, or walked once for all frames.
+//  2. Where the rule can end within a token, the walk goes on with what follows the rule in this frame.
+//
+// When the walk has worked enough, single bytes have to do.
+func (w *walk) group(threads []thread) {
+	m := w.machine
+	s := m.inner(threads)
+	if w.work < 0 {
+		m.path[0] = s
+		w.subtree(0, int32(len(m.vocab.trie)))
+		return
+	}
+	l := m.localOf(s) // 1
+	w.work -= l.work
+	l.inside.set(w.mask)
+	f := threads[0].frame
+	if f.parent == nil || len(l.escapes) == 0 {
+		return
+	}
+	after := m.returned(f) // 2
+	for _, at := range l.escapes {
+		n := &m.vocab.trie[at]
+		m.path[n.depth+1] = after
+		w.subtree(at+1, n.end)
+	}
+}
+
+// inner is the state of threads without what surrounds their rule.
+func (m *machine) inner(threads []thread) *state {
+	inner := make([]thread, len(threads))
+	for i, t := range threads {
+		inner[i] = thread{t.place, m.bottom}
+	}
+	return m.intern(inner, false)
+}
+
+// localOf returns what a state can do within its rule.
+func (m *machine) localOf(s *state) *local {
+	if s.local == nil {
+		w := walk{machine: m, mask: make([]uint64, Words(m.vocab.size)), work: maxWork}
+		m.path[0] = s
+		w.subtree(0, int32(len(m.vocab.trie)))
+		s.local = &local{inside: compact(w.mask), escapes: w.escapes, work: maxWork - w.work}
+		m.keep(s, s.local.inside.bytes()+4*len(w.escapes))
+	}
+	return s.local
+}
+
+// subtree walks the nodes lo to hi of the trie, which lie side by side; the
+// machine's path holds the state above them.
+func (w *walk) subtree(lo, hi int32) {
+	m := w.machine
+	trie, class, path := m.vocab.trie, &m.program.class, m.path
+	work := w.work
+	for i := lo; i < hi; {
+		n := &trie[i]
+		s := path[n.depth].next[class[n.b]]
+		if s == nil {
+			s = m.step(path[n.depth], n.b)
+		}
+		if s == dead {
+			i = n.end
+			continue
+		}
+		if n.token >= 0 {
+			w.mask[n.token>>6] |= 1 << (n.token & 63)
+			if n.many {
+				w.others(n.token)
+			}
+		}
+		if work -= 1 + len(s.threads); work < 0 {
+			i = n.end // single bytes only, from here on
+			continue
+		}
+		i++
+		if i == n.end {
+			continue
+		}
+		if s.end && !w.outside {
+			w.escapes = append(w.escapes, i-1)
+		}
+		path[n.depth+1] = s
+	}
+	w.work = work
+}
+
+// others adds the tokens that have the same bytes as one.
+func (w *walk) others(token int32) {
+	for _, id := range w.machine.vocab.more[token] {
+		w.mask[id>>6] |= 1 << (id & 63)
+	}
+}

@@ -1,0 +1,154 @@
+package constrain
+
+import (
+	"errors"
+	"regexp/syntax"
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Regex is the texts that match a regular expression as a whole, whether or not
+// it has ^ and $ at its ends. The syntax is that of Go's regexp (RE2) with Perl's
+// classes: no look-around, no references back, \d is 0 to 9.
+func Regex(pattern string) (Form, error) {
+	x, _, err := parseRegex(pattern, plainClass)
+	return Form{x}, err
+}
+
+// anchors says which ends a pattern has fixed.
+type anchors struct{ begin, end bool }
+
+// encoder says how characters of a class are written: as they are, or as in a JSON string.
+type encoder func(class) expr
+
+func plainClass(c class) expr { return c }
+
+// parseRegex reads a pattern. ^ and $ at its ends are dropped and reported.
+func parseRegex(pattern string, enc encoder) (expr, anchors, error) {
+	var a anchors
+	if len(pattern) > maxSource {
+		return nil, a, formError("the pattern has %d bytes: want at most %d", len(pattern), maxSource)
+	}
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		var e *syntax.Error
+		if errors.As(err, &e) {
+			return nil, a, formError("the pattern %s can't be used: %s %s; look-around and references back are not supported, repetition goes up to 1000",
+				clip(pattern), e.Code, clip(e.Expr))
+		}
+		return nil, a, formError("the pattern %s can't be used: %v", clip(pattern), err)
+	}
+	a.strip(&re)
+	r := regexReader{encode: enc, pattern: pattern}
+	x := r.read(re)
+	return x, a, r.err
+}
+
+// strip takes ^ and $ off the ends of a pattern.
+func (a *anchors) strip(re **syntax.Regexp) {
+	r := *re
+	for r.Op == syntax.OpCapture {
+		r = r.Sub[0]
+	}
+	switch r.Op {
+	case syntax.OpBeginText, syntax.OpBeginLine:
+		a.begin = true
+	case syntax.OpEndText, syntax.OpEndLine:
+		a.end = true
+	case syntax.OpConcat:
+		sub := r.Sub
+		for len(sub) > 0 && (sub[0].Op == syntax.OpBeginText || sub[0].Op == syntax.OpBeginLine) {
+			a.begin, sub = true, sub[1:]
+		}
+		for n := len(sub) - 1; n >= 0 && (sub[n].Op == syntax.OpEndText || sub[n].Op == syntax.OpEndLine); n-- {
+			a.end, sub = true, sub[:n]
+		}
+		*re = &syntax.Regexp{Op: syntax.OpConcat, Sub: sub}
+		return
+	default:
+		return
+	}
+	*re = &syntax.Regexp{Op: syntax.OpEmptyMatch}
+}
+
+// regexReader makes forms of Go's syntax trees.
+type regexReader struct {
+	encode  encoder
+	pattern string
+	err     error
+}
+
+func (r *regexReader) read(re *syntax.Regexp) expr {
+	switch re.Op {
+	case syntax.OpNoMatch:
+		return choice{}
+	case syntax.OpEmptyMatch:
+		return nil
+	case syntax.OpLiteral:
+		return r.literal(re)
+	case syntax.OpCharClass:
+		c := class{}
+		for i := 0; i+1 < len(re.Rune); i += 2 {
+			c = append(c, span{re.Rune[i], re.Rune[i+1]})
+		}
+		return r.encode(c)
+	case syntax.OpAnyChar:
+		return r.encode(anyChar())
+	case syntax.OpAnyCharNotNL:
+		return r.encode(class{{'\n', '\n'}}.not())
+	case syntax.OpCapture:
+		return r.read(re.Sub[0])
+	case syntax.OpStar:
+		return repeat{r.read(re.Sub[0]), 0, -1}
+	case syntax.OpPlus:
+		return repeat{r.read(re.Sub[0]), 1, -1}
+	case syntax.OpQuest:
+		return opt(r.read(re.Sub[0]))
+	case syntax.OpRepeat:
+		return repeat{r.read(re.Sub[0]), re.Min, re.Max}
+	case syntax.OpConcat:
+		s := sequence{}
+		for _, sub := range re.Sub {
+			s = append(s, r.read(sub))
+		}
+		return s
+	case syntax.OpAlternate:
+		c := choice{}
+		for _, sub := range re.Sub {
+			c = append(c, r.read(sub))
+		}
+		return c
+	}
+	if r.err == nil {
+		r.err = formError("the pattern %s has %s in its middle: ^ and $ are supported at its ends only, \\b and \\B not at all", clip(r.pattern), re)
+	}
+	return nil
+}
+
+func (r *regexReader) literal(re *syntax.Regexp) expr {
+	s := sequence{}
+	for _, c := range re.Rune {
+		one := class{{c, c}}
+		if re.Flags&syntax.FoldCase != 0 {
+			for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {
+				one = append(one, span{f, f})
+			}
+		}
+		s = append(s, r.encode(one))
+	}
+	return s
+}
+
+// clip quotes a text of the client for an error, shortened.
+func clip(text string) string {
+	const most = 80
+	if len(text) > most {
+		cut := most
+		for cut > 0 && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + "…"
+	}
+	return strconv.Quote(text)
+}
