@@ -151,7 +151,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.deliver(ctx)
 		e.sleepIfDrained()
 		batch := e.sched.Schedule()
-		if len(batch.Items) == 0 {
+		if batch == nil {
 			e.publish()
 			select {
 			case <-e.post:

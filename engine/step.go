@@ -32,7 +32,7 @@ func (e *Engine) admit(s *Stream) {
 	}
 	for _, q := range s.sequences {
 		err := e.sched.Add(sched.Request{
-			ID: q.id, Prompt: q.request.Prompt, Max: len(q.request.Prompt) + q.request.MaxTokens, Every: q.request.ScorePrompt,
+			ID: q.id, Prompt: q.request.Prompt, Max: len(q.request.Prompt) + q.request.MaxTokens, Score: q.request.ScorePrompt,
 		})
 		if err != nil {
 			// Add checked the request against the context, and the context against the memory.
@@ -80,11 +80,14 @@ func (e *Engine) failAll(err error) {
 }
 
 // step computes a batch and sends what comes of it.
-func (e *Engine) step(ctx context.Context, batch sched.Batch) {
+func (e *Engine) step(ctx context.Context, batch *sched.Batch) {
 	e.batch.Items = e.batch.Items[:0]
 	for _, item := range batch.Items {
 		want := infer.None
-		if item.Logits {
+		switch {
+		case item.Score:
+			want = infer.All
+		case item.Sample:
 			want = infer.Last
 		}
 		e.batch.Items = append(e.batch.Items, infer.Item{Tokens: item.Tokens, Pos: item.Pos, Blocks: item.Blocks, Want: want})
@@ -99,15 +102,16 @@ func (e *Engine) step(ctx context.Context, batch sched.Batch) {
 			return // Run ends, and ends everything with it
 		}
 		e.failAll(&StepError{Err: err})
+		e.sched.Reset() // nothing of the batch is cached
 		return
 	}
 	e.results = e.results[:0]
 	for i, item := range batch.Items {
-		if item.Logits {
+		if item.Score || item.Sample {
 			e.receive(item, out.Logits[i])
 		}
 	}
-	e.sched.Update(e.results)
+	e.sched.Update(batch.Step, e.results)
 }
 
 // StepError ends all requests of a step that failed.
@@ -125,8 +129,12 @@ func (e *Engine) receive(item sched.Item, logits []float32) {
 	if q == nil {
 		return // a sibling's failure ended it in this step
 	}
-	if q.request.ScorePrompt {
-		q.score(item.Pos+len(item.Tokens)-1, logits)
+	if item.Score {
+		vocab := len(logits) / len(item.Tokens)
+		for i := range item.Tokens {
+			q.score(item.Pos+i, logits[i*vocab:(i+1)*vocab])
+		}
+		logits = logits[len(logits)-vocab:]
 	}
 	if !item.Sample {
 		return
@@ -138,7 +146,7 @@ func (e *Engine) receive(item sched.Item, logits []float32) {
 	}
 	e.countToken(q, ev)
 	done := ev.Finish != ""
-	e.results = append(e.results, sched.Result{ID: item.ID, Token: ev.Token, Done: done})
+	e.results = append(e.results, sched.Result{ID: item.ID, Tokens: []int32{ev.Token}, Done: done})
 	q.stream.push(ev)
 	if done {
 		e.finish(q)

@@ -3,7 +3,6 @@ package sched_test
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,10 +20,17 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata wit
 
 // TestTranscripts plays testdata/*.txt: prose, commands after "> ", and what each answers.
 //
-//	new blocks=N size=N budget=N seats=N
-//	add NAME prompt=N max=N [every]      queue a sequence
-//	step [stop=NAME,NAME]                one step; the named ones end with the token they get
+//	new blocks=N size=N budget=N seats=N [depth=N] [prefix] [draft=N] [patience=N]
+//	add NAME prompt=N|text=LETTERS max=N     queue a sequence; a letter is a token, a prompt=N is like no other
+//	    [priority=N] [tenant=NAME] [salt=TEXT] [siblings=N] [score] [pool] [lockstep]
+//	schedule                                 a batch goes to the worker
+//	update [stop=NAME,…] [NAME=LETTERS …]    the oldest batch comes back: a token "." for each, or those; the named ones end
+//	step …                                   both
 //	abort NAME
+//	reset
+//	stats
+//
+// A token is a letter; "?" is one that only the worker knows. The siblings of a are a, a1, a2 and so on.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -51,14 +57,14 @@ func TestTranscripts(t *testing.T) {
 // play returns the transcript with every answer replaced by the scheduler's. An answer is what follows a command until an empty line.
 func play(t *testing.T, script string) string {
 	var out strings.Builder
-	p := &player{names: map[string]sched.ID{}}
+	p := &player{t: t}
 	answer := false
 	for line := range strings.Lines(script) {
 		line = strings.TrimSuffix(line, "\n")
 		command, isCommand := strings.CutPrefix(line, "> ")
 		switch {
 		case isCommand:
-			fmt.Fprintf(&out, "%s\n%s", line, p.do(t, strings.Fields(command)))
+			fmt.Fprintf(&out, "%s\n%s", line, p.do(strings.Fields(command)))
 			answer = true
 		case line == "" || !answer:
 			answer = false
@@ -69,97 +75,211 @@ func play(t *testing.T, script string) string {
 }
 
 type player struct {
-	pool  *block.Pool
-	sched *sched.Scheduler
-	names map[string]sched.ID
-	size  map[string]int // known tokens of unfinished sequences
-	max   map[string]int
+	t       *testing.T
+	pool    *block.Pool
+	sched   *sched.Scheduler
+	names   []string // by ID
+	flights []flown
+	args    map[string]string
 }
 
-func (p *player) do(t *testing.T, words []string) string {
-	args := map[string]string{}
+// flown is a batch in flight: its step, and who is owed a token.
+type flown struct {
+	step uint64
+	owed []owed
+}
+
+type owed struct {
+	id   sched.ID
+	pool bool
+}
+
+func (p *player) n(key string, otherwise int) int {
+	v, ok := p.args[key]
+	if !ok && otherwise >= 0 {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		p.t.Fatalf("%s=%s: %v", key, v, err)
+	}
+	return n
+}
+
+func (p *player) has(key string) bool { _, ok := p.args[key]; return ok }
+
+func (p *player) do(words []string) string {
+	p.args = map[string]string{}
 	for _, w := range words[1:] {
 		k, v, _ := strings.Cut(w, "=")
-		args[k] = v
+		p.args[k] = v
 	}
-	n := func(key string) int {
-		v, err := strconv.Atoi(args[key])
-		if err != nil {
-			t.Fatalf("%s: %s: %v", strings.Join(words, " "), key, err)
-		}
-		return v
-	}
+	out := ""
 	switch words[0] {
 	case "new":
-		p.pool = block.New(n("blocks"), n("size"))
-		p.sched = sched.New(sched.Config{Budget: n("budget"), Seats: n("seats")}, p.pool)
-		p.names, p.size, p.max = map[string]sched.ID{}, map[string]int{}, map[string]int{}
+		p.pool = block.New(p.n("blocks", -1), p.n("size", -1))
+		p.sched = sched.New(sched.Config{
+			Budget: p.n("budget", -1), Seats: p.n("seats", -1), Depth: p.n("depth", 1), Prefix: p.has("prefix"),
+			Draft: p.n("draft", 0), Patience: p.n("patience", 0),
+		}, p.pool)
+		p.names, p.flights = []string{"nobody"}, nil
 		return ""
 	case "add":
-		name := words[1]
-		if p.names[name] == 0 {
-			p.names[name] = sched.ID(len(p.names) + 1)
-		}
-		_, every := args["every"]
-		if err := p.sched.Add(sched.Request{ID: p.names[name], Prompt: make([]int32, n("prompt")), Max: n("max"), Every: every}); err != nil {
-			return err.Error() + "\n"
-		}
-		p.size[name], p.max[name] = n("prompt"), n("max")
-		return ""
+		return p.add(words[1])
 	case "abort":
-		answer := fmt.Sprintf("was there: %v\n", p.sched.Abort(p.names[words[1]]))
-		delete(p.size, words[1])
-		return answer + p.state()
+		out = fmt.Sprintf("was there: %v\n", p.sched.Abort(p.id(words[1])))
+	case "reset":
+		p.sched.Reset()
+		p.flights = nil
+	case "schedule":
+		out = p.schedule()
+	case "update":
+		p.update()
 	case "step":
-		return p.step(strings.Split(args["stop"], ",")) + p.state()
+		out = p.schedule()
+		p.update()
+	case "stats":
+		return strings.Trim(fmt.Sprintf("%+v", p.sched.Stats()), "{}") + "\n"
+	default:
+		p.t.Fatalf("unknown command %q", words)
 	}
-	t.Fatalf("unknown command %q", words)
+	if err := p.sched.Check(); err != nil {
+		p.t.Fatalf("%s: %v", words, err)
+	}
+	s := p.sched.Stats()
+	out += fmt.Sprintf("running %d, waiting %d, blocks %d of %d", s.Running, s.Waiting, s.BlocksUsed, s.BlocksTotal)
+	if n := p.sched.InFlight(); n > 0 {
+		out += fmt.Sprintf(", in flight %d", n)
+	}
+	return out + "\n"
+}
+
+func (p *player) id(name string) sched.ID {
+	i := slices.Index(p.names, name)
+	if i < 0 {
+		p.t.Fatalf("nobody is called %s", name)
+	}
+	return sched.ID(i)
+}
+
+func (p *player) add(name string) string {
+	id, n := sched.ID(len(p.names)), p.n("siblings", 1)
+	if i := slices.Index(p.names, name); i >= 0 {
+		id = sched.ID(i)
+	} else {
+		for i := range n {
+			p.names = append(p.names, name+strings.TrimPrefix(fmt.Sprint(i), "0"))
+		}
+	}
+	var prompt []int32
+	for _, c := range p.args["text"] {
+		prompt = append(prompt, c)
+	}
+	if p.has("prompt") {
+		for i := range p.n("prompt", -1) {
+			prompt = append(prompt, int32(id)<<16+int32(i))
+		}
+	}
+	r := sched.Request{
+		ID: id, Prompt: prompt, Max: p.n("max", 0), Priority: p.n("priority", 0), Tenant: p.args["tenant"], Siblings: n,
+		Root: block.Key{Salt: p.args["salt"]}.Root(), Score: p.has("score"), Pool: p.has("pool"), Lockstep: p.has("lockstep"),
+	}
+	if err := p.sched.Add(r); err != nil {
+		return err.Error() + "\n"
+	}
 	return ""
 }
 
-func (p *player) step(stop []string) string {
+func (p *player) schedule() string {
 	var out strings.Builder
-	var results []sched.Result
 	preempted := p.sched.Stats().Preemptions
 	batch := p.sched.Schedule()
 	if n := p.sched.Stats().Preemptions - preempted; n > 0 {
 		fmt.Fprintf(&out, "preempted: %d\n", n)
 	}
-	for _, item := range batch.Items {
-		name := p.name(item.ID)
-		fmt.Fprintf(&out, "%s: tokens %d to %d, blocks %v", name, item.Pos, item.Pos+len(item.Tokens)-1, item.Blocks)
-		if item.Logits {
-			fmt.Fprint(&out, ", logits")
-		}
-		if item.Sample {
-			fmt.Fprint(&out, ", sample")
-			p.size[name]++
-			done := slices.Contains(stop, name) || p.size[name] == p.max[name]
-			results = append(results, sched.Result{ID: item.ID, Token: 1, Done: done})
-			if done {
-				fmt.Fprint(&out, ", done")
-				delete(p.size, name)
-			}
-		}
-		fmt.Fprintln(&out)
+	if batch == nil {
+		return out.String() + "nothing\n"
 	}
-	p.sched.Update(results)
+	for _, id := range batch.Ends {
+		fmt.Fprintf(&out, "%s: ended\n", p.names[id])
+	}
+	for _, c := range batch.Copies {
+		fmt.Fprintf(&out, "copy block %d to %d\n", c.From, c.To)
+	}
+	f := flown{step: batch.Step}
+	for _, item := range batch.Items {
+		if item.Sample {
+			f.owed = append(f.owed, owed{item.ID, item.Pool})
+		}
+		fmt.Fprintln(&out, p.item(item))
+	}
+	p.flights = append(p.flights, f)
 	return out.String()
 }
 
-func (p *player) name(id sched.ID) string {
-	for name, other := range maps.All(p.names) {
-		if id == other {
-			return name
+// item is one item in words. What is usual is not said: that the worker has not seen the last block only, for instance.
+func (p *player) item(item sched.Item) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: ", p.names[item.ID])
+	first, last := item.Pos, item.Pos+len(item.Tokens)-1
+	if first == last {
+		fmt.Fprintf(&out, "token %d", first)
+	} else {
+		fmt.Fprintf(&out, "tokens %d to %d", first, last)
+	}
+	switch guesses := len(item.Tokens) - item.Draft; {
+	case item.Tokens[0] == sched.Unknown:
+		out.WriteString(" ?")
+	case item.Draft > 0:
+		fmt.Fprintf(&out, " %s, guess %s", letters(item.Tokens[:guesses]), letters(item.Tokens[guesses:]))
+	}
+	fmt.Fprintf(&out, ", blocks %v", item.Blocks)
+	if item.New != len(item.Blocks) && item.New > 0 {
+		fmt.Fprintf(&out, " (%d new)", item.New)
+	}
+	for _, w := range []struct {
+		is   bool
+		word string
+	}{{item.Begin, "begin"}, {item.Score, "score"}, {item.Pool, "pool"}, {item.Sample, "sample"}} {
+		if w.is {
+			out.WriteString(", " + w.word)
 		}
 	}
-	return "?"
+	if item.Begin != (item.New == len(item.Blocks)) && item.Begin {
+		p.t.Errorf("sequence %d begins with %d of %d blocks", item.ID, item.New, len(item.Blocks))
+	}
+	return out.String()
 }
 
-func (p *player) state() string {
-	s := p.sched.Stats()
-	if err := p.pool.Check(); err != nil {
-		return err.Error() + "\n"
+func letters(tokens []int32) string {
+	var out strings.Builder
+	for _, t := range tokens {
+		out.WriteRune(t)
 	}
-	return fmt.Sprintf("running %d, waiting %d, blocks %d of %d\n", s.Running, s.Waiting, s.BlocksUsed, s.BlocksTotal)
+	return out.String()
+}
+
+func (p *player) update() {
+	if len(p.flights) == 0 {
+		return
+	}
+	f := p.flights[0]
+	p.flights = p.flights[1:]
+	stop := strings.Split(p.args["stop"], ",")
+	var results []sched.Result
+	for _, o := range f.owed {
+		name := p.names[o.id]
+		r := sched.Result{ID: o.id, Done: slices.Contains(stop, name)}
+		if text, ok := p.args[name]; ok {
+			for _, c := range text {
+				r.Tokens = append(r.Tokens, c)
+			}
+		} else if !o.pool {
+			r.Tokens = []int32{'.'}
+		}
+		results = append(results, r)
+	}
+	if !p.sched.Update(f.step, results) {
+		p.t.Fatalf("the results of step %d are not expected", f.step)
+	}
 }

@@ -1,0 +1,104 @@
+package sched
+
+// admit gives a waiting sequence a seat and blocks for all of its tokens, if there are enough. If not,
+// it either waits on in the queue, or is parked until a sibling has computed its prompt.
+func (s *Scheduler) admit(q *sequence) bool {
+	if q.flying > 0 {
+		return false // preempted with a token in flight; it is known after the next Update
+	}
+	donor := s.donor(q)
+	if g := q.group; g != nil && donor == nil && g.leader != nil && g.leader != q {
+		s.park(q)
+		return false
+	}
+	if s.need(q) > s.pool.Available() {
+		return false
+	}
+	first := q.high == 0
+	q.prepare(s.cfg, s.pool.Size())
+	switch {
+	case donor != nil:
+		s.inherit(q, donor)
+	default:
+		if q.group != nil {
+			q.group.leader = q
+		}
+		if s.asksCache(q) {
+			s.recall(q, first)
+		}
+	}
+	if !s.grow(q, len(q.tokens)-q.computed) {
+		panic("sched: blocks that were counted are not there")
+	}
+	s.queue.remove(q)
+	s.seat(q)
+	return true
+}
+
+func (s *Scheduler) donor(q *sequence) *sequence {
+	if q.group == nil {
+		return nil
+	}
+	return q.group.donor(s.step)
+}
+
+// asksCache tells whether blocks of the prefix cache are of use to q: not to one that wants
+// something of each position.
+func (s *Scheduler) asksCache(q *sequence) bool {
+	return s.cfg.Prefix && !q.req.Score && !q.req.Pool
+}
+
+// usable is how many full blocks of q's tokens may be taken instead of computed. The last
+// token is always computed, for what is chosen after it.
+func (s *Scheduler) usable(q *sequence) int { return (len(q.tokens) - 1) / s.pool.Size() }
+
+// need is how many of the free blocks admitting q takes.
+func (s *Scheduler) need(q *sequence) int {
+	need := s.pool.Need(len(q.tokens))
+	if s.donor(q) != nil {
+		return need - (len(q.req.Prompt)-1)/s.pool.Size()
+	}
+	if need > s.pool.Available() && s.asksCache(q) {
+		found, free := s.pool.Match(q.hashes[:min(s.usable(q), len(q.hashes))])
+		need -= found - free
+	}
+	return need
+}
+
+// inherit begins q at the last token of the prompt, with a sibling's blocks. The one that this token is
+// in becomes q's own, a copy of what is before it.
+func (s *Scheduler) inherit(q, donor *sequence) {
+	have := len(q.req.Prompt) - 1
+	for _, b := range donor.blocks[:s.pool.Need(have)] {
+		s.pool.Share(b)
+		q.blocks = append(q.blocks, b)
+	}
+	q.computed, q.registered = have, have/s.pool.Size()
+	q.high = max(q.high, have)
+	if have%s.pool.Size() == 0 {
+		return
+	}
+	from, to, copied, ok := s.pool.Writable(q.blocks)
+	if !ok || !copied {
+		panic("sched: a sibling's block is not copied")
+	}
+	s.batch.Copies = append(s.batch.Copies, Copy{From: from, To: to})
+}
+
+// recall begins q after what the prefix cache has of it.
+func (s *Scheduler) recall(q *sequence, first bool) {
+	for _, h := range q.hashes[:min(s.usable(q), len(q.hashes))] {
+		b, ok := s.pool.Take(h)
+		if !ok {
+			break
+		}
+		q.blocks = append(q.blocks, b)
+	}
+	q.registered = len(q.blocks)
+	q.computed = len(q.blocks) * s.pool.Size()
+	if first {
+		s.counts.PrefixAsked += len(q.tokens)
+		s.counts.PrefixFound += q.computed
+	}
+	q.high = max(q.high, q.computed)
+}

@@ -1,0 +1,222 @@
+package sched
+
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
+// promoted is the rank of sequences that go before all priorities.
+const promoted = math.MinInt
+
+// idleFlows is how many tenants without sequences are remembered.
+const idleFlows = 1024
+
+// queue holds the waiting sequences: classes by rank, in them one flow a tenant, in it the
+// sequences by arrival.
+type queue struct {
+	len     int
+	classes []*class // by rank; the first is that of promoted sequences
+	flows   map[flowKey]*flow
+	live    int // flows with sequences, running or waiting
+}
+
+type flowKey struct {
+	priority int
+	tenant   string
+}
+
+// class is the flows of one priority.
+type class struct {
+	rank    int
+	clock   int64   // the virtual time of the flow that was served last
+	waiting []*flow // those with waiting sequences
+	flows   int     // all
+}
+
+// flow is one tenant's sequences of one priority.
+type flow struct {
+	key        flowKey
+	class      *class
+	time       int64 // virtual: tokens computed
+	live       int   // sequences, running or waiting
+	head, tail *sequence
+}
+
+func newQueue() queue {
+	front := &class{rank: promoted}
+	f := &flow{class: front}
+	front.flows = 1
+	return queue{classes: []*class{front}, flows: map[flowKey]*flow{{promoted, ""}: f}}
+}
+
+// front is the flow of promoted sequences.
+func (u *queue) front() *flow { return u.flows[flowKey{promoted, ""}] }
+
+// flow finds or makes the flow of a tenant. One that has nothing waiting is moved to the
+// class's time: what it left unused is gone.
+func (u *queue) flow(priority int, tenant string) *flow {
+	k := flowKey{priority, tenant}
+	f := u.flows[k]
+	if f == nil {
+		c := u.class(priority)
+		f = &flow{key: k, class: c, time: c.clock}
+		c.flows++
+		u.flows[k] = f
+	}
+	if f.head == nil {
+		f.time = max(f.time, f.class.clock)
+	}
+	if f.live == 0 {
+		u.live++
+	}
+	return f
+}
+
+// class finds or makes the class of a priority.
+func (u *queue) class(rank int) *class {
+	i := sort.Search(len(u.classes), func(i int) bool { return u.classes[i].rank >= rank })
+	if i == len(u.classes) || u.classes[i].rank != rank {
+		u.classes = slices.Insert(u.classes, i, &class{rank: rank})
+	}
+	return u.classes[i]
+}
+
+// part takes a finished sequence from its flow. A flow without sequences is remembered while it has had
+// more than others, so that leaving and coming back gains nothing; of too many all are forgotten.
+func (u *queue) part(q *sequence) {
+	f := q.flow
+	if f.live--; f.live > 0 {
+		return
+	}
+	u.live--
+	if f.time <= f.class.clock {
+		u.forget(f)
+	}
+	if len(u.flows) > u.live+1+idleFlows {
+		for _, f := range u.flows {
+			if f.live == 0 && f.class.rank != promoted {
+				u.forget(f)
+			}
+		}
+	}
+}
+
+func (u *queue) forget(f *flow) {
+	delete(u.flows, f.key)
+	c := f.class
+	if c.flows--; c.flows == 0 {
+		u.classes = slices.DeleteFunc(u.classes, func(o *class) bool { return o == c })
+	}
+}
+
+// line is the flow in which a sequence waits.
+func (u *queue) line(q *sequence) *flow {
+	if q.rank == promoted {
+		return u.front()
+	}
+	return q.flow
+}
+
+// push queues a sequence behind those of its flow that came before it.
+func (u *queue) push(q *sequence) {
+	f := u.line(q)
+	if f.head == nil {
+		f.class.waiting = append(f.class.waiting, f)
+	}
+	u.len++
+	if f.tail == nil || f.tail.order < q.order { // the usual case
+		q.prev, q.next = f.tail, nil
+		if f.tail == nil {
+			f.head = q
+		} else {
+			f.tail.next = q
+		}
+		f.tail = q
+		return
+	}
+	o := f.head
+	for o.order < q.order {
+		o = o.next
+	}
+	q.next, q.prev = o, o.prev
+	if o.prev == nil {
+		f.head = q
+	} else {
+		o.prev.next = q
+	}
+	o.prev = q
+}
+
+// remove takes a waiting sequence out.
+func (u *queue) remove(q *sequence) {
+	f := u.line(q)
+	if q.prev == nil {
+		f.head = q.next
+	} else {
+		q.prev.next = q.next
+	}
+	if q.next == nil {
+		f.tail = q.prev
+	} else {
+		q.next.prev = q.prev
+	}
+	q.next, q.prev = nil, nil
+	u.len--
+	if f.head == nil {
+		w := f.class.waiting
+		i := slices.Index(w, f)
+		w[i] = w[len(w)-1]
+		w[len(w)-1] = nil
+		f.class.waiting = w[:len(w)-1]
+	}
+}
+
+// peek is the waiting sequence whose turn it is, nil if none waits.
+func (u *queue) peek() *sequence {
+	if u.len == 0 {
+		return nil
+	}
+	for _, c := range u.classes {
+		var best *sequence
+		for _, f := range c.waiting {
+			if best == nil || sooner(f.head, best) {
+				best = f.head
+			}
+		}
+		if best != nil {
+			return best
+		}
+	}
+	return nil
+}
+
+// oldest is the waiting sequence that came first, nil if none waits.
+func (u *queue) oldest() (q *sequence) {
+	for _, c := range u.classes {
+		for _, f := range c.waiting {
+			if q == nil || f.head.order < q.order {
+				q = f.head
+			}
+		}
+	}
+	return q
+}
+
+// sooner orders sequences that want a share of the budget for their prompt.
+//
+//  1. The better priority.
+//  2. The tenant that had fewer tokens.
+//  3. The one that runs already.
+//  4. The one that came first.
+func sooner(q, o *sequence) bool {
+	switch {
+	case q.rank != o.rank: // 1
+		return q.rank < o.rank
+	case q.rank != promoted && q.flow.time != o.flow.time: // 2
+		return q.flow.time < o.flow.time
+	case q.state != o.state: // 3
+		return q.state == running
+	}
+	return q.order < o.order // 4
+}

@@ -1,0 +1,288 @@
+package sched
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/rouse-dev/rouse/engine/block"
+)
+
+// Schedule decides the next step. It returns nil when Config.Depth batches are in flight, or
+// when nothing can be computed before an Update, or at all. Batches are computed in the
+// order in which they are made.
+func (s *Scheduler) Schedule() *Batch {
+	if s.flying == s.cfg.Depth {
+		return nil
+	}
+	s.tidy()
+	s.step++
+	s.batch.Items, s.batch.Copies, s.batch.Tokens = s.batch.Items[:0], s.batch.Copies[:0], 0
+	s.chunks, s.done, s.drafts = s.chunks[:0], s.done[:0], s.drafts[:0]
+	f := &s.flights[(s.first+s.flying)%s.cfg.Depth]
+	f.entries = f.entries[:0]
+
+	s.makeRoom()             // 1
+	preempted := s.decode(f) // 2
+	s.fill(f, !preempted)    // 3
+	if len(s.batch.Items) == 0 {
+		s.step--
+		return nil
+	}
+	s.settleBatch()
+	f.step = s.step
+	s.flying++
+	s.batch.Step = s.step
+	s.batch.Ends, s.ends = s.ends, s.batch.Ends[:0]
+	return &s.batch
+}
+
+// settleBatch does what must not be seen by other sequences of the same batch: blocks that it fills
+// get their names, and siblings of a prompt that it ends may begin.
+func (s *Scheduler) settleBatch() {
+	if s.cfg.Prefix {
+		for _, q := range s.running {
+			if q.step == s.step {
+				s.register(q)
+			}
+		}
+	}
+	for _, g := range s.done {
+		if g.leader != nil {
+			s.unpark(g)
+		}
+	}
+}
+
+// makeRoom preempts running sequences for the next waiting one, if that has the better priority, needs it, and is helped by it.
+func (s *Scheduler) makeRoom() {
+	for len(s.running) > 0 {
+		q := s.queue.peek()
+		last := s.running[len(s.running)-1]
+		if q == nil || q.flying > 0 || q.rank == promoted || last.rank <= q.rank {
+			return
+		}
+		need := s.need(q) - s.pool.Available()
+		if need <= 0 && len(s.running) < s.cfg.Seats {
+			return
+		}
+		for i := len(s.running) - 1; i >= 0 && s.running[i].rank > q.rank; i-- {
+			for _, b := range s.running[i].blocks {
+				if s.pool.Holders(b) == 1 {
+					need--
+				}
+			}
+		}
+		if need > 0 {
+			return
+		}
+		s.preempt()
+	}
+}
+
+// decode schedules every running sequence that has one token left, and reports whether somebody
+// was preempted for it. The others' prompts are left to fill.
+func (s *Scheduler) decode(f *flight) (preempted bool) {
+	guess := s.cfg.Draft > 0 && len(s.running) <= s.cfg.DraftSeats
+	for i := 0; i < len(s.running); i++ { // the list may shrink from its end
+		q := s.running[i]
+		if left := q.left(); left != 1 {
+			if left > 1 {
+				s.chunks = append(s.chunks, q)
+			}
+			continue
+		}
+		if q.flying > 0 && (q.guessing || q.req.Lockstep) {
+			continue
+		}
+		guesses := 0
+		if guess && q.draft != nil && q.draft.ready(q.tokens) {
+			if q.flying > 0 {
+				continue // a guess is worth the wait for the token in flight
+			}
+			// Everybody after it has a token in the budget.
+			guesses = min(q.limit-q.computed-1, s.cfg.Budget-s.batch.Tokens-(len(s.running)-i))
+		}
+		for q.computed >= q.room && !s.grow(q, 1) {
+			preempted = true
+			if s.preempt() == q {
+				return
+			}
+		}
+		s.put(f, q, 1, guesses)
+	}
+	return preempted
+}
+
+// grow gives q blocks for n more positions; without enough free ones it changes nothing and returns false.
+func (s *Scheduler) grow(q *sequence, n int) (ok bool) {
+	q.blocks, ok = s.pool.AllocN(q.blocks, s.pool.Need(q.computed+n)-len(q.blocks))
+	q.room = len(q.blocks) * s.pool.Size()
+	return ok
+}
+
+// fill gives the rest of the budget to prompts, one after the other.
+func (s *Scheduler) fill(f *flight, admit bool) {
+	for s.batch.Tokens < s.cfg.Budget {
+		chunk := -1
+		for i, q := range s.chunks {
+			if chunk < 0 || sooner(q, s.chunks[chunk]) {
+				chunk = i
+			}
+		}
+		var q *sequence
+		if admit && len(s.running) < s.cfg.Seats {
+			q = s.queue.peek()
+		}
+		if q == nil && chunk < 0 {
+			return
+		}
+		if s.turns >= s.cfg.Patience && (q != nil || s.queue.len == 0) {
+			s.turns = 0
+			if s.promote(q, chunk) {
+				continue
+			}
+		}
+		if chunk >= 0 && (q == nil || sooner(s.chunks[chunk], q)) {
+			q = s.chunks[chunk]
+			s.chunks = slices.Delete(s.chunks, chunk, chunk+1)
+		} else if !s.admit(q) {
+			admit = q.state == parked // then it is the next one's turn
+			continue
+		}
+		s.turns++
+		if q.rank != promoted {
+			q.flow.class.clock = max(q.flow.class.clock, q.flow.time)
+		}
+		s.put(f, q, min(q.left(), s.cfg.Budget-s.batch.Tokens), 0)
+	}
+}
+
+// promote puts the sequence that has waited longest before all priorities, and reports
+// whether it was not the next one anyway: q of the waiting ones, if any, or the chunk.
+func (s *Scheduler) promote(q *sequence, chunk int) bool {
+	next, oldest := q, q
+	if q != nil {
+		oldest = s.queue.oldest()
+	}
+	if chunk >= 0 && (q == nil || sooner(s.chunks[chunk], q)) {
+		next = s.chunks[chunk]
+	}
+	for _, o := range s.chunks {
+		if oldest == nil || o.order < oldest.order {
+			oldest = o
+		}
+	}
+	if q = oldest; q == next || q.rank == promoted {
+		return false
+	}
+	s.counts.Promoted++
+	if q.state == running {
+		i := slices.Index(s.running, q)
+		s.running = slices.Delete(s.running, i, i+1)
+		q.rank = promoted
+		s.seat(q)
+		return true
+	}
+	s.queue.remove(q)
+	q.rank = promoted
+	s.queue.push(q)
+	return true
+}
+
+// seat adds q to the running sequences.
+func (s *Scheduler) seat(q *sequence) {
+	q.state = running
+	i := sort.Search(len(s.running), func(i int) bool { return q.before(s.running[i]) })
+	s.running = slices.Insert(s.running, i, q)
+}
+
+// put adds the next n tokens of q to the batch, and as many guesses as there are, at most the given number.
+func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
+	pos := q.computed
+	total := q.total()
+	s.batch.Items = append(s.batch.Items, Item{ID: q.id, Pos: pos})
+	it := &s.batch.Items[len(s.batch.Items)-1]
+	switch {
+	case guesses > 0:
+		it.Tokens, it.Draft = s.guess(q, guesses)
+	case pos+n <= len(q.tokens):
+		it.Tokens = q.tokens[pos : pos+n]
+	default:
+		it.Tokens = unknown[:] // n is 1: nobody has two tokens left when one is in flight
+	}
+	it.Blocks, it.New = q.blocks, len(q.blocks)-q.sent
+	if q.begin {
+		it.Begin, it.Known = true, q.tokens
+		q.begin, q.seen = false, true
+	}
+	it.Pool = q.req.Pool
+	it.Score = q.req.Score && pos < len(q.req.Prompt)-1
+	q.sent = len(q.blocks)
+	q.computed += n + it.Draft
+	q.step, q.from = s.step, pos
+	if q.computed > q.high {
+		q.flow.time += int64(q.computed - q.high)
+		q.high = q.computed
+	}
+	s.batch.Tokens += n + it.Draft
+	if pos+n == total {
+		it.Sample = true
+		f.entries = append(f.entries, entry{q: q, pos: pos, draft: it.Draft, life: q.life})
+		if !q.req.Pool {
+			q.flying++
+		}
+		q.guessing = it.Draft > 0
+	}
+	if q.group != nil && q.group.leader == q && q.computed >= len(q.req.Prompt)-1 {
+		s.done = append(s.done, q.group)
+	}
+}
+
+// unknown is the Tokens of an item whose only token is in flight.
+var unknown = [1]int32{Unknown}
+
+// preempt sends the last running sequence back to the queue, with its tokens and without its
+// blocks. It has no item in the batch that is being made.
+func (s *Scheduler) preempt() *sequence {
+	last := len(s.running) - 1
+	q := s.running[last]
+	s.running[last] = nil
+	s.running = s.running[:last]
+	s.release(q)
+	q.state = queued
+	s.queue.push(q)
+	s.counts.Preemptions++
+	return q
+}
+
+// release frees the blocks of q, which has nothing computed then.
+func (s *Scheduler) release(q *sequence) {
+	if s.cfg.Prefix {
+		s.register(q)
+	}
+	s.pool.Free(q.blocks...)
+	q.blocks = q.blocks[:0]
+	q.reset()
+}
+
+// register names q's blocks whose tokens are all known and computed, or in batches that the
+// worker computes before any that is yet to be made.
+func (s *Scheduler) register(q *sequence) {
+	n := min(q.computed, len(q.tokens)) / s.pool.Size()
+	if q.registered >= n {
+		return
+	}
+	q.hashes = block.Chain(q.hashes, q.req.Root, q.tokens[:n*s.pool.Size()], s.pool.Size())
+	for ; q.registered < n; q.registered++ {
+		s.pool.Register(q.blocks[q.registered], q.hashes[q.registered])
+	}
+}
+
+// tidy removes sequences that are gone from the running ones.
+func (s *Scheduler) tidy() {
+	if s.gone == 0 {
+		return
+	}
+	s.running = slices.DeleteFunc(s.running, func(q *sequence) bool { return q.state == gone })
+	s.gone = 0
+}

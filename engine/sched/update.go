@@ -1,0 +1,101 @@
+package sched
+
+// flight is a batch whose results are not known.
+type flight struct {
+	step    uint64
+	entries []entry // of the items with Sample, in their order
+}
+
+// entry is what the scheduler must know of an item when its result comes.
+type entry struct {
+	q     *sequence
+	pos   int
+	draft int
+	life  uint32 // the sequence's at that time: it is another one after a preemption
+}
+
+// Update takes the results of the oldest batch in flight: one for each of its items with
+// Sample, in their order. Tokens are appended to their sequences, and those that are done, or have Max
+// tokens, are dropped. A sequence whose result is missing, or has no tokens, is dropped too: nothing came of it. A result for a
+// sequence that is gone is ignored. It reports whether the step was the one that is due; another one, as it
+// may come after a Reset, changes nothing.
+func (s *Scheduler) Update(step uint64, results []Result) bool {
+	if s.flying == 0 || s.flights[s.first].step != step {
+		return false
+	}
+	f := &s.flights[s.first]
+	s.first = (s.first + 1) % s.cfg.Depth
+	s.flying--
+	next := 0
+	for i := range f.entries {
+		e := &f.entries[i]
+		q := e.q
+		e.q = nil
+		var r *Result
+		if next < len(results) && results[next].ID == q.id {
+			r = &results[next]
+			next++
+		}
+		if q.state == gone {
+			continue
+		}
+		if r == nil {
+			for j := range results {
+				if results[j].ID == q.id {
+					r, next = &results[j], j+1
+				}
+			}
+		}
+		s.settle(q, e, r)
+	}
+	return true
+}
+
+// settle applies one result; nil is none.
+func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
+	if r == nil || q.req.Pool || len(r.Tokens) == 0 {
+		s.drop(q)
+		return
+	}
+	q.flying--
+	tokens := r.Tokens[:min(len(r.Tokens), e.draft+1)]
+	at := len(q.tokens)
+	q.tokens = append(q.tokens, tokens...)
+	if e.draft > 0 {
+		right := len(tokens) - 1
+		s.counts.Drafted += e.draft
+		s.counts.Accepted += right
+		q.draft.learn(e.draft, right)
+		if e.life == q.life {
+			q.computed = e.pos + 1 + right // what was wrong is computed again
+			q.guessing = false
+		}
+	}
+	if r.Done || len(q.tokens) > q.limit {
+		s.drop(q)
+		return
+	}
+	if q.draft != nil {
+		q.draft.index(q.tokens, at)
+	}
+}
+
+// drop removes a sequence: finished, or aborted.
+func (s *Scheduler) drop(q *sequence) {
+	switch q.state {
+	case running:
+		s.release(q)
+		s.gone++
+	case queued:
+		s.queue.remove(q)
+	}
+	if q.group != nil {
+		s.leave(q)
+	}
+	if q.seen {
+		s.ends = append(s.ends, q.id)
+	}
+	q.state = gone
+	delete(s.byID, q.id)
+	s.queue.part(q)
+}
