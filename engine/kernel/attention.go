@@ -56,7 +56,7 @@ type Query struct {
 type Attention struct {
 	Scale, Softcap float32
 
-	q      []float32 // [together, HeadDim] times Scale
+	q, acc []float32 // [together, HeadDim] queries times Scale, weighted values
 	scores [together * Span]float32
 	parts  []float32 // Run: [spans, together, PartSize]
 }
@@ -133,113 +133,137 @@ func Merge(out, parts []float32, stride, n int) {
 // group computes the parts of up to together queries.
 func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) {
 	d, size := p.HeadDim, PartSize(p.HeadDim)
-	a.q = grow(a.q, together*d)
+	a.load(queries, d)
 	var sees [together]window
 	all := window{Span, 0}
 	for i := range queries {
 		q := &queries[i]
 		w := window{max(q.From-span*Span, 0), min(q.To-span*Span, Span)}
 		if w.lo >= w.hi {
-			w = window{}
-		} else {
-			all.lo, all.hi = min(all.lo, w.lo), max(all.hi, w.hi)
+			continue
 		}
 		sees[i] = w
-		for j, v := range q.Q[:d] {
-			a.q[i*d+j] = v * a.Scale
-		}
+		all.lo, all.hi = min(all.lo, w.lo), max(all.hi, w.hi)
 	}
-	clear(parts[:len(queries)*size])
 	if all.lo >= all.hi {
+		clear(parts[:len(queries)*size])
 		return
 	}
 	lo, hi := all.lo/Block, (all.hi+Block-1)/Block // in blocks
-	blocks := p.Blocks[span*(Span/Block):][lo:hi]
-	scores(a.scores[lo*Block:], a.q, len(queries), p, blocks)
+	v := view{Pages: p, blocks: p.Blocks[span*(Span/Block):][lo:hi]}
+	v.check()
+	v.scores(a.scores[lo*Block:], a.q, len(queries))
 	for i := range queries {
 		part := parts[i*size:][:size]
-		part[d], part[d+1] = a.weigh(a.scores[i*Span:][lo*Block:hi*Block], sees[i].less(lo*Block))
+		sees[i] = window{max(sees[i].lo-lo*Block, 0), max(sees[i].hi-lo*Block, 0)}
+		part[d], part[d+1] = a.weigh(a.scores[i*Span:][lo*Block:hi*Block], sees[i])
 	}
-	mix(parts, size, a.scores[lo*Block:], sees[:len(queries)], p, blocks, lo*Block)
+	v.mix(a.acc, a.scores[lo*Block:], sees[:len(queries)])
+	for i := range queries {
+		copy(parts[i*size:][:d], a.acc[i*d:])
+	}
 }
 
-// window is lo ≤ position < hi within a span.
-type window struct{ lo, hi int }
+// load copies the queries, and zeros in the place of those up to a multiple of four.
+func (a *Attention) load(queries []Query, d int) {
+	a.q, a.acc = grow(a.q, together*d), grow(a.acc, together*d)
+	clear(a.acc)
+	clear(a.q[len(queries)*d:])
+	for i := range queries {
+		q := a.q[i*d:][:d]
+		copy(q, queries[i].Q[:d])
+		Scale(q, a.Scale)
+	}
+}
 
-func (w window) less(n int) window { return window{max(w.lo-n, 0), max(w.hi-n, 0)} }
+// window is lo ≤ position < hi.
+type window struct{ lo, hi int }
 
 // weigh turns scores into weights e^(score-largest), 0 outside of what the query sees, and
 // returns the largest score and the sum of the weights.
 func (a *Attention) weigh(s []float32, sees window) (top, sum float32) {
-	low := float32(math.Inf(-1))
+	if sees.lo >= sees.hi {
+		clear(s)
+		return 0, 0
+	}
 	if a.Softcap > 0 {
 		Softcap(s, a.Softcap)
 	}
+	low := float32(math.Inf(-1))
 	for i := range s[:sees.lo] {
 		s[i] = low
 	}
 	for i := range s[sees.hi:] {
 		s[sees.hi+i] = low
 	}
-	if sees.lo >= sees.hi {
-		clear(s)
-		return low, 0
-	}
 	top = maximum(s)
 	return top, expSum(s, top)
 }
 
-// scores writes the products of n queries, [n, HeadDim], with the keys of the blocks to
-// dst, whose rows are Span apart.
-func scores(dst, q []float32, n int, p *Pages, blocks []int32) {
-	d := p.HeadDim
+// view is some blocks of the cache.
+type view struct {
+	*Pages
+	blocks []int32
+}
+
+// check panics unless the blocks lie within the cache: vector code does not look.
+func (v *view) check() {
+	size := v.HeadDim * Block
+	for _, b := range v.blocks {
+		at := int(b) * v.Stride
+		_, _ = v.Memory[at+v.Keys:][:size], v.Memory[at+v.Values:][:size]
+	}
+}
+
+// scores writes the products of n queries, [n, HeadDim], with the keys to dst, whose rows
+// are Span apart.
+func (v *view) scores(dst, q []float32, n int) {
+	if v.scoresVector(dst, q, n) {
+		return
+	}
+	d := v.HeadDim
 	for i := range n {
-		for j, b := range blocks {
-			at := p.Keys + int(b)*p.Stride
-			scoresGeneric((*[Block]float32)(dst[i*Span+j*Block:]), q[i*d:i*d+d], p.Memory[at:at+d*Block])
+		for j, b := range v.blocks {
+			at := v.Keys + int(b)*v.Stride
+			scoresBlock((*[Block]float32)(dst[i*Span+j*Block:]), q[i*d:i*d+d], v.Memory[at:at+d*Block])
 		}
 	}
 }
 
-// scoresGeneric multiplies a query with the keys of a block. A product is the sum of four
-// quarters, each in order; what 4 does not divide comes last.
-func scoresGeneric(dst *[Block]float32, q []float32, keys []uint16) {
-	n := len(q) / 4
-	var sums [5][Block]float32
-	for i := range 4 {
-		for j := range n {
-			k := keys[(i*n+j)*Block:][:Block]
-			for l := range k {
-				sums[i][l] = fma(q[i*n+j], Half(k[l]), sums[i][l])
+// scoresBlock multiplies a query with the keys of a block. A product is the sum of two
+// halves, each in order; an odd dimension comes last.
+func scoresBlock(dst *[Block]float32, q []float32, keys []uint16) {
+	n := len(q) / 2
+	var sums [2][Block]float32
+	for i := range sums {
+		for j := i * n; j < i*n+n; j++ {
+			for l, k := range keys[j*Block:][:Block] {
+				sums[i][l] = fma(q[j], Half(k), sums[i][l])
 			}
 		}
 	}
 	for l := range dst {
-		dst[l] = (sums[0][l] + sums[1][l]) + (sums[2][l] + sums[3][l])
-		for j := 4 * n; j < len(q); j++ {
+		dst[l] = sums[0][l] + sums[1][l]
+		for j := 2 * n; j < len(q); j++ {
 			dst[l] = fma(q[j], Half(keys[j*Block+l]), dst[l])
 		}
 	}
 }
 
-// mix adds to each part the values that its query sees, times their weights, in order. The rows of parts are
-// stride apart, those of weights Span. The first block's first position is
-// number first of its span.
-func mix(parts []float32, stride int, weights []float32, sees []window, p *Pages, blocks []int32, first int) {
-	d := p.HeadDim
+// mix adds to each query's row of acc the values that it sees, times their weights, in order.
+// The rows of weights are Span apart.
+func (v *view) mix(acc, weights []float32, sees []window) {
+	if v.mixVector(acc, weights, sees) {
+		return
+	}
+	d := v.HeadDim
 	for i, w := range sees {
-		for j, b := range blocks {
-			at := p.Values + int(b)*p.Stride
-			w := w.less(first + j*Block)
-			for l := w.lo; l < min(w.hi, Block); l++ {
-				mixGeneric(parts[i*stride:][:d], weights[i*Span+j*Block+l], p.Memory[at+l*d:at+l*d+d])
+		for pos := w.lo; pos < w.hi; pos++ {
+			at := v.Values + int(v.blocks[pos/Block])*v.Stride + pos%Block*d
+			row, weight := acc[i*d:i*d+d], weights[i*Span+pos]
+			for j, h := range v.Memory[at : at+d] {
+				row[j] = fma(weight, Half(h), row[j])
 			}
 		}
-	}
-}
-
-func mixGeneric(acc []float32, w float32, v []uint16) {
-	for i, h := range v {
-		acc[i] = fma(w, Half(h), acc[i])
 	}
 }

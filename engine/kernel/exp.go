@@ -90,14 +90,11 @@ func (l *lanes16) sum() float32 {
 
 // expSum replaces x by e^(x-top) and returns the sum.
 func expSum(x []float32, top float32) float32 {
-	if s, ok := expSumVector(x, top); ok {
-		return s
-	}
 	var l lanes16
-	for i, v := range x {
-		v = Exp(v - top)
-		x[i] = v
-		l[i%16] += v
+	n := expSumVector(&l, x, top)
+	for i := n; i < len(x); i++ {
+		x[i] = Exp(x[i] - top)
+		l[i%16] += x[i]
 	}
 	return l.sum()
 }

@@ -14,5 +14,4 @@ func supported() level {
 }
 
 // hasF16C tells whether the processor converts halves, which x/sys/cpu does not say.
-//
 func hasF16C() bool

@@ -50,16 +50,16 @@ func Rope(v, cos, sin []float32, neox bool) {
 	sin = sin[:n]
 	if neox {
 		a, b := v[:n], v[n:2*n]
-		for i, c := range cos {
-			x, y, s := a[i], b[i], sin[i]
+		for i := ropeHalvesVector(a, b, cos, sin); i < n; i++ {
+			x, y, c, s := a[i], b[i], cos[i], sin[i]
 			a[i] = float32(x*c) - float32(y*s)
 			b[i] = float32(x*s) + float32(y*c)
 		}
 		return
 	}
 	v = v[:2*n]
-	for i, c := range cos {
-		x, y, s := v[2*i], v[2*i+1], sin[i]
+	for i := ropePairsVector(v, cos, sin); i < n; i++ {
+		x, y, c, s := v[2*i], v[2*i+1], cos[i], sin[i]
 		v[2*i] = float32(x*c) - float32(y*s)
 		v[2*i+1] = float32(x*s) + float32(y*c)
 	}
