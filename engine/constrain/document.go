@@ -1,0 +1,172 @@
+package constrain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+)
+
+// object is a JSON object with its members in their order, as a schema's properties need it.
+type object struct {
+	keys   []string
+	values map[string]any
+}
+
+func (o *object) get(key string) any {
+	return o.values[key]
+}
+
+func (o *object) has(key string) bool {
+	_, ok := o.values[key]
+	return ok
+}
+
+// readJSON decodes one JSON value into nil, bool, json.Number, string, []any and *object.
+func readJSON(data []byte) (any, error) {
+	if len(data) > maxSource {
+		return nil, formError("the schema has %d bytes: want at most %d", len(data), maxSource)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	v, err := readValue(d, 0)
+	if err != nil {
+		var known *FormError
+		if errors.As(err, &known) {
+			return nil, err
+		}
+		return nil, formError("the schema is not JSON: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, formError("the schema is not JSON: something follows its end")
+	}
+	return v, nil
+}
+
+func readValue(d *json.Decoder, depth int) (any, error) {
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	delim, ok := t.(json.Delim)
+	if !ok {
+		return t, nil
+	}
+	if depth > maxDepth {
+		return nil, formError("the schema is nested more than %d deep", maxDepth)
+	}
+	if delim == '[' {
+		list := []any{}
+		for d.More() {
+			v, err := readValue(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		_, err := d.Token()
+		return list, err
+	}
+	o := &object{values: map[string]any{}}
+	for d.More() {
+		k, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		key, ok := k.(string)
+		if !ok {
+			return nil, formError("the schema is not JSON: an object's key is no string")
+		}
+		v, err := readValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if !o.has(key) {
+			o.keys = append(o.keys, key)
+		}
+		o.values[key] = v
+	}
+	_, err = d.Token()
+	return o, err
+}
+
+// writeJSON is a value in compact JSON with its members in their order and strings in the spelling of jsonText.
+func writeJSON(v any) string {
+	var b strings.Builder
+	writeValue(&b, v)
+	return b.String()
+}
+
+func writeValue(b *strings.Builder, v any) {
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("null")
+	case bool:
+		if v {
+			b.WriteString("true")
+		} else {
+			b.WriteString("false")
+		}
+	case json.Number:
+		b.WriteString(v.String())
+	case string:
+		b.WriteString(`"` + jsonText(v) + `"`)
+	case []any:
+		b.WriteByte('[')
+		for i, x := range v {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			writeValue(b, x)
+		}
+		b.WriteByte(']')
+	case *object:
+		b.WriteByte('{')
+		for i, k := range v.keys {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(`"` + jsonText(k) + `":`)
+			writeValue(b, v.values[k])
+		}
+		b.WriteByte('}')
+	}
+}
+
+// equalJSON says whether two values are the same: numbers by value, objects whatever their order.
+func equalJSON(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		b, ok := b.(json.Number)
+		if !ok {
+			return false
+		}
+		x, okX := parseNumber(a.String())
+		y, okY := parseNumber(b.String())
+		return okX && okY && x.Cmp(y) == 0
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for i := range a {
+			if !equalJSON(a[i], b[i]) {
+				return false
+			}
+		}
+		return true
+	case *object:
+		b, ok := b.(*object)
+		if !ok || len(a.keys) != len(b.keys) {
+			return false
+		}
+		for _, k := range a.keys {
+			if !b.has(k) || !equalJSON(a.values[k], b.values[k]) {
+				return false
+			}
+		}
+		return true
+	}
+	return a == b
+}
