@@ -1,30 +1,21 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// ErrNoAdapter is wrapped by the error for an adapter that is not loaded.
-var ErrNoAdapter = errors.New("no such adapter is loaded")
-
-// ErrAdapterLoaded is wrapped by the error for a name that is taken.
-var ErrAdapterLoaded = errors.New("an adapter of this name is loaded")
-
-// LoadAdapter reads a LoRA adapter from a file or folder and gives it a name that
-// requests can ask for. It waits until the workers have it; requests go on
-// meanwhile. It fails with [ErrAdapterLoaded], [ErrAsleep], [ErrStopped], or with what
-// does not fit the model.
-func (e *Engine) LoadAdapter(_ context.Context, name, path string) error {
-	return fmt.Errorf("load adapter %q from %s: %w", name, path, ErrNotYet)
-}
-
-// UnloadAdapter forgets an adapter. Requests that use it are finished first, and new
-// ones are refused from the call on. It fails with [ErrNoAdapter] or [ErrStopped].
-func (e *Engine) UnloadAdapter(_ context.Context, name string) error {
-	return fmt.Errorf("unload adapter %q: %w", name, ErrNoAdapter)
-}
+// Errors about adapters that callers branch on.
+var (
+	ErrNoAdapter     = errors.New("no such adapter is loaded")
+	ErrAdapterLoaded = errors.New("an adapter of this name is loaded")
+)
 
 // Adapter is one that is loaded.
 type Adapter struct {
@@ -32,5 +23,132 @@ type Adapter struct {
 	Path string
 }
 
+// adapter is one that is loaded or about to be. Engine.mu guards its fields.
+type adapter struct {
+	wire.Adapter
+	ready bool          // requests may use it
+	gone  bool          // nobody new may
+	users int           // sequences accepted and not finished
+	idle  chan struct{} // closed when users is 0 and gone is true
+}
+
+// LoadAdapter reads a LoRA adapter from a file or folder and gives it a name that
+// requests can ask for. It waits until the worker has it; requests go on
+// meanwhile. It fails with [ErrAdapterLoaded], [ErrAsleep], [ErrStopped], or with what
+// does not fit the model.
+func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
+	a, err := e.reserve(name, path)
+	if err != nil {
+		return fmt.Errorf("load adapter %q: %w", name, err)
+	}
+	err = e.worker.LoadAdapter(ctx, a.Adapter)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		delete(e.adapters, name)
+		return fmt.Errorf("load adapter %q from %s: %w", name, path, err)
+	}
+	a.ready = true
+	return nil
+}
+
+// reserve takes a name. The number is never used again, so that the prefix cache tells two
+// adapters apart that have a name one after the other.
+func (e *Engine) reserve(name, path string) (*adapter, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.stopped:
+		return nil, ErrStopped
+	case e.state == api.Asleep || e.state == api.Starting:
+		return nil, ErrAsleep
+	case name == "":
+		return nil, invalid("lora_name", "the adapter has no name: give it one")
+	case e.adapters[name] != nil:
+		return nil, ErrAdapterLoaded
+	}
+	e.lastAdapter++
+	a := &adapter{Adapter: wire.Adapter{ID: e.lastAdapter, Name: name, Path: path}, idle: make(chan struct{})}
+	e.adapters[name] = a
+	return a, nil
+}
+
+// UnloadAdapter forgets an adapter. Requests that use it are finished first, and new
+// ones are refused from the call on. When ctx ends before, it stays. It fails with [ErrNoAdapter] or [ErrStopped].
+func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
+	e.mu.Lock()
+	a := e.adapters[name]
+	if a == nil || !a.ready || a.gone {
+		e.mu.Unlock()
+		return fmt.Errorf("unload adapter %q: %w", name, ErrNoAdapter)
+	}
+	a.gone = true
+	if a.users == 0 {
+		close(a.idle)
+	}
+	e.mu.Unlock()
+	select {
+	case <-a.idle:
+	case <-ctx.Done():
+		if e.keep(a) {
+			return fmt.Errorf("unload adapter %q: %w", name, context.Cause(ctx))
+		}
+	}
+	e.mu.Lock()
+	delete(e.adapters, name)
+	e.mu.Unlock()
+	if err := e.worker.UnloadAdapter(ctx, a.ID); err != nil {
+		return fmt.Errorf("unload adapter %q: %w", name, err)
+	}
+	return nil
+}
+
+// keep takes an unloading back, unless it is too late.
+func (e *Engine) keep(a *adapter) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a.users == 0 {
+		return false
+	}
+	a.gone = false
+	return true
+}
+
 // Adapters lists what is loaded, by name.
-func (e *Engine) Adapters() []Adapter { return nil }
+func (e *Engine) Adapters() []Adapter {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var list []Adapter
+	for name, a := range e.adapters {
+		if a.ready && !a.gone {
+			list = append(list, Adapter{Name: name, Path: a.Path})
+		}
+	}
+	slices.SortFunc(list, func(a, b Adapter) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// findAdapter fills in the adapter that a request names.
+func (e *Engine) findAdapter(r *accepted) error {
+	if r.Adapter == "" {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.adapter = e.adapters[r.Adapter]
+	if r.adapter == nil || !r.adapter.ready || r.adapter.gone {
+		return noAdapter(r.Adapter)
+	}
+	return nil
+}
+
+func noAdapter(name string) error {
+	return invalid("model", "adapter %q is not loaded: load it, or ask for one that is", name)
+}
+
+// leave counts a user less. Engine.mu is held.
+func (a *adapter) leave() {
+	if a.users--; a.users == 0 && a.gone {
+		close(a.idle)
+	}
+}

@@ -34,8 +34,8 @@ func TestSameTextWhateverTheSchedule(t *testing.T) {
 				engine engine.Config
 			}{
 				{cpu.Config{Threads: 1}, engine.Config{Seats: 1}},
-				{cpu.Config{Threads: 3, BlockSize: 4}, engine.Config{Seats: 8, Budget: 8}},
-				{cpu.Config{Threads: 2, BlockSize: 8, Context: 96, Sequences: 1}, engine.Config{Seats: 6, Budget: 33}},
+				{cpu.Config{Threads: 3}, engine.Config{Seats: 8, Budget: 8}},
+				{cpu.Config{Threads: 2, Context: 96, Sequences: 1}, engine.Config{Seats: 6, Budget: 33}},
 			} {
 				r, err := cpu.Open(path, test.cpu)
 				if err != nil {

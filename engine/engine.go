@@ -1,23 +1,32 @@
 // Package engine generates text: it runs many requests through one model at
 // once, one step after the other. It speaks tokens in and events out; HTTP,
-// templates and names are package serve's.
+// templates and names are package serve's. The model itself is a worker's (package
+// worker), in this process or in others.
 //
 // The life of a request:
 //
 //  1. Add checks it, and gives its sequences to the loop that Run is. A model that
 //     is asleep, or a queue that is full, refuses at once.
-//  2. Before each step the loop takes what has arrived: requests, departures,
-//     sleep and wake. Then it asks package sched what to compute.
-//  3. infer computes the batch and returns logits.
-//  4. For each sequence that is up to date, package sample chooses a token; the
-//     tokenizer makes it text; text that may begin a stop string is held back.
+//  2. The loop takes what has arrived: requests, departures, sleep and wake. Then it asks
+//     package sched what to compute, and queues that batch to the worker. It does so while an
+//     earlier batch computes ([Config.Sync]: only when none does), so a token that is
+//     not known yet is a placeholder, which the worker fills in: it chose it.
+//  3. The worker computes, chooses a token for each sequence that is up to date, and sends them.
+//  4. The loop takes the tokens of batch i while the worker computes batch i+1: the
+//     tokenizer makes them text; text that may begin a stop string is held back. A sequence that ends with batch i
+//     is in batch i+1 already: what that says of it is discarded.
 //  5. The event goes to the request's [Stream], which never blocks the loop.
-//  6. A client that left (its context ended) is gone before the next step: its
+//  6. A client that left (its context ended) is gone before the next batch is made: its
 //     blocks are free and its text is no longer computed.
+//
+// A worker that dies is replaced, and its sequences are computed again from the tokens
+// that are known: no token is lost, and none is sent twice, for what a worker chooses is a pure function
+// of request and tokens. A sequence that was being computed at three deaths in a row ends with an
+// error; see suspect.
 //
 // What it refuses: to wait for a reader; to guess (a request that does not fit
 // the context is an error with both numbers); to hang (a failed step ends all
-// requests in it with that error, and the next request is tried again).
+// requests with that error, and the next request is tried again).
 //
 // All methods are safe for many goroutines. Everything but the mailbox belongs
 // to Run's goroutine.
@@ -32,9 +41,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
+	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // Errors that callers branch on.
@@ -56,6 +68,12 @@ type Config struct {
 	Queue int
 	// Context bounds prompt and answer together, in tokens; default and upper bound is the model's.
 	Context int
+	// Sync waits for the output of a batch before the next one is made. The texts are the same.
+	Sync bool
+	// NoPrefix computes every prompt from its beginning, though the memory may hold one that begins alike.
+	NoPrefix bool
+	// Draft is the most tokens that are guessed ahead in a sequence from what it says before; 0 guesses none.
+	Draft int
 }
 
 func (c Config) withDefaults() Config {
@@ -71,42 +89,64 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// ahead is how many batches are with the worker at once: one computes, the next one waits there.
+const ahead = 2
+
 // Engine runs one model.
 type Engine struct {
 	cfg     Config
 	context int
 	model   model.Config
-	inf     infer.Inferencer
+	worker  *worker.Supervisor
 	tok     *tokenizer.Tokenizer
 	ends    []int32       // all end tokens
 	post    chan struct{} // wakes the loop when the mailbox is not empty; senders post, 1 is enough
 
 	// mu guards the mailbox and what others read. The loop holds it for moments only.
-	mu      sync.Mutex
-	mailbox []func(context.Context) // run by the loop in order, with its context
-	state   api.State
-	level   int
-	stopped bool // the loop is over: nothing will run the mailbox
-	open    int  // sequences accepted and not finished
-	lastID  sched.ID
-	stats   Stats
+	mu          sync.Mutex
+	mailbox     []func(context.Context) // run by the loop in order, with its context
+	state       api.State
+	level       int
+	stopped     bool // the loop is over: nothing will run the mailbox
+	open        int  // sequences accepted and not finished
+	lastID      sched.ID
+	stats       Stats
+	adapters    map[string]*adapter
+	lastAdapter int32
 
 	// Owned by the loop.
 	pool     *block.Pool
 	sched    *sched.Scheduler
 	live     map[sched.ID]*sequence
-	batch    infer.Batch
+	down     bool // there is no worker
+	failures int  // attempts to replace it that failed in a row
+	flights  []flight
+	batch    wire.Batch
 	results  []sched.Result
-	sleepers []*sleeper // callers of Sleep that wait for the drain
+	tokens   []int32 // what results point into
+	outbox   []message
+	forgets  []uint64    // sequences that the worker is to forget, and the scheduler does not say so
+	suspects []*sequence // wait until they are alone under suspicion
+	trial    *sequence   // the one that is
+	sleepers []*sleeper  // callers of Sleep that wait for the drain
 }
 
-// New makes an engine for a model that is awake. The caller keeps inf and closes
+// New makes an engine for a model that is awake and lives in this process. The caller keeps inf and closes
 // it after Run returned. Nothing runs before Run.
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
+	w := worker.New(worker.Config{
+		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: lora.Open}),
+		Depth:  ahead,
+	})
+	return Over(w, worker.Info(inf), tok, cfg)
+}
+
+// Over makes an engine for the model that a worker runs. Run starts the worker, if it is not running, and closes it.
+// info describes the model, as [worker.Supervisor.Start] says.
+func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	count, size := inf.Blocks()
 	e := &Engine{
-		cfg: cfg, model: inf.Config(), inf: inf, tok: tok,
+		cfg: cfg, model: info.Model, worker: w, tok: tok, adapters: map[string]*adapter{},
 		post: make(chan struct{}, 1), state: api.Awake, live: map[sched.ID]*sequence{},
 	}
 	e.context = e.model.Context
@@ -116,15 +156,18 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 	if cfg.Context > 0 {
 		e.context = cfg.Context
 	}
-	e.context = min(e.context, count*size)
+	e.context = min(e.context, info.Blocks*info.BlockSize)
 	if tok.Size() > e.model.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model knows %d: the file is inconsistent", tok.Size(), e.model.Vocab)
 	}
-	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats}
+	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(ahead, w.Depth()), Prefix: !cfg.NoPrefix, Draft: cfg.Draft}
+	if cfg.Sync {
+		limits.Depth = 1
+	}
 	if err := limits.Validate(); err != nil {
 		return nil, err
 	}
-	e.pool = block.New(count, size)
+	e.pool = block.New(info.Blocks, info.BlockSize)
 	e.sched = sched.New(limits, e.pool)
 	for t := range int32(tok.Size()) {
 		if tok.IsEnd(t) {
@@ -144,23 +187,34 @@ func (e *Engine) Model() model.Config { return e.model }
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
 // Run steps until ctx ends. It may be called once, and blocks. When it returns,
-// every stream and every waiting call has ended with [ErrStopped].
+// every stream and every waiting call has ended with [ErrStopped], and the worker is closed. It fails
+// if the worker can't be started.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.shutdown(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if _, err := e.worker.Start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	for ctx.Err() == nil {
 		e.deliver(ctx)
-		e.sleepIfDrained()
-		batch := e.sched.Schedule()
-		if batch == nil {
-			e.publish()
-			select {
-			case <-e.post:
-			case <-ctx.Done():
-			}
-			continue
+		e.sleepIfDrained(ctx)
+		if e.cfg.Sync {
+			e.flush() // nothing of one step happens during another
 		}
-		e.step(ctx, batch)
+		e.fill()
+		e.flush()
 		e.publish()
+		select {
+		case <-e.post:
+		case ev := <-e.worker.Events():
+			e.happen(ev)
+		case <-ctx.Done():
+		}
 	}
 	return nil
 }
@@ -205,11 +259,13 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	stream := newStream()
 	stream.abort = func() { e.send(func(context.Context) { e.drop(stream) }) }
 	for i := range requests {
-		r := requests[i]
+		r := accepted{Request: requests[i]}
 		if err := e.check(&r); err != nil {
 			return nil, err
 		}
-		e.addSequences(stream, &r)
+		if err := e.addSequences(stream, &r); err != nil {
+			return nil, err
+		}
 	}
 	n := len(stream.sequences)
 	if n == 0 {
@@ -219,6 +275,11 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, q := range stream.sequences { // an adapter may have been unloaded since it was checked
+		if a := q.request.adapter; a != nil && a.gone {
+			return nil, noAdapter(q.request.Adapter)
+		}
+	}
 	switch {
 	case e.stopped:
 		return nil, ErrStopped
@@ -230,6 +291,9 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	for _, q := range stream.sequences {
 		e.lastID++
 		q.id = e.lastID
+		if a := q.request.adapter; a != nil {
+			a.users++
+		}
 	}
 	e.open += n
 	stream.bind(ctx)
@@ -250,5 +314,7 @@ func (e *Engine) shutdown(ctx context.Context) {
 	}
 	e.failAll(ErrStopped)
 	e.answerSleepers(ErrStopped)
+	e.flush()
+	e.worker.Close()
 	e.publish()
 }

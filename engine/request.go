@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
+	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Limits of one request.
@@ -24,9 +24,6 @@ const (
 	PoolLast  Pooling = "last"  // that of the last token
 	PoolFirst Pooling = "first" // that of the first token, also called cls
 )
-
-// ErrNotYet is wrapped by the refusal of a request for something that the engine does not do.
-var ErrNotYet = errors.New("the engine does not do this")
 
 // Request asks for one or several continuations of a prompt.
 type Request struct {
@@ -87,12 +84,20 @@ func invalid(param, format string, args ...any) error {
 	return &RequestError{Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
+// accepted is a checked request, with what all of its sequences share. It does not change but for scores, which the loop owns.
+type accepted struct {
+	Request
+	adapter *adapter        // nil for the model as it is
+	base    wire.Spec       // of the first sequence
+	spec    []byte          // base, as the worker reads it
+	scores  []sample.Choice // of the prompt's tokens from the second on
+}
+
 // check fills in defaults and reports what can't be done, as a [*RequestError] or a [*sample.RangeError].
-func (e *Engine) check(r *Request) error {
+func (e *Engine) check(r *accepted) error {
 	if r.N == 0 {
 		r.N = 1
 	}
-	vocab := e.model.Vocab
 	switch {
 	case r.N < 1 || r.N > MaxSequences:
 		return invalid("n", "n is %d: want 1 to %d", r.N, MaxSequences)
@@ -106,6 +111,28 @@ func (e *Engine) check(r *Request) error {
 			return invalid("stop", "a stop string of %d bytes: want 1 to %d", len(s), MaxStopLength)
 		}
 	}
+	if err := e.checkTokens(&r.Request); err != nil {
+		return err
+	}
+	if r.Embed != "" {
+		if err := e.checkEmbed(&r.Request); err != nil {
+			return err
+		}
+	} else if err := e.checkLength(&r.Request); err != nil {
+		return err
+	}
+	if r.MinTokens < 0 || r.MinTokens > r.MaxTokens {
+		return invalid("min_tokens", "min_tokens is %d: want 0 to max_tokens, which is %d", r.MinTokens, r.MaxTokens)
+	}
+	if err := r.Sampling.Validate(e.model.Vocab); err != nil {
+		return err
+	}
+	return e.findAdapter(r)
+}
+
+// checkTokens refuses tokens that the model does not know.
+func (e *Engine) checkTokens(r *Request) error {
+	vocab := e.model.Vocab
 	for i, t := range r.Prompt {
 		if t < 0 || int(t) >= vocab {
 			return invalid("prompt", "prompt token %d is %d: the vocabulary has the tokens 0 to %d", i, t, vocab-1)
@@ -116,16 +143,23 @@ func (e *Engine) check(r *Request) error {
 			return invalid("stop_token_ids", "stop token %d: the vocabulary has the tokens 0 to %d", t, vocab-1)
 		}
 	}
-	if err := notYet(r); err != nil {
-		return err
+	return nil
+}
+
+// checkEmbed refuses a request for a vector that also asks for something else, or is too long.
+func (e *Engine) checkEmbed(r *Request) error {
+	switch {
+	case r.Embed != PoolMean && r.Embed != PoolLast && r.Embed != PoolFirst:
+		return invalid("pooling", "pooling %q: want %q, %q or %q", r.Embed, PoolMean, PoolLast, PoolFirst)
+	case r.N != 1 || r.MaxTokens > 0 || r.ScorePrompt || r.Grammar != nil:
+		return invalid("input", "an embedding is asked for together with a text: ask for one of them")
+	case len(r.Prompt) == 0:
+		return invalid("input", "the input has no tokens: want at least one")
+	case len(r.Prompt) > e.context:
+		return &RequestError{Param: "input", TooLong: true, Message: fmt.Sprintf(
+			"the input has %d tokens, but the model's context is %d tokens: shorten it", len(r.Prompt), e.context)}
 	}
-	if err := e.checkLength(r); err != nil {
-		return err
-	}
-	if r.MinTokens < 0 || r.MinTokens > r.MaxTokens {
-		return invalid("min_tokens", "min_tokens is %d: want 0 to max_tokens, which is %d", r.MinTokens, r.MaxTokens)
-	}
-	return r.Sampling.Validate(vocab)
+	return nil
 }
 
 // checkLength sets MaxTokens, or says by how much the request is too long.
@@ -150,19 +184,6 @@ func (e *Engine) checkLength(r *Request) error {
 			prompt, r.MaxTokens, prompt+r.MaxTokens, e.context, left)
 	case r.MaxTokens == 0:
 		r.MaxTokens = left
-	}
-	return nil
-}
-
-// notYet refuses what the engine does not do.
-func notYet(r *Request) error {
-	switch {
-	case r.Adapter != "":
-		return &RequestError{Param: "model", Message: fmt.Sprintf("adapter %q: %v", r.Adapter, ErrNotYet)}
-	case r.Grammar != nil:
-		return &RequestError{Param: "response_format", Message: "a grammar: " + ErrNotYet.Error()}
-	case r.Embed != "":
-		return &RequestError{Param: "input", Message: "an embedding: " + ErrNotYet.Error()}
 	}
 	return nil
 }

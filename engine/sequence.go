@@ -1,11 +1,13 @@
 package engine
 
 import (
-	"fmt"
+	"slices"
 
+	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
+	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // sequence is one continuation under way: everything about it but its place in
@@ -13,87 +15,156 @@ import (
 type sequence struct {
 	id      sched.ID
 	index   int
-	first   bool // of its request
-	request *Request
+	nth     int // of its request
+	request *accepted
 	stream  *Stream
 
-	sampler *sample.Sampler
 	text    *tokenizer.StreamDecoder
 	stop    stopper
-	made    int             // tokens so far
-	tokens  []int32         // those tokens
-	scores  []sample.Choice // of the prompt's tokens from the second on
+	matcher constrain.Matcher // nil without a grammar
+	mask    []uint64
+	made    []int32 // tokens so far
+	told    bool    // its first event was sent
+	deaths  int     // of workers that were computing it, since its last token
 }
 
-// params are the sampling parameters of a request, with the tokens that end its text.
-func (r *Request) params(ends []int32) sample.Params {
-	p := r.Sampling
-	p.MinTokens, p.Ends = r.MinTokens, r.StopTokens
-	if !r.IgnoreEnd {
-		p.Ends = append(ends[:len(ends):len(ends)], r.StopTokens...)
+// addSequences adds a request's sequences to a stream. They have no ID yet.
+func (e *Engine) addSequences(s *Stream, r *accepted) error {
+	spec := wire.Spec{Pool: string(r.Embed)}
+	if r.adapter != nil {
+		spec.Adapter = r.adapter.ID
 	}
+	if r.Embed == "" {
+		spec.SetParams(r.params(e.ends))
+	}
+	for i := range r.N {
+		q := &sequence{
+			index: len(s.sequences), nth: i, request: r, stream: s,
+			text: e.tok.Stream(),
+			stop: newStopper(r.Stop, r.KeepStop),
+		}
+		if r.Grammar != nil {
+			q.matcher = r.Grammar.Matcher()
+			q.mask = make([]uint64, constrain.Words(e.model.Vocab))
+		}
+		s.sequences = append(s.sequences, q)
+	}
+	var err error
+	r.base = spec
+	r.spec, err = spec.JSON()
+	return err
+}
+
+// params are the sampling parameters of a request, with the tokens that end its text. A
+// grammar's mask does what MinTokens does, as far as the grammar can.
+func (r *accepted) params(ends []int32) sample.Params {
+	p := r.Sampling.WithSeed()
+	if r.Grammar != nil {
+		return p
+	}
+	p.MinTokens, p.Ends = r.MinTokens, r.endTokens(ends)
 	return p
 }
 
-// score records the log probability of a prompt token, whose position is pos+1, from the logits at pos.
-func (q *sequence) score(pos int, logits []float32) {
-	if pos != len(q.scores) || pos+1 >= len(q.request.Prompt) {
-		return // seen before a preemption, or not a prompt token
+// endTokens are those that end the text.
+func (r *accepted) endTokens(ends []int32) []int32 {
+	if r.IgnoreEnd {
+		return r.StopTokens
 	}
-	q.scores = append(q.scores, sample.Score(logits, q.request.Prompt[pos+1], q.request.Sampling.Top))
+	return append(ends[:len(ends):len(ends)], r.StopTokens...)
 }
 
-// next chooses a token and makes its event. Event.Finish tells whether it is the last.
+// spec is what the worker must know of the sequence besides its tokens.
+func (q *sequence) spec() []byte {
+	if q.nth == 0 {
+		return q.request.spec
+	}
+	s := q.request.base
+	s.Index = q.nth
+	b, err := s.JSON()
+	if err != nil {
+		panic("engine: parameters that were encoded before can't be: " + err.Error())
+	}
+	return b
+}
+
+// allow computes the mask of tokens that may come next.
+func (q *sequence) allow(ends []int32) []uint64 {
+	q.matcher.Mask(q.mask)
+	if len(q.made) >= q.request.MinTokens {
+		return q.mask
+	}
+	without := slices.Clone(q.mask)
+	for _, t := range q.request.endTokens(ends) {
+		without[t>>6] &^= 1 << (t & 63)
+	}
+	if slices.Max(without) == 0 {
+		return q.mask // nothing but the end is left to say
+	}
+	return without
+}
+
+// next takes a token and makes its event. Event.Finish tells whether it is the last.
 //
 //  1. An end token, or a stop token of the request: finished, and no text of its own.
 //  2. A stop string is complete: finished, the text is cut before it.
-//  3. max_tokens is reached: finished, and what was held back is text.
-//  4. Else the text that is certain.
-func (q *sequence) next(logits []float32, e *Engine) (Event, error) {
-	ev := Event{Index: q.index, Choice: sample.Choice{Token: -1}}
-	ev.Prompt, q.scores = q.scores, nil
+//  3. The grammar's text is complete: finished.
+//  4. max_tokens is reached: finished, and what was held back is text.
+//  5. Else the text that is certain.
+func (q *sequence) next(choice sample.Choice, e *Engine) (Event, error) {
+	ev := q.event()
 	if q.request.NoTokens {
 		ev.Finish = FinishLength
 		return ev, nil
 	}
-	choice, err := q.sampler.Next(logits, q.request.Prompt, q.tokens, len(q.request.Prompt)+q.made, nil)
-	if err != nil {
-		return Event{}, fmt.Errorf("choose token %d: %w", q.made+1, err)
+	if q.matcher != nil {
+		if err := q.matcher.Accept(choice.Token); err != nil {
+			return Event{}, err
+		}
 	}
-	q.made++
-	q.tokens = append(q.tokens, choice.Token)
+	q.made = append(q.made, choice.Token)
 	ev.Choice = choice
+	ev.Choice.Top = slices.Clone(choice.Top)
 	if q.ends(choice.Token, e) { // 1
 		ev.Text, ev.Finish = q.stop.flush()+q.text.Flush(), FinishStop
 		return ev, nil
 	}
+	complete := q.matcher != nil && q.matcher.Done()
+	last := len(q.made) >= q.request.MaxTokens
 	piece := q.text.Write(choice.Token)
-	last := q.made >= q.request.MaxTokens
-	if last {
+	if complete || last {
 		piece += q.text.Flush()
 	}
-	if q.made < q.request.MinTokens { // a stop string does not count yet
-		ev.Text = piece
-		return ev, nil
+	found := false
+	if len(q.made) >= q.request.MinTokens { // else a stop string does not count yet
+		piece, found = q.stop.write(piece)
 	}
-	var found bool
-	if ev.Text, found = q.stop.write(piece); found { // 2
+	ev.Text = piece
+	switch {
+	case found: // 2
 		ev.Finish, ev.StopString = FinishStop, q.stop.found
-	} else if last { // 3
+	case complete: // 3
+		ev.Text += q.stop.flush()
+		ev.Finish = FinishStop
+	case last: // 4
 		ev.Text += q.stop.flush()
 		ev.Finish = FinishLength
 	}
 	return ev, nil
 }
 
+// event begins an event without a token. The first one of a sequence has the prompt's scores.
+func (q *sequence) event() Event {
+	ev := Event{Index: q.index, Choice: sample.Choice{Token: -1}}
+	if !q.told {
+		ev.Prompt, q.told = q.request.scores, true
+	}
+	return ev
+}
+
 func (q *sequence) ends(token int32, e *Engine) bool {
 	if !q.request.IgnoreEnd && e.tok.IsEnd(token) {
 		return true
 	}
-	for _, t := range q.request.StopTokens {
-		if t == token {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(q.request.StopTokens, token)
 }

@@ -7,8 +7,7 @@ import (
 	"slices"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/sample"
+	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // SleepMode says what Sleep does about requests that are accepted and not finished.
@@ -79,7 +78,7 @@ func (e *Engine) giveUpSleep(s *sleeper) {
 }
 
 // sleepIfDrained goes to sleep when someone wants it and nothing is left to do.
-func (e *Engine) sleepIfDrained() {
+func (e *Engine) sleepIfDrained(ctx context.Context) {
 	if len(e.sleepers) == 0 {
 		return
 	}
@@ -89,11 +88,16 @@ func (e *Engine) sleepIfDrained() {
 	if open > 0 {
 		return
 	}
+	e.flush()
 	level := e.level
 	for _, s := range e.sleepers {
 		level = max(level, s.level)
 	}
-	err := e.inf.Sleep(level)
+	var err error
+	if level > e.level {
+		e.giveUp() // of what may be in flight nothing is wanted
+		err = e.worker.Sleep(ctx, level)
+	}
 	if err != nil {
 		err = fmt.Errorf("sleep at level %d: %w", level, err)
 		if e.state == api.Draining {
@@ -155,36 +159,48 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	}
 }
 
-// getUp wakes the inferencer and has it generate one token. Nothing else runs.
+// getUp wakes the worker and has it generate one token. Nothing else runs.
 func (e *Engine) getUp(ctx context.Context) (int32, error) {
 	level := e.level
 	e.setState(api.Starting, level)
 	token, err := e.wakeAndProbe(ctx)
 	if err != nil {
 		e.setState(api.Asleep, level)
-		return 0, fmt.Errorf("wake: %w", errors.Join(err, e.inf.Sleep(level)))
+		return 0, fmt.Errorf("wake: %w", errors.Join(err, e.worker.Sleep(ctx, level)))
 	}
 	e.setState(api.Awake, 0)
 	return token, nil
 }
 
+// probeID is the sequence of a probe; those of requests begin with 1.
+const probeID = 0
+
 func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
-	if err := e.inf.Wake(ctx); err != nil {
+	if err := e.worker.Wake(ctx); err != nil {
 		return 0, err
 	}
-	block, ok := e.pool.Alloc()
-	if !ok {
-		panic("engine: asleep, and yet blocks are in use")
+	e.giveUp()
+	e.down, e.failures, e.forgets = false, 0, append(e.forgets[:0], probeID)
+	e.worker.Queue(&wire.Batch{Items: []wire.Item{{
+		ID: probeID, Count: 1, Blocks: []int32{0}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,
+	}}})
+	for {
+		select {
+		case ev := <-e.worker.Events():
+			switch {
+			case ev.Lost != nil:
+				e.down = true
+				return 0, fmt.Errorf("probe: %w", ev.Lost)
+			case ev.Output == nil || ev.Output.Step != 0: // of batches before the sleep
+			case ev.Output.Error != "":
+				return 0, fmt.Errorf("probe: %s", ev.Output.Error)
+			case len(ev.Output.Items) != 1 || len(ev.Output.Items[0].Tokens) != 1:
+				return 0, fmt.Errorf("probe: no token came: %s", ev.Output.Items[0].Error)
+			default:
+				return ev.Output.Items[0].Tokens[0].Token, nil
+			}
+		case <-ctx.Done():
+			return 0, fmt.Errorf("probe: %w", context.Cause(ctx))
+		}
 	}
-	defer e.pool.Free(block)
-	probe := infer.Item{Tokens: []int32{e.probeToken()}, Blocks: []int32{block}, Want: infer.Last}
-	out, err := e.inf.Forward(ctx, &infer.Batch{Items: []infer.Item{probe}})
-	if err != nil {
-		return 0, fmt.Errorf("probe: %w", err)
-	}
-	choice, err := sample.New(sample.Params{}, 0).Next(out.Logits[0], nil, nil, 0, nil)
-	if err != nil {
-		return 0, fmt.Errorf("probe: %w", err)
-	}
-	return choice.Token, nil
 }

@@ -14,8 +14,10 @@ type Stats struct {
 	State api.State
 	// Level is the depth of the sleep, 0 when awake.
 	Level int
-	// Failure is what the last step failed with; nil after a step that succeeded.
+	// Failure is what the last step failed with, or why there is no worker; nil after a step that succeeded.
 	Failure error
+	// Restarts is how many attempts there were to replace a worker that was lost.
+	Restarts int
 
 	Steps           uint64
 	ComputedTokens  uint64 // that went through the model
@@ -28,7 +30,7 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Open, s.State, s.Level = e.open, e.state, e.level
+	s.Open, s.State, s.Level, s.Restarts = e.open, e.state, e.level, e.worker.Restarts()
 	return s
 }
 
@@ -37,6 +39,13 @@ func (e *Engine) publish() {
 	s := e.sched.Stats()
 	e.mu.Lock()
 	e.stats.Stats = s
+	e.mu.Unlock()
+}
+
+// setFailure says whether there is something wrong with the worker; nil: nothing.
+func (e *Engine) setFailure(err error) {
+	e.mu.Lock()
+	e.stats.Failure = err
 	e.mu.Unlock()
 }
 
@@ -58,7 +67,7 @@ func (e *Engine) countToken(q *sequence, ev Event) {
 	if ev.Token >= 0 {
 		e.stats.GeneratedTokens++
 	}
-	if q.made <= 1 && q.first {
+	if len(q.made) <= 1 && q.nth == 0 {
 		e.stats.PromptTokens += uint64(len(q.request.Prompt))
 	}
 }

@@ -6,46 +6,57 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/sample"
+	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/sched"
+	"github.com/rouse-dev/rouse/engine/wire"
 )
-
-// addSequences adds a request's sequences to a stream. They have no ID yet.
-func (e *Engine) addSequences(s *Stream, r *Request) {
-	params := r.params(e.ends)
-	for i := range r.N {
-		s.sequences = append(s.sequences, &sequence{
-			index: len(s.sequences), first: i == 0, request: r, stream: s,
-			sampler: sample.New(params, i),
-			text:    e.tok.Stream(),
-			stop:    newStopper(r.Stop, r.KeepStop),
-		})
-	}
-}
 
 // admit hands a request to the scheduler, unless its client has left already.
 func (e *Engine) admit(s *Stream) {
 	if s.ended() {
-		e.close(len(s.sequences))
+		for _, q := range s.sequences {
+			e.close(q)
+		}
 		return
 	}
-	for _, q := range s.sequences {
-		err := e.sched.Add(sched.Request{
-			ID: q.id, Prompt: q.request.Prompt, Max: len(q.request.Prompt) + q.request.MaxTokens, Score: q.request.ScorePrompt,
-		})
-		if err != nil {
-			// Add checked the request against the context, and the context against the memory.
-			panic(fmt.Sprintf("engine: the scheduler refused a checked request: %v", err))
+	for i := 0; i < len(s.sequences); i += s.sequences[i].request.N {
+		group := s.sequences[i : i+s.sequences[i].request.N]
+		for _, q := range group {
+			e.live[q.id] = q
 		}
-		e.live[q.id] = q
+		if err := e.schedule(group); err != nil {
+			e.fail(s, err)
+			return
+		}
 	}
 }
 
-// close counts n sequences as finished.
-func (e *Engine) close(n int) {
+// schedule gives the sequences of one request to the scheduler. It fails for what the memory can't hold.
+func (e *Engine) schedule(group []*sequence) error {
+	q := group[0]
+	r := q.request
+	key := block.Key{Salt: r.Salt}
+	if r.adapter != nil {
+		key.Adapter = fmt.Sprint(r.adapter.ID)
+	}
+	err := e.sched.Add(sched.Request{
+		ID: q.id, Prompt: append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), Max: len(r.Prompt) + r.MaxTokens,
+		Priority: r.Priority, Tenant: r.Tenant, Root: key.Root(), Siblings: len(group),
+		Score: r.ScorePrompt && len(r.scores) < len(r.Prompt)-1, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
+	})
+	if errors.Is(err, sched.ErrTooLong) {
+		return &RequestError{Param: "prompt", TooLong: true, Message: err.Error()}
+	}
+	return err
+}
+
+// close counts a sequence as finished.
+func (e *Engine) close(q *sequence) {
 	e.mu.Lock()
-	e.open -= n
+	e.open--
+	if a := q.request.adapter; a != nil {
+		a.leave()
+	}
 	e.mu.Unlock()
 }
 
@@ -63,7 +74,8 @@ func (e *Engine) drop(s *Stream) {
 // forget removes a sequence that the scheduler no longer knows.
 func (e *Engine) forget(q *sequence) {
 	delete(e.live, q.id)
-	e.close(1)
+	e.acquit(q)
+	e.close(q)
 }
 
 // fail ends a request with err.
@@ -79,87 +91,123 @@ func (e *Engine) failAll(err error) {
 	}
 }
 
-// step computes a batch and sends what comes of it.
-func (e *Engine) step(ctx context.Context, batch *sched.Batch) {
-	e.batch.Items = e.batch.Items[:0]
-	for _, item := range batch.Items {
-		want := infer.None
-		switch {
-		case item.Score:
-			want = infer.All
-		case item.Sample:
-			want = infer.Last
-		}
-		e.batch.Items = append(e.batch.Items, infer.Item{Tokens: item.Tokens, Pos: item.Pos, Blocks: item.Blocks, Want: want})
-	}
-	out, err := e.inf.Forward(ctx, &e.batch)
-	if err == nil && len(out.Logits) != len(batch.Items) {
-		err = fmt.Errorf("%d logits for %d sequences", len(out.Logits), len(batch.Items))
-	}
-	e.count(batch.Tokens, err)
-	if err != nil {
-		if ctx.Err() != nil {
-			return // Run ends, and ends everything with it
-		}
-		e.failAll(&StepError{Err: err})
-		e.sched.Reset() // nothing of the batch is cached
-		return
-	}
-	e.results = e.results[:0]
-	for i, item := range batch.Items {
-		if item.Score || item.Sample {
-			e.receive(item, out.Logits[i])
-		}
-	}
-	e.sched.Update(batch.Step, e.results)
+// flight is a batch that is with the worker.
+type flight struct {
+	step   uint64
+	tokens int
+	items  []part
 }
 
-// StepError ends all requests of a step that failed.
+// part is what a flight knows of one of its items.
+type part struct {
+	q      *sequence
+	sample bool // a token is due, or a vector
+	score  bool
+	draft  int
+}
+
+// fill makes batches and queues them, as many as may be.
+func (e *Engine) fill() {
+	if e.down {
+		return
+	}
+	for {
+		b := e.sched.Schedule()
+		if b == nil {
+			return
+		}
+		e.queue(b)
+	}
+}
+
+// queue sends a batch to the worker.
+func (e *Engine) queue(b *sched.Batch) {
+	var f flight
+	if n := len(e.flights); n < cap(e.flights) {
+		f = e.flights[:n+1][n] // its memory
+	}
+	f.step, f.tokens, f.items = b.Step, b.Tokens, f.items[:0]
+	w := &e.batch
+	w.Step, w.Ends, w.Copies, w.Items = b.Step, append(w.Ends[:0], e.forgets...), w.Copies[:0], w.Items[:0]
+	e.forgets = e.forgets[:0]
+	for _, id := range b.Ends {
+		w.Ends = append(w.Ends, uint64(id))
+	}
+	for _, c := range b.Copies {
+		w.Copies = append(w.Copies, wire.Copy{From: c.From, To: c.To})
+	}
+	for i := range b.Items {
+		it := &b.Items[i]
+		q := e.live[it.ID]
+		f.items = append(f.items, part{q: q, sample: it.Sample, score: it.Score, draft: it.Draft})
+		w.Items = append(w.Items, wire.Item{
+			ID: uint64(it.ID), Pos: it.Pos, Count: len(it.Tokens), Blocks: it.Blocks[len(it.Blocks)-it.New:],
+			Sample: it.Sample && !it.Pool, Score: it.Score, Pool: it.Sample && it.Pool,
+		})
+		wi := &w.Items[len(w.Items)-1]
+		if it.Begin {
+			wi.Begin, wi.Prompt, wi.Tokens, wi.Spec = true, len(q.request.Prompt), it.Known, q.spec()
+		}
+		if it.Draft > 0 {
+			wi.Draft = it.Tokens[len(it.Tokens)-it.Draft:]
+		}
+		if q.matcher != nil && wi.Sample {
+			wi.Mask = q.allow(e.ends)
+		}
+	}
+	e.flights = append(e.flights, f)
+	e.worker.Queue(w)
+}
+
+// land takes the oldest batch in flight off the list, if it is this one.
+func (e *Engine) land(step uint64) (f flight, ok bool) {
+	if len(e.flights) == 0 || e.flights[0].step != step {
+		return f, false
+	}
+	f = e.flights[0]
+	last := copy(e.flights, e.flights[1:])
+	e.flights[last] = f // its memory is used again; it is read before that
+	e.flights = e.flights[:last]
+	return f, true
+}
+
+// StepError ends all requests of a step that failed, or one that could not be computed.
 type StepError struct{ Err error }
 
 // Error implements error.
 func (e *StepError) Error() string { return fmt.Sprintf("the model failed to compute: %v", e.Err) }
 
-// Unwrap returns the inferencer's error.
+// Unwrap returns what went wrong.
 func (e *StepError) Unwrap() error { return e.Err }
-
-// receive takes the logits of one item and sends its event, if it has one.
-func (e *Engine) receive(item sched.Item, logits []float32) {
-	q := e.live[item.ID]
-	if q == nil {
-		return // a sibling's failure ended it in this step
-	}
-	if item.Score {
-		vocab := len(logits) / len(item.Tokens)
-		for i := range item.Tokens {
-			q.score(item.Pos+i, logits[i*vocab:(i+1)*vocab])
-		}
-		logits = logits[len(logits)-vocab:]
-	}
-	if !item.Sample {
-		return
-	}
-	ev, err := q.next(logits, e)
-	if err != nil {
-		e.fail(q.stream, &StepError{Err: err})
-		return
-	}
-	e.countToken(q, ev)
-	done := ev.Finish != ""
-	e.results = append(e.results, sched.Result{ID: item.ID, Tokens: []int32{ev.Token}, Done: done})
-	q.stream.push(ev)
-	if done {
-		e.finish(q)
-	}
-}
 
 // finish ends a sequence that made its last event, and its stream with the last of them.
 func (e *Engine) finish(q *sequence) {
 	e.forget(q)
 	if q.stream.left--; q.stream.left == 0 {
 		q.stream.unbind()
-		q.stream.end(io.EOF, false)
+		e.outbox = append(e.outbox, message{stream: q.stream, over: true})
 	}
+}
+
+// message is an event, or the end of a stream, that is to be sent.
+type message struct {
+	stream *Stream
+	event  Event
+	over   bool
+}
+
+// flush sends what is in the outbox. It comes after the next batch is queued, so that the worker does not wait for it.
+func (e *Engine) flush() {
+	for i := range e.outbox {
+		m := &e.outbox[i]
+		if m.over {
+			m.stream.end(io.EOF, false)
+		} else {
+			m.stream.push(m.event)
+		}
+	}
+	clear(e.outbox)
+	e.outbox = e.outbox[:0]
 }
 
 // Probe generates one token and returns it: the proof that the model works. It

@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/lora"
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// InProcess launches workers in this process.
+func InProcess(build Builder) Launch {
+	return func(context.Context) (Running, error) {
+		here, there := wire.Pipe()
+		ctx, cancel := context.WithCancel(context.Background())
+		r := &local{Conn: here, cancel: cancel, done: make(chan struct{})}
+		go func() {
+			defer close(r.done)
+			r.err = Serve(ctx, there, build)
+		}()
+		return r, nil
+	}
+}
+
+// local is a worker in this process. Its goroutine ends after Kill, or when the connection is closed.
+type local struct {
+	wire.Conn
+	cancel context.CancelFunc
+	done   chan struct{} // closed by the worker's goroutine, with err set
+	err    error
+}
+
+func (l *local) Kill() {
+	l.cancel()
+	l.Close()
+}
+
+func (l *local) Wait() error {
+	<-l.done
+	return l.err
+}
+
+func (l *local) PIDs() []int { return nil }
+
+// Borrowed is a Builder's model that the worker does not close: the caller keeps inf.
+func Borrowed(inf infer.Inferencer) func(context.Context, wire.Load) (infer.Inferencer, error) {
+	return func(ctx context.Context, _ wire.Load) (infer.Inferencer, error) {
+		return &borrowed{Inferencer: inf}, inf.Wake(ctx)
+	}
+}
+
+// borrowed is a model that outlives its worker, and is then as it was.
+type borrowed struct {
+	infer.Inferencer
+	adapters []int32
+}
+
+func (b *borrowed) LoadAdapter(id int32, a *lora.Adapter) error {
+	err := b.Inferencer.LoadAdapter(id, a)
+	if err == nil {
+		b.adapters = append(b.adapters, id)
+	}
+	return err
+}
+
+// Close leaves the model to its owner.
+func (b *borrowed) Close() error {
+	for _, id := range b.adapters {
+		if err := b.UnloadAdapter(id); err != nil && !errors.Is(err, infer.ErrNoAdapter) && !errors.Is(err, infer.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// Running is a worker that has been started: the engine's end of its connection.
+type Running interface {
+	wire.Conn
+	// Kill ends the worker at once. Twice is fine.
+	Kill()
+	// Wait waits until it is gone and says how it ended, nil if as it should.
+	Wait() error
+	// PIDs are its processes; none if it lives in this one.
+	PIDs() []int
+}
+
+// Launch starts a worker that has not loaded anything. ctx bounds the start, not the life.
+type Launch func(ctx context.Context) (Running, error)
+
+// link is the engine's side of one worker's life.
+type link struct {
+	Running
+	emit func(Event)
+
+	mu       sync.Mutex
+	err      error // why it is over; set once
+	nextOp   uint64
+	waiting  map[uint64]chan wire.Reply // each has room for its one reply
+	heard    time.Time                  // when something came last
+	began    time.Time                  // when the step under way began, as far as is known here
+	expected []uint64                   // steps queued and not answered, in order
+	over     chan struct{}              // closed with err set
+}
+
+// Causes of a worker's end that are not its own words.
+var (
+	errSilent = errors.New("the worker is silent")
+	errHung   = errors.New("the worker hangs in a step")
+	errClosed = errors.New("the worker was told to end")
+	errGone   = errors.New("the worker ended")
+)
+
+// start launches a worker and exchanges hellos.
+func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event)) (*link, error) {
+	r, err := launch(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("start a worker: %w", err)
+	}
+	l := &link{Running: r, emit: emit, waiting: map[uint64]chan wire.Reply{}, heard: time.Now(), over: make(chan struct{})}
+	unwatch := context.AfterFunc(ctx, r.Kill)
+	defer unwatch()
+	if err := l.greet(hello); err != nil {
+		r.Kill()
+		return nil, fmt.Errorf("start a worker: %w", errors.Join(err, r.Wait()))
+	}
+	return l, nil
+}
+
+func (l *link) greet(hello wire.Hello) error {
+	hello.Protocol = wire.Protocol
+	if err := wire.SendJSON(l, wire.KindHello, hello); err != nil {
+		return err
+	}
+	kind, payload, err := l.Receive()
+	if err == io.EOF {
+		return errGone
+	}
+	if err != nil {
+		return err
+	}
+	var theirs wire.Hello
+	if kind != wire.KindHello || wire.DecodeJSON(payload, &theirs) != nil {
+		return fmt.Errorf("its first frame, of kind %d, is no hello", kind)
+	}
+	if theirs.Protocol != wire.Protocol {
+		return fmt.Errorf("it speaks protocol %d, the engine %d: use the same version for both", theirs.Protocol, wire.Protocol)
+	}
+	return nil
+}
+
+// fail ends the worker for a reason. The first one counts.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	first := l.err == nil
+	if first {
+		l.err = err
+		close(l.over)
+	}
+	l.mu.Unlock()
+	if first {
+		l.Kill()
+	}
+}
+
+// receive passes on what the worker sends, until its end; it returns why it ended.
+func (l *link) receive() error {
+	for {
+		kind, payload, err := l.Receive()
+		if err == nil {
+			err = l.take(kind, payload)
+		} else if err == io.EOF {
+			err = errGone
+		}
+		if err == nil {
+			continue
+		}
+		l.fail(err)
+		if !errors.Is(l.err, errGone) {
+			return l.err
+		}
+		if exit := l.Wait(); exit != nil {
+			return fmt.Errorf("%w: %w", l.err, exit)
+		}
+		return l.err
+	}
+}
+
+func (l *link) isOver() bool {
+	select {
+	case <-l.over:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *link) take(kind wire.Kind, payload []byte) error {
+	l.mu.Lock()
+	l.heard = time.Now()
+	l.mu.Unlock()
+	switch kind {
+	case wire.KindHeartbeat:
+		return nil
+	case wire.KindOutput:
+		out := outputs.Get().(*wire.Output)
+		if err := wire.DecodeOutput(payload, out); err != nil {
+			return err
+		}
+		if err := l.answered(out.Step); err != nil {
+			return err
+		}
+		l.emit(Event{Output: out})
+		return nil
+	case wire.KindReply:
+		var r wire.Reply
+		if err := wire.DecodeJSON(payload, &r); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		ch := l.waiting[r.ID]
+		delete(l.waiting, r.ID)
+		l.mu.Unlock()
+		if ch != nil {
+			ch <- r
+		}
+		return nil
+	}
+	return fmt.Errorf("the worker sends a frame of kind %d", kind)
+}
+
+// outputs are decoded outputs that can be used again, each a *wire.Output.
+var outputs = sync.Pool{New: func() any { return new(wire.Output) }}
+
+// answered strikes the oldest step off the list, which must be this one.
+func (l *link) answered(step uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.expected) == 0 || l.expected[0] != step {
+		return fmt.Errorf("the worker answers step %d, and the steps %d are expected", step, l.expected)
+	}
+	l.expected = append(l.expected[:0], l.expected[1:]...)
+	l.began = time.Now()
+	return nil
+}
+
+// queue sends a batch. That it fails means that the worker's end is near: Event.Lost will come.
+func (l *link) queue(step uint64, payload []byte) {
+	l.mu.Lock()
+	if len(l.expected) == 0 {
+		l.began = time.Now()
+	}
+	l.expected = append(l.expected, step)
+	l.mu.Unlock()
+	if err := l.Send(wire.KindBatch, payload); err != nil {
+		l.fail(err)
+	}
+}
+
+// control sends an op and waits for its reply.
+func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
+	ch := make(chan wire.Reply, 1)
+	l.mu.Lock()
+	if l.err != nil {
+		err := l.err
+		l.mu.Unlock()
+		return wire.Reply{}, err
+	}
+	l.nextOp++
+	op.ID = l.nextOp
+	l.waiting[op.ID] = ch
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.waiting, op.ID)
+		l.mu.Unlock()
+	}()
+	if err := wire.SendJSON(l, wire.KindOp, op); err != nil {
+		l.fail(err)
+		return wire.Reply{}, err
+	}
+	select {
+	case r := <-ch:
+		if r.Error != "" {
+			return r, &OpError{Verb: op.Verb, Message: r.Error}
+		}
+		return r, nil
+	case <-l.over:
+		return wire.Reply{}, fmt.Errorf("%s: %w", op.Verb, l.err)
+	case <-ctx.Done():
+		return wire.Reply{}, fmt.Errorf("%s: %w", op.Verb, context.Cause(ctx))
+	}
+}
+
+// OpError is the worker's own refusal of an op.
+type OpError struct {
+	Verb    wire.Verb
+	Message string
+}
+
+// Error implements error.
+func (e *OpError) Error() string { return e.Message }
+
+// watch ends the worker when it is silent or hangs. silence 0: it need not be heard.
+func (l *link) watch(silence, step time.Duration) {
+	every := step / 8
+	if silence > 0 {
+		every = min(every, silence/4)
+	}
+	tick := time.NewTicker(max(every, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.over:
+			return
+		case now := <-tick.C:
+			if err := l.late(now, silence, step); err != nil {
+				l.fail(err)
+				return
+			}
+		}
+	}
+}
+
+func (l *link) late(now time.Time, silence, step time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := now.Sub(l.heard); silence > 0 && d > silence {
+		return fmt.Errorf("%w: nothing came from it for %v", errSilent, d.Round(time.Millisecond))
+	}
+	if d := now.Sub(l.began); len(l.expected) > 0 && d > step {
+		return fmt.Errorf("%w: step %d takes %v already, %v are allowed", errHung, l.expected[0], d.Round(time.Millisecond), step)
+	}
+	return nil
+}

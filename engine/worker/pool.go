@@ -1,0 +1,48 @@
+package worker
+
+import "fmt"
+
+// pool makes one vector of the hidden states of a prompt's tokens, which come in pieces.
+type pool struct {
+	how  string
+	n    int       // tokens so far
+	sum  []float64 // mean only
+	kept []float32 // first and last
+}
+
+func newPool(how string) (pool, error) {
+	switch how {
+	case "mean", "last", "first":
+		return pool{how: how}, nil
+	}
+	return pool{}, fmt.Errorf("pooling %q is unknown: want mean, last or first", how)
+}
+
+// add takes hidden states [tokens, dim]. The sum goes token by token, so that it does not depend on the pieces.
+func (p *pool) add(hidden []float32, dim int) {
+	for len(hidden) >= dim {
+		row := hidden[:dim]
+		hidden = hidden[dim:]
+		if p.n++; p.how == "mean" {
+			if p.sum == nil {
+				p.sum = make([]float64, dim)
+			}
+			for i, x := range row {
+				p.sum[i] += float64(x)
+			}
+		} else if p.how == "last" || p.n == 1 {
+			p.kept = append(p.kept[:0], row...)
+		}
+	}
+}
+
+func (p *pool) vector() []float32 {
+	if p.how != "mean" {
+		return p.kept
+	}
+	v := make([]float32, len(p.sum))
+	for i, x := range p.sum {
+		v[i] = float32(x / float64(p.n))
+	}
+	return v
+}

@@ -1,0 +1,261 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/lora"
+	"github.com/rouse-dev/rouse/engine/model"
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// Builder makes what a [wire.Load] asks for. The caller closes it.
+type Builder struct {
+	Model   func(ctx context.Context, l wire.Load) (infer.Inferencer, error)
+	Adapter func(path string, c model.Config) (*lora.Adapter, error)
+}
+
+// batches is how many decoded batches there are at most: one computes, the others wait.
+const batches = 4
+
+// task is what the reader hands to the loop: a batch or an op.
+type task struct {
+	batch   *wire.Batch
+	op      wire.Op
+	adapter *lora.Adapter // of OpLoadAdapter
+}
+
+// server is the worker's end of a connection. The loop owns everything without another owner.
+type server struct {
+	conn  wire.Conn
+	build Builder
+	hello wire.Hello       // the engine's
+	todo  chan task        // the reader and its helpers send, the loop receives; unbuffered: free bounds the batches
+	free  chan *wire.Batch // decoded batches that can be used again; the loop sends, the reader receives
+
+	inf   infer.Inferencer // nil before load
+	table table
+	step  step
+	frame []byte
+}
+
+// Serve is a worker: it answers what comes over conn until the other side closes it or
+// ctx ends, and returns nil then. It fails if the other side breaks the protocol. It closes conn.
+func Serve(ctx context.Context, conn wire.Conn, build Builder) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &server{conn: conn, build: build, todo: make(chan task), free: make(chan *wire.Batch, batches), table: table{}}
+	for range batches {
+		s.free <- new(wire.Batch)
+	}
+	unwatch := context.AfterFunc(ctx, func() { conn.Close() })
+	defer unwatch()
+	if err := s.greet(); err != nil {
+		cancel(nil)
+		return errors.Join(err, conn.Close())
+	}
+	var others sync.WaitGroup
+	var read error
+	others.Go(func() {
+		read = s.read(ctx)
+		cancel(io.EOF)
+	})
+	if s.hello.Heartbeat > 0 {
+		others.Go(func() { s.beat(ctx, time.Duration(s.hello.Heartbeat)*time.Millisecond) })
+	}
+	err := s.loop(ctx, &others)
+	cancel(nil)
+	conn.Close()
+	others.Wait()
+	if s.inf != nil {
+		err = errors.Join(err, s.inf.Close())
+	}
+	return errors.Join(err, read)
+}
+
+// greet exchanges hellos.
+func (s *server) greet() error {
+	if err := wire.SendJSON(s.conn, wire.KindHello, wire.Hello{Protocol: wire.Protocol, PID: os.Getpid()}); err != nil {
+		return err
+	}
+	kind, payload, err := s.conn.Receive()
+	if err != nil {
+		return fmt.Errorf("wait for the engine's hello: %w", err)
+	}
+	if err := wire.DecodeJSON(payload, &s.hello); kind != wire.KindHello || err != nil {
+		return fmt.Errorf("the engine's first frame is of kind %d, no hello: %w", kind, err)
+	}
+	if s.hello.Protocol != wire.Protocol {
+		return fmt.Errorf("the engine speaks protocol %d, this worker %d: use the same version for both", s.hello.Protocol, wire.Protocol)
+	}
+	return nil
+}
+
+// read passes on what arrives. Its end is the end of the worker.
+func (s *server) read(ctx context.Context) error {
+	for {
+		kind, payload, err := s.conn.Receive()
+		if err != nil {
+			if err == io.EOF || ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		var t task
+		switch kind {
+		case wire.KindBatch:
+			select {
+			case t.batch = <-s.free:
+			case <-ctx.Done():
+				return nil
+			}
+			err = wire.DecodeBatch(payload, t.batch)
+		case wire.KindOp:
+			err = wire.DecodeJSON(payload, &t.op)
+		default:
+			err = fmt.Errorf("a frame of kind %d: want a batch or an op", kind)
+		}
+		if err != nil {
+			return err
+		}
+		if !s.pass(ctx, t) {
+			return nil
+		}
+	}
+}
+
+func (s *server) pass(ctx context.Context, t task) bool {
+	select {
+	case s.todo <- t:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// beat sends heartbeats.
+func (s *server) beat(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if s.conn.Send(wire.KindHeartbeat, nil) != nil {
+				return // the reader notices too
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// loop does one task after the other. What takes long beside the device it leaves to helpers.
+func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
+	for {
+		var t task
+		select {
+		case t = <-s.todo:
+		case <-ctx.Done():
+			return nil
+		}
+		if t.op.Verb == wire.OpLoadAdapter && t.op.Adapter != nil && t.adapter == nil && s.inf != nil {
+			shape := s.inf.Config()
+			helpers.Go(func() { s.readAdapter(ctx, t, shape) })
+			continue
+		}
+		if t.batch == nil {
+			if err := wire.SendJSON(s.conn, wire.KindReply, s.do(ctx, t)); err != nil && ctx.Err() == nil {
+				return err
+			}
+			continue
+		}
+		out := s.compute(ctx, t.batch)
+		s.free <- t.batch
+		if ctx.Err() != nil {
+			return nil // nobody is there to read it
+		}
+		s.frame = wire.AppendOutput(s.frame[:0], out)
+		if err := s.conn.Send(wire.KindOutput, s.frame); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// do does an op.
+func (s *server) do(ctx context.Context, t task) wire.Reply {
+	r := wire.Reply{ID: t.op.ID}
+	if err := s.perform(ctx, t, &r); err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+var errNotLoaded = errors.New("no model is loaded: load one first")
+
+func (s *server) perform(ctx context.Context, t task, r *wire.Reply) (err error) {
+	if s.inf == nil && t.op.Verb != wire.OpLoad {
+		return errNotLoaded
+	}
+	switch t.op.Verb {
+	case wire.OpLoad:
+		r.Info, err = s.load(ctx, t.op.Load)
+		return err
+	case wire.OpSleep:
+		clear(s.table)
+		return s.inf.Sleep(t.op.Level)
+	case wire.OpWake:
+		clear(s.table)
+		return s.inf.Wake(ctx)
+	case wire.OpLoadAdapter:
+		if t.adapter == nil {
+			return errors.New("no adapter is named")
+		}
+		return s.inf.LoadAdapter(t.op.Adapter.ID, t.adapter)
+	case wire.OpUnloadAdapter:
+		if t.op.Adapter == nil {
+			return errors.New("no adapter is named")
+		}
+		return s.inf.UnloadAdapter(t.op.Adapter.ID)
+	case wire.OpStats:
+		r.Memory = s.inf.MemoryBytes()
+		return nil
+	}
+	return fmt.Errorf("op %q is unknown", t.op.Verb)
+}
+
+func (s *server) load(ctx context.Context, l *wire.Load) (*wire.Info, error) {
+	switch {
+	case l == nil:
+		return nil, errors.New("no model is named")
+	case s.inf != nil:
+		return nil, errors.New("a model is loaded already: a worker has one")
+	}
+	inf, err := s.build.Model(ctx, *l)
+	if err != nil {
+		return nil, err
+	}
+	s.inf = inf
+	info := Info(inf)
+	return &info, nil
+}
+
+// Info describes a loaded model.
+func Info(inf infer.Inferencer) wire.Info {
+	count, size := inf.Blocks()
+	return wire.Info{Model: inf.Config(), Blocks: count, BlockSize: size}
+}
+
+// readAdapter reads an adapter's file and gives it to the loop.
+func (s *server) readAdapter(ctx context.Context, t task, shape model.Config) {
+	var err error
+	if t.adapter, err = s.build.Adapter(t.op.Adapter.Path, shape); err != nil {
+		_ = wire.SendJSON(s.conn, wire.KindReply, wire.Reply{ID: t.op.ID, Error: err.Error()}) // the reader notices a closed connection
+		return
+	}
+	s.pass(ctx, t)
+}

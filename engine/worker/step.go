@@ -1,0 +1,298 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/sample"
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// table is the sequences that a worker knows.
+type table map[uint64]*sequence
+
+// sequence is what a worker knows of one.
+type sequence struct {
+	tokens  []int32 // the prompt's, then those made
+	prompt  int
+	blocks  []int32
+	spec    wire.Spec
+	sampler *sample.Sampler // nil for one whose vector is wanted
+	pool    pool
+}
+
+// step is the memory of one step, used again by the next. An entry of outs belongs to the
+// item of the same number in shares.
+type step struct {
+	batch   infer.Batch
+	shares  []share // of those sequences that are computed
+	out     wire.Output
+	choices []sample.Choice // what out's tokens point into
+}
+
+// share is one sequence's part of the step under way.
+type share struct {
+	item *wire.Item
+	seq  *sequence
+	out  int // index in step.out.Items, -1 without one
+}
+
+// compute runs a batch. It does not fail: what goes wrong stands in the output.
+func (s *server) compute(ctx context.Context, b *wire.Batch) *wire.Output {
+	began := time.Now()
+	st := &s.step
+	st.out = wire.Output{Step: b.Step, Items: st.out.Items[:0]}
+	if s.inf == nil {
+		st.out.Error = errNotLoaded.Error()
+		return &st.out
+	}
+	s.prepare(b)
+	err := s.scoreAhead(ctx)
+	var result infer.Result
+	if err == nil && (len(st.batch.Items) > 0 || len(st.batch.Copies) > 0) {
+		result, err = s.inf.Forward(ctx, &st.batch)
+	}
+	if err == nil && len(st.shares) > 0 && (len(result.Logits) != len(st.shares) || len(result.Hidden) != len(st.shares)) {
+		err = fmt.Errorf("the model answers %d and %d of %d sequences", len(result.Logits), len(result.Hidden), len(st.shares))
+	}
+	if err != nil {
+		st.out = wire.Output{Step: b.Step, Error: err.Error(), Items: st.out.Items[:0]}
+	} else {
+		s.finish(result)
+	}
+	st.out.Busy = time.Since(began)
+	return &st.out
+}
+
+// prepare makes tokens, positions and blocks of a batch.
+func (s *server) prepare(b *wire.Batch) {
+	st := &s.step
+	st.shares = st.shares[:0]
+	st.batch.Items, st.batch.Copies = st.batch.Items[:0], st.batch.Copies[:0]
+	for _, id := range b.Ends {
+		delete(s.table, id)
+	}
+	for _, c := range b.Copies {
+		st.batch.Copies = append(st.batch.Copies, infer.Copy{From: c.From, To: c.To})
+	}
+	for i := range b.Items {
+		it := &b.Items[i]
+		out := -1
+		if it.Sample || it.Score || it.Pool {
+			out = len(st.out.Items)
+			st.out.Items = append(st.out.Items, wire.Out{ID: it.ID})
+		}
+		q, err := s.table.take(it)
+		if err != nil {
+			if out < 0 {
+				out = len(st.out.Items)
+				st.out.Items = append(st.out.Items, wire.Out{ID: it.ID})
+			}
+			st.out.Items[out].Error = err.Error()
+			continue
+		}
+		known := it.Pos + it.Count - len(it.Draft)
+		// The guesses lie behind the last token only while they are computed.
+		tokens := append(q.tokens[:known:cap(q.tokens)], it.Draft...)
+		if len(it.Draft) == 0 {
+			tokens = q.tokens[:known]
+		}
+		st.shares = append(st.shares, share{item: it, seq: q, out: out})
+		st.batch.Items = append(st.batch.Items, infer.Item{
+			Tokens: tokens[it.Pos:], Pos: it.Pos, Blocks: q.blocks, Adapter: q.spec.Adapter, Want: q.want(it),
+		})
+	}
+}
+
+// take brings a sequence up to date with its item.
+func (t table) take(it *wire.Item) (*sequence, error) {
+	q := t[it.ID]
+	if it.Begin {
+		var err error
+		if q, err = newSequence(it); err != nil {
+			return nil, err
+		}
+		t[it.ID] = q
+	}
+	if q == nil {
+		return nil, fmt.Errorf("sequence %d has not begun", it.ID)
+	}
+	q.blocks = append(q.blocks, it.Blocks...)
+	known := it.Pos + it.Count - len(it.Draft)
+	switch {
+	case known > len(q.tokens):
+		return nil, fmt.Errorf("sequence %d has %d tokens, those before %d are wanted: an earlier step failed", it.ID, len(q.tokens), known)
+	case it.Sample && known != len(q.tokens):
+		return nil, fmt.Errorf("sequence %d has %d tokens, one is to be chosen after %d", it.ID, len(q.tokens), known)
+	case it.Sample && q.sampler == nil:
+		return nil, fmt.Errorf("sequence %d is for a vector, and a token is to be chosen", it.ID)
+	}
+	return q, nil
+}
+
+func newSequence(it *wire.Item) (*sequence, error) {
+	spec, err := wire.ParseSpec(it.Spec)
+	if err != nil {
+		return nil, err
+	}
+	q := &sequence{spec: spec, prompt: it.Prompt}
+	q.tokens = append(make([]int32, 0, len(it.Tokens)+16), it.Tokens...)
+	if spec.Pool == "" {
+		q.sampler = sample.New(spec.Params(), spec.Index)
+	} else if q.pool, err = newPool(spec.Pool); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// want is what Forward must give for an item.
+func (q *sequence) want(it *wire.Item) infer.Want {
+	switch {
+	case q.spec.Pool != "":
+		return infer.Hidden
+	case it.Score, len(it.Draft) > 0:
+		return infer.All
+	case it.Sample:
+		return infer.Last
+	}
+	return infer.None
+}
+
+// maxLogits is how many logits one Forward gives at most, but for one of each sequence: 64 MiB of them.
+const maxLogits = 16 << 20
+
+// scoreAhead computes what is too much for one Forward: the parts of prompts that are
+// scored. Results do not depend on where a prompt is cut.
+func (s *server) scoreAhead(ctx context.Context) error {
+	st := &s.step
+	vocab := s.inf.Config().Vocab
+	total := 0
+	for i := range st.shares {
+		if st.shares[i].item.Score {
+			total += len(st.batch.Items[i].Tokens)
+		}
+	}
+	for total*vocab > maxLogits {
+		piece := max(1, maxLogits/vocab)
+		did := 0
+		for i := range st.shares {
+			sh, it := &st.shares[i], &st.batch.Items[i]
+			n := min(piece, len(it.Tokens)-1)
+			if !sh.item.Score || n == 0 {
+				continue
+			}
+			part := *it
+			part.Tokens = it.Tokens[:n]
+			out, err := s.inf.Forward(ctx, &infer.Batch{Items: []infer.Item{part}, Copies: st.batch.Copies})
+			if err != nil {
+				return err
+			}
+			st.batch.Copies = st.batch.Copies[:0]
+			s.score(sh, &part, out.Logits[0])
+			it.Tokens, it.Pos = it.Tokens[n:], it.Pos+n
+			did += n
+			if total -= n; total*vocab <= maxLogits {
+				break
+			}
+		}
+		if did == 0 {
+			return nil // one position of each: as little as it gets
+		}
+	}
+	return nil
+}
+
+// score adds the scores of the prompt tokens after the positions of an item.
+func (s *server) score(sh *share, it *infer.Item, logits []float32) {
+	out := &s.step.out.Items[sh.out]
+	vocab := s.inf.Config().Vocab
+	for j := range it.Tokens {
+		pos := it.Pos + j + 1
+		if pos >= sh.seq.prompt {
+			return
+		}
+		if len(out.Scores) == 0 {
+			out.ScoresFrom = pos
+		}
+		out.Scores = append(out.Scores, sample.Score(logits[j*vocab:][:vocab], sh.seq.tokens[pos], sh.seq.spec.Top))
+	}
+}
+
+// finish makes the output of what Forward computed.
+func (s *server) finish(r infer.Result) {
+	st := &s.step
+	st.room()
+	vocab, dim := s.inf.Config().Vocab, s.inf.Config().Dim
+	each(len(st.shares), st.chosen()*vocab, func(i int) {
+		sh := &st.shares[i]
+		if sh.out < 0 && sh.seq.spec.Pool == "" {
+			return
+		}
+		it := &st.batch.Items[i]
+		if sh.seq.spec.Pool != "" {
+			sh.seq.pool.add(r.Hidden[i], dim)
+			if sh.item.Pool {
+				st.out.Items[sh.out].Vector = sh.seq.pool.vector()
+			}
+			return
+		}
+		if sh.item.Score {
+			s.score(sh, it, r.Logits[i])
+		}
+		if sh.item.Sample {
+			n := len(r.Logits[i]) / vocab
+			rows := r.Logits[i][max(0, n-1-len(sh.item.Draft))*vocab:]
+			sh.seq.sample(sh.item, rows, vocab, &st.out.Items[sh.out])
+		}
+	})
+}
+
+// room gives every output that gets tokens the place for them.
+func (st *step) room() {
+	n := 0
+	for i := range st.shares {
+		if it := st.shares[i].item; it.Sample {
+			n += 1 + len(it.Draft)
+		}
+	}
+	if cap(st.choices) < n {
+		st.choices = make([]sample.Choice, n)
+	}
+	at := 0
+	for i := range st.shares {
+		if sh := &st.shares[i]; sh.item.Sample {
+			end := at + 1 + len(sh.item.Draft)
+			st.out.Items[sh.out].Tokens = st.choices[at:at:end]
+			at = end
+		}
+	}
+}
+
+// chosen is how many sequences get a token or scores.
+func (st *step) chosen() (n int) {
+	for i := range st.shares {
+		if st.shares[i].item.Sample || st.shares[i].item.Score {
+			n++
+		}
+	}
+	return n
+}
+
+// sample chooses the token after each row of logits, until one is not what was guessed.
+func (q *sequence) sample(it *wire.Item, rows []float32, vocab int, out *wire.Out) {
+	out.Logprobs = q.spec.Logprobs
+	for j := range len(it.Draft) + 1 {
+		c, err := q.sampler.Next(rows[j*vocab:][:vocab], q.tokens[:q.prompt], q.tokens[q.prompt:], len(q.tokens), it.Mask)
+		if err != nil {
+			out.Error = err.Error()
+			return
+		}
+		q.tokens = append(q.tokens, c.Token)
+		out.Tokens = append(out.Tokens, c)
+		if j < len(it.Draft) && c.Token != it.Draft[j] {
+			return
+		}
+	}
+}
