@@ -30,6 +30,7 @@ type sequence struct {
 	room       int // positions that blocks hold
 	sent       int // blocks that the worker has seen
 	registered int // blocks that were given their name
+	fills      int // computed must be this for the next one
 	high       int // the most that computed ever was; what is below is not counted again
 	state      state
 	begin      bool // its next item begins it
@@ -64,7 +65,7 @@ func (q *sequence) left() int { return min(q.total(), q.limit) - q.computed }
 
 // reset forgets all that is computed. The blocks are freed already.
 func (q *sequence) reset() {
-	q.computed, q.room, q.sent, q.registered = 0, 0, 0, 0
+	q.computed, q.room, q.sent, q.registered, q.fills = 0, 0, 0, 0, 0
 	q.begin, q.guessing = true, false
 	q.life++
 }
