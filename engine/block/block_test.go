@@ -3,39 +3,48 @@ package block_test
 import (
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-func TestTranscript(t *testing.T) {
-	text, err := os.ReadFile("testdata/pool.txt")
-	if err != nil {
-		t.Fatal(err)
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("transcripts: %v, %v", files, err)
 	}
-	var p *block.Pool
-	ran := 0
-	for n, line := range strings.Split(string(text), "\n") {
-		call, want, ok := strings.Cut(line, "=>")
-		if !ok || strings.HasPrefix(line, "#") {
-			continue
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		ran++
-		if got := do(&p, strings.Fields(call)); got != strings.TrimSpace(want) {
-			t.Errorf("line %d: %s: got %q, want %q", n+1, strings.TrimSpace(call), got, strings.TrimSpace(want))
+		var p *block.Pool
+		ran := 0
+		for n, line := range strings.Split(string(text), "\n") {
+			call, want, ok := strings.Cut(line, "=>")
+			if !ok || strings.HasPrefix(line, "#") {
+				continue
+			}
+			ran++
+			if got := do(&p, strings.Fields(call)); got != strings.TrimSpace(want) {
+				t.Errorf("%s:%d: %s: got %q, want %q", file, n+1, strings.TrimSpace(call), got, strings.TrimSpace(want))
+			}
+			if err := p.Check(); err != nil {
+				t.Fatalf("%s:%d: %v", file, n+1, err)
+			}
 		}
-		if err := p.Check(); err != nil {
-			t.Fatalf("line %d: %v", n+1, err)
+		if ran < 15 {
+			t.Fatalf("%s has %d calls", file, ran)
 		}
-	}
-	if ran < 15 {
-		t.Fatalf("the transcript has %d calls", ran)
 	}
 }
 
-// do runs one line of the transcript.
+// name is the hash of a letter.
+func name(letter string) block.Hash { return block.Hash{letter[0]} }
+
+// do runs one line of a transcript.
 func do(p **block.Pool, call []string) (out string) {
 	defer func() {
 		if recover() != nil {
@@ -43,11 +52,16 @@ func do(p **block.Pool, call []string) (out string) {
 		}
 	}()
 	var args []int32
+	var names []block.Hash
 	for _, a := range call[1:] {
 		var n int32
-		fmt.Sscan(a, &n)
-		args = append(args, n)
+		if _, err := fmt.Sscan(a, &n); err == nil {
+			args = append(args, n)
+		} else {
+			names = append(names, name(a))
+		}
 	}
+	list := func(ids []int32) string { return strings.Trim(fmt.Sprint(ids), "[]") + ", " }
 	switch call[0] {
 	case "new":
 		*p = block.New(int(args[0]), int(args[1]))
@@ -59,10 +73,44 @@ func do(p **block.Pool, call []string) (out string) {
 		}
 	case "allocn":
 		ids, ok := (*p).AllocN(nil, int(args[0]))
-		out = strings.Trim(fmt.Sprint(ids), "[]") + ", "
+		out = list(ids)
 		if !ok {
 			out = "none, "
 		}
+	case "writable":
+		from, to, copied, ok := (*p).Writable(args)
+		out = list(args)
+		if copied {
+			out += fmt.Sprintf("copy %d to %d, ", from, to)
+		}
+		if !ok {
+			out = "none, "
+		}
+	case "take", "lookup":
+		find := (*p).Take
+		if call[0] == "lookup" {
+			find = (*p).Lookup
+		}
+		id, ok := find(names[0])
+		switch {
+		case !ok:
+			return "none"
+		case call[0] == "lookup":
+			return fmt.Sprint(id)
+		}
+		out = fmt.Sprint(id, ", ")
+	case "register", "evict":
+		if call[0] == "evict" {
+			(*p).Evict()
+		} else {
+			(*p).Register(args[0], names[0])
+		}
+		return fmt.Sprintf("%d cached", (*p).Cached())
+	case "match":
+		found, free := (*p).Match(names)
+		return fmt.Sprintf("%d, %d of them free", found, free)
+	case "evictions":
+		return fmt.Sprint((*p).Evictions())
 	case "share":
 		(*p).Share(args[0])
 		return fmt.Sprintf("%d holders", (*p).Holders(args[0]))
@@ -74,75 +122,35 @@ func do(p **block.Pool, call []string) (out string) {
 	return out + fmt.Sprintf("%d free", (*p).Available())
 }
 
-// twin is the obvious pool: a list of holders per block, and the order of freeing.
-type twin struct {
-	held map[int32]int
-	free []int32
-}
-
-func (w *twin) drop(id int32) {
-	w.held[id]--
-	if w.held[id] == 0 {
-		delete(w.held, id)
-		w.free = append(w.free, id)
+func TestHash(t *testing.T) {
+	roots := map[block.Hash]block.Key{}
+	for _, k := range []block.Key{{}, {Adapter: "a"}, {Salt: "a"}, {Adapter: "a", Salt: "b"}, {Adapter: "ab"}, {Salt: "ab"}} {
+		if o, taken := roots[k.Root()]; taken {
+			t.Errorf("%+v and %+v have one root", k, o)
+		}
+		roots[k.Root()] = k
 	}
-}
-
-// FuzzPool plays random calls against the twin.
-func FuzzPool(f *testing.F) {
-	f.Add(uint8(4), []byte{0, 0, 1, 2, 0, 3, 0, 2, 2})
-	f.Add(uint8(1), []byte{0, 0, 2, 0, 1, 1, 2, 2, 2})
-	f.Fuzz(func(t *testing.T, count uint8, ops []byte) {
-		n := int(count)%16 + 1
-		p := block.New(n, 8)
-		w := &twin{held: map[int32]int{}}
-		for i := n - 1; i >= 0; i-- {
-			w.free = append(w.free, int32(i))
+	tokens := make([]int32, 300)
+	for i := range tokens {
+		tokens[i] = int32(i * 7)
+	}
+	for _, size := range []int{1, 16, 64, 65, 100} {
+		whole := block.Chain(nil, block.Hash{}, tokens, size)
+		if got, want := len(whole), len(tokens)/size; got != want {
+			t.Errorf("blocks of %d: %d names, want %d", size, got, want)
 		}
-		for _, op := range ops {
-			id := int32(op>>2) % int32(n)
-			switch {
-			case op&3 == 0:
-				got, ok := p.Alloc()
-				if ok != (len(w.free) > 0) {
-					t.Fatalf("Alloc: %v with %d free", ok, len(w.free))
-				}
-				if ok {
-					want := w.free[len(w.free)-1]
-					w.free = w.free[:len(w.free)-1]
-					w.held[want] = 1
-					if got != want {
-						t.Fatalf("Alloc: got %d, want %d", got, want)
-					}
-				}
-			case op&3 == 1 && w.held[id] > 0:
-				p.Share(id)
-				w.held[id]++
-			case op&3 == 2 && w.held[id] > 0:
-				p.Free(id)
-				w.drop(id)
-			case op&3 == 3: // all at once
-				var all []int32
-				for b := range w.held {
-					all = append(all, b)
-				}
-				slices.Sort(all)
-				p.Free(all...)
-				for _, b := range slices.Backward(all) {
-					w.drop(b)
-				}
-			}
-			if err := p.Check(); err != nil {
-				t.Fatal(err)
-			}
-			if p.Available() != len(w.free) {
-				t.Fatalf("available: got %d, want %d", p.Available(), len(w.free))
-			}
-			for b := range int32(n) {
-				if p.Holders(b) != w.held[b] {
-					t.Fatalf("holders of %d: got %d, want %d", b, p.Holders(b), w.held[b])
+		parts := block.Chain(block.Chain(nil, block.Hash{}, tokens[:150], size), block.Hash{}, tokens, size)
+		if fmt.Sprint(parts) != fmt.Sprint(whole) {
+			t.Errorf("blocks of %d: the chain of parts is another one", size)
+		}
+		for changed := range whole {
+			other := append([]int32(nil), tokens...)
+			other[changed*size+size-1]++
+			for i, h := range block.Chain(nil, block.Hash{}, other, size) {
+				if (h == whole[i]) != (i < changed) {
+					t.Fatalf("blocks of %d, a token of block %d is another one: block %d has the same name: %v", size, changed, i, h == whole[i])
 				}
 			}
 		}
-	})
+	}
 }

@@ -126,7 +126,7 @@ func (p *Pool) Match(hashes []Hash) (found, free int) {
 // Evict takes the names of all blocks: what they hold is gone. Who holds them holds them on.
 func (p *Pool) Evict() {
 	for p.idle > 0 {
-		id := p.prev[len(p.refs)] // the newest on top of the older ones: the order stays
+		id := p.prev[len(p.refs)] // the newest first, so that the oldest is on top: the order stays
 		p.unlink(id)
 		p.plain = append(p.plain, id)
 	}
