@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/rouse-dev/rouse/engine/gguf"
+import (
+	"math"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
 
 // Input holds activation vectors in the form in which matrices are multiplied with them.
 // There are two: floats for F32, F16 and BF16, and for all other types 8-bit integers in
@@ -8,9 +12,11 @@ import "github.com/rouse-dev/rouse/engine/gguf"
 type Input struct {
 	tokens, cols int
 	integer      bool
-	floats       []float32 // [tokens, cols]
-	ints         []int8    // [tokens, cols]
-	blocks       []block   // [tokens, cols/32]
+	stride       int       // values from a vector to the next, in floats or ints
+	blockStride  int       // and in blocks
+	floats       []float32 // [tokens, stride]
+	ints         []int8    // [tokens, stride]
+	blocks       []block   // [tokens, blockStride]
 }
 
 // block describes 32 integers of an Input. Assembly knows its layout: 16 bytes, in
@@ -26,12 +32,22 @@ type block struct {
 // Memory is kept between calls. Each vector must be loaded before it is used.
 func (in *Input) Resize(t gguf.Type, tokens, cols int) {
 	in.tokens, in.cols, in.integer = tokens, cols, formats[t].integer
-	if in.integer {
-		in.ints = grow(in.ints, tokens*cols)
-		in.blocks = grow(in.blocks, tokens*cols/32)
+	if !in.integer {
+		in.stride = stride(cols, 4)
+		in.floats = grow(in.floats, tokens*in.stride)
 		return
 	}
-	in.floats = grow(in.floats, tokens*cols)
+	in.stride, in.blockStride = stride(cols, 1), stride(cols/32, 16)
+	in.ints = grow(in.ints, tokens*in.stride)
+	in.blocks = grow(in.blocks, tokens*in.blockStride)
+}
+
+// stride is n, and so much more that vectors of values of the given size begin an odd number of
+// cache lines apart. The same place of several vectors, which kernels read together, is then in
+// different sets of the cache, also where n is a power of two.
+func stride(n, size int) int {
+	lines := (n*size + 63) / 64
+	return (lines | 1) * 64 / size
 }
 
 // Fits tells whether what is loaded can be multiplied with matrices of type t: several matrices
@@ -46,28 +62,47 @@ func (in *Input) Bytes() int64 {
 // Load takes the vectors lo ≤ t < hi from x [hi-lo, cols]. Different vectors may be loaded at the
 // same time.
 func (in *Input) Load(x []float32, lo, hi int) {
-	if !in.integer {
-		copy(in.floats[lo*in.cols:hi*in.cols], x)
-		return
+	n := in.cols
+	for t := lo; t < hi; t++ {
+		row := x[(t-lo)*n:][:n]
+		if in.integer {
+			quantizeRow(in.ints[t*in.stride:][:n], in.blocks[t*in.blockStride:][:n/32], row)
+		} else {
+			copy(in.floats[t*in.stride:], row)
+		}
 	}
-	quantizeRow(in.ints[lo*in.cols:hi*in.cols], in.blocks[lo*in.cols/32:hi*in.cols/32], x)
 }
 
-// quantizeRow rounds blocks of 32 values to integers of -127…127, to nearest, ties to even.
-// Values that are not finite give some integers and a scale that is not finite.
+// quantizeRow rounds a vector's blocks of 32 values to integers of -127…127, to nearest, ties to
+// even. Values that are not finite give some integers in this range.
 func quantizeRow(q []int8, blocks []block, x []float32) {
 	for i := range blocks {
-		dst := (*[32]int8)(q[32*i:])
-		b := &blocks[i]
-		b.scale = quantize(dst, (*[32]float32)(x[32*i:]))
-		for h := range 2 {
-			var s int16
-			for _, v := range dst[16*h : 16*h+16] {
-				s += int16(v)
-			}
-			b.halves[h] = s
-		}
-		b.total = int32(b.halves[0]) + int32(b.halves[1])
-		b.sum = b.scale * float32(b.total)
+		quantizeBlock((*[32]int8)(q[32*i:]), &blocks[i], (*[32]float32)(x[32*i:]))
 	}
+}
+
+func quantizeBlock(q *[32]int8, b *block, x *[32]float32) {
+	var top float32
+	for _, v := range x {
+		if v < 0 {
+			v = -v
+		}
+		if v > top {
+			top = v
+		}
+	}
+	var inv float32
+	if top > 0 {
+		inv = 127 / top
+	}
+	b.halves = [2]int16{}
+	for i, v := range x {
+		// Adding 1.5·2^23 leaves the rounded integer in the low bits of the sum.
+		n := max(-127, int8(int32(math.Float32bits(float32(v*inv)+0x1.8p23))))
+		q[i] = n
+		b.halves[i/16] += int16(n)
+	}
+	b.scale = top / 127
+	b.total = int32(b.halves[0]) + int32(b.halves[1])
+	b.sum = b.scale * float32(b.total)
 }

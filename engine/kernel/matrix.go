@@ -30,7 +30,7 @@ type format struct {
 type tileFunc func(acc []float32, tile []byte, in *Input, t int)
 
 // formats holds the types that can be packed.
-var formats = map[gguf.Type]*format{
+var formats = [...]format{
 	gguf.F32:  {1, 4, 4 * Tile, false, packFloats(4), rowFloats(columnF32), plainFloats(columnF32)},
 	gguf.F16:  {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnF16), plainFloats(columnF16)},
 	gguf.BF16: {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnBF16), plainFloats(columnBF16)},
@@ -44,12 +44,11 @@ var formats = map[gguf.Type]*format{
 // Supports tells with an error that names the remedy whether rows of this type and length
 // can be packed.
 func Supports(t gguf.Type, cols int) error {
-	f, ok := formats[t]
-	if !ok {
+	if int(t) >= len(formats) || formats[t].cols == 0 {
 		return fmt.Errorf("matrices of type %s cannot be multiplied: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K", t)
 	}
-	if cols <= 0 || cols%f.cols != 0 {
-		return fmt.Errorf("a row of %d values cannot be stored as %s: want a multiple of %d", cols, t, f.cols)
+	if n := formats[t].cols; cols <= 0 || cols%n != 0 {
+		return fmt.Errorf("a row of %d values cannot be stored as %s: want a multiple of %d", cols, t, n)
 	}
 	return nil
 }
@@ -61,7 +60,7 @@ func PackedBytes(t gguf.Type, rows, cols int) int {
 }
 
 func tileBytes(t gguf.Type, cols int) int {
-	f := formats[t]
+	f := &formats[t]
 	return cols / f.cols * f.bytes
 }
 
@@ -69,7 +68,7 @@ func tileBytes(t gguf.Type, cols int) int {
 // places in dst, which holds the whole packed matrix. lo is a multiple of Tile, hi is too or
 // is rows. Different rows may be packed at the same time.
 func Pack(dst []byte, t gguf.Type, rows, cols int, src []byte, lo, hi int) {
-	f := formats[t]
+	f := &formats[t]
 	size, line := tileBytes(t, cols), cols/f.cols*f.file
 	var r [Tile][]byte
 	for ; lo < hi; lo += Tile {
@@ -110,19 +109,19 @@ const maxGroup = 8
 // with its own Scratch. Each is a function of its row and its vector only: neither t0 and t1 nor
 // the processor changes a bit.
 func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s *Scratch) {
-	f := formats[m.Type]
+	f := &formats[m.Type]
 	if in.integer != f.integer || in.cols != m.Cols {
 		panic("kernel: Mul with an Input of another kind or length")
 	}
-	one, many, group := kernels(m.Type, f)
+	k := m.kernels()
 	size := tileBytes(m.Type, m.Cols)
 	for ; lo < hi; lo += Tile {
 		tile := m.Data[lo/Tile*size:][:size]
 		n := min(Tile, hi-lo)
 		for t := t0; t < t1; {
-			g, mul := 1, one
-			if t+group <= t1 {
-				g, mul = group, many
+			g, mul := 1, k.one
+			if t+k.group <= t1 {
+				g, mul = k.group, k.many
 			}
 			mul(s.acc[:g*Tile], tile, in, t)
 			for i := range g {
@@ -133,8 +132,17 @@ func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s
 	}
 }
 
-// kernels gives the functions that compute with a type on this processor: for one vector, and
-// for a group of them.
-func kernels(t gguf.Type, f *format) (one, many tileFunc, group int) {
-	return f.plain, f.plain, 4
+// kernels are the functions that multiply tiles of a type with one vector, and with a group.
+type kernels struct {
+	one, many tileFunc
+	group     int
+}
+
+// kernels chooses by the processor.
+func (m *Matrix) kernels() kernels {
+	if k, ok := vectorKernels(m.Type); ok {
+		return k
+	}
+	f := formats[m.Type].plain
+	return kernels{f, f, 4}
 }

@@ -24,8 +24,8 @@ func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 		for b := range in.cols / 32 {
 			open(&o, tile, b)
 			for i := range len(acc) / Tile {
-				x := (*[32]int8)(in.ints[(t+i)*in.cols+32*b:])
-				o.add((*[Tile]float32)(acc[i*Tile:]), x, &in.blocks[(t+i)*(in.cols/32)+b])
+				x := (*[32]int8)(in.ints[(t+i)*in.stride+32*b:])
+				o.add((*[Tile]float32)(acc[i*Tile:]), x, &in.blocks[(t+i)*in.blockStride+b])
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func plainFloats(col column) tileFunc {
 		for c := range in.cols {
 			col(&w, tile, c)
 			for i := range len(acc) / Tile {
-				x, a := in.floats[(t+i)*in.cols+c], (*[Tile]float32)(acc[i*Tile:])
+				x, a := in.floats[(t+i)*in.stride+c], (*[Tile]float32)(acc[i*Tile:])
 				for r := range a {
 					a[r] = fma(w[r], x, a[r])
 				}

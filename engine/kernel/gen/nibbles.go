@@ -1,0 +1,193 @@
+package main
+
+import "fmt"
+
+// nibble describes a type whose low four bits lie two to a byte.
+type nibble struct {
+	name         string
+	head, part   int // bytes before the parts of a block, and of a part of 32 columns
+	high         int // bits beyond four
+	highAt       int
+	scaleAt      int
+	parts        int  // in a block
+	lows, offset bool // has minimums; counts from the middle
+}
+
+var nibbled = []nibble{
+	{name: "Q40", part: 288, scaleAt: 256, parts: 1, offset: true},
+	{name: "Q4K", head: 64, part: 288, scaleAt: 256, parts: 8, lows: true},
+	{name: "Q5K", head: 64, part: 352, high: 1, highAt: 256, scaleAt: 320, parts: 8, lows: true},
+	{name: "Q6K", head: 32, part: 416, high: 2, highAt: 256, scaleAt: 384, parts: 8, offset: true},
+}
+
+// nibbles multiplies unsigned weights. BX is the block's head, R12 counts its parts. On the stack lie
+// what sums of pairs are multiplied with: the rows' integer scales, as 16-bit values that fill
+// 32 bits; at 0 for the first 16 columns of a part and at 64 for the last; and at 128, for Q6_K,
+// both scales times -32.
+func (a *asm) nibbles(t nibble, tokens int) {
+	frame := 0
+	if t.parts > 1 {
+		frame = 192
+	}
+	a.ints(t.name, tokens, frame)
+	a.line("loop:")
+	if t.parts > 1 {
+		a.op("MOVQ SI, BX")
+		a.op("ADDQ $%d, SI", t.head)
+		a.op("MOVQ $%d, R12", t.parts)
+		a.line("part:")
+		a.scales(t)
+	}
+	if t.high == 0 {
+		a.four(t, tokens)
+	} else {
+		a.more(t, tokens)
+	}
+	if t.parts == 1 {
+		a.op("VCVTPH2PS %d(SI), Y8", t.scaleAt)
+		a.op("VCVTPH2PS %d(SI), Y9", t.scaleAt+16)
+	} else {
+		a.op("VCVTPH2PS (BX), Y8")
+		a.op("VCVTPH2PS 16(BX), Y9")
+	}
+	if t.lows {
+		for h := range 2 {
+			a.op("VPMOVZXBD %d(SI), Y%d", t.scaleAt+16+8*h, 10+h)
+			a.op("VCVTPH2PS %d(BX), Y12", 32+16*h)
+			a.op("VCVTDQ2PS Y%d, Y%d", 10+h, 10+h)
+			a.op("VMULPS Y12, Y%d, Y%d", 10+h, 10+h)
+		}
+	}
+	a.addBlock(tokens, t.lows)
+	a.op("ADDQ $%d, SI", t.part)
+	a.next()
+	if t.parts > 1 {
+		a.op("DECQ R12")
+		a.op("JNZ part")
+	}
+	a.op("DECQ CX")
+	a.op("JNZ loop")
+	a.end(tokens)
+}
+
+// scales prepares the stack.
+func (a *asm) scales(t nibble) {
+	for h := range 2 {
+		if !t.offset {
+			a.op("VPMOVZXBD %d(SI), Y8", t.scaleAt+8*h)
+			a.op("VPSLLD $16, Y8, Y9")
+			a.op("VPOR Y8, Y9, Y8")
+			a.op("VMOVDQU Y8, %d(SP)", 32*h)
+			continue
+		}
+		a.op("VPMOVSXBW %d(SI), Y8", t.scaleAt+16*h)
+		a.op("VPSLLD $16, Y8, Y9")
+		a.op("VPSRLD $16, Y9, Y10")
+		a.op("VPOR Y9, Y10, Y10")
+		a.op("VMOVDQU Y10, %d(SP)", 32*h)
+		a.op("VPSRLD $16, Y8, Y9")
+		a.op("VPSLLD $16, Y9, Y10")
+		a.op("VPOR Y9, Y10, Y10")
+		a.op("VMOVDQU Y10, %d(SP)", 64+32*h)
+		a.op("VPSLLW $5, Y8, Y8")
+		a.op("VPXOR Y9, Y9, Y9")
+		a.op("VPSUBW Y8, Y9, Y8")
+		a.op("VMOVDQU Y8, %d(SP)", 128+32*h)
+	}
+}
+
+// unpack loads groups 2j and 2j+1 of four columns: to Y8 and Y9 for rows 0…7, to Y10 and Y11 for
+// the others. It uses Y12 and Y13.
+func (a *asm) unpack(t nibble, j int) {
+	for h := range 2 {
+		lo, hi := 8+2*h, 9+2*h
+		a.op("VMOVDQU %d(SI), Y%d", 64*j+32*h, lo)
+		a.op("VPSRLW $4, Y%d, Y%d", lo, hi)
+		a.op("VPAND low4<>(SB), Y%d, Y%d", lo, lo)
+		a.op("VPAND low4<>(SB), Y%d, Y%d", hi, hi)
+		if t.high == 0 {
+			continue
+		}
+		groups := 8 / t.high // share a byte
+		at := t.highAt + 2*j/groups*64 + 32*h
+		a.op("VMOVDQU %d(SI), Y12", at)
+		for k, r := range []int{lo, hi} {
+			bit, from := (2*j+k)%groups*t.high, 12
+			if bit < 4 {
+				a.op("VPSLLW $%d, Y12, Y13", 4-bit)
+				from = 13
+			} else if bit > 4 {
+				a.op("VPSRLW $%d, Y12, Y13", bit-4)
+				from = 13
+			}
+			a.op("VPAND %s<>(SB), Y%d, Y13", []string{"", "bit4", "bit45"}[t.high], from)
+			a.op("VPOR Y13, Y%d, Y%d", r, r)
+		}
+	}
+}
+
+// four sums all products of a part in 16 bits: they are at most 8·2·15·127.
+func (a *asm) four(t nibble, tokens int) {
+	for j := range 4 {
+		if tokens == 1 {
+			a.op("PREFETCHT0 %d(SI)", 64*j+ahead)
+		}
+		a.unpack(t, j)
+		for i := range tokens {
+			for k := range 2 {
+				a.op("VPBROADCASTD %s, Y12", x(i, 8*j+4*k))
+				for h := range 2 {
+					a.sum(j+k == 0, fmt.Sprintf("VPMADDUBSW Y12, Y%d", 8+2*h+k), 13+h, "VPADDW", 2*i+h)
+				}
+			}
+		}
+	}
+	for i := range tokens {
+		if t.parts > 1 {
+			a.op("VPMADDWD (SP), Y%d, Y%d", 2*i, 2*i)
+			a.op("VPMADDWD 32(SP), Y%d, Y%d", 2*i+1, 2*i+1)
+			continue
+		}
+		a.op("VPBROADCASTD %s, Y12", b(i, 12))
+		a.op("VPMADDWD eights<>(SB), Y12, Y12")
+		for h := range 2 {
+			a.op("VPMADDWD ones<>(SB), Y%d, Y%d", 2*i+h, 2*i+h)
+			a.op("VPADDD Y12, Y%d, Y%d", 2*i+h, 2*i+h)
+		}
+	}
+}
+
+// more sums the products of two groups in 16 bits, at most 2·2·63·127, and multiplies them with the
+// rows' scales.
+func (a *asm) more(t nibble, tokens int) {
+	if t.offset {
+		for i := range tokens {
+			a.op("VPBROADCASTD %s, Y12", b(i, 12))
+			a.op("VPMADDWD 128(SP), Y12, Y%d", 2*i)
+			a.op("VPMADDWD 160(SP), Y12, Y%d", 2*i+1)
+		}
+	}
+	for j := range 4 {
+		if tokens == 1 {
+			a.op("PREFETCHT0 %d(SI)", 64*j+ahead)
+			if j%2 == 0 {
+				a.op("PREFETCHT0 %d(SI)", 256+32*j+ahead)
+			}
+		}
+		a.unpack(t, j)
+		scale := 0
+		if t.offset && j >= 2 {
+			scale = 64
+		}
+		for i := range tokens {
+			a.op("VPBROADCASTD %s, Y12", x(i, 8*j))
+			a.op("VPBROADCASTD %s, Y13", x(i, 8*j+4))
+			for h := range 2 {
+				a.op("VPMADDUBSW Y12, Y%d, Y14", 8+2*h)
+				a.op("VPMADDUBSW Y13, Y%d, Y15", 9+2*h)
+				a.op("VPADDW Y15, Y14, Y14")
+				a.sum(j == 0 && !t.offset, fmt.Sprintf("VPMADDWD %d(SP), Y14", scale+32*h), 14, "VPADDD", 2*i+h)
+			}
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package kernel
+
+import "github.com/rouse-dev/rouse/engine/gguf"
+
+//go:generate go run ./gen tile_amd64.s
+
+// vectorKernels gives the functions for the instructions in use.
+func vectorKernels(t gguf.Type) (kernels, bool) {
+	if using < avx2 {
+		return kernels{}, false
+	}
+	k := avx2Kernels[t]
+	return k, k.group > 0
+}
+
+var avx2Kernels = [...]kernels{
+	gguf.F32:  {floatTile(mulF32x1), floatTile(mulF32x4), 4},
+	gguf.F16:  {floatTile(mulF16x1), floatTile(mulF16x4), 4},
+	gguf.BF16: {floatTile(mulBF16x1), floatTile(mulBF16x4), 4},
+	gguf.Q8_0: {intTile(mulQ80x1, 32), intTile(mulQ80x4, 32), 4},
+	gguf.Q4_0: {intTile(mulQ40x1, 32), intTile(mulQ40x4, 32), 4},
+	gguf.Q4_K: {intTile(mulQ4Kx1, 256), intTile(mulQ4Kx4, 256), 4},
+	gguf.Q5_K: {intTile(mulQ5Kx1, 256), intTile(mulQ5Kx4, 256), 4},
+	gguf.Q6_K: {intTile(mulQ6Kx1, 256), intTile(mulQ6Kx4, 256), 4},
+}
+
+// intTile calls assembly: x and b are the first vector's, the next are xs and bs bytes
+// further on, n is the number of blocks.
+func intTile(f func(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int), cols int) tileFunc {
+	return func(acc []float32, tile []byte, in *Input, t int) {
+		f(&acc[0], &tile[0], &in.ints[t*in.stride], in.stride, &in.blocks[t*in.blockStride], in.blockStride*16, in.cols/cols)
+	}
+}
+
+func floatTile(f func(acc *float32, w *byte, x *float32, xs, n int)) tileFunc {
+	return func(acc []float32, tile []byte, in *Input, t int) {
+		f(&acc[0], &tile[0], &in.floats[t*in.stride], in.stride*4, in.cols)
+	}
+}
+
+//go:noescape
+func mulF32x1(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulF32x4(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulF16x1(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulF16x4(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulBF16x1(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulBF16x4(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulQ80x1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ80x4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ40x1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ40x4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ4Kx1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ4Kx4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ5Kx1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ5Kx4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ6Kx1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ6Kx4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)

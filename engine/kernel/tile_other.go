@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package kernel
+
+import "github.com/rouse-dev/rouse/engine/gguf"
+
+func vectorKernels(gguf.Type) (kernels, bool) { return kernels{}, false }
