@@ -47,7 +47,7 @@ type Pool struct {
 
 	hash      []Hash
 	named     []bool
-	byHash    map[Hash]int32
+	names     names
 	evictions int
 }
 
@@ -60,7 +60,7 @@ func New(count, size int) *Pool {
 	p := &Pool{
 		size: size, refs: make([]int32, count), plain: make([]int32, count),
 		next: make([]int32, count+1), prev: make([]int32, count+1),
-		hash: make([]Hash, count), named: make([]bool, count), byHash: make(map[Hash]int32, count),
+		hash: make([]Hash, count), named: make([]bool, count), names: newNames(count),
 	}
 	for i := range p.plain {
 		p.plain[i] = int32(count - 1 - i) // block 0 is given out first
@@ -79,7 +79,7 @@ func (p *Pool) Size() int { return p.size }
 func (p *Pool) Available() int { return len(p.plain) + p.idle }
 
 // Cached is the number of blocks with a name, free or held.
-func (p *Pool) Cached() int { return len(p.byHash) }
+func (p *Pool) Cached() int { return p.names.len }
 
 // Evictions counts the blocks that lost their name because their place was needed.
 func (p *Pool) Evictions() int { return p.evictions }

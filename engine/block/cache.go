@@ -82,22 +82,25 @@ func (p *Pool) Register(id int32, h Hash) {
 	if p.named[id] {
 		return
 	}
-	if _, taken := p.byHash[h]; taken {
+	i := p.names.find(&h, p.hash)
+	if _, taken := p.names.at(i); taken {
 		return
 	}
-	p.byHash[h], p.hash[id], p.named[id] = id, h, true
+	p.names.set(i, &h, id)
+	p.hash[id], p.named[id] = h, true
 }
 
 // Lookup finds a block by name and changes nothing.
 func (p *Pool) Lookup(h Hash) (id int32, ok bool) {
-	id, ok = p.byHash[h]
-	return id, ok
+	if id, ok = p.names.at(p.names.find(&h, p.hash)); !ok {
+		return 0, false
+	}
+	return id, true
 }
 
 // Take finds a block by name and adds a holder, to a free one the first.
 func (p *Pool) Take(h Hash) (id int32, ok bool) {
-	id, ok = p.byHash[h]
-	if !ok {
+	if id, ok = p.Lookup(h); !ok {
 		return 0, false
 	}
 	if p.refs[id] == 0 {
@@ -111,7 +114,7 @@ func (p *Pool) Take(h Hash) (id int32, ok bool) {
 // blocks are free: taking them takes from [Pool.Available].
 func (p *Pool) Match(hashes []Hash) (found, free int) {
 	for _, h := range hashes {
-		id, ok := p.byHash[h]
+		id, ok := p.Lookup(h)
 		if !ok {
 			break
 		}
@@ -130,13 +133,13 @@ func (p *Pool) Evict() {
 		p.unlink(id)
 		p.plain = append(p.plain, id)
 	}
-	clear(p.byHash)
+	p.names.clear()
 	clear(p.named)
 }
 
 // forget takes one block's name.
 func (p *Pool) forget(id int32) {
-	delete(p.byHash, p.hash[id])
+	p.names.remove(&p.hash[id], p.hash)
 	p.named[id] = false
 }
 
@@ -173,13 +176,13 @@ func (p *Pool) Check() error {
 		}
 		if p.named[id] {
 			names++
-			if got, ok := p.byHash[p.hash[id]]; !ok || got != int32(id) {
+			if got, ok := p.Lookup(p.hash[id]); !ok || got != int32(id) {
 				return fmt.Errorf("block %d is not found under its name", id)
 			}
 		}
 	}
-	if names != len(p.byHash) {
-		return fmt.Errorf("%d blocks have a name, %d names are known", names, len(p.byHash))
+	if names != p.names.len {
+		return fmt.Errorf("%d blocks have a name, %d names are known", names, p.names.len)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (s *Scheduler) donor(q *sequence) *sequence {
 // asksCache tells whether blocks of the prefix cache are of use to q: not to one that wants
 // something of each position.
 func (s *Scheduler) asksCache(q *sequence) bool {
-	return s.cfg.Prefix && !q.req.Score && !q.req.Pool
+	return s.cfg.Prefix && !q.score && !q.pool
 }
 
 // usable is how many full blocks of q's tokens may be taken instead of computed. The last

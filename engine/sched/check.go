@@ -56,7 +56,7 @@ func (s *Scheduler) checkSequence(id ID, q *sequence) error {
 		return fmt.Errorf("%d blocks are registered, %d tokens computed and %d known", q.registered, q.computed, len(q.tokens))
 	case q.flying < 0 || q.flying > s.flying:
 		return fmt.Errorf("%d of its tokens are in flight in %d batches", q.flying, s.flying)
-	case len(q.tokens) > q.limit && !q.req.Pool:
+	case len(q.tokens) > q.limit && !q.pool:
 		return fmt.Errorf("it has %d tokens and should be over", len(q.tokens))
 	}
 	if g := q.group; q.state == parked && (g == nil || g.leader == nil || g.leader.state == gone) {

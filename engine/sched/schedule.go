@@ -91,7 +91,7 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 			}
 			continue
 		}
-		if q.flying > 0 && (q.guessing || q.req.Lockstep) {
+		if q.flying > 0 && (q.guessing || q.lockstep) {
 			continue
 		}
 		guesses := 0
@@ -214,8 +214,8 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 		it.Begin, it.Known = true, q.tokens
 		q.begin, q.seen = false, true
 	}
-	it.Pool = q.req.Pool
-	it.Score = q.req.Score && pos < len(q.req.Prompt)-1
+	it.Pool = q.pool
+	it.Score = q.score && pos < len(q.req.Prompt)-1
 	q.sent = len(q.blocks)
 	q.computed += n + it.Draft
 	q.step, q.from = s.step, pos
@@ -227,7 +227,7 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	if pos+n == total {
 		it.Sample = true
 		f.entries = append(f.entries, entry{q: q, pos: pos, draft: it.Draft, life: q.life})
-		if !q.req.Pool {
+		if !q.pool {
 			q.flying++
 		}
 		q.guessing = it.Draft > 0

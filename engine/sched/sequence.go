@@ -24,27 +24,30 @@ type sequence struct {
 	id         ID
 	tokens     []int32
 	blocks     []int32
-	computed   int // positions that are computed, or are in a batch in flight
-	flying     int // tokens chosen in batches in flight, after those of tokens: placeholders
-	limit      int // positions that are ever computed
-	room       int // positions that blocks hold
-	sent       int // blocks that the worker has seen
-	registered int // blocks that were given their name
-	fills      int // computed must be this for the next one
-	high       int // the most that computed ever was; what is below is not counted again
+	computed   int    // positions that are computed, or are in a batch in flight
+	flying     int    // tokens chosen in batches in flight, after those of tokens: placeholders
+	limit      int    // positions that are ever computed
+	room       int    // positions that blocks hold
+	sent       int    // blocks that the worker has seen
+	registered int    // blocks that were given their name
+	fills      int    // computed must be this for the next one
+	high       int    // the most that computed ever was; what is below is not counted again
+	from       int    // position of its last item
+	step       uint64 // the last batch with an item of it
+	flow       *flow
+	draft      *draft // nil where nothing is guessed
+	group      *group // nil without siblings
+	life       uint32 // counts how often it lost its blocks
 	state      state
 	begin      bool // its next item begins it
 	seen       bool // the worker has something of it to forget
 	guessing   bool // a batch in flight has guesses
-	life       uint32
-	draft      *draft // nil where nothing is guessed
-	flow       *flow
-	step       uint64 // the last batch with an item of it
-	from       int    // that item's position
+	lockstep   bool // of the request, as is:
+	pool       bool
+	score      bool
 
 	rank   int    // its priority, or promoted
 	order  uint64 // of arrival
-	group  *group // nil without siblings
 	hashes []block.Hash
 	req    Request
 
@@ -54,6 +57,7 @@ type sequence struct {
 func newSequence(r Request, limit int, hashes []block.Hash) *sequence {
 	return &sequence{
 		id: r.ID, tokens: slices.Clip(r.Prompt), limit: limit, hashes: slices.Clip(hashes), rank: r.Priority, req: r, begin: true,
+		lockstep: r.Lockstep, pool: r.Pool, score: r.Score,
 	}
 }
 
@@ -81,7 +85,7 @@ func (q *sequence) prepare(cfg Config, size int) {
 		q.hashes = append(make([]block.Hash, 0, n/size), q.hashes...)
 	}
 	q.blocks = make([]int32, 0, min(q.limit+size-1, n+cfg.Draft+size)/size)
-	if cfg.Draft > 0 && !q.req.Lockstep && !q.req.NoDraft && !q.req.Pool {
+	if cfg.Draft > 0 && !q.lockstep && !q.req.NoDraft && !q.pool {
 		q.draft = newDraft(cfg.Draft, n)
 		q.draft.index(q.tokens, 0)
 	}

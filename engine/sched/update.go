@@ -53,7 +53,7 @@ func (s *Scheduler) Update(step uint64, results []Result) bool {
 
 // settle applies one result; nil is none.
 func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
-	if r == nil || q.req.Pool || len(r.Tokens) == 0 {
+	if r == nil || q.pool || len(r.Tokens) == 0 {
 		s.drop(q)
 		return
 	}

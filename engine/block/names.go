@@ -1,0 +1,74 @@
+package block
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+)
+
+// names finds blocks by name. A name is evenly spread already, so this is less than a map: open
+// addressing, at most half full, and it never allocates. The seed keeps those who choose tokens
+// from choosing slots; nothing that a Pool answers depends on it.
+type names struct {
+	slots []slot
+	shift int
+	seed  uint64
+	len   int
+}
+
+// slot is empty when id is 0, else the block's number and 1 more; tag spares most looks at wrong blocks' names.
+type slot struct {
+	tag uint32
+	id  int32
+}
+
+func newNames(count int) names {
+	n := bits.Len(uint(2*count - 1))
+	return names{slots: make([]slot, 1<<n), shift: 64 - n, seed: rand.Uint64() | 1}
+}
+
+// home is where the search for h begins.
+func (s *names) home(h *Hash) int {
+	return int(binary.LittleEndian.Uint64(h[:]) * s.seed >> s.shift)
+}
+
+func tag(h *Hash) uint32 { return binary.LittleEndian.Uint32(h[8:]) }
+
+// find is the slot of h, or the empty one where it belongs. All holds the blocks' names.
+func (s *names) find(h *Hash, all []Hash) int {
+	t := tag(h)
+	for i := s.home(h); ; i = (i + 1) & (len(s.slots) - 1) {
+		o := s.slots[i]
+		if o.id == 0 || o.tag == t && all[o.id-1] == *h {
+			return i
+		}
+	}
+}
+
+// at is the block in a slot.
+func (s *names) at(i int) (id int32, ok bool) { return s.slots[i].id - 1, s.slots[i].id != 0 }
+
+// set fills an empty slot.
+func (s *names) set(i int, h *Hash, id int32) {
+	s.slots[i] = slot{tag(h), id + 1}
+	s.len++
+}
+
+// remove empties the slot of h, and closes the gap for those that were pushed past it.
+func (s *names) remove(h *Hash, all []Hash) {
+	gap, mask := s.find(h, all), len(s.slots)-1
+	for i := (gap + 1) & mask; s.slots[i].id != 0; i = (i + 1) & mask {
+		home := s.home(&all[s.slots[i].id-1])
+		if (i-home)&mask >= (i-gap)&mask {
+			s.slots[gap] = s.slots[i]
+			gap = i
+		}
+	}
+	s.slots[gap] = slot{}
+	s.len--
+}
+
+func (s *names) clear() {
+	clear(s.slots)
+	s.len = 0
+}
