@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 )
 
 // Protocol is the number that both hellos must have.
@@ -74,7 +75,7 @@ func (s *stream) Send(kind Kind, payload []byte) error {
 
 func (s *stream) Receive() (Kind, []byte, error) {
 	if _, err := io.ReadFull(s.in, s.head[:]); err != nil {
-		if err == io.EOF {
+		if err == io.EOF || errors.Is(err, syscall.ECONNRESET) { // it closed without reading everything
 			return 0, nil, io.EOF
 		}
 		return 0, nil, fmt.Errorf("receive a frame: %w", err)

@@ -67,7 +67,7 @@ func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event
 func (l *link) greet(hello wire.Hello) error {
 	hello.Protocol = wire.Protocol
 	if err := wire.SendJSON(l, wire.KindHello, hello); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	kind, payload, err := l.Receive()
 	if err == io.EOF {
@@ -190,7 +190,7 @@ func (l *link) queue(step uint64, payload []byte) {
 	l.expected = append(l.expected, step)
 	l.mu.Unlock()
 	if err := l.Send(wire.KindBatch, payload); err != nil {
-		l.fail(err)
+		l.fail(fmt.Errorf("%w: %w", errGone, err))
 	}
 }
 
@@ -213,8 +213,8 @@ func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 		l.mu.Unlock()
 	}()
 	if err := wire.SendJSON(l, wire.KindOp, op); err != nil {
-		l.fail(err)
-		return wire.Reply{}, err
+		l.fail(fmt.Errorf("%w: %w", errGone, err))
+		return wire.Reply{}, fmt.Errorf("%s: %w", op.Verb, err)
 	}
 	select {
 	case r := <-ch:

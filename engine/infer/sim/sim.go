@@ -1,0 +1,326 @@
+// Package sim is a device that takes a set time for a step and computes next to nothing:
+// with it one sees what the engine costs, and whether a device would have to wait for it.
+//
+// It keeps a hash of all tokens up to each position where a real device keeps keys and values, so the
+// tokens that come out depend on every token, position and block that went in: an engine
+// that mixes them up, or fills in a wrong placeholder, gets other tokens.
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/lora"
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+var _ infer.Inferencer = (*Device)(nil)
+
+// Config is a device's shape. Zero fields get the defaults.
+type Config struct {
+	// Step is what a step takes, and Token what each token in it adds; default 0.
+	Step  time.Duration `json:"step_ns,omitempty"`
+	Token time.Duration `json:"token_ns,omitempty"`
+	// Spin ends a step to the microsecond, by a busy wait of up to half a millisecond.
+	Spin bool `json:"spin,omitempty"`
+	// Vocab is the number of tokens; default 512.
+	Vocab int `json:"vocab,omitempty"`
+	// Context is the longest sequence; default 8192.
+	Context int `json:"context,omitempty"`
+	// Blocks and BlockSize are the cache's geometry; default 4096 of 16.
+	Blocks    int `json:"blocks,omitempty"`
+	BlockSize int `json:"block_size,omitempty"`
+	// End, if not 0, is a token that comes only as often as EndEvery says: give it the end token.
+	End int32 `json:"end,omitempty"`
+	// EndEvery is how often: once in so many choices. 0: never.
+	EndEvery int `json:"end_every,omitempty"`
+}
+
+func (c Config) withDefaults() Config {
+	for _, f := range []struct {
+		v *int
+		d int
+	}{{&c.Vocab, 512}, {&c.Context, 8192}, {&c.Blocks, 4096}, {&c.BlockSize, 16}} {
+		if *f.v == 0 {
+			*f.v = f.d
+		}
+	}
+	return c
+}
+
+// Validate reports what is out of range.
+func (c Config) Validate() error {
+	const most = 1 << 24
+	for _, f := range []struct {
+		name string
+		v    int
+	}{{"vocab", c.Vocab}, {"context", c.Context}, {"blocks", c.Blocks}, {"block_size", c.BlockSize}, {"end_every", c.EndEvery}} {
+		if f.v < 0 || f.v > most {
+			return fmt.Errorf("simulated device: %s is %d, want 0 for the default or up to %d", f.name, f.v, most)
+		}
+	}
+	if c.Step < 0 || c.Token < 0 || c.End < 0 {
+		return fmt.Errorf("simulated device: a step of %v, a token of %v, the end token %d: want none of them negative", c.Step, c.Token, c.End)
+	}
+	return nil
+}
+
+// Device is a simulated device. It implements infer.Inferencer.
+type Device struct {
+	cfg Config
+
+	mu     sync.Mutex
+	cells  []uint64 // of each cache position: a hash of the tokens up to there, 0 where nothing was written
+	names  map[int32]uint64
+	level  int
+	closed bool
+	out    infer.Result
+	memory []float32
+	ended  time.Time // the last step; zero before the first one
+	use    Use
+}
+
+// Use is what a device did with its time since its first step began.
+type Use struct {
+	Steps      int
+	Busy, Idle time.Duration
+}
+
+// New makes a device.
+func New(c Config) (*Device, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Device{cfg: c.withDefaults(), names: map[int32]uint64{}}, nil
+}
+
+// Parse makes a device of the JSON of a Config; empty is the zero one.
+func Parse(options []byte) (*Device, error) {
+	var c Config
+	if len(options) > 0 {
+		d := json.NewDecoder(bytes.NewReader(options))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&c); err != nil {
+			return nil, fmt.Errorf("simulated device: its options: %w", err)
+		}
+	}
+	return New(c)
+}
+
+// Use returns what was measured.
+func (d *Device) Use() Use {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.use
+}
+
+// Forward implements infer.Inferencer.
+func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	began := time.Now()
+	switch {
+	case d.closed:
+		return infer.Result{}, infer.ErrClosed
+	case d.level > 0:
+		return infer.Result{}, infer.ErrAsleep
+	}
+	if err := b.Check(d.Config(), d.cfg.Blocks, d.cfg.BlockSize); err != nil {
+		return infer.Result{}, err
+	}
+	if !d.ended.IsZero() {
+		d.use.Idle += began.Sub(d.ended)
+	}
+	if err := d.compute(b); err != nil {
+		return infer.Result{}, err
+	}
+	tokens := 0
+	for i := range b.Items {
+		tokens += len(b.Items[i].Tokens)
+	}
+	if err := d.wait(ctx, began.Add(d.cfg.Step+time.Duration(tokens)*d.cfg.Token)); err != nil {
+		return infer.Result{}, err
+	}
+	d.ended = time.Now()
+	d.use.Steps++
+	d.use.Busy += d.ended.Sub(began)
+	return d.out, nil
+}
+
+// wait returns at the given time.
+func (d *Device) wait(ctx context.Context, until time.Time) error {
+	left := time.Until(until)
+	if d.cfg.Spin {
+		left -= 500 * time.Microsecond
+	}
+	if left > 0 {
+		t := time.NewTimer(left)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("forward pass: %w", context.Cause(ctx))
+	}
+	for d.cfg.Spin && time.Now().Before(until) {
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// compute fills cells and makes what the items want.
+func (d *Device) compute(b *infer.Batch) error {
+	if d.cells == nil {
+		d.cells = make([]uint64, d.cfg.Blocks*d.cfg.BlockSize)
+	}
+	for _, c := range b.Copies {
+		n := d.cfg.BlockSize
+		copy(d.cells[int(c.To)*n:][:n], d.cells[int(c.From)*n:][:n])
+	}
+	d.out.Logits, d.out.Hidden, d.memory = d.out.Logits[:0], d.out.Hidden[:0], d.memory[:0]
+	for i := range b.Items {
+		it := &b.Items[i]
+		h := uint64(14695981039346656037)
+		if it.Adapter != 0 {
+			if h = d.names[it.Adapter]; h == 0 {
+				return fmt.Errorf("batch item %d: adapter %d: %w", i, it.Adapter, infer.ErrNoAdapter)
+			}
+		}
+		if it.Pos > 0 {
+			if h = *d.cell(it, it.Pos-1); h == 0 {
+				return fmt.Errorf("batch item %d: position %d was never computed", i, it.Pos-1)
+			}
+		}
+		var hidden []float32
+		at := len(d.memory)
+		for j, t := range it.Tokens {
+			h = (h ^ uint64(t+1)) * 1099511628211
+			*d.cell(it, it.Pos+j) = h
+			switch {
+			case it.Want == infer.All || it.Want == infer.Last && j == len(it.Tokens)-1:
+				d.answer(h)
+			case it.Want == infer.Hidden:
+				hidden = append(hidden, float32(h>>40))
+			}
+		}
+		var logits []float32
+		if len(d.memory) > at {
+			logits = d.memory[at:len(d.memory):len(d.memory)]
+		}
+		d.out.Logits, d.out.Hidden = append(d.out.Logits, logits), append(d.out.Hidden, hidden)
+	}
+	return nil
+}
+
+func (d *Device) cell(it *infer.Item, pos int) *uint64 {
+	n := d.cfg.BlockSize
+	return &d.cells[int(it.Blocks[pos/n])*n+pos%n]
+}
+
+// answer adds a row of logits to memory: 0 but for the next token's.
+func (d *Device) answer(h uint64) {
+	n := len(d.memory)
+	d.memory = slices.Grow(d.memory, d.cfg.Vocab)[:n+d.cfg.Vocab]
+	row := d.memory[n:]
+	clear(row)
+	x := h ^ h>>29
+	next := int32(x % uint64(d.cfg.Vocab))
+	if d.cfg.EndEvery > 0 && x>>32%uint64(d.cfg.EndEvery) == 0 {
+		next = d.cfg.End
+	} else if next == d.cfg.End && d.cfg.End != 0 {
+		next--
+	}
+	row[next] = 10
+}
+
+// LoadAdapter implements infer.Inferencer. Any adapter fits; its name makes the difference.
+func (d *Device) LoadAdapter(id int32, a *lora.Adapter) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return infer.ErrClosed
+	}
+	if id <= 0 || d.names[id] != 0 {
+		return fmt.Errorf("load adapter %s: id %d is in use or not above 0", a.Name, id)
+	}
+	h := uint64(14695981039346656037)
+	for _, c := range []byte(a.Name) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	d.names[id] = h | 1
+	return nil
+}
+
+// UnloadAdapter implements infer.Inferencer.
+func (d *Device) UnloadAdapter(id int32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return infer.ErrClosed
+	}
+	if d.names[id] == 0 {
+		return fmt.Errorf("unload adapter %d: %w", id, infer.ErrNoAdapter)
+	}
+	delete(d.names, id)
+	return nil
+}
+
+// Config implements infer.Inferencer.
+func (d *Device) Config() model.Config {
+	return model.Config{Arch: "sim", Name: "simulated device", Vocab: d.cfg.Vocab, Context: d.cfg.Context, Dim: 1}
+}
+
+// Blocks implements infer.Inferencer.
+func (d *Device) Blocks() (count, size int) { return d.cfg.Blocks, d.cfg.BlockSize }
+
+// MemoryBytes implements infer.Inferencer.
+func (d *Device) MemoryBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return int64(len(d.cells)) * 8
+}
+
+// Sleep implements infer.Inferencer.
+func (d *Device) Sleep(level int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return infer.ErrClosed
+	}
+	if level != 1 && level != 2 {
+		return fmt.Errorf("sleep level %d is unknown: want 1 or 2", level)
+	}
+	d.level, d.cells = max(d.level, level), nil
+	return nil
+}
+
+// Wake implements infer.Inferencer.
+func (d *Device) Wake(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return infer.ErrClosed
+	}
+	if d.level > 0 && ctx.Err() != nil {
+		return fmt.Errorf("wake: %w", context.Cause(ctx))
+	}
+	d.level = 0
+	return nil
+}
+
+// Close implements infer.Inferencer.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed, d.cells = true, nil
+	return nil
+}

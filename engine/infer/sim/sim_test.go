@@ -1,0 +1,46 @@
+package sim_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/infersuite"
+	"github.com/rouse-dev/rouse/engine/infer/sim"
+)
+
+func TestContract(t *testing.T) {
+	infersuite.Run(t, func(t *testing.T) infer.Inferencer {
+		d, err := sim.New(sim.Config{Context: 512})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	})
+}
+
+// TestTime: a step takes what it is to take, and waiting for the next one is counted.
+func TestTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := sim.Parse([]byte(`{"step_ns":10000000,"token_ns":1000000}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := d.Forward(t.Context(), &infer.Batch{Items: []infer.Item{{Tokens: []int32{1, 2}, Blocks: []int32{0}}}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Millisecond)
+		}
+		want := sim.Use{Steps: 2, Busy: 24 * time.Millisecond, Idle: 3 * time.Millisecond}
+		if got := d.Use(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+	for _, bad := range []string{`{"step_ns":-1}`, `{"vocab":-1}`, `{"speed":1}`, `{`} {
+		if _, err := sim.Parse([]byte(bad)); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+}

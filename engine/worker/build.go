@@ -1,0 +1,52 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/lora"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// Build makes every kind of model that this program knows. log gets what the
+// inferencers have to say; nil discards it.
+func Build(log *slog.Logger) Builder {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return Builder{
+		Model: func(_ context.Context, l wire.Load) (infer.Inferencer, error) {
+			switch l.Device {
+			case "", "cpu":
+				return buildCPU(l, log)
+			case "sim":
+				return sim.Parse(l.Options)
+			}
+			return nil, fmt.Errorf("this worker computes on a %q, and a %q is wanted", "cpu", l.Device)
+		},
+		Adapter: lora.Open,
+	}
+}
+
+func buildCPU(l wire.Load, log *slog.Logger) (infer.Inferencer, error) {
+	cfg := cpu.Config{Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes}
+	_ = log
+	if l.Model != pico.Name {
+		return cpu.Open(l.Model, cfg)
+	}
+	f, err := gguf.Parse(pico.GGUF())
+	if err != nil {
+		return nil, err
+	}
+	r, err := cpu.New(f, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("load model %s: %w", l.Model, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package worker
+
+import "syscall"
+
+// dieWithParent does nothing here: the process ends when its connection does.
+func dieWithParent() *syscall.SysProcAttr { return nil }

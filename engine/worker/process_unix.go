@@ -1,0 +1,154 @@
+//go:build unix
+
+package worker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// Process says how a worker's process is started. Zero fields get the defaults.
+type Process struct {
+	// Command is the program and its arguments; default this program as "engine worker".
+	Command []string
+	// Env is the environment; default this process's.
+	Env []string
+	// Files are passed on as the descriptors from 4 on.
+	Files []*os.File
+	// Log gets what the process writes to standard error, line by line; nil discards it.
+	Log *slog.Logger
+}
+
+// Launch starts the process. It ends with the connection, with this process, or by Kill.
+func (p Process) Launch(ctx context.Context) (Running, error) {
+	if len(p.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		p.Command = []string{self, "engine", "worker"}
+	}
+	here, there, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer there.Close()
+	words, pipe, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a pipe: %w", err), here.Close())
+	}
+	defer pipe.Close()
+	cmd := exec.Command(p.Command[0], p.Command[1:]...) //nolint:gosec // the caller's own program
+	cmd.Env, cmd.Stderr = p.Env, pipe
+	cmd.ExtraFiles = append([]*os.File{there}, p.Files...)
+	cmd.SysProcAttr = dieWithParent()
+	r := &process{Conn: wire.NewConn(here), cmd: cmd, done: make(chan struct{})}
+	if err := r.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", p.Command[0], err), here.Close(), words.Close())
+	}
+	go p.listen(cmd.Process.Pid, words)
+	return r, nil
+}
+
+// socketPair makes two connected stream sockets: one for this process, one to give away.
+func socketPair() (here net.Conn, there *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	unix.CloseOnExec(fds[0])
+	unix.CloseOnExec(fds[1])
+	there = os.NewFile(uintptr(fds[1]), "worker")
+	mine := os.NewFile(uintptr(fds[0]), "engine")
+	defer mine.Close()
+	here, err = net.FileConn(mine)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("make a socket pair: %w", err), there.Close())
+	}
+	return here, there, nil
+}
+
+// listen logs what the process says, until it ends.
+func (p Process) listen(pid int, words *os.File) {
+	defer words.Close()
+	if p.Log == nil {
+		_, _ = io.Copy(io.Discard, words) // it ends with the process
+		return
+	}
+	lines := bufio.NewScanner(words)
+	for lines.Scan() {
+		p.Log.Info("worker says", "pid", pid, "line", lines.Text())
+	}
+	_, _ = io.Copy(io.Discard, words) // after a line that is too long
+}
+
+// process is a worker in a process of its own.
+type process struct {
+	wire.Conn
+	cmd  *exec.Cmd
+	done chan struct{} // closed by keep, with err set
+	err  error
+	once sync.Once
+}
+
+// start starts the process on a thread that lives as long as it: Linux takes the end of
+// the thread for the end of the parent.
+func (r *process) start(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	started := make(chan error) // keep sends once
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := r.cmd.Start()
+		started <- err
+		if err == nil {
+			r.err = r.cmd.Wait()
+			close(r.done)
+		}
+	}()
+	return <-started
+}
+
+func (r *process) Kill() {
+	r.once.Do(func() {
+		r.Close()
+		_ = r.cmd.Process.Kill() // it may have ended by itself
+	})
+}
+
+func (r *process) Wait() error {
+	<-r.done
+	return r.err
+}
+
+func (r *process) PIDs() []int { return []int{r.cmd.Process.Pid} }
+
+// Main is the worker's process: it serves the connection that the engine left it as
+// file descriptor 3, until that ends. Signals for the terminal's whole process group are
+// the engine's to decide about.
+func Main(ctx context.Context, build Builder) error {
+	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	f := os.NewFile(3, "engine")
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return fmt.Errorf("file descriptor 3 is no connection to an engine, which starts this command by itself: %w", err)
+	}
+	f.Close()
+	return Serve(ctx, wire.NewConn(conn), build)
+}
