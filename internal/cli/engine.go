@@ -22,7 +22,7 @@ func engineCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(engineServeCommand())
+	c.AddCommand(engineServeCommand(), engineWorkerCommand())
 	return c
 }
 
