@@ -68,6 +68,7 @@ func (e *RefusedError) Error() string {
 // Template renders conversations for one model. It does not change; Render may be called from many goroutines.
 type Template struct {
 	bos, eos string
+	source   string
 	direct   func(*strings.Builder, []Message, Options) // instead of Jinja, for templates known by their text
 	jinja    *jinja
 }
@@ -81,7 +82,7 @@ func New(source, bos, eos string) (*Template, error) {
 	if source == "" {
 		source = ChatML
 	}
-	t := &Template{bos: bos, eos: eos}
+	t := &Template{bos: bos, eos: eos, source: source}
 	if isChatML(source) {
 		t.direct = renderChatML
 		return t, nil
@@ -93,6 +94,9 @@ func New(source, bos, eos string) (*Template, error) {
 	}
 	return t, nil
 }
+
+// Source is the template as the file has it; [ChatML] for a file without one.
+func (t *Template) Source() string { return t.source }
 
 // Render returns the prompt of a conversation. A *RefusedError is the template's own refusal; any other error tells
 // what in the request or the template cannot be rendered.
