@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
 // best reports the shortest of many runs, per item of work: on a machine that is shared the
@@ -38,6 +40,14 @@ func BenchmarkMul(b *testing.B) {
 			})
 		}
 	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	const cols = 2048
+	x := normal(rand.New(rand.NewPCG(1, 1)), cols)
+	var in Input
+	in.Resize(gguf.Q8_0, 1, cols)
+	best(b, cols, "values/ns", func() { in.Load(x, 0, 1) })
 }
 
 // BenchmarkStream multiplies one vector with a matrix that no cache holds: bytes of weights a

@@ -76,6 +76,9 @@ func (in *Input) Load(x []float32, lo, hi int) {
 // quantizeRow rounds a vector's blocks of 32 values to integers of -127…127, to nearest, ties to
 // even. Values that are not finite give some integers in this range.
 func quantizeRow(q []int8, blocks []block, x []float32) {
+	if quantizeVector(q, blocks, x) {
+		return
+	}
 	for i := range blocks {
 		quantizeBlock((*[32]int8)(q[32*i:]), &blocks[i], (*[32]float32)(x[32*i:]))
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -91,6 +92,31 @@ func checkLevels(t *testing.T, typ gguf.Type, r *rand.Rand, rows, cols, tokens i
 		for i, w := range want {
 			if g := out[i]; math.Float32bits(g) != math.Float32bits(w) && (g == g || w == w) {
 				t.Fatalf("%s [%d,%d], %d vectors, %s: row %d, vector %d: got %v, want %v", typ, rows, cols, tokens, l, i%rows, i/rows, g, w)
+			}
+		}
+	}
+}
+
+// TestQuantize compares integers, scales and sums with plain Go's.
+func TestQuantize(t *testing.T) {
+	defer func(l level) { using = l }(using)
+	r := rand.New(rand.NewPCG(9, 10))
+	var plain, fast Input
+	for i := range 2000 {
+		x := extremes(r, 64, i%2 == 0)
+		for in, l := range map[*Input]level{&plain: generic, &fast: supported()} {
+			using = l
+			in.Resize(gguf.Q8_0, 1, 64)
+			in.Load(x, 0, 1)
+		}
+		for j := range 64 {
+			if got, want := fast.ints[j], plain.ints[j]; got != want || want == -128 {
+				t.Fatalf("%v is %d, want %d, of %v", x[j], got, want, x)
+			}
+		}
+		for j := range 2 {
+			if got, want := fmt.Sprint(fast.blocks[j]), fmt.Sprint(plain.blocks[j]); got != want {
+				t.Fatalf("block %d: got %v, want %v, of %v", j, got, want, x)
 			}
 		}
 	}
