@@ -1,87 +1,151 @@
 package cpu
 
 import (
-	"math"
-
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// rotateChunk turns one token's queries and keys by its position's angles and stores
-// keys and values in the cache.
+// rotateChunk norms one token's queries and keys, turns them by its position's angles and
+// stores keys and values in the cache; of the rank's own heads.
 func (s *step) rotateChunk(_, i int) {
-	c, t := &s.conf, &s.tokens[i]
-	h, d := c.RopeDim/2, c.HeadDim
-	cos, sin := s.cos[i*h:][:h], s.sin[i*h:][:h]
-	q := s.q[i*c.Heads*d:]
-	for j := range c.Heads {
-		kernel.Rope(q[j*d:][:d], cos, sin, c.RopeNeoX)
+	c, t, l := &s.conf, &s.tokens[i], &s.weights.layers[s.at]
+	d := c.HeadDim
+	cos, sin := s.ropes.angles(l.ropeKind, t.pos)
+	turn := func(v, norm []float32) {
+		if norm != nil {
+			kernel.RMSNorm(v, v, norm, c.RMSEps)
+		}
+		kernel.Rope(v, cos, sin, c.RopeNeoX)
 	}
-	block, at := t.blocks[t.pos/s.cache.size], t.pos%s.cache.size*d
-	k, v := s.k[i*c.KVHeads*d:], s.v[i*c.KVHeads*d:]
-	for j := range c.KVHeads {
-		kernel.Rope(k[j*d:][:d], cos, sin, c.RopeNeoX)
-		keys, values := s.cache.head(block, s.layer, j)
-		copy(keys[at:at+d], k[j*d:])
-		copy(values[at:at+d], v[j*d:])
+	for j := s.share.kvHeads.lo * c.Heads / c.KVHeads; j < s.share.kvHeads.hi*c.Heads/c.KVHeads; j++ {
+		turn(s.q[(i*c.Heads+j)*d:][:d], l.qNorm)
+	}
+	for j := s.share.kvHeads.lo; j < s.share.kvHeads.hi; j++ {
+		at := (i*c.KVHeads + j) * d
+		turn(s.k[at:][:d], l.kNorm)
+		p := s.cache.pages(s.at, j-s.share.kvHeads.lo, s.runs[t.run].blocks)
+		p.StoreKey(t.pos, s.k[at:][:d])
+		p.StoreValue(t.pos, s.v[at:][:d])
 	}
 }
 
-// attentionCost is the number of multiplications of one layer's attention.
-func (s *step) attentionCost() int {
-	n := 0
-	for i := range s.tokens {
-		n += s.tokens[i].pos + 1
-	}
-	return n * s.conf.Heads * s.conf.HeadDim * 2
+// attendPlan is how a layer's attention is cut: into units, and these into spans when
+// there would be too few of them.
+type attendPlan struct {
+	units  []unit
+	window int
+	spans  []spanJob // when units are cut
+	parts  []float32 // results of spans
 }
 
-// attendChunk computes one head of one token: softmax(q·Kᵀ/√d)·V over the positions up to
-// its own, in order. The result goes to y, [T, Heads·HeadDim].
+// unit is one kv head's queries of some neighbouring tokens of a run.
+type unit struct {
+	kv          int // head
+	lo, hi      int // tokens
+	first, last int // spans
+	parts       int // where its parts begin, when it is cut: [spans, queries, PartSize]
+}
+
+// spanJob is one span of a unit.
+type spanJob struct{ unit, span int }
+
+// together is how many queries the kernels like best to compute at once.
+const together = 8
+
+// attention computes softmax(q·Kᵀ)·V of the rank's own heads for all tokens, to att.
+func (s *step) attention(l *layer) {
+	cost := s.planAttention(l.window)
+	p := &s.attends
+	if cost < worthwhile || len(p.units) >= 2*s.team.size || !s.cutUnits() {
+		s.parallel(len(p.units), cost, s.stages.attend)
+		return
+	}
+	s.parallel(len(p.spans), cost, s.stages.parts)
+	s.parallel(len(p.units), 0, s.stages.merge)
+}
+
+// planAttention makes the units and tells their cost in multiplications.
+func (s *step) planAttention(window int) (cost int) {
+	c, p := &s.conf, &s.attends
+	p.units, p.window = p.units[:0], window
+	perHead := c.Heads / c.KVHeads
+	step := max(1, together/perHead)
+	for i := range s.runs {
+		r := &s.runs[i]
+		for lo := r.first; lo < r.first+r.n; lo += step {
+			u := unit{lo: lo, hi: min(r.first+r.n, lo+step)}
+			from, to := s.sees(u.lo), s.tokens[u.hi-1].pos+1
+			u.first, u.last = from/kernel.Span, (to+kernel.Span-1)/kernel.Span
+			cost += 2 * (to - from) * (u.hi - u.lo) * (s.share.kvHeads.hi - s.share.kvHeads.lo) * perHead * c.HeadDim
+			for u.kv = s.share.kvHeads.lo; u.kv < s.share.kvHeads.hi; u.kv++ {
+				p.units = append(p.units, u)
+			}
+		}
+	}
+	return cost
+}
+
+// sees is the first position that a token sees.
+func (s *step) sees(i int) int {
+	if s.attends.window == 0 {
+		return 0
+	}
+	return max(0, s.tokens[i].pos+1-s.attends.window)
+}
+
+// cutUnits cuts the units into spans. It gives false when each has one only.
+func (s *step) cutUnits() bool {
+	p := &s.attends
+	p.spans = p.spans[:0]
+	n, size := 0, kernel.PartSize(s.conf.HeadDim)
+	for i := range p.units {
+		u := &p.units[i]
+		u.parts = n
+		n += (u.last - u.first) * (u.hi - u.lo) * (s.conf.Heads / s.conf.KVHeads) * size
+		for span := u.first; span < u.last; span++ {
+			p.spans = append(p.spans, spanJob{i, span})
+		}
+	}
+	p.parts = resize(p.parts, n)
+	return len(p.spans) > len(p.units)
+}
+
+// queries lists a unit's.
+func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
+	c, w := &s.conf, &s.members[member]
+	perHead, d := c.Heads/c.KVHeads, c.HeadDim
+	w.queries = w.queries[:0]
+	for i := u.lo; i < u.hi; i++ {
+		from, to := s.sees(i), s.tokens[i].pos+1
+		for h := u.kv * perHead; h < (u.kv+1)*perHead; h++ {
+			at := (i*c.Heads + h) * d
+			w.queries = append(w.queries, kernel.Query{Q: s.q[at : at+d], Out: s.att[at : at+d], From: from, To: to})
+		}
+	}
+	return w.queries, s.cache.pages(s.at, u.kv-s.share.kvHeads.lo, s.runs[s.tokens[u.lo].run].blocks)
+}
+
 func (s *step) attendChunk(member, chunk int) {
-	c := &s.conf
-	i, head := chunk/c.Heads, chunk%c.Heads
-	t, d, size := &s.tokens[i], c.HeadDim, s.cache.size
-	kvHead := head / (c.Heads / c.KVHeads)
-	at := (i*c.Heads + head) * d
-	q, out := s.q[at:][:d], s.y[at:][:d]
-	n := t.pos + 1
-	w := &s.members[member]
-	if cap(w.scores) < n {
-		w.scores = make([]float32, n+n/2)
-	}
-	scores := w.scores[:n]
-	for b := 0; b*size < n; b++ {
-		keys, _ := s.cache.head(t.blocks[b], s.layer, kvHead)
-		score(scores[b*size:min(n, b*size+size)], q, keys)
-	}
-	kernel.Softmax(scores, float32(1/math.Sqrt(float64(d))))
-	clear(out)
-	for b := 0; b*size < n; b++ {
-		_, values := s.cache.head(t.blocks[b], s.layer, kvHead)
-		gather(out, scores[b*size:min(n, b*size+size)], values)
-	}
+	q, pages := s.queries(member, &s.attends.units[chunk])
+	s.members[member].attend.Run(&pages, q)
 }
 
-// score writes the products of q with the first len(dst) rows of keys.
-func score(dst, q, keys []float32) {
-	d, j := len(q), 0
-	row := func(j int) []float32 { return keys[j*d : j*d+d] }
-	for ; j+4 <= len(dst); j += 4 {
-		dst[j], dst[j+1], dst[j+2], dst[j+3] = kernel.Dot4(q, row(j), row(j+1), row(j+2), row(j+3))
-	}
-	for ; j < len(dst); j++ {
-		dst[j] = kernel.Dot(q, row(j))
-	}
+// partsChunk computes one span of a unit.
+func (s *step) partsChunk(member, chunk int) {
+	p := &s.attends
+	j := p.spans[chunk]
+	u := &p.units[j.unit]
+	q, pages := s.queries(member, u)
+	size := len(q) * kernel.PartSize(s.conf.HeadDim)
+	s.members[member].attend.Part(p.parts[u.parts+(j.span-u.first)*size:][:size], &pages, q, j.span)
 }
 
-// gather adds the first len(weights) rows of values to out, each times its weight.
-func gather(out, weights, values []float32) {
-	d, j := len(out), 0
-	row := func(j int) []float32 { return values[j*d : j*d+d] }
-	for ; j+4 <= len(weights); j += 4 {
-		kernel.Axpy4(out, (*[4]float32)(weights[j:]), row(j), row(j+1), row(j+2), row(j+3))
-	}
-	for ; j < len(weights); j++ {
-		kernel.Axpy(out, weights[j], row(j))
+// mergeChunk joins a unit's parts.
+func (s *step) mergeChunk(member, chunk int) {
+	p := &s.attends
+	u := &p.units[chunk]
+	q, _ := s.queries(member, u)
+	size := kernel.PartSize(s.conf.HeadDim)
+	for i := range q {
+		kernel.Merge(q[i].Out, p.parts[u.parts+i*size:], len(q)*size, u.last-u.first)
 	}
 }

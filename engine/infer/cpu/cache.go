@@ -5,49 +5,53 @@ import (
 	"unsafe"
 
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/kernel"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// cache is the key-value memory: [count, layers, KVHeads, 2, size, HeadDim], the 2 being
-// keys and values. A block's memory is contiguous.
+// cache is the key-value memory of IEEE halves: [count, layers, heads, 2, …], the 2 being keys
+// [HeadDim, Block] and values [Block, HeadDim], as package kernel wants them. heads are those
+// of this rank. A block's memory is contiguous.
 type cache struct {
-	count, size int // blocks, positions in a block
-	dim         int // HeadDim
-	perHead     int // values of one head in one layer of one block
-	perLayer    int
-	perBlock    int
+	count    int // blocks
+	dim      int // HeadDim
+	perHead  int // halves of one head in one layer of one block
+	perLayer int
+	perBlock int
 
 	memory  []byte // nil while asleep
-	values  []float32
+	halves  []uint16
 	touched []bool // blocks written since mapping: they take memory
 	used    int    // number of touched blocks
 }
 
-func newCache(c model.Config, cfg Config) (*cache, error) {
-	k := &cache{size: cfg.BlockSize, dim: c.HeadDim}
-	k.perHead = 2 * k.size * c.HeadDim
-	k.perLayer = k.perHead * c.KVHeads
+// newCache plans a cache for heads key-value heads. Its size is that of all ranks' heads
+// together, so that all ranks have the same number of blocks.
+func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
+	k := &cache{dim: c.HeadDim}
+	k.perHead = 2 * kernel.Block * c.HeadDim
+	k.perLayer = k.perHead * heads
 	k.perBlock = k.perLayer * c.Layers
-	most := cfg.CacheBytes / k.blockBytes()
+	all := 2 * int64(k.perHead) * int64(c.KVHeads) * int64(c.Layers)
+	most := cfg.CacheBytes / all
 	if most < 1 {
-		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions (%d bytes): raise CacheBytes or lower BlockSize",
-			cfg.CacheBytes, k.size, k.blockBytes())
+		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions (%d bytes): raise CacheBytes", cfg.CacheBytes, kernel.Block, all)
 	}
-	perSequence := int64((c.Context + k.size - 1) / k.size)
+	perSequence := int64((c.Context + kernel.Block - 1) / kernel.Block)
 	k.count = int(min(most, perSequence*int64(cfg.Sequences), 1<<31-1))
 	return k, nil
 }
 
-func (k *cache) blockBytes() int64 { return int64(k.perBlock) * 4 }
+func (k *cache) blockBytes() int64 { return int64(k.perBlock) * 2 }
 
 // open takes the address space. The system provides zeroed pages on first use.
 func (k *cache) open() error {
-	mem, err := mapAnonymous(k.count * k.perBlock * 4)
+	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1)) // a rank may have no heads
 	if err != nil {
-		return fmt.Errorf("map a cache of %d blocks of %d bytes: %w", k.count, k.blockBytes(), err)
+		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes): %w", k.count, k.blockBytes(), err)
 	}
 	k.memory = mem
-	k.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/4)
+	k.halves = unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/2)
 	k.touched = make([]bool, k.count)
 	k.used = 0
 	return nil
@@ -59,25 +63,23 @@ func (k *cache) close() error {
 		return nil
 	}
 	mem := k.memory
-	k.memory, k.values, k.touched, k.used = nil, nil, nil, 0
-	if err := unmapAnonymous(mem); err != nil {
+	k.memory, k.halves, k.touched, k.used = nil, nil, nil, 0
+	if err := unmap(mem); err != nil {
 		return fmt.Errorf("unmap the cache: %w", err)
 	}
 	return nil
 }
 
-// head is the memory of one head in one layer of a block: keys and values, [size, dim]
-// each.
-func (k *cache) head(block int32, layer, head int) (keys, values []float32) {
-	at := int(block)*k.perBlock + layer*k.perLayer + head*k.perHead
-	m := k.values[at : at+k.perHead]
-	return m[:k.perHead/2], m[k.perHead/2:]
+// pages tells where one head (of this rank's) of one layer lies for a sequence.
+func (k *cache) pages(layer, head int, blocks []int32) kernel.Pages {
+	at := layer*k.perLayer + head*k.perHead
+	return kernel.Pages{Memory: k.halves, Keys: at, Values: at + k.perHead/2, Stride: k.perBlock, Blocks: blocks, HeadDim: k.dim}
 }
 
 // copy copies a whole block.
 func (k *cache) copy(p infer.Copy) {
 	k.touch(p.To)
-	copy(k.values[int(p.To)*k.perBlock:][:k.perBlock], k.values[int(p.From)*k.perBlock:][:k.perBlock])
+	copy(k.halves[int(p.To)*k.perBlock:][:k.perBlock], k.halves[int(p.From)*k.perBlock:][:k.perBlock])
 }
 
 func (k *cache) touch(block int32) {

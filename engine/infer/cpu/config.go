@@ -2,23 +2,32 @@ package cpu
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
 )
 
 // Config sets limits. The zero value is good for most uses.
 type Config struct {
-	// Threads is how many goroutines compute, at most. 0: one less than GOMAXPROCS, from 1 to 4,
-	// so that whoever feeds the model has a processor too.
+	// Threads is how many goroutines compute, at most. 0: one less than GOMAXPROCS, at least
+	// one, so that whoever feeds the model has a processor too.
 	Threads int
 	// Context lowers the model's number of positions per sequence. 0: as the model says.
 	Context int
-	// BlockSize is the number of positions in a cache block. 0: 16.
-	BlockSize int
 	// Sequences is how many sequences of full length the cache is made for. 0: 8.
 	Sequences int
 	// CacheBytes limits the cache, whatever Sequences asks for. Memory is taken only as
 	// blocks are written. 0: 1 GiB.
 	CacheBytes int64
+	// TileDir is the folder that keeps packed models. "": rouse/tiles in the user's cache folder.
+	// Models of up to 32 MiB are packed in memory at each start, without it.
+	TileDir string
+	// TileLimit bounds the files in TileDir, in bytes; the ones not used for longest go. A model
+	// that is larger is packed in memory. 0: 64 GiB.
+	TileLimit int64
+	// Shard makes the Runner one of several ranks. Zero: it computes alone.
+	Shard Shard
+	// Log tells of packed models that are made, damaged or deleted. nil: nobody is told.
+	Log *slog.Logger
 }
 
 // Validate refuses negative values and ones far beyond any use.
@@ -27,14 +36,14 @@ func (c Config) Validate() error {
 		name    string
 		v, most int64
 	}{
-		{"Threads", int64(c.Threads), 1 << 10}, {"Context", int64(c.Context), 1 << 30}, {"BlockSize", int64(c.BlockSize), 1 << 12},
-		{"Sequences", int64(c.Sequences), 1 << 20}, {"CacheBytes", c.CacheBytes, 1 << 50},
+		{"Threads", int64(c.Threads), 1 << 10}, {"Context", int64(c.Context), 1 << 30}, {"Sequences", int64(c.Sequences), 1 << 20},
+		{"CacheBytes", c.CacheBytes, 1 << 50}, {"TileLimit", c.TileLimit, 1 << 60},
 	} {
 		if f.v < 0 || f.v > f.most {
 			return fmt.Errorf("cpu config: %s is %d, want 0 for the default or up to %d", f.name, f.v, f.most)
 		}
 	}
-	return nil
+	return c.Shard.validate()
 }
 
 func (c Config) withDefaults() Config {
@@ -43,11 +52,19 @@ func (c Config) withDefaults() Config {
 			*v = d
 		}
 	}
-	or(&c.Threads, max(1, min(runtime.GOMAXPROCS(0)-1, 4)))
-	or(&c.BlockSize, 16)
+	or(&c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
 	or(&c.Sequences, 8)
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 1 << 30
+	}
+	if c.TileLimit == 0 {
+		c.TileLimit = 64 << 30
+	}
+	if c.TileDir == "" {
+		c.TileDir = tileDir()
+	}
+	if c.Log == nil {
+		c.Log = discard()
 	}
 	return c
 }

@@ -1,26 +1,31 @@
-// Package cpu is the forward pass in plain Go: llama and qwen2 models from a GGUF file, on
-// the processor, several sequences at once.
+// Package cpu is the forward pass on the processor: every architecture that package model
+// knows, several sequences at once, on package kernel's packed matrices.
 //
-// Weights are used where they lie in the mapped file; nothing is repacked, so opening a
-// model costs its header and the first token costs reading the weights once. The
-// key-value cache is anonymous memory outside the Go heap that the system provides page by
-// page when a block is first written, so a large limit costs nothing until it is used.
+// A model's matrices are packed once, into a file that all processes map (tilecache.go), or, for
+// a small model and where no file can be written, into memory of the process. The key-value cache
+// is anonymous memory outside the Go heap, as IEEE halves, which the system provides page by page
+// when a block is first written: a large limit costs nothing until it is used.
 //
 // The life of one step:
 //
-//  1. Forward checks the batch and cuts it into parts of at most maxStep tokens, which
-//     bounds the working memory. Tokens of one sequence keep their order.
-//  2. Per part: embedding rows are decoded; then for each layer: norm, Q K V, rotation,
-//     keys and values to the cache, attention per token and head, output projection,
-//     norm, gate and up, down.
-//  3. Tokens whose logits were asked for are gathered, normed and multiplied with the
-//     output matrix.
+//  1. Forward checks the batch, copies the cache blocks that part ways, and cuts the tokens into parts of at
+//     most maxStep, which bounds the working memory. Tokens of one sequence keep their order.
+//  2. Per part: embeddings are looked up; then for each layer (step.go): norm (prepare.go), Q K V
+//     (product.go), rotation, keys and values to the cache, attention (attention.go), output
+//     projection, norm, and the feed-forward layer or the experts that the router chose (experts.go).
+//  3. Tokens whose logits or hidden states are wanted are normed; the logits of all are one product
+//     with the output matrix.
 //
-// Each stage is cut into chunks that the goroutines of a team take from a counter
-// (team.go). A chunk computes whole outputs, each a fixed-order sum over its own inputs:
-// logits have the same bits whatever the batch, the chunking and the number of threads.
-// Forward checks its context between layers.
+// Each stage is cut into chunks that the goroutines of a team take from a counter (team.go). A
+// chunk computes whole outputs, each a fixed-order computation from its own inputs: results have
+// the same bits whatever the batch, the chunking, the number of threads, the blocks, and the
+// number of ranks (share.go) that compute the model together. Ranks divide rows and heads, leave
+// the results of four stages a layer in memory that they share, and wait for one another there
+// (exchange.go).
 //
-// Numerics: activations are quantised to 8 bits per block of 32 before they meet Q8_0 weights, as
-// in ggml; everything else, and the cache, is F32.
+// What can go wrong outside: a mapped file is truncated, or its disk fails. Sizes are checked at
+// wake; a page that cannot be read in the middle of a step ends the step with an error.
+//
+// Numerics: activations are rounded to 8 bits per block of 32 before they meet quantised
+// weights, as in ggml; keys and values are kept as halves; everything else is F32.
 package cpu

@@ -2,7 +2,16 @@
 
 package cpu
 
-// Without mmap the cache lies in the Go heap, which aligns an allocation of this size.
+import "errors"
+
+// Without mmap memory lies in the Go heap, which aligns an allocation of this size, and
+// packed matrices are not kept in files.
 func mapAnonymous(n int) ([]byte, error) { return make([]byte, n), nil }
 
-func unmapAnonymous([]byte) error { return nil }
+func mapShared(uintptr, int, bool) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func unmap([]byte) error { return nil }
+
+func dropPages([]byte) error { return nil }
+
+func lock(uintptr) error { return errors.ErrUnsupported }

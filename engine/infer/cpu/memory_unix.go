@@ -4,8 +4,30 @@ package cpu
 
 import "golang.org/x/sys/unix"
 
+// mapAnonymous gives zeroed memory outside the Go heap, which takes no pages before it is used.
 func mapAnonymous(n int) ([]byte, error) {
 	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }
 
-func unmapAnonymous(b []byte) error { return unix.Munmap(b) }
+// mapShared maps n bytes of an open file; writable ones are shared with other processes.
+func mapShared(fd uintptr, n int, writable bool) ([]byte, error) {
+	prot := unix.PROT_READ
+	if writable {
+		prot |= unix.PROT_WRITE
+	}
+	return unix.Mmap(int(fd), 0, n, prot, unix.MAP_SHARED)
+}
+
+func unmap(b []byte) error { return unix.Munmap(b) }
+
+// dropPages gives the pages of a mapped file back; the next access reads them again.
+func dropPages(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
+
+// lock waits until no other process holds the file's lock. Closing the file unlocks.
+func lock(fd uintptr) error {
+	for {
+		if err := unix.Flock(int(fd), unix.LOCK_EX); err != unix.EINTR {
+			return err
+		}
+	}
+}

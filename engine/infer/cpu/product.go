@@ -1,139 +1,137 @@
 package cpu
 
 import (
-	"github.com/rouse-dev/rouse/engine/gguf"
+	"sort"
+
 	"github.com/rouse-dev/rouse/engine/kernel"
-	"github.com/rouse-dev/rouse/engine/model"
+	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// term is one matrix that is multiplied with the input: out = m·x + bias, [T, Rows]. With
-// add it is then added to add, [T, Rows]. With up it becomes silu(m·x) · (up·x), upOut being
-// room for the second factor.
+// term is rows lo…hi of a matrix times vectors t0…t1 of the input: out = m·x + bias + the
+// token's adapter's share, out being [T, stride]. With up it is act(m·x)·(up·x).
 type term struct {
-	m     *model.Matrix
-	out   []float32
-	bias  []float32
-	add   []float32
-	up    *model.Matrix
-	upOut []float32
+	m      *matrix
+	up     *matrix
+	lo, hi int
+	t0, t1 int
+	out    []float32
+	stride int
+	base   int // the row that out begins with
+	bias   []float32
+	target lora.Target
 }
-
-// product is up to three terms with the same input.
-type product []term
 
 const (
 	// worthwhile is the work, in multiplications, from which several goroutines are quicker than
-	// one: some 100 µs. An idle machine would gain from half of that, a busy one loses, because
+	// one: some 10 µs. An idle machine would gain from half of that, a busy one loses, because
 	// a stage waits for whichever goroutine the system has put aside.
 	worthwhile = 1 << 18
-	// chunkBytes is the size of weights that a chunk should not exceed, so that they stay
-	// in the first-level cache while all tokens pass.
-	chunkBytes = 24 << 10
-	// rowStep is the granularity of chunks: MulF32 takes four rows at a time.
-	rowStep = 4
+	// chunkWork is the work, in multiplications, that a chunk should have at least, so that taking it
+	// from the counter is nothing beside it.
+	chunkWork = 1 << 16
+	// inputBytes is the size of activations that a chunk should not exceed, so that they
+	// stay in the second-level cache while the rows pass.
+	inputBytes = 192 << 10
 )
 
 // parallel runs n chunks, on several goroutines if they cost enough.
 func (s *step) parallel(n, cost int, do func(member, chunk int)) {
 	if cost < worthwhile {
-		for i := range n {
-			do(0, i)
-		}
+		s.team.alone(n, do)
 		return
 	}
 	s.team.run(n, do)
 }
 
-// plan is how a product is cut: chunks of rows of each term.
+// plan is how a product is cut into chunks: tokens first, then rows.
 type plan struct {
-	terms [3]term
-	n     int    // terms
-	rows  [3]int // rows per chunk of a term
-	first [4]int // first chunk of a term; first[n] is the number of chunks
-	x     []float32
-	t     int // vectors in x
+	terms []term
+	cuts  []cut
+	n     int // chunks
 }
 
-// mul computes a product with t vectors x [t, Cols].
-func (s *step) mul(t int, x []float32, p product) {
-	cols, cost, q8 := p[0].m.Cols, 0, false
-	pl := &s.plan
-	pl.n, pl.x, pl.t = copy(pl.terms[:], p), x[:t*cols], t
-	for i := range p {
-		cost += t * cols * p[i].m.Rows
-		q8 = q8 || p[i].m.Type == gguf.Q8_0 || p[i].up != nil && p[i].up.Type == gguf.Q8_0
-	}
-	if q8 {
-		s.input.Resize(t, cols)
-		s.parallel(s.input.Groups(), t*cols*8, s.stages.load)
-	}
-	for i := range p {
-		m := p[i].m
-		rows := m.Rows
-		if cost >= worthwhile {
-			bytes := max(len(m.Data)/m.Rows, 1)
-			rows = min(chunkBytes/bytes, cost/(t*cols*s.team.size*4))
-			rows = max(rowStep, rows/rowStep*rowStep)
-		}
-		pl.rows[i] = rows
-		pl.first[i+1] = pl.first[i] + (m.Rows+rows-1)/rows
-	}
-	s.parallel(pl.first[pl.n], cost, s.stages.mul)
+// cut is how one term is.
+type cut struct {
+	first  int // its first chunk
+	rows   int // rows in a chunk, a multiple of kernel.Tile
+	across int // chunks across the rows
+	tokens int // tokens in a chunk
 }
 
-// loadChunk prepares one group of vectors for multiplication with Q8_0 rows.
-func (s *step) loadChunk(_, g int) {
-	cols := s.plan.terms[0].m.Cols
-	lo, hi := s.input.Group(g)
-	s.input.Load(g, s.plan.x[lo*cols:hi*cols])
+// mul computes some terms with the input.
+func (s *step) mul(terms ...term) {
+	p := &s.plan
+	p.terms, p.cuts, p.n = append(p.terms[:0], terms...), p.cuts[:0], 0
+	cost := 0
+	for i := range p.terms {
+		cost += p.terms[i].cost()
+	}
+	for i := range p.terms {
+		p.cut(&p.terms[i], cost, s.team.size)
+	}
+	s.parallel(p.n, cost, s.stages.mul)
 }
 
-// mulChunk computes some rows of one term for all vectors.
-func (s *step) mulChunk(member, chunk int) {
-	pl := &s.plan
-	i := 0
-	for chunk >= pl.first[i+1] {
-		i++
-	}
-	t := &pl.terms[i]
-	lo := (chunk - pl.first[i]) * pl.rows[i]
-	hi := min(t.m.Rows, lo+pl.rows[i])
-	s.rows(member, t.m, t.out, lo, hi)
+func (t *term) cost() int {
+	n := (t.t1 - t.t0) * (t.hi - t.lo) * t.m.Cols
 	if t.up != nil {
-		s.rows(member, t.up, t.upOut, lo, hi)
+		n *= 2
 	}
-	for j := range pl.t {
-		at := j*t.m.Rows + lo
-		out := t.out[at:][:hi-lo]
-		if t.bias != nil {
-			kernel.Add(out, t.bias[lo:hi])
+	return n
+}
+
+// cut divides a term of a product that costs cost among members.
+func (p *plan) cut(t *term, cost, members int) {
+	bytes := t.m.Cols
+	if t.m.floats {
+		bytes *= 4
+	}
+	tokens := max(8, inputBytes/bytes/8*8)
+	tokens = min(tokens, max(t.t1-t.t0, 1))
+	tile := kernel.Tile * t.m.Cols * tokens // work of one tile
+	want := max(chunkWork, min(cost/(4*members), 64*chunkWork))
+	c := cut{first: p.n, tokens: tokens, rows: max(1, want/max(tile, 1)) * kernel.Tile}
+	c.across = (t.hi - t.lo + c.rows - 1) / c.rows
+	p.cuts = append(p.cuts, c)
+	p.n += c.across * ((t.t1 - t.t0 + tokens - 1) / tokens)
+}
+
+// mulChunk computes some rows of one term for some tokens.
+func (s *step) mulChunk(member, chunk int) {
+	p := &s.plan
+	i := sort.Search(len(p.cuts), func(i int) bool { return p.cuts[i].first > chunk }) - 1
+	t, c := &p.terms[i], &p.cuts[i]
+	chunk -= c.first
+	lo, t0 := t.lo+chunk%c.across*c.rows, t.t0+chunk/c.across*c.tokens
+	hi, t1 := min(t.hi, lo+c.rows), min(t.t1, t0+c.tokens)
+	w := &s.members[member]
+	t.m.Mul(t.out, t.stride, s.input.of(t.m), t0, t1, lo, hi, &w.kernel)
+	if t.bias != nil {
+		for j := t0; j < t1; j++ {
+			kernel.Add(t.out[j*t.stride+lo:][:hi-lo], t.bias[lo:hi])
 		}
-		if t.up != nil {
-			kernel.SiLUMul(out, t.upOut[at:][:hi-lo])
-		}
-		if t.add != nil {
-			kernel.Add(t.add[at:][:hi-lo], out)
-		}
+	}
+	s.grow(member, t.target, term{out: t.out, stride: t.stride, t0: t0, t1: t1, lo: lo, hi: hi})
+	if t.up != nil {
+		s.gated(member, t, t0, t1, lo, hi)
 	}
 }
 
-// rows multiplies rows lo…hi of a matrix with all vectors: out is [t, Rows].
-func (s *step) rows(member int, m *model.Matrix, out []float32, lo, hi int) {
-	pl := &s.plan
-	switch m.Type {
-	case gguf.Q8_0:
-		size := len(m.Data) / m.Rows
-		s.input.Mul(out[lo:], m.Rows, m.Data[lo*size:hi*size])
-	case gguf.F32:
-		kernel.MulF32(out[lo:], m.Rows, m.F32[lo*m.Cols:hi*m.Cols], pl.x, pl.t, m.Cols)
-	default:
-		w := &s.members[member]
-		w.wide = resize(w.wide, rowStep*m.Cols)
-		for ; lo < hi; lo += rowStep {
-			n := min(rowStep, hi-lo)
-			wide := w.wide[:n*m.Cols]
-			widen(wide, m, lo)
-			kernel.MulF32(out[lo:], m.Rows, wide, pl.x, pl.t, m.Cols)
+// gated multiplies act(m·x), which is in t.out, with up·x.
+func (s *step) gated(member int, t *term, t0, t1, lo, hi int) {
+	w, n := &s.members[member], hi-lo
+	up := t.up.part(lo, hi)
+	w.rows = resize(w.rows, t1*n)
+	up.Mul(w.rows, n, s.input.of(t.up), t0, t1, 0, n, &w.kernel)
+	if t.target < noTarget {
+		s.grow(member, lora.Up, term{out: w.rows, stride: n, base: lo, t0: t0, t1: t1, lo: lo, hi: hi})
+	}
+	for j := t0; j < t1; j++ {
+		gate, up := t.out[j*t.stride+lo:][:n], w.rows[j*n:][:n]
+		if s.conf.GELU {
+			kernel.GELUMul(gate, up)
+		} else {
+			kernel.SiLUMul(gate, up)
 		}
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/kernel"
+	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -15,183 +15,302 @@ const maxStep = 256
 
 // token is one position of one sequence.
 type token struct {
-	id     int32
-	pos    int
-	blocks []int32
+	id  int32
+	pos int
+	run int // which of the part's runs it belongs to
+}
+
+// run is an Item's tokens in a part: neighbours, of one sequence.
+type run struct {
+	first, n int // tokens
+	blocks   []int32
+	adapter  *batchAdapter // nil: none
 }
 
 // step is the working memory of one part of a batch. T is the number of tokens, q is
-// Heads·HeadDim, kv is KVHeads·HeadDim.
+// Heads·HeadDim, kv is KVHeads·HeadDim. Of q, k and v only the columns of the rank's own
+// heads are computed.
 type step struct {
-	conf   model.Config
-	model  *model.Model
-	cache  *cache
-	team   *team
-	tokens []token
-	asked  []int     // tokens whose logits go out
-	pooled []int     // tokens whose hidden states go out
-	logits []float32 // [all that were asked for, Vocab]
-	hidden []float32 // [all that were asked for, Dim]
+	conf    model.Config
+	weights *weights
+	cache   *cache
+	team    *team
+	share   share
+	ropes   *ropes
+	ex      *exchange
+
+	tokens   []token
+	runs     []run
+	asked    []int           // tokens whose logits go out
+	pooled   []int           // tokens whose hidden states go out
+	adapters []*batchAdapter // those of the part, each once
+	logits   []float32       // [all that were asked for, Vocab]
+	hidden   []float32       // [all that were asked for, Dim]
 
 	sent, sentHidden int // rows of logits and hidden that earlier parts filled
 
-	x        []float32 // [T, Dim] residual stream
-	y        []float32 // [T, max(Dim, q)] input of the next product
-	q        []float32 // [T, q]
-	k, v     []float32 // [T, kv]
-	gate, up []float32 // [T, FFN]
-	tmp      []float32 // [T, Dim] product before it is added to x
-	cos, sin []float32 // [T, RopeDim/2]
+	x       []float32 // [T, Dim] residual stream
+	q, k, v []float32 // [T, q], [T, kv]
+	att     []float32 // [T, q], of all ranks
+	out     []float32 // [S, Dim], of all ranks; S is T, or T·ExpertsUsed
+	gate    []float32 // [S, FFN or ExpertFFN], of all ranks
 
-	input   kernel.Q8Input
-	plan    plan        // what mulChunk computes
-	layer   int         // what rotate and attend work on
-	weights []float32   // what norm works with
+	input   input
+	site    site // what prepare works on
+	plan    plan // what mulChunk computes
+	at      int  // the layer that rotate and attend work on
+	attends attendPlan
+	mix     mixture
 	members []workspace // one per goroutine
 	stages  stages
 }
 
 // workspace is one goroutine's own memory.
 type workspace struct {
-	scores []float32 // attention weights, one per position
-	wide   []float32 // rows of F16 or BF16, decoded
+	kernel  kernel.Scratch
+	attend  kernel.Attention
+	queries []kernel.Query
+	y       []float32 // [Dim]
+	grown   []float32 // an adapter's share of some rows
+	rows    []float32 // second factor of a gated product; A·x of an adapter
 }
 
 // stages are the team's functions, bound once so that a step does not allocate closures.
 type stages struct {
-	embed, norm, load, mul, rotate, attend func(member, chunk int)
+	embed, prepare, mul, rotate, attend, parts, merge, route, combine func(member, chunk int)
 }
 
 func newStep(r *Runner) *step {
-	s := &step{conf: r.conf, model: r.model, cache: r.cache, team: &r.team, members: make([]workspace, r.cfg.Threads)}
-	s.stages = stages{embed: s.embedChunk, norm: s.normChunk, load: s.loadChunk, mul: s.mulChunk, rotate: s.rotateChunk, attend: s.attendChunk}
+	s := &step{
+		conf: r.conf, weights: r.weights, cache: r.cache, team: &r.team, share: r.share, ex: r.exchange,
+		ropes: newRopes(r.model), members: make([]workspace, r.cfg.Threads),
+	}
+	for i := range s.members {
+		s.members[i].attend = kernel.Attention{Scale: s.conf.AttnScale, Softcap: s.conf.AttnSoftcap}
+	}
+	s.stages = stages{
+		embed: s.embedChunk, prepare: s.prepareChunk, mul: s.mulChunk, rotate: s.rotateChunk,
+		attend: s.attendChunk, parts: s.partsChunk, merge: s.mergeChunk, route: s.routeChunk, combine: s.combineChunk,
+	}
 	return s
 }
 
 // bytes is the working memory in use.
 func (s *step) bytes() int64 {
-	n := s.input.Bytes()
-	for _, f := range [][]float32{s.x, s.y, s.q, s.k, s.v, s.gate, s.up, s.tmp, s.cos, s.sin, s.logits, s.hidden} {
+	n := s.input.bytes() + s.ropes.bytes() + int64(cap(s.attends.parts))*4
+	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.logits, s.hidden} {
 		n += int64(cap(f)) * 4
 	}
-	for _, w := range s.members {
-		n += int64(cap(w.scores)+cap(w.wide)) * 4
+	for i := range s.members {
+		n += int64(cap(s.members[i].rows)) * 4
 	}
 	return n
 }
 
 // begin starts a part.
 func (s *step) begin() {
-	s.tokens, s.asked, s.pooled = s.tokens[:0], s.asked[:0], s.pooled[:0]
+	s.tokens, s.runs, s.asked, s.pooled, s.adapters = s.tokens[:0], s.runs[:0], s.asked[:0], s.pooled[:0], s.adapters[:0]
 }
 
-// add appends token j of an Item.
-func (s *step) add(it *infer.Item, j int) {
-	t := token{id: it.Tokens[j], pos: it.Pos + j, blocks: it.Blocks}
-	switch {
-	case it.Want == infer.All || it.Want == infer.Last && j == len(it.Tokens)-1:
-		s.asked = append(s.asked, len(s.tokens))
-	case it.Want == infer.Hidden:
-		s.pooled = append(s.pooled, len(s.tokens))
+// add appends tokens lo…hi of an Item.
+func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
+	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, adapter: s.adapter(a)})
+	for j := lo; j < hi; j++ {
+		t := token{id: it.Tokens[j], pos: it.Pos + j, run: len(s.runs) - 1}
+		s.ropes.page(t.pos)
+		switch {
+		case it.Want == infer.All || it.Want == infer.Last && j == len(it.Tokens)-1:
+			s.asked = append(s.asked, len(s.tokens))
+		case it.Want == infer.Hidden:
+			s.pooled = append(s.pooled, len(s.tokens))
+		}
+		s.cache.touch(it.Blocks[t.pos/kernel.Block])
+		s.tokens = append(s.tokens, t)
 	}
-	s.cache.touch(t.blocks[t.pos/s.cache.size])
-	s.tokens = append(s.tokens, t)
 }
 
-// compute runs the part. A cancelled context ends it between two layers.
+// compute runs the part. A cancelled context ends it between two layers, an unreadable page
+// of the weights after the layer.
 func (s *step) compute(ctx context.Context) error {
-	c, n := &s.conf, len(s.tokens)
+	n := len(s.tokens)
 	if n == 0 {
 		return nil
 	}
-	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	s.x = resize(s.x, n*c.Dim)
-	s.y = resize(s.y, n*max(c.Dim, qw))
-	s.q = resize(s.q, n*qw)
-	s.k = resize(s.k, n*kvw)
-	s.v = resize(s.v, n*kvw)
-	s.gate = resize(s.gate, n*c.FFN)
-	s.up = resize(s.up, n*c.FFN)
-	s.tmp = resize(s.tmp, n*c.Dim)
-	s.cos = resize(s.cos, n*c.RopeDim/2)
-	s.sin = resize(s.sin, n*c.RopeDim/2)
-	s.parallel(n, n*c.Dim*4, s.stages.embed)
-	for i := range s.model.Layers {
-		if ctx.Err() != nil {
-			return fmt.Errorf("forward pass: %w", context.Cause(ctx))
+	s.resize(n)
+	s.parallel(n, n*s.conf.Dim*4, s.stages.embed)
+	s.site = site{}
+	for i := range s.weights.layers {
+		s.at = i
+		if err := s.runLayer(&s.weights.layers[i]); err != nil {
+			return err
 		}
-		s.layer = i
-		s.runLayer(&s.model.Layers[i])
+		if err := s.check(ctx); err != nil {
+			return err
+		}
 	}
-	s.output()
+	return s.output()
+}
+
+// check ends the part when something went wrong, in every rank after the same layer.
+func (s *step) check(ctx context.Context) error {
+	err := s.team.err()
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err = s.ex.agree(err); err != nil {
+		return fmt.Errorf("forward pass: %w", err)
+	}
 	return nil
 }
 
-func (s *step) runLayer(l *model.Layer) {
-	c, n := &s.conf, len(s.tokens)
+func (s *step) resize(n int) {
+	c := &s.conf
 	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	s.norm(l.AttnNorm)
-	s.mul(n, s.y, product{
-		{m: &l.Q, out: s.q, bias: l.QBias},
-		{m: &l.K, out: s.k, bias: l.KBias},
-		{m: &l.V, out: s.v, bias: l.VBias},
-	})
-	s.parallel(n, n*(qw+kvw)*4, s.stages.rotate)
-	s.parallel(n*c.Heads, s.attentionCost(), s.stages.attend)
-	s.mul(n, s.y, product{{m: &l.O, out: s.tmp, bias: l.OBias, add: s.x}})
-	s.norm(l.FFNNorm)
-	s.mul(n, s.y, product{{m: &l.Gate, out: s.gate, up: &l.Up, upOut: s.up}})
-	s.mul(n, s.gate, product{{m: &l.Down, out: s.tmp, add: s.x}})
+	slots, ffn := n, c.FFN
+	if c.Experts > 0 {
+		slots, ffn = n*c.ExpertsUsed, c.ExpertFFN
+	}
+	s.x = resize(s.x, n*c.Dim)
+	s.q = resize(s.q, n*qw)
+	s.k = resize(s.k, n*kvw)
+	s.v = resize(s.v, n*kvw)
+	s.att = s.ex.resize(&s.ex.att, s.att, n*qw)
+	s.out = s.ex.resize(&s.ex.out, s.out, slots*c.Dim)
+	s.gate = s.ex.resize(&s.ex.gate, s.gate, slots*ffn)
+}
+
+// runLayer computes one layer. Before it, s.site tells what the layer before has left to
+// add to x; after it, what this one leaves.
+func (s *step) runLayer(l *layer) error {
+	c, n, sh := &s.conf, len(s.tokens), &s.share
+	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	s.normed(l.attnNorm, lora.Q, lora.V, l.q, l.k, l.v)
+	s.mul(
+		term{m: l.q, lo: sh.q.lo, hi: sh.q.hi, out: s.q, stride: qw, bias: l.qBias, target: lora.Q, t1: n},
+		term{m: l.k, lo: sh.kv.lo, hi: sh.kv.hi, out: s.k, stride: kvw, bias: l.kBias, target: lora.K, t1: n},
+		term{m: l.v, lo: sh.kv.lo, hi: sh.kv.hi, out: s.v, stride: kvw, bias: l.vBias, target: lora.V, t1: n},
+	)
+	s.parallel(n, n*(qw+2*kvw)*4, s.stages.rotate)
+	s.attention(l)
+	if err := s.ex.sync(); err != nil {
+		return err
+	}
+	s.raw(s.att, qw, lora.O, l.o)
+	s.mul(term{m: l.o, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, bias: l.oBias, target: lora.O, t1: n})
+	if err := s.ex.sync(); err != nil {
+		return err
+	}
+	s.site = site{add: s.out, post: l.attnPostNorm}
+	if l.router != nil {
+		return s.experts(l)
+	}
+	return s.feedForward(l)
+}
+
+// feedForward leaves Down·(act(Gate·y)·(Up·y)) in out.
+func (s *step) feedForward(l *layer) error {
+	c, n, sh := &s.conf, len(s.tokens), &s.share
+	s.normed(l.ffnNorm, lora.Gate, lora.Up, l.gate, l.up)
+	s.mul(term{m: l.gate, up: l.up, lo: sh.ffn.lo, hi: sh.ffn.hi, out: s.gate, stride: c.FFN, target: lora.Gate, t1: n})
+	if err := s.ex.sync(); err != nil {
+		return err
+	}
+	s.raw(s.gate, c.FFN, lora.Down, l.down)
+	s.mul(term{m: l.down, lo: sh.dim.lo, hi: sh.dim.hi, out: s.out, stride: c.Dim, target: lora.Down, t1: n})
+	s.site = site{add: s.out, post: l.ffnPostNorm}
+	return nil // compute's check is where ranks wait for out
 }
 
 // output computes the logits and hidden states that were asked for.
-func (s *step) output() {
+func (s *step) output() error {
 	c := &s.conf
 	for _, i := range s.pooled {
-		kernel.RMSNorm(s.hidden[s.sentHidden*c.Dim:][:c.Dim], s.x[i*c.Dim:][:c.Dim], s.model.OutputNorm, c.RMSEps)
+		s.addOut(0, i)
+		kernel.RMSNorm(s.hidden[s.sentHidden*c.Dim:][:c.Dim], s.x[i*c.Dim:][:c.Dim], s.weights.outputNorm, c.RMSEps)
 		s.sentHidden++
 	}
-	if len(s.asked) == 0 {
+	n := len(s.asked)
+	if n > 0 {
+		s.site.norm, s.site.tokens, s.site.first = s.weights.outputNorm, s.asked, noTarget
+		s.input.resize(n, c.Dim, false, s.weights.output)
+		s.parallel(groups(n), n*c.Dim*16, s.stages.prepare)
+		out := s.logits[s.sent*c.Vocab:]
+		s.mul(term{m: s.weights.output, lo: s.share.vocab.lo, hi: s.share.vocab.hi, out: out, stride: c.Vocab, target: noTarget, t1: n})
+		s.sent += n
+		if c.LogitSoftcap > 0 {
+			for j := range n {
+				kernel.Softcap(out[j*c.Vocab:][s.share.vocab.lo:s.share.vocab.hi], c.LogitSoftcap)
+			}
+		}
+	}
+	err := s.team.err()
+	if e := s.ex.agree(err); e != nil {
+		return fmt.Errorf("forward pass: %w", e)
+	}
+	return nil
+}
+
+// embedChunk decodes one token's embedding.
+func (s *step) embedChunk(_, i int) {
+	c := &s.conf
+	x := s.x[i*c.Dim:][:c.Dim]
+	s.weights.embed.Row(x, int(s.tokens[i].id))
+	if c.EmbedScale != 1 {
+		kernel.Scale(x, c.EmbedScale)
+	}
+}
+
+// ropes holds the angles of positions, computed when a position is first used.
+type ropes struct {
+	model *model.Model
+	half  int // RopeDim/2
+	pages [][]float32
+}
+
+// ropePage is the number of positions whose angles are computed together.
+const ropePage = 64
+
+func newRopes(m *model.Model) *ropes { return &ropes{model: m, half: m.Config.RopeDim / 2} }
+
+// page makes sure that a position's angles are there.
+func (r *ropes) page(pos int) {
+	p := pos / ropePage
+	for len(r.pages) <= p {
+		r.pages = append(r.pages, nil)
+	}
+	if r.pages[p] != nil {
 		return
 	}
-	for j, i := range s.asked {
-		kernel.RMSNorm(s.y[j*c.Dim:][:c.Dim], s.x[i*c.Dim:][:c.Dim], s.model.OutputNorm, c.RMSEps)
+	kinds := max(r.model.Config.Ropes, 1)
+	page := make([]float32, kinds*ropePage*2*r.half)
+	for k := range kinds {
+		for i := range ropePage {
+			at := page[(k*ropePage+i)*2*r.half:][:2*r.half]
+			r.model.Rope(k, p*ropePage+i, at[:r.half], at[r.half:])
+		}
 	}
-	s.mul(len(s.asked), s.y, product{{m: &s.model.Output, out: s.logits[s.sent*c.Vocab:]}})
-	s.sent += len(s.asked)
+	r.pages[p] = page
 }
 
-// norm writes the normed residual stream to y, [T, Dim].
-func (s *step) norm(w []float32) {
-	s.weights = w
-	s.parallel(len(s.tokens), len(s.tokens)*s.conf.Dim, s.stages.norm)
+// angles gives a position whose page is there its cosines and sines.
+func (r *ropes) angles(kind, pos int) (cos, sin []float32) {
+	at := r.pages[pos/ropePage][(kind*ropePage+pos%ropePage)*2*r.half:][:2*r.half]
+	return at[:r.half], at[r.half:]
 }
 
-func (s *step) normChunk(_, i int) {
-	d := s.conf.Dim
-	kernel.RMSNorm(s.y[i*d:][:d], s.x[i*d:][:d], s.weights, s.conf.RMSEps)
-}
-
-// embedChunk decodes one token's embedding and the angles of its position.
-func (s *step) embedChunk(_, i int) {
-	c, t := &s.conf, &s.tokens[i]
-	widen(s.x[i*c.Dim:][:c.Dim], &s.model.Embed, int(t.id))
-	h := c.RopeDim / 2
-	kernel.RopeAngles(s.cos[i*h:][:h], s.sin[i*h:][:h], t.pos, c.RopeBase, c.RopeScale, s.model.RopeFactors)
-}
-
-// widen decodes rows of a matrix from row on; len(dst) says how many.
-func widen(dst []float32, m *model.Matrix, row int) {
-	size := len(m.Data) / m.Rows
-	src := m.Data[row*size:]
-	switch m.Type {
-	case gguf.F32:
-		copy(dst, m.F32[row*m.Cols:])
-	case gguf.F16:
-		kernel.WidenF16(dst, src)
-	case gguf.BF16:
-		kernel.WidenBF16(dst, src)
-	case gguf.Q8_0:
-		kernel.WidenQ8(dst, src)
+func (r *ropes) bytes() int64 {
+	n := 0
+	for _, p := range r.pages {
+		n += len(p)
 	}
+	return int64(n) * 4
+}
+
+// resize gives a slice of n values, its memory reused when large enough. Old contents are
+// of no use.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
 }

@@ -1,0 +1,204 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+const (
+	maxRanks = 64
+	// sharedLogits is how many rows of logits fit into the memory that ranks share.
+	sharedLogits = 1024
+	// patience is how long a rank whose context has ended waits for the others.
+	patience = 2 * time.Second
+)
+
+// Errors of ranks.
+var (
+	errApart = errors.New("the ranks do not compute the same batch: restart them all")
+	errLost  = errors.New("another rank did not come in time: restart them all")
+	errOther = errors.New("another rank could not go on")
+)
+
+// exchange is what ranks share: the results of stages, and a barrier. With one rank it does
+// nothing and the results lie on the heap.
+type exchange struct {
+	rank, of int
+	mem      []byte
+	ctx      context.Context // of the step; only while Forward runs
+	words    *words
+
+	att, out, gate, logits []float32
+
+	checks uint64 // calls of agree; the same in all ranks
+}
+
+// words lie at the beginning of the shared memory, each in a cache line of its own.
+type words struct {
+	arrived atomic.Uint32 // ranks at the barrier
+	_       [60]byte
+	passed  atomic.Uint32 // how often the barrier has opened; sleepers wait for it to change
+	_       [60]byte
+	asleep  atomic.Uint32 // ranks that sleep until passed changes
+	_       [60]byte
+	broken  atomic.Uint32 // not 0: a rank gave up, and none can go on
+	_       [60]byte
+	stopAt  atomic.Uint64 // the call of agree at which a rank brought an error
+	_       [56]byte
+	batch   [maxRanks]struct {
+		hash atomic.Uint64
+		_    [56]byte
+	}
+}
+
+// newExchange maps the shared memory of several ranks.
+func newExchange(c model.Config, s Shard) (*exchange, error) {
+	e := &exchange{rank: s.Rank, of: max(s.Of, 1)}
+	if e.of == 1 {
+		return e, nil
+	}
+	slots, ffn := maxStep, c.FFN
+	if c.Experts > 0 {
+		slots, ffn = maxStep*c.ExpertsUsed, c.ExpertFFN
+	}
+	parts := []struct {
+		to *[]float32
+		n  int
+	}{{&e.att, maxStep * c.Heads * c.HeadDim}, {&e.out, slots * c.Dim}, {&e.gate, slots * ffn}, {&e.logits, sharedLogits * c.Vocab}}
+	const page = 4096
+	pages := func(n int) int { return (n + page - 1) / page * page }
+	size := pages(int(unsafe.Sizeof(words{})))
+	at := size
+	for _, p := range parts {
+		size += pages(4 * p.n)
+	}
+	if err := s.Memory.Truncate(int64(size)); err != nil {
+		return nil, fmt.Errorf("size the memory that ranks share: %w", err)
+	}
+	mem, err := mapShared(s.Memory.Fd(), size, true)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of memory that ranks share: %w", size, err)
+	}
+	e.mem = mem
+	e.words = (*words)(unsafe.Pointer(unsafe.SliceData(mem)))
+	for _, p := range parts {
+		*p.to = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(mem[at:]))), p.n)
+		at += pages(4 * p.n)
+	}
+	return e, nil
+}
+
+func (e *exchange) close() error {
+	if e.mem == nil {
+		return nil
+	}
+	mem := e.mem
+	*e = exchange{rank: e.rank, of: e.of}
+	return unmap(mem)
+}
+
+// resize gives n values of shared memory, or with one rank of own, which is reused.
+func (e *exchange) resize(shared *[]float32, own []float32, n int) []float32 {
+	if e.of > 1 {
+		return (*shared)[:n]
+	}
+	return resize(own, n)
+}
+
+// begin makes sure that all ranks compute the same batch.
+func (e *exchange) begin(hash uint64) error {
+	if e.of == 1 {
+		return nil
+	}
+	if e.words == nil {
+		return errLost
+	}
+	e.words.batch[e.rank].hash.Store(hash)
+	if err := e.sync(); err != nil {
+		return err
+	}
+	for i := range e.of {
+		if e.words.batch[i].hash.Load() != hash {
+			e.breakUp()
+			return errApart
+		}
+	}
+	return e.sync() // before anyone writes the next hash
+}
+
+// agree is a barrier at which ranks bring their errors. It gives an error in all of them when one
+// has any: its own, or errOther.
+func (e *exchange) agree(err error) error {
+	if e.of == 1 {
+		return err
+	}
+	e.checks++
+	if err != nil {
+		e.words.stopAt.Store(e.checks)
+	}
+	if e := e.sync(); e != nil {
+		return e
+	}
+	if err == nil && e.words.stopAt.Load() == e.checks {
+		err = errOther
+	}
+	return err
+}
+
+// sync waits until all ranks have called it. What they wrote before can be read after.
+func (e *exchange) sync() error {
+	if e.of == 1 {
+		return nil
+	}
+	w := e.words
+	passed := w.passed.Load()
+	if w.arrived.Add(1) == uint32(e.of) {
+		w.arrived.Store(0)
+		w.passed.Add(1)
+		if w.asleep.Load() > 0 {
+			wakeAll(&w.passed)
+		}
+	} else if err := e.await(passed); err != nil {
+		return err
+	}
+	if w.broken.Load() != 0 {
+		return errLost
+	}
+	return nil
+}
+
+// await waits for the barrier to open: soon, or it sleeps.
+func (e *exchange) await(passed uint32) error {
+	w := e.words
+	var s spinner
+	var ended time.Time // when the context was seen to have ended
+	for w.passed.Load() == passed && w.broken.Load() == 0 {
+		if s.spin() {
+			continue
+		}
+		w.asleep.Add(1)
+		sleepUntil(&w.passed, passed, 50*time.Millisecond)
+		w.asleep.Add(^uint32(0))
+		switch {
+		case e.ctx.Err() == nil:
+		case ended.IsZero():
+			ended = time.Now()
+		case time.Since(ended) > patience:
+			e.breakUp()
+			return errLost
+		}
+	}
+	return nil
+}
+
+// breakUp tells all ranks that they cannot go on.
+func (e *exchange) breakUp() {
+	e.words.broken.Store(1)
+	wakeAll(&e.words.passed)
+}

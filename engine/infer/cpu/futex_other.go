@@ -1,0 +1,13 @@
+//go:build !linux
+
+package cpu
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// sleepUntil sleeps for a moment: here nobody can be woken by another process.
+func sleepUntil(_ *atomic.Uint32, _ uint32, d time.Duration) { time.Sleep(min(d, time.Millisecond)) }
+
+func wakeAll(*atomic.Uint32) {}

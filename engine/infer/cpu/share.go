@@ -1,0 +1,104 @@
+package cpu
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/rouse-dev/rouse/engine/kernel"
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+// Shard says that a Runner is one of several ranks that compute a model together. Each rank
+// computes some rows of every matrix and some of the heads, with its own threads and its own part
+// of the cache; what a stage makes for all lies in memory that they share. Every rank's
+// Forward is called with the same batches in the same order, and returns the same result, which
+// has the same bits as that of one Runner alone. Copies of the configuration are the same too,
+// but for Rank.
+type Shard struct {
+	Rank, Of int
+	// Memory is a file that all ranks map, empty at first, such as one of memfd_create. The
+	// caller closes it when it likes after Open.
+	Memory *os.File
+}
+
+// validate refuses ranks that do not exist.
+func (s Shard) validate() error {
+	switch {
+	case s.Of == 0 && s.Rank == 0, s.Of == 1 && s.Rank == 0:
+		return nil
+	case s.Of < 0 || s.Of > maxRanks || s.Rank < 0 || s.Rank >= s.Of:
+		return fmt.Errorf("cpu config: rank %d of %d: want a rank from 0 to %d, of at most %d", s.Rank, s.Of, max(0, s.Of-1), maxRanks)
+	case s.Memory == nil:
+		return fmt.Errorf("cpu config: %d ranks need memory that they share, and Shard.Memory is missing", s.Of)
+	}
+	return nil
+}
+
+// rows is a half-open range.
+type rows struct{ lo, hi int }
+
+// share is what a rank computes: key-value heads with their query heads, and rows of the
+// matrices. Ranges of rows begin at multiples of kernel.Tile; those of q and kv may reach beyond
+// the heads, and so overlap.
+type share struct {
+	rank, of        int
+	kvHeads         rows
+	q, kv           rows
+	dim, ffn, vocab rows
+}
+
+func newShare(c model.Config, s Shard) share {
+	of := max(s.Of, 1)
+	even := func(n, unit int) rows {
+		units := (n + unit - 1) / unit
+		return rows{min(n, units*s.Rank/of*unit), min(n, units*(s.Rank+1)/of*unit)}
+	}
+	ffn := c.FFN
+	if c.Experts > 0 {
+		ffn = c.ExpertFFN
+	}
+	out := share{
+		rank: s.Rank, of: of, kvHeads: even(c.KVHeads, 1),
+		dim: even(c.Dim, kernel.Tile), ffn: even(ffn, kernel.Tile), vocab: even(c.Vocab, kernel.Tile),
+	}
+	around := func(perHead, n int) rows {
+		if out.kvHeads.lo == out.kvHeads.hi {
+			return rows{}
+		}
+		return rows{out.kvHeads.lo * perHead / kernel.Tile * kernel.Tile, min(n, (out.kvHeads.hi*perHead+kernel.Tile-1)/kernel.Tile*kernel.Tile)}
+	}
+	out.q = around(c.Heads/c.KVHeads*c.HeadDim, c.Heads*c.HeadDim)
+	out.kv = around(c.HeadDim, c.KVHeads*c.HeadDim)
+	return out
+}
+
+// of gives the rows of a matrix that this rank uses.
+func (s *share) rows(p *packed) rows {
+	n := p.to.Rows
+	switch {
+	case p.role == looked:
+		return rows{}
+	case p.role == whole || s.of == 1:
+		return rows{0, n}
+	case p.role == byHeads:
+		return s.q
+	case p.role == byKVHeads:
+		return s.kv
+	}
+	tiles := (n + kernel.Tile - 1) / kernel.Tile
+	return rows{min(n, tiles*s.rank/s.of*kernel.Tile), min(n, tiles*(s.rank+1)/s.of*kernel.Tile)}
+}
+
+// resident lists the parts of the packed matrices that this rank uses all the time.
+func (s *share) resident(w *weights) [][]byte {
+	var out [][]byte
+	for i := range w.matrices {
+		p := &w.matrices[i]
+		r := s.rows(p)
+		if r.lo < r.hi {
+			lo, hi := r.lo/kernel.Tile*p.to.tile, (r.hi+kernel.Tile-1)/kernel.Tile*p.to.tile
+			out = append(out, p.to.Data[lo:hi])
+		}
+	}
+	return out
+}

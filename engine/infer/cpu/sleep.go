@@ -1,0 +1,138 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer"
+)
+
+var errAnother = errors.New("the file holds another model than before: restart to use it")
+
+// Sleep implements infer.Inferencer.
+func (r *Runner) Sleep(level int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return infer.ErrClosed
+	case level != 1 && level != 2:
+		return fmt.Errorf("sleep level %d is unknown: want 1 or 2", level)
+	case level <= r.level:
+		return nil
+	}
+	r.level = level
+	err := r.rest()
+	if level == 2 {
+		err = errors.Join(err, r.tiles.close())
+		r.weights.bind(nil)
+		if r.path != "" {
+			err = errors.Join(err, r.file.Close())
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sleep: %w", err)
+	}
+	return nil
+}
+
+// rest gives back everything but the files.
+func (r *Runner) rest() error {
+	r.team.stop()
+	r.step, r.out = nil, infer.Result{}
+	err := errors.Join(r.cache.close(), r.tiles.rest(), r.file.Release())
+	if r.tiles.mem == nil {
+		r.weights.bind(nil)
+	}
+	return err
+}
+
+// Wake implements infer.Inferencer.
+func (r *Runner) Wake(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return infer.ErrClosed
+	case r.level == 0:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("wake: %w", context.Cause(ctx))
+	}
+	if r.level == 2 && r.path != "" {
+		if err := r.reopen(); err != nil {
+			return fmt.Errorf("wake: %w", err)
+		}
+		r.level = 1 // what is open now is what level 1 keeps
+	}
+	if err := r.rise(ctx); err != nil {
+		return fmt.Errorf("wake: %w", errors.Join(err, r.rest()))
+	}
+	r.level = 0
+	return nil
+}
+
+// reopen maps the model file again after level 2.
+func (r *Runner) reopen() error {
+	f, err := gguf.Open(r.path)
+	if err != nil {
+		return err
+	}
+	m, err := r.load(f)
+	if err == nil && m.Config != r.conf {
+		err = errAnother
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("model file %s: %w", r.path, err), f.Close())
+	}
+	r.file, r.model = f, m
+	return nil
+}
+
+// background is the context of what cannot be interrupted.
+var background = context.Background()
+
+// rise takes everything that a step needs: the packed matrices, made or read in, and
+// memory for the cache.
+func (r *Runner) rise(ctx context.Context) error {
+	if err := r.tiles.check(); err != nil {
+		r.cfg.Log.Warn("a tile file has changed and is opened again", "error", err)
+		if err := r.tiles.close(); err != nil {
+			return err
+		}
+	}
+	if r.tiles.mem == nil {
+		if err := r.openTiles(); err != nil {
+			return err
+		}
+	}
+	if err := r.tiles.readIn(ctx, r.share.resident(r.weights), r.cfg.Threads); err != nil {
+		return err
+	}
+	if err := r.cache.open(); err != nil {
+		return err
+	}
+	r.step = newStep(r)
+	return nil
+}
+
+// openTiles packs the model, or maps the file in which it is packed.
+func (r *Runner) openTiles() error {
+	if r.path == "" || r.weights.size <= smallModel {
+		t := &tiles{}
+		if err := t.pack(r.weights, r.cfg.Threads); err != nil {
+			return err
+		}
+		r.tiles = t
+		r.weights.bind(t.mem)
+	} else {
+		t, err := r.store.open(r.path, r.weights, r.cfg.Threads)
+		if err != nil {
+			return err
+		}
+		r.tiles = t
+	}
+	return r.file.Release()
+}

@@ -1,0 +1,188 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// smallModel is the size up to which packed matrices are made anew for each process, in
+// memory: it takes a few milliseconds.
+const smallModel = 32 << 20
+
+// pieceBytes is the size of a job of packing, or of reading in.
+const pieceBytes = 4 << 20
+
+// tiles is the memory that holds the packed matrices: a mapped file, or anonymous memory.
+type tiles struct {
+	mem  []byte   // nil: not there
+	file *os.File // nil: anonymous
+}
+
+// pack makes tiles in anonymous memory.
+func (t *tiles) pack(w *weights, threads int) error {
+	mem, err := mapAnonymous(int(max(w.size, 1)))
+	if err != nil {
+		return fmt.Errorf("take %d bytes of memory for the packed model: %w", w.size, err)
+	}
+	largePages(mem)
+	err = inParallel(w.pieces(pieceBytes), threads, func(p piece) error {
+		at, n := p.span()
+		return p.pack(mem[at : at+n])
+	})
+	if err != nil {
+		return errors.Join(err, unmap(mem))
+	}
+	t.mem = mem
+	return nil
+}
+
+// mapFile maps a file of tiles, whose matrices begin at offset. The file is t's then.
+func (t *tiles) mapFile(f *os.File, size int64) error {
+	mem, err := mapShared(f.Fd(), int(size), false)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	t.mem, t.file = mem, f
+	return nil
+}
+
+// contains tells whether an address is in a mapped file, and so may fault.
+func (t *tiles) contains(p uintptr) bool {
+	if t.file == nil || t.mem == nil {
+		return false
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(t.mem)))
+	return p >= at && p < at+uintptr(len(t.mem))
+}
+
+// rest gives the pages back; a mapping stays.
+func (t *tiles) rest() error {
+	if t.file == nil {
+		return t.close()
+	}
+	return dropPages(t.mem)
+}
+
+// check tells whether a mapped file still has its size.
+func (t *tiles) check() error {
+	if t.file == nil {
+		return nil
+	}
+	st, err := t.file.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() < int64(len(t.mem)) {
+		return fmt.Errorf("%s has shrunk from %d to %d bytes: delete it, it is made again at the next start", t.file.Name(), len(t.mem), st.Size())
+	}
+	return nil
+}
+
+// close gives everything back. Twice is fine.
+func (t *tiles) close() error {
+	var err error
+	if t.mem != nil {
+		err = unmap(t.mem)
+	}
+	if t.file != nil {
+		err = errors.Join(err, t.file.Close())
+	}
+	t.mem, t.file = nil, nil
+	return err
+}
+
+// readIn maps the pages of some parts of the tiles, reading them where need be.
+func (t *tiles) readIn(ctx context.Context, parts [][]byte, threads int) error {
+	if t.file == nil {
+		return nil
+	}
+	var jobs [][]byte
+	for _, p := range parts {
+		for len(p) > 0 {
+			n := min(len(p), pieceBytes)
+			jobs = append(jobs, p[:n])
+			p = p[n:]
+		}
+	}
+	err := inParallel(jobs, threads, func(b []byte) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		supported, err := populate(b)
+		if !supported {
+			touch(b)
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("read %s: %w", t.file.Name(), err)
+	}
+	return err
+}
+
+// touched keeps the compiler from leaving out what touch does.
+var touched atomic.Uint32
+
+func touch(b []byte) {
+	var sum byte
+	for i := 0; i < len(b); i += 4096 {
+		sum += b[i]
+	}
+	touched.Store(uint32(sum))
+}
+
+// inParallel does jobs on some goroutines and returns the first error. A fault in
+// mapped memory is an error too.
+func inParallel[T any](jobs []T, threads int, do func(T) error) error {
+	var (
+		next  atomic.Int64
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		first error // guarded by mu
+	)
+	for range min(threads, len(jobs)) {
+		wg.Go(func() {
+			if err := doJobs(&next, jobs, do); err != nil {
+				next.Store(int64(len(jobs)))
+				mu.Lock()
+				defer mu.Unlock()
+				if first == nil {
+					first = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+func doJobs[T any](next *atomic.Int64, jobs []T, do func(T) error) (err error) {
+	debug.SetPanicOnFault(true) // of this goroutine, which ends with the jobs
+	defer func() {
+		if r := recover(); r != nil {
+			fault, ok := r.(interface {
+				error
+				Addr() uintptr
+			})
+			if !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("%w (%v)", errFault, fault)
+		}
+	}()
+	for {
+		i := int(next.Add(1)) - 1
+		if i >= len(jobs) {
+			return nil
+		}
+		if err := do(jobs[i]); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/kernel"
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+// weights is the model in the form in which steps use it. Vectors are on the heap; the
+// matrices' Data is bound to wherever the packed matrices lie.
+type weights struct {
+	embed      *matrix // [Vocab, Dim]
+	output     *matrix // [Vocab, Dim]; embed itself when the file ties them
+	outputNorm []float32
+	layers     []layer
+
+	matrices []packed // all of them, in the order in which they are packed
+	size     int64    // of all packed matrices, one after another
+}
+
+// layer mirrors model.Layer.
+type layer struct {
+	attnNorm, attnPostNorm []float32
+	ffnNorm, ffnPostNorm   []float32
+	qNorm, kNorm           []float32
+	qBias, kBias, vBias    []float32
+	oBias                  []float32
+	q, k, v, o             *matrix
+	gate, up, down         *matrix // nil in a mixture of experts
+
+	router   *matrix // nil without experts
+	gates    []*matrix
+	ups      []*matrix
+	downs    []*matrix
+	all      []*matrix // gates and ups
+	window   int
+	ropeKind int
+}
+
+// matrix is a packed matrix.
+type matrix struct {
+	kernel.Matrix
+	floats bool // multiplied with activations as floats, else with 8-bit integers
+	tile   int  // bytes of kernel.Tile rows
+}
+
+// part is the matrix of rows lo…hi, lo being a multiple of kernel.Tile.
+func (m *matrix) part(lo, hi int) kernel.Matrix {
+	return kernel.Matrix{Rows: hi - lo, Cols: m.Cols, Type: m.Type, Data: m.Data[lo/kernel.Tile*m.tile:]}
+}
+
+// part is the matrix of rows lo…hi of one that is no model's.
+func part(m *kernel.Matrix, lo, hi int) kernel.Matrix {
+	w := matrix{Matrix: *m, tile: kernel.PackedBytes(m.Type, kernel.Tile, m.Cols)}
+	return w.part(lo, hi)
+}
+
+func newMatrix(t gguf.Type, rows, cols int) *matrix {
+	var floats kernel.Input
+	floats.Resize(gguf.F32, 0, cols)
+	return &matrix{
+		Matrix: kernel.Matrix{Rows: rows, Cols: cols, Type: t},
+		floats: floats.Fits(t), tile: kernel.PackedBytes(t, kernel.Tile, cols),
+	}
+}
+
+// packed is one matrix, where it comes from and where it goes.
+type packed struct {
+	from       model.Matrix
+	to         *matrix
+	role       role
+	at, length int64 // its place among the packed matrices
+}
+
+// role says how a matrix is divided between ranks.
+type role uint8
+
+const (
+	byRows    role = iota // an equal share of rows
+	byHeads               // rows of the rank's query heads
+	byKVHeads             // rows of the rank's key-value heads
+	whole                 // every rank uses all of it
+	looked                // single rows are looked up, by any rank
+)
+
+// align is what a packed matrix' place is a multiple of: a cache line.
+const align = 64
+
+// newWeights lays out a model's matrices. The error names a matrix that cannot be packed.
+func newWeights(m *model.Model) (*weights, error) {
+	b := &builder{w: &weights{}}
+	w := b.w
+	tied := &m.Output.Data[0] == &m.Embed.Data[0]
+	if tied {
+		w.embed = b.matrix("token_embd", &m.Embed, byRows)
+		w.output = w.embed
+	} else {
+		w.embed = b.matrix("token_embd", &m.Embed, looked)
+		w.output = b.matrix("output", &m.Output, byRows)
+	}
+	w.outputNorm = slices.Clone(m.OutputNorm)
+	for i := range m.Layers {
+		b.prefix = fmt.Sprintf("blk.%d.", i)
+		w.layers = append(w.layers, b.layer(&m.Layers[i]))
+	}
+	return w, b.err
+}
+
+// builder keeps the first error.
+type builder struct {
+	w      *weights
+	prefix string
+	err    error
+}
+
+func (b *builder) layer(l *model.Layer) layer {
+	to := layer{
+		attnNorm: slices.Clone(l.AttnNorm), attnPostNorm: slices.Clone(l.AttnPostNorm),
+		ffnNorm: slices.Clone(l.FFNNorm), ffnPostNorm: slices.Clone(l.FFNPostNorm),
+		qNorm: slices.Clone(l.QNorm), kNorm: slices.Clone(l.KNorm),
+		qBias: slices.Clone(l.QBias), kBias: slices.Clone(l.KBias), vBias: slices.Clone(l.VBias), oBias: slices.Clone(l.OBias),
+		q: b.matrix("attn_q", &l.Q, byHeads), k: b.matrix("attn_k", &l.K, byKVHeads), v: b.matrix("attn_v", &l.V, byKVHeads),
+		o:      b.matrix("attn_output", &l.O, byRows),
+		window: l.Window, ropeKind: l.Rope,
+	}
+	if len(l.ExpertGate) == 0 {
+		to.gate, to.up = b.matrix("ffn_gate", &l.Gate, byRows), b.matrix("ffn_up", &l.Up, byRows)
+		to.down = b.matrix("ffn_down", &l.Down, byRows)
+		return to
+	}
+	to.router = b.matrix("ffn_gate_inp", &l.Router, whole)
+	for e := range l.ExpertGate {
+		to.gates = append(to.gates, b.matrix("ffn_gate_exps", &l.ExpertGate[e], byRows))
+		to.ups = append(to.ups, b.matrix("ffn_up_exps", &l.ExpertUp[e], byRows))
+		to.downs = append(to.downs, b.matrix("ffn_down_exps", &l.ExpertDown[e], byRows))
+	}
+	to.all = slices.Concat(to.gates, to.ups)
+	return to
+}
+
+func (b *builder) matrix(name string, m *model.Matrix, r role) *matrix {
+	if b.err != nil {
+		return nil
+	}
+	t := m.Type
+	if kernel.Supports(t, m.Cols) != nil && t.Decodable() {
+		t = gguf.Q8_0 // of the types with blocks the nearest one to anything
+	}
+	if kernel.Supports(t, m.Cols) != nil {
+		b.err = fmt.Errorf("tensor %q: %w", b.prefix+name+".weight", kernel.Supports(m.Type, m.Cols))
+		return nil
+	}
+	to := newMatrix(t, m.Rows, m.Cols)
+	n := int64(kernel.PackedBytes(t, m.Rows, m.Cols))
+	b.w.matrices = append(b.w.matrices, packed{from: *m, to: to, role: r, at: b.w.size, length: n})
+	b.w.size += (n + align - 1) / align * align
+	return to
+}
+
+// bind points all matrices into mem, which holds them packed. nil unbinds them.
+func (w *weights) bind(mem []byte) {
+	for i := range w.matrices {
+		p := &w.matrices[i]
+		p.to.Data = nil
+		if mem != nil {
+			p.to.Data = mem[p.at : p.at+p.length : p.at+p.length]
+		}
+	}
+}
+
+// sameLayout tells whether another model's matrices have the same types, sizes and places.
+func (w *weights) sameLayout(other *weights) bool {
+	return slices.EqualFunc(w.matrices, other.matrices, func(a, b packed) bool {
+		return a.at == b.at && a.length == b.length && a.from.Type == b.from.Type && a.from.Rows == b.from.Rows && a.from.Cols == b.from.Cols
+	})
+}
+
+// piece is some rows of a matrix: a job of packing.
+type piece struct {
+	*packed
+	lo, hi int
+}
+
+// pieces cuts all matrices into pieces of about size packed bytes.
+func (w *weights) pieces(size int64) []piece {
+	var out []piece
+	for i := range w.matrices {
+		p := &w.matrices[i]
+		tiles := int64(p.from.Rows+kernel.Tile-1) / kernel.Tile
+		step := int(max(1, size*tiles/max(p.length, 1))) * kernel.Tile
+		for lo := 0; lo < p.from.Rows; lo += step {
+			out = append(out, piece{p, lo, min(p.from.Rows, lo+step)})
+		}
+	}
+	return out
+}
+
+// span is the piece's place among the packed matrices.
+func (p piece) span() (at, length int64) {
+	return p.at + int64(p.lo/kernel.Tile*p.to.tile), int64(kernel.PackedBytes(p.to.Type, p.hi-p.lo, p.to.Cols))
+}
+
+// pack writes the piece to dst, which holds just it.
+func (p piece) pack(dst []byte) error {
+	line := len(p.from.Data) / p.from.Rows
+	src := p.from.Data[p.lo*line : p.hi*line]
+	if p.from.Type != p.to.Type {
+		x := make([]float32, (p.hi-p.lo)*p.from.Cols)
+		err := gguf.Decode(p.from.Type, x, src)
+		if err == nil {
+			src, err = gguf.Encode(p.to.Type, x)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	kernel.Pack(dst, p.to.Type, p.hi-p.lo, p.to.Cols, src, 0, p.hi-p.lo)
+	return nil
+}
