@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -53,6 +54,9 @@ type call struct {
 
 	ticket uint64 // its place among those who wait for f
 
+	// ahead is what went to an instance that is being woken; nil: nothing.
+	ahead *ahead
+
 	// While it waits.
 	entry    *hold.Entry[slot]
 	held     time.Time // when it first entered the room; zero: it never did
@@ -98,6 +102,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 		return
 	}
 	defer func() { c.f.part(c) }() // of the variant where it ends
+	defer c.cutOff()
 	defer c.expectNothing()
 	defer c.comment.stop()
 	c.run()
@@ -221,17 +226,25 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 	c.comment.dispatched()
 	sent := time.Now()
 	stop := c.limit(s.limits.first, beganTooLate)
-	attempt := forward.Call{In: c.r, Body: c.body, ID: c.id, Base: s.base, Kind: c.kind}
-	if idle := s.limits.idle; idle > 0 {
-		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
+	answer, done, err := c.went(s)
+	if !done {
+		answer, err = c.a.client.Send(c.ctx, *c.attempt(s.base, s.limits))
 	}
-	answer, err := c.a.client.Send(c.ctx, attempt)
 	stop()
 	c.timing.First = time.Since(sent)
 	if c.rise != nil {
 		c.rise.sent, c.rise.answered = sent, sent.Add(c.timing.First)
 	}
 	return answer, err
+}
+
+// attempt is what is sent to the instance at base.
+func (c *call) attempt(base *url.URL, l limits) *forward.Call {
+	attempt := &forward.Call{In: c.r, Body: c.body, ID: c.id, Base: base, Kind: c.kind}
+	if idle := l.idle; idle > 0 {
+		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
+	}
+	return attempt
 }
 
 // answer hands the instance's answer to the client and gives the slot back.

@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,8 +39,10 @@ type fakeInstance struct {
 
 	mu     sync.Mutex // guards all below
 	status api.InstanceStatus
+	turned chan struct{} // closed when the state is next set, or a wake fails
 
 	wakes, served, refused atomic.Int32
+	kept                   atomic.Int32 // requests that waited for a wake
 	most, running          atomic.Int32
 }
 
@@ -47,7 +50,7 @@ func startFake(t testing.TB, function api.FunctionName, id string, concurrency i
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	f := &fakeInstance{t: t, id: api.InstanceID(id), function: function, endpoint: api.Endpoint("unix:" + socket), report: func(api.InstanceStatus) {}}
-	f.status = api.InstanceStatus{Instance: f.id, Function: function, State: api.Asleep, Level: api.Level1, Endpoint: f.endpoint, Concurrency: concurrency, Since: time.Now()}
+	f.status = api.InstanceStatus{Instance: f.id, Function: function, State: api.Asleep, Level: api.Level1, PID: 7, Endpoint: f.endpoint, Concurrency: concurrency, Since: time.Now()}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +68,37 @@ func (f *fakeInstance) set(s api.State) api.InstanceStatus {
 	f.status.State = s
 	f.status.Seq++
 	f.status.Since = time.Now()
+	f.turn()
 	return f.status
+}
+
+// turn lets go of the requests that wait for the wake. f.mu is held.
+func (f *fakeInstance) turn() {
+	if f.turned != nil {
+		close(f.turned)
+	}
+	f.turned = nil
+}
+
+// await keeps a request that came behind a wake, as instances do.
+func (f *fakeInstance) await(r *http.Request) {
+	f.mu.Lock()
+	if r.Header.Get(control.HeaderWait) == "" || f.status.State != api.Asleep {
+		f.mu.Unlock()
+		return
+	}
+	if f.turned == nil {
+		f.turned = make(chan struct{})
+	}
+	turned := f.turned
+	f.mu.Unlock()
+	body, _ := io.ReadAll(r.Body) // else nobody sees that the client leaves
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	f.kept.Add(1)
+	select {
+	case <-turned:
+	case <-r.Context().Done():
+	}
 }
 
 func (f *fakeInstance) state() api.State {
@@ -77,6 +110,9 @@ func (f *fakeInstance) state() api.State {
 func (f *fakeInstance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == control.PathWake {
 		f.wake(w)
+		return
+	}
+	if f.await(r); r.Context().Err() != nil {
 		return
 	}
 	if s := f.state(); s != api.Awake {
@@ -101,6 +137,9 @@ func (f *fakeInstance) wake(w http.ResponseWriter) {
 	f.wakes.Add(1)
 	time.Sleep(f.wakeTakes)
 	if f.wakeFails.Add(-1) >= 0 {
+		f.mu.Lock()
+		f.turn()
+		f.mu.Unlock()
 		api.WriteError(w, api.Errorf(http.StatusInternalServerError, api.CodeStartFailed, "no memory"))
 		return
 	}

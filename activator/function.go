@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/demand"
+	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/activator/route"
@@ -151,12 +153,22 @@ func (f *function) acquire(c *call) (slot, error) {
 	if asleep {
 		f.outlined(c)
 	}
-	f.beginWake(now)
+	i := f.beginWake(now)
+	var attempt *forward.Call
+	if i != nil && urgent && !f.spec.Unloaded(i.Status()) {
+		attempt = c.attempt(i.Base(), f.limits())
+	}
 	f.mu.Unlock()
+	if i != nil {
+		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
+	}
 	if urgent {
 		f.meter.Urgent()
 	} else {
 		f.meter.Changed()
+	}
+	if attempt != nil {
+		c.sendAhead(i.ID, attempt)
 	}
 	return f.wait(c, now, dark)
 }
@@ -165,7 +177,12 @@ func (f *function) acquire(c *call) (slot, error) {
 func (f *function) take(i *route.Instance) slot {
 	f.slots++
 	f.metrics.Running(1)
-	return slot{instance: i, base: i.Base(), limits: limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout}}
+	return slot{instance: i, base: i.Base(), limits: f.limits()}
+}
+
+// limits are those of a request that is sent now. The caller holds mu.
+func (f *function) limits() limits {
+	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout}
 }
 
 // release gives a slot back. The caller holds mu.

@@ -5,19 +5,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
 )
 
 // beginWake begins a wake where requests wait, nobody is awake or being woken,
-// and a grant allows it. The caller holds mu.
-func (f *function) beginWake(now time.Time) {
+// and a grant allows it; it returns the instance, nil for none. The caller holds mu.
+func (f *function) beginWake(now time.Time) *route.Instance {
 	if f.room.Len() == 0 || f.waking != "" || f.set.Awake(now) {
-		return
+		return nil
 	}
 	for _, i := range f.set.All() {
 		if st := i.Status(); st.State == api.Starting && st.Stage == stageWaking {
-			return // the autoscaler wakes it
+			return nil // the autoscaler wakes it
 		}
 	}
 	for _, i := range f.set.Asleep(now) {
@@ -31,13 +32,14 @@ func (f *function) beginWake(now time.Time) {
 				f.wakingUntil = now.Add(takes)
 			}
 			f.rise.noteCall(id, now)
-			return
+			return i
 		case wake.UnderWay:
-			return
+			return nil
 		case wake.Paused:
 			f.callAgain(retry, now)
 		}
 	}
+	return nil
 }
 
 // stageWaking is the stage of an instance that starts out of a sleep.

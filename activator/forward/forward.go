@@ -53,6 +53,8 @@ type Call struct {
 	Body *Body
 	ID   string
 	Base *url.URL
+	// Wait asks the instance, which is being woken, to keep the request until it is awake; see [control.HeaderWait].
+	Wait bool
 	// Kind is what an event stream that answers must end with.
 	Kind Kind
 	// Idle is how long the answer may pause once its first byte is there; 0: for ever. After
@@ -127,7 +129,10 @@ func (call Call) request(ctx context.Context) *http.Request {
 		out.GetBody = func() (io.ReadCloser, error) { return call.Body.Reader(), nil }
 	}
 	copyHeader(out.Header, in.Header)
-	out.Header.Del("Expect") // the body is here already
+	out.Header.Del("Expect")                           // the body is here already
+	if out.Header.Del(control.HeaderWait); call.Wait { // a client's own says nothing
+		out.Header[control.HeaderWait] = []string{"true"}
+	}
 	out.Header[HeaderID] = []string{call.ID}
 	if _, found := out.Header["User-Agent"]; !found {
 		out.Header["User-Agent"] = []string{""} // keeps Go's own out

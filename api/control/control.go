@@ -34,6 +34,13 @@ const (
 // to its runtime: the request may be sent elsewhere. Its value is the code.
 const HeaderRefused = "X-Rouse-Refused"
 
+// HeaderWait marks a request that goes to an instance behind the call that wakes it: the
+// instance keeps it until it is awake, and for [MostWait] at most. Only the activator says so.
+const HeaderWait = "X-Rouse-Wait"
+
+// MostWait is how long an instance that sleeps or wakes keeps such a request.
+const MostWait = 10 * time.Second
+
 // SleepRequest puts an instance to sleep.
 type SleepRequest struct {
 	Level api.Level `json:"level"`

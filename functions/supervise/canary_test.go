@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
@@ -68,6 +69,24 @@ func TestCanaryReloads(t *testing.T) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		wantCode(t, "wake", wake(s, 3), "")
 		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "reload", "canary", "stop 100 after 0s", "start 101")
+	}, canary)
+}
+
+// Who waits at the gate for the wake gets to no model that has not answered the canary as before.
+func TestNobodyGetsInBeforeTheCanary(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "!!", "new"}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		entered := later(func() error {
+			s.Gate().Await(t.Context(), control.MostWait)
+			if _, refused := s.Gate().Enter(); refused != nil {
+				return refused
+			}
+			return nil
+		})
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCode(t, "what came behind the wake", <-entered, api.CodeUnhealthy)
+		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "stop 100 after 0s", "start 101")
 	}, canary)
 }
 

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type Gate struct {
 	back    reopening  // when it is expected to be open again
 	running int
 	entered uint64
+	turned  chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
 	idle    chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
 }
 
@@ -81,6 +83,41 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 	}
 	g.entered++
 	return g.base, nil
+}
+
+// Await waits while the gate is shut because the instance sleeps or comes up: until it
+// is open, or shut for another reason, but no longer than limit or ctx. What comes of it
+// Enter says.
+func (g *Gate) Await(ctx context.Context, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		g.mu.Lock()
+		if g.base != "" || g.refusal.Code != api.CodeAsleep && g.refusal.Code != api.CodeLoading {
+			g.mu.Unlock()
+			return
+		}
+		if g.turned == nil {
+			g.turned = make(chan struct{})
+		}
+		turned := g.turned
+		g.mu.Unlock()
+		select {
+		case <-turned:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// turn wakes those who await. g.mu is held.
+func (g *Gate) turn() {
+	if g.turned != nil {
+		close(g.turned)
+		g.turned = nil
+	}
 }
 
 // Inside returns the runtime's base URL for a call on behalf of a request that has
@@ -164,6 +201,7 @@ func (g *Gate) open(e api.Endpoint) {
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.idle = e.URL(""), nil, nil
 	g.last = g.base
+	g.turn()
 }
 
 // shut lets none in from now on and says why, and until when. The channel is
@@ -172,6 +210,7 @@ func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.back = "", why, back
+	g.turn()
 	if g.idle == nil {
 		g.idle = make(chan struct{})
 		if g.running == 0 {

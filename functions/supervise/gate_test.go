@@ -2,6 +2,8 @@ package supervise
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -24,4 +26,41 @@ func TestInside(t *testing.T) {
 	if _, refused := g.Inside(); refused == nil || refused.Code != api.CodeDraining {
 		t.Errorf("an empty shut gate: %v, want %s", refused, api.CodeDraining)
 	}
+}
+
+// Who awaits an open gate waits while it is shut by a sleep or a start, and for nothing else.
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		began, waited := time.Now(), make(chan time.Duration)
+		await := func(limit time.Duration) {
+			go func() {
+				g.Await(t.Context(), limit)
+				waited <- time.Since(began)
+			}()
+		}
+		want := func(what string, d time.Duration) {
+			t.Helper()
+			if got := <-waited; got != d {
+				t.Errorf("%s: it waited %s, want %s", what, got, d)
+			}
+			began = time.Now()
+		}
+		await(time.Second)
+		want("the limit", time.Second)
+		g.shut(refusal(api.Asleep, ""), reopening{})
+		await(time.Minute)
+		time.Sleep(time.Second)
+		g.shut(refusal(api.Starting, ""), reopening{}) // it is woken
+		time.Sleep(time.Second)
+		g.open("http://127.0.0.1:1")
+		want("a wake", 2*time.Second)
+		await(time.Minute)
+		want("an open gate", 0)
+		g.shut(refusal(api.Asleep, ""), reopening{})
+		await(time.Minute)
+		time.Sleep(time.Second)
+		g.shut(refusal(api.Unhealthy, "it did not wake"), reopening{})
+		want("a wake that failed", time.Second)
+	})
 }

@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"strings"
 	"time"
 
@@ -95,7 +96,8 @@ func (s *Supervisor) fromAsleep() bool {
 		s.phase, s.comingSince = rising, time.Now()
 		s.rises(api.StepWaking)
 		s.save()
-		s.begin(opWake) // before the report: requests wait for it
+		s.begin(opWake)     // before the report: requests wait for it
+		goruntime.Gosched() // and before what the report sets in motion
 		s.enter(api.Starting, "waking")
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
@@ -198,7 +200,8 @@ func (s *Supervisor) becameAwake() {
 	s.gate.open(s.launch.Endpoint)
 	rose := s.rose()
 	report := s.set(api.Awake, "")
-	s.settle() // before the report: requests wait for it
+	s.settle()          // before the report: requests wait for it
+	goruntime.Gosched() // and before what the report sets in motion
 	s.save()
 	s.cfg.Report(report)
 	s.cfg.Rose(report, rose)
