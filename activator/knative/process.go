@@ -161,7 +161,7 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	known, token := newInstances(), &clusterToken{}
-	transport := api.NewTransport(lanes)
+	transport := hop.New(lanes, idleConnection)
 	client := control.NewFor(transport, known.token)
 	var err error
 	if p.events, err = newEvents(p.cfg, withToken{control.NewTransport(lanes), token}, p.log); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/hop"
 )
 
 // Config is what a fleet may be told. The zero value takes every default.
@@ -103,13 +104,16 @@ type Core interface {
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
 }
 
+// idleConnection is less than an instance keeps an idle connection.
+const idleConnection = 90 * time.Second
+
 // Deps are what a fleet works with. All are required but Transport and Registry.
 type Deps struct {
 	Kube       kubernetes.Interface
 	Serving    servingclient.Interface
 	Networking networkingclient.Interface
 	Activators Activators
-	// Transport reaches pods. Default [api.NewTransport].
+	// Transport reaches pods. Default [hop.New].
 	Transport http.RoundTripper
 	// Registry gets the metrics of dual pods. Default: nobody.
 	Registry *prometheus.Registry
@@ -156,7 +160,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		return nil, err
 	}
 	if deps.Transport == nil {
-		deps.Transport = api.NewTransport(4)
+		deps.Transport = hop.New(4, idleConnection)
 	}
 	f := &Fleet{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),
