@@ -1,0 +1,154 @@
+"""Runs the worker on the CPU: python3 -m unittest in this folder. Needs torch and numpy."""
+import json
+import os
+import socket
+import subprocess
+import sys
+import unittest
+
+import wire
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def uvarint(v):
+    out = bytearray()
+    wire._uvarint(out, v)
+    return bytes(out)
+
+
+def batch(step, items, ends=(), copies=()):
+    """A batch with ids in full, which is all that the test needs: (id, flags, rest)."""
+    out = uvarint(step) + uvarint(len(ends))
+    last = 0
+    for e in ends:
+        out += uvarint((e - last) * 2 if e >= last else (last - e) * 2 - 1)
+        last = e
+    out += uvarint(len(copies)) + b"".join(uvarint(a) + uvarint(b) for a, b in copies) + uvarint(len(items))
+    last = 0
+    for id, body in items:
+        out += uvarint((id - last) * 2 if id >= last else (last - id) * 2 - 1) + body
+        last = id
+    return wire.frame(wire.BATCH, out)
+
+
+def begin(tokens, blocks, pos=0, count=None, spec=None, flags=wire.SAMPLE):
+    count = count or len(tokens) - pos
+    f = wire.BEGIN | wire.BLOCKS | flags | (wire.MANY if count > 1 else 0)
+    out = bytes([f]) + uvarint(pos) + (uvarint(count) if count > 1 else b"") + uvarint(len(blocks))
+    last = 0
+    for b in blocks:
+        out += uvarint((b - last) * 2 if b >= last else (last - b) * 2 - 1)
+        last = b
+    text = json.dumps(spec).encode() if spec else b""
+    return out + uvarint(len(tokens)) + uvarint(len(tokens)) + b"".join(map(uvarint, tokens)) + uvarint(len(text)) + text
+
+
+def more(pos, count=1, flags=wire.SAMPLE):
+    return bytes([flags | (wire.MANY if count > 1 else 0)]) + uvarint(pos) + (uvarint(count) if count > 1 else b"")
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class TestWorker(unittest.TestCase):
+    def start(self, model="random:tiny", depth=2, **load):
+        ours, theirs = socket.socketpair()
+        os.set_inheritable(theirs.fileno(), True)
+        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "worker.py"), "--fd", str(theirs.fileno())],
+                                        pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL)
+        theirs.close()
+        ours.settimeout(120)
+        self.sock = ours
+        self.addCleanup(self.process.wait)
+        self.addCleanup(ours.close)
+        ours.sendall(wire.json_frame(wire.HELLO, {"protocol": 1, "depth": depth}))
+        self.assertEqual(wire.recv_frame(ours)[0], wire.HELLO)
+        return self.op("load", load={"model": model, "sequences": 4, "context": 128, "options": {"device": "cpu"}} | load)
+
+    def op(self, verb, **more):
+        self.sock.sendall(wire.json_frame(wire.OP, {"id": 1, "op": verb} | more))
+        return json.loads(wire.recv_frame(self.sock)[1])
+
+    def output(self):
+        kind, data = wire.recv_frame(self.sock)
+        self.assertEqual(kind, wire.OUTPUT)
+        r = wire.Reader(data)
+        step, _, error, items, last = r.uvarint(), r.uvarint(), r.text().decode(), [], 0
+        for _ in range(r.count(2)):
+            last += r.svarint()
+            flags, it = r.byte(), {"id": last}
+            if flags & 1:
+                it["tokens"] = []
+                for _ in range(r.uvarint()):
+                    it["tokens"].append(r.uvarint())
+                    if flags & 2:
+                        r.take(4)
+                        for _ in range(r.uvarint()):
+                            r.uvarint(), r.take(4)
+            if flags & 8:
+                r.take(4 * r.uvarint())
+                it["vector"] = True
+            if flags & 16:
+                it["error"] = r.text().decode()
+            items.append(it)
+        return step, error, items
+
+    def generate(self, prompt, n, spec=None, id=5, blocks=(1, 2, 3), ahead=False):
+        """n tokens after a prompt; ahead sends each step before the output of the one before it came."""
+        self.sock.sendall(batch(1, [(id, begin(prompt, list(blocks), spec=spec))]))
+        out, sent = [], 1
+        while len(out) < n:
+            while sent < n and sent - len(out) < (2 if ahead else 1):
+                self.sock.sendall(batch(sent + 1, [(id, more(len(prompt) + sent - 1))]))
+                sent += 1
+            step, error, items = self.output()
+            self.assertEqual((step, error), (len(out) + 1, ""))
+            self.assertNotIn("error", items[0])
+            out += items[0]["tokens"]
+        self.sock.sendall(batch(n + 1, [], ends=[id]))
+        self.output()
+        return out
+
+    def test_ahead_is_the_same(self):
+        for model in ("random:tiny", "random:tiny-moe"):
+            info = self.start(model)
+            self.assertEqual(info["info"]["block_size"], 16)
+            prompt = list(range(3, 24))
+            want = self.generate(prompt, 12)
+            self.assertEqual(self.generate(prompt, 12, ahead=True, blocks=(7, 0, 4)), want)
+            drawn = {"temperature": 1.3, "seed": 7, "top_p": 0.9, "top_k": 50}
+            self.assertEqual(self.generate(prompt, 12, drawn, ahead=True), self.generate(prompt, 12, drawn))
+            chatty = {"temperature": 1.0, "seed": 7, "frequency_penalty": 1.0, "repetition_penalty": 1.2, "logprobs": True, "top": 3}
+            self.assertEqual(self.generate(prompt, 6, chatty), self.generate(prompt, 6, chatty))
+            # A prompt in parts, and a sequence that begins again with what it made.
+            self.sock.sendall(batch(1, [(5, begin(prompt, [1, 2, 3], count=9, flags=0))]) + batch(2, [(5, more(9, 12))]))
+            self.output()
+            self.assertEqual(self.output()[2][0]["tokens"], want[:1])
+            self.sock.sendall(batch(3, [(5, begin(prompt + want[:4], [3, 2, 1]))]))
+            self.assertEqual(self.output()[2][0]["tokens"], want[4:5])
+            self.sock.close()
+
+    def test_sleep_and_errors(self):
+        self.start()
+        want = self.generate([1, 2, 3], 4)
+        for level in (1, 2):
+            self.assertNotIn("error", self.op("sleep", level=level))
+            self.sock.sendall(batch(9, [(5, begin([1], [1]))]))
+            self.assertIn("asleep", self.output()[1])
+            self.assertNotIn("error", self.op("wake"))
+            self.assertEqual(self.generate([1, 2, 3], 4), want)
+        self.assertIn("adapters", self.op("load_adapter", adapter={"id": 1, "path": "x"})["error"])
+        self.assertIn("unknown", self.op("dance")["error"])
+        self.sock.sendall(batch(1, [(77, more(3))]))
+        self.assertIn("has not begun", self.output()[2][0]["error"])
+        self.sock.sendall(batch(2, [(78, begin([1, 2], [999]))]))
+        self.assertIn("blocks", self.output()[2][0]["error"])
+        self.assertIn("no shape", self.op("load", load={"model": "random:none"})["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()

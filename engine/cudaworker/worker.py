@@ -1,0 +1,454 @@
+"""A worker of Rouse's engine for CUDA devices, in torch. `python3 worker.py` speaks the frames of engine/wire on file descriptor 3.
+
+The life of a batch:
+
+ 1. A thread reads frames into a queue.
+ 2. The batch's ids, positions, slots and block tables are packed into pinned memory and copied to the device. A token that
+    the engine does not know yet is read from the token pool, where the step before left it: it never visits the host.
+ 3. The forward pass runs, decode batches as a CUDA graph; tokens are chosen on the device and written to the pool.
+ 4. Their copy to the host is begun, and an event marks its end. Only then the batch before is finished: its event is
+    awaited, its output encoded and sent, while the device computes.
+
+Sequences that need their own tokens to choose the next one (penalties), masks and log probabilities take a slow way, which waits.
+Adapters are not supported.
+"""
+import argparse
+import collections
+import json
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+
+import torch
+
+import sampling
+import wire
+from model import BLOCK, Model, find_paged
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Sequence:
+    __slots__ = ("tokens", "prompt", "blocks", "spec", "slot", "length", "vectors")
+
+    def __init__(self, it, slot):
+        self.tokens, self.prompt, self.spec = list(it.get("tokens", [])), it.get("prompt", 0), it.get("spec") or {}
+        self.blocks, self.slot, self.length, self.vectors = [], slot, len(self.tokens), []
+
+
+class Pending:
+    """A batch whose tokens are on their way to the host."""
+
+    def __init__(self, step, began, rows, host, event, items):
+        self.step, self.began, self.rows, self.host, self.event, self.items = step, began, rows, host, event, items
+
+    def done(self):
+        return self.event is None or self.event.query()
+
+
+class Worker:
+    def __init__(self, sock):
+        self.sock, self.lock = sock, threading.Lock()
+        self.frames = queue.SimpleQueue()
+        self.pending = collections.deque()
+        self.model = self.cache = self.load = None
+        self.level, self.depth = 0, 1
+
+    # -- the connection
+
+    def send(self, data):
+        with self.lock:
+            self.sock.sendall(data)
+
+    def read(self):
+        try:
+            while True:
+                got = wire.recv_frame(self.sock)
+                self.frames.put(got)
+                if got is None:
+                    return
+        except (OSError, wire.Refused) as e:
+            print("the connection ends:", e, file=sys.stderr)
+            self.frames.put(None)
+
+    def beat(self, period):
+        while True:
+            time.sleep(period)
+            try:
+                self.send(wire.frame(wire.HEARTBEAT))
+            except OSError:
+                return
+
+    def run(self):
+        got = wire.recv_frame(self.sock)
+        if got is None:
+            return
+        hello = json.loads(got[1])
+        if hello.get("protocol") != wire.PROTOCOL:
+            raise SystemExit(f"the engine speaks protocol {hello.get('protocol')}, this worker {wire.PROTOCOL}")
+        self.depth = hello.get("depth", 1)
+        self.send(wire.json_frame(wire.HELLO, {"protocol": wire.PROTOCOL, "pid": os.getpid()}))
+        threading.Thread(target=self.read, daemon=True).start()
+        if hello.get("heartbeat_ms"):
+            threading.Thread(target=self.beat, args=(hello["heartbeat_ms"] / 1000,), daemon=True).start()
+        while True:
+            got = self.next()
+            if got is None:
+                return
+            kind, payload = got
+            if kind == wire.BATCH:
+                self.step(wire.decode_batch(payload))
+            elif kind == wire.OP:
+                while self.pending:
+                    self.finish()
+                self.send(wire.json_frame(wire.REPLY, self.op(json.loads(payload))))
+
+    def next(self):
+        """The next frame. While there is none, batches that the device has done are finished."""
+        while self.pending:
+            if len(self.pending) >= self.depth:
+                self.finish()
+                continue
+            try:
+                return self.frames.get_nowait()
+            except queue.Empty:
+                if self.pending[0].done():
+                    self.finish()
+                else:
+                    time.sleep(2e-5)
+        return self.frames.get()
+
+    # -- ops
+
+    def op(self, op):
+        reply = {"id": op.get("id", 0)}
+        try:
+            verb = op.get("op")
+            if verb == "load":
+                self.open(op.get("load") or {})
+                reply["info"] = {"model": self.model.shape.json() | {"Context": self.context}, "blocks": self.blocks, "block_size": BLOCK}
+            elif self.load is None:
+                raise ValueError("no model is loaded: send load first")
+            elif verb == "sleep":
+                self.sleep(op.get("level", 1))
+            elif verb == "wake":
+                self.wake()
+            elif verb == "stats":
+                reply["memory"] = self.memory()
+            elif verb in ("load_adapter", "unload_adapter"):
+                raise ValueError("adapters are not supported by the CUDA worker: use the CPU's, or merge the adapter into the model")
+            else:
+                raise ValueError(f"op {verb!r} is unknown")
+        except Exception as e:  # a failed op is an answer; the worker goes on
+            reply["error"] = f"{type(e).__name__}: {e}" if not isinstance(e, ValueError) else str(e)
+        return reply
+
+    def open(self, load):
+        if load.get("of", 0) > 1:
+            raise ValueError("shards are not supported by the CUDA worker: give it a device that holds the model")
+        options = load.get("options") or {}
+        device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = torch.bfloat16 if device != "cpu" else torch.float32
+        if load.get("threads"):
+            torch.set_num_threads(load["threads"])
+        self.load, self.model = load, Model.load(load["model"], device, dtype, load.get("context", 0))
+        self.context = min(load.get("context") or self.model.shape.context, self.model.shape.context)
+        print(find_paged(self.model), file=sys.stderr)
+        self.room()
+
+    def room(self):
+        """Makes the cache, the pool and the graphs."""
+        m, s = self.model, self.model.shape
+        each = 2 * s.layers * BLOCK * s.kv * s.head * (2 if m.dtype == torch.bfloat16 else 4)
+        most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info()[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
+        wanted = (self.load.get("sequences") or 8) * -(-self.context // BLOCK)
+        # One block more than the engine knows of: what graphs write for the rows that they fill up with.
+        self.blocks = min(wanted, most // each - 1)
+        if self.blocks < 1:
+            raise ValueError(f"the cache needs {2 * each} bytes at least, and may have {most}")
+        self.cache = m.make_cache(self.blocks + 1)
+        self.seqs, self.free = {}, []
+        self.pool = torch.zeros(256, dtype=torch.int64, device=m.device)
+        self.free = list(range(255, -1, -1))
+        self.graphs = {}
+
+    def memory(self):
+        if self.level:
+            return 0
+        if self.model.device.type == "cuda":
+            return torch.cuda.memory_allocated()
+        seen = {id(h[k]): h[k].numel() * h[k].element_size() for h, k in self.model.tensors()}
+        return sum(seen.values()) + sum(c.numel() * c.element_size() for c in self.cache)
+
+    def sleep(self, level):
+        if level <= self.level:
+            return
+        self.cache, self.graphs, self.seqs = None, {}, {}
+        moved = {}
+        for holder, key in self.model.tensors():
+            x = holder[key]
+            if level == 1 and self.level == 0:
+                if id(x) not in moved:
+                    host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda)
+                    host.copy_(x)
+                    moved[id(x)] = (x, host)
+                holder[key] = moved[id(x)][1]
+        if level == 2:
+            self.model = None
+        self.level = level
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def wake(self):
+        if self.level == 2:
+            self.level = 0
+            self.open(self.load)
+            return
+        if self.level == 1:
+            moved = {}
+            for holder, key in self.model.tensors():
+                x = holder[key]
+                if id(x) not in moved:
+                    moved[id(x)] = (x, x.to(self.model.device, non_blocking=True))
+                holder[key] = moved[id(x)][1]
+            self.room()
+            self.level = 0
+
+    # -- steps
+
+    @torch.no_grad()
+    def step(self, b):
+        began = time.monotonic_ns()
+        try:
+            if self.cache is None:
+                raise ValueError("the model is not loaded, or asleep")
+            self.launch(b, began)
+        except Exception as e:  # the step failed as a whole: that is its output
+            while self.pending:
+                self.finish()
+            self.send(wire.frame(wire.OUTPUT, wire.encode_output({"step": b["step"], "error": f"{type(e).__name__}: {e}"})))
+
+    def launch(self, b, began):
+        items = b.get("items", [])
+        for id in b.get("ends", []):
+            q = self.seqs.pop(id, None)
+            if q is not None:
+                self.free.append(q.slot)
+        for c in b.get("copies", []):
+            for kv in self.cache:
+                kv[:, c["to"]] = kv[:, c["from"]]
+        outs, shares = [], []
+        for it in items:
+            out = None
+            if it.get("sample") or it.get("score") or it.get("pool"):
+                out = {"id": it["id"]}
+                outs.append(out)
+            try:
+                shares.append((it, self.take(it), out))
+            except ValueError as e:
+                if out is None:
+                    out = {"id": it["id"]}
+                    outs.append(out)
+                out["error"] = str(e)
+        rows, host, event = [], None, None
+        if shares:
+            rows, host, event = self.compute(shares)
+        self.pending.append(Pending(b["step"], began, rows, host, event, outs))
+
+    def take(self, it):
+        q = self.seqs.get(it["id"])
+        if it.get("begin"):
+            if q is not None:
+                self.free.append(q.slot)
+            q = self.seqs[it["id"]] = Sequence(it, self.slot())
+        if q is None:
+            raise ValueError(f"sequence {it['id']} has not begun")
+        q.blocks += it.get("blocks", [])
+        known = it["pos"] + it["count"] - len(it.get("draft", ()))
+        if known > q.length or it.get("sample") and known != q.length:
+            raise ValueError(f"sequence {it['id']} has {q.length} tokens, one is to be chosen after {known}: an earlier step failed")
+        if max(q.blocks, default=0) >= self.blocks or -(-(it["pos"] + it["count"]) // BLOCK) > len(q.blocks):
+            raise ValueError(f"sequence {it['id']} names blocks that are not there, or too few")
+        if q.spec.get("adapter"):
+            raise ValueError("adapters are not supported by the CUDA worker")
+        return q
+
+    def slot(self):
+        if not self.free:
+            n = len(self.pool)
+            self.pool = torch.cat((self.pool, torch.zeros_like(self.pool)))
+            self.free = list(range(2 * n - 1, n - 1, -1))
+            self.graphs = {}  # they hold the old pool
+        return self.free.pop()
+
+    def device(self, values, dtype=torch.int64):
+        t = torch.tensor(values, dtype=dtype)
+        if self.model.device.type == "cuda":
+            return t.pin_memory().to(self.model.device, non_blocking=True)
+        return t
+
+    def compute(self, shares):
+        """Runs the forward pass and chooses; returns (rows of tokens, host copy, event)."""
+        if all(it["count"] == 1 and it.get("sample") and sampling.plain(q.spec) and "mask" not in it and not q.spec.get("logprobs") and not q.spec.get("min_tokens")
+               and "draft" not in it and not it.get("score") for it, q, _ in shares):
+            return self.decode(shares)
+        slow = [s for s in shares if s[0].get("mask") or sampling.needs_tokens(s[1].spec)]
+        if slow:
+            while self.pending:
+                self.finish()
+        ids, pos, slots, fresh = [], [], [], []
+        for it, q, _ in shares:
+            known, draft = it["pos"] + it["count"] - len(it.get("draft", ())), it.get("draft", [])
+            for p in range(it["pos"], it["pos"] + it["count"]):
+                if p >= known:
+                    ids.append(draft[p - known])
+                elif p < len(q.tokens):
+                    ids.append(q.tokens[p])
+                else:
+                    fresh.append((len(ids), q.slot))
+                    ids.append(0)
+                pos.append(p)
+                slots.append(q.blocks[p // BLOCK] * BLOCK + p % BLOCK)
+        ids = self.device(ids)
+        if fresh:
+            ids[self.device([i for i, _ in fresh])] = self.pool[self.device([s for _, s in fresh])]
+        lengths = [it["pos"] + it["count"] for it, _, _ in shares]
+        width = max(len(q.blocks) for _, q, _ in shares)
+        seqs = {"tables": self.device([q.blocks + [0] * (width - len(q.blocks)) for _, q, _ in shares]), "lengths": self.device(lengths),
+                "host_lengths": lengths, "counts": [it["count"] for it, _, _ in shares]}
+        hidden = self.model.forward(ids, self.device(pos), self.device(slots), seqs, self.cache)
+        return self.choose(shares, hidden)
+
+    def choose(self, shares, hidden):
+        chosen, at = [], 0
+        for it, q, out in shares:
+            mine = hidden[at:at + it["count"]]
+            at += it["count"]
+            if q.spec.get("pool"):
+                self.pooled(it, q, out, mine)
+                continue
+            if it.get("score"):
+                rows = self.model.logits(mine)
+                for j in range(it["count"]):
+                    p = it["pos"] + j + 1
+                    if p < q.prompt:
+                        out.setdefault("scores_from", p)
+                        out.setdefault("scores", []).append(sampling.score(rows[j], q.tokens[p], q.spec.get("top", 0)))
+            if it.get("sample"):
+                chosen.append((q, out, self.sample(it, q, out, mine)))
+        if not chosen:
+            return [], None, None
+        return self.ship([(q, out, len(t)) for q, out, t in chosen], torch.cat([t for _, _, t in chosen]))
+
+    def sample(self, it, q, out, hidden):
+        """The tokens chosen for one sequence, as a device tensor."""
+        draft = it.get("draft", [])
+        rows = self.model.logits(hidden[-1 - len(draft):])
+        picks = []
+        for j in range(len(draft) + 1):
+            if sampling.plain(q.spec) and "mask" not in it and not q.spec.get("min_tokens"):
+                t = rows[j].argmax()
+            else:
+                row = sampling.adjust(rows[j], q.spec, q.tokens[:q.prompt], q.tokens[q.prompt:], q.length - q.prompt, it.get("mask"))
+                t = sampling.draw(row, q.spec, sampling.uniform(q.spec.get("seed", 0), q.spec.get("index", 0), q.length))
+            picks.append(t.view(1))
+            q.length += 1
+            if q.spec.get("logprobs"):
+                out["logprobs"] = True
+                out.setdefault("scored", []).append(sampling.score(rows[j], t, q.spec.get("top", 0)))
+            if draft:  # the engine waits for these anyway
+                q.tokens.append(int(t))
+                if j < len(draft) and int(t) != draft[j]:
+                    break
+        self.pool[q.slot] = picks[-1][0]
+        return torch.cat(picks)
+
+    def pooled(self, it, q, out, hidden):
+        q.vectors.append(hidden.float().cpu())
+        if it.get("pool"):
+            x = torch.cat(q.vectors)
+            out["vector"] = {"mean": x.mean(0), "last": x[-1], "first": x[0]}[q.spec["pool"]].tolist()
+            q.vectors = []
+
+    def ship(self, rows, tokens):
+        """Begins the copy of chosen tokens to the host. rows: (sequence, output, number of tokens)."""
+        if not tokens.is_cuda:
+            return rows, tokens, None
+        host = torch.empty(len(tokens), dtype=torch.int64, pin_memory=True)
+        host.copy_(tokens, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        return rows, host, event
+
+    def decode(self, shares):
+        """One token for each sequence, greedily: ids from the pool, all on the device, as a graph where there can be one."""
+        n = len(shares)
+        for it, q, _ in shares:
+            if it["pos"] < len(q.tokens):  # also after a begin, whose token the pool has not seen
+                self.pool[q.slot] = q.tokens[it["pos"]]
+        size = next((x for x in BUCKETS if x >= n), n) if self.model.paged else n
+        spare = self.blocks  # what the rows that fill up the bucket write to
+        width = -(-self.context // BLOCK) if self.model.paged else max(len(q.blocks) for _, q, _ in shares)
+        pack = [[q.slot, it["pos"], q.blocks[it["pos"] // BLOCK] * BLOCK + it["pos"] % BLOCK, it["pos"] + 1] for it, q, _ in shares]
+        pack += [[shares[0][1].slot, 0, spare * BLOCK, 1]] * (size - n)
+        tables = [q.blocks + [0] * (width - len(q.blocks)) for _, q, _ in shares] + [[spare] * width] * (size - n)
+        numbers, tables = self.device(pack), self.device(tables)
+        if self.model.paged and size in BUCKETS:
+            tokens = self.replay(size, numbers, tables)
+        else:
+            tokens = self.greedy(numbers, tables)
+        self.pool[numbers[:n, 0]] = tokens[:n]
+        for _, q, _ in shares:
+            q.length += 1
+        return self.ship([(q, out, 1) for _, q, out in shares], tokens[:n])
+
+    def greedy(self, numbers, tables):
+        seqs = {"tables": tables, "lengths": numbers[:, 3], "counts": None}
+        hidden = self.model.forward(self.pool[numbers[:, 0]], numbers[:, 1], numbers[:, 2], seqs, self.cache)
+        return self.model.logits(hidden).argmax(-1)
+
+    def replay(self, size, numbers, tables):
+        if size not in self.graphs:
+            n, t = numbers.clone(), tables.clone()
+            n[:, 2], n[:, 3], t[:] = self.blocks * BLOCK, 1, self.blocks  # a rehearsal must not touch the cache in use
+            self.greedy(n, t)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = self.greedy(n, t)
+            self.graphs[size] = (graph, n, t, out)
+        graph, n, t, out = self.graphs[size]
+        n.copy_(numbers)
+        t.copy_(tables)
+        graph.replay()
+        return out
+
+    def finish(self):
+        """Sends the output of the oldest batch, which it waits for."""
+        p = self.pending.popleft()
+        if p.event is not None:
+            p.event.synchronize()
+        tokens = p.host.tolist() if p.host is not None else []
+        at = 0
+        for q, out, n in p.rows:
+            mine = tokens[at:at + n]
+            at += n
+            if len(q.tokens) + n <= q.length:  # drafts' tokens are there already
+                q.tokens += mine
+            out["tokens"] = out.pop("scored", None) or [{"Token": t} for t in mine]
+        busy = time.monotonic_ns() - p.began
+        self.send(wire.frame(wire.OUTPUT, wire.encode_output({"step": p.step, "busy": busy, "items": p.items})))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fd", type=int, default=3, help="file descriptor of the socket to the engine")
+    args = parser.parse_args()
+    Worker(socket.socket(fileno=args.fd)).run()
+
+
+if __name__ == "__main__":
+    main()
