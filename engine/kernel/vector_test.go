@@ -58,7 +58,7 @@ func clone(x []float32) []float32 { return append([]float32(nil), x...) }
 // lengths.
 func TestVectors(t *testing.T) {
 	r := rand.New(rand.NewPCG(30, 1))
-	for n := range 70 {
+	for n := range 100 {
 		vectors(t, numbers(r, n, 0), numbers(r, n, 0))
 		vectors(t, numbers(r, n, 5), numbers(r, n, 5))
 	}
@@ -100,6 +100,7 @@ func vectors(t *testing.T, x, y []float32) {
 		{"Rope", func(x, y []float32) []float32 { Rope(x, y[:n/2], y[n-n/2:], false); return x }},
 		{"Rope neox", func(x, y []float32) []float32 { Rope(x, y[:n/2], y[n-n/2:], true); return x }},
 		{"NarrowF16", func(x, y []float32) []float32 { return throughHalves(x) }},
+		{"quantizeRow", func(x, _ []float32) []float32 { return quantized(x) }},
 	} {
 		atLevels(t, func(want []float32) []float32 {
 			got := tt.do(clone(x), clone(y))
@@ -121,6 +122,21 @@ func throughHalves(x []float32) []float32 {
 	WidenF16(out, raw)
 	for _, v := range h {
 		out = append(out, float32(v))
+	}
+	return out
+}
+
+// quantized is everything that quantizeRow says of whole blocks.
+func quantized(x []float32) []float32 {
+	n := len(x) / 32
+	q, blocks := make([]int8, 32*n), make([]block, n)
+	quantizeRow(q, blocks, x)
+	var out []float32
+	for _, v := range q {
+		out = append(out, float32(v))
+	}
+	for _, b := range blocks {
+		out = append(out, b.scale, b.sum, float32(b.total), float32(b.halves[0]), float32(b.halves[1]))
 	}
 	return out
 }
