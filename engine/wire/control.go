@@ -161,11 +161,20 @@ func ParseSpec(b []byte) (Spec, error) {
 	return s, nil
 }
 
-// SendJSON sends a hello, an op or a reply.
-func SendJSON(c Conn, kind Kind, v any) error {
+// EncodeJSON makes the payload of a hello, an op or a reply.
+func EncodeJSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encode a frame of kind %d: %w", kind, err)
+		return nil, fmt.Errorf("encode a frame: %w", err)
+	}
+	return b, nil
+}
+
+// SendJSON sends a hello, an op or a reply.
+func SendJSON(c Conn, kind Kind, v any) error {
+	b, err := EncodeJSON(v)
+	if err != nil {
+		return err
 	}
 	return c.Send(kind, b)
 }

@@ -239,7 +239,7 @@ func (s *server) load(ctx context.Context, l *wire.Load) (*wire.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.inf = inf
+	s.inf, s.step.shared = inf, l.Of > 1
 	info := Info(inf)
 	return &info, nil
 }

@@ -30,6 +30,8 @@ type step struct {
 	shares  []share // of those sequences that are computed
 	out     wire.Output
 	choices []sample.Choice // what out's tokens point into
+	shared  bool            // other processes read the logits too
+	copies  [][]float32     // of the logits of each share, where they are shared; a sampler writes to its logits
 }
 
 // share is one sequence's part of the step under way.
@@ -243,7 +245,7 @@ func (s *server) finish(r infer.Result) {
 		}
 		if sh.item.Sample {
 			n := len(r.Logits[i]) / vocab
-			rows := r.Logits[i][max(0, n-1-len(sh.item.Draft))*vocab:]
+			rows := st.own(i, r.Logits[i][max(0, n-1-len(sh.item.Draft))*vocab:])
 			sh.seq.sample(sh.item, rows, vocab, &st.out.Items[sh.out])
 		}
 	})
@@ -257,6 +259,9 @@ func (st *step) room() {
 			n += 1 + len(it.Draft)
 		}
 	}
+	for st.shared && len(st.copies) < len(st.shares) {
+		st.copies = append(st.copies, nil)
+	}
 	if cap(st.choices) < n {
 		st.choices = make([]sample.Choice, n)
 	}
@@ -268,6 +273,15 @@ func (st *step) room() {
 			at = end
 		}
 	}
+}
+
+// own is logits that nobody else reads.
+func (st *step) own(i int, logits []float32) []float32 {
+	if !st.shared {
+		return logits
+	}
+	st.copies[i] = append(st.copies[i][:0], logits...)
+	return st.copies[i]
 }
 
 // chosen is how many sequences get a token or scores.

@@ -363,3 +363,39 @@ func TestBadStart(t *testing.T) {
 		})
 	}
 }
+
+// TestGroup: two ranks are one worker; the death of one is that of both.
+func TestGroup(t *testing.T) {
+	s := begin(t, worker.Config{Launch: worker.Group(2, worker.Process{}), Load: simulated(t, sim.Config{}), Heartbeat: time.Second})
+	prompt := []int32{5, 6, 7}
+	want := twin(t, prompt, 4)
+	if got := run(t, s, 1, 1, prompt, 4, ""); !slices.Equal(got, want) {
+		t.Errorf("two ranks say %v, want %v", got, want)
+	}
+	one, err := s.Memory(t.Context())
+	if err != nil || one != 2*8*4096*16 {
+		t.Errorf("two ranks take %d bytes, %v; want those of both", one, err)
+	}
+	var refused *worker.OpError
+	if err := s.LoadAdapter(t.Context(), wire.Adapter{ID: 1, Path: "/nowhere/adapter"}); !errors.As(err, &refused) || !strings.Contains(err.Error(), "rank") {
+		t.Errorf("an adapter that is not there: %v", err)
+	}
+	for rank := range 2 {
+		pids := s.PIDs()
+		if len(pids) != 2 {
+			t.Fatalf("processes %v, want two", pids)
+		}
+		if err := syscall.Kill(pids[rank], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, s); e.Lost == nil {
+			t.Fatalf("rank %d is killed: %+v", rank, e)
+		}
+		if e := next(t, s); !e.Up {
+			t.Fatalf("rank %d is killed: %+v", rank, e)
+		}
+		if got := run(t, s, 1, uint64(10+10*rank), prompt, 4, ""); !slices.Equal(got, want) {
+			t.Errorf("the next two say %v, want %v", got, want)
+		}
+	}
+}

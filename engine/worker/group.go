@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// sharedFD is the descriptor of the shared memory in a process that was started with it as its first file.
+const sharedFD = 4
+
+// Group launches n processes that compute one model together, and passes for one
+// worker. Every rank gets every batch and op; all choose the same tokens, and the output
+// of rank 0 counts. One that ends takes the others with it.
+func Group(n int, p Process) Launch {
+	return func(ctx context.Context) (Running, error) {
+		memory, err := sharedMemory()
+		if err != nil {
+			return nil, err
+		}
+		defer memory.Close()
+		p.Files = append(slices.Clip(p.Files[:0]), memory)
+		g := &group{in: make(chan arrival), gone: make(chan struct{}), replies: map[uint64]*gathered{}, beats: make([]int, n)}
+		for rank := range n {
+			r, err := p.Launch(ctx)
+			if err != nil {
+				g.Kill()
+				return nil, errors.Join(fmt.Errorf("rank %d: %w", rank, err), g.Wait())
+			}
+			g.ranks = append(g.ranks, r)
+		}
+		for rank, r := range g.ranks {
+			g.readers.Go(func() { g.read(rank, r) })
+		}
+		return g, nil
+	}
+}
+
+// arrival is a frame of a rank, or the end of its connection.
+type arrival struct {
+	rank    int
+	kind    wire.Kind
+	payload []byte
+	err     error
+}
+
+// gathered is the replies to one op that came so far.
+type gathered struct {
+	wire.Reply
+	n int
+}
+
+// group is the ranks of one model. What Receive reads belongs to the goroutine that calls it.
+type group struct {
+	ranks   []Running
+	in      chan arrival  // the readers send, Receive receives
+	gone    chan struct{} // closed by Close
+	once    sync.Once
+	readers sync.WaitGroup
+
+	replies map[uint64]*gathered
+	beats   []int // heartbeats of each rank that were not passed on
+}
+
+// read takes in what a rank sends.
+func (g *group) read(rank int, r Running) {
+	for {
+		kind, payload, err := r.Receive()
+		select {
+		case g.in <- arrival{rank, kind, slices.Clone(payload), err}:
+		case <-g.gone:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Send implements wire.Conn.
+func (g *group) Send(kind wire.Kind, payload []byte) error {
+	for rank, r := range g.ranks {
+		mine := payload
+		if kind == wire.KindOp {
+			var err error
+			if mine, err = g.address(rank, payload); err != nil {
+				return err
+			}
+		}
+		if err := r.Send(kind, mine); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+// address puts a rank's number into an op that loads.
+func (g *group) address(rank int, payload []byte) ([]byte, error) {
+	var op wire.Op
+	if err := wire.DecodeJSON(payload, &op); err != nil {
+		return nil, err
+	}
+	if op.Load == nil {
+		return payload, nil
+	}
+	op.Load.Rank, op.Load.Of, op.Load.Memory = rank, len(g.ranks), sharedFD
+	return wire.EncodeJSON(op)
+}
+
+// Receive implements wire.Conn.
+func (g *group) Receive() (wire.Kind, []byte, error) {
+	for {
+		var a arrival
+		select {
+		case a = <-g.in:
+		case <-g.gone:
+			return 0, nil, errClosed
+		}
+		if a.err != nil {
+			return 0, nil, a.err
+		}
+		payload, whole, err := g.merge(a)
+		if err != nil {
+			return 0, nil, fmt.Errorf("rank %d: %w", a.rank, err)
+		}
+		if whole {
+			return a.kind, payload, nil
+		}
+	}
+}
+
+// merge makes one frame of those of all ranks; whole tells that the last one was it.
+func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
+	switch a.kind {
+	case wire.KindHello:
+		var h wire.Hello
+		if err := wire.DecodeJSON(a.payload, &h); err != nil || h.Protocol != wire.Protocol {
+			return nil, false, fmt.Errorf("a hello of protocol %d, %w", h.Protocol, err)
+		}
+	case wire.KindHeartbeat: // the group lives if all of them do
+		g.beats[a.rank]++
+		if slices.Min(g.beats) == 0 {
+			return nil, false, nil
+		}
+		clear(g.beats)
+		return nil, true, nil
+	case wire.KindReply:
+		return g.gather(a)
+	}
+	return a.payload, a.rank == 0, nil
+}
+
+// gather waits for the replies of all ranks. Rank 0 says what there is to say, any may say what is wrong.
+func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
+	var r wire.Reply
+	if err := wire.DecodeJSON(a.payload, &r); err != nil {
+		return nil, false, err
+	}
+	all := g.replies[r.ID]
+	if all == nil {
+		all = &gathered{Reply: wire.Reply{ID: r.ID}}
+		g.replies[r.ID] = all
+	}
+	all.n++
+	all.Memory += r.Memory
+	if all.Error == "" && r.Error != "" {
+		all.Error = fmt.Sprintf("rank %d: %s", a.rank, r.Error)
+	}
+	if a.rank == 0 {
+		all.Info = r.Info
+	}
+	if all.n < len(g.ranks) {
+		return nil, false, nil
+	}
+	delete(g.replies, r.ID)
+	payload, err = wire.EncodeJSON(all.Reply)
+	return payload, true, err
+}
+
+// Close implements wire.Conn.
+func (g *group) Close() error {
+	g.once.Do(func() { close(g.gone) })
+	for _, r := range g.ranks {
+		r.Close()
+	}
+	return nil
+}
+
+// Kill implements Running.
+func (g *group) Kill() {
+	g.Close()
+	for _, r := range g.ranks {
+		r.Kill()
+	}
+}
+
+// Wait implements Running. The first rank that ended badly speaks for all.
+func (g *group) Wait() error {
+	var first error
+	for rank, r := range g.ranks {
+		if err := r.Wait(); err != nil && first == nil {
+			first = fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	g.readers.Wait()
+	return first
+}
+
+// PIDs implements Running.
+func (g *group) PIDs() (pids []int) {
+	for _, r := range g.ranks {
+		pids = append(pids, r.PIDs()...)
+	}
+	return pids
+}

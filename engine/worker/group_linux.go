@@ -1,0 +1,17 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// sharedMemory is a file in memory, empty, that processes can map together.
+func sharedMemory() (*os.File, error) {
+	fd, err := unix.MemfdCreate("rouse-ranks", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make memory that ranks share: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "rouse-ranks"), nil
+}

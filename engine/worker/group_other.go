@@ -1,0 +1,17 @@
+//go:build !linux
+
+package worker
+
+import (
+	"fmt"
+	"os"
+)
+
+// sharedMemory is an unnamed file, empty, that processes can map together.
+func sharedMemory() (*os.File, error) {
+	f, err := os.CreateTemp("", "rouse-ranks-")
+	if err != nil {
+		return nil, fmt.Errorf("make memory that ranks share: %w", err)
+	}
+	return f, os.Remove(f.Name())
+}
