@@ -101,7 +101,7 @@ type Scratch struct {
 }
 
 // maxGroup is the largest number of vectors that one call of a tileFunc works on.
-const maxGroup = 8
+const maxGroup = 12
 
 // Mul multiplies rows with vectors: out[t·stride+r] = row r · vector t for t0 ≤ t < t1 and
 // lo ≤ r < hi. lo is a multiple of Tile, hi is too or is Rows. in is loaded, and fits m.
@@ -144,5 +144,5 @@ func (m *Matrix) kernels() kernels {
 		return k
 	}
 	f := formats[m.Type].plain
-	return kernels{f, f, 4}
+	return kernels{f, f, maxGroup}
 }

@@ -35,9 +35,25 @@ func packQ80(tile []byte, rows [][]byte, cols int) {
 func openQ80(o *opened, tile []byte, block int) {
 	b := (*[q80Bytes]byte)(tile[q80Bytes*block:])
 	halves(&o.scale, b[q80Scale:])
-	for r := range o.q {
-		for i := range 32 {
-			o.q[r][i] = int16(b[i&^3*Tile+4*r+i&3]) - 128
+	o.single()
+	for g := range 8 {
+		for r := range Tile {
+			o.put(r, g, binary.LittleEndian.Uint32(b[4*Tile*g+4*r:])^0x80808080)
 		}
 	}
 }
+
+// put stores a group of four columns.
+func (o *opened) put(r, group int, q uint32) {
+	binary.LittleEndian.PutUint32(o.q[r][4*group:], q)
+}
+
+// single is said by types that have no integer scales.
+func (o *opened) single() {
+	for r := range Tile {
+		o.times[0][r], o.times[1][r] = 1, 1
+	}
+}
+
+// less subtracts n from each byte, which is at most 127: none borrows from its neighbour.
+func less(q, n uint32) uint32 { return ((q | 0x80808080) - n) ^ 0x80808080 }

@@ -33,8 +33,9 @@ func putNibbles(part []byte, r int, q *[32]byte) {
 	}
 }
 
-func nibble(p *[nibbleBytes]byte, r, c int) byte {
-	return p[c/8*64+4*r+c&3] >> (c & 4) & 15
+// nibbles gives a group of four columns of row r.
+func nibbles(part []byte, r, group int) uint32 {
+	return binary.LittleEndian.Uint32(part[group/2*64+4*r:]) >> (group & 1 * 4) & 0x0f0f0f0f
 }
 
 func packQ40(tile []byte, rows [][]byte, cols int) {
@@ -54,9 +55,10 @@ func packQ40(tile []byte, rows [][]byte, cols int) {
 func openQ40(o *opened, tile []byte, block int) {
 	b := tile[q40Bytes*block:][:q40Bytes]
 	halves(&o.scale, b[q40Scale:])
-	for r := range o.q {
-		for c := range o.q[r] {
-			o.q[r][c] = int16(nibble((*[nibbleBytes]byte)(b), r, c)) - 8
+	o.single()
+	for g := range 8 {
+		for r := range Tile {
+			o.put(r, g, less(nibbles(b, r, g), 0x08080808))
 		}
 	}
 }
@@ -90,23 +92,23 @@ func packQ4K(tile []byte, rows [][]byte, cols int) {
 }
 
 // openK sets what Q4_K and Q5_K have in common.
-func (o *opened) openK(head, scales []byte) (scale *[Tile]byte) {
+func (o *opened) openK(head, scales []byte) {
 	halves(&o.scale, head)
 	halves(&o.low, head[2*Tile:])
-	for r, m := range scales[Tile : 2*Tile] {
-		o.low[r] *= float32(m)
+	for r := range Tile {
+		o.times[0][r], o.times[1][r] = int32(scales[r]), int32(scales[r])
+		o.low[r] *= float32(scales[Tile+r])
 	}
 	o.lows = true
-	return (*[Tile]byte)(scales)
 }
 
 func openQ4K(o *opened, tile []byte, block int) {
 	b := tile[(q4kHead+8*q4kPart)*(block/8):]
 	part := b[q4kHead+q4kPart*(block%8):][:q4kPart]
-	scale := o.openK(b, part[q4kScale:])
-	for r := range o.q {
-		for c := range o.q[r] {
-			o.q[r][c] = int16(nibble((*[nibbleBytes]byte)(part), r, c)) * int16(scale[r])
+	o.openK(b, part[q4kScale:])
+	for g := range 8 {
+		for r := range Tile {
+			o.put(r, g, nibbles(part, r, g))
 		}
 	}
 }
@@ -135,11 +137,11 @@ func packQ5K(tile []byte, rows [][]byte, cols int) {
 func openQ5K(o *opened, tile []byte, block int) {
 	b := tile[(q5kHead+8*q5kPart)*(block/8):]
 	part := b[q5kHead+q5kPart*(block%8):][:q5kPart]
-	scale := o.openK(b, part[q5kScale:])
-	for r := range o.q {
-		for c := range o.q[r] {
-			q := nibble((*[nibbleBytes]byte)(part), r, c) | part[q5kHigh+4*r+c&3]>>(c/4)&1<<4
-			o.q[r][c] = int16(q) * int16(scale[r])
+	o.openK(b, part[q5kScale:])
+	for g := range 8 {
+		for r := range Tile {
+			high := binary.LittleEndian.Uint32(part[q5kHigh+4*r:]) >> g & 0x01010101
+			o.put(r, g, nibbles(part, r, g)|high<<4)
 		}
 	}
 }
@@ -170,11 +172,14 @@ func openQ6K(o *opened, tile []byte, block int) {
 	b := tile[(q6kHead+8*q6kPart)*(block/8):]
 	part := b[q6kHead+q6kPart*(block%8):][:q6kPart]
 	halves(&o.scale, b)
-	for r := range o.q {
-		for c := range o.q[r] {
-			high := part[q6kHigh+c/16*64+4*r+c&3] >> (c / 4 % 4 * 2) & 3
-			q := nibble((*[nibbleBytes]byte)(part), r, c) | high<<4
-			o.q[r][c] = (int16(q) - 32) * int16(int8(part[q6kScale+2*r+c/16]))
+	o.split = true
+	for r := range Tile {
+		o.times[0][r], o.times[1][r] = int32(int8(part[q6kScale+2*r])), int32(int8(part[q6kScale+2*r+1]))
+	}
+	for g := range 8 {
+		for r := range Tile {
+			high := binary.LittleEndian.Uint32(part[q6kHigh+g/4*64+4*r:]) >> (g % 4 * 2) & 0x03030303
+			o.put(r, g, less(nibbles(part, r, g)|high<<4, 0x20202020))
 		}
 	}
 }

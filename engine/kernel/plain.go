@@ -5,10 +5,12 @@ import (
 	"math"
 )
 
-// opened is 32 columns of a tile in integers, as the plain products use them:
-// weight [r][c] = scale[r]·q[r][c] - low[r].
+// opened is 32 columns of a tile, as the plain products use them:
+// weight [r][c] = scale[r]·times[c/16][r]·q[r][c] - low[r].
 type opened struct {
-	q          [Tile][32]int16
+	q          [Tile][32]byte // signed
+	times      [2][Tile]int32
+	split      bool // the times differ
 	scale, low [Tile]float32
 	lows       bool // low is not zero
 }
@@ -21,31 +23,70 @@ func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
 		var o opened
 		clear(acc)
+		tokens := len(acc) / Tile
 		for b := range in.cols / 32 {
 			open(&o, tile, b)
-			for i := range len(acc) / Tile {
-				x := (*[32]int8)(in.ints[(t+i)*in.stride+32*b:])
-				o.add((*[Tile]float32)(acc[i*Tile:]), x, &in.blocks[(t+i)*in.blockStride+b])
+			for i := 0; i < tokens; i += three {
+				o.add(acc[i*Tile:min(i+three, tokens)*Tile], in, t+i, b)
 			}
 		}
 	}
 }
 
-func (o *opened) add(acc *[Tile]float32, x *[32]int8, b *block) {
-	var wide [32]int32
-	for i, v := range x {
-		wide[i] = int32(v)
-	}
-	for r := range acc {
-		var s int32
-		for i, q := range &o.q[r] {
-			s += int32(q) * wide[i]
+// three is how many vectors share a multiplication of 64 bits: x + y·2^21 + z·2^42 times a weight's
+// integer carries the three products. A sum of 32 is at most 32·128·127 < 2^20, so the
+// fields never meet.
+const three = 3
+
+// add adds block b of up to three vectors.
+func (o *opened) add(acc []float32, in *Input, t, b int) {
+	var words [32]int64
+	n := len(acc) / Tile
+	for i := range n {
+		x := (*[32]int8)(in.ints[(t+i)*in.stride+32*b:])
+		for j := range words {
+			words[j] += int64(x[j]) << (21 * i)
 		}
-		acc[r] = fma(float32(s)*o.scale[r], b.scale, acc[r])
-		if o.lows {
-			acc[r] = fma(-o.low[r], b.sum, acc[r])
+	}
+	for r := range Tile {
+		p := products((*[16]byte)(o.q[r][:]), (*[16]int64)(words[:]))
+		h := products((*[16]byte)(o.q[r][16:]), (*[16]int64)(words[16:]))
+		if !o.split {
+			p, h = p+h, 0
+		}
+		for i := range n {
+			// A field is taken as a signed number and removed, which undoes its borrow from
+			// the next.
+			f, g := p<<43>>43, h<<43>>43
+			p, h = (p-f)>>21, (h-g)>>21
+			x, a := &in.blocks[(t+i)*in.blockStride+b], &acc[i*Tile+r]
+			*a = fma(float32(int32(f)*o.times[0][r]+int32(g)*o.times[1][r])*o.scale[r], x.scale, *a)
+			if o.lows {
+				*a = fma(-o.low[r], x.sum, *a)
+			}
 		}
 	}
+}
+
+// products is a sum of 16 products, written out: the compiler does not do it.
+func products(q *[16]byte, x *[16]int64) int64 {
+	a := int64(int8(q[0])) * x[0]
+	b := int64(int8(q[1])) * x[1]
+	a += int64(int8(q[2])) * x[2]
+	b += int64(int8(q[3])) * x[3]
+	a += int64(int8(q[4])) * x[4]
+	b += int64(int8(q[5])) * x[5]
+	a += int64(int8(q[6])) * x[6]
+	b += int64(int8(q[7])) * x[7]
+	a += int64(int8(q[8])) * x[8]
+	b += int64(int8(q[9])) * x[9]
+	a += int64(int8(q[10])) * x[10]
+	b += int64(int8(q[11])) * x[11]
+	a += int64(int8(q[12])) * x[12]
+	b += int64(int8(q[13])) * x[13]
+	a += int64(int8(q[14])) * x[14]
+	b += int64(int8(q[15])) * x[15]
+	return a + b
 }
 
 // rowInts decodes row r of a tile of integers.
@@ -55,7 +96,7 @@ func rowInts(open func(o *opened, tile []byte, block int)) func(dst []float32, t
 		for b := range len(dst) / 32 {
 			open(&o, tile, b)
 			for i, q := range &o.q[r] {
-				dst[32*b+i] = float32(float32(q)*o.scale[r]) - o.low[r]
+				dst[32*b+i] = float32(float32(int32(int8(q))*o.times[i/16][r])*o.scale[r]) - o.low[r]
 			}
 		}
 	}
