@@ -1,5 +1,7 @@
 package sched
 
+import "github.com/rouse-dev/rouse/engine/block"
+
 // admit gives a waiting sequence a seat and blocks for all of its tokens, if there are enough. If not,
 // it either waits on in the queue, or is parked until a sibling has computed its prompt.
 func (s *Scheduler) admit(q *sequence) bool {
@@ -48,9 +50,12 @@ func (s *Scheduler) asksCache(q *sequence) bool {
 	return s.cfg.Prefix && !q.score && !q.pool
 }
 
-// usable is how many full blocks of q's tokens may be taken instead of computed. The last
-// token is always computed, for what is chosen after it.
-func (s *Scheduler) usable(q *sequence) int { return (len(q.tokens) - 1) / s.pool.Size() }
+// usable are the names of those full blocks of q's tokens that may be taken instead of computed.
+// The last token is always computed, for what is chosen after it.
+func (s *Scheduler) usable(q *sequence) []block.Hash {
+	q.hashes = block.Chain(q.hashes, q.req.Root, q.tokens, s.pool.Size())
+	return q.hashes[:(len(q.tokens)-1)/s.pool.Size()]
+}
 
 // need is how many of the free blocks admitting q takes.
 func (s *Scheduler) need(q *sequence) int {
@@ -59,7 +64,7 @@ func (s *Scheduler) need(q *sequence) int {
 		return need - (len(q.req.Prompt)-1)/s.pool.Size()
 	}
 	if need > s.pool.Available() && s.asksCache(q) {
-		found, free := s.pool.Match(q.hashes[:min(s.usable(q), len(q.hashes))])
+		found, free := s.pool.Match(s.usable(q))
 		need -= found - free
 	}
 	return need
@@ -87,7 +92,7 @@ func (s *Scheduler) inherit(q, donor *sequence) {
 
 // recall begins q after what the prefix cache has of it.
 func (s *Scheduler) recall(q *sequence, first bool) {
-	for _, h := range q.hashes[:min(s.usable(q), len(q.hashes))] {
+	for _, h := range s.usable(q) {
 		b, ok := s.pool.Take(h)
 		if !ok {
 			break

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -29,6 +30,9 @@ type machine struct {
 	last   sched.ID
 	copies int // blocks copied
 	extra  int // tokens that were chosen after an end
+
+	words   []string       // the last batch
+	results []sched.Result // the last results
 }
 
 // state is what the worker knows of a sequence.
@@ -181,6 +185,7 @@ func (m *machine) schedule() bool {
 	before := len(m.flights)
 	batch := m.sched.Schedule()
 	m.check()
+	m.words = words(batch)
 	if batch == nil {
 		if before == 0 && len(m.live) > 0 {
 			m.t.Fatalf("nothing to do with %d sequences: %+v", len(m.live), m.sched.Stats())
@@ -214,6 +219,20 @@ func (m *machine) schedule() bool {
 	}
 	m.flights = append(m.flights, out)
 	return true
+}
+
+// words is a batch to compare.
+func words(b *sched.Batch) (list []string) {
+	if b == nil {
+		return nil
+	}
+	for _, it := range b.Items {
+		list = append(list, fmt.Sprint(it.ID, " at ", it.Pos, " to ", it.Pos+len(it.Tokens), " in ", it.Blocks, " new ", it.New, " sample ", it.Sample))
+	}
+	for _, id := range b.Ends {
+		list = append(list, fmt.Sprintf("end %d", id))
+	}
+	return append(list, fmt.Sprint(b.Copies))
 }
 
 // exclusive checks that nobody else has a block that an item writes.
@@ -359,6 +378,7 @@ func (m *machine) update() bool {
 		results = append(results, r)
 		m.take(o, r)
 	}
+	m.results = results
 	if !m.sched.Update(f.step, results) {
 		m.t.Fatalf("the output of step %d is refused", f.step)
 	}

@@ -1,0 +1,118 @@
+package sched_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/block"
+	"github.com/rouse-dev/rouse/engine/sched"
+)
+
+// crowd keeps a scheduler busy: prompts of n tokens that end with the token after, of the tenants and priorities
+// that more says, so that always some wait.
+func crowd(m *machine, n int, more func(i int) (tenant string, priority int)) {
+	for i := 0; m.sched.Stats().Waiting < 8; i++ {
+		tenant, priority := more(i)
+		m.add(sched.Request{Prompt: ones(n), Max: n + 1, Tenant: tenant, Priority: priority}, true)
+	}
+}
+
+func ones(n int) []int32 {
+	list := make([]int32, n)
+	for i := range list {
+		list[i] = 1
+	}
+	return list
+}
+
+// steps computes batches, with the crowd kept up, until done says so, and returns how many it took.
+func (m *machine) until(limit int, keep func(), done func() bool) int {
+	for n := range limit {
+		if done() {
+			return n
+		}
+		keep()
+		for m.schedule() {
+		}
+		m.update()
+	}
+	m.t.Fatalf("not done after %d steps: %+v", limit, m.sched.Stats())
+	return 0
+}
+
+func TestABadPriorityIsNotStarved(t *testing.T) {
+	for _, tight := range []bool{false, true} {
+		blocks := 100
+		if tight {
+			blocks = 6 // the low one needs all of them
+		}
+		m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 3, Depth: 2, Patience: 10}, block.New(blocks, 4))
+		keep := func() { crowd(m, 7, func(int) (string, int) { return "", 0 }) }
+		keep()
+		m.add(sched.Request{Prompt: ones(12), Max: 24, Priority: 1000, Tenant: "low"}, true)
+		low := m.last
+		m.until(120, keep, func() bool { return m.live[low] == nil })
+		if n := m.sched.Stats().Promoted; n == 0 {
+			t.Errorf("tight %v: nobody was promoted, so this shows nothing", tight)
+		}
+	}
+}
+
+func TestATenantWithManyDoesNotStarveOne(t *testing.T) {
+	m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 8}, block.New(2000, 4))
+	for range 1000 {
+		m.add(sched.Request{Prompt: ones(8), Max: 9, Tenant: "many"}, true)
+	}
+	m.until(50, func() {}, func() bool { return m.sched.Stats().Waiting < 980 })
+	m.add(sched.Request{Prompt: ones(8), Max: 9, Tenant: "one"}, true)
+	one := m.last
+	if n := m.until(1000, func() {}, func() bool { return m.live[one] == nil }); n > 3 {
+		t.Errorf("a request beside a thousand others of another tenant took %d steps, want at most 3", n)
+	}
+	m.drain()
+}
+
+func TestTenantsShareByTokens(t *testing.T) {
+	m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 16, Seats: 8, Depth: 2}, block.New(1000, 4))
+	got := map[string]int{}
+	size := map[string]int{"long": 40, "short": 5}
+	waiting := map[string]int{}
+	open := map[sched.ID]string{}
+	keep := func() {
+		for _, tenant := range []string{"long", "short"} {
+			for waiting[tenant] < 20 {
+				m.add(sched.Request{Prompt: ones(size[tenant]), Max: size[tenant] + 1, Tenant: tenant}, true)
+				waiting[tenant]++
+				open[m.last] = tenant
+			}
+		}
+		for id, tenant := range open {
+			if m.live[id] == nil {
+				got[tenant] += size[tenant]
+				waiting[tenant]--
+				delete(open, id)
+			}
+		}
+	}
+	m.until(401, keep, func() bool { return got["long"]+got["short"] > 16*380 })
+	if ratio := float64(got["long"]) / float64(got["short"]); ratio < 0.9 || ratio > 1.1 {
+		t.Errorf("tenants with long and short prompts got %v tokens: want about the same", got)
+	}
+}
+
+// TestIdlenessEarnsNothing: a tenant that comes late has half of the steps from then on, not all of them until it has caught up.
+func TestIdlenessEarnsNothing(t *testing.T) {
+	m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 8}, block.New(4000, 4))
+	add := func(tenant string, n int) (last sched.ID) {
+		for range n {
+			m.add(sched.Request{Prompt: ones(8), Max: 9, Tenant: tenant}, true)
+		}
+		return m.last
+	}
+	add("early", 200)
+	m.until(150, func() {}, func() bool { return m.sched.Stats().Waiting <= 100 })
+	end := add("late", 50)
+	if n := m.until(150, func() {}, func() bool { return m.live[end] == nil }); n < 90 {
+		t.Errorf("fifty requests of a tenant that comes late are done in %d steps of one each, beside a hundred others: want about 100", n)
+	}
+}

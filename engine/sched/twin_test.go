@@ -1,0 +1,481 @@
+package sched_test
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/engine/block"
+	"github.com/rouse-dev/rouse/engine/sched"
+)
+
+// twin is the obvious scheduler: one list of sequences, which it sorts and searches anew for each question. It
+// guesses nothing.
+type twin struct {
+	cfg     sched.Config
+	pool    *block.Pool
+	all     []*twinSeq // unfinished ones, by arrival
+	arrived int
+	flows   map[string]int // virtual times, by priority and tenant
+	clocks  map[int]int    // by priority
+	turns   int
+	step    int
+	flights [][]twinEntry
+	ends    []sched.ID
+	items   []string
+	copies  []sched.Copy
+	tokens  int
+	stats   sched.Stats
+}
+
+type twinSeq struct {
+	id                     sched.ID
+	req                    sched.Request
+	order                  int
+	rank                   int
+	tokens                 []int32
+	blocks                 []int32
+	computed, flying, high int
+	sent, named            int
+	running, seen, gone    bool
+	step, from             int
+	group                  *twinGroup
+}
+
+type twinGroup struct {
+	members []*twinSeq
+	leader  *twinSeq
+	parked  map[*twinSeq]bool
+}
+
+type twinEntry struct{ q *twinSeq }
+
+const first = math.MinInt
+
+func newTwin(cfg sched.Config, count, size int) *twin {
+	return &twin{cfg: cfg, pool: block.New(count, size), flows: map[string]int{}, clocks: map[int]int{}}
+}
+
+func flowOf(q *twinSeq) string { return fmt.Sprint(q.req.Priority, q.req.Tenant) }
+
+func (w *twin) add(r sched.Request) {
+	g := &twinGroup{parked: map[*twinSeq]bool{}}
+	probe := &twinSeq{req: r}
+	waits := slices.ContainsFunc(w.all, func(q *twinSeq) bool {
+		return !q.running && !q.parked() && q.rank != first && flowOf(q) == flowOf(probe)
+	})
+	if t, ok := w.flows[flowOf(probe)]; !ok || !waits {
+		w.flows[flowOf(probe)] = max(t, w.clocks[r.Priority])
+	}
+	for i := range max(1, r.Siblings) {
+		q := &twinSeq{id: r.ID + sched.ID(i), req: r, order: w.arrived, rank: r.Priority, tokens: slices.Clone(r.Prompt)}
+		w.arrived++
+		if r.Siblings > 1 && len(r.Prompt) > 1 {
+			q.group = g
+			g.members = append(g.members, q)
+		}
+		w.all = append(w.all, q)
+	}
+}
+
+func (q *twinSeq) parked() bool { return q.group != nil && q.group.parked[q] }
+
+func (q *twinSeq) limit() int {
+	if q.req.Pool {
+		return len(q.req.Prompt)
+	}
+	return q.req.Max - 1
+}
+
+func (q *twinSeq) left() int { return min(len(q.tokens)+q.flying, q.limit()) - q.computed }
+
+// seats are the running sequences, who is preempted last first.
+func (w *twin) seats() (list []*twinSeq) {
+	for _, q := range w.all {
+		if q.running {
+			list = append(list, q)
+		}
+	}
+	slices.SortFunc(list, func(a, b *twinSeq) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.order, b.order))
+	})
+	return list
+}
+
+// line are sequences that want a share for their prompt, whose turn it is first.
+func (w *twin) line(want func(*twinSeq) bool) (list []*twinSeq) {
+	for _, q := range w.all {
+		if want(q) {
+			list = append(list, q)
+		}
+	}
+	time := func(q *twinSeq) int {
+		if q.rank == first {
+			return 0
+		}
+		return w.flows[flowOf(q)]
+	}
+	late := func(q *twinSeq) int {
+		if q.running {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(a, b *twinSeq) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(time(a), time(b)), cmp.Compare(late(a), late(b)), cmp.Compare(a.order, b.order))
+	})
+	return list
+}
+
+func waits(q *twinSeq) bool { return !q.running && !q.parked() }
+
+// schedule returns the items of the next batch in words; nil for none.
+func (w *twin) schedule() []string {
+	if len(w.flights) == max(1, w.cfg.Depth) {
+		return nil
+	}
+	w.step++
+	w.items, w.copies, w.tokens = nil, nil, 0
+	w.flights = append(w.flights, nil)
+	w.makeRoom()
+	preempted := w.decode()
+	done := w.fill(!preempted)
+	if len(w.items) == 0 {
+		w.step--
+		w.flights = w.flights[:len(w.flights)-1]
+		return nil
+	}
+	for _, q := range w.seats() {
+		if q.step == w.step {
+			w.name(q)
+		}
+	}
+	for _, q := range done {
+		q.group.leader = nil
+		clear(q.group.parked)
+	}
+	for _, id := range w.ends {
+		w.items = append(w.items, fmt.Sprintf("end %d", id))
+	}
+	w.ends = nil
+	return append(w.items, fmt.Sprint(w.copies))
+}
+
+func (w *twin) makeRoom() {
+	for {
+		line, seats := w.line(waits), w.seats()
+		if len(line) == 0 || len(seats) == 0 {
+			return
+		}
+		q, last := line[0], seats[len(seats)-1]
+		if q.flying > 0 || q.rank == first || last.rank <= q.rank {
+			return
+		}
+		short := w.need(q) - w.pool.Available()
+		if short <= 0 && len(seats) < w.cfg.Seats {
+			return
+		}
+		for _, o := range seats {
+			for _, b := range o.blocks {
+				if o.rank > q.rank && w.pool.Holders(b) == 1 {
+					short--
+				}
+			}
+		}
+		if short > 0 {
+			return
+		}
+		w.preempt(last)
+	}
+}
+
+func (w *twin) decode() (preempted bool) {
+	for _, q := range w.seats() {
+		if !q.running || q.left() != 1 || q.req.Lockstep && q.flying > 0 {
+			continue
+		}
+		for q.running && q.computed == len(q.blocks)*w.pool.Size() {
+			if b, ok := w.pool.Alloc(); ok {
+				q.blocks = append(q.blocks, b)
+				continue
+			}
+			preempted = true
+			seats := w.seats()
+			w.preempt(seats[len(seats)-1])
+		}
+		if q.running {
+			w.put(q, 1)
+		} else {
+			return true
+		}
+	}
+	return preempted
+}
+
+func (w *twin) fill(admit bool) (done []*twinSeq) {
+	patience := cmp.Or(w.cfg.Patience, 64)
+	for w.tokens < w.cfg.Budget {
+		open := admit && len(w.seats()) < w.cfg.Seats
+		wants := func(q *twinSeq) bool {
+			return q.running && q.step != w.step && q.left() > 1 || open && waits(q)
+		}
+		line := w.line(wants)
+		if len(line) == 0 {
+			return done
+		}
+		q := line[0]
+		someone := len(w.line(waits)) > 0
+		if w.turns >= patience && (open && someone || !someone) {
+			w.turns = 0
+			old := slices.MinFunc(line, func(a, b *twinSeq) int { return cmp.Compare(a.order, b.order) })
+			if old != q && old.rank != first {
+				old.rank = first
+				w.stats.Promoted++
+				continue
+			}
+		}
+		if !q.running && !w.admit(q) {
+			admit = q.parked()
+			continue
+		}
+		w.turns++
+		if q.rank != first {
+			w.clocks[q.req.Priority] = max(w.clocks[q.req.Priority], w.flows[flowOf(q)])
+		}
+		w.put(q, min(q.left(), w.cfg.Budget-w.tokens))
+		if q.group != nil && q.group.leader == q && q.computed >= len(q.req.Prompt)-1 {
+			done = append(done, q)
+		}
+	}
+	return done
+}
+
+func (w *twin) donor(q *twinSeq) *twinSeq {
+	if q.group == nil {
+		return nil
+	}
+	for _, o := range q.group.members {
+		have := o.computed
+		if o.step == w.step {
+			have = o.from
+		}
+		if o.running && have > 0 && have >= len(q.req.Prompt)-1 {
+			return o
+		}
+	}
+	return nil
+}
+
+// hits are the names of q's full blocks, its last token's left out, that the cache has.
+func (w *twin) hits(q *twinSeq) (names []block.Hash) {
+	if !w.cfg.Prefix || q.req.Score || q.req.Pool {
+		return nil
+	}
+	for _, h := range block.Chain(nil, q.req.Root, q.tokens[:len(q.tokens)-1], w.pool.Size()) {
+		if _, ok := w.pool.Lookup(h); !ok {
+			break
+		}
+		names = append(names, h)
+	}
+	return names
+}
+
+func (w *twin) need(q *twinSeq) int {
+	need := w.pool.Need(len(q.tokens))
+	if w.donor(q) != nil {
+		return need - (len(q.req.Prompt)-1)/w.pool.Size()
+	}
+	if need <= w.pool.Available() {
+		return need
+	}
+	for _, h := range w.hits(q) {
+		if b, _ := w.pool.Lookup(h); w.pool.Holders(b) > 0 {
+			need--
+		}
+	}
+	return need
+}
+
+func (w *twin) admit(q *twinSeq) bool {
+	if q.flying > 0 {
+		return false
+	}
+	donor := w.donor(q)
+	if g := q.group; g != nil && donor == nil && g.leader != nil && g.leader != q {
+		g.parked[q] = true
+		return false
+	}
+	if w.need(q) > w.pool.Available() {
+		return false
+	}
+	if donor != nil {
+		q.computed = len(q.req.Prompt) - 1
+		full := q.computed / w.pool.Size()
+		for _, b := range donor.blocks[:full] {
+			w.pool.Share(b)
+			q.blocks = append(q.blocks, b)
+		}
+		if q.computed%w.pool.Size() > 0 {
+			b, _ := w.pool.Alloc()
+			q.blocks = append(q.blocks, b)
+			w.copies = append(w.copies, sched.Copy{From: donor.blocks[full], To: b})
+		}
+	} else {
+		if q.group != nil {
+			q.group.leader = q
+		}
+		for _, h := range w.hits(q) {
+			b, _ := w.pool.Take(h)
+			q.blocks = append(q.blocks, b)
+			q.computed += w.pool.Size()
+		}
+		if q.high == 0 {
+			w.stats.PrefixFound += q.computed
+		}
+	}
+	q.high, q.named = max(q.high, q.computed), q.computed/w.pool.Size()
+	for len(q.blocks) < w.pool.Need(len(q.tokens)) {
+		b, _ := w.pool.Alloc()
+		q.blocks = append(q.blocks, b)
+	}
+	q.running = true
+	return true
+}
+
+func (w *twin) put(q *twinSeq, n int) {
+	sample := q.computed+n == len(q.tokens)+q.flying
+	q.step, q.from = w.step, q.computed
+	q.computed += n
+	w.tokens += n
+	w.flows[flowOf(q)] += max(0, q.computed-q.high)
+	q.high = max(q.high, q.computed)
+	w.items = append(w.items, fmt.Sprint(q.id, " at ", q.from, " to ", q.computed, " in ", q.blocks, " new ", len(q.blocks)-q.sent, " sample ", sample))
+	q.sent, q.seen = len(q.blocks), true
+	if sample {
+		if !q.req.Pool {
+			q.flying++
+		}
+		last := len(w.flights) - 1
+		w.flights[last] = append(w.flights[last], twinEntry{q})
+	}
+}
+
+// name registers what q has computed and knows.
+func (w *twin) name(q *twinSeq) {
+	if w.cfg.Prefix {
+		for i, h := range block.Chain(nil, q.req.Root, q.tokens[:min(len(q.tokens), q.computed)], w.pool.Size()) {
+			if i >= q.named { // once: a block whose name was taken stays without
+				w.pool.Register(q.blocks[i], h)
+				q.named++
+			}
+		}
+	}
+}
+
+func (w *twin) release(q *twinSeq) {
+	w.name(q)
+	w.pool.Free(q.blocks...)
+	q.blocks, q.computed, q.sent, q.named, q.running = nil, 0, 0, 0, false
+}
+
+func (w *twin) preempt(q *twinSeq) {
+	w.release(q)
+	w.stats.Preemptions++
+}
+
+func (w *twin) update(results []sched.Result) {
+	f := w.flights[0]
+	w.flights = w.flights[1:]
+	for _, e := range f {
+		if e.q.gone {
+			continue
+		}
+		i := slices.IndexFunc(results, func(r sched.Result) bool { return r.ID == e.q.id })
+		if e.q.req.Pool {
+			w.drop(e.q)
+			continue
+		}
+		e.q.flying--
+		e.q.tokens = append(e.q.tokens, results[i].Tokens...)
+		if results[i].Done || len(e.q.tokens) == e.q.req.Max {
+			w.drop(e.q)
+		}
+	}
+}
+
+func (w *twin) abort(id sched.ID) {
+	i := slices.IndexFunc(w.all, func(q *twinSeq) bool { return q.id == id })
+	w.drop(w.all[i])
+}
+
+func (w *twin) drop(q *twinSeq) {
+	w.release(q)
+	q.gone = true
+	w.all = slices.DeleteFunc(w.all, func(o *twinSeq) bool { return o == q })
+	if g := q.group; g != nil {
+		g.members = slices.DeleteFunc(g.members, func(o *twinSeq) bool { return o == q })
+		delete(g.parked, q)
+		if g.leader == q {
+			g.leader = nil
+			clear(g.parked)
+		}
+	}
+	if q.seen {
+		w.ends = append(w.ends, q.id)
+	}
+}
+
+// FuzzTwin plays random calls on a scheduler and its twin: they make the same batches.
+func FuzzTwin(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(seed, uint8(seed*7), uint8(seed), uint8(seed*3), uint8(seed*5), uint8(seed*11), seed%3 > 0)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, blocks, size, budget, seats, more uint8, prefix bool) {
+		cfg := sched.Config{Seats: 1 + int(seats)%8, Prefix: prefix, Depth: int(more) % 4, Patience: int(more) / 4 % 8}
+		cfg.Budget = cfg.Seats + int(budget)%32
+		count, width := 1+int(blocks)%24, 1+int(size)%8
+		m := newMachine(t, rand.New(rand.NewPCG(seed, 1)), cfg, block.New(count, width))
+		w := newTwin(cfg, count, width)
+		for range 200 {
+			switch {
+			case m.r.IntN(4) == 0 && len(m.live) < 40:
+				r, cyclic := request(m.r, count*width)
+				m.add(r, cyclic)
+				r.ID = m.last + 1 - sched.ID(max(1, r.Siblings))
+				w.add(r)
+			case m.r.IntN(20) == 0 && len(m.order) > 0:
+				id := m.order[m.r.IntN(len(m.order))]
+				m.abort(id)
+				w.abort(id)
+			case m.r.IntN(2) == 0:
+				m.schedule()
+				if diff := gocmp.Diff(w.schedule(), m.words); diff != "" {
+					t.Fatalf("another batch (-twin +scheduler):\n%s", diff)
+				}
+			case len(m.flights) > 0:
+				m.update()
+				w.update(m.results)
+			}
+			compare(t, m, w)
+		}
+	})
+}
+
+// compare compares the numbers of both.
+func compare(t *testing.T, m *machine, w *twin) {
+	s := m.sched.Stats()
+	got := sched.Stats{Running: s.Running, Waiting: s.Waiting, BlocksUsed: s.BlocksUsed, BlocksCached: s.BlocksCached,
+		Preemptions: s.Preemptions, Evictions: s.Evictions, PrefixFound: s.PrefixFound, Promoted: s.Promoted}
+	want := w.stats
+	want.Running = len(w.seats())
+	want.Waiting = len(w.all) - want.Running
+	want.BlocksUsed, want.BlocksCached, want.Evictions = w.pool.Count()-w.pool.Available(), w.pool.Cached(), w.pool.Evictions()
+	if got != want {
+		t.Fatalf("the scheduler says %+v, its twin %+v", got, want)
+	}
+}
