@@ -109,3 +109,10 @@ func quantizeBlock(q *[32]int8, b *block, x *[32]float32) {
 	b.total = int32(b.halves[0]) + int32(b.halves[1])
 	b.sum = b.scale * float32(b.total)
 }
+
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
