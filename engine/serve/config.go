@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // Config says what to serve and where.
@@ -25,6 +27,14 @@ type Config struct {
 	MaxSeqs int
 	// Context bounds prompt and answer, in tokens; 0: as the model says.
 	Context int
+	// Worker says where the model lives: in this process, in one of its own, or as its size says.
+	Worker worker.Place
+	// Shards is the number of worker processes that share the model; 0: one.
+	Shards int
+	// Sync makes no batch before the output of the last one; for comparison.
+	Sync bool
+	// ToolParser is how the model writes calls of tools: "hermes", "llama3_json", "mistral" or "json"; "" or "auto" goes by the chat template.
+	ToolParser string
 	// MaxBody bounds a request's body, in bytes; 0: 16 MiB.
 	MaxBody int64
 	// DrainTimeout bounds how long running requests may go on when the server is told to end; 0: 30 seconds.
@@ -76,10 +86,13 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%s is %d: want 0 for the default, or more", f.name, f.value)
 		}
 	}
+	if !slices.Contains(toolParsers, c.ToolParser) {
+		return fmt.Errorf("tool call parser %q: want one of %q", c.ToolParser, toolParsers[1:])
+	}
 	for _, n := range c.Names {
 		if n == "" {
 			return errors.New("an empty model name: leave it out to get the file's name")
 		}
 	}
-	return nil
+	return worker.Options{Place: c.Worker, Shards: c.Shards}.Validate()
 }

@@ -5,49 +5,35 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/gguf"
-	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// loaded is a model ready for an engine.
+// loaded is what an engine needs of a model besides its worker.
 type loaded struct {
-	runner   *cpu.Runner
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
 }
 
-// load opens the model of a configuration. After an error nothing stays open.
+// load reads the vocabulary of the model of a configuration. The worker opens the file itself.
 func load(cfg Config) (*loaded, error) {
-	limits := cpu.Config{Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs}
 	if cfg.Model == pico.Name {
 		f, err := gguf.Parse(pico.GGUF())
 		if err != nil {
 			return nil, err
 		}
-		l, err := vocabulary(f)
-		if err == nil {
-			l.runner, err = cpu.New(f, limits)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("load model %s: %w", cfg.Model, err)
-		}
-		return l, nil
+		return vocabulary(f)
 	}
 	f, err := gguf.Open(cfg.Model)
 	if err != nil {
 		return nil, err
 	}
 	l, err := vocabulary(f)
-	// The runner opens the file itself, so that it can let go of it in a deep sleep.
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load model file %s: %w", cfg.Model, err)
-	}
-	if l.runner, err = cpu.Open(cfg.Model, limits); err != nil {
-		return nil, err
 	}
 	return l, nil
 }

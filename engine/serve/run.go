@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 	"github.com/rouse-dev/rouse/internal/closing"
 )
 
@@ -31,9 +33,17 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	e, err := engine.New(m.runner, m.tok, engine.Config{Seats: cfg.MaxSeqs, Context: cfg.Context})
+	w := worker.Open(worker.Options{
+		Place: cfg.Worker, Shards: cfg.Shards, Log: cfg.Log,
+		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs},
+	})
+	info, err := w.Start(ctx)
 	if err != nil {
-		return errors.Join(err, m.runner.Close())
+		return errors.Join(fmt.Errorf("load model %s: %w", cfg.Model, err), w.Close())
+	}
+	e, err := engine.Over(w, info, m.tok, engine.Config{Seats: cfg.MaxSeqs, Context: cfg.Context, Sync: cfg.Sync})
+	if err != nil {
+		return errors.Join(err, w.Close())
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1) // Run of the engine sends its end
@@ -42,7 +52,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 
 	err = announceAndServe(ctx, cfg, e, NewServer(e, m.template, cfg), stop, stdout, loadTime)
 	stop()
-	return errors.Join(err, <-stopped, m.runner.Close())
+	return errors.Join(err, <-stopped)
 }
 
 // announceAndServe probes, listens, announces and serves.

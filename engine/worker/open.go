@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/pico"
@@ -59,6 +60,9 @@ func Open(o Options) *Supervisor {
 	}
 	cfg.Launch, cfg.Heartbeat, cfg.Discard = Process{Log: o.Log}.Launch, time.Second, true
 	if o.Shards > 1 {
+		if cfg.Load.Threads == 0 { // the ranks share the processors
+			cfg.Load.Threads = max(1, (runtime.NumCPU()-1)/o.Shards)
+		}
 		cfg.Launch = Group(o.Shards, Process{Log: o.Log})
 	}
 	return New(cfg)

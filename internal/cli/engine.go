@@ -70,6 +70,7 @@ Logs go to standard error. SIGTERM and SIGINT let running requests finish first.
 	f.IntVar(&cfg.MaxSeqs, "max-seqs", 0, "sequences that run at once, the others wait; 0 for 32")
 	f.IntVar(&cfg.Context, "context", 0, "tokens of prompt and answer together; 0 for the model's own limit")
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 0, "how long running requests may go on after SIGTERM; 0 for 30s")
+	workerFlags(f, &cfg)
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends (Linux)")
 	if err := c.MarkFlagRequired("model"); err != nil {
