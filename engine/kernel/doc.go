@@ -1,25 +1,60 @@
-// Package kernel holds the inner loops of the forward pass in plain Go: products of weight
-// rows with activation vectors, normalisation, rotation, softmax. It knows slices of
-// numbers and nothing of models, threads or caches.
+// Package kernel holds the inner loops of the forward pass: products of packed matrices with
+// activation vectors, attention over a paged cache, normalisation, rotation, softmax. It
+// knows slices of numbers and nothing of models, threads or caches.
 //
 // Two promises shape the code. Every result is one fixed-order computation of its own
-// inputs: how many vectors are multiplied at once, and which rows a call covers, never
-// changes a bit of it. So floating-point products stand in explicit float32 conversions,
-// which the language defines to forbid fusing them with the addition that follows, and loops
-// that work on one vector and on several follow the same order. And nothing here
-// allocates, except Q8Input when it grows.
+// inputs: how many vectors are multiplied at once, which rows a call covers, and which
+// instructions the processor has never change a bit of it. So each function exists in plain Go,
+// which says what is computed; vector instructions for one processor compute the same, and
+// tests compare the bits. Where instructions round a product and a sum once, plain Go does so
+// with fma; elsewhere floating-point products stand in explicit float32 conversions, which the
+// language defines to forbid fusing. And nothing here allocates, except an Input or an
+// Attention when it grows.
 //
-// How it is fast without vector instructions:
+// # Products
 //
-//   - Q8_0 weights are multiplied with activations quantised to 8 bits in the same blocks of
-//     32, as ggml does, with exact integer sums per block. A 64-bit multiplication
-//     carries two products when there is one vector, and three when there are more;
-//     q8.go explains how.
-//   - F32 rows are multiplied four at a time, so that each load of the vector serves four
-//     sums that do not wait for one another.
-//   - F16 and BF16 rows are widened to F32 once for all vectors.
+//  1. Pack brings a matrix of the file into tiles, once.
+//  2. Input.Load brings vectors into the form that the matrix's type multiplies with.
+//  3. Matrix.Mul computes any rows with any vectors, tile by tile.
 //
-// These loops are the reference against which faster ones for one processor are checked.
+// F32, F16 and BF16 are multiplied with the vectors' own floats, column after column. All other
+// types are multiplied with vectors rounded to 8 bits in blocks of 32, each with
+// its scale, as ggml does for Q8_0. The sum of 32 products, with the weights' integer scales of
+// K-quants, is an integer below 2^24 and exact in whatever order; scales come in at
+// the end of each block (plainInts says in which order).
+//
+// # Tiles
+//
+// A tile is 16 rows, so that a vector register holds weights of eight rows (AVX2) or
+// sixteen (AVX-512), a sum never crosses a register's lanes, and every load of weights serves several
+// vectors. It has as many bytes as the rows in the file, Q4_K 2.8 % and Q5_K 2.3 %
+// more, for integer scales of one byte. The rows that a last tile lacks are zeros. Within a
+// tile blocks follow in the order of columns; r is a row of 0…15, c a column of the block
+// or part.
+//
+//	F32   64 bytes a column      4·r: the value
+//	F16   32 bytes a column      2·r: the value; BF16 as well
+//	Q8_0  544 bytes, 32 columns  c/4·64 + 4·r + c%4: q+128, one byte
+//	                             512 + 2·r: scale, a half
+//	Q4_0  288 bytes, 32 columns  c/8·64 + 4·r + c%4: q+8, 4 bits: the lower where c%8 < 4
+//	                             256 + 2·r: scale, a half
+//	Q4_K  2,368 bytes, 256 columns: a head and eight parts of 32 columns
+//	      head, 64 bytes         2·r: scale, a half; 32 + 2·r: minimums' scale
+//	      part, 288 bytes        0: q, 4 bits, as in Q4_0
+//	                             256 + r: integer scale, one byte; 272 + r: integer minimum
+//	Q5_K  2,880 bytes, 256 columns
+//	      head, 64 bytes         as Q4_K
+//	      part, 352 bytes        0: the low 4 bits of q, as in Q4_0
+//	                             256 + 4·r + c%4: the fifth, in bit c/4
+//	                             320 + r: integer scale; 336 + r: integer minimum
+//	Q6_K  3,360 bytes, 256 columns
+//	      head, 32 bytes         2·r: scale, a half
+//	      part, 416 bytes        0: the low 4 bits of q+32, as in Q4_0
+//	                             256 + c/16·64 + 4·r + c%4: the others, in bits c/4%4·2 and above
+//	                             384 + 2·r + c/16: integer scale, one signed byte
+//
+// All processors share this layout. What AVX2 makes of it is in gen, which writes
+// tile_amd64.s: four vectors at a time, or one.
 //
 // All functions are safe for many goroutines on disjoint outputs. Lengths are the
 // caller's promise: a slice too short panics.
