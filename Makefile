@@ -63,7 +63,9 @@ $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
 	cd internal/tools && $(GO) build -o $(TOOLS)/ tool
 
-soak: ## the grant protocol searched fifteen times as far as in the tests
+SOAKTIME ?= 10m
+soak: ## the grant protocol searched fifteen times as far as in the tests; random games of the engine's scheduler for SOAKTIME
+	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' ./engine/sched -soak $(SOAKTIME)
 	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./internal/local/grants
 
 FUZZTIME ?= 10s
