@@ -37,6 +37,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/block"
@@ -74,6 +75,8 @@ type Config struct {
 	NoPrefix bool
 	// Draft is the most tokens that are guessed ahead in a sequence from what it says before; 0 guesses none.
 	Draft int
+	// HostWork is added to what the loop does with each output, for benchmarks: it stands for an engine that is slower.
+	HostWork time.Duration
 }
 
 func (c Config) withDefaults() Config {

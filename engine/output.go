@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
@@ -33,6 +34,7 @@ func (e *Engine) receive(out *wire.Output) {
 		return
 	}
 	e.count(f.tokens, nil)
+	e.occupied(out.Busy)
 	e.results, e.tokens = e.results[:0], e.tokens[:0]
 	next := 0
 	for i := range f.items {
@@ -47,6 +49,8 @@ func (e *Engine) receive(out *wire.Output) {
 		}
 	}
 	e.sched.Update(out.Step, e.results)
+	for began := time.Now(); e.cfg.HostWork > 0 && time.Since(began) < e.cfg.HostWork; { //nolint:revive // it has to take the processor's time
+	}
 }
 
 // reports tells whether the next of the output's items is that of p: one is due, or an error came.

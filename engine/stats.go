@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/sched"
 )
@@ -23,6 +25,8 @@ type Stats struct {
 	ComputedTokens  uint64 // that went through the model
 	PromptTokens    uint64 // of requests whose first token is there
 	GeneratedTokens uint64
+	// Busy is how long the worker computed, in all steps.
+	Busy time.Duration
 }
 
 // Stats returns a copy of the current numbers. It does not wait for the loop.
@@ -58,6 +62,13 @@ func (e *Engine) count(tokens int, err error) {
 		e.stats.Steps++
 		e.stats.ComputedTokens += uint64(tokens)
 	}
+}
+
+// occupied adds the worker's time for a step.
+func (e *Engine) occupied(d time.Duration) {
+	e.mu.Lock()
+	e.stats.Busy += d
+	e.mu.Unlock()
 }
 
 // countToken adds a token, and the prompt with the first of a request.

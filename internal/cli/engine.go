@@ -22,7 +22,7 @@ func engineCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(engineServeCommand(), engineWorkerCommand())
+	c.AddCommand(engineServeCommand(), engineWorkerCommand(), engineBenchCommand())
 	return c
 }
 

@@ -1,0 +1,167 @@
+// Command engine measures the inference engine beside llama.cpp, on models of random weights that it generates, and checks the
+// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer; engine/golden
+// has a pair that runs the llama.cpp inside Ollama.
+//
+//	go run ./e2e/bench/engine -peer DIR -o docs/bench/engine.json
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+	"github.com/rouse-dev/rouse/engine/bench"
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/kernel"
+)
+
+// options are the command line's.
+type options struct {
+	out, peer, models, rouse string
+	only                     *regexp.Regexp
+	threads, reps            int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var o options
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	only := flag.String("only", "", "measure only what matches this regular expression")
+	flag.StringVar(&o.out, "o", "", "file for the results")
+	flag.StringVar(&o.peer, "peer", "", "folder of llama-bench (default: the PATH)")
+	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
+	flag.StringVar(&o.rouse, "rouse", "./rouse", "the program")
+	flag.IntVar(&o.threads, "threads", 0, "threads of forward passes, ours and the peer's (default: the engine's)")
+	flag.IntVar(&o.reps, "reps", 5, "repetitions")
+	flag.Parse()
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return err
+	}
+	r := report.New("go run ./e2e/bench/engine " + strings.Join(os.Args[1:], " "))
+	add := func(m report.Measurement) {
+		fmt.Println(m.Line())
+		r.Measurements = append(r.Measurements, m)
+	}
+	for _, part := range []func(context.Context, options, func(report.Measurement)) error{forward, engines, processes} {
+		if err := part(ctx, o, add); err != nil {
+			return err
+		}
+	}
+	return r.Finish(o.out)
+}
+
+// subject is a generated model and the conditions on its speed beside llama.cpp.
+type subject struct {
+	name string
+	spec infertest.Spec
+	// Least ratios of prefill, decode of one and of 16 sequences; 0: none.
+	pp, tg, tgb float64
+}
+
+// subjects are the models, whose shapes are those of Llama-like models of 15 and 110 million parameters, of Qwen2 0.5B
+// and of Qwen3 0.6B (whose widths are multiples of 256, as K-quants need).
+func subjects() []subject {
+	prefill := 0.6 // AVX2
+	if strings.Contains(kernel.Layout(), "vnni") || strings.Contains(kernel.Layout(), "avx512") {
+		prefill = 1.5
+	}
+	s15 := infertest.Spec{Arch: "llama", Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 2048, Std: 0.02}
+	s110 := infertest.Spec{Arch: "llama", Dim: 768, Layers: 12, Heads: 12, FFN: 2048, Vocab: 32000, Context: 2048, Std: 0.02}
+	s500 := infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02}
+	s600 := infertest.Spec{Arch: "qwen3", Dim: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, Context: 32768, Std: 0.02}
+	of := func(s infertest.Spec, t gguf.Type) infertest.Spec { s.Type = t; return s }
+	return []subject{
+		{"15M Q8_0", of(s15, gguf.Q8_0), prefill, 0, 1.5},
+		{"110M Q8_0", of(s110, gguf.Q8_0), prefill, 0.9, 1.5},
+		{"0.5B Q8_0", of(s500, gguf.Q8_0), prefill, 0.9, 1.5},
+		{"0.6B Q4_K", of(s600, gguf.Q4_K), 0, 0.8, 0},
+		{"0.6B Q6_K", of(s600, gguf.Q6_K), 0, 0, 0},
+		{"110M Q4_0", of(s110, gguf.Q4_0), 0, 0, 0},
+		{"110M F16", of(s110, gguf.F16), 0, 0, 0},
+	}
+}
+
+// model generates a subject's file, unless it is there.
+func (s subject) model(o options) (string, error) {
+	path := filepath.Join(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-")+".gguf")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(o.models, 0o755); err != nil {
+		return "", err
+	}
+	fmt.Fprintln(os.Stderr, "generating", path)
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if err := infertest.Write(f, s.spec); err != nil {
+		return "", err
+	}
+	return path, os.Rename(f.Name(), path)
+}
+
+// forward compares forward passes with llama.cpp's.
+func forward(ctx context.Context, o options, add func(report.Measurement)) error {
+	for _, s := range subjects() {
+		if !o.only.MatchString("forward " + s.name) {
+			continue
+		}
+		path, err := s.model(o)
+		if err != nil {
+			return err
+		}
+		cfg := bench.Config{Path: path, Threads: o.threads, Reps: o.reps, Peer: o.peer, NoAsync: true}
+		if strings.HasPrefix(s.name, "0.") {
+			cfg.Prompt = 128
+		}
+		rep, err := bench.Run(ctx, cfg, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if rep.PeerNote != "" {
+			fmt.Fprintln(os.Stderr, rep.PeerNote)
+		}
+		for _, x := range rep.Results {
+			theirs := rep.Series[x.Test+"_llama.cpp"]
+			if len(theirs) == 0 {
+				continue
+			}
+			m := report.Compare(report.Measurement{
+				Name: s.name + " " + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads),
+				Unit: x.Unit, Against: "llama.cpp, the better of with and without flash attention",
+			}, rep.Series[x.Test], theirs)
+			least := map[bool]float64{true: s.pp}[strings.HasPrefix(x.Test, "pp")]
+			if strings.HasPrefix(x.Test, "tg") {
+				least = s.tg
+				if strings.Contains(x.Test, "xB") {
+					least = s.tgb
+				}
+			}
+			if least > 0 {
+				m = m.Gated(m.Ratio >= least, "at least %gx of llama.cpp", least)
+			}
+			add(m)
+		}
+	}
+	return nil
+}

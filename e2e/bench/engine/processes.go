@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+// server is a `rouse engine serve` that runs.
+type server struct {
+	cmd   *exec.Cmd
+	url   string
+	began time.Time // before the exec
+}
+
+func startServer(ctx context.Context, o options, model string, args ...string) (*server, error) {
+	cmd := exec.CommandContext(ctx, o.rouse, append([]string{"engine", "serve", "--model", model, "--exit-with-parent"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{cmd: cmd, began: time.Now()}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w: run make build", o.rouse, err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("the engine ended: %s", stderr.String())
+	}
+	s.url = strings.TrimPrefix(strings.TrimSpace(line), "listening on ")
+	return s, nil
+}
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.cmd.Wait()
+}
+
+// post sends a request and reads the whole answer.
+func (s *server) post(ctx context.Context, path string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, resp.Status, answer)
+	}
+	return err
+}
+
+func (s *server) token(ctx context.Context) error {
+	return s.post(ctx, "/v1/completions", map[string]any{"prompt": "a", "max_tokens": 1})
+}
+
+// resident is the memory of the server and its children, in bytes.
+func (s *server) resident() (int64, error) {
+	total, pids := int64(0), []int{s.cmd.Process.Pid}
+	for len(pids) > 0 {
+		pid := pids[0]
+		pids = pids[1:]
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			return 0, err
+		}
+		pages, err := strconv.ParseInt(strings.Fields(string(data))[1], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		total += pages * int64(os.Getpagesize())
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			return 0, err
+		}
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			return 0, err
+		}
+		for _, t := range tasks { // a child belongs to the thread that started it
+			if more, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name())); err == nil && t.Name() != strconv.Itoa(pid) {
+				children = append(append(children, ' '), more...)
+			}
+		}
+		for _, c := range strings.Fields(string(children)) {
+			n, err := strconv.Atoi(c)
+			if err != nil {
+				return 0, err
+			}
+			pids = append(pids, n)
+		}
+	}
+	return total, nil
+}
+
+// processes measures whole servers: start, memory, sleep and wake.
+func processes(ctx context.Context, o options, add func(report.Measurement)) error {
+	if o.only.MatchString("start") {
+		if err := starts(ctx, o, add); err != nil {
+			return err
+		}
+	}
+	if o.only.MatchString("sleep") {
+		return sleeps(ctx, o, add)
+	}
+	return nil
+}
+
+func starts(ctx context.Context, o options, add func(report.Measurement)) error {
+	var took []float64
+	for range o.reps + 1 {
+		s, err := startServer(ctx, o, "pico")
+		if err != nil {
+			return err
+		}
+		err = s.token(ctx)
+		d := time.Since(s.began)
+		s.stop()
+		if err != nil {
+			return err
+		}
+		took = append(took, report.Millis(d))
+	}
+	m := report.Measurement{Name: "start to first token, pico", What: "from the exec of `rouse engine serve` to the first token over HTTP", Unit: "ms", N: o.reps, Rouse: report.Summarise(took[1:])}
+	add(m.Gated(m.Rouse.P50 <= 300, "at most 300 ms"))
+	return nil
+}
+
+// sleeps measures the 0.5 B model's sleep at level 1: memory, and the wake to the first step (which /wake_up
+// waits for), with the files in the page cache.
+func sleeps(ctx context.Context, o options, add func(report.Measurement)) error {
+	i := 0
+	all := subjects()
+	for all[i].name != "0.5B Q8_0" {
+		i++
+	}
+	path, err := all[i].model(o)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	s, err := startServer(ctx, o, path, "--context", "4096", "--max-seqs", "8")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if err := s.token(ctx); err != nil {
+		return err
+	}
+	for _, level := range []int{1, 2} {
+		var wakes, asleep, awake []float64
+		for range o.reps + 1 {
+			if err := s.post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
+				return err
+			}
+			rss, err := s.resident()
+			if err != nil {
+				return err
+			}
+			asleep = append(asleep, float64(rss)/1e6)
+			began := time.Now()
+			if err := s.post(ctx, "/wake_up", nil); err != nil {
+				return err
+			}
+			wakes = append(wakes, report.Millis(time.Since(began)))
+			if err := errors.Join(s.token(ctx)); err != nil {
+				return err
+			}
+			if rss, err = s.resident(); err != nil {
+				return err
+			}
+			awake = append(awake, float64(rss)/1e6)
+		}
+		name := fmt.Sprintf("sleep level %d, 0.5B Q8_0, ", level)
+		wake := report.Measurement{Name: name + "wake", What: "POST /wake_up to its answer, which the first step's token makes; files in the page cache", Unit: "ms", N: o.reps, Rouse: report.Summarise(wakes[1:])}
+		rest := report.Measurement{Name: name + "memory asleep", What: "resident memory of the server and its worker", Unit: "MB", N: o.reps, Rouse: report.Summarise(asleep[1:])}
+		up := report.Measurement{Name: name + "memory awake", What: fmt.Sprintf("the same, awake again after one token; the file has %.0f MB", float64(info.Size())/1e6), Unit: "MB", N: o.reps, Rouse: report.Summarise(awake[1:])}
+		if level == 1 {
+			wake = wake.Gated(wake.Rouse.P50 <= 150, "at most 150 ms")
+			rest = rest.Gated(rest.Rouse.P50 <= 64, "at most 64 MB")
+			most := 1.1*float64(info.Size())/1e6 + 64
+			up = up.Gated(up.Rouse.P50 <= most, "at most 1.1 x file + 64 MB = %.0f MB, and the cache in use", most)
+		}
+		add(wake)
+		add(rest)
+		add(up)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+// Package bench measures a model file on this machine: `rouse engine bench`.
+//
+// What it measures, and how:
+//
+//	ppN      a prompt of N random tokens, alone, forward pass only: what llama-bench calls ppN
+//	tgN      N further tokens of one sequence, greedily, forward pass only: llama-bench's tgN
+//	tgNxB    the same for B sequences in one batch: llama-batched-bench's tg
+//	engine   all of the engine but HTTP: scheduler, worker process, sampling, text; B requests
+//	         at once, once with the host's work beside the device's (async) and once after it (sync)
+//	device   the same on a simulated device with a set step time, which no other load on the machine can slow
+//
+// Each is repeated; async and sync, ours and the peer's, take turns, so that noise meets both.
+// A figure is the median. Where llama-bench and llama-batched-bench are on the PATH, or in a
+// folder that is given, they measure the same file with as many threads.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+)
+
+// Config says what to measure. Zero fields get the defaults.
+type Config struct {
+	Path    string // model file; pico is the model that ships with Rouse
+	Threads int    // of the forward pass; default as in `engine serve`
+	Prompt  int    // tokens of the prompt; default 256
+	Gen     int    // tokens to generate; default 64
+	Batch   int    // sequences at once; default 16
+	Reps    int    // repetitions; default 5
+	Peer    string // folder of llama-bench; default the PATH
+	NoPeer  bool   // without the peer
+	NoAsync bool   // forward passes only
+
+	// Worker is the command of a worker's process; default this program as "engine worker".
+	Worker []string
+}
+
+func (c Config) withDefaults() Config {
+	or := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	or(&c.Prompt, 256)
+	or(&c.Gen, 64)
+	or(&c.Batch, 16)
+	or(&c.Reps, 5)
+	or(&c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
+	return c
+}
+
+func (c Config) validate() error {
+	for _, f := range []struct {
+		name    string
+		v, most int
+	}{{"threads", c.Threads, 1024}, {"prompt", c.Prompt, 1 << 20}, {"gen", c.Gen, 1 << 20}, {"batch", c.Batch, 1024}, {"reps", c.Reps, 1000}} {
+		if f.v < 0 || f.v > f.most {
+			return fmt.Errorf("--%s is %d: want 1 to %d", f.name, f.v, f.most)
+		}
+	}
+	return nil
+}
+
+// Result is one figure.
+type Result struct {
+	Test  string  `json:"test"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// Report is what one run found.
+type Report struct {
+	Model    string   `json:"model"`
+	Arch     string   `json:"arch"`
+	Bytes    int64    `json:"bytes"`
+	CPU      string   `json:"cpu"` // the kernels in use
+	Threads  int      `json:"threads"`
+	Results  []Result `json:"results"`
+	PeerNote string   `json:"peer_note,omitempty"` // why there is no comparison
+
+	// Series holds each figure's repetitions, in the order in which they were measured.
+	Series map[string][]float64 `json:"-"`
+}
+
+func (r *Report) add(test string, value float64, unit string) {
+	r.Results = append(r.Results, Result{test, value, unit})
+}
+
+// addSeries adds the median of repetitions, if there are any.
+func (r *Report) addSeries(test string, values []float64, unit string) {
+	if len(values) == 0 {
+		return
+	}
+	if r.Series == nil {
+		r.Series = map[string][]float64{}
+	}
+	r.Series[test] = values
+	r.add(test, median(values), unit)
+}
+
+// Value finds a figure.
+func (r *Report) Value(test string) (float64, bool) {
+	for _, x := range r.Results {
+		if x.Test == test {
+			return x.Value, true
+		}
+	}
+	return 0, false
+}
+
+// Run measures. progress gets a line for each step; nil is fine.
+func Run(ctx context.Context, cfg Config, progress func(string)) (*Report, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if progress == nil {
+		progress = func(string) {}
+	}
+	r := &Report{}
+	if err := runForward(ctx, cfg, r, progress); err != nil {
+		return nil, err
+	}
+	if !cfg.NoAsync {
+		if err := runEngine(ctx, cfg, r, progress); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func median(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(x))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}

@@ -1,0 +1,33 @@
+package bench
+
+import (
+	"os"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+// shipped is the path that means the embedded model.
+const shipped = pico.Name
+
+// open loads the model and says how large its file is.
+func open(cfg Config) (*cpu.Runner, int64, error) {
+	if cfg.Path == shipped {
+		f, err := gguf.Parse(pico.GGUF())
+		if err != nil {
+			return nil, 0, err
+		}
+		r, err := cpu.New(f, runnerConfig(cfg))
+		if err != nil {
+			f.Close()
+		}
+		return r, int64(len(pico.GGUF())), err
+	}
+	info, err := os.Stat(cfg.Path)
+	if err != nil {
+		return nil, 0, err
+	}
+	r, err := cpu.Open(cfg.Path, runnerConfig(cfg))
+	return r, info.Size(), err
+}
