@@ -119,7 +119,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 func (s *step) lora(first, last lora.Target) bool {
 	any := false
 	for _, a := range s.adapters {
-		for t := first; t <= last; t++ {
+		for t := first; t <= last && t < noTarget; t++ {
 			if a.layers[s.at][t] != nil {
 				a.low[t].Resize(gguf.F32, len(s.tokens), a.rank)
 				any = true

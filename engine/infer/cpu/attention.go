@@ -55,7 +55,7 @@ const together = 8
 func (s *step) attention(l *layer) {
 	cost := s.planAttention(l.window)
 	p := &s.attends
-	if cost < worthwhile || len(p.units) >= 2*s.team.size || !s.cutUnits() {
+	if cost < worthwhile || s.team.size == 1 || len(p.units) >= 2*s.team.size || !s.cutUnits() {
 		s.parallel(len(p.units), cost, s.stages.attend)
 		return
 	}

@@ -15,21 +15,39 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
-func BenchmarkForward(b *testing.B) {
+// benchModels are what benchmarks run on: the file that BENCH_MODEL names, or else small
+// generated ones.
+func benchModels(b *testing.B) map[string]string {
+	if path := os.Getenv("BENCH_MODEL"); path != "" {
+		return map[string]string{filepath.Base(path): path}
+	}
+	models := map[string]string{}
 	for name, s := range map[string]infertest.Spec{
-		"2M":  {Dim: 192, Layers: 4, Heads: 6, FFN: 512, Vocab: 1024, Context: 512},
-		"15M": {Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 512},
+		"2M":  {Dim: 192, Layers: 4, Heads: 6, FFN: 512, Vocab: 1024, Context: 4096},
+		"15M": {Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 4096},
 	} {
 		s.Type = gguf.Q8_0
-		path := filepath.Join(b.TempDir(), "m.gguf")
-		f, err := os.Create(path)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := errors.Join(infertest.Write(f, s), f.Close()); err != nil {
-			b.Fatal(err)
-		}
-		for _, threads := range []int{1, 3} {
+		models[name] = writeModel(b, s)
+	}
+	return models
+}
+
+func writeModel(b *testing.B, s infertest.Spec) string {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "m.gguf")
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := errors.Join(infertest.Write(f, s), f.Close()); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+func BenchmarkForward(b *testing.B) {
+	for name, path := range benchModels(b) {
+		for _, threads := range []int{1, 3, 4} {
 			r := open(b, path, cpu.Config{Threads: threads})
 			run := func(kind string, n int, items []infer.Item) {
 				b.Run(fmt.Sprintf("%s/threads=%d/%s", name, threads, kind), func(b *testing.B) {
@@ -43,60 +61,58 @@ func BenchmarkForward(b *testing.B) {
 				})
 			}
 			run("prefill=256", 256, []infer.Item{{Tokens: tokens(256, 400, 1), Blocks: blocks(0, 16), Want: infer.Last}})
-			for _, n := range []int{1, 8} {
+			for _, n := range []int{1, 8, 16} {
 				var items []infer.Item
 				for i := range n {
 					items = append(items, infer.Item{Tokens: []int32{7}, Pos: 64, Blocks: blocks(i*8, 8), Want: infer.Last})
 				}
 				run(fmt.Sprintf("decode=%d", n), n, items)
 			}
+			if r.Config().Context > 4000 {
+				long := []infer.Item{{Tokens: []int32{7}, Pos: 4000, Blocks: blocks(0, 251), Want: infer.Last}}
+				run("decode=1 at 4000", 1, long)
+			}
 		}
 	}
 }
 
+// BenchmarkWake measures from the call of Wake to the end of the first step.
 func BenchmarkWake(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "m.gguf")
-	f, err := os.Create(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := infertest.Spec{Dim: 192, Layers: 4, Heads: 6, FFN: 512, Vocab: 1024, Context: 512, Type: gguf.Q8_0}
-	if err := errors.Join(infertest.Write(f, s), f.Close()); err != nil {
-		b.Fatal(err)
-	}
 	batch := &infer.Batch{Items: []infer.Item{{Tokens: []int32{7}, Blocks: []int32{0}, Want: infer.Last}}}
-	b.Run("open and first token", func(b *testing.B) {
-		for b.Loop() {
-			r, err := cpu.Open(path, cpu.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := r.Forward(context.Background(), batch); err != nil {
-				b.Fatal(err)
-			}
-			r.Close()
-		}
-	})
-	for level := 1; level <= 2; level++ {
-		b.Run(fmt.Sprintf("level=%d", level), func(b *testing.B) {
-			r := open(b, path, cpu.Config{})
-			var wake, first time.Duration
+	for name, path := range benchModels(b) {
+		b.Run(name+"/open and first token", func(b *testing.B) {
 			for b.Loop() {
-				if err := r.Sleep(level); err != nil {
+				r, err := cpu.Open(path, cpu.Config{})
+				if err != nil {
 					b.Fatal(err)
 				}
-				t := time.Now()
-				if err := r.Wake(context.Background()); err != nil {
-					b.Fatal(err)
-				}
-				wake += time.Since(t)
 				if _, err := r.Forward(context.Background(), batch); err != nil {
 					b.Fatal(err)
 				}
-				first += time.Since(t)
+				r.Close()
 			}
-			b.ReportMetric(float64(wake.Microseconds())/float64(b.N), "µs/wake")
-			b.ReportMetric(float64(first.Microseconds())/float64(b.N), "µs/first-token")
 		})
+		for level := 1; level <= 2; level++ {
+			b.Run(fmt.Sprintf("%s/level=%d", name, level), func(b *testing.B) {
+				r := open(b, path, cpu.Config{})
+				var wake, first time.Duration
+				for b.Loop() {
+					if err := r.Sleep(level); err != nil {
+						b.Fatal(err)
+					}
+					t := time.Now()
+					if err := r.Wake(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+					wake += time.Since(t)
+					if _, err := r.Forward(context.Background(), batch); err != nil {
+						b.Fatal(err)
+					}
+					first += time.Since(t)
+				}
+				b.ReportMetric(float64(wake.Microseconds())/float64(b.N), "µs/wake")
+				b.ReportMetric(float64(first.Microseconds())/float64(b.N), "µs/first-token")
+			})
+		}
 	}
 }

@@ -19,8 +19,10 @@ type Config struct {
 	// blocks are written. 0: 1 GiB.
 	CacheBytes int64
 	// TileDir is the folder that keeps packed models. "": rouse/tiles in the user's cache folder.
-	// Models of up to 32 MiB are packed in memory at each start, without it.
 	TileDir string
+	// TileFrom is the size in bytes from which a packed model is kept in TileDir. Smaller ones are
+	// packed in memory at each start, which takes milliseconds. 0: 32 MiB.
+	TileFrom int64
 	// TileLimit bounds the files in TileDir, in bytes; the ones not used for longest go. A model
 	// that is larger is packed in memory. 0: 64 GiB.
 	TileLimit int64
@@ -37,7 +39,7 @@ func (c Config) Validate() error {
 		v, most int64
 	}{
 		{"Threads", int64(c.Threads), 1 << 10}, {"Context", int64(c.Context), 1 << 30}, {"Sequences", int64(c.Sequences), 1 << 20},
-		{"CacheBytes", c.CacheBytes, 1 << 50}, {"TileLimit", c.TileLimit, 1 << 60},
+		{"CacheBytes", c.CacheBytes, 1 << 50}, {"TileFrom", c.TileFrom, 1 << 60}, {"TileLimit", c.TileLimit, 1 << 60},
 	} {
 		if f.v < 0 || f.v > f.most {
 			return fmt.Errorf("cpu config: %s is %d, want 0 for the default or up to %d", f.name, f.v, f.most)
@@ -56,6 +58,9 @@ func (c Config) withDefaults() Config {
 	or(&c.Sequences, 8)
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 1 << 30
+	}
+	if c.TileFrom == 0 {
+		c.TileFrom = 32 << 20
 	}
 	if c.TileLimit == 0 {
 		c.TileLimit = 64 << 30

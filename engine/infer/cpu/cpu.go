@@ -90,12 +90,16 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 // load reads a model's shape and lays its matrices out, or for the same model again gives the
 // matrices their sources. It copies what is needed after packing.
 func (r *Runner) load(f *gguf.File) (*model.Model, error) {
-	m, err := model.Load(f)
-	if err != nil {
-		return nil, err
-	}
-	m.Limit(r.cfg.Context)
-	w, err := newWeights(m)
+	var m *model.Model
+	var w *weights
+	err := guard(func() (err error) {
+		if m, err = model.Load(f); err != nil {
+			return err
+		}
+		m.Limit(r.cfg.Context)
+		w, err = newWeights(m)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

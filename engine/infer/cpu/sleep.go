@@ -120,7 +120,7 @@ func (r *Runner) rise(ctx context.Context) error {
 
 // openTiles packs the model, or maps the file in which it is packed.
 func (r *Runner) openTiles() error {
-	if r.path == "" || r.weights.size <= smallModel {
+	if r.path == "" || r.weights.size < r.cfg.TileFrom {
 		t := &tiles{}
 		if err := t.pack(r.weights, r.cfg.Threads); err != nil {
 			return err

@@ -135,7 +135,7 @@ func (t *tiles) verify(f *os.File, w *weights, key []byte) error {
 	if err := t.mapFile(f, st.Size()); err != nil {
 		return err
 	}
-	return inParallel([]int{0}, 1, func(int) error { // where a fault is an error
+	return guard(func() error {
 		if want := header(w, key, t.mem[begin:]); !bytes.Equal(t.mem[:begin], want) {
 			return errors.New("its header or a sample of its contents is not as it was written")
 		}
@@ -185,8 +185,12 @@ func fill(f *os.File, w *weights, key []byte, threads int) error {
 	if err != nil {
 		return err
 	}
-	head := header(w, key, mem[begin:])
-	if err := unmap(mem); err != nil {
+	var head []byte
+	err = guard(func() error {
+		head = header(w, key, mem[begin:])
+		return nil
+	})
+	if err = errors.Join(err, unmap(mem)); err != nil {
 		return err
 	}
 	_, err = f.WriteAt(head, 0)

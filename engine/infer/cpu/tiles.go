@@ -11,10 +11,6 @@ import (
 	"unsafe"
 )
 
-// smallModel is the size up to which packed matrices are made anew for each process, in
-// memory: it takes a few milliseconds.
-const smallModel = 32 << 20
-
 // pieceBytes is the size of a job of packing, or of reading in.
 const pieceBytes = 4 << 20
 
@@ -162,27 +158,37 @@ func inParallel[T any](jobs []T, threads int, do func(T) error) error {
 	return first
 }
 
-func doJobs[T any](next *atomic.Int64, jobs []T, do func(T) error) (err error) {
-	debug.SetPanicOnFault(true) // of this goroutine, which ends with the jobs
-	defer func() {
-		if r := recover(); r != nil {
-			fault, ok := r.(interface {
-				error
-				Addr() uintptr
-			})
-			if !ok {
-				panic(r)
+func doJobs[T any](next *atomic.Int64, jobs []T, do func(T) error) error {
+	return guard(func() error {
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= len(jobs) {
+				return nil
 			}
-			err = fmt.Errorf("%w (%v)", errFault, fault)
+			if err := do(jobs[i]); err != nil {
+				return err
+			}
 		}
+	})
+}
+
+// guard calls do, which reads mapped files on this goroutine. A page that is not there is
+// an error.
+func guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		fault, ok := r.(interface {
+			error
+			Addr() uintptr
+		})
+		if !ok {
+			panic(r)
+		}
+		err = fmt.Errorf("%w (%v)", errFault, fault)
 	}()
-	for {
-		i := int(next.Add(1)) - 1
-		if i >= len(jobs) {
-			return nil
-		}
-		if err := do(jobs[i]); err != nil {
-			return err
-		}
-	}
+	return do()
 }

@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 		{"all logits", all},
 		{"hidden states", hidden},
 		{"copied blocks", copies},
+		{"adapters", adapters},
 		{"bad batch", bad},
 		{"cancel", cancel},
 		{"sleep and wake", sleep},
