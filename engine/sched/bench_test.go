@@ -9,7 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// loop is an engine that computes nothing: n sequences of a prompt of 64 tokens, one batch after the other.
+// loop is an engine that computes nothing: n sequences with prompts of 64 to 127 tokens, one batch after
+// the other. They fill their blocks at different times, and don't share the lines of a cache set.
 type loop struct {
 	sched   *sched.Scheduler
 	results [][]sched.Result // of the batches in flight, a ring
@@ -19,11 +20,11 @@ type loop struct {
 }
 
 func newLoop(tb testing.TB, n, depth, steps int) *loop {
-	s := sched.New(sched.Config{Budget: 1 << 20, Seats: n, Depth: depth, Prefix: true}, block.New(n*(64+steps)/16+n, 16))
+	s := sched.New(sched.Config{Budget: 1 << 20, Seats: n, Depth: depth, Prefix: true}, block.New(n*(128+steps)/16, 16))
 	for i := range n {
-		prompt := make([]int32, 64)
+		prompt := make([]int32, 64+i*37%64)
 		prompt[0] = int32(i)
-		if err := s.Add(sched.Request{ID: sched.ID(i), Prompt: prompt, Max: 64 + steps}); err != nil {
+		if err := s.Add(sched.Request{ID: sched.ID(i), Prompt: prompt, Max: len(prompt) + steps}); err != nil {
 			tb.Fatal(err)
 		}
 	}

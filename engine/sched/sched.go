@@ -181,6 +181,7 @@ type Scheduler struct {
 	step    uint64
 	batch   Batch
 	chunks  []*sequence // running ones whose prompt is not done; within Schedule
+	full    []*sequence // that may fill a block with this batch; within Schedule
 	done    []*group    // whose prompt is in this batch; within Schedule
 	drafts  []int32     // the Tokens of items with guesses; within Schedule
 	ends    []ID        // for the next batch

@@ -17,7 +17,7 @@ func (s *Scheduler) Schedule() *Batch {
 	s.tidy()
 	s.step++
 	s.batch.Items, s.batch.Copies, s.batch.Tokens = s.batch.Items[:0], s.batch.Copies[:0], 0
-	s.chunks, s.done, s.drafts = s.chunks[:0], s.done[:0], s.drafts[:0]
+	s.chunks, s.full, s.done, s.drafts = s.chunks[:0], s.full[:0], s.done[:0], s.drafts[:0]
 	f := &s.flights[(s.first+s.flying)%s.cfg.Depth]
 	f.entries = f.entries[:0]
 
@@ -40,10 +40,8 @@ func (s *Scheduler) Schedule() *Batch {
 // get their names, and siblings of a prompt that it ends may begin.
 func (s *Scheduler) settleBatch() {
 	if s.cfg.Prefix {
-		for _, q := range s.running {
-			if q.computed >= q.fills && q.step == s.step {
-				s.register(q)
-			}
+		for _, q := range s.full {
+			s.register(q)
 		}
 	}
 	for _, g := range s.done {
@@ -219,6 +217,9 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	q.sent = len(q.blocks)
 	q.computed += n + it.Draft
 	q.step, q.from = s.step, pos
+	if q.computed >= q.fills {
+		s.full = append(s.full, q)
+	}
 	if q.computed > q.high {
 		q.flow.time += int64(q.computed - q.high)
 		q.high = q.computed

@@ -28,6 +28,7 @@ type twin struct {
 	flights [][]twinEntry
 	ends    []sched.ID
 	items   []string
+	chosen  []*twinSeq // of the items
 	copies  []sched.Copy
 	tokens  int
 	stats   sched.Stats
@@ -140,7 +141,7 @@ func (w *twin) schedule() []string {
 		return nil
 	}
 	w.step++
-	w.items, w.copies, w.tokens = nil, nil, 0
+	w.items, w.chosen, w.copies, w.tokens = nil, nil, nil, 0
 	w.flights = append(w.flights, nil)
 	w.makeRoom()
 	preempted := w.decode()
@@ -150,10 +151,8 @@ func (w *twin) schedule() []string {
 		w.flights = w.flights[:len(w.flights)-1]
 		return nil
 	}
-	for _, q := range w.seats() {
-		if q.step == w.step {
-			w.name(q)
-		}
+	for _, q := range w.chosen {
+		w.name(q)
 	}
 	for _, q := range done {
 		q.group.leader = nil
@@ -349,6 +348,7 @@ func (w *twin) admit(q *twinSeq) bool {
 
 func (w *twin) put(q *twinSeq, n int) {
 	sample := q.computed+n == len(q.tokens)+q.flying
+	w.chosen = append(w.chosen, q)
 	q.step, q.from = w.step, q.computed
 	q.computed += n
 	w.tokens += n

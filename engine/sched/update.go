@@ -58,10 +58,12 @@ func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 		return
 	}
 	q.flying--
-	tokens := r.Tokens[:min(len(r.Tokens), e.draft+1)]
 	at := len(q.tokens)
-	q.tokens = append(q.tokens, tokens...)
-	if e.draft > 0 {
+	if e.draft == 0 {
+		q.tokens = append(q.tokens, r.Tokens[0])
+	} else {
+		tokens := r.Tokens[:min(len(r.Tokens), e.draft+1)]
+		q.tokens = append(q.tokens, tokens...)
 		right := len(tokens) - 1
 		s.counts.Drafted += e.draft
 		s.counts.Accepted += right
