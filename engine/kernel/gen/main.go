@@ -176,7 +176,7 @@ func (a *asm) q80(tokens int) {
 	a.end(tokens)
 }
 
-const ahead = 2048 // bytes from what is used to what is fetched
+const ahead = 4096 // bytes from what is used to what is fetched
 
 // sum adds what op gives to Y(s), by way of Y(t), or sets that where it is the first.
 func (a *asm) sum(first bool, op string, t int, add string, s int) {
