@@ -191,6 +191,11 @@ func (s *step) runLayer(l *layer) error {
 		term{m: l.v, lo: sh.kv.lo, hi: sh.kv.hi, out: s.v, stride: kvw, bias: l.vBias, target: lora.V, t1: n},
 	)
 	s.parallel(n, n*(qw+2*kvw)*4, s.stages.rotate)
+	if s.at == len(s.weights.layers)-1 {
+		if n = s.prune(); n == 0 {
+			return nil
+		}
+	}
 	s.attention(l)
 	if err := s.ex.sync(); err != nil {
 		return err
@@ -205,6 +210,37 @@ func (s *step) runLayer(l *layer) error {
 		return s.experts(l)
 	}
 	return s.feedForward(l)
+}
+
+// prune leaves out the tokens from which nothing is wanted, and tells how many stay: once the last layer's
+// keys and values are stored, nobody looks at the others.
+func (s *step) prune() int {
+	c, qw := &s.conf, s.conf.Heads*s.conf.HeadDim
+	asked, pooled, n := s.asked, s.pooled, 0
+	for r := range s.runs {
+		run := &s.runs[r]
+		lo, hi := run.first, run.first+run.n
+		run.first = n
+		for i := lo; i < hi; i++ {
+			switch {
+			case len(asked) > 0 && asked[0] == i:
+				asked[0], asked = n, asked[1:]
+			case len(pooled) > 0 && pooled[0] == i:
+				pooled[0], pooled = n, pooled[1:]
+			default:
+				continue
+			}
+			if n < i {
+				s.tokens[n] = s.tokens[i]
+				copy(s.x[n*c.Dim:][:c.Dim], s.x[i*c.Dim:])
+				copy(s.q[n*qw:][:qw], s.q[i*qw:])
+			}
+			n++
+		}
+		run.n = n - run.first
+	}
+	s.tokens = s.tokens[:n]
+	return n
 }
 
 // feedForward leaves Down·(act(Gate·y)·(Up·y)) in out.
