@@ -93,7 +93,8 @@ func TestAStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkAdmit is Add, Schedule, Update and Abort of a prompt of 4,096 tokens: once new, once found in the prefix cache.
+// BenchmarkAdmit is Add, Schedule, Update and Abort of a prompt of 4,096 tokens: once new, once
+// found in the prefix cache.
 func BenchmarkAdmit(b *testing.B) {
 	for _, found := range []bool{false, true} {
 		b.Run(fmt.Sprintf("found=%v", found), func(b *testing.B) {

@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// crowd keeps a scheduler busy: prompts of n tokens that end with the token after, of the tenants and priorities
-// that more says, so that always some wait.
+// crowd keeps a scheduler busy: prompts of n tokens that end with the token after, of the tenants
+// and priorities that more says, so that always some wait.
 func crowd(m *machine, n int, more func(i int) (tenant string, priority int)) {
 	for i := 0; m.sched.Stats().Waiting < 8; i++ {
 		tenant, priority := more(i)
@@ -100,7 +100,8 @@ func TestTenantsShareByTokens(t *testing.T) {
 	}
 }
 
-// TestIdlenessEarnsNothing: a tenant that comes late has half of the steps from then on, not all of them until it has caught up.
+// TestIdlenessEarnsNothing: a tenant that comes late has half of the steps from then on, not all of
+// them until it has caught up.
 func TestIdlenessEarnsNothing(t *testing.T) {
 	m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 8}, block.New(4000, 4))
 	add := func(tenant string, n int) (last sched.ID) {

@@ -11,9 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// machine is an engine and its worker around a scheduler, with a model that is a pure function
-// of the tokens so far. Each slot of each block holds what its position has seen; whatever the
-// scheduler does, a sequence must find its own past there, and end with the very tokens that it has when it is alone.
+// machine is an engine and its worker around a scheduler, with a model that is a pure function of
+// the tokens so far. Each slot of each block holds what its position has seen; whatever the
+// scheduler does, a sequence must find its own past there, and end with the very tokens that it has
+// when it is alone.
 type machine struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -97,7 +98,8 @@ func see(past uint64, root block.Hash, token int32) uint64 {
 	return h.Sum64()
 }
 
-// choose is the model: the token after the given ones, at the end of which the past was seen. Token 0 ends a sequence.
+// choose is the model: the token after the given ones, at the end of which the past was seen. Token
+// 0 ends a sequence.
 func (l *life) choose(tokens []int32, past uint64) int32 {
 	if l.cyclic {
 		return 1 + tokens[len(tokens)-1]%4

@@ -1,45 +1,43 @@
-// Package sched decides what each step of the engine computes: which tokens of
-// which sequences go through the model together, and which blocks of KV memory
-// hold their attention state. It has no clock, no goroutine and no randomness:
-// the same calls give the same batches.
+// Package sched decides what each step of the engine computes: which tokens of which sequences go
+// through the model together, and which blocks of KV memory hold their attention state. It has no
+// clock, no goroutine and no randomness: the same calls give the same batches.
 //
-// There are no phases. A sequence is a list of tokens of which the first few are
-// computed; a step moves it forward by some of the rest. A prompt that is longer
-// than what a step has left is computed in chunks; a sequence that has one token
-// left decodes.
+// There are no phases. A sequence is a list of tokens of which the first few are computed; a step
+// moves it forward by some of the rest. A prompt that is longer than what a step has left is
+// computed in chunks; a sequence that has one token left decodes.
 //
-// Several batches may be in flight: Config.Depth of them are scheduled before the
-// results of the first are known. A token that is chosen in a batch in flight has its
-// place already, a placeholder, and the next batch computes it: the worker,
-// which chose it, puts it there. Whether a token ends its sequence is known one
-// batch late, and what that batch computed after it is discarded. The number of
-// tokens is known beforehand, so a sequence that ends by Max costs nothing extra.
+// Several batches may be in flight: Config.Depth of them are scheduled before the results of the
+// first are known. A token that is chosen in a batch in flight has its place already, a
+// placeholder, and the next batch computes it: the worker, which chose it, puts it there. Whether a
+// token ends its sequence is known one batch late, and what that batch computed after it is
+// discarded. The number of tokens is known beforehand, so a sequence that ends by Max costs nothing
+// extra.
 //
 // The life of one step:
 //
-//  1. The next waiting sequence has a better priority than the last running one, and no seat or
-//     no memory: the last one is preempted, if that makes room.
-//  2. Every running sequence that decodes gets its token, and what [Config].Draft guesses after
-//     it. Where it needs one more block and none is free, the last running
-//     sequence gives all of its blocks back and returns to the queue (preemption
-//     by recompute); "last" is by priority, then by arrival.
-//  3. The rest of the budget goes to prompts, running and waiting ones: see below for whose turn
-//     it is. A waiting sequence needs a seat, and blocks for all tokens that it has; those that
-//     the prefix cache has, or a sibling, are not computed again. Where the next one
-//     does not fit nobody overtakes it, and nobody is admitted in a step that preempted in 2.
+//  1. The next waiting sequence has a better priority than the last running one, and no seat or no
+//     memory: the last one is preempted, if that makes room.
+//  2. Every running sequence that decodes gets its token, and what [Config].Draft guesses after it.
+//     Where it needs one more block and none is free, the last running sequence gives all of its
+//     blocks back and returns to the queue (preemption by recompute); "last" is by priority, then
+//     by arrival.
+//  3. The rest of the budget goes to prompts, running and waiting ones: see below for whose turn it
+//     is. A waiting sequence needs a seat, and blocks for all tokens that it has; those that the
+//     prefix cache has, or a sibling, are not computed again. Where the next one does not fit
+//     nobody overtakes it, and nobody is admitted in a step that preempted in 2.
 //  4. The worker computes the [Batch], in the order of the calls of Schedule, and chooses tokens;
 //     the caller hands them to Update.
 //
 // Whose turn it is: the best priority's; among equals the tenant's that got the fewest tokens
-// (virtual time: each computed token counts once, prompt or answer, recomputed ones and
-// those of the prefix cache do not; a tenant that comes with nothing waiting starts at the time of those
-// that are served now, so that being idle earns nothing); of one tenant the sequence that came first. A tenant with a
-// thousand sequences and one with a single one thus get every other turn. So that nobody
-// waits for ever behind better priorities, each Config.Patience-th turn belongs to the
+// (virtual time: each computed token counts once, prompt or answer, recomputed ones and those of
+// the prefix cache do not; a tenant that comes with nothing waiting starts at the time of those
+// that are served now, so that being idle earns nothing); of one tenant the sequence that came
+// first. A tenant with a thousand sequences and one with a single one thus get every other turn. So
+// that nobody waits for ever behind better priorities, each Config.Patience-th turn belongs to the
 // sequence that has waited longest of all; it goes first from then on and is preempted last.
 //
-// The first of all running sequences is never preempted by others' needs, and [Scheduler.Add] refuses what the
-// whole pool could not hold, so every sequence comes to its end.
+// The first of all running sequences is never preempted so that others grow, and [Scheduler.Add]
+// refuses what the whole pool could not hold, so every sequence comes to its end.
 //
 // A Scheduler belongs to one goroutine.
 package sched
@@ -134,8 +132,9 @@ type Item struct {
 // Copy is a block to copy whole before a batch is computed.
 type Copy struct{ From, To int32 }
 
-// Batch is what one step computes: Ends first, then Copies in their order, then all Items
-// together. No block is written by two items, nor read by one and written by another. Its slices are the scheduler's, as those of its items are.
+// Batch is what one step computes: Ends first, then Copies in their order, then all Items together.
+// No block is written by two items, nor read by one and written by another. Its slices are the
+// scheduler's, as those of its items are.
 type Batch struct {
 	Step   uint64 // 1 for the first batch, and 1 more for each next one
 	Items  []Item

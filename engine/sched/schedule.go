@@ -51,7 +51,8 @@ func (s *Scheduler) settleBatch() {
 	}
 }
 
-// makeRoom preempts running sequences for the next waiting one, if that has the better priority, needs it, and is helped by it.
+// makeRoom preempts running sequences for the next waiting one, if that has the better priority,
+// needs it, and is helped by it.
 func (s *Scheduler) makeRoom() {
 	for len(s.running) > 0 {
 		q := s.queue.peek()
@@ -238,7 +239,8 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	}
 }
 
-// slot adds an empty item to the batch. It is cleared where it lies: at this size that is half the cost of a step.
+// slot adds an empty item to the batch. It is cleared where it lies: at this size that is half the
+// cost of a step.
 func (s *Scheduler) slot() *Item {
 	n := len(s.batch.Items)
 	if n == cap(s.batch.Items) {

@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata wit
 //	reset
 //	stats
 //
-// A token is a letter; "?" is one that only the worker knows. The siblings of a are a, a1, a2 and so on.
+// A token is a letter; "?" is one that only the worker knows. The siblings of a are a, a1, a2 and
+// so on.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -54,7 +55,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// play returns the transcript with every answer replaced by the scheduler's. An answer is what follows a command until an empty line.
+// play returns the transcript with every answer replaced by the scheduler's. An answer is what
+// follows a command until an empty line.
 func play(t *testing.T, script string) string {
 	var out strings.Builder
 	p := &player{t: t}
@@ -217,7 +219,8 @@ func (p *player) schedule() string {
 	return out.String()
 }
 
-// item is one item in words. What is usual is not said: that the worker has not seen the last block only, for instance.
+// item is one item in words. What is usual is not said: that the worker has not seen the last block
+// only, for instance.
 func (p *player) item(item sched.Item) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: ", p.names[item.ID])

@@ -14,11 +14,11 @@ type entry struct {
 	life  uint32 // the sequence's at that time: it is another one after a preemption
 }
 
-// Update takes the results of the oldest batch in flight: one for each of its items with
-// Sample, in their order. Tokens are appended to their sequences, and those that are done, or have Max
-// tokens, are dropped. A sequence whose result is missing, or has no tokens, is dropped too: nothing came of it. A result for a
-// sequence that is gone is ignored. It reports whether the step was the one that is due; another one, as it
-// may come after a Reset, changes nothing.
+// Update takes the results of the oldest batch in flight: one for each of its items with Sample, in
+// their order. Tokens are appended to their sequences, and those that are done, or have Max tokens,
+// are dropped. A sequence whose result is missing, or has no tokens, is dropped too: nothing came
+// of it. A result for a sequence that is gone is ignored. It reports whether the step was the one
+// that is due; another one, as it may come after a Reset, changes nothing.
 func (s *Scheduler) Update(step uint64, results []Result) bool {
 	if s.flying == 0 || s.flights[s.first].step != step {
 		return false
