@@ -42,6 +42,19 @@ func BenchmarkMul(b *testing.B) {
 	}
 }
 
+// BenchmarkPack packs on one thread.
+func BenchmarkPack(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	const rows, cols = 64, 4096
+	for _, typ := range types {
+		src := noise(typ, r, rows, cols, false)
+		dst := make([]byte, PackedBytes(typ, rows, cols))
+		b.Run(typ.String(), func(b *testing.B) {
+			best(b, float64(len(src)), "GB/s", func() { Pack(dst, typ, rows, cols, src, 0, rows) })
+		})
+	}
+}
+
 func BenchmarkLoad(b *testing.B) {
 	const cols = 2048
 	x := normal(rand.New(rand.NewPCG(1, 1)), cols)

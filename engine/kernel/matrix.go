@@ -31,9 +31,9 @@ type tileFunc func(acc []float32, tile []byte, in *Input, t int)
 
 // formats holds the types that can be packed.
 var formats = [...]format{
-	gguf.F32:  {1, 4, 4 * Tile, false, packFloats(4), rowFloats(columnF32), plainFloats(columnF32)},
-	gguf.F16:  {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnF16), plainFloats(columnF16)},
-	gguf.BF16: {1, 2, 2 * Tile, false, packFloats(2), rowFloats(columnBF16), plainFloats(columnBF16)},
+	gguf.F32:  {1, 4, 4 * Tile, false, packFloats, rowFloats(columnF32), plainFloats(columnF32)},
+	gguf.F16:  {1, 2, 2 * Tile, false, packHalves, rowFloats(columnF16), plainFloats(columnF16)},
+	gguf.BF16: {1, 2, 2 * Tile, false, packHalves, rowFloats(columnBF16), plainFloats(columnBF16)},
 	gguf.Q8_0: {32, 34, q80Bytes, true, packQ80, rowInts(openQ80), plainInts(openQ80)},
 	gguf.Q4_0: {32, 18, q40Bytes, true, packQ40, rowInts(openQ40), plainInts(openQ40)},
 	gguf.Q4_K: {256, 144, q4kHead + 8*q4kPart, true, packQ4K, rowInts(openQ4K), plainInts(openQ4K)},
@@ -77,7 +77,9 @@ func Pack(dst []byte, t gguf.Type, rows, cols int, src []byte, lo, hi int) {
 			r[i] = src[(lo+i)*line:][:line]
 		}
 		tile := dst[lo/Tile*size:][:size]
-		clear(tile)
+		if n < Tile {
+			clear(tile)
+		}
 		f.pack(tile, r[:n], cols)
 	}
 }

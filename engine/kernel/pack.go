@@ -2,12 +2,23 @@ package kernel
 
 import "encoding/binary"
 
-// packFloats interleaves values of n bytes: all rows' first, all rows' second, …
-func packFloats(n int) func(tile []byte, rows [][]byte, cols int) {
-	return func(tile []byte, rows [][]byte, cols int) {
+// packFloats interleaves floats: all rows' first, all rows' second, …
+func packFloats(tile []byte, rows [][]byte, cols int) {
+	for at := 0; at < cols; at += 64 { // what lies closer together than a page
 		for r, row := range rows {
-			for c := range cols {
-				copy(tile[(c*Tile+r)*n:][:n], row[c*n:])
+			for c := at; c < min(at+64, cols); c++ {
+				binary.LittleEndian.PutUint32(tile[4*(Tile*c+r):], binary.LittleEndian.Uint32(row[4*c:]))
+			}
+		}
+	}
+}
+
+// packHalves interleaves values of two bytes.
+func packHalves(tile []byte, rows [][]byte, cols int) {
+	for at := 0; at < cols; at += 128 {
+		for r, row := range rows {
+			for c := at; c < min(at+128, cols); c++ {
+				binary.LittleEndian.PutUint16(tile[2*(Tile*c+r):], binary.LittleEndian.Uint16(row[2*c:]))
 			}
 		}
 	}

@@ -23,13 +23,24 @@ const (
 	q6kScale         = 384 // 16 rows' two scales of one byte, one for each 16 columns
 )
 
-// putNibbles stores the low four bits of row r: two neighbouring groups of four columns
-// share bytes, the first in the lower half.
-func putNibbles(part []byte, r int, q *[32]byte) {
+// eight is 32 values of a row, a byte each, in groups of four columns.
+type eight [8]uint32
+
+// putNibbles stores the low four bits of row r: two neighbouring groups share bytes, the first
+// in the lower half.
+func (q *eight) putNibbles(part []byte, r int) {
+	const low = 0x0f0f0f0f
 	p := (*[nibbleBytes]byte)(part)
 	for j := range 4 {
-		lo, hi := binary.LittleEndian.Uint32(q[8*j:]), binary.LittleEndian.Uint32(q[8*j+4:])
-		binary.LittleEndian.PutUint32(p[64*j+4*r:], lo&0x0f0f0f0f|hi&0x0f0f0f0f<<4)
+		binary.LittleEndian.PutUint32(p[64*j+4*r:], q[2*j]&low|q[2*j+1]&low<<4)
+	}
+}
+
+// take reads 32 bytes, shifted: what lies above a value's bits is left in place.
+func (q *eight) take(src []byte, shift int) {
+	s := (*[32]byte)(src)
+	for g := range q {
+		q[g] = binary.LittleEndian.Uint32(s[4*g:]) >> shift
 	}
 }
 
@@ -39,15 +50,16 @@ func nibbles(part []byte, r, group int) uint32 {
 }
 
 func packQ40(tile []byte, rows [][]byte, cols int) {
-	var q [32]byte
+	var q eight
 	for r, row := range rows {
 		for b := range cols / 32 {
 			src, dst := (*[18]byte)(row[18*b:]), tile[q40Bytes*b:][:q40Bytes]
 			copy(dst[q40Scale+2*r:][:2], src[:])
-			for i, v := range src[2:] {
-				q[i], q[i+16] = v&15, v>>4
+			for g := range 4 {
+				q[g] = binary.LittleEndian.Uint32(src[2+4*g:])
+				q[g+4] = q[g] >> 4
 			}
-			putNibbles(dst, r, &q)
+			q.putNibbles(dst, r)
 		}
 	}
 }
@@ -73,7 +85,7 @@ func scalesK(s *[12]byte, i int) (scale, low byte) {
 
 func packQ4K(tile []byte, rows [][]byte, cols int) {
 	const size = q4kHead + 8*q4kPart
-	var q [32]byte
+	var q eight
 	for r, row := range rows {
 		for b := range cols / 256 {
 			src, dst := (*[144]byte)(row[144*b:]), tile[size*b:][:size]
@@ -82,10 +94,8 @@ func packQ4K(tile []byte, rows [][]byte, cols int) {
 			for i := range 8 {
 				part := dst[q4kHead+q4kPart*i:][:q4kPart]
 				part[q4kScale+r], part[q4kScale+Tile+r] = scalesK((*[12]byte)(src[4:]), i)
-				for j, v := range src[16+i/2*32:][:32] {
-					q[j] = v >> (i & 1 * 4)
-				}
-				putNibbles(part, r, &q)
+				q.take(src[16+i/2*32:], i&1*4)
+				q.putNibbles(part, r)
 			}
 		}
 	}
@@ -115,7 +125,7 @@ func openQ4K(o *opened, tile []byte, block int) {
 
 func packQ5K(tile []byte, rows [][]byte, cols int) {
 	const size = q5kHead + 8*q5kPart
-	var q [32]byte
+	var q eight
 	for r, row := range rows {
 		for b := range cols / 256 {
 			src, dst := (*[176]byte)(row[176*b:]), tile[size*b:][:size]
@@ -124,11 +134,14 @@ func packQ5K(tile []byte, rows [][]byte, cols int) {
 			for i := range 8 {
 				part := dst[q5kHead+q5kPart*i:][:q5kPart]
 				part[q5kScale+r], part[q5kScale+Tile+r] = scalesK((*[12]byte)(src[4:]), i)
-				for j, v := range src[48+i/2*32:][:32] {
-					q[j] = v >> (i & 1 * 4)
-					part[q5kHigh+4*r+j&3] |= src[16+j] >> i & 1 << (j / 4)
+				q.take(src[48+i/2*32:], i&1*4)
+				q.putNibbles(part, r)
+				q.take(src[16:], i)
+				var high uint32
+				for g, v := range q {
+					high |= v & 0x01010101 << g
 				}
-				putNibbles(part, r, &q)
+				binary.LittleEndian.PutUint32(part[q5kHigh+4*r:], high)
 			}
 		}
 	}
@@ -148,7 +161,7 @@ func openQ5K(o *opened, tile []byte, block int) {
 
 func packQ6K(tile []byte, rows [][]byte, cols int) {
 	const size = q6kHead + 8*q6kPart
-	var q [32]byte
+	var q eight
 	for r, row := range rows {
 		for b := range cols / 256 {
 			src, dst := (*[210]byte)(row[210*b:]), tile[size*b:][:size]
@@ -157,12 +170,16 @@ func packQ6K(tile []byte, rows [][]byte, cols int) {
 				part := dst[q6kHead+q6kPart*i:][:q6kPart]
 				copy(part[q6kScale+2*r:][:2], src[192+2*i:])
 				half, k := i/4, i%4
-				for j := range q {
-					q[j] = src[64*half+k&1*32+j] >> (k / 2 * 4)
-					high := src[128+32*half+j] >> (2 * k) & 3
-					part[q6kHigh+j/16*64+4*r+j&3] |= high << (j / 4 % 4 * 2)
+				q.take(src[64*half+k&1*32:], k/2*4)
+				q.putNibbles(part, r)
+				q.take(src[128+32*half:], 2*k)
+				for h := range 2 {
+					var high uint32
+					for g, v := range q[4*h : 4*h+4] {
+						high |= v & 0x03030303 << (2 * g)
+					}
+					binary.LittleEndian.PutUint32(part[q6kHigh+64*h+4*r:], high)
 				}
-				putNibbles(part, r, &q)
 			}
 		}
 	}
