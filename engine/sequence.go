@@ -25,6 +25,7 @@ type sequence struct {
 	mask    []uint64
 	made    []int32 // tokens so far
 	told    bool    // its first event was sent
+	cached  int     // tokens of the prompt that the memory had
 	deaths  int     // of workers that were computing it, since its last token
 }
 
@@ -153,11 +154,11 @@ func (q *sequence) next(choice sample.Choice, e *Engine) (Event, error) {
 	return ev, nil
 }
 
-// event begins an event without a token. The first one of a sequence has the prompt's scores.
+// event begins an event without a token. The first one of a sequence tells of the prompt.
 func (q *sequence) event() Event {
 	ev := Event{Index: q.index, Choice: sample.Choice{Token: -1}}
 	if !q.told {
-		ev.Prompt, q.told = q.request.scores, true
+		ev.Prompt, ev.Cached, q.told = q.request.scores, q.cached, true
 	}
 	return ev
 }

@@ -146,6 +146,9 @@ func (e *Engine) queue(b *sched.Batch) {
 		})
 		wi := &w.Items[len(w.Items)-1]
 		if it.Begin {
+			if len(q.made) == 0 {
+				q.cached = it.Pos
+			}
 			wi.Begin, wi.Prompt, wi.Tokens, wi.Spec = true, len(q.request.Prompt), it.Known, q.spec()
 		}
 		if it.Draft > 0 {
@@ -159,16 +162,13 @@ func (e *Engine) queue(b *sched.Batch) {
 	e.worker.Queue(w)
 }
 
-// land takes the oldest batch in flight off the list, if it is this one.
-func (e *Engine) land(step uint64) (f flight, ok bool) {
-	if len(e.flights) == 0 || e.flights[0].step != step {
-		return f, false
-	}
-	f = e.flights[0]
+// land takes the oldest batch in flight off the list. Its memory is used again by the next one.
+func (e *Engine) land() flight {
+	f := e.flights[0]
 	last := copy(e.flights, e.flights[1:])
-	e.flights[last] = f // its memory is used again; it is read before that
+	e.flights[last] = f
 	e.flights = e.flights[:last]
-	return f, true
+	return f
 }
 
 // StepError ends all requests of a step that failed, or one that could not be computed.

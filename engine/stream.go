@@ -34,6 +34,9 @@ type Event struct {
 	StopString string
 	// Prompt holds a choice for each prompt token but the first, in the sequence's first event, if [Request.ScorePrompt].
 	Prompt []sample.Choice
+	// Cached is the number of prompt tokens that did not have to be computed, in the sequence's first event. Of the
+	// sequences of one request all but the first share the first one's prompt.
+	Cached int
 	// Embedding is the prompt's vector, if [Request.Embed] asked for one.
 	Embedding []float32
 }

@@ -10,7 +10,7 @@ import (
 // beyond the third it leaves texts out, of which there are more than enough.
 const (
 	maxWeight  = 1 << 21  // threads and edges of all states
-	maxMasks   = 64 << 20 // bytes
+	maxMasks   = 16 << 20 // bytes
 	maxThreads = 1024     // of one state
 )
 

@@ -17,6 +17,8 @@ type answer interface {
 	collect(ev *engine.Event, first bool)
 	// choice appends the collected choice of an index.
 	choice(dst []byte, index int) []byte
+	// extra appends members of the whole answer, each after a comma.
+	extra(dst []byte) []byte
 	// object names the kind of the whole answer and of a stream's chunks.
 	object() (whole, chunk string)
 }
@@ -53,7 +55,7 @@ func (e *envelope) whole(dst []byte, u usage) []byte {
 		dst = e.answer.choice(dst, i)
 	}
 	dst = appendUsage(append(dst, `],`...), u)
-	return append(dst, '}', '\n')
+	return append(e.answer.extra(dst), '}', '\n')
 }
 
 // collected is a choice under collection.

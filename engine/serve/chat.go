@@ -3,9 +3,11 @@ package serve
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
@@ -15,7 +17,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, &c); err != nil {
 		return err
 	}
-	model, err := s.modelName(c.Model)
+	model, adapter, err := s.modelName(c.Model)
 	if err != nil {
 		return err
 	}
@@ -23,13 +25,26 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if string(c.ToolChoice) == `"none"` {
-		c.Tools = nil
+	use, err := c.toolUse()
+	if err != nil {
+		return err
+	}
+	if req.Grammar, err = s.grammar(&c.structure, use); err != nil {
+		return err
 	}
 	if req.Prompt, err = s.chatPrompt(&c.prompt); err != nil {
 		return err
 	}
-	a := &chatAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs, choices: make([]collected, req.N)}
+	req.Adapter, req.Tenant = adapter, tenant(r)
+	a := &chatAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs, top: or(c.TopLogprobs, 0), choices: make([]chatChoice, req.N)}
+	if use != nil {
+		for i := range a.choices {
+			a.choices[i].tools = newToolParser(s.toolFormat, use)
+		}
+	}
+	if c.PromptLogprobs != nil {
+		a.prompt = &promptScores{words: s.engine.Tokenizer(), top: *c.PromptLogprobs}
+	}
 	err = s.generate(w, r, &c.options, newEnvelope("chatcmpl-", model, req.N, a), []engine.Request{req})
 	var refused *engine.RequestError
 	if errors.As(err, &refused) && refused.Param == "prompt" { // which the client wrote as messages
@@ -38,6 +53,26 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return &named
 	}
 	return err
+}
+
+// grammar is the form that a request's text must have; nil: any text.
+//
+//  1. Forced calls have the form of calls.
+//  2. A form beside tools leaves the model the choice between the form and calls.
+//  3. A form alone.
+func (s *Server) grammar(f *structure, use *toolUse) (constrain.Grammar, error) {
+	w, err := f.wish()
+	switch {
+	case err != nil:
+		return nil, err
+	case use != nil && use.forced: // 1
+		w = use.wish(s.toolFormat, nil)
+	case w == nil:
+		return nil, nil
+	case use != nil: // 2
+		w = use.wish(s.toolFormat, w)
+	}
+	return s.grammars.get(w) // 3
 }
 
 // chatPrompt renders a conversation with the model's template.
@@ -76,35 +111,157 @@ func (s *Server) encode(text string, special bool) []int32 {
 type chatAnswer struct {
 	words    words
 	logprobs bool
-	choices  []collected
+	top      int
+	choices  []chatChoice
+	prompt   *promptScores // nil unless they are wanted
+}
+
+// chatChoice is one choice: collected, or under way in a stream.
+type chatChoice struct {
+	collected
+	tools *toolParser // nil without tools
+	calls []toolCall
+}
+
+// toolCall is a call as it is collected.
+type toolCall struct {
+	id, name string
+	args     []byte
 }
 
 func (*chatAnswer) object() (whole, chunk string) { return "chat.completion", "chat.completion.chunk" }
 
+// parts are what an event says, taken apart where there may be calls. The finish reason is tool_calls where there were.
+func (c *chatChoice) parts(ev *engine.Event) []toolPart {
+	if c.tools == nil {
+		return []toolPart{{text: ev.Text, call: -1}}
+	}
+	parts := slices.Clone(c.tools.write(ev.Token, ev.Text))
+	if ev.Finish != "" {
+		parts = append(parts, c.tools.close()...)
+	}
+	if ev.Finish == engine.FinishStop && c.tools.calls > 0 {
+		ev.Finish = finishTools
+	}
+	return parts
+}
+
+// finishTools is the reason of an answer that calls tools.
+const finishTools engine.Finish = "tool_calls"
+
 func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
-	if ev.Text == "" && ev.Finish == "" && !first && !a.logprobs {
+	e := *ev
+	parts := a.choices[e.Index].parts(&e)
+	var text string
+	calls := false
+	for _, p := range parts {
+		text += p.text
+		calls = calls || p.call >= 0
+	}
+	if text == "" && !calls && e.Finish == "" && !first && !a.logprobs {
 		return dst
 	}
-	dst = appendInt(append(dst, `{"index":`...), ev.Index)
+	dst = appendInt(append(dst, `{"index":`...), e.Index)
 	dst = append(dst, `,"delta":{`...)
 	if first {
 		dst = append(dst, `"role":"assistant",`...)
 	}
-	dst = appendString(append(dst, `"content":`...), ev.Text)
+	if calls && text == "" {
+		dst = append(dst, `"content":null`...)
+	} else {
+		dst = appendString(append(dst, `"content":`...), text)
+	}
+	if calls {
+		dst = appendCallParts(dst, parts)
+	}
 	dst = append(dst, `},"logprobs":`...)
-	dst = a.appendLogprobs(dst, *ev)
-	return appendFinish(dst, ev.Finish, ev.StopString)
+	dst = a.appendLogprobs(dst, e)
+	return appendFinish(dst, e.Finish, e.StopString)
 }
 
-func (a *chatAnswer) collect(ev *engine.Event, _ bool) { a.choices[ev.Index].add(ev, a.logprobs) }
+// appendCallParts appends the calls of a chunk, one entry for each call.
+func appendCallParts(dst []byte, parts []toolPart) []byte {
+	dst = append(dst, `,"tool_calls":[`...)
+	last := -1
+	for i := 0; i < len(parts); i++ {
+		p := parts[i]
+		if p.call < 0 {
+			continue
+		}
+		args := p.args
+		for ; i+1 < len(parts) && parts[i+1].call == p.call; i++ {
+			args += parts[i+1].args
+		}
+		if last >= 0 {
+			dst = append(dst, ',')
+		}
+		last = p.call
+		dst = appendInt(append(dst, `{"index":`...), p.call)
+		if p.begin {
+			dst = appendString(append(dst, `,"id":`...), p.id)
+			dst = appendString(append(dst, `,"type":"function","function":{"name":`...), p.name)
+			dst = append(dst, ',')
+		} else {
+			dst = append(dst, `,"function":{`...)
+		}
+		dst = append(appendString(append(dst, `"arguments":`...), args), `}}`...)
+	}
+	return append(dst, ']')
+}
+
+func (a *chatAnswer) collect(ev *engine.Event, first bool) {
+	c, e := &a.choices[ev.Index], *ev
+	if first && a.prompt != nil && e.Index == 0 {
+		a.prompt.scores = e.Prompt
+	}
+	parts := c.parts(&e)
+	e.Text = ""
+	for _, p := range parts {
+		e.Text += p.text
+		if p.begin {
+			c.calls = append(c.calls, toolCall{id: p.id, name: p.name})
+		}
+		if p.call >= 0 {
+			c.calls[p.call].args = append(c.calls[p.call].args, p.args...)
+		}
+	}
+	c.add(&e, a.logprobs)
+}
 
 func (a *chatAnswer) choice(dst []byte, index int) []byte {
 	c := &a.choices[index]
 	dst = appendInt(append(dst, `{"index":`...), index)
-	dst = appendString(append(dst, `,"message":{"role":"assistant","content":`...), string(c.text))
-	dst = append(dst, `,"refusal":null},"logprobs":`...)
+	dst = append(dst, `,"message":{"role":"assistant","content":`...)
+	if len(c.calls) > 0 && len(c.text) == 0 {
+		dst = append(dst, `null`...)
+	} else {
+		dst = appendString(dst, string(c.text))
+	}
+	dst = append(dst, `,"refusal":null`...)
+	for i, t := range c.calls {
+		if i == 0 {
+			dst = append(dst, `,"tool_calls":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = appendString(append(dst, `{"id":`...), t.id)
+		dst = appendString(append(dst, `,"type":"function","function":{"name":`...), t.name)
+		dst = append(appendString(append(dst, `,"arguments":`...), string(t.args)), `}}`...)
+		if i == len(c.calls)-1 {
+			dst = append(dst, ']')
+		}
+	}
+	dst = append(dst, `},"logprobs":`...)
 	dst = a.appendLogprobs(dst, c.events...)
 	return appendFinish(dst, c.finish, c.stop)
+}
+
+// extra appends vLLM's prompt_logprobs, which are the whole answer's.
+func (a *chatAnswer) extra(dst []byte) []byte {
+	if a.prompt == nil {
+		return dst
+	}
+	return a.prompt.append(append(dst, ','))
 }
 
 // appendLogprobs appends {"content":[…]} with an entry for each token, or null.
@@ -124,7 +281,7 @@ func (a *chatAnswer) appendLogprobs(dst []byte, events ...engine.Event) []byte {
 		}
 		dst = a.appendToken(dst, sample.Alternative{Token: c.Token, Logprob: c.Logprob})
 		dst = append(dst, `,"top_logprobs":[`...)
-		for j, t := range c.Top {
+		for j, t := range c.Top[:min(a.top, len(c.Top))] {
 			if j > 0 {
 				dst = append(dst, ',')
 			}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"net/http"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
@@ -18,7 +19,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, &c); err != nil {
 		return err
 	}
-	model, err := s.modelName(c.Model)
+	model, adapter, err := s.modelName(c.Model)
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,11 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	if len(c.Prompt) == 0 || len(c.Prompt) > maxPrompts {
 		return api.BadRequest("prompt", "%d prompts: want 1 to %d", len(c.Prompt), maxPrompts)
 	}
-	a := &textAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs != nil, echo: c.Echo, n: req.N}
+	if req.Grammar, err = s.grammar(&c.structure, nil); err != nil {
+		return err
+	}
+	req.Adapter, req.Tenant = adapter, tenant(r)
+	a := &textAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs != nil, top: or(c.Logprobs, 0), echo: c.Echo, n: req.N, promptTop: c.PromptLogprobs}
 	requests := make([]engine.Request, len(c.Prompt))
 	for i, p := range c.Prompt {
 		requests[i] = req
@@ -44,6 +49,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		a.prompts = append(a.prompts, textPrompt{text: p.text, tokens: requests[i].Prompt})
 	}
 	n := len(requests) * req.N
+	a.scores = make([][]sample.Choice, n)
 	a.choices = make([]collected, n)
 	a.offsets, a.begun = make([]int, n), make([]bool, n)
 	return s.generate(w, r, &c.options, newEnvelope("cmpl-", model, n, a), requests)
@@ -59,15 +65,22 @@ type textPrompt struct {
 type textAnswer struct {
 	words    words
 	logprobs bool
+	top      int
 	echo     bool
 	n        int // choices of each prompt
 	prompts  []textPrompt
 	choices  []collected
-	offsets  []int  // characters that the log probabilities of each choice have covered
-	begun    []bool // whether they have covered anything, the prompt included
+
+	promptTop *int              // prompt_logprobs
+	scores    [][]sample.Choice // of each choice's prompt, if they are wanted
+
+	offsets []int  // characters that the log probabilities of each choice have covered
+	begun   []bool // whether they have covered anything, the prompt included
 }
 
 func (*textAnswer) object() (whole, chunk string) { return "text_completion", "text_completion" }
+
+func (*textAnswer) extra(dst []byte) []byte { return dst }
 
 func (a *textAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 	if ev.Text == "" && ev.Finish == "" && !a.logprobs && !(a.echo && first) {
@@ -84,12 +97,20 @@ func (a *textAnswer) collect(ev *engine.Event, first bool) {
 	if a.echo && first {
 		a.choices[ev.Index].text = append([]byte{}, a.prompts[ev.Index/a.n].text...)
 	}
+	if first && a.promptTop != nil {
+		a.scores[ev.Index] = ev.Prompt
+	}
 	a.choices[ev.Index].add(ev, a.logprobs)
 }
 
 func (a *textAnswer) choice(dst []byte, index int) []byte {
 	c := &a.choices[index]
-	return a.append(dst, index, string(c.text), c.finish, c.stop, c.events...)
+	dst = a.append(dst, index, string(c.text), c.finish, c.stop, c.events...)
+	if a.promptTop == nil {
+		return dst
+	}
+	p := promptScores{words: a.words, top: *a.promptTop, scores: a.scores[index]}
+	return append(p.append(append(dst[:len(dst)-1], ',')), '}')
 }
 
 func (a *textAnswer) append(dst []byte, index int, text string, finish engine.Finish, stop string, events ...engine.Event) []byte {
@@ -166,7 +187,7 @@ func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 	}
 	seen := map[string]bool{}
 	dst = append(dst, '{')
-	for _, t := range append(e.Top[:len(e.Top):len(e.Top)], sample.Alternative{Token: e.Token, Logprob: e.Logprob}) {
+	for _, t := range append(slices.Clone(e.Top[:min(a.top, len(e.Top))]), sample.Alternative{Token: e.Token, Logprob: e.Logprob}) {
 		text, _ := word(a.words, t.Token)
 		if text = string([]rune(text)); seen[text] { // as it looks in JSON
 			continue

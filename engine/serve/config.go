@@ -35,6 +35,8 @@ type Config struct {
 	Sync bool
 	// ToolParser is how the model writes calls of tools: "hermes", "llama3_json", "mistral" or "json"; "" or "auto" goes by the chat template.
 	ToolParser string
+	// Pooling makes the vectors of /v1/embeddings: "mean", "last" or "cls"; "": as the model says, else "last".
+	Pooling string
 	// MaxBody bounds a request's body, in bytes; 0: 16 MiB.
 	MaxBody int64
 	// DrainTimeout bounds how long running requests may go on when the server is told to end; 0: 30 seconds.
@@ -88,6 +90,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains(toolParsers, c.ToolParser) {
 		return fmt.Errorf("tool call parser %q: want one of %q", c.ToolParser, toolParsers[1:])
+	}
+	if _, ok := poolings[c.Pooling]; !ok && c.Pooling != "" {
+		return fmt.Errorf("pooling %q: want mean, last or cls", c.Pooling)
 	}
 	for _, n := range c.Names {
 		if n == "" {

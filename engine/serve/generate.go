@@ -18,11 +18,14 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 	}
 	defer stream.Close()
 	g := &generation{
-		server: s, envelope: e, events: stream, meter: s.metrics.meter(), begun: make([]bool, e.choices),
+		server: s, envelope: e, events: stream, meter: s.metrics.meter(requests[0].Adapter), begun: make([]bool, e.choices), firsts: map[int]bool{},
 		stream: o.Stream, usageInStream: o.includeUsage(),
 	}
+	defer g.meter.end()
 	for i := range requests {
 		g.usage.prompt += len(requests[i].Prompt)
+		g.firsts[i*requests[i].N] = true
+		s.metrics.promptTokens.Observe(float64(len(requests[i].Prompt)))
 	}
 	if g.stream {
 		return g.send(w)
@@ -36,7 +39,8 @@ type generation struct {
 	envelope *envelope
 	events   *engine.Stream
 	meter    *meter
-	begun    []bool // of each choice
+	begun    []bool       // of each choice
+	firsts   map[int]bool // choices that are the first of their prompt
 	usage    usage
 
 	stream        bool
@@ -54,6 +58,9 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	}
 	first = !g.begun[ev.Index]
 	g.begun[ev.Index] = true
+	if first && g.firsts[ev.Index] {
+		g.usage.cached += ev.Cached
+	}
 	return ev, first, nil
 }
 

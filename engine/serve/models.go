@@ -3,8 +3,6 @@ package serve
 import (
 	"encoding/json"
 	"net/http"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // modelCard is OpenAI's model object with vLLM's additions.
@@ -19,6 +17,7 @@ type modelCard struct {
 	Permission  []string `json:"permission"`
 }
 
+// card is the card of one of the model's names.
 func (s *Server) card(name string) modelCard {
 	return modelCard{
 		ID: name, Object: "model", Created: s.created, OwnedBy: "rouse",
@@ -26,13 +25,22 @@ func (s *Server) card(name string) modelCard {
 	}
 }
 
-// models answers GET /v1/models: every name of the one model.
-func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
-	cards := make([]modelCard, len(s.cfg.Names))
-	for i, n := range s.cfg.Names {
-		cards[i] = s.card(n)
+// cards are the model's names, then its adapters: their parent is the model, their root where they came from.
+func (s *Server) cards() (cards []modelCard) {
+	for _, n := range s.cfg.Names {
+		cards = append(cards, s.card(n))
 	}
-	return writeJSON(w, map[string]any{"object": "list", "data": cards})
+	for _, a := range s.engine.Adapters() {
+		c := s.card(a.Name)
+		c.Root, c.Parent = a.Path, &s.cfg.Names[0]
+		cards = append(cards, c)
+	}
+	return cards
+}
+
+// models answers GET /v1/models.
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, map[string]any{"object": "list", "data": s.cards()})
 }
 
 // model answers GET /v1/models/{id}. A name may contain slashes.
@@ -41,16 +49,15 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if id == "" { // only a slash
 		return s.models(w, r)
 	}
-	name, err := s.modelName(id)
-	if err != nil {
+	for _, c := range s.cards() {
+		if c.ID == id {
+			return writeJSON(w, c)
+		}
+	}
+	if _, _, err := s.modelName(id); err != nil {
 		return err
 	}
-	return writeJSON(w, s.card(name))
-}
-
-// embeddings answers POST /v1/embeddings.
-func (s *Server) embeddings(http.ResponseWriter, *http.Request) error {
-	return api.BadRequest("model", "the model %s generates text and has no embeddings: ask a model that has", quote(s.cfg.Names[0]))
+	return writeJSON(w, s.card(id)) // an adapter that came a moment ago
 }
 
 // writeJSON answers 200 with v.

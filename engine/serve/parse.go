@@ -65,7 +65,10 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 		return api.BadRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
 	// Embedded structs show in the path, and are nothing that a client knows.
-	field := strings.TrimPrefix(strings.TrimPrefix(e.Field, "options."), "prompt.")
+	field := e.Field
+	for _, embedded := range []string{"options.", "prompt.", "structure."} {
+		field = strings.TrimPrefix(field, embedded)
+	}
 	return api.BadRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
 }
 

@@ -91,20 +91,44 @@ func TestOptions(t *testing.T) {
 		`{"top_k":-2}`:             "top_k",
 		`{"repetition_penalty":0}`: "repetition_penalty",
 		`{"stream_options":{"include_usage":true}}`: "stream_options",
-		`{"best_of":3}`: "best_of",
-		`{"response_format":{"type":"json_object"}}`:     "response_format",
-		`{"top_logprobs":3}`:                             "top_logprobs",
-		`{"tool_choice":"required"}`:                     "tool_choice",
-		`{"tool_choice":{"type":"function"}}`:            "tool_choice",
-		`{"tool_choice":"auto","best_of":1,"top_k":-1}`:  "",
-		`{"response_format":{"type":"text"},"top_p":0}`:  "",
-		`{"max_tokens":null,"max_completion_tokens":12}`: "",
+		`{"best_of":3}`:                                                                           "best_of",
+		`{"response_format":{"type":"json"}}`:                                                     "response_format.type",
+		`{"response_format":{"type":"json_schema"}}`:                                              "response_format.json_schema.schema",
+		`{"response_format":{"type":"json_object"},"guided_regex":"a"}`:                           "guided_regex",
+		`{"structured_outputs":{"choice":["a"],"json_object":true}}`:                              "structured_outputs.json_object",
+		`{"structured_outputs":{"structural_tag":{}}}`:                                            "structured_outputs.structural_tag",
+		`{"functions":[{}]}`:                                                                      "functions",
+		`{"tools":{}}`:                                                                            "tools",
+		`{"tools":[{"type":"web"}]}`:                                                              "tools.type",
+		`{"tools":[{"type":"function","function":{"name":"a b"}}]}`:                               "tools.function.name",
+		`{"tools":[` + tool("f") + `,` + tool("f") + `]}`:                                         "tools.function.name",
+		`{"tools":[` + tool("f") + `],"tool_choice":"maybe"}`:                                     "tool_choice",
+		`{"tools":[` + tool("f") + `],"tool_choice":{"type":"function","function":{"name":"g"}}}`: "tool_choice",
+		`{"tools":[` + tool("f") + `],"tool_choice":{"type":"function","function":{"name":"f"}}}`: "",
+		`{"tools":[` + tool("f") + `],"tool_choice":"required"}`:                                  "",
+		`{"prompt_logprobs":21}`:                                                                  "prompt_logprobs",
+		`{"prompt_logprobs":1,"stream":true}`:                                                     "prompt_logprobs",
+		`{"priority":9999999999}`:                                                                 "priority",
+		`{"cache_salt":""}`:                                                                       "cache_salt",
+		`{"bad_words":["x"]}`:                                                                     "bad_words",
+		`{"top_logprobs":3}`:                                                                      "top_logprobs",
+		`{"tool_choice":"required"}`:                                                              "tool_choice",
+		`{"tool_choice":{"type":"function"}}`:                                                     "tool_choice",
+		`{"tool_choice":"auto","best_of":1,"top_k":-1}`:                                           "",
+		`{"response_format":{"type":"text"},"top_p":0}`:                                           "",
+		`{"max_tokens":null,"max_completion_tokens":12}`:                                          "",
 	} {
 		var c chatRequest
 		if err := parse([]byte(body), &c); err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
 		r, err := c.request()
+		if err == nil {
+			_, err = c.toolUse()
+		}
+		if err == nil {
+			_, err = c.wish()
+		}
 		var known *api.Error
 		if param == "" && err != nil || param != "" && (!errors.As(err, &known) || known.Param != param) {
 			t.Errorf("%s: got %v, want an error for %q", body, err, param)
@@ -118,12 +142,19 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// tool is a tool without parameters.
+func tool(name string) string {
+	return `{"type":"function","function":{"name":"` + name + `"}}`
+}
+
 // FuzzParse checks that no body makes the parser panic or fail with anything but a
 // 400 in valid JSON, and that what it accepts can be looked at.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"stop":["a"],"logit_bias":{"5":1},"n":2,"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"messages":[{"role":"assistant","content":[{"type":"text","text":"x"}],"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}],"tools":[{}],"tool_choice":"auto"}`,
+		`{"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object"}}},"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":{"type":"function","function":{"name":"f"}}}`,
+		`{"structured_outputs":{"regex":"a+"},"guided_choice":["a"]}`, `{"grammar":"root ::= \"a\""}`,
 		`{"prompt":[[1,2],[3]],"echo":true,"logprobs":2,"max_tokens":0,"seed":-1,"temperature":0.5,"stop":"x"}`,
 		`{"prompt":["a","b"],"suffix":"s","best_of":2,"logit_bias":{"-1":null}}`,
 		`{"stop":null,"messages":null,"prompt":null}`, `[[[[`, `{"a":"\ud800"}`, "\x00", `null`, `{"content":1}`,
@@ -150,6 +181,14 @@ func FuzzParse(f *testing.F) {
 			_, err := c.request()
 			check(err)
 			_, err = c.turns()
+			check(err)
+			w, err := c.wish()
+			check(err)
+			if err == nil && w != nil {
+				_, err := w.form()
+				check(formError(w.param, err))
+			}
+			_, err = c.toolUse()
 			check(err)
 		}
 		var p completionRequest

@@ -2,12 +2,16 @@ package serve
 
 import (
 	"encoding/json"
+	"math"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
+
+// maxSalt bounds cache_salt, in bytes.
+const maxSalt = 256
 
 // options are the fields that chat and text completions have in common. A nil
 // field was absent or null.
@@ -39,9 +43,11 @@ type options struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
 
-	ResponseFormat *struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
+	Priority *int       `json:"priority"`
+	Salt     *string    `json:"cache_salt"`
+	BadWords stringList `json:"bad_words"`
+
+	structure
 }
 
 // chatRequest is the body of POST /v1/chat/completions.
@@ -51,6 +57,11 @@ type chatRequest struct {
 	Logprobs    bool            `json:"logprobs"`
 	TopLogprobs *int            `json:"top_logprobs"`
 	ToolChoice  json.RawMessage `json:"tool_choice"`
+
+	ParallelToolCalls *bool           `json:"parallel_tool_calls"`
+	PromptLogprobs    *int            `json:"prompt_logprobs"`
+	Functions         json.RawMessage `json:"functions"`
+	FunctionCall      json.RawMessage `json:"function_call"`
 }
 
 // prompt is the part of a chat request that becomes the prompt; /tokenize takes it too.
@@ -84,6 +95,8 @@ type completionRequest struct {
 	Suffix   string  `json:"suffix"`
 	Echo     bool    `json:"echo"`
 	Logprobs *int    `json:"logprobs"`
+
+	PromptLogprobs *int `json:"prompt_logprobs"`
 }
 
 // or is *p, or fallback if p is nil.
@@ -130,9 +143,14 @@ func (o *options) request() (engine.Request, error) {
 		return r, api.BadRequest("stream_options", "stream_options is set and stream is not: set both or none")
 	case o.BestOf != nil && *o.BestOf != r.N:
 		return r, unsupported("best_of", "choosing the best of several texts")
-	case o.ResponseFormat != nil && o.ResponseFormat.Type != "text":
-		return r, unsupported("response_format", "output of type "+quote(o.ResponseFormat.Type))
+	case len(o.BadWords) > 0:
+		return r, unsupported("bad_words", "forbidding words")
+	case o.Priority != nil && (*o.Priority < math.MinInt32 || *o.Priority > math.MaxInt32):
+		return r, api.BadRequest("priority", "priority is %d: want %d to %d, lower is sooner", *o.Priority, math.MinInt32, math.MaxInt32)
+	case o.Salt != nil && (*o.Salt == "" || len(*o.Salt) > maxSalt):
+		return r, api.BadRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*o.Salt), maxSalt)
 	}
+	r.Priority, r.Salt = or(o.Priority, 0), or(o.Salt, "")
 	r.MaxTokens = or(limit, 0)
 	if o.TopP != nil && *o.TopP == 0 { // the most probable token only; the sampler's zero means all
 		r.Sampling.TopK = 1
@@ -160,12 +178,7 @@ func (c *chatRequest) request() (engine.Request, error) {
 		return r, api.BadRequest("top_logprobs", "top_logprobs is set and logprobs is not true: set both or none")
 	}
 	r.Sampling.Logprobs, r.Sampling.Top = c.Logprobs, or(c.TopLogprobs, 0)
-	switch choice := string(c.ToolChoice); choice {
-	case "", "null", `"auto"`, `"none"`:
-	default:
-		return r, unsupported("tool_choice", "forcing a tool call")
-	}
-	return r, nil
+	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
 // request makes the engine's request, but for the prompt.
@@ -190,7 +203,23 @@ func (c *completionRequest) request() (engine.Request, error) {
 		r.Sampling.Logprobs, r.Sampling.Top = true, *c.Logprobs
 		r.ScorePrompt = c.Echo
 	}
-	return r, nil
+	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
+}
+
+// scorePrompt asks for log probabilities of the prompt, with so many alternatives (vLLM's prompt_logprobs).
+func scorePrompt(r *engine.Request, top *int, stream bool) error {
+	if top == nil {
+		return nil
+	}
+	if *top < 0 || *top > sample.MaxTop {
+		return api.BadRequest("prompt_logprobs", "prompt_logprobs is %d: want 0 to %d", *top, sample.MaxTop)
+	}
+	if stream {
+		return api.BadRequest("prompt_logprobs", "prompt_logprobs are not available in a stream: leave one of the two out")
+	}
+	r.ScorePrompt = true
+	r.Sampling.Top = max(r.Sampling.Top, *top)
+	return nil
 }
 
 // turns makes the messages those of the template.

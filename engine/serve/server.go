@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -20,9 +21,12 @@ type Server struct {
 	template *chat.Template
 	guard    func(string) string // makes special tokens in a client's text plain text
 	metrics  *metrics
-	created  int64
-	log      *slog.Logger
-	handler  http.Handler
+	grammars *grammars
+	// toolFormat is how the model writes calls.
+	toolFormat *toolFormat
+	created    int64
+	log        *slog.Logger
+	handler    http.Handler
 }
 
 // NewServer makes the face of an engine whose Run is under way or about to be.
@@ -30,7 +34,8 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, cfg.Names[0]),
-		created: time.Now().Unix(), log: cfg.Log,
+		created: time.Now().Unix(), log: cfg.Log, grammars: newGrammars(e.Tokenizer()),
+		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
 	s.handler = s.routes()
 	return s
@@ -53,6 +58,8 @@ func (s *Server) routes() http.Handler {
 		{"POST", "/v1/chat/completions", s.chatCompletions},
 		{"POST", "/v1/completions", s.completions},
 		{"POST", "/v1/embeddings", s.embeddings},
+		{"POST", "/v1/load_lora_adapter", s.loadAdapter},
+		{"POST", "/v1/unload_lora_adapter", s.unloadAdapter},
 		{"GET", "/v1/models", s.models},
 		{"GET", "/v1/models/{id...}", s.model},
 		{"POST", "/tokenize", s.tokenize},
@@ -104,17 +111,25 @@ func notThere(w http.ResponseWriter, r *http.Request, methods map[string]string)
 	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", quote(r.URL.Path))
 }
 
-// modelName checks a request's model; none means the first name.
-func (s *Server) modelName(name string) (string, error) {
+// modelName checks a request's model: one of the server's names, or a loaded adapter. None means the first name.
+func (s *Server) modelName(name string) (model, adapter string, err error) {
 	if name == "" {
-		return s.cfg.Names[0], nil
+		return s.cfg.Names[0], "", nil
 	}
-	for _, n := range s.cfg.Names {
-		if n == name {
-			return name, nil
+	if slices.Contains(s.cfg.Names, name) {
+		return name, "", nil
+	}
+	for _, a := range s.engine.Adapters() {
+		if a.Name == name {
+			return name, name, nil
 		}
 	}
 	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), quote(s.cfg.Names[0]))
 	e.Param = "model"
-	return "", e
+	return "", "", e
 }
+
+// tenantHeader says who pays for a request; whoever stands before this server sets it.
+const tenantHeader = "X-Rouse-Tenant"
+
+func tenant(r *http.Request) string { return r.Header.Get(tenantHeader) }

@@ -20,7 +20,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, &t); err != nil {
 		return err
 	}
-	if _, err := s.modelName(t.Model); err != nil {
+	if _, _, err := s.modelName(t.Model); err != nil {
 		return err
 	}
 	tok := s.engine.Tokenizer()
@@ -61,7 +61,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, &t); err != nil {
 		return err
 	}
-	if _, err := s.modelName(t.Model); err != nil {
+	if _, _, err := s.modelName(t.Model); err != nil {
 		return err
 	}
 	if t.Tokens == nil {

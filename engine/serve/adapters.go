@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// maxAdapterName bounds the name of an adapter, in bytes.
+const maxAdapterName = 256
+
+// adapterRequest is the body of vLLM's two calls.
+type adapterRequest struct {
+	Name string `json:"lora_name"`
+	Path string `json:"lora_path"`
+}
+
+// loadAdapter answers POST /v1/load_lora_adapter, when requests can use the
+// adapter. Like /sleep it is for whoever runs this process, not for clients.
+func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
+	var a adapterRequest
+	if err := s.read(w, r, &a); err != nil {
+		return err
+	}
+	switch {
+	case a.Name == "" || len(a.Name) > maxAdapterName:
+		return api.BadRequest("lora_name", "lora_name has %d bytes: want 1 to %d", len(a.Name), maxAdapterName)
+	case a.Path == "":
+		return api.BadRequest("lora_path", "lora_path is missing: want a GGUF file, or a folder with adapter_config.json and adapter_model.safetensors")
+	case slices.Contains(s.cfg.Names, a.Name):
+		return api.BadRequest("lora_name", "%s is the model's own name: want another", quote(a.Name))
+	}
+	if err := s.engine.LoadAdapter(r.Context(), a.Name, a.Path); err != nil {
+		return adapterError(err)
+	}
+	s.log.Info("adapter loaded", "name", a.Name, "path", a.Path)
+	return writeText(w, "Success: LoRA adapter '"+a.Name+"' added successfully.")
+}
+
+// unloadAdapter answers POST /v1/unload_lora_adapter, when the last request that uses the adapter has ended.
+func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
+	var a adapterRequest
+	if err := s.read(w, r, &a); err != nil {
+		return err
+	}
+	if a.Name == "" {
+		return api.BadRequest("lora_name", "lora_name is missing: want the name of a loaded adapter")
+	}
+	if err := s.engine.UnloadAdapter(r.Context(), a.Name); err != nil {
+		return adapterError(err)
+	}
+	s.log.Info("adapter unloaded", "name", a.Name)
+	return writeText(w, "Success: LoRA adapter '"+a.Name+"' removed successfully.")
+}
+
+// adapterError tells what the caller can change: the name, the file, or the moment.
+func adapterError(err error) error {
+	var request *engine.RequestError
+	switch {
+	case errors.Is(err, engine.ErrNoAdapter):
+		e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "%v", err)
+		e.Param = "lora_name"
+		return e
+	case errors.Is(err, engine.ErrAdapterLoaded):
+		return api.BadRequest("lora_name", "%v: unload it first, or take another name", err)
+	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrStopped), errors.As(err, &request):
+		return err
+	}
+	return api.BadRequest("lora_path", "%v", err)
+}
+
+func writeText(w http.ResponseWriter, text string) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text)) // the client may have left: nothing to do about it
+	return nil
+}

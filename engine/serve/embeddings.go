@@ -1,0 +1,195 @@
+package serve
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// maxInputs bounds the texts of one embeddings request; it is OpenAI's number.
+const maxInputs = 2048
+
+// poolings are the ways to make one vector of a text's tokens, by their usual names.
+var poolings = map[string]engine.Pooling{
+	"mean": engine.PoolMean, "last": engine.PoolLast, "cls": engine.PoolFirst, "first": engine.PoolFirst,
+}
+
+// embeddingRequest is the body of POST /v1/embeddings. Pooling, normalize,
+// truncate_prompt_tokens, priority and cache_salt are not OpenAI's.
+type embeddingRequest struct {
+	Model      string  `json:"model"`
+	Input      prompts `json:"input"`
+	Encoding   *string `json:"encoding_format"`
+	Dimensions *int    `json:"dimensions"`
+	Pooling    *string `json:"pooling"`
+	Normalize  *bool   `json:"normalize"`
+	Truncate   *int    `json:"truncate_prompt_tokens"`
+	Priority   *int    `json:"priority"`
+	Salt       *string `json:"cache_salt"`
+}
+
+// embeddings answers POST /v1/embeddings: each input is computed once and makes no text.
+func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
+	var e embeddingRequest
+	if err := s.read(w, r, &e); err != nil {
+		return err
+	}
+	model, adapter, err := s.modelName(e.Model)
+	if err != nil {
+		return err
+	}
+	pooling, err := s.checkEmbedding(&e)
+	if err != nil {
+		return err
+	}
+	requests := make([]engine.Request, len(e.Input))
+	used := 0
+	for i, in := range e.Input {
+		ids := in.tokens
+		if ids == nil {
+			ids = s.encode(in.text, true)
+		}
+		if ids, err = s.truncate(ids, e.Truncate); err != nil {
+			return err
+		}
+		requests[i] = engine.Request{
+			Prompt: ids, Embed: pooling, Adapter: adapter, Tenant: tenant(r), Priority: or(e.Priority, 0), Salt: or(e.Salt, ""),
+		}
+		used += len(ids)
+	}
+	vectors, err := s.embed(r, requests)
+	if err != nil {
+		var refused *engine.RequestError
+		if errors.As(err, &refused) && refused.Param == "prompt" { // which the client wrote as input
+			named := *refused
+			named.Param = "input"
+			return &named
+		}
+		return err
+	}
+	body := append(appendString([]byte(`{"object":"list","model":`), model), `,"data":[`...)
+	for i, v := range vectors {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(appendInt(append(body, `{"object":"embedding","index":`...), i), `,"embedding":`...)
+		body = append(appendVector(body, e.shape(v), or(e.Encoding, "") == "base64"), '}')
+	}
+	body = appendInt(append(body, `],"usage":{"prompt_tokens":`...), used)
+	body = append(appendInt(append(body, `,"total_tokens":`...), used), "}}\n"...)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // the client may have left: nothing to do about it
+	return nil
+}
+
+// checkEmbedding refuses fields that are out of range, and chooses the pooling.
+func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
+	dim := s.engine.Model().Dim
+	name := or(e.Pooling, s.cfg.Pooling)
+	if name == "" {
+		name = "last"
+	}
+	pooling, ok := poolings[name]
+	switch {
+	case len(e.Input) == 0 || len(e.Input) > maxInputs:
+		return "", api.BadRequest("input", "%d inputs: want 1 to %d", len(e.Input), maxInputs)
+	case e.Encoding != nil && *e.Encoding != "float" && *e.Encoding != "base64":
+		return "", api.BadRequest("encoding_format", "encoding_format is %s: want \"float\" or \"base64\"", quote(*e.Encoding))
+	case e.Dimensions != nil && (*e.Dimensions < 1 || *e.Dimensions > dim):
+		return "", api.BadRequest("dimensions", "dimensions is %d: want 1 to %d, which is what the model has", *e.Dimensions, dim)
+	case !ok:
+		return "", api.BadRequest("pooling", "pooling is %s: want \"mean\", \"last\" or \"cls\"", quote(name))
+	case e.Priority != nil && (*e.Priority < math.MinInt32 || *e.Priority > math.MaxInt32):
+		return "", api.BadRequest("priority", "priority is %d: want %d to %d, lower is sooner", *e.Priority, math.MinInt32, math.MaxInt32)
+	case e.Salt != nil && (*e.Salt == "" || len(*e.Salt) > maxSalt):
+		return "", api.BadRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*e.Salt), maxSalt)
+	}
+	return pooling, nil
+}
+
+// truncate keeps the last tokens of an input, as vLLM does; -1 keeps what the context holds.
+func (s *Server) truncate(ids []int32, most *int) ([]int32, error) {
+	if most == nil {
+		return ids, nil
+	}
+	n := *most
+	if n == -1 {
+		n = s.engine.Context()
+	}
+	if n < 1 || n > s.engine.Context() {
+		return nil, api.BadRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
+	}
+	return ids[max(0, len(ids)-n):], nil
+}
+
+// embed computes the vectors of requests.
+func (s *Server) embed(r *http.Request, requests []engine.Request) ([][]float32, error) {
+	stream, err := s.engine.Add(r.Context(), requests...)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	m := s.metrics.meter(requests[0].Adapter)
+	defer m.end()
+	for i := range requests {
+		s.metrics.promptTokens.Observe(float64(len(requests[i].Prompt)))
+	}
+	vectors := make([][]float32, len(requests))
+	for {
+		ev, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return vectors, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.event(&ev)
+		vectors[ev.Index] = ev.Embedding
+	}
+}
+
+// shape cuts a vector to the dimensions that are asked for, and makes its length 1 unless the request says otherwise.
+func (e *embeddingRequest) shape(v []float32) []float32 {
+	v = append([]float32(nil), v[:min(or(e.Dimensions, len(v)), len(v))]...)
+	if !or(e.Normalize, true) {
+		return v
+	}
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	if sum == 0 {
+		return v
+	}
+	scale := 1 / math.Sqrt(sum)
+	for i := range v {
+		v[i] = float32(float64(v[i]) * scale)
+	}
+	return v
+}
+
+// appendVector appends numbers, or the little-endian bytes of float32 in base64.
+func appendVector(dst []byte, v []float32, encoded bool) []byte {
+	if encoded {
+		raw := make([]byte, 0, 4*len(v))
+		for _, x := range v {
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+		}
+		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), raw), '"')
+	}
+	dst = append(dst, '[')
+	for i, x := range v {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendFloat(dst, float64(x), 'g', -1, 32)
+	}
+	return append(dst, ']')
+}

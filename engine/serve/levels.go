@@ -1,0 +1,131 @@
+package serve
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// level is one number of the engine's stats.
+type level struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(engine.Stats) float64
+}
+
+// engineCollector shows the engine's stats, all of one moment.
+type engineCollector struct {
+	engine *engine.Engine
+	levels []level
+}
+
+// flag is a condition as a number.
+func flag(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func newEngineCollector(e *engine.Engine, labels, theirs prometheus.Labels) *engineCollector {
+	c := &engineCollector{engine: e}
+	add := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
+		c.levels = append(c.levels, level{prometheus.NewDesc(ours+name, help, nil, labels), kind, of})
+	}
+	both := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
+		add(kind, name, help, of)
+		c.levels = append(c.levels, level{prometheus.NewDesc(vllm+name, help, nil, theirs), kind, of})
+	}
+	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+	both(gauge, "num_requests_running", "Sequences that are being computed.", func(s engine.Stats) float64 { return float64(s.Running) })
+	both(gauge, "num_requests_waiting", "Sequences that wait for a seat or for memory.", func(s engine.Stats) float64 { return float64(max(0, s.Open-s.Running)) })
+	both(gauge, "kv_cache_usage_perc", "Share of the KV memory that is in use, 0 to 1.", func(s engine.Stats) float64 { return float64(s.BlocksUsed) / float64(max(1, s.BlocksTotal)) })
+	both(counter, "prompt_tokens_total", "Prompt tokens of requests that have begun to answer.", func(s engine.Stats) float64 { return float64(s.PromptTokens) })
+	both(counter, "generation_tokens_total", "Tokens generated.", func(s engine.Stats) float64 { return float64(s.GeneratedTokens) })
+	both(counter, "num_preemptions_total", "Sequences sent back to the queue for want of memory.", func(s engine.Stats) float64 { return float64(s.Preemptions) })
+	both(counter, "prefix_cache_queries_total", "Tokens of sequences that asked the prefix cache.", func(s engine.Stats) float64 { return float64(s.PrefixAsked) })
+	both(counter, "prefix_cache_hits_total", "Tokens that the prefix cache had.", func(s engine.Stats) float64 { return float64(s.PrefixFound) })
+	both(counter, "spec_decode_num_draft_tokens_total", "Tokens guessed ahead.", func(s engine.Stats) float64 { return float64(s.Drafted) })
+	both(counter, "spec_decode_num_accepted_tokens_total", "Tokens guessed ahead that were right.", func(s engine.Stats) float64 { return float64(s.Accepted) })
+	add(gauge, "sleep_level", "0 awake, 1 or 2 asleep.", func(s engine.Stats) float64 { return float64(s.Level) })
+	add(gauge, "healthy", "1, or 0 if the last step failed.", func(s engine.Stats) float64 { return flag(s.Failure == nil) })
+	add(gauge, "awake", "1 if requests are accepted, else 0.", func(s engine.Stats) float64 { return flag(s.State == api.Awake) })
+	add(gauge, "kv_blocks_cached", "Blocks that the prefix cache knows, used ones included.", func(s engine.Stats) float64 { return float64(s.BlocksCached) })
+	add(counter, "prefix_cache_evictions_total", "Blocks that the prefix cache lost.", func(s engine.Stats) float64 { return float64(s.Evictions) })
+	add(counter, "worker_restarts_total", "Attempts to replace a worker that was lost.", func(s engine.Stats) float64 { return float64(s.Restarts) })
+	add(counter, "steps_total", "Forward passes.", func(s engine.Stats) float64 { return float64(s.Steps) })
+	add(counter, "computed_tokens_total", "Tokens that went through the model, computed again after preemption included.", func(s engine.Stats) float64 { return float64(s.ComputedTokens) })
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, l := range c.levels {
+		ch <- l.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.engine.Stats()
+	for _, l := range c.levels {
+		ch <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(s))
+	}
+}
+
+// adapterUse counts the requests of each adapter, for vllm:lora_requests_info:
+// gateways send requests where their adapter is at work already.
+type adapterUse struct {
+	desc *prometheus.Desc
+
+	// mu guards the rest.
+	mu      sync.Mutex
+	waiting map[string]int // before their first token
+	running map[string]int
+	changed time.Time
+}
+
+func newAdapterUse(labels prometheus.Labels) *adapterUse {
+	return &adapterUse{
+		desc: prometheus.NewDesc(vllm+"lora_requests_info", "Adapters at work, by name; the value is the time of the last change.",
+			[]string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, labels),
+		waiting: map[string]int{}, running: map[string]int{}, changed: time.Now(),
+	}
+}
+
+// add counts requests of an adapter; "" is the model as it is, and not counted.
+func (u *adapterUse) add(name string, waiting, running int) {
+	if name == "" {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.changed = time.Now()
+	for _, c := range []struct {
+		of map[string]int
+		n  int
+	}{{u.waiting, waiting}, {u.running, running}} {
+		if c.of[name] += c.n; c.of[name] == 0 {
+			delete(c.of, name)
+		}
+	}
+}
+
+// maxAdapters is how many adapters may be at work at once: as many as sequences may wait, so no number that limits anyone.
+const maxAdapters = 4096
+
+// Describe implements prometheus.Collector.
+func (u *adapterUse) Describe(ch chan<- *prometheus.Desc) { ch <- u.desc }
+
+// Collect implements prometheus.Collector.
+func (u *adapterUse) Collect(ch chan<- prometheus.Metric) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, float64(u.changed.UnixNano())/1e9,
+		strconv.Itoa(maxAdapters), names(u.running), names(u.waiting))
+}

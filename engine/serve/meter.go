@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine"
+)
+
+// meter measures one request. Its handler's goroutine owns it.
+type meter struct {
+	metrics *metrics
+	adapter string
+	began   time.Time
+	of      map[int]*timing
+}
+
+// timing is what is measured of one sequence.
+type timing struct {
+	first, last time.Time
+	tokens      int
+}
+
+// meter begins to measure a request of an adapter, "" for none.
+func (m *metrics) meter(adapter string) *meter {
+	m.adapters.add(adapter, 1, 0)
+	return &meter{metrics: m, adapter: adapter, began: time.Now(), of: map[int]*timing{}}
+}
+
+// event counts an event.
+func (m *meter) event(ev *engine.Event) {
+	now := time.Now()
+	t := m.of[ev.Index]
+	if t == nil {
+		if len(m.of) == 0 {
+			m.metrics.adapters.add(m.adapter, -1, 1)
+		}
+		t = &timing{first: now}
+		m.of[ev.Index] = t
+		m.metrics.firstToken.Observe(now.Sub(m.began).Seconds())
+	} else {
+		m.metrics.nextToken.Observe(now.Sub(t.last).Seconds())
+	}
+	t.last = now
+	t.tokens++
+	if ev.Finish != "" {
+		m.finish(t, ev.Finish, now)
+	}
+}
+
+func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
+	m.metrics.request.Observe(now.Sub(m.began).Seconds())
+	m.metrics.decode.Observe(now.Sub(t.first).Seconds())
+	if t.tokens > 1 {
+		m.metrics.perToken.Observe(now.Sub(t.first).Seconds() / float64(t.tokens-1))
+	}
+	m.metrics.generationTokens.Observe(float64(t.tokens))
+	for _, c := range m.metrics.finished[reason] {
+		c.Inc()
+	}
+}
+
+// end is called once, when nothing more comes.
+func (m *meter) end() {
+	if len(m.of) == 0 {
+		m.metrics.adapters.add(m.adapter, -1, 0)
+	} else {
+		m.metrics.adapters.add(m.adapter, 0, -1)
+	}
+}
+
+// names lists what is counted, with commas between.
+func names(count map[string]int) string {
+	return strings.Join(slices.Sorted(maps.Keys(count)), ",")
+}

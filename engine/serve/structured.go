@@ -1,0 +1,240 @@
+package serve
+
+import (
+	"bytes"
+	"container/list"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/constrain"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+// structure are the fields that ask for a text of a form: OpenAI's, vLLM's old
+// and new ones, and llama.cpp's. At most one form may be asked for.
+type structure struct {
+	ResponseFormat *responseFormat `json:"response_format"`
+
+	StructuredOutputs *struct {
+		JSON          json.RawMessage `json:"json"`
+		Regex         *string         `json:"regex"`
+		Choice        []string        `json:"choice"`
+		Grammar       *string         `json:"grammar"`
+		JSONObject    bool            `json:"json_object"`
+		StructuralTag json.RawMessage `json:"structural_tag"`
+	} `json:"structured_outputs"`
+
+	GuidedJSON    json.RawMessage `json:"guided_json"`
+	GuidedRegex   *string         `json:"guided_regex"`
+	GuidedChoice  []string        `json:"guided_choice"`
+	GuidedGrammar *string         `json:"guided_grammar"`
+
+	Grammar    *string         `json:"grammar"`
+	JSONSchema json.RawMessage `json:"json_schema"`
+}
+
+// responseFormat is OpenAI's field; schema is llama.cpp's addition to json_object.
+type responseFormat struct {
+	Type       string          `json:"type"`
+	Schema     json.RawMessage `json:"schema"`
+	JSONSchema *struct {
+		Name   string          `json:"name"`
+		Schema json.RawMessage `json:"schema"`
+		Strict *bool           `json:"strict"`
+	} `json:"json_schema"`
+}
+
+// wish is a form that a request asks for.
+type wish struct {
+	param string
+	kind  string // with source it identifies the form
+	// source is what the client wrote: a schema, a pattern, a grammar, a list of choices.
+	source string
+	form   func() (constrain.Form, error)
+}
+
+// wish returns the one form that is asked for, nil for none.
+func (s *structure) wish() (*wish, error) {
+	var all []*wish
+	regex := func(param string, source *string) {
+		if source != nil {
+			all = append(all, &wish{param, "regex", *source, func() (constrain.Form, error) { return constrain.Regex(*source) }})
+		}
+	}
+	grammar := func(param string, source *string) {
+		if source != nil {
+			all = append(all, &wish{param, "grammar", *source, func() (constrain.Form, error) { return constrain.GBNF(*source) }})
+		}
+	}
+	schema := func(param string, source json.RawMessage) {
+		if w := schemaWish(param, source); w != nil {
+			all = append(all, w)
+		}
+	}
+	choice := func(param string, texts []string) {
+		if texts != nil {
+			source, _ := json.Marshal(texts) // strings always can be
+			all = append(all, &wish{param, "choice", string(source), func() (constrain.Form, error) { return constrain.Choice(texts...) }})
+		}
+	}
+	if s.ResponseFormat != nil {
+		w, err := s.ResponseFormat.wish()
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			all = append(all, w)
+		}
+	}
+	if o := s.StructuredOutputs; o != nil {
+		if !null(o.StructuralTag) {
+			return nil, unsupported("structured_outputs.structural_tag", "a structural tag")
+		}
+		schema("structured_outputs.json", o.JSON)
+		regex("structured_outputs.regex", o.Regex)
+		choice("structured_outputs.choice", o.Choice)
+		grammar("structured_outputs.grammar", o.Grammar)
+		if o.JSONObject {
+			all = append(all, anyObject("structured_outputs.json_object"))
+		}
+	}
+	schema("guided_json", s.GuidedJSON)
+	regex("guided_regex", s.GuidedRegex)
+	choice("guided_choice", s.GuidedChoice)
+	grammar("guided_grammar", s.GuidedGrammar)
+	grammar("grammar", s.Grammar)
+	schema("json_schema", s.JSONSchema)
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return all[0], nil
+	}
+	return nil, api.BadRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
+}
+
+func (f *responseFormat) wish() (*wish, error) {
+	switch f.Type {
+	case "text", "":
+		return nil, nil
+	case "json_object":
+		if w := schemaWish("response_format.schema", f.Schema); w != nil {
+			return w, nil
+		}
+		return anyObject("response_format"), nil
+	case "json_schema":
+		source := f.Schema
+		if f.JSONSchema != nil && !null(f.JSONSchema.Schema) {
+			source = f.JSONSchema.Schema
+		}
+		if w := schemaWish("response_format.json_schema.schema", source); w != nil {
+			return w, nil
+		}
+		return nil, api.BadRequest("response_format.json_schema.schema", "response_format.json_schema.schema is missing: want a JSON schema")
+	}
+	return nil, api.BadRequest("response_format.type", "response_format.type is %s: want \"text\", \"json_object\" or \"json_schema\"", quote(f.Type))
+}
+
+func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// schemaWish is the wish for a value of a schema: JSON, or JSON in a string, as some clients send it.
+func schemaWish(param string, source json.RawMessage) *wish {
+	if null(source) {
+		return nil
+	}
+	var text string
+	if kindOf(source) == "string" && json.Unmarshal(source, &text) == nil {
+		source = json.RawMessage(text)
+	}
+	return &wish{param, "schema", string(source), func() (constrain.Form, error) { return constrain.Schema(source) }}
+}
+
+func anyObject(param string) *wish {
+	return &wish{param, "object", "", func() (constrain.Form, error) { return constrain.JSON(), nil }}
+}
+
+// Limits of the grammars that are kept: each may hold 16 MiB of masks.
+const (
+	maxGrammars      = 32
+	maxGrammarSource = 4 << 20 // bytes of all their sources
+)
+
+// grammars compiles forms for one vocabulary, and keeps the ones that were used
+// last: requests of one client mostly ask for the same.
+type grammars struct {
+	vocabulary func() *constrain.Vocabulary
+
+	// mu guards the rest. Compiling happens without it.
+	mu     sync.Mutex
+	byKey  map[string]*list.Element // of *compiled
+	recent *list.List
+	size   int
+}
+
+type compiled struct {
+	key     string
+	grammar constrain.Grammar
+}
+
+func newGrammars(tok *tokenizer.Tokenizer) *grammars {
+	return &grammars{
+		vocabulary: sync.OnceValue(func() *constrain.Vocabulary { return constrain.NewVocabulary(tok) }),
+		byKey:      map[string]*list.Element{}, recent: list.New(),
+	}
+}
+
+// get returns the grammar of a wish. Its errors are the client's.
+func (g *grammars) get(w *wish) (constrain.Grammar, error) {
+	key := w.kind + "\x00" + w.source
+	g.mu.Lock()
+	if e := g.byKey[key]; e != nil {
+		g.recent.MoveToFront(e)
+		g.mu.Unlock()
+		return e.Value.(*compiled).grammar, nil
+	}
+	g.mu.Unlock()
+	form, err := w.form()
+	if err != nil {
+		return nil, formError(w.param, err)
+	}
+	grammar, err := constrain.Compile(form, g.vocabulary())
+	if err != nil {
+		return nil, formError(w.param, err)
+	}
+	g.keep(&compiled{key, grammar})
+	return grammar, nil
+}
+
+func (g *grammars) keep(c *compiled) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.byKey[c.key] != nil {
+		return // another request was quicker
+	}
+	g.byKey[c.key] = g.recent.PushFront(c)
+	for g.size += len(c.key); g.recent.Len() > 1 && (g.recent.Len() > maxGrammars || g.size > maxGrammarSource); {
+		last := g.recent.Remove(g.recent.Back()).(*compiled)
+		delete(g.byKey, last.key)
+		g.size -= len(last.key)
+	}
+}
+
+// formError names the field whose form can't be kept.
+func formError(param string, err error) error {
+	var known *constrain.FormError
+	if errors.As(err, &known) {
+		return api.BadRequest(param, "%s can't be kept: %s", param, known.Message)
+	}
+	return err
+}
+
+// compactJSON is JSON without blanks; what is no JSON stays as it is.
+func compactJSON(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}

@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"strings"
+
+	"github.com/rouse-dev/rouse/engine/constrain"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+// toolFormat is how the models of one family write calls.
+type toolFormat struct {
+	name  string
+	token int32 // begins the calls, where the marker is a control token; -1: it is text
+	// begin and end surround a call, or all of them; empty: an answer that is JSON from its first character is a call.
+	begin, end string
+	arguments  string // the name of the member
+	list       bool   // begin is followed by a list of calls, or by name{…} for each
+	shortIDs   bool   // the template wants IDs of nine letters and digits
+}
+
+// The formats, by the names that vLLM has for their parsers.
+var toolFormats = []toolFormat{
+	{name: "hermes", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments"},          // Hermes, Qwen 2.5 and 3
+	{name: "mistral", begin: "[TOOL_CALLS]", arguments: "arguments", list: true, shortIDs: true}, // Mistral
+	{name: "llama3_json", begin: "<|python_tag|>", arguments: "parameters"},                      // Llama 3.1 and later
+	{name: "json", arguments: "arguments"},                                                       // all others
+}
+
+// toolParsers are the names that a configuration may have.
+var toolParsers = []string{"", "auto", "hermes", "mistral", "llama3_json", "json"}
+
+// newToolFormat finds the format of a name; "" and "auto" go by what the chat template has.
+func newToolFormat(name, template string, tok *tokenizer.Tokenizer) *toolFormat {
+	for i, f := range toolFormats {
+		last := i == len(toolFormats)-1
+		if name == f.name || (name == "" || name == "auto") && (last || strings.Contains(template, f.begin)) {
+			if f.token = -1; f.begin != "" {
+				f.token = controlToken(tok, f.begin)
+			}
+			return &f
+		}
+	}
+	return nil
+}
+
+// controlToken returns the control token of a text, -1 if there is none.
+func controlToken(tok *tokenizer.Tokenizer, text string) int32 {
+	ids := tok.Encode(text, true)
+	if len(ids) == 1 && len(tok.Piece(ids[0])) == 0 {
+		return ids[0]
+	}
+	return -1
+}
+
+// marker is the form of what begins calls.
+func (f *toolFormat) marker() constrain.Form {
+	if f.token >= 0 {
+		return constrain.Token(f.token)
+	}
+	return constrain.Text(f.begin)
+}
+
+// call is the form of a call's object.
+func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form {
+	return constrain.Sequence(constrain.Text(`{"name": "`+name+`", "`+f.arguments+`": `), arguments, constrain.Text("}"))
+}
+
+// answer is the form of an answer of one or many calls.
+func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
+	most := 0
+	if many {
+		most = -1
+	}
+	more := func(between string, call constrain.Form) constrain.Form {
+		return constrain.Repeat(constrain.Sequence(constrain.Text(between), call), 0, most)
+	}
+	switch f.name {
+	case "hermes":
+		one := constrain.Sequence(f.marker(), constrain.Text("\n"), call, constrain.Text("\n"+f.end))
+		return constrain.Sequence(one, more("\n", one))
+	case "mistral":
+		return constrain.Sequence(f.marker(), constrain.Text("["), call, more(", ", call), constrain.Text("]"))
+	case "llama3_json":
+		return constrain.Sequence(call, more("; ", call))
+	}
+	if !many {
+		return call
+	}
+	return constrain.AnyOf(call, constrain.Sequence(constrain.Text("["), call, more(", ", call), constrain.Text("]")))
+}

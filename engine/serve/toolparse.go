@@ -1,0 +1,307 @@
+package serve
+
+import (
+	"crypto/rand"
+	"strings"
+	"unicode/utf8"
+)
+
+// toolPart is what a piece of an answer means: text, or something of a call.
+type toolPart struct {
+	text  string // of the answer, if call is -1
+	call  int    // the number of the call
+	id    string // of a call that begins here
+	name  string // likewise
+	args  string // more of the call's arguments, as JSON text
+	begin bool
+}
+
+// toolParser finds calls in an answer that comes in pieces. What may become a
+// call is held back until it is certain; what turns out to be none is text. It
+// belongs to one choice of one answer.
+//
+// In the text: white space before a marker is held back too, for it is dropped if
+// a call follows. Behind the first call, only text that is more than white space and separators counts.
+type toolParser struct {
+	format  *toolFormat
+	use     *toolUse
+	state   toolState
+	held    string // text that may begin a marker, or white space
+	call    *callReader
+	raw     strings.Builder // of a call that is not certain: it may be text
+	certain bool            // the call under way has been told
+	calls   int
+	spoken  bool // there was text
+	out     []toolPart
+}
+
+type toolState int
+
+const (
+	toolText  toolState = iota // outside of calls
+	toolOpen                   // behind a marker: a call or a list is to begin
+	toolBare                   // within a call
+	toolNext                   // behind a call of a list
+	toolClose                  // behind a call: its end marker is to come
+	toolName                   // Mistral's newer form: the name stands before the arguments
+)
+
+func newToolParser(f *toolFormat, u *toolUse) *toolParser { return &toolParser{format: f, use: u} }
+
+// write takes the next piece, with the token that it came with; -1 none. The parts are good until the next call.
+func (p *toolParser) write(token int32, text string) []toolPart {
+	p.out = p.out[:0]
+	if token >= 0 && token == p.format.token && (p.state == toolText || p.state == toolNext) {
+		p.state = toolText
+		p.text(text)
+		p.open()
+		return p.out
+	}
+	for text != "" {
+		text = p.step(text)
+	}
+	return p.out
+}
+
+// close returns what was held back: the answer is over.
+func (p *toolParser) close() []toolPart {
+	p.out = p.out[:0]
+	if p.state == toolBare && !p.certain || p.state == toolName {
+		p.giveUp()
+	}
+	if strings.TrimSpace(p.held) != "" || p.calls == 0 {
+		p.emit(p.held)
+	}
+	p.held = ""
+	return p.out
+}
+
+// step takes a beginning of text and returns the rest.
+func (p *toolParser) step(text string) string {
+	switch p.state {
+	case toolText:
+		return p.text(text)
+	case toolOpen:
+		return p.opened(text)
+	case toolBare:
+		return p.inside(text)
+	case toolName:
+		return p.named(text)
+	case toolNext:
+		return p.next(text)
+	}
+	return p.ending(text)
+}
+
+// text looks for the beginning of a call.
+//
+//  1. A marker: what is before it is text.
+//  2. An answer that begins with { or [, where the format has calls without a marker.
+//  3. White space, and what may be the beginning of a marker, waits.
+func (p *toolParser) text(text string) string {
+	p.held += text
+	marker := p.format.begin
+	if at := strings.Index(p.held, marker); marker != "" && p.format.token < 0 && at >= 0 { // 1
+		rest := p.held[at+len(marker):]
+		before := strings.TrimRight(p.held[:at], " \t\r\n")
+		p.held = ""
+		p.emit(before)
+		p.open()
+		return rest
+	}
+	start := strings.TrimLeft(p.held, " \t\r\n")
+	if !p.spoken && p.bare() && start != "" && (start[0] == '{' || start[0] == '[') { // 2
+		p.raw.WriteString(p.held[:len(p.held)-len(start)])
+		p.held = ""
+		p.state = toolOpen
+		return start
+	}
+	certain := len(p.held) // 3
+	if p.format.token < 0 {
+		for n := min(len(marker)-1, len(p.held)); n > 0; n-- {
+			if strings.HasSuffix(p.held, marker[:n]) {
+				certain -= n
+				break
+			}
+		}
+	}
+	certain = len(strings.TrimRight(p.held[:certain], " \t\r\n"))
+	if certain > 0 && !(p.calls > 0 && strings.Trim(p.held[:certain], "; \t\r\n") == "") {
+		p.emit(p.held[:certain])
+		p.held = p.held[certain:]
+	}
+	return ""
+}
+
+// bare says whether a call may begin without a marker.
+func (p *toolParser) bare() bool { return p.format.end == "" && !p.format.list }
+
+func (p *toolParser) emit(text string) {
+	if text != "" {
+		p.spoken = true
+		p.out = append(p.out, toolPart{text: text, call: -1})
+	}
+}
+
+// open is behind a marker.
+func (p *toolParser) open() {
+	if p.held != "" && strings.TrimSpace(p.held) != "" {
+		p.emit(strings.TrimRight(p.held, " \t\r\n"))
+	}
+	p.held = ""
+	p.state = toolOpen
+	p.raw.Reset()
+	if p.format.token < 0 {
+		p.raw.WriteString(p.format.begin)
+	}
+}
+
+// opened waits for what a call begins with.
+func (p *toolParser) opened(text string) string {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == '[' && p.format.end == "":
+			p.raw.WriteByte(c)
+		case c == '{':
+			p.begin()
+			return text[i:]
+		case p.format.list:
+			p.state = toolName
+			return text[i:]
+		default:
+			p.giveUp()
+			return text[i:]
+		}
+	}
+	return ""
+}
+
+func (p *toolParser) begin() {
+	p.state, p.certain, p.call = toolBare, false, &callReader{arguments: p.format.arguments}
+}
+
+// named reads a call of the form name{…} or name[ARGS]{…}.
+func (p *toolParser) named(text string) string {
+	at := strings.IndexByte(text, '{')
+	if at < 0 {
+		p.raw.WriteString(text)
+		if p.raw.Len() > maxToolName+64 {
+			p.giveUp()
+		}
+		return ""
+	}
+	p.raw.WriteString(text[:at])
+	all := p.raw.String()
+	name, _, _ := strings.Cut(strings.TrimPrefix(all[strings.LastIndexByte(all, ']')+1:], "]"), "[")
+	if i := strings.Index(all, "[ARGS]"); i >= 0 {
+		name = all[:i]
+		name = name[strings.LastIndexByte(name, ']')+1:]
+	}
+	p.begin()
+	p.call.name, p.call.depth, p.call.value = strings.TrimSpace(name), -1, valueArguments
+	return text[at:]
+}
+
+// inside feeds a call's reader, and tells what it found. It goes byte by byte, so
+// that the pieces in which an answer comes make no difference.
+func (p *toolParser) inside(text string) string {
+	c := p.call
+	for i := range len(text) {
+		c.write(text[i : i+1])
+		if !p.certain {
+			p.raw.WriteByte(text[i])
+		}
+		switch known := c.name != "" && p.use.find(c.name) != nil; {
+		case p.certain && c.bad: // it was one; the rest of it is dropped
+			p.tell()
+			p.state = toolClose
+			return text[i+1:]
+		case p.certain && !c.done:
+			continue
+		case known && !c.bad && (c.begun || c.done):
+			p.tell()
+		case c.bad || c.done || c.name != "" && !known:
+			p.giveUp()
+			return text[i+1:]
+		}
+		if c.done {
+			p.state = toolNext
+			if p.format.end != "" {
+				p.state = toolClose
+			}
+			p.certain = false
+			p.raw.Reset()
+			return text[i+1:]
+		}
+	}
+	if p.certain {
+		p.tell()
+	}
+	return ""
+}
+
+// tell tells of a call, and of more of its arguments. Where only one call is wanted, others are dropped.
+func (p *toolParser) tell() {
+	args := p.call.take()
+	drop := !p.use.many && (p.calls > 1 || p.calls == 1 && !p.certain)
+	if !p.certain {
+		p.certain = true
+		p.calls++
+		if !drop {
+			p.out = append(p.out, toolPart{call: p.calls - 1, id: p.newID(), name: p.call.name, begin: true})
+		}
+	}
+	if args != "" && !drop {
+		p.out = append(p.out, toolPart{call: p.calls - 1, args: args})
+	}
+}
+
+func (p *toolParser) newID() string {
+	if p.format.shortIDs {
+		return rand.Text()[:9]
+	}
+	return "call_" + rand.Text()[:24]
+}
+
+// giveUp makes what looked like a call text.
+func (p *toolParser) giveUp() {
+	p.state = toolText
+	p.emit(p.raw.String())
+	p.raw.Reset()
+	p.spoken = true
+}
+
+// next is behind a call without an end marker: a separator, the end of a list, or another call.
+func (p *toolParser) next(text string) string {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case strings.IndexByte(" \t\r\n,;]", c) >= 0:
+			p.raw.WriteByte(c)
+		case c == '{':
+			p.begin()
+			return text[i:]
+		default:
+			p.state = toolText
+			p.raw.Reset()
+			return text[i:]
+		}
+	}
+	return ""
+}
+
+// ending waits for the end marker; what comes before it is dropped.
+func (p *toolParser) ending(text string) string {
+	p.held += text
+	if at := strings.Index(p.held, p.format.end); at >= 0 && p.format.end != "" {
+		rest := p.held[at+len(p.format.end):]
+		p.held = ""
+		p.state = toolText
+		return rest
+	}
+	keep := max(0, len(p.held)-len(p.format.end))
+	for keep < len(p.held) && !utf8.RuneStart(p.held[keep]) {
+		keep++
+	}
+	p.held = p.held[keep:]
+	return ""
+}

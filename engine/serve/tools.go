@@ -1,0 +1,187 @@
+package serve
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/constrain"
+)
+
+// Limits of tools.
+const (
+	maxTools    = 512
+	maxToolName = 128 // bytes
+)
+
+// toolSpec is one function that a model may ask to be called.
+type toolSpec struct {
+	name       string
+	parameters json.RawMessage // a JSON schema; none means any object
+}
+
+// toolUse is what a request says of tools. nil: the text is only text.
+type toolUse struct {
+	tools  []toolSpec
+	forced bool // the answer is a call
+	many   bool // it may be several
+}
+
+// toolUse reads tools and tool_choice. With tool_choice none the template does not see the tools.
+func (c *chatRequest) toolUse() (*toolUse, error) {
+	if !null(c.Functions) || !null(c.FunctionCall) {
+		return nil, api.BadRequest("functions", "functions and function_call are not supported: want tools and tool_choice")
+	}
+	tools, err := parseTools(c.Tools)
+	if err != nil {
+		return nil, err
+	}
+	use := &toolUse{tools: tools, many: or(c.ParallelToolCalls, true)}
+	choice, name, err := parseToolChoice(c.ToolChoice)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case choice == "none":
+		c.Tools = nil
+		return nil, nil
+	case len(tools) == 0 && choice != "" && choice != "auto":
+		return nil, api.BadRequest("tool_choice", "tool_choice asks for a call and there are no tools: want tools, or tool_choice \"none\"")
+	case len(tools) == 0:
+		return nil, nil
+	case choice == "required":
+		use.forced = true
+	case name != "":
+		spec := use.find(name)
+		if spec == nil {
+			return nil, api.BadRequest("tool_choice", "tool_choice names the function %s, which is not among the tools", quote(name))
+		}
+		use.forced, use.many, use.tools = true, false, []toolSpec{*spec}
+	}
+	return use, nil
+}
+
+// find returns a tool by its name, nil if there is none.
+func (u *toolUse) find(name string) *toolSpec {
+	for i := range u.tools {
+		if u.tools[i].name == name {
+			return &u.tools[i]
+		}
+	}
+	return nil
+}
+
+func parseTools(raw json.RawMessage) ([]toolSpec, error) {
+	if null(raw) {
+		return nil, nil
+	}
+	var list []struct {
+		Type     string `json:"type"`
+		Function *struct {
+			Name       string          `json:"name"`
+			Parameters json.RawMessage `json:"parameters"`
+		} `json:"function"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, api.BadRequest("tools", "tools is a JSON %s, or one of its fields has another type: want an array of {\"type\":\"function\",\"function\":{\"name\":…,\"parameters\":…}}", kindOf(raw))
+	}
+	if len(list) > maxTools {
+		return nil, api.BadRequest("tools", "%d tools: want at most %d", len(list), maxTools)
+	}
+	var tools []toolSpec
+	for i, t := range list {
+		switch {
+		case t.Type != "function" || t.Function == nil:
+			return nil, api.BadRequest("tools.type", "tool %d has type %s: want \"function\" and an object function", i, quote(t.Type))
+		case !validToolName(t.Function.Name):
+			return nil, api.BadRequest("tools.function.name", "tool %d has the name %s: want 1 to %d letters, digits, _, - and .", i, quote(t.Function.Name), maxToolName)
+		case (&toolUse{tools: tools}).find(t.Function.Name) != nil:
+			return nil, api.BadRequest("tools.function.name", "two tools have the name %s", quote(t.Function.Name))
+		}
+		tools = append(tools, toolSpec{t.Function.Name, t.Function.Parameters})
+	}
+	return tools, nil
+}
+
+func validToolName(name string) bool {
+	return name != "" && len(name) <= maxToolName && strings.IndexFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.')
+	}) < 0
+}
+
+// parseToolChoice returns a word, or a function's name.
+func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
+	if null(raw) {
+		return "", "", nil
+	}
+	if kindOf(raw) == "string" && json.Unmarshal(raw, &word) == nil {
+		switch word {
+		case "none", "auto", "required":
+			return word, "", nil
+		case "any": // Mistral's word
+			return "required", "", nil
+		}
+	}
+	var named struct {
+		Type     string `json:"type"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	if json.Unmarshal(raw, &named) == nil && named.Type == "function" && named.Function.Name != "" {
+		return "named", named.Function.Name, nil
+	}
+	return "", "", api.BadRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
+}
+
+// wish is the form of an answer that calls tools; with other, which may be nil, an answer of that form instead.
+func (u *toolUse) wish(f *toolFormat, other *wish) *wish {
+	var key strings.Builder
+	key.WriteString(f.name)
+	for _, t := range u.tools {
+		key.WriteString("\x00" + t.name + "\x00" + compactJSON(t.parameters))
+	}
+	w := &wish{param: "tools", kind: "tools"}
+	if u.many {
+		w.kind = "tools, many"
+	}
+	if other != nil {
+		w.param, w.kind = other.param, w.kind+", or "+other.kind
+		key.WriteString("\x00" + other.source)
+	}
+	w.source = key.String()
+	w.form = func() (constrain.Form, error) {
+		var calls []constrain.Form
+		for _, t := range u.tools {
+			arguments := constrain.JSON()
+			if !null(t.parameters) {
+				var err error
+				if arguments, err = constrain.Schema(objectSchema(t.parameters)); err != nil {
+					return constrain.Form{}, err
+				}
+			}
+			calls = append(calls, f.call(t.name, arguments))
+		}
+		form := f.answer(constrain.AnyOf(calls...), u.many)
+		if other == nil {
+			return form, nil
+		}
+		text, err := other.form()
+		return constrain.AnyOf(text, form), err
+	}
+	return w
+}
+
+// objectSchema is a schema of parameters, which are always an object: it may go without saying.
+func objectSchema(parameters json.RawMessage) json.RawMessage {
+	var top map[string]json.RawMessage
+	if json.Unmarshal(parameters, &top) != nil || top == nil || top["type"] != nil {
+		return parameters
+	}
+	top["type"] = json.RawMessage(`"object"`)
+	out, err := json.Marshal(top)
+	if err != nil {
+		return parameters
+	}
+	return out
+}
