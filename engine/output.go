@@ -18,14 +18,16 @@ import (
 //  3. A failed step ends all requests.
 //  4. Else each sequence gets what is its own, and the scheduler the tokens.
 func (e *Engine) receive(out *wire.Output) {
-	f, ok := e.land(out.Step)
-	if !ok { // 1
+	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
 		return
 	}
-	if err := e.fits(&f, out); err != nil { // 2
-		e.worker.Fail(fmt.Errorf("the worker's answer to step %d makes no sense: %w", out.Step, err))
-		return // Event.Lost follows
+	if err := e.fits(&e.flights[0], out); err != nil { // 2
+		err = fmt.Errorf("the worker's answer to step %d makes no sense: %w", out.Step, err)
+		e.worker.Fail(err)
+		e.lose(err) // before it says more; Event.Lost and Event.Up follow
+		return
 	}
+	f := e.land()
 	if out.Error != "" { // 3
 		err := &StepError{Err: errors.New(out.Error)}
 		e.count(f.tokens, err)

@@ -82,3 +82,6 @@ func (e *Engine) countToken(q *sequence, ev Event) {
 		e.stats.PromptTokens += uint64(len(q.request.Prompt))
 	}
 }
+
+// Workers are the processes that compute, none if that happens in this one.
+func (e *Engine) Workers() []int { return e.worker.PIDs() }

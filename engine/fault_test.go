@@ -1,0 +1,344 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/sample"
+	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
+)
+
+// fault is something that goes wrong with a worker, once, at its nth batch.
+type fault struct {
+	name string
+	nth  int
+	// batch is what happens to the batch on its way to the worker: whether it arrives.
+	batch func(f *faulty) (arrives bool)
+	// output is what happens to the answer on its way back.
+	output func(f *faulty, payload []byte) ([]byte, error)
+}
+
+// faults are all points of a step.
+var faults = []fault{
+	{name: "dies before the batch arrives", batch: func(f *faulty) bool { f.Kill(); return false }},
+	{name: "dies with the batch", batch: func(f *faulty) bool { go f.Kill(); return true }},
+	{name: "dies after it computed", output: func(f *faulty, _ []byte) ([]byte, error) { f.Kill(); return nil, io.EOF }},
+	{name: "dies after it answered", output: func(f *faulty, p []byte) ([]byte, error) { f.Kill(); return p, nil }},
+	{name: "dies within its answer", output: func(*faulty, []byte) ([]byte, error) { return nil, io.ErrUnexpectedEOF }},
+	{name: "never gets the batch", batch: func(*faulty) bool { return false }},
+	{name: "cuts its answer", output: func(_ *faulty, p []byte) ([]byte, error) { return p[:len(p)-1], nil }},
+	{name: "answers another step", output: changed(func(o *wire.Output) { o.Step++ })},
+	{name: "leaves a sequence out", output: changed(func(o *wire.Output) { o.Items = o.Items[1:] })},
+	{name: "invents a sequence", output: changed(func(o *wire.Output) {
+		o.Items = append(o.Items, wire.Out{ID: 1 << 40, Tokens: []sample.Choice{{Token: 1}}})
+	})},
+	{name: "invents a token", output: changed(func(o *wire.Output) { o.Items[0].Tokens = []sample.Choice{{Token: 1 << 20}} })},
+	{name: "says too much", output: changed(func(o *wire.Output) {
+		o.Items[0].Tokens = append(slices.Clone(o.Items[0].Tokens), make([]sample.Choice, 9)...)
+	})},
+	{name: "says too little", output: changed(func(o *wire.Output) { o.Items[0] = wire.Out{ID: o.Items[0].ID} })},
+}
+
+// changed makes an answer another one, if it is about anything.
+func changed(change func(*wire.Output)) func(*faulty, []byte) ([]byte, error) {
+	return func(_ *faulty, p []byte) ([]byte, error) {
+		var o wire.Output
+		if err := wire.DecodeOutput(p, &o); err != nil {
+			return nil, err
+		}
+		if len(o.Items) == 0 {
+			return nil, io.EOF
+		}
+		change(&o)
+		return wire.AppendOutput(nil, &o), nil
+	}
+}
+
+// faulty is a worker that a fault befalls.
+type faulty struct {
+	worker.Running
+	fault
+	batches, outputs int
+}
+
+func (f *faulty) Send(kind wire.Kind, payload []byte) error {
+	if kind == wire.KindBatch {
+		if f.batches++; f.batches == f.nth && f.batch != nil && !f.batch(f) {
+			return nil
+		}
+	}
+	return f.Running.Send(kind, payload)
+}
+
+func (f *faulty) Receive() (wire.Kind, []byte, error) {
+	kind, payload, err := f.Running.Receive()
+	if err == nil && kind == wire.KindOutput {
+		if f.outputs++; f.outputs == f.nth && f.output != nil {
+			payload, err = f.output(f, payload)
+		}
+	}
+	return kind, payload, err
+}
+
+// first lets a fault befall the first n workers only.
+func first(n int, f fault) func(worker.Launch) worker.Launch {
+	launched := 0
+	return func(launch worker.Launch) worker.Launch {
+		return func(ctx context.Context) (worker.Running, error) {
+			r, err := launch(ctx)
+			if launched++; err != nil || launched > n {
+				return r, err
+			}
+			return &faulty{Running: r, fault: f}, nil
+		}
+	}
+}
+
+// TestFaults: whatever goes wrong with a worker, and wherever in a step, the requests are
+// computed to their end by the next one, no token is lost, and none comes twice.
+func TestFaults(t *testing.T) {
+	want := all(t, open(t, setup{engine: engine.Config{Sync: true}}), requests())
+	for _, f := range faults {
+		for _, nth := range []int{1, 2, 9} {
+			for _, sync := range []bool{false, true} {
+				f.nth = nth
+				t.Run(fmt.Sprintf("%s %d sync %v", f.name, nth, sync), func(t *testing.T) {
+					t.Parallel()
+					cfg := worker.Config{Backoff: time.Millisecond}
+					hangs := f.name == "never gets the batch"
+					if hangs {
+						cfg.StepLimit = 300 * time.Millisecond
+					}
+					e := open(t, setup{launch: first(1, f), engine: engine.Config{Sync: sync, Budget: 64}, worker: cfg})
+					if diff := cmp.Diff(want, all(t, e, requests()), cmpopts.IgnoreFields(engine.Event{}, "Cached")); diff != "" {
+						t.Errorf("(-want +got):\n%s", diff)
+					}
+					if got := idle(t, e); got.Restarts < 1 || got.Restarts > 1 && !hangs || got.Open != 0 || got.BlocksUsed != 0 || got.Failure != nil {
+						t.Errorf("afterwards: %+v", got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestPoison: a request that kills every worker ends with an error; those beside it do not.
+func TestPoison(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		poison := prompt("poison")
+		kills := func(launch worker.Launch) worker.Launch {
+			return func(ctx context.Context) (worker.Running, error) {
+				r, err := launch(ctx)
+				return &poisoned{Running: r, poison: poison}, err
+			}
+		}
+		e := open(t, setup{launch: kills, engine: engine.Config{Sync: sync}, worker: worker.Config{Backoff: time.Millisecond}})
+		var streams []*engine.Stream
+		for i := range 6 {
+			r := engine.Request{Prompt: prompt(fmt.Sprint("innocent ", i)), MaxTokens: 20, IgnoreEnd: true}
+			if i == 3 {
+				r.Prompt = poison
+			}
+			s, err := e.Add(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams = append(streams, s)
+		}
+		for i, s := range streams {
+			n := 0
+			var last error
+			for _, err := range s.All() {
+				if last = err; err == nil {
+					n++
+				}
+			}
+			var failed *engine.StepError
+			if i == 3 && (n != 0 || !errors.As(last, &failed) || !strings.Contains(last.Error(), "3 times")) {
+				t.Errorf("the poison: %d tokens, %v", n, last)
+			}
+			if i != 3 && (n != 20 || last != nil) {
+				t.Errorf("innocent %d: %d tokens, %v", i, n, last)
+			}
+		}
+		if got := idle(t, e); got.Restarts != 3 || got.Open != 0 || got.BlocksUsed != 0 {
+			t.Errorf("afterwards: %+v", got)
+		}
+	}
+}
+
+// poisoned is a worker that dies of a prompt.
+type poisoned struct {
+	worker.Running
+	poison []int32
+}
+
+func (p *poisoned) Send(kind wire.Kind, payload []byte) error {
+	if kind == wire.KindBatch {
+		var b wire.Batch
+		if err := wire.DecodeBatch(payload, &b); err != nil {
+			return err
+		}
+		for _, it := range b.Items {
+			if it.Begin && slices.Equal(it.Tokens, p.poison) {
+				p.Kill()
+			}
+		}
+	}
+	return p.Running.Send(kind, payload)
+}
+
+// TestNoWorker: no worker can be started any more. Requests end with an error and do not
+// wait for ever; when one can again, all is well.
+func TestNoWorker(t *testing.T) {
+	var broken atomic.Bool
+	var current atomic.Pointer[faulty]
+	launch := func(launch worker.Launch) worker.Launch {
+		return func(ctx context.Context) (worker.Running, error) {
+			if broken.Load() {
+				return nil, errors.New("no process is left")
+			}
+			r, err := launch(ctx)
+			f := &faulty{Running: r}
+			current.Store(f)
+			return f, err
+		}
+	}
+	e := open(t, setup{launch: launch, worker: worker.Config{Backoff: time.Millisecond}})
+	broken.Store(true)
+	current.Load().Kill()
+	s, err := e.Add(t.Context(), engine.Request{Prompt: prompt("x"), MaxTokens: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(s); err == nil || !strings.Contains(err.Error(), "no process is left") {
+		t.Errorf("without a worker: %v", err)
+	}
+	if e.Stats().Failure == nil {
+		t.Error("without a worker the engine takes itself for well")
+	}
+	broken.Store(false)
+	for { // until the next attempt succeeds requests may fail
+		s, err := e.Add(t.Context(), engine.Request{Prompt: prompt("x"), MaxTokens: 5, IgnoreEnd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(s); err == nil {
+			break
+		}
+	}
+	if got := idle(t, e); got.Failure != nil {
+		t.Errorf("afterwards: %+v", got)
+	}
+}
+
+// TestDeathAsleep: a worker that dies while it sleeps is replaced by the wake.
+func TestDeathAsleep(t *testing.T) {
+	for level := 1; level <= 2; level++ {
+		for _, discard := range []bool{false, true} {
+			e := open(t, setup{worker: worker.Config{Launch: worker.Process{}.Launch, Discard: discard}})
+			want := all(t, e, requests()[:3])
+			if err := e.Sleep(t.Context(), level, engine.SleepWait); err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range e.Workers() {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := e.Wake(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, all(t, e, requests()[:3]), cmpopts.IgnoreFields(engine.Event{}, "Cached")); diff != "" {
+				t.Errorf("level %d (-before +after):\n%s", level, diff)
+			}
+		}
+	}
+}
+
+// TestStorm: requests come and go, workers die at any time. Every request that is waited
+// for gets what it gets alone, and nothing is left at the end.
+func TestStorm(t *testing.T) {
+	alone := open(t, setup{engine: engine.Config{Sync: true, NoPrefix: true}})
+	kinds := requests()
+	want := make([][][]engine.Event, len(kinds))
+	for i := range kinds {
+		want[i] = all(t, alone, kinds[i:i+1])
+	}
+	var current atomic.Pointer[faulty]
+	e := open(t, setup{
+		sim: sim.Config{Blocks: 40, Step: 200 * time.Microsecond}, engine: engine.Config{Budget: 40, Seats: 12, Draft: 3},
+		worker: worker.Config{Backoff: time.Millisecond},
+		launch: func(launch worker.Launch) worker.Launch {
+			return func(ctx context.Context) (worker.Running, error) {
+				r, err := launch(ctx)
+				f := &faulty{Running: r}
+				current.Store(f)
+				return f, err
+			}
+		},
+	})
+	stop := make(chan struct{})
+	var killer, clients sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(30+rand.IntN(60)) * time.Millisecond):
+				current.Load().Kill()
+			}
+		}
+	})
+	for c := range 8 {
+		clients.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(c)))
+			for range 25 {
+				i := random.IntN(len(kinds))
+				if random.IntN(3) > 0 {
+					if diff := cmp.Diff(want[i], all(t, e, kinds[i:i+1]), cmpopts.IgnoreFields(engine.Event{}, "Cached")); diff != "" {
+						t.Errorf("request %d (-alone +now):\n%s", i, diff)
+					}
+					continue
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				s, err := e.Add(ctx, kinds[i])
+				if err != nil {
+					t.Error(err)
+				}
+				for range random.IntN(4) {
+					if _, err := s.Next(); err != nil {
+						break
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	killer.Wait()
+	got := idle(t, e)
+	if got.Restarts == 0 {
+		t.Error("nobody died: the test does not test what it says")
+	}
+	if got.Open != 0 || got.BlocksUsed != 0 || got.Running != 0 || got.Waiting != 0 {
+		t.Errorf("afterwards: %+v", got)
+	}
+}
