@@ -106,6 +106,10 @@ func (r *Runner) hash(b *infer.Batch) uint64 {
 	return h.Sum64()
 }
 
+// keptLogits is the number of logits whose memory is kept when fewer are wanted: those of all tokens of a
+// long prompt, which few ask for, are many.
+const keptLogits = 16 << 20
+
 // prepare makes room for what the Items want.
 func (r *Runner) prepare(b *infer.Batch) {
 	logits, hidden := 0, 0
@@ -114,6 +118,9 @@ func (r *Runner) prepare(b *infer.Batch) {
 		logits, hidden = logits+l, hidden+h
 	}
 	s := r.step
+	if cap(s.logits) > keptLogits && logits < cap(s.logits)/4 {
+		s.logits = nil
+	}
 	s.logits = r.exchange.resize(&r.exchange.logits, s.logits, logits)
 	s.hidden = resize(s.hidden, hidden)
 	r.out = infer.Result{Logits: r.out.Logits[:0], Hidden: r.out.Hidden[:0]}

@@ -86,10 +86,11 @@ func (p *plan) cut(t *term, cost, members int) {
 	if t.m.floats {
 		bytes *= 4
 	}
-	tokens := max(8, inputBytes/bytes/8*8)
-	tokens = min(tokens, max(t.t1-t.t0, 1))
+	n := max(t.t1-t.t0, 1)
+	times := (n*bytes + inputBytes - 1) / inputBytes
+	tokens := min(n, ((n+times-1)/times+7)/8*8)
 	tile := kernel.Tile * t.m.Cols * tokens // work of one tile
-	want := max(chunkWork, min(cost/(4*members), 64*chunkWork))
+	want := max(chunkWork, min(cost/(8*members), 64*chunkWork))
 	c := cut{first: p.n, tokens: tokens, rows: max(1, want/max(tile, 1)) * kernel.Tile}
 	c.across = (t.hi - t.lo + c.rows - 1) / c.rows
 	p.cuts = append(p.cuts, c)
