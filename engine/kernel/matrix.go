@@ -121,23 +121,38 @@ func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s
 		tile := m.Data[lo/Tile*size:][:size]
 		n := min(Tile, hi-lo)
 		for t := t0; t < t1; {
-			g, mul := 1, k.one
-			if t+k.group <= t1 {
-				g, mul = k.group, k.many
+			g, mul := k.group, k.many
+			if t+g > t1 {
+				g, mul = min(k.few, t1-t), k.one
 			}
-			mul(s.acc[:g*Tile], tile, in, t)
-			for i := range g {
-				copy(out[(t+i)*stride+lo:][:n], s.acc[i*Tile:])
+			if g == 1 && n == Tile {
+				mul(out[t*stride+lo:][:Tile], tile, in, t)
+			} else {
+				mul(s.acc[:g*Tile], tile, in, t)
+				s.store(out[t*stride+lo:], stride, g, n)
 			}
 			t += g
 		}
 	}
 }
 
-// kernels are the functions that multiply tiles of a type with one vector, and with a group.
+// store moves n rows' products with g vectors to where they belong.
+func (s *Scratch) store(out []float32, stride, g, n int) {
+	for i := range g {
+		from, to := (*[Tile]float32)(s.acc[i*Tile:]), out[i*stride:][:n]
+		if n == Tile {
+			*(*[Tile]float32)(to) = *from
+		} else {
+			copy(to, from[:])
+		}
+	}
+}
+
+// kernels are the functions that multiply tiles of a type: many with a group of vectors, one with
+// few, at most.
 type kernels struct {
-	one, many tileFunc
-	group     int
+	one, many  tileFunc
+	few, group int
 }
 
 // kernels chooses by the processor.
@@ -146,5 +161,5 @@ func (m *Matrix) kernels() kernels {
 		return k
 	}
 	f := formats[m.Type].plain
-	return kernels{f, f, maxGroup}
+	return kernels{f, f, maxGroup, maxGroup}
 }

@@ -14,14 +14,14 @@ func vectorKernels(t gguf.Type) (kernels, bool) {
 }
 
 var avx2Kernels = [...]kernels{
-	gguf.F32:  {floatTile(mulF32x1), floatTile(mulF32x4), 4},
-	gguf.F16:  {floatTile(mulF16x1), floatTile(mulF16x4), 4},
-	gguf.BF16: {floatTile(mulBF16x1), floatTile(mulBF16x4), 4},
-	gguf.Q8_0: {intTile(mulQ80x1, 32), intTile(mulQ80x4, 32), 4},
-	gguf.Q4_0: {intTile(mulQ40x1, 32), intTile(mulQ40x4, 32), 4},
-	gguf.Q4_K: {intTile(mulQ4Kx1, 256), intTile(mulQ4Kx4, 256), 4},
-	gguf.Q5_K: {intTile(mulQ5Kx1, 256), intTile(mulQ5Kx4, 256), 4},
-	gguf.Q6_K: {intTile(mulQ6Kx1, 256), intTile(mulQ6Kx4, 256), 4},
+	gguf.F32:  {floatTile(mulF32x1), floatTile(mulF32x4), 1, 4},
+	gguf.F16:  {floatTile(mulF16x1), floatTile(mulF16x4), 1, 4},
+	gguf.BF16: {floatTile(mulBF16x1), floatTile(mulBF16x4), 1, 4},
+	gguf.Q8_0: {intTile(mulQ80x1, 32), intTile(mulQ80x4, 32), 1, 4},
+	gguf.Q4_0: {intTile(mulQ40x1, 32), intTile(mulQ40x4, 32), 1, 4},
+	gguf.Q4_K: {intTile(mulQ4Kx1, 256), intTile(mulQ4Kx4, 256), 1, 4},
+	gguf.Q5_K: {intTile(mulQ5Kx1, 256), intTile(mulQ5Kx4, 256), 1, 4},
+	gguf.Q6_K: {intTile(mulQ6Kx1, 256), intTile(mulQ6Kx4, 256), 1, 4},
 }
 
 // intTile calls assembly: x and b are the first vector's, the next are xs and bs bytes
