@@ -53,3 +53,43 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStrangeResults: what a worker says is checked by the engine; what gets through nevertheless does no harm.
+func TestStrangeResults(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		step    uint64
+		results []sched.Result
+		taken   bool
+		running int
+	}{
+		{"in order", 1, []sched.Result{{ID: 1, Tokens: []int32{1}}, {ID: 2, Tokens: []int32{1}}}, true, 2},
+		{"in another order", 1, []sched.Result{{ID: 2, Tokens: []int32{1}}, {ID: 1, Tokens: []int32{1}}}, true, 2},
+		{"more tokens than are due", 1, []sched.Result{{ID: 1, Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}}, {ID: 2, Tokens: []int32{1}}}, true, 2},
+		{"one is missing", 1, []sched.Result{{ID: 2, Tokens: []int32{1}}}, true, 1},
+		{"one has no tokens", 1, []sched.Result{{ID: 1}, {ID: 2, Tokens: []int32{1}}}, true, 1},
+		{"nobody knows one", 1, []sched.Result{{ID: 7, Tokens: []int32{1}}, {ID: 1, Tokens: []int32{1}}, {ID: 2, Tokens: []int32{1}}}, true, 2},
+		{"nothing", 1, nil, true, 0},
+		{"a step that is not there", 2, nil, false, 2},
+	} {
+		s := sched.New(sched.Config{Budget: 8, Seats: 2}, block.New(8, 2))
+		for id := range sched.ID(2) {
+			if err := s.Add(sched.Request{ID: id + 1, Prompt: []int32{5, 6}, Max: 6}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Schedule()
+		if got := s.Update(test.step, test.results); got != test.taken {
+			t.Errorf("%s: taken: got %v, want %v", test.name, got, test.taken)
+		}
+		if err := s.Check(); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if got := s.Stats().Running; got != test.running {
+			t.Errorf("%s: %d sequences run on, want %d", test.name, got, test.running)
+		}
+		if b := s.Schedule(); test.taken && test.running > 0 && (b == nil || len(b.Items) != test.running) {
+			t.Errorf("%s: the next batch is %+v, want %d sequences", test.name, b, test.running)
+		}
+	}
+}
