@@ -1,9 +1,11 @@
 package kernel
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -118,6 +120,72 @@ func TestGroups(t *testing.T) {
 			if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
 				t.Fatalf("%s: products depend on their group", typ)
 			}
+		}
+	}
+}
+
+// TestMulWrites checks that products go where they belong and nothing else is touched.
+func TestMulWrites(t *testing.T) {
+	defer func(l level) { using = l }(using)
+	r := rand.New(rand.NewPCG(11, 12))
+	const rows, cols, tokens, stride = 41, 256, 11, 47
+	for _, typ := range types {
+		m := pack(t, typ, rows, cols, encode(t, typ, r, rows, cols))
+		var in Input
+		in.Resize(typ, tokens, cols)
+		in.Load(normal(r, tokens*cols), 0, tokens)
+		var s Scratch
+		for l := generic; l <= supported(); l++ {
+			using = l
+			for range 20 {
+				t0, lo := r.IntN(tokens), Tile*r.IntN(3)
+				t1, hi := t0+r.IntN(tokens-t0)+1, min(rows, lo+Tile*(1+r.IntN(2)))
+				out := make([]float32, tokens*stride)
+				m.Mul(out, stride, &in, t0, t1, lo, hi, &s)
+				for i, v := range out {
+					inside := i/stride >= t0 && i/stride < t1 && i%stride >= lo && i%stride < hi
+					if (v != 0) != inside {
+						t.Fatalf("%s, %s: rows %d…%d, vectors %d…%d: row %d, vector %d is %v", typ, l, lo, hi, t0, t1, i%stride, i/stride, v)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPackParts packs a matrix in pieces, and compares its size with the file's.
+func TestPackParts(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	const rows, cols = 80, 512
+	for _, typ := range types {
+		data := encode(t, typ, r, rows, cols)
+		want := pack(t, typ, rows, cols, data).Data
+		if got, most := len(want), len(data)*103/100; got > most {
+			t.Errorf("%s: %d bytes, want at most %d", typ, got, most)
+		}
+		got := make([]byte, len(want))
+		for _, p := range [][2]int{{64, 80}, {0, 16}, {16, 64}} {
+			Pack(got, typ, rows, cols, data, p[0], p[1])
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: in pieces it is another matrix", typ)
+		}
+	}
+}
+
+func TestSupports(t *testing.T) {
+	for _, tt := range []struct {
+		typ  gguf.Type
+		cols int
+		want string
+	}{
+		{gguf.Q8_0, 64, ""}, {gguf.F16, 7, ""}, {gguf.Q6_K, 512, ""},
+		{gguf.Q8_0, 48, "a multiple of 32"}, {gguf.Q4_K, 128, "a multiple of 256"}, {gguf.F32, 0, "a multiple of 1"},
+		{gguf.Q2_K, 256, "want F32"}, {99, 32, "want F32"},
+	} {
+		err := Supports(tt.typ, tt.cols)
+		if got := fmt.Sprint(err); (err == nil) != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("Supports(%s, %d): got %v, want %q", tt.typ, tt.cols, err, tt.want)
 		}
 	}
 }
