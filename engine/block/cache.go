@@ -29,35 +29,22 @@ func (k Key) Root() Hash {
 	return Hash(sum[:16])
 }
 
-// chunk is how many tokens of a block are encoded at a time: it fits on the stack.
-const chunk = 64
+// chunk is how many tokens of a block go into one hash. A block of more is a chain of its own.
+const chunk = 16
 
 // Next is the name of a block with these tokens that follows a block named h, or a root.
 func (h Hash) Next(tokens []int32) Hash {
 	var buf [16 + 4*chunk]byte
-	copy(buf[:], h[:])
-	if len(tokens) <= chunk { // the usual case: one call
-		return sum(buf[:16+put(buf[16:], tokens)])
-	}
 	for len(tokens) > 0 {
 		n := min(chunk, len(tokens))
-		h = sum(buf[:16+put(buf[16:], tokens[:n])])
 		copy(buf[:], h[:])
-		tokens = tokens[n:]
+		for i, t := range tokens[:n] {
+			binary.LittleEndian.PutUint32(buf[16+4*i:], uint32(t))
+		}
+		sum := sha256.Sum256(buf[:16+4*n])
+		h, tokens = Hash(sum[:16]), tokens[n:]
 	}
 	return h
-}
-
-func put(dst []byte, tokens []int32) int {
-	for i, t := range tokens {
-		binary.LittleEndian.PutUint32(dst[4*i:], uint32(t))
-	}
-	return 4 * len(tokens)
-}
-
-func sum(b []byte) Hash {
-	s := sha256.Sum256(b)
-	return Hash(s[:16])
 }
 
 // Chain appends to hashes, which name the first full blocks of tokens, the names of the rest
