@@ -124,6 +124,7 @@ type Engine struct {
 	down     bool // there is no worker
 	failures int  // attempts to replace it that failed in a row
 	flights  []flight
+	recent   []*sequence // of the last batch, in its order
 	batch    wire.Batch
 	results  []sched.Result
 	tokens   []int32 // what results point into
@@ -132,6 +133,8 @@ type Engine struct {
 	suspects []*sequence // wait until they are alone under suspicion
 	trial    *sequence   // the one that is
 	sleepers []*sleeper  // callers of Sleep that wait for the drain
+
+	prompted, generated uint64 // tokens; publish shows them
 }
 
 // New makes an engine for a model that is awake and lives in this process. The caller keeps inf and closes
@@ -210,8 +213,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.flush() // nothing of one step happens during another
 		}
 		e.fill()
+		e.publish() // before somebody hears of it
 		e.flush()
-		e.publish()
 		select {
 		case <-e.post:
 		case ev := <-e.worker.Events():

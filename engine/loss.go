@@ -42,7 +42,7 @@ func (e *Engine) lose(err error) {
 	seen := map[*sequence]bool{}
 	for _, f := range flights {
 		for _, p := range f.items {
-			if e.live[p.q.id] == p.q && !seen[p.q] {
+			if p.q.live && !seen[p.q] {
 				seen[p.q] = true
 				e.suspect(p.q, err)
 			}

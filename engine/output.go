@@ -46,7 +46,7 @@ func (e *Engine) receive(out *wire.Output) {
 		}
 		o := &out.Items[next]
 		next++
-		if e.live[p.q.id] == p.q { // else it ended meanwhile
+		if p.q.live { // else it ended meanwhile
 			e.take(p, o)
 		}
 	}
@@ -124,7 +124,7 @@ func (e *Engine) take(p *part, o *wire.Out) {
 	case q.request.Embed != "":
 		ev := q.event()
 		ev.Embedding, ev.Finish = slices.Clone(o.Vector), FinishStop
-		e.countToken(q, ev)
+		e.countToken(q, &ev)
 		e.results = append(e.results, sched.Result{ID: q.id, Done: true})
 		e.outbox = append(e.outbox, message{stream: q.stream, event: ev})
 		e.finish(q)
@@ -144,7 +144,7 @@ func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
 			e.fail(q.stream, &StepError{Err: err})
 			return
 		}
-		e.countToken(q, ev)
+		e.countToken(q, &ev)
 		e.tokens = append(e.tokens, o.Tokens[i].Token)
 		e.outbox = append(e.outbox, message{stream: q.stream, event: ev})
 		if done = ev.Finish != ""; done {

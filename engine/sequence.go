@@ -25,6 +25,7 @@ type sequence struct {
 	mask    []uint64
 	made    []int32 // tokens so far
 	told    bool    // its first event was sent
+	live    bool    // the engine knows it: in Engine.live
 	cached  int     // tokens of the prompt that the memory had
 	deaths  int     // of workers that were computing it, since its last token
 }

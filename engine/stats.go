@@ -43,6 +43,7 @@ func (e *Engine) publish() {
 	s := e.sched.Stats()
 	e.mu.Lock()
 	e.stats.Stats = s
+	e.stats.PromptTokens, e.stats.GeneratedTokens = e.prompted, e.generated
 	e.mu.Unlock()
 }
 
@@ -71,15 +72,13 @@ func (e *Engine) occupied(d time.Duration) {
 	e.mu.Unlock()
 }
 
-// countToken adds a token, and the prompt with the first of a request.
-func (e *Engine) countToken(q *sequence, ev Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// countToken adds a token, and the prompt with the first of a request. publish shows it.
+func (e *Engine) countToken(q *sequence, ev *Event) {
 	if ev.Token >= 0 {
-		e.stats.GeneratedTokens++
+		e.generated++
 	}
 	if len(q.made) <= 1 && q.nth == 0 {
-		e.stats.PromptTokens += uint64(len(q.request.Prompt))
+		e.prompted += uint64(len(q.request.Prompt))
 	}
 }
 

@@ -22,7 +22,7 @@ func (e *Engine) admit(s *Stream) {
 	for i := 0; i < len(s.sequences); i += s.sequences[i].request.N {
 		group := s.sequences[i : i+s.sequences[i].request.N]
 		for _, q := range group {
-			e.live[q.id] = q
+			e.live[q.id], q.live = q, true
 		}
 		if err := e.schedule(group); err != nil {
 			e.fail(s, err)
@@ -63,7 +63,7 @@ func (e *Engine) close(q *sequence) {
 // drop forgets what is left of a request.
 func (e *Engine) drop(s *Stream) {
 	for _, q := range s.sequences {
-		if e.live[q.id] == q {
+		if q.live {
 			e.sched.Abort(q.id)
 			e.forget(q)
 		}
@@ -74,6 +74,7 @@ func (e *Engine) drop(s *Stream) {
 // forget removes a sequence that the scheduler no longer knows.
 func (e *Engine) forget(q *sequence) {
 	delete(e.live, q.id)
+	q.live = false
 	e.acquit(q)
 	e.close(q)
 }
@@ -116,12 +117,13 @@ func (e *Engine) fill() {
 		if b == nil {
 			return
 		}
-		e.queue(b)
+		e.pack(b)
+		e.worker.Queue(&e.batch)
 	}
 }
 
-// queue sends a batch to the worker.
-func (e *Engine) queue(b *sched.Batch) {
+// pack makes the worker's batch of the scheduler's, and a flight.
+func (e *Engine) pack(b *sched.Batch) {
 	var f flight
 	if n := len(e.flights); n < cap(e.flights) {
 		f = e.flights[:n+1][n] // its memory
@@ -138,7 +140,7 @@ func (e *Engine) queue(b *sched.Batch) {
 	}
 	for i := range b.Items {
 		it := &b.Items[i]
-		q := e.live[it.ID]
+		q := e.lookup(it.ID, i)
 		f.items = append(f.items, part{q: q, sample: it.Sample, score: it.Score, draft: it.Draft})
 		w.Items = append(w.Items, wire.Item{
 			ID: uint64(it.ID), Pos: it.Pos, Count: len(it.Tokens), Blocks: it.Blocks[len(it.Blocks)-it.New:],
@@ -159,7 +161,19 @@ func (e *Engine) queue(b *sched.Batch) {
 		}
 	}
 	e.flights = append(e.flights, f)
-	e.worker.Queue(w)
+}
+
+// lookup finds the sequence at a place of a batch. It is mostly the one that had this place in the batch before.
+func (e *Engine) lookup(id sched.ID, place int) *sequence {
+	if place < len(e.recent) {
+		if q := e.recent[place]; q.id == id && q.live {
+			return q
+		}
+		e.recent = e.recent[:place]
+	}
+	q := e.live[id]
+	e.recent = append(e.recent, q)
+	return q
 }
 
 // land takes the oldest batch in flight off the list. Its memory is used again by the next one.
