@@ -134,7 +134,8 @@ func encodeQ8(block []byte, x []float32) {
 	putHalf(block, d)
 	inv := inverse(d)
 	for j, v := range x {
-		block[2+j] = byte(int8(max(-127, min(127, math.Round(float64(v*inv))))))
+		v *= inv
+		block[2+j] = byte(int8(v + float32(math.Copysign(0.5, float64(v))))) // |v| ≤ 127 but for rounding
 	}
 }
 

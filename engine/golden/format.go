@@ -33,6 +33,8 @@ type run struct {
 	Greedy []int32 `json:"greedy"`
 	Text   string  `json:"text"`
 	Ties   []tie   `json:"ties,omitempty"`
+
+	first []float32 // Logits as numbers
 }
 
 // tie is a step of the continuation whose two best tokens lie closer than nearTie.

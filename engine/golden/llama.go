@@ -39,6 +39,13 @@ func openOracle(path string, vocabOnly bool) (*oracle, error) {
 	return o, err
 }
 
+func (o *oracle) close() {
+	if o.ctx != nil {
+		o.batch.Free()
+	}
+	llama.FreeModel(o.model)
+}
+
 // floatCache sets the KV cache's type to F32 (0 in ggml's numbering): the Go binding offers only F16 and smaller, and
 // keeps the parameters in an unexported C struct.
 func floatCache(p *llama.ContextParams) {
@@ -61,18 +68,19 @@ func (o *oracle) step(tokens []int32, pos int) ([]float32, error) {
 	return o.ctx.GetLogitsIth(len(tokens) - 1), nil
 }
 
-// run computes the logits after ids and a greedy continuation of n tokens, or up to the end token where stop is set.
-func (o *oracle) run(ids []int32, n int, stop bool) (run, error) {
+// run computes the logits after ids and a greedy continuation of n tokens, or up to the end token where stop is set. Steps
+// whose two best tokens lie closer than near are ties.
+func (o *oracle) run(ids []int32, n int, stop bool, near float32) (run, error) {
 	o.ctx.KvCacheClear()
 	logits, err := o.step(ids, 0)
 	if err != nil {
 		return run{}, fmt.Errorf("prompt of %d tokens: %w", len(ids), err)
 	}
-	r := run{IDs: ids, Logits: encodeFloats(logits)}
+	r := run{IDs: ids, Logits: encodeFloats(logits), first: slices.Clone(logits)}
 	for pos := len(ids); len(r.Greedy) < n; pos++ {
 		first, second := best(logits)
 		r.Greedy = append(r.Greedy, first.id)
-		if gap := first.logit - second.logit; gap < nearTie {
+		if gap := first.logit - second.logit; gap < near {
 			r.Ties = append(r.Ties, tie{Step: len(r.Greedy) - 1, First: first.id, Second: second.id, FirstLogit: first.logit, SecondLogit: second.logit})
 		}
 		if stop && o.model.TokenIsEog(int(first.id)) {

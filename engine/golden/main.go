@@ -4,6 +4,7 @@
 //
 //	golden -tokens DIR           vocabularies and ids for engine/tokenizer/testdata
 //	golden -quant FILE           what blocks of each tensor type decode to, for engine/gguf/testdata
+//	golden -models DIR           logits and continuations of generated models, for engine/infer/infertest/testdata/golden
 //	golden -model FILE -o FILE   logits and continuations of ChatML prompts for a GGUF file
 //	golden -model FILE -ollama URL -name NAME -o FILE   what a running Ollama answers, a second witness
 package main
@@ -32,6 +33,8 @@ func main() {
 func execute(args []string) error {
 	flags := flag.NewFlagSet("golden", flag.ContinueOnError)
 	tokens := flags.String("tokens", "", "write vocabularies and the ids of hard texts into this folder")
+	models := flags.String("models", "", "write logits and continuations of every generated model into this folder")
+	only := flags.String("only", "", "with -models: only models whose names begin so")
 	quant := flags.String("quant", "", "write what random blocks of every tensor type decode to into this file")
 	model := flags.String("model", "", "GGUF file to run")
 	out := flags.String("o", "", "file to write")
@@ -44,6 +47,8 @@ func execute(args []string) error {
 	switch {
 	case *tokens != "":
 		return makeTokens(*tokens)
+	case *models != "":
+		return makeModels(*models, *only)
 	case *quant != "":
 		return makeQuant(*quant)
 	case *model != "" && *out != "" && *ollama != "":
@@ -151,7 +156,7 @@ func makeModel(model, out string) error {
 		if err != nil {
 			return err
 		}
-		r, err := o.run(ids, 48, true)
+		r, err := o.run(ids, 48, true, nearTie)
 		if err != nil {
 			return err
 		}
@@ -164,7 +169,7 @@ func makeModel(model, out string) error {
 		if err != nil {
 			return err
 		}
-		r, err := o.run(ids, 40, false)
+		r, err := o.run(ids, 40, false, nearTie)
 		if err != nil {
 			return err
 		}

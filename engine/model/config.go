@@ -87,7 +87,7 @@ func readConfig(f *gguf.File) (Config, error) {
 	c.HeadDim = m.headDim(c)
 	c.RMSEps = float32(m.float("attention.layer_norm_rms_epsilon", 0))
 	c.AttnScale = float32(1 / math.Sqrt(float64(c.HeadDim)))
-	m.rope(&c)
+	m.rope(&c, a.factors)
 	m.feedForward(&c, a.experts)
 	if a.read != nil {
 		a.read(m, &c)

@@ -52,7 +52,7 @@ func (l *loader) model(c Config) *Model {
 		m.Output = l.matrix(nameOutput, c.Vocab, c.Dim)
 	}
 	m.RopeFactors = l.factors(nameRope, c)
-	if a := architectures[c.Arch]; a.factors || l.longRope(c) {
+	if architectures[c.Arch].factors {
 		m.ropeShort, m.ropeLong = l.factors(nameRopeShort, c), l.factors(nameRopeLong, c)
 		if l.err == nil && (m.ropeShort == nil) != (m.ropeLong == nil) {
 			l.err = fmt.Errorf("tensors %q and %q go together, and one is missing", nameRopeShort, nameRopeLong)
@@ -66,11 +66,6 @@ func (l *loader) model(c Config) *Model {
 		m.makeRopes()
 	}
 	return m
-}
-
-func (l *loader) longRope(c Config) bool {
-	kind, _ := l.file.String(c.Arch + ".rope.scaling.type")
-	return kind == "longrope"
 }
 
 // factors reads divisors of rotation frequencies.

@@ -95,7 +95,7 @@ func (m *metadata) headDim(c Config) int {
 
 // rope reads the rotary embedding: linear scaling, YaRN, and what goes with the tensors
 // of Llama 3 (rope_freqs) and LongRoPE (rope_factors_long, _short), which Load reads.
-func (m *metadata) rope(c *Config) {
+func (m *metadata) rope(c *Config, long bool) {
 	c.RopeBase = m.float("rope.freq_base", 10000)
 	c.RopeDim = m.size("rope.dimension_count", c.HeadDim)
 	c.RopeTrain = c.Context
@@ -111,7 +111,11 @@ func (m *metadata) rope(c *Config) {
 	switch kind {
 	case "none":
 		return
-	case "linear", "longrope":
+	case "linear":
+	case "longrope":
+		if !long {
+			m.fail("%s.rope.scaling.type longrope is not supported for this architecture", m.arch)
+		}
 	case "yarn":
 		c.RopeYaRN = true
 		c.RopeFast = float64(m.number("rope.scaling.yarn_beta_fast", m.number("rope.scaling.beta_fast", 32)))

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -16,18 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
-
-// goldenSpecs are the generated models for which testdata holds answers of another
-// implementation; GOLDEN_MODELS=DIR writes the models there, for making new answers.
-var goldenSpecs = map[string]infertest.Spec{
-	"llama-f32":       {KVHeads: 2, Layers: 3, Untied: true},
-	"llama-f16-spm":   {Type: gguf.F16, SPM: true, HeadDim: 32},
-	"llama-bf16":      {Type: gguf.BF16, KVHeads: 1},
-	"llama-q8_0-rope": {Type: gguf.Q8_0, Dim: 128, RopeFactors: true, RopeBase: 500000, Untied: true},
-	"llama-q8_0-lin":  {Type: gguf.Q8_0, Dim: 128, RopeScale: 4},
-	"qwen2-f32":       {Arch: "qwen2", KVHeads: 2, Untied: true},
-	"qwen2-q8_0":      {Arch: "qwen2", Type: gguf.Q8_0, Dim: 128, Heads: 8, KVHeads: 2, RopeBase: 1000000, Untied: true},
-}
 
 // golden is a file of package engine/golden.
 type golden struct {
@@ -41,21 +29,50 @@ type golden struct {
 	}
 }
 
+// TestGolden compares with llama.cpp: every architecture in the common types, and the shipped model. With -short
+// only in F32 and Q4_K.
 func TestGolden(t *testing.T) {
-	for name, s := range goldenSpecs {
-		s.Context = 512
-		t.Run(name, func(t *testing.T) {
-			model := infertest.File(t, s)
-			if dir := os.Getenv("GOLDEN_MODELS"); dir != "" {
-				if err := os.Rename(model, filepath.Join(dir, name+".gguf")); err != nil {
-					t.Fatal(err)
-				}
-				t.Skip("model written")
+	all, err := infertest.Goldens()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range all {
+		t.Run(g.Name, func(t *testing.T) {
+			if testing.Short() && g.Spec.Type != gguf.F32 && g.Spec.Type != gguf.Q4_K {
+				t.Skip("-short")
 			}
-			checkGolden(t, model, filepath.Join("testdata", name+".json"))
+			checkGenerated(t, g)
 		})
 	}
 	t.Run("pico", func(t *testing.T) { checkGolden(t, "../../pico/pico-q8_0.gguf", "../../testdata/golden/pico.json") })
+}
+
+func checkGenerated(t *testing.T, g infertest.Golden) {
+	t.Helper()
+	path := infertest.File(t, g.Spec)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(data)); sum != g.SHA256 || len(g.Runs) != 3 {
+		t.Fatalf("%d answers for the model %s, and the model is %s: make them again with engine/golden", len(g.Runs), g.SHA256, sum)
+	}
+	r := open(t, path, cpu.Config{})
+	for _, run := range g.Runs {
+		var got [][]float32
+		item := infer.Item{Tokens: run.IDs, Want: infer.Last}
+		for _, next := range run.Greedy {
+			item.Blocks = blocks(0, (item.Pos+len(item.Tokens))/16+1)
+			got = append(got, slices.Clone(forward(t, r, item)[0]))
+			item.Pos += len(item.Tokens)
+			item.Tokens = []int32{next}
+		}
+		c, err := g.Check(&run, got)
+		if err != nil {
+			t.Error(err)
+		}
+		t.Logf("%d tokens: cosine %.6f", len(run.IDs), c)
+	}
 }
 
 func checkGolden(t *testing.T, model, answers string) {

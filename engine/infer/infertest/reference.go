@@ -29,9 +29,19 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 	return r.hidden(tokens)
 }
 
+// RoutingMargins returns, for each token, by how much the router's logit of the last chosen expert is above that of
+// the first which is not, in the layer where this is least: where it is small, rounding chooses, and two
+// correct implementations differ. Infinite in models without experts.
+func RoutingMargins(m *model.Model, tokens []int32) []float64 {
+	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
+	r.hidden(tokens)
+	return r.margins
+}
+
 type reference struct {
-	m *model.Model
-	c *model.Config
+	m       *model.Model
+	c       *model.Config
+	margins []float64 // nil unless asked for
 }
 
 // dense is a decoded matrix.
@@ -196,7 +206,7 @@ func (r *reference) mixture(l *model.Layer, xs [][]float64) {
 	for i := range l.ExpertGate {
 		gate, up, down = append(gate, decode(&l.ExpertGate[i])), append(up, decode(&l.ExpertUp[i])), append(down, decode(&l.ExpertDown[i]))
 	}
-	for _, x := range xs {
+	for pos, x := range xs {
 		n := r.norm(x, l.FFNNorm)
 		p := router.times(n, nil)
 		softmax(p)
@@ -205,6 +215,9 @@ func (r *reference) mixture(l *model.Layer, xs [][]float64) {
 			best[i] = i
 		}
 		slices.SortStableFunc(best, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
+		if used := r.c.ExpertsUsed; r.margins != nil && used < len(best) {
+			r.margins[pos] = min(r.margins[pos], math.Log(p[best[used-1]]/p[best[used]]))
+		}
 		best = best[:r.c.ExpertsUsed]
 		sum := 0.0
 		for _, e := range best {

@@ -13,33 +13,51 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/model"
 )
 
 // Spec describes a model to generate. Zero fields take defaults that make a tiny
 // model of the llama architecture.
 type Spec struct {
-	Arch    string    // llama or qwen2; default llama
-	Dim     int       // default 64
-	Layers  int       // default 2
+	Arch    string    // one of model.Architectures; default llama
+	Dim     int       // default 64, for types with blocks of 256 values 256
+	Layers  int       // default 2, for gemma3 6: five with a window and one without
 	Heads   int       // default 4
 	KVHeads int       // default Heads
 	HeadDim int       // default Dim/Heads; other values write attention.key_length
-	FFN     int       // default 2·Dim, rounded up to 32
+	FFN     int       // default 2·Dim, rounded up to whole blocks
 	Vocab   int       // default 400; at least the tokenizer's fixed part, about 260 (BPE) or 360 (SPM)
 	Context int       // default 256
-	Type    gguf.Type // of the matrices: F32 (default), F16, BF16, Q8_0
+	Type    gguf.Type // of the matrices: any that is Decodable; default F32
 	Seed    uint64
 
+	// Mix are types that the matrices take in turn, in place of Type: real files store some
+	// matrices with more bits than others.
+	Mix []gguf.Type
+
+	Experts     int // mixture of experts, for llama and qwen3moe; default for qwen3moe 4
+	ExpertsUsed int // default 2
+	ExpertFFN   int // default FFN
+
+	Window       int     // sliding window of llama, gemma2, gemma3, phi3; default for gemma2 and gemma3 16
+	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
+	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
+
 	Untied      bool    // with an output matrix of its own
-	SPM         bool    // a SentencePiece vocabulary instead of byte-level BPE
-	Pre         string  // BPE pre-tokenizer; default gpt-2, for qwen2 qwen2
+	SPM         bool    // a SentencePiece vocabulary instead of byte-level BPE; gemma and phi3 always have one
+	Pre         string  // BPE pre-tokenizer; default gpt-2, for qwen models qwen2
 	NoTemplate  bool    // without a chat template
 	RopeBase    float32 // default 10000
 	RopeDim     int     // default HeadDim
-	RopeScale   float32 // linear scaling; default none
-	RopeFactors bool    // with a rope_freqs.weight tensor, as Llama 3 has
+	RopeScaling string  // linear (default), yarn
+	RopeScale   float32 // factor of linear scaling and of YaRN; default none
+	RopeTrain   int     // context before it was extended; default Context
+	RopeFactors bool    // with a rope_freqs.weight tensor, as Llama 3 has; phi3: with both rope_factors tensors
+	RopeMag     float32 // magnitude of rotated vectors; default 1
 	Std         float32 // of the weights; default 1/√columns
 }
 
@@ -52,53 +70,106 @@ func (s Spec) withDefaults() Spec {
 	if s.Arch == "" {
 		s.Arch = "llama"
 	}
-	or(&s.Dim, 64)
+	block := s.block()
+	or(&s.Dim, max(64, block))
+	or(&s.Layers, map[string]int{"gemma3": 6}[s.Arch])
 	or(&s.Layers, 2)
 	or(&s.Heads, 4)
 	or(&s.KVHeads, s.Heads)
 	or(&s.HeadDim, s.Dim/max(s.Heads, 1))
-	or(&s.FFN, (2*s.Dim+31)/32*32)
+	or(&s.FFN, (2*s.Dim+block-1)/block*block)
 	or(&s.Vocab, 400)
 	or(&s.Context, 256)
 	or(&s.RopeDim, s.HeadDim)
+	or(&s.RopeTrain, s.Context)
+	if s.Arch == "qwen3moe" {
+		or(&s.Experts, 4)
+	}
+	if s.Experts > 0 {
+		or(&s.ExpertsUsed, 2)
+		or(&s.ExpertFFN, s.FFN)
+	}
+	if s.Arch == "gemma2" || s.Arch == "gemma3" {
+		or(&s.Window, 16)
+	}
+	if s.Arch == "gemma2" && s.AttnSoftcap == 0 {
+		s.AttnSoftcap = 2
+	}
+	if s.Arch == "gemma2" && s.LogitSoftcap == 0 {
+		s.LogitSoftcap = 4
+	}
 	if s.RopeBase == 0 {
 		s.RopeBase = 10000
 	}
+	if strings.HasPrefix(s.Arch, "gemma") || s.Arch == "phi3" {
+		s.SPM = true
+	}
 	if s.Pre == "" {
-		s.Pre = map[string]string{"llama": "gpt-2", "qwen2": "qwen2"}[s.Arch]
+		s.Pre = "gpt-2"
+		if strings.HasPrefix(s.Arch, "qwen") {
+			s.Pre = "qwen2"
+		}
 	}
 	return s
 }
 
+// types are those that matrices have.
+func (s Spec) types() []gguf.Type {
+	if len(s.Mix) > 0 {
+		return s.Mix
+	}
+	return []gguf.Type{s.Type}
+}
+
+// block is the number of which the columns of all matrices are multiples; at least 32, for tidiness.
+func (s Spec) block() int {
+	b := 32
+	for _, t := range s.types() {
+		b = max(b, t.Block())
+	}
+	return b
+}
+
 // Validate says which field is wrong.
 func (s Spec) Validate() error {
+	for _, t := range s.types() {
+		if !t.Decodable() {
+			return fmt.Errorf("model spec: type %s cannot be written", t)
+		}
+	}
 	s = s.withDefaults()
 	for _, f := range []struct {
 		name string
 		v    int
 	}{{"Dim", s.Dim}, {"Layers", s.Layers}, {"Heads", s.Heads}, {"KVHeads", s.KVHeads}, {"HeadDim", s.HeadDim},
-		{"FFN", s.FFN}, {"Vocab", s.Vocab}, {"Context", s.Context}, {"RopeDim", s.RopeDim}} {
+		{"FFN", s.FFN}, {"Vocab", s.Vocab}, {"Context", s.Context}, {"RopeDim", s.RopeDim}, {"RopeTrain", s.RopeTrain},
+		{"Window", s.Window + 1}, {"Experts", s.Experts + 1}, {"ExpertsUsed", s.ExpertsUsed + 1}, {"ExpertFFN", s.ExpertFFN + 1}} {
 		if f.v < 1 || f.v > 1<<24 {
 			return fmt.Errorf("model spec: %s is %d, want 1 to %d", f.name, f.v, 1<<24)
 		}
 	}
 	switch {
-	case s.Arch != "llama" && s.Arch != "qwen2":
-		return fmt.Errorf("model spec: Arch is %q, want llama or qwen2", s.Arch)
+	case !slices.Contains(model.Architectures(), s.Arch):
+		return fmt.Errorf("model spec: Arch is %q, want one of %s", s.Arch, strings.Join(model.Architectures(), ", "))
 	case s.Heads%s.KVHeads != 0:
 		return fmt.Errorf("model spec: Heads %d is not a multiple of KVHeads %d", s.Heads, s.KVHeads)
 	case s.RopeDim%2 != 0 || s.RopeDim > s.HeadDim:
 		return fmt.Errorf("model spec: RopeDim is %d, want an even number up to HeadDim %d", s.RopeDim, s.HeadDim)
-	case s.Type != gguf.F32 && s.Type != gguf.F16 && s.Type != gguf.BF16 && s.Type != gguf.Q8_0:
-		return fmt.Errorf("model spec: Type is %s, want F32, F16, BF16 or Q8_0", s.Type)
-	case s.Type == gguf.Q8_0 && (s.Dim%32 != 0 || s.FFN%32 != 0 || s.Heads*s.HeadDim%32 != 0):
-		return fmt.Errorf("model spec: Q8_0 needs Dim %d, FFN %d and Heads·HeadDim %d to be multiples of 32", s.Dim, s.FFN, s.Heads*s.HeadDim)
+	case s.ExpertsUsed > s.Experts:
+		return fmt.Errorf("model spec: ExpertsUsed is %d of %d", s.ExpertsUsed, s.Experts)
+	case s.Experts > 0 && s.Arch != "llama" && s.Arch != "qwen3moe":
+		return fmt.Errorf("model spec: %s has no experts", s.Arch)
+	}
+	for _, t := range s.types() {
+		if b := t.Block(); s.Dim%b != 0 || s.FFN%b != 0 || s.Heads*s.HeadDim%b != 0 || s.ExpertFFN%b != 0 {
+			return fmt.Errorf("model spec: %s needs Dim %d, FFN %d, ExpertFFN %d and Heads·HeadDim %d to be multiples of %d", t, s.Dim, s.FFN, s.ExpertFFN, s.Heads*s.HeadDim, b)
+		}
 	}
 	return nil
 }
 
-// Write generates the model and writes it as GGUF. Tensors are made one at a time, so the
-// memory needed is small whatever the model's size.
+// Write generates the model and writes it as GGUF. Some rows are made at a time, by all processors, so the
+// memory needed is small whatever the model's size, and half a billion weights take some seconds.
 func Write(w io.Writer, s Spec) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -157,28 +228,4 @@ func Open(t T, s Spec) *gguf.File {
 		t.Fatalf("parse generated model: %v", err)
 	}
 	return f
-}
-
-func (s Spec) metadata(g *gguf.Writer) {
-	a := s.Arch + "."
-	g.SetString("general.architecture", s.Arch)
-	g.SetString("general.name", fmt.Sprintf("random-%s-%dx%d", s.Arch, s.Layers, s.Dim))
-	g.SetUint32("general.alignment", 32)
-	g.SetUint32("general.file_type", map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[s.Type])
-	g.SetUint32(a+"context_length", uint32(s.Context))
-	g.SetUint32(a+"embedding_length", uint32(s.Dim))
-	g.SetUint32(a+"block_count", uint32(s.Layers))
-	g.SetUint32(a+"feed_forward_length", uint32(s.FFN))
-	g.SetUint32(a+"attention.head_count", uint32(s.Heads))
-	g.SetUint32(a+"attention.head_count_kv", uint32(s.KVHeads))
-	g.SetUint32(a+"attention.key_length", uint32(s.HeadDim))
-	g.SetUint32(a+"attention.value_length", uint32(s.HeadDim))
-	g.SetFloat32(a+"attention.layer_norm_rms_epsilon", 1e-5)
-	g.SetFloat32(a+"rope.freq_base", s.RopeBase)
-	g.SetUint32(a+"rope.dimension_count", uint32(s.RopeDim))
-	if s.RopeScale > 0 {
-		g.SetString(a+"rope.scaling.type", "linear")
-		g.SetFloat32(a+"rope.scaling.factor", s.RopeScale)
-	}
-	g.SetUint32(a+"vocab_size", uint32(s.Vocab))
 }

@@ -13,13 +13,10 @@ const (
 	typeNormal  = 1
 	typeUnknown = 2
 	typeControl = 3
+	typeUser    = 4
 	typeUnused  = 5
 	typeByte    = 6
 )
-
-// Template is the chat template of generated models: ChatML.
-const Template = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +
-	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
 // sampleText is what the merges are learned from.
 const sampleText = `a model that nobody asks should cost nothing and a model that somebody asks should answer at once
@@ -53,9 +50,9 @@ func (v *vocab) addOnce(token string, score float32) {
 
 // tokenizer writes the vocabulary, padded with unused tokens to s.Vocab.
 func (s Spec) tokenizer(g *gguf.Writer) error {
-	v := &vocab{}
+	v, f := &vocab{}, s.family()
 	if s.SPM {
-		if err := v.spm(g, s.Vocab); err != nil {
+		if err := v.spm(g, f, s.Vocab); err != nil {
 			return err
 		}
 	} else if err := v.bpe(g, s); err != nil {
@@ -72,7 +69,7 @@ func (s Spec) tokenizer(g *gguf.Writer) error {
 		g.SetStrings("tokenizer.ggml.merges", v.merges)
 	}
 	if !s.NoTemplate {
-		g.SetString("tokenizer.chat_template", Template)
+		g.SetString("tokenizer.chat_template", f.template)
 	}
 	return nil
 }
@@ -114,10 +111,14 @@ func (v *vocab) bpe(g *gguf.Writer, s Spec) error {
 
 // spm makes a SentencePiece vocabulary: control tokens, 256 byte tokens, the printable
 // characters, merged pieces with falling scores.
-func (v *vocab) spm(g *gguf.Writer, size int) error {
-	v.add("<unk>", typeUnknown, 0)
-	v.add("<s>", typeControl, 0)
-	v.add("</s>", typeControl, 0)
+func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
+	for _, name := range f.front {
+		kind := int32(typeControl)
+		if name == "<unk>" {
+			kind = typeUnknown
+		}
+		v.add(name, kind, 0)
+	}
 	for b := range 256 {
 		v.add(fmt.Sprintf("<0x%02X>", b), typeByte, 0)
 	}
@@ -125,8 +126,7 @@ func (v *vocab) spm(g *gguf.Writer, size int) error {
 	for c := '!'; c <= '~'; c++ {
 		chars = append(chars, string(c))
 	}
-	const special = 2
-	room := size - len(v.tokens) - len(chars) - special
+	room := size - len(v.tokens) - len(chars) - len(f.back)
 	if room < 1 {
 		return fmt.Errorf("model spec: Vocab is %d, a SentencePiece vocabulary needs at least %d", size, size-room+1)
 	}
@@ -144,16 +144,19 @@ func (v *vocab) spm(g *gguf.Writer, size int) error {
 		score--
 		v.add(c, typeNormal, score)
 	}
-	v.add("<|im_start|>", typeControl, 0)
-	end := v.add("<|im_end|>", typeControl, 0)
+	for _, name := range f.back {
+		v.add(name, typeControl, 0)
+	}
 	g.SetString("tokenizer.ggml.model", "llama")
 	g.SetString("tokenizer.ggml.pre", "default")
-	g.SetUint32("tokenizer.ggml.bos_token_id", 1)
-	g.SetUint32("tokenizer.ggml.eos_token_id", uint32(end))
-	g.SetUint32("tokenizer.ggml.unknown_token_id", 0)
+	for _, id := range []struct{ key, name string }{{"bos", f.bos}, {"eos", f.eos}, {"unknown", "<unk>"}, {"eot", f.eot}} {
+		if id.name != "" {
+			g.SetUint32("tokenizer.ggml."+id.key+"_token_id", uint32(slices.Index(v.tokens, id.name)))
+		}
+	}
 	g.SetBool("tokenizer.ggml.add_bos_token", true)
 	g.SetBool("tokenizer.ggml.add_eos_token", false)
-	g.SetBool("tokenizer.ggml.add_space_prefix", true)
+	g.SetBool("tokenizer.ggml.add_space_prefix", f.prefix)
 	return nil
 }
 

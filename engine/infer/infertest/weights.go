@@ -6,91 +6,233 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
 // weights adds all tensors, in the order in which converters write them.
 func (s Spec) weights(g *gguf.Writer) {
-	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
-	s.matrix(g, "token_embd.weight", s.Dim, s.Vocab)
+	t := &tensors{Spec: s, g: g}
+	if s.Untied && !strings.HasPrefix(s.Arch, "gemma") { // gemma scales embeddings, and tied ones make the logits, too
+		t.scale = float32(math.Sqrt(float64(s.Dim)))
+	}
+	t.matrix("token_embd.weight", s.Dim, s.Vocab)
 	for l := range s.Layers {
-		name := func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) }
-		s.vector(g, name("attn_norm.weight"), s.Dim, 1)
-		s.matrix(g, name("attn_q.weight"), s.Dim, q)
-		s.matrix(g, name("attn_k.weight"), s.Dim, kv)
-		s.matrix(g, name("attn_v.weight"), s.Dim, kv)
-		if s.Arch == "qwen2" {
-			s.vector(g, name("attn_q.bias"), q, 0)
-			s.vector(g, name("attn_k.bias"), kv, 0)
-			s.vector(g, name("attn_v.bias"), kv, 0)
-		}
-		s.matrix(g, name("attn_output.weight"), q, s.Dim)
-		s.vector(g, name("ffn_norm.weight"), s.Dim, 1)
-		s.matrix(g, name("ffn_gate.weight"), s.Dim, s.FFN)
-		s.matrix(g, name("ffn_up.weight"), s.Dim, s.FFN)
-		s.matrix(g, name("ffn_down.weight"), s.FFN, s.Dim)
+		t.layer(func(part string) string { return fmt.Sprintf("blk.%d.%s", l, part) })
 	}
-	s.vector(g, "output_norm.weight", s.Dim, 1)
+	t.vector("output_norm.weight", s.Dim, 1)
 	if s.Untied {
-		s.matrix(g, "output.weight", s.Dim, s.Vocab)
+		t.matrix("output.weight", s.Dim, s.Vocab)
 	}
-	if s.RopeFactors {
-		f := make([]float32, s.RopeDim/2)
-		for i := range f {
-			f[i] = 1 + float32(i)/4
-		}
-		data, err := gguf.Encode(gguf.F32, f)
-		if err != nil {
-			panic(err) // F32 can hold any number of values
-		}
-		g.AddTensor("rope_freqs.weight", []int{len(f)}, gguf.F32, data)
+	if !s.RopeFactors {
+		return
+	}
+	if s.Arch == "phi3" {
+		t.factors("rope_factors_long.weight", 0.5)
+		t.factors("rope_factors_short.weight", 0.125)
+		return
+	}
+	t.factors("rope_freqs.weight", 0.25)
+}
+
+// tensors adds one after another.
+type tensors struct {
+	Spec
+	g     *gguf.Writer
+	turn  int     // of Mix
+	scale float32 // of the next matrix; 0 means 1
+}
+
+func (t *tensors) layer(name func(string) string) {
+	q, kv := t.Heads*t.HeadDim, t.KVHeads*t.HeadDim
+	gemma := t.Arch == "gemma2" || t.Arch == "gemma3"
+	t.vector(name("attn_norm.weight"), t.Dim, 1)
+	if t.Arch == "phi3" {
+		t.matrix(name("attn_qkv.weight"), t.Dim, q+2*kv)
+	} else {
+		t.matrix(name("attn_q.weight"), t.Dim, q)
+		t.matrix(name("attn_k.weight"), t.Dim, kv)
+		t.matrix(name("attn_v.weight"), t.Dim, kv)
+	}
+	if t.Arch == "qwen2" {
+		t.vector(name("attn_q.bias"), q, 0)
+		t.vector(name("attn_k.bias"), kv, 0)
+		t.vector(name("attn_v.bias"), kv, 0)
+	}
+	if strings.HasPrefix(t.Arch, "qwen3") || t.Arch == "gemma3" {
+		t.vector(name("attn_q_norm.weight"), t.HeadDim, 1)
+		t.vector(name("attn_k_norm.weight"), t.HeadDim, 1)
+	}
+	t.depth().matrix(name("attn_output.weight"), q, t.Dim)
+	if gemma {
+		t.vector(name("post_attention_norm.weight"), t.Dim, t.share())
+	}
+	t.vector(name("ffn_norm.weight"), t.Dim, 1)
+	t.feedForward(name)
+	if gemma {
+		t.vector(name("post_ffw_norm.weight"), t.Dim, t.share())
 	}
 }
 
-// random is the source of one tensor: the seed and the name determine its values, whatever
-// else is in the file.
-func (s Spec) random(name string) *rand.Rand {
-	h := fnv.New64a()
-	io.WriteString(h, name)
-	return rand.New(rand.NewPCG(s.Seed, h.Sum64()))
+func (t *tensors) feedForward(name func(string) string) {
+	switch {
+	case t.Experts > 0:
+		router := *t
+		router.Mix, router.Type = nil, gguf.F32 // as converters store it
+		router.matrix(name("ffn_gate_inp.weight"), t.Dim, t.Experts)
+		t.matrix(name("ffn_gate_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+		t.matrix(name("ffn_up_exps.weight"), t.Dim, t.ExpertFFN, t.Experts)
+		t.depth().matrix(name("ffn_down_exps.weight"), t.ExpertFFN, t.Dim, t.Experts)
+		return
+	case t.Arch == "phi3":
+		t.matrix(name("ffn_up.weight"), t.Dim, 2*t.FFN)
+	default:
+		t.matrix(name("ffn_gate.weight"), t.Dim, t.FFN)
+		t.matrix(name("ffn_up.weight"), t.Dim, t.FFN)
+	}
+	t.depth().matrix(name("ffn_down.weight"), t.FFN, t.Dim)
+}
+
+// share is how much each of the 2·Layers parts adds to the residual stream, which begins at 1. In trained models, too, no single
+// part replaces it; were the parts larger, random ones would blow rounding errors up.
+func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
+
+// depth is for matrices that write into the residual stream.
+func (t *tensors) depth() *tensors {
+	t.scale = t.share()
+	return t
+}
+
+// factors adds divisors of rotation frequencies: 1, 1+step, 1+2·step …
+func (t *tensors) factors(name string, step float32) {
+	f := make([]float32, t.RopeDim/2)
+	for i := range f {
+		f[i] = 1 + float32(i)*step
+	}
+	t.floats(name, f)
 }
 
 // vector adds a norm's weights or a bias: mean ± 0.1.
-func (s Spec) vector(g *gguf.Writer, name string, n int, mean float32) {
-	r := s.random(name)
+func (t *tensors) vector(name string, n int, mean float32) {
+	r := t.random(name, 0)
 	x := make([]float32, n)
 	for i := range x {
 		x[i] = mean + float32(0.1*r.NormFloat64())
 	}
+	t.floats(name, x)
+}
+
+func (t *tensors) floats(name string, x []float32) {
 	data, err := gguf.Encode(gguf.F32, x)
 	if err != nil {
 		panic(err) // F32 can hold any number of values
 	}
-	g.AddTensor(name, []int{n}, gguf.F32, data)
+	t.g.AddTensor(name, []int{len(x)}, gguf.F32, data)
 }
 
-// matrix adds a matrix of normally distributed values, generated row by row.
-func (s Spec) matrix(g *gguf.Writer, name string, cols, rows int) {
-	std := float64(s.Std)
+// random is the source of one row of a tensor: the seed, the name and the row determine its values, whatever
+// else is in the file.
+func (s Spec) random(name string, row int) *rand.Rand {
+	h := fnv.New64a()
+	io.WriteString(h, name)
+	return rand.New(rand.NewPCG(s.Seed^h.Sum64(), uint64(row)))
+}
+
+// quantiles are 65,536 values of the normal distribution at equal steps of probability: drawing one of them
+// is several times quicker than computing one.
+var quantiles = sync.OnceValue(func() *[1 << 16]float32 {
+	var q [1 << 16]float32
+	for i := range q {
+		p := (float64(i) + 0.5) / float64(len(q))
+		q[i] = float32(math.Sqrt2 * math.Erfinv(2*p-1))
+	}
+	return &q
+})
+
+// normal appends n normally distributed values.
+func normal(x []float32, r *rand.Rand, n int, std float32) []float32 {
+	q := quantiles()
+	for ; n >= 4; n -= 4 {
+		u := r.Uint64()
+		x = append(x, q[uint16(u)]*std, q[uint16(u>>16)]*std, q[uint16(u>>32)]*std, q[uint16(u>>48)]*std)
+	}
+	for ; n > 0; n-- {
+		x = append(x, q[uint16(r.Uint64())]*std)
+	}
+	return x
+}
+
+// portion is how many values one goroutine makes at a time.
+const portion = 1 << 18
+
+// matrix adds a matrix of normally distributed values, or several, one after another.
+func (t *tensors) matrix(name string, cols int, rows ...int) {
+	types := t.types()
+	typ := types[t.turn%len(types)]
+	t.turn++
+	n := 1
+	for _, d := range rows {
+		n *= d
+	}
+	std := float64(t.Std)
 	if std == 0 {
 		std = 1 / math.Sqrt(float64(cols))
 	}
-	g.AddTensorFunc(name, []int{cols, rows}, s.Type, func(w io.Writer) error {
-		r := s.random(name)
-		row := make([]float32, cols)
-		for range rows {
-			for i := range row {
-				row[i] = float32(r.NormFloat64() * std)
+	if t.scale > 0 {
+		std *= float64(t.scale)
+		t.scale = 0
+	}
+	step := max(1, portion/cols)
+	s := t.Spec
+	t.g.AddTensorFunc(name, append([]int{cols}, rows...), typ, func(w io.Writer) error {
+		return ordered(w, (n+step-1)/step, func(part int) ([]byte, error) {
+			lo := part * step
+			hi := min(n, lo+step)
+			x := make([]float32, 0, (hi-lo)*cols)
+			for row := lo; row < hi; row++ {
+				x = normal(x, s.random(name, row), cols, float32(std))
 			}
-			data, err := gguf.Encode(s.Type, row)
-			if err != nil {
-				return err
-			}
-			if _, err := w.Write(data); err != nil {
-				return err
-			}
-		}
-		return nil
+			return gguf.Encode(typ, x)
+		})
 	})
+}
+
+// ordered writes n parts, which as many goroutines make as there are processors, in their order.
+func ordered(w io.Writer, n int, produce func(part int) ([]byte, error)) error {
+	var made sync.WaitGroup
+	defer made.Wait()
+	type result struct {
+		data []byte
+		err  error
+	}
+	ahead := min(n, runtime.GOMAXPROCS(0)+1)
+	slots := make([]chan result, ahead) // one value at most is in each: nobody waits to send
+	for i := range slots {
+		slots[i] = make(chan result, 1)
+	}
+	start := func(part int) {
+		made.Go(func() {
+			data, err := produce(part)
+			slots[part%ahead] <- result{data, err}
+		})
+	}
+	for part := range ahead {
+		start(part)
+	}
+	for part := range n {
+		r := <-slots[part%ahead]
+		if r.err == nil {
+			_, r.err = w.Write(r.data)
+		}
+		if r.err != nil {
+			return r.err
+		}
+		if part+ahead < n {
+			start(part + ahead)
+		}
+	}
+	return nil
 }

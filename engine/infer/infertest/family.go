@@ -1,0 +1,45 @@
+package infertest
+
+import "strings"
+
+// family is what the tokenizers of a family of models have in common beyond their kind.
+type family struct {
+	front, back   []string // special tokens before and behind all others; SPM only
+	bos, eos, eot string
+	prefix        bool // a space goes in front of the text
+	template      string
+}
+
+// Template is the chat template of generated models, but for gemma and phi3: ChatML.
+const Template = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +
+	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+// Gemma calls the assistant model, and has no system message.
+const templateGemma = "{{ bos_token }}{% for message in messages %}" +
+	"{% if message['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +
+	"{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}" +
+	"{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+
+const templatePhi3 = "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}" +
+	"{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
+
+// family chooses by the architecture.
+func (s Spec) family() family {
+	switch {
+	case strings.HasPrefix(s.Arch, "gemma"):
+		return family{
+			front: []string{"<pad>", "<eos>", "<bos>", "<unk>"}, back: []string{"<start_of_turn>", "<end_of_turn>"},
+			bos: "<bos>", eos: "<eos>", eot: "<end_of_turn>", template: templateGemma,
+		}
+	case s.Arch == "phi3":
+		return family{
+			front: []string{"<unk>", "<s>", "</s>"}, back: []string{"<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"},
+			bos: "<s>", eos: "<|endoftext|>", eot: "<|end|>", prefix: true, template: templatePhi3,
+		}
+	default:
+		return family{
+			front: []string{"<unk>", "<s>", "</s>"}, back: []string{"<|im_start|>", "<|im_end|>"},
+			bos: "<s>", eos: "<|im_end|>", prefix: true, template: Template,
+		}
+	}
+}
