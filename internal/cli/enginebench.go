@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rouse-dev/rouse/engine/bench"
+	measure "github.com/rouse-dev/rouse/engine/bench"
 )
 
 // engineBenchCommand is `rouse engine bench`.
 func engineBenchCommand() *cobra.Command {
-	var cfg bench.Config
+	var cfg measure.Config
 	var output string
 	c := &cobra.Command{
 		Use:   "bench FILE|pico",
@@ -42,7 +42,7 @@ they measure the same file with as many threads, in turns with this program.`,
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
 			cfg.Path = args[0]
-			report, err := bench.Run(ctx, cfg, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
+			report, err := measure.Run(ctx, cfg, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ they measure the same file with as many threads, in turns with this program.`,
 }
 
 // printBench prints a table in the way of llama-bench: ours, llama.cpp's beside it where there is one.
-func printBench(out io.Writer, r *bench.Report) error {
+func printBench(out io.Writer, r *measure.Report) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s (%s, %.0f MiB)\n", r.Model, r.Arch, float64(r.Bytes)/(1<<20))
 	fmt.Fprintf(w, "kernels\t%s\n", r.CPU)
