@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit race e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-simulate bench-cluster bench-wake cover fmt keys clean help
+.PHONY: up build images test unit avx512 race e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-simulate bench-cluster bench-wake cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -48,6 +48,9 @@ cluster-down: ## take that cluster down; what was built stays in the cache
 
 $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 	cd e2e/clients && npm ci --no-audit --no-fund
+
+avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
+	$(GO) run ./engine/kernel/internal/emulate $(ARGS)
 
 race: ## the tests of the packages under the race detector; needs a C compiler
 	CGO_ENABLED=1 $(GO) test -race -short $$($(GO) list ./... | grep -v -e /e2e -e /engine/pico -e /engine/infer)

@@ -1,6 +1,9 @@
 package kernel
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 func TestLimited(t *testing.T) {
 	for _, tt := range []struct {
@@ -16,5 +19,16 @@ func TestLimited(t *testing.T) {
 	}
 	if got, err := limited(avx2, "sse"); got != avx2 || err == nil {
 		t.Errorf(`limited(avx2, "sse"): got %s, %v, want avx2 and an error`, got, err)
+	}
+}
+
+// TestFeatures sees to it that tests on an emulated processor use what they are there for.
+func TestFeatures(t *testing.T) {
+	want := os.Getenv("ROUSE_CPU_MUST")
+	if want == "" {
+		t.Skip("ROUSE_CPU_MUST does not say which instructions this processor has")
+	}
+	if got, err := Features(); got != want || err != nil {
+		t.Errorf("Features(): got %s, %v, want %s", got, err, want)
 	}
 }

@@ -10,6 +10,9 @@ func vectorKernels(t gguf.Type) (kernels, bool) {
 		return kernels{}, false
 	}
 	k := avx2Kernels[t]
+	if using == avx512 {
+		k = avx512Kernels[t]
+	}
 	return k, k.group > 0
 }
 

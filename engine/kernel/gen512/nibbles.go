@@ -1,0 +1,136 @@
+package main
+
+// nibble describes a type whose low four bits lie two to a byte.
+type nibble struct {
+	name       string
+	head, part int // bytes before the parts of a block, and of a part of 32 columns
+	high       int // bits beyond four
+	scaleAt    int
+	parts      int // in a block
+	lows       bool
+}
+
+var nibbled = []nibble{
+	{name: "Q40", part: 288, scaleAt: 256, parts: 1},
+	{name: "Q4K", head: 64, part: 288, scaleAt: 256, parts: 8, lows: true},
+	{name: "Q5K", head: 64, part: 352, high: 1, scaleAt: 320, parts: 8, lows: true},
+	{name: "Q6K", head: 32, part: 416, high: 2, scaleAt: 384, parts: 8},
+}
+
+const highAt = 256 // the bits beyond four, in a part
+
+// nibbles multiplies weights of 4 to 6 bits. Integer scales come in as floats: their products with
+// the sums are below 2^24, and so exact.
+func (a *asm) nibbles(t nibble, tokens int) {
+	a.ints(t.name, tokens)
+	a.op("VPBROADCASTD low4512<>(SB), Z31")
+	if t.parts == 1 {
+		a.op("VPBROADCASTD minus8512<>(SB), Z30")
+	}
+	a.line("loop:")
+	if t.parts > 1 {
+		a.op("MOVQ SI, BX")
+		a.op("ADDQ $%d, SI", t.head)
+		a.op("MOVQ $%d, R14", t.parts)
+		a.line("part:")
+	}
+	a.sums(t, tokens)
+	if t.parts == 1 {
+		a.op("VCVTPH2PS %d(SI), Z27", t.scaleAt)
+	} else {
+		a.op("VCVTPH2PS (BX), Z27")
+		a.scales(t)
+	}
+	for i := range tokens {
+		a.op("VCVTDQ2PS Z%d, Z%d", i, i)
+		if t.parts > 1 {
+			a.op("VMULPS Z29, Z%d, Z%d", i, i)
+		}
+		if t.high == 2 {
+			a.op("VCVTDQ2PS Z%d, Z%d", 16+i, 16+i)
+			a.op("VFMADD231PS Z30, Z%d, Z%d", 16+i, i)
+		}
+		a.add(i, t.lows)
+	}
+	a.op("ADDQ $%d, SI", t.part)
+	a.next(tokens)
+	if t.parts > 1 {
+		a.op("DECQ R14")
+		a.op("JNZ part")
+	}
+	a.op("DECQ CX")
+	a.op("JNZ loop")
+	a.end(tokens, 8)
+}
+
+// sums computes the integer sums of a part. Q6_K, whose halves have scales of their own, has two a vector.
+func (a *asm) sums(t nibble, tokens int) {
+	switch {
+	case t.high == 2:
+		a.op("VPBROADCASTD minus32first512<>(SB), Z24")
+		a.op("VPBROADCASTD minus32last512<>(SB), Z25")
+		a.start(tokens, 0, 24)
+		a.start(tokens, 16, 25)
+	case t.parts == 1:
+		a.start(tokens, 0, 30)
+	default:
+		a.start(tokens, 0, 0)
+	}
+	for j := range 4 {
+		a.fetch(tokens, 64*j)
+		if t.high > 0 && 2*j*t.high%8 == 0 {
+			at := highAt + 2*j*t.high/8*64
+			a.fetch(tokens, at)
+			a.op("VMOVDQU64 %d(SI), Z26", at)
+		}
+		a.op("VMOVDQU64 %d(SI), Z24", 64*j)
+		a.op("VPSRLW $4, Z24, Z25")
+		a.op("VPANDD Z31, Z24, Z24")
+		a.op("VPANDD Z31, Z25, Z25")
+		first := 0
+		if t.high == 2 && j >= 2 {
+			first = 16
+		}
+		for k := range 2 {
+			a.highs(t, 2*j+k, 24+k)
+			a.dot(tokens, 24+k, 2*j+k, first)
+		}
+	}
+}
+
+// highs adds the bits beyond four of group g, which lie in Z26, to Z(w).
+func (a *asm) highs(t nibble, g, w int) {
+	if t.high == 0 {
+		return
+	}
+	from, bit := 28, g*t.high%8
+	switch {
+	case bit < 4:
+		a.op("VPSLLW $%d, Z26, Z28", 4-bit)
+	case bit > 4:
+		a.op("VPSRLW $%d, Z26, Z28", bit-4)
+	default:
+		from = 26
+	}
+	a.op("VPTERNLOGD.BCST $0xf8, %s512<>(SB), Z%d, Z%d", []string{"", "bit4", "bit45"}[t.high], from, w) // w | from & bits
+}
+
+// scales loads a part's integer scales, as floats: to Z29, for Q6_K's last 16 columns to Z30; and the
+// minimums to Z26.
+func (a *asm) scales(t nibble) {
+	if t.high == 2 {
+		a.op("VPMOVZXWD %d(SI), Z24", t.scaleAt)
+		for k, shift := range []int{24, 16} {
+			a.op("VPSLLD $%d, Z24, Z25", shift)
+			a.op("VPSRAD $24, Z25, Z25")
+			a.op("VCVTDQ2PS Z25, Z%d", 29+k)
+		}
+		return
+	}
+	a.op("VPMOVZXBD %d(SI), Z29", t.scaleAt)
+	a.op("VCVTDQ2PS Z29, Z29")
+	a.op("VPMOVZXBD %d(SI), Z26", t.scaleAt+16)
+	a.op("VCVTDQ2PS Z26, Z26")
+	a.op("VCVTPH2PS 32(BX), Z24")
+	a.op("VMULPS Z24, Z26, Z26")
+}

@@ -1,0 +1,29 @@
+// Command init is process 1 of the emulated machine: it runs the tests and tells their exit
+// status on the console. It does not end, since Linux would then stop before the console's
+// buffer is empty.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+func main() {
+	arguments, err := os.ReadFile("/arguments")
+	if err != nil {
+		fmt.Println("arguments:", err)
+	}
+	cmd := exec.Command("/tests", strings.Split(string(arguments), "\n")...)
+	cmd.Env = []string{"ROUSE_CPU_MUST=avx512"} // TestFeatures fails where that is not in use
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Println("tests:", err)
+	}
+	fmt.Println("\nVERDICT", cmd.ProcessState.ExitCode()) // -1 where they did not start, or a signal ended them
+	for {
+		time.Sleep(time.Hour)
+	}
+}
