@@ -82,7 +82,7 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	if err := r.rise(background); err != nil {
-		return nil, errors.Join(err, r.exchange.close())
+		return nil, errors.Join(err, r.cache.close(), r.tiles.close(), r.exchange.close())
 	}
 	return r, nil
 }

@@ -151,16 +151,22 @@ func (t *team) count(n int32) {
 // failed keeps what a chunk panicked with, if it is a fault in guarded memory; else it is a
 // defect of this program.
 func (t *team) failed(r any) {
-	fault, ok := r.(interface {
-		error
-		Addr() uintptr
-	})
-	if !ok || t.guarded == nil || !t.guarded(fault.Addr()) {
+	f, ok := r.(fault)
+	if !ok || t.guarded == nil || !t.guarded(f.Addr()) {
 		panic(r)
 	}
-	err := fmt.Errorf("%w (%v)", errFault, fault)
+	err := unreadable(f)
 	t.fault.CompareAndSwap(nil, &err)
 }
+
+// fault is what the runtime panics with where SetPanicOnFault is on: the address could not be
+// read.
+type fault interface {
+	error
+	Addr() uintptr
+}
+
+func unreadable(f fault) error { return fmt.Errorf("%w (%w)", errFault, f) }
 
 // err gives the first fault since the last call.
 func (t *team) err() error {

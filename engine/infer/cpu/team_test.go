@@ -1,6 +1,10 @@
 package cpu
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,6 +43,56 @@ func TestTeam(t *testing.T) {
 		team.stop()
 		team.stop()
 	}
+}
+
+// TestTeamFault: a chunk that reads a mapped page beyond the file's end is an error; all
+// other chunks run, and the team goes on. Any other panic is not swallowed.
+func TestTeamFault(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	tl := &tiles{}
+	if err := tl.mapFile(f, 8192); err != nil {
+		t.Fatal(err)
+	}
+	defer tl.close()
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 3} {
+		team := team{size: size, guarded: tl.contains}
+		defer team.stop()
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		for _, run := range []func(int, func(int, int)){team.run, team.alone} {
+			var done atomic.Int32
+			read := func(_, chunk int) {
+				touched.Store(uint32(tl.mem[chunk%2*4096]))
+				done.Add(1)
+			}
+			for range 3 {
+				done.Store(0)
+				run(20, read)
+				if err := team.err(); !errors.Is(err, errFault) || done.Load() != 10 {
+					t.Errorf("size %d: %d chunks done of 10, %v", size, done.Load(), err)
+				}
+				if err := team.err(); err != nil {
+					t.Errorf("the second time: %v", err)
+				}
+			}
+		}
+	}
+	defer func() {
+		if r := recover(); r != "a defect" {
+			t.Errorf("recovered %v", r)
+		}
+	}()
+	lonely := team{size: 1}
+	lonely.run(1, func(int, int) { panic("a defect") })
 }
 
 func busy(d time.Duration) {

@@ -181,14 +181,11 @@ func guard(do func() error) (err error) {
 		if r == nil {
 			return
 		}
-		fault, ok := r.(interface {
-			error
-			Addr() uintptr
-		})
+		f, ok := r.(fault)
 		if !ok {
 			panic(r)
 		}
-		err = fmt.Errorf("%w (%v)", errFault, fault)
+		err = unreadable(f)
 	}()
 	return do()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -276,5 +277,49 @@ func TestLongContext(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoMemory: memory that cannot be had is an error that says so, at open and at wake. It runs in
+// a process of its own, whose address space is limited.
+func TestNoMemory(t *testing.T) {
+	if os.Getenv("CPU_TEST_MODEL") == "" {
+		path := infertest.File(t, infertest.Spec{Context: 1 << 16})
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNoMemory$")
+		cmd.Env = append(os.Environ(), "CPU_TEST_MODEL="+path)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	cfg := cpu.Config{Threads: 2, CacheBytes: 1 << 40, Sequences: 1 << 12} // 256 GiB
+	r := open(t, os.Getenv("CPU_TEST_MODEL"), cfg)
+	it := infer.Item{Tokens: []int32{1}, Blocks: []int32{0}, Want: infer.Last}
+	want := forward(t, r, it)[0]
+	if err := r.Sleep(1); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := unix.Rlimit{Cur: 64 << 30, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &low); err != nil {
+		t.Skip("the address space cannot be limited:", err)
+	}
+	if err := r.Wake(t.Context()); !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "lower CacheBytes") {
+		t.Errorf("wake: got %v", err)
+	}
+	if _, err := r.Forward(t.Context(), &infer.Batch{Items: []infer.Item{it}}); !errors.Is(err, infer.ErrAsleep) {
+		t.Errorf("after a wake that failed: got %v, want ErrAsleep", err)
+	}
+	if _, err := cpu.Open(os.Getenv("CPU_TEST_MODEL"), cfg); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("open: got %v", err)
+	}
+	if err := errors.Join(unix.Setrlimit(unix.RLIMIT_AS, &limit), r.Wake(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(forward(t, r, it)[0], want) {
+		t.Error("after wake: other logits")
 	}
 }
