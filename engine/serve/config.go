@@ -21,6 +21,16 @@ type Config struct {
 	Names []string
 	// Listen is "unix:/path", or the host and port of a loopback address; port 0 picks one. Default "127.0.0.1:0".
 	Listen string
+	// Adapters are LoRA adapters that are loaded at the start, by name.
+	Adapters map[string]string
+	// Budget is the number of tokens in one step; 0: the engine's default.
+	Budget int
+	// CacheBytes bounds the memory of the KV cache; 0: the worker's default.
+	CacheBytes int64
+	// NoPrefix computes every prompt from its beginning, though the memory may hold one that begins alike.
+	NoPrefix bool
+	// Draft is the most tokens that are guessed ahead from what a text said before; 0: none.
+	Draft int
 	// Threads is the number of threads that compute; 0: the inferencer's default.
 	Threads int
 	// MaxSeqs is the number of sequences that run at once; 0: the engine's default. More wait.
@@ -83,7 +93,10 @@ func (c Config) Validate() error {
 	for _, f := range []struct {
 		name  string
 		value int64
-	}{{"threads", int64(c.Threads)}, {"max-seqs", int64(c.MaxSeqs)}, {"context", int64(c.Context)}, {"body limit", c.MaxBody}} {
+	}{
+		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"body limit", c.MaxBody},
+		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"num-speculative-tokens", int64(c.Draft)},
+	} {
 		if f.value < 0 {
 			return fmt.Errorf("%s is %d: want 0 for the default, or more", f.name, f.value)
 		}
@@ -93,6 +106,11 @@ func (c Config) Validate() error {
 	}
 	if _, ok := poolings[c.Pooling]; !ok && c.Pooling != "" {
 		return fmt.Errorf("pooling %q: want mean, last or cls", c.Pooling)
+	}
+	for name, path := range c.Adapters {
+		if name == "" || path == "" || slices.Contains(c.Names, name) {
+			return fmt.Errorf("adapter %q from %q: want a name that is not the model's, and a path", name, path)
+		}
 	}
 	for _, n := range c.Names {
 		if n == "" {

@@ -13,6 +13,7 @@ import (
 type loaded struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
+	pooling  string // how the model's vectors are meant to be made; empty: it does not say
 }
 
 // load reads the vocabulary of the model of a configuration. The worker opens the file itself.
@@ -38,6 +39,9 @@ func load(cfg Config) (*loaded, error) {
 	return l, nil
 }
 
+// poolingTypes are the numbers of llama.cpp's pooling_type; 0 is none.
+var poolingTypes = map[uint64]string{1: "mean", 2: "cls", 3: "last"}
+
 // vocabulary reads tokenizer and template; neither keeps the file.
 func vocabulary(f *gguf.File) (*loaded, error) {
 	tok, err := tokenizer.FromGGUF(f)
@@ -55,5 +59,7 @@ func vocabulary(f *gguf.File) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loaded{tok: tok, template: template}, nil
+	arch, _ := f.String("general.architecture")
+	kind, _ := f.Uint(arch + ".pooling_type")
+	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind]}, nil
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
@@ -33,15 +35,20 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Pooling == "" {
+		cfg.Pooling = m.pooling
+	}
 	w := worker.Open(worker.Options{
 		Place: cfg.Worker, Shards: cfg.Shards, Log: cfg.Log,
-		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs},
+		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes},
 	})
 	info, err := w.Start(ctx)
 	if err != nil {
 		return errors.Join(fmt.Errorf("load model %s: %w", cfg.Model, err), w.Close())
 	}
-	e, err := engine.Over(w, info, m.tok, engine.Config{Seats: cfg.MaxSeqs, Context: cfg.Context, Sync: cfg.Sync})
+	e, err := engine.Over(w, info, m.tok, engine.Config{
+		Seats: cfg.MaxSeqs, Budget: cfg.Budget, Context: cfg.Context, Sync: cfg.Sync, NoPrefix: cfg.NoPrefix, Draft: cfg.Draft,
+	})
 	if err != nil {
 		return errors.Join(err, w.Close())
 	}
@@ -61,6 +68,11 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 	token, err := e.Probe(ctx)
 	if err != nil {
 		return fmt.Errorf("the model %s can't generate a token: %w", cfg.Model, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Adapters)) {
+		if err := e.LoadAdapter(ctx, name, cfg.Adapters[name]); err != nil {
+			return err
+		}
 	}
 	l, address, err := Listen(cfg.Listen)
 	if err != nil {

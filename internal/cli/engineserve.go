@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/engine/serve"
+)
+
+// flagNames are other names of flags of `rouse engine serve`: the shorter ones, and vLLM's where ours are shorter.
+var flagNames = map[string]string{
+	"max-seqs": "max-num-seqs", "context": "max-model-len", "served-model-name": "name", "lora-modules": "lora",
+	"tensor-parallel-size": "shards",
+}
+
+// servingFlags are those of `rouse engine serve` that say how the model is served. They
+// have vLLM's names where they mean the same.
+func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if other, ok := flagNames[name]; ok {
+			name = other
+		}
+		return pflag.NormalizedName(name)
+	})
+	f.StringArrayVar(&cfg.Names, "name", nil, "name that clients may use for the model; repeat for more (default: the file's name)")
+	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 for one less than there are processors")
+	f.IntVar(&cfg.MaxSeqs, "max-num-seqs", 0, "sequences that run at once, the others wait; 0 for 32")
+	f.IntVar(&cfg.Budget, "max-num-batched-tokens", 0, "tokens of one step, prompts and answers together; 0 for 512")
+	f.IntVar(&cfg.Context, "max-model-len", 0, "tokens of prompt and answer together; 0 for the model's own limit")
+	f.Var((*byteSize)(&cfg.CacheBytes), "kv-cache-memory-bytes", "memory of the KV cache, as a number of bytes or like 512MiB; 0 for 1GiB")
+	f.Var((*negated)(&cfg.NoPrefix), "enable-prefix-caching", "keep computed prompts for others that begin alike")
+	f.Lookup("enable-prefix-caching").NoOptDefVal = "true"
+	f.IntVar(&cfg.Draft, "num-speculative-tokens", 0, "tokens guessed ahead where a text repeats itself; 0 for none")
+	f.StringToStringVar(&cfg.Adapters, "lora", nil, "LoRA adapter as name=path, a GGUF file or a PEFT folder; repeat for more")
+	f.StringVar(&cfg.ToolParser, "tool-call-parser", "auto", "how the model writes calls of tools: hermes, llama3_json, mistral, json, or auto for what its chat template shows")
+	f.StringVar(&cfg.Pooling, "pooling", "", "vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last)")
+}
+
+// negated is a flag that is on unless a field turns it off.
+type negated bool
+
+func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
+
+func (n *negated) Set(text string) error {
+	on, err := strconv.ParseBool(text)
+	*n = negated(!on)
+	return err
+}
+
+func (n *negated) Type() string { return "bool" }
+
+// byteSize is a number of bytes with a unit.
+type byteSize int64
+
+// String prints no unit.
+func (b *byteSize) String() string { return strconv.FormatInt(int64(*b), 10) }
+
+// Set implements pflag.Value.
+func (b *byteSize) Set(text string) error {
+	number, shift := text, 0
+	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40} {
+		if short, ok := strings.CutSuffix(text, unit); ok {
+			number, shift = strings.TrimSpace(short), bits
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > 1<<50>>shift {
+		return fmt.Errorf("want a number of bytes, or one with KiB, MiB or GiB")
+	}
+	*b = byteSize(n << shift)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (b *byteSize) Type() string { return "bytes" }
