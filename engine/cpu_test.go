@@ -9,47 +9,58 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/engine"
-	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
+	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
 )
 
 // TestSameTextWhateverTheSchedule runs the same requests through the real forward
 // pass, with much memory and little, in small steps and large, on one thread and
-// several: tokens and log probabilities are the same to the last bit.
+// several, in this process and in others, one model in two processes: tokens and log probabilities are the same
+// to the last bit.
 func TestSameTextWhateverTheSchedule(t *testing.T) {
-	for _, arch := range []string{"llama", "qwen2"} {
-		t.Run(arch, func(t *testing.T) {
-			f := infertest.Open(t, infertest.Spec{Arch: arch})
+	apart, shards := worker.Process{}.Launch, worker.Group(2, worker.Process{})
+	for name, spec := range map[string]infertest.Spec{
+		"llama":    {},
+		"qwen2":    {Arch: "qwen2", KVHeads: 2},
+		"qwen3moe": {Arch: "qwen3moe", KVHeads: 2},
+		"gemma2":   {Arch: "gemma2"},
+		"q4_k":     {Type: gguf.Q4_K},
+		"q8_0":     {Type: gguf.Q8_0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := infertest.Open(t, spec)
 			tok, err := tokenizer.FromGGUF(f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := infertest.File(t, infertest.Spec{Arch: arch})
+			path := infertest.File(t, spec)
 			var want [][]sample.Choice
 			preempted := 0
 			for i, test := range []struct {
-				cpu    cpu.Config
+				what   string
+				load   wire.Load
+				launch worker.Launch
 				engine engine.Config
 			}{
-				{cpu.Config{Threads: 1}, engine.Config{Seats: 1}},
-				{cpu.Config{Threads: 3}, engine.Config{Seats: 8, Budget: 8}},
-				{cpu.Config{Threads: 2, Context: 96, Sequences: 1}, engine.Config{Seats: 6, Budget: 33}},
+				{"alone", wire.Load{Threads: 1}, nil, engine.Config{Seats: 1, Sync: true, NoPrefix: true}},
+				{"threads", wire.Load{Threads: 3}, nil, engine.Config{Seats: 8, Budget: 8}},
+				{"little memory", wire.Load{Threads: 2, Context: 96, Sequences: 1}, nil, engine.Config{Seats: 6, Budget: 33}},
+				{"sync, guesses", wire.Load{Threads: 2, Context: 96, Sequences: 2}, nil, engine.Config{Seats: 6, Budget: 64, Sync: true, Draft: 4}},
+				{"process", wire.Load{Threads: 2, Context: 96, Sequences: 2}, apart, engine.Config{}},
+				{"two processes", wire.Load{Threads: 1, Context: 96, Sequences: 2}, shards, engine.Config{}},
+				{"two processes, little memory", wire.Load{Threads: 2, Context: 96, Sequences: 1}, shards, engine.Config{Seats: 5, Budget: 40}},
 			} {
-				r, err := cpu.Open(path, test.cpu)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, stats := generateAll(t, r, tok, test.engine)
+				test.load.Model = path
+				got, stats := generateAll(t, test.launch, test.load, tok, test.engine)
 				preempted += stats.Preemptions
-				if err := r.Close(); err != nil {
-					t.Error(err)
-				}
 				if i == 0 {
 					want = got
 				} else if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%+v, %+v (-alone +now):\n%s", test.cpu, test.engine, diff)
+					t.Errorf("%s (-alone +now):\n%s", test.what, diff)
 				}
 			}
 			if preempted == 0 {
@@ -60,9 +71,17 @@ func TestSameTextWhateverTheSchedule(t *testing.T) {
 }
 
 // generateAll runs ten requests at once, every other one sampled, and returns each one's choices.
-func generateAll(t *testing.T, r *cpu.Runner, tok *tokenizer.Tokenizer, cfg engine.Config) ([][]sample.Choice, engine.Stats) {
+func generateAll(t *testing.T, launch worker.Launch, load wire.Load, tok *tokenizer.Tokenizer, cfg engine.Config) ([][]sample.Choice, engine.Stats) {
 	t.Helper()
-	e, err := engine.New(r, tok, cfg)
+	if launch == nil {
+		launch = worker.InProcess(worker.Build(nil))
+	}
+	w := worker.New(worker.Config{Launch: launch, Load: load})
+	info, err := w.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.Over(w, info, tok, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

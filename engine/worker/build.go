@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer"
@@ -35,8 +36,15 @@ func Build(log *slog.Logger) Builder {
 }
 
 func buildCPU(l wire.Load, log *slog.Logger) (infer.Inferencer, error) {
-	cfg := cpu.Config{Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes}
-	_ = log
+	cfg := cpu.Config{
+		Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes, TileDir: l.TileDir, Log: log,
+	}
+	if l.Of > 1 {
+		if l.Memory < firstFD {
+			return nil, fmt.Errorf("rank %d of %d has no memory to share with the others: its file descriptor is missing", l.Rank, l.Of)
+		}
+		cfg.Shard = cpu.Shard{Rank: l.Rank, Of: l.Of, Memory: os.NewFile(uintptr(l.Memory), "ranks")}
+	}
 	if l.Model != pico.Name {
 		return cpu.Open(l.Model, cfg)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// sharedFD is the descriptor of the shared memory in a process that was started with it as its first file.
-const sharedFD = 4
+// firstFD is the descriptor of the first of [Process.Files]; here it is the shared memory.
+const firstFD = 4
 
 // Group launches n processes that compute one model together, and passes for one
 // worker. Every rank gets every batch and op; all choose the same tokens, and the output
@@ -107,7 +107,7 @@ func (g *group) address(rank int, payload []byte) ([]byte, error) {
 	if op.Load == nil {
 		return payload, nil
 	}
-	op.Load.Rank, op.Load.Of, op.Load.Memory = rank, len(g.ranks), sharedFD
+	op.Load.Rank, op.Load.Of, op.Load.Memory = rank, len(g.ranks), firstFD
 	return wire.EncodeJSON(op)
 }
 
