@@ -74,7 +74,7 @@ var Keys = []Key{
 	{AnnotationAliases, "none", "further names for the same model, separated by commas"},
 	{AnnotationMemory, "the container's memory request, else learned from the instance", "host memory that one awake instance needs, such as `512Mi`"},
 	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`)"},
-	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep; `0` keeps it awake"},
+	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
 	{AnnotationSleepLevel, "1", "how deep: `1` keeps the weights in host memory, `2` drops them"},
 	{AnnotationGoneAfter, DefaultGoneAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},
 	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},

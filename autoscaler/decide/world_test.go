@@ -108,8 +108,8 @@ func (t *twin) check(s *sim) {
 	}
 }
 
-// randomCluster makes a world of several nodes.
-func randomCluster(r *rand.Rand) *sim {
+// randomCluster makes a world of several nodes and so many functions.
+func randomCluster(r *rand.Rand, functions int) *sim {
 	s := newSim()
 	s.Devices = nil
 	for n := range 1 + r.IntN(4) {
@@ -126,7 +126,7 @@ func randomCluster(r *rand.Rand) *sim {
 	if r.IntN(3) == 0 {
 		s.Policy.ResidueShare = 0.05
 	}
-	for k := range 2 + r.IntN(8) {
+	for k := range functions {
 		spec := api.Function{Name: api.FunctionName(fmt.Sprintf("default/f%d", k)), Concurrency: 1 + r.IntN(4),
 			Memory:   api.Memory{Host: api.Bytes(1+r.IntN(8)) * 256 * api.MiB},
 			MaxScale: 1 + r.IntN(3), SleepAfter: time.Duration(r.IntN(4)) * 10 * time.Second,
@@ -180,7 +180,17 @@ func FuzzWorld(f *testing.F) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		s := randomWorld(r)
 		if r.IntN(4) > 0 {
-			s = randomCluster(r)
+			s = randomCluster(r, 2+r.IntN(8))
+		} else if r.IntN(3) == 0 {
+			s = randomCluster(r, 12+r.IntN(10)) // most of them wait
+		}
+		for k := range s.Functions {
+			if past := &s.Functions[k].Past; r.IntN(3) == 0 {
+				gap := time.Duration(1+r.IntN(100)) * time.Second
+				for range 6 {
+					*past = past.Arrived(gap, s.now)
+				}
+			}
 		}
 		if r.IntN(2) == 0 {
 			s.flaky = rand.New(rand.NewPCG(seed, 6))

@@ -69,6 +69,30 @@ func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool
 	return time.Duration(sum / weight * float64(time.Second)), true
 }
 
+// gapsTold is how many gaps have to speak for a chance.
+const gapsTold = 4
+
+// Chance is how likely the next request comes before limit, of a function that had none for
+// idle. known is false where too few gaps were as long as idle.
+func (a *Arrivals) Chance(idle, limit time.Duration) (chance float64, known bool) {
+	t, u := max(0, idle.Seconds()), limit.Seconds()
+	var weight, within float64
+	for k := gapBucket(t); k < gapBuckets; k++ {
+		low, high := gapBounds(k)
+		from := max(t, low)
+		if from >= high {
+			continue
+		}
+		n := float64(a.Count[k]) / (high - low)
+		weight += n * (high - from)
+		within += n * max(0, min(u, high)-from)
+	}
+	if weight < gapsTold {
+		return 0, false
+	}
+	return within / weight, true
+}
+
 // Gap is the mean gap; known is false where there were too few.
 func (a *Arrivals) Gap() (mean time.Duration, known bool) { return a.Forecast(0) }
 

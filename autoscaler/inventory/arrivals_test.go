@@ -90,3 +90,35 @@ func TestForecastKnowsWhatItDoesNotKnow(t *testing.T) {
 		t.Errorf("after ages: %s", got)
 	}
 }
+
+func TestChance(t *testing.T) {
+	var bursts []time.Duration
+	for range 6 {
+		for range 50 {
+			bursts = append(bursts, 3*time.Second)
+		}
+		bursts = append(bursts, time.Hour)
+	}
+	period := learn(10*time.Minute, 10*time.Minute, 10*time.Minute, 10*time.Minute, 10*time.Minute)
+	e := learn(bursts...)
+	for _, c := range []struct {
+		what        string
+		of          Experience
+		idle, limit time.Duration
+		low, high   float64
+		known       bool
+	}{
+		{"in a burst", e, time.Second, time.Minute, 0.95, 1, true},
+		{"in a pause", e, 10 * time.Second, time.Minute, 0, 0, true},
+		{"a period that is longer", period, 0, 5 * time.Minute, 0, 0, true},
+		{"a period that is shorter", period, time.Minute, 20 * time.Minute, 1, 1, true},
+		{"idle for longer than ever", period, 15 * time.Minute, 20 * time.Minute, 0, 0, false},
+		{"nothing was learned", Experience{}, time.Second, time.Minute, 0, 0, false},
+		{"too little was learned", learn(time.Minute, time.Minute), time.Second, 2 * time.Minute, 0, 0, false},
+	} {
+		got, known := c.of.Arrivals.Chance(c.idle, c.limit)
+		if known != c.known || got < c.low || got > c.high {
+			t.Errorf("%s: %.2f, known %t; want %.2f to %.2f, %t", c.what, got, known, c.low, c.high, c.known)
+		}
+	}
+}
