@@ -67,13 +67,10 @@ func makeTokens(dir string) error {
 	if err := writeJSON(filepath.Join(dir, "vocab-bpe.json"), map[string]any{"vocab": bpe}, nil); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(dir, "vocab-spm.json"), map[string]any{"vocab": spm}, nil); err != nil {
-		return err
-	}
-	for _, pre := range []string{"", "gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2"} {
+	for _, pre := range []string{"", "gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "tekken", "gpt-4o"} {
 		v := bpe
 		v.Pre = pre
-		if pre == "llama-bpe" { // this family asks for a beginning of text by default
+		if pre == "llama-bpe" || pre == "tekken" { // these families ask for a beginning of text by default
 			v.BOS = v.EOS
 		}
 		name := "golden-" + pre + ".json"
@@ -85,10 +82,19 @@ func makeTokens(dir string) error {
 		}
 	}
 	no := false
-	for name, prefix := range map[string]*bool{"golden-spm.json": nil, "golden-spm-noprefix.json": &no} {
-		v := spm
-		v.AddSpacePrefix = prefix
-		if err := encodeAll(filepath.Join(dir, name), "vocab-spm.json", v, corpus); err != nil {
+	spaceless := spm
+	spaceless.AddSpacePrefix = &no
+	for _, g := range []struct {
+		name, vocab string
+		v           tokenizer.Vocab
+	}{
+		{"spm", "vocab-spm.json", spm}, {"spm-noprefix", "vocab-spm.json", spaceless},
+		{"gemma", "vocab-gemma.json", gemmaVocab(spm)}, {"phi3", "vocab-phi3.json", phi3Vocab(spm)},
+	} {
+		if err := writeJSON(filepath.Join(dir, g.vocab), map[string]any{"vocab": g.v}, nil); err != nil {
+			return err
+		}
+		if err := encodeAll(filepath.Join(dir, "golden-"+g.name+".json"), g.vocab, g.v, corpus); err != nil {
 			return err
 		}
 	}
@@ -115,7 +121,7 @@ func encodeAll(path, vocab string, v tokenizer.Vocab, corpus []string) error {
 		cases = append(cases, newEncoded(text, special, ids))
 		return nil
 	}
-	for _, text := range append(slices.Clone(corpus), specialTexts...) {
+	for _, text := range slices.Concat(corpus, casedTexts, specialTexts) {
 		if err := add(text, false); err != nil {
 			return err
 		}

@@ -20,9 +20,18 @@ var texts = []string{
 	"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", strings.Repeat("ab", 60), strings.Repeat(" ", 33), strings.Repeat("\n", 9), strings.Repeat("世", 12), strings.Repeat("7", 20),
 }
 
+// casedTexts are for splitters that look at capitals.
+var casedTexts = []string{
+	"camelCase HTTPServer XMLHttpRequest iOS McDonald aB AbC ABc", "ÉTÉ Été éÉ aÉb ÉBé ABé éAB ßA Aß", "世A A世 a世B 世ab世AB", "ǅa aǅ ǅA",
+	"It's CAN'T he'LLo we'Ve I'dX 'sX a'S1 é's É'RE", "path/to/file.txt //comment\n///\n", "a/b /c/ //\r\n/", "12/34/5678 0.5/x", ".Net -Abc \tAbc \nAbc  Abc",
+	"e\u0301A A\u0301b \u0301B", "ªB Bª ʰX Xʰ", "X'", "'X' X''s", "АБв АбВ абВГ",
+}
+
 // specialTexts hold special tokens; they are encoded with and without parsing them.
 var specialTexts = []string{
 	"<|im_start|>user\nhi<|im_end|>\n", "<|im_start|>", "<|im_start|><|im_end|>", "a<|im_end|>b", " <|im_end|> ", "<|im_end", "<<|im_end|>>",
+	"<start_of_turn>user\n hi  there\n\n<end_of_turn>\n<start_of_turn>model\n", "<|user|>\n hi <|end|>\n<|assistant|>\n", "<|end|> \t\n x", "<s> x", "</s>  y\n",
+	"<|endoftext|> z", "<tool>  t", "<bos>a\n\n\n\nb    c<eos>", "<|user|><|end|>",
 	"<tool>x</tool>", "a <tool> b", "[INST] hi [/INST]", "<s>x</s>", "<unk>", "<|im_start|>system\n\n<tool><tool><|im_end|><|endoftext|>",
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -80,6 +81,32 @@ func trainSPM(corpus []string, merges int) tokenizer.Vocab {
 	return v
 }
 
+// gemmaVocab is v as Gemma has it: other special tokens in front, runs of spaces and line ends as user-defined tokens, and
+// no space in front of a text.
+func gemmaVocab(v tokenizer.Vocab) tokenizer.Vocab {
+	front := []string{"<pad>", "<eos>", "<bos>"}
+	out := tokenizer.Vocab{Model: "llama", BOS: 2, EOS: 1, Unknown: 3, EOT: tokenizer.None, EOM: tokenizer.None, AddSpacePrefix: new(bool)}
+	addSpecial(&out, front...)
+	out.Tokens, out.Types = append(out.Tokens, v.Tokens[0]), append(out.Types, tokenizer.Unknown)
+	out.Tokens, out.Types = append(out.Tokens, v.Tokens[3:]...), append(out.Types, v.Types[3:]...)
+	for _, text := range []string{"  ", "   ", "    ", "\n\n", "\n\n\n", "\t\t", "<mask>"} {
+		out.Tokens, out.Types = append(out.Tokens, text), append(out.Types, tokenizer.UserDefined)
+	}
+	addSpecial(&out, "<start_of_turn>", "<end_of_turn>")
+	out.Scores = append(make([]float32, 4), v.Scores[3:]...)
+	out.Scores = append(out.Scores, make([]float32, len(out.Tokens)-len(out.Scores))...)
+	return out
+}
+
+// phi3Vocab is v as Phi 3 has it.
+func phi3Vocab(v tokenizer.Vocab) tokenizer.Vocab {
+	v.Tokens, v.Types = slices.Clone(v.Tokens), slices.Clone(v.Types)
+	addSpecial(&v, "<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
+	v.Scores = append(slices.Clone(v.Scores), 0, 0, 0, 0, 0)
+	v.StripAfter = true
+	return v
+}
+
 func types(n int) []tokenizer.Type {
 	t := make([]tokenizer.Type, n)
 	for i := range t {
@@ -142,6 +169,9 @@ func writeVocab(path string, v tokenizer.Vocab) error {
 	}
 	w := gguf.NewWriter(f)
 	w.SetString("general.architecture", "llama")
+	if v.StripAfter {
+		w.SetString("general.name", "phi-3") // by this llama.cpp knows it
+	}
 	w.SetString("tokenizer.ggml.model", v.Model)
 	if v.Pre != "" {
 		w.SetString("tokenizer.ggml.pre", v.Pre)

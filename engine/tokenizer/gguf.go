@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
@@ -47,10 +48,19 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 	v.Unknown = r.id("tokenizer.ggml.unknown_token_id", unknown)
 	v.AddBOS = r.flag("tokenizer.ggml.add_bos_token")
 	v.AddSpacePrefix = r.flag("tokenizer.ggml.add_space_prefix")
+	v.StripAfter = stripsAfter(f, v.Model)
 	if b := r.flag("tokenizer.ggml.remove_extra_whitespaces"); b != nil && *b && v.Model == "llama" && r.err == nil {
 		r.err = fmt.Errorf("tokenizer: tokenizer.ggml.remove_extra_whitespaces = true is not supported with an SPM vocabulary")
 	}
 	return v, r.err
+}
+
+// stripsAfter recognises Phi 3's SPM vocabularies, by the architecture or, as llama.cpp does, by the model's name: GGUF has
+// no key that says what Phi 3's tokenizer.json says of its special tokens.
+func stripsAfter(f *gguf.File, model string) bool {
+	name, _ := f.String("general.name")
+	name = strings.ToLower(name)
+	return model == "llama" && (f.Architecture() == "phi3" || strings.Contains(name, "phi-3") || strings.Contains(name, "phi3"))
 }
 
 // reader reads keys and keeps the first error.

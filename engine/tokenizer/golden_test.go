@@ -53,7 +53,7 @@ func (g golden) open(t testing.TB) *tokenizer.Tokenizer {
 
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden-*.json")
-	if err != nil || len(files) < 8 {
+	if err != nil || len(files) < 12 {
 		t.Fatalf("found %d golden files, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -66,7 +66,7 @@ func TestGolden(t *testing.T) {
 				if c.Base64 != nil {
 					text = string(c.Base64)
 				}
-				got, spm := tok.Encode(text, c.Special), g.Vocab == "vocab-spm.json"
+				got, spm := tok.Encode(text, c.Special), g.Vocab != "vocab-bpe.json"
 				// llama.cpp takes the bytes after a broken lead byte for its continuation, so there an SPM
 				// vocabulary writes them as byte tokens; here they stay characters. The text is the same.
 				same := spm && !utf8.ValidString(text) && tok.Decode(got) == tok.Decode(c.IDs)

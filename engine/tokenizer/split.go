@@ -24,6 +24,8 @@ var (
 	preLlama3  = preTokenizer{split: splitLlama3, ignoreMerges: true, addBOS: true}
 	preTriples = preTokenizer{split: splitLlama3}
 	preQwen2   = preTokenizer{split: splitQwen2}
+	preTekken  = preTokenizer{split: splitTekken, ignoreMerges: true, addBOS: true}
+	preGPT4o   = preTokenizer{split: splitGPT4o}
 	preDefault = preTokenizer{split: splitDefault}
 )
 
@@ -39,6 +41,7 @@ var preTokenizers = map[string]preTokenizer{
 	"dbrx": preTriples, "smaug-bpe": preTriples, "glm4": preTriples, "chatglm-bpe": preTriples,
 	"qwen2": preQwen2, "deepseek-r1-qwen": preQwen2, "kormo": preQwen2, "megrez": preQwen2, "stablelm2": preQwen2,
 	"hunyuan": preQwen2, "grok-2": preQwen2,
+	"tekken": preTekken, "gpt-4o": preGPT4o, "llama4": preGPT4o,
 }
 
 func findPreTokenizer(name string) (preTokenizer, error) {
@@ -199,15 +202,7 @@ func wordLlama3(s string, digits int) int {
 	}
 	// 3. digits
 	if c == number {
-		end := n
-		for i := 1; i < digits && end < len(s); i++ {
-			r, n := decodeRune(s[end:])
-			if classOf(r) != number {
-				break
-			}
-			end += n
-		}
-		return end
+		return runAtMost(s, number, digits)
 	}
 	// 4. punctuation, with a space in front and line ends behind
 	start := 0
@@ -222,14 +217,8 @@ func wordLlama3(s string, digits int) int {
 		}
 		return end
 	}
-	// 5. white space up to its last line end
-	if ws := run(s, space); ws > 0 {
-		if k := strings.LastIndexAny(s[:ws], "\r\n"); k >= 0 {
-			return k + 1
-		}
-	}
-	// 6. other white space
-	return spaces(s)
+	// 5. white space up to its last line end, or other white space
+	return lineSpaces(s)
 }
 
 // splitDigits makes every digit a word and splits what lies between them as GPT-2 does: \p{N}, then splitGPT2.

@@ -60,6 +60,9 @@ type Vocab struct {
 
 	AddBOS         *bool // nil: the kind's own default
 	AddSpacePrefix *bool // SPM: nil is true
+
+	// StripAfter: special tokens but <unk>, <s> and <|endoftext|> swallow the white space behind them, as Phi 3's do.
+	StripAfter bool
 }
 
 // merger is one kind of vocabulary: it encodes text that holds no special tokens.
@@ -77,6 +80,7 @@ type Tokenizer struct {
 	bos     int32
 	addBOS  bool
 	spaced  bool // Decode drops the space that Encode put in front
+	strip   bool // some special tokens swallow the white space behind them
 	repair  bool // invalid UTF-8 is replaced before encoding
 	always  trie // user-defined tokens
 	control trie // control and unknown tokens
@@ -92,7 +96,7 @@ func New(v Vocab) (*Tokenizer, error) {
 	if v.Types != nil && len(v.Types) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), len(v.Tokens))
 	}
-	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS}
+	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, strip: v.StripAfter}
 	if err := t.setTypes(&v); err != nil {
 		return nil, err
 	}
@@ -195,8 +199,20 @@ func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 		}
 		ids = append(ids, id)
 		text, first = text[at+n:], true
+		if t.strip && t.strips(id) {
+			text = strings.TrimLeft(text, " \t\n\v\f\r")
+		}
 	}
 	return ids
+}
+
+// strips says whether a special token swallows what white space follows.
+func (t *Tokenizer) strips(id int32) bool {
+	switch t.tokens[id] {
+	case "<unk>", "<s>", "<|endoftext|>":
+		return false
+	}
+	return true
 }
 
 // BOS returns the beginning-of-text token and whether the file asks for it in front of every prompt. The id is None
