@@ -195,8 +195,8 @@ func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 // Run steps until ctx ends. It may be called once, and blocks. When it returns,
 // every stream and every waiting call has ended with [ErrStopped], and the worker is closed. It fails
 // if the worker can't be started.
-func (e *Engine) Run(ctx context.Context) error {
-	defer e.shutdown(ctx)
+func (e *Engine) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, e.shutdown(ctx)) }()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -309,7 +309,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 }
 
 // shutdown ends everything that waits for the loop.
-func (e *Engine) shutdown(ctx context.Context) {
+func (e *Engine) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
 	mail := e.mailbox
@@ -321,6 +321,6 @@ func (e *Engine) shutdown(ctx context.Context) {
 	e.failAll(ErrStopped)
 	e.answerSleepers(ErrStopped)
 	e.flush()
-	e.worker.Close()
 	e.publish()
+	return e.worker.Close()
 }

@@ -38,7 +38,7 @@ type Conn interface {
 	// other side closed it fails with io.EOF.
 	Receive() (kind Kind, payload []byte, err error)
 	// Close ends both directions: waiting calls fail, here and there. Twice is fine.
-	Close() error
+	Close()
 }
 
 // NewConn makes a Conn of a byte stream, which it then owns.
@@ -116,7 +116,7 @@ func (s *stream) read(n int) error {
 	return nil
 }
 
-func (s *stream) Close() error { return s.rw.Close() }
+func (s *stream) Close() { _ = s.rw.Close() } // what was sent is sent, and nobody waits for more
 
 // Pipe makes two connected Conns within this process.
 func Pipe() (engine, worker Conn) {
@@ -181,7 +181,4 @@ func (p *pipe) Receive() (Kind, []byte, error) {
 	return Kind((*p.body)[0]), (*p.body)[1:], nil
 }
 
-func (p *pipe) Close() error {
-	p.done.once.Do(func() { close(p.done.ch) })
-	return nil
-}
+func (p *pipe) Close() { p.done.once.Do(func() { close(p.done.ch) }) }

@@ -182,12 +182,11 @@ func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 }
 
 // Close implements wire.Conn.
-func (g *group) Close() error {
+func (g *group) Close() {
 	g.once.Do(func() { close(g.gone) })
 	for _, r := range g.ranks {
 		r.Close()
 	}
-	return nil
 }
 
 // Kill implements Running.

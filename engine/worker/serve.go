@@ -53,11 +53,12 @@ func Serve(ctx context.Context, conn wire.Conn, build Builder) error {
 	for range batches {
 		s.free <- new(wire.Batch)
 	}
-	unwatch := context.AfterFunc(ctx, func() { conn.Close() })
+	unwatch := context.AfterFunc(ctx, conn.Close)
 	defer unwatch()
 	if err := s.greet(); err != nil {
 		cancel(nil)
-		return errors.Join(err, conn.Close())
+		conn.Close()
+		return err
 	}
 	var others sync.WaitGroup
 	var read error

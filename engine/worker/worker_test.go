@@ -152,10 +152,10 @@ func TestSteps(t *testing.T) {
 		}
 
 		// Guesses: two right ones, one wrong.
-		out := step(t, s, &wire.Batch{Step: 20, Items: []wire.Item{
+		step(t, s, &wire.Batch{Step: 20, Items: []wire.Item{
 			{ID: 2, Count: 5, Begin: true, Prompt: 5, Tokens: prompt, Blocks: []int32{9, 10}, Sample: true},
 		}})
-		out = step(t, s, &wire.Batch{Step: 21, Items: []wire.Item{
+		out := step(t, s, &wire.Batch{Step: 21, Items: []wire.Item{
 			{ID: 2, Pos: 5, Count: 4, Sample: true, Draft: []int32{want[1], want[2], (want[3] + 1) % 512}},
 		}})
 		if got := tokens(out.Items[0].Tokens); !slices.Equal(got, want[1:4]) {
