@@ -93,6 +93,23 @@ func (r *engine) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
 	return r.Wake(ctx, e, api.LevelAwake)
 }
 
+// LoadAdapter also takes the adapters that ship with pico, as pico/shout.
+func (r *engine) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
+	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
+	if says(err, "already loaded") {
+		return nil
+	}
+	return err
+}
+
+func (r *engine) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
+	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
+	if says(err, "is not loaded") {
+		return nil
+	}
+	return err
+}
+
 func (r *engine) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
-	return scrape(ctx, r.client, e, engineMetrics)
+	return scrape(ctx, r.client, e, vllmMetrics)
 }

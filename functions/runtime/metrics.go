@@ -30,7 +30,7 @@ type metricNames struct {
 	maxLabel                string   // of adapters
 }
 
-// vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics").
+// vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics"). Rouse's engine has its names too.
 var vllmMetrics = metricNames{
 	running: []string{"vllm:num_requests_running"}, waiting: []string{"vllm:num_requests_waiting"},
 	usage:  []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
@@ -53,13 +53,6 @@ var sglangMetrics = metricNames{
 var llamaCppMetrics = metricNames{
 	running: []string{"llamacpp:requests_processing"}, waiting: []string{"llamacpp:requests_deferred"}, usage: []string{"llamacpp:kv_cache_usage_ratio"},
 	prompt: []string{"llamacpp:prompt_tokens_total"}, generated: []string{"llamacpp:tokens_predicted_total"},
-}
-
-var engineMetrics = metricNames{
-	running: []string{"rouse_engine_num_requests_running"}, waiting: []string{"rouse_engine_num_requests_waiting"},
-	usage:      []string{"rouse_engine_kv_cache_usage_perc"},
-	firstToken: []string{"rouse_engine_time_to_first_token_seconds"},
-	prompt:     []string{"rouse_engine_prompt_tokens_total"}, generated: []string{"rouse_engine_generation_tokens_total"},
 }
 
 // scrape reads the server's metrics by the first of the names that are there.

@@ -94,7 +94,7 @@ llamacpp:kv_cache_usage_ratio nan
 		})},
 		"a command that is llama-server": {api.RuntimeCommand, "llamacpp:requests_processing 2\nllamacpp:kv_cache_usage_ratio 0.5\n",
 			with(func(s *runtime.Signals) { s.Running, s.KVUsage = 2, 0.5 })},
-		"the engine": {api.RuntimeEngine, "rouse_engine_num_requests_running 1\nrouse_engine_num_requests_waiting 2\nrouse_engine_kv_cache_usage_perc 0.5\n",
+		"the engine": {api.RuntimeEngine, "vllm:num_requests_running 1\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.5\n",
 			with(func(s *runtime.Signals) { s.Running, s.Waiting, s.KVUsage = 1, 2, 0.5 })},
 	} {
 		t.Run(name, func(t *testing.T) {
