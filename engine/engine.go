@@ -42,7 +42,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
@@ -141,7 +140,7 @@ type Engine struct {
 // it after Run returned. Nothing runs before Run.
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	w := worker.New(worker.Config{
-		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: lora.Open}),
+		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
 		Depth:  ahead,
 	})
 	return Over(w, worker.Info(inf), tok, cfg)

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/infer/sim"
-	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
@@ -31,7 +30,7 @@ func Build(log *slog.Logger) Builder {
 			}
 			return nil, fmt.Errorf("this worker computes on a %q, and a %q is wanted", "cpu", l.Device)
 		},
-		Adapter: lora.Open,
+		Adapter: OpenAdapter,
 	}
 }
 

@@ -96,7 +96,7 @@ func (r *engine) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
 // LoadAdapter also takes the adapters that ship with pico, as pico/shout.
 func (r *engine) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
 	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
-	if says(err, "already loaded") {
+	if says(err, "of this name is loaded") {
 		return nil
 	}
 	return err
@@ -104,7 +104,7 @@ func (r *engine) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter)
 
 func (r *engine) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {
 	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
-	if says(err, "is not loaded") {
+	if says(err, "no such adapter") {
 		return nil
 	}
 	return err
