@@ -48,8 +48,12 @@ type unit struct {
 // spanJob is one span of a unit.
 type spanJob struct{ unit, span int }
 
-// together is how many queries the kernels like best to compute at once.
-const together = 8
+const (
+	// together is how many queries the kernels like best to compute at once.
+	together = 8
+	// most is how many queries a unit has at most.
+	most = 64
+)
 
 // attention computes softmax(q·Kᵀ)·V of the rank's own heads for all tokens, to att.
 func (s *step) attention(l *layer) {
@@ -68,14 +72,15 @@ func (s *step) planAttention(window int) (cost int) {
 	c, p := &s.conf, &s.attends
 	p.units, p.window = p.units[:0], window
 	perHead := c.Heads / c.KVHeads
-	step := max(1, together/perHead)
+	least, heads := max(1, together/perHead), s.share.kvHeads.hi-s.share.kvHeads.lo
 	for i := range s.runs {
 		r := &s.runs[i]
+		step := max(least, min(most/perHead, len(s.tokens)*heads/(8*s.team.size))/least*least)
 		for lo := r.first; lo < r.first+r.n; lo += step {
 			u := unit{lo: lo, hi: min(r.first+r.n, lo+step)}
 			from, to := s.sees(u.lo), s.tokens[u.hi-1].pos+1
 			u.first, u.last = from/kernel.Span, (to+kernel.Span-1)/kernel.Span
-			cost += 2 * (to - from) * (u.hi - u.lo) * (s.share.kvHeads.hi - s.share.kvHeads.lo) * perHead * c.HeadDim
+			cost += 2 * (to - from) * (u.hi - u.lo) * heads * perHead * c.HeadDim
 			for u.kv = s.share.kvHeads.lo; u.kv < s.share.kvHeads.hi; u.kv++ {
 				p.units = append(p.units, u)
 			}
@@ -124,9 +129,24 @@ func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	return w.queries, s.cache.pages(s.at, u.kv-s.share.kvHeads.lo, s.runs[s.tokens[u.lo].run].blocks)
 }
 
+// attendChunk computes a unit. Of many queries it computes span by span, so that keys and values
+// stay in the cache of the processor while all of them pass.
 func (s *step) attendChunk(member, chunk int) {
-	q, pages := s.queries(member, &s.attends.units[chunk])
-	s.members[member].attend.Run(&pages, q)
+	u, w := &s.attends.units[chunk], &s.members[member]
+	q, pages := s.queries(member, u)
+	if len(q) <= together {
+		w.attend.Run(&pages, q)
+		return
+	}
+	size := kernel.PartSize(s.conf.HeadDim)
+	n := len(q) * size
+	w.parts = resize(w.parts, (u.last-u.first)*n)
+	for span := u.first; span < u.last; span++ {
+		w.attend.Part(w.parts[(span-u.first)*n:][:n], &pages, q, span)
+	}
+	for i := range q {
+		kernel.Merge(q[i].Out, w.parts[i*size:], n, u.last-u.first)
+	}
 }
 
 // partsChunk computes one span of a unit.

@@ -71,6 +71,8 @@ func BenchmarkForward(b *testing.B) {
 			if r.Config().Context > 4000 {
 				long := []infer.Item{{Tokens: []int32{7}, Pos: 4000, Blocks: blocks(0, 251), Want: infer.Last}}
 				run("decode=1 at 4000", 1, long)
+				long = []infer.Item{{Tokens: tokens(256, 400, 1), Pos: 3744, Blocks: blocks(0, 250), Want: infer.Last}}
+				run("prefill=256 at 3744", 256, long)
 			}
 		}
 	}

@@ -70,6 +70,7 @@ type workspace struct {
 	kernel  kernel.Scratch
 	attend  kernel.Attention
 	queries []kernel.Query
+	parts   []float32 // of a unit of attention
 	y       []float32 // [Dim]
 	grown   []float32 // an adapter's share of some rows
 	rows    []float32 // second factor of a gated product; A·x of an adapter
@@ -102,7 +103,7 @@ func (s *step) bytes() int64 {
 		n += int64(cap(f)) * 4
 	}
 	for i := range s.members {
-		n += int64(cap(s.members[i].rows)) * 4
+		n += int64(cap(s.members[i].rows)+cap(s.members[i].parts)) * 4
 	}
 	return n
 }
