@@ -1,0 +1,86 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// phase is what an instance is about, the call under way included.
+type phase int
+
+const (
+	phaseAsleep  phase = iota
+	phaseRising        // starting or waking
+	phaseAwake         //
+	phaseFalling       // draining or going to sleep, or deeper
+	phaseLeaving       // being stopped
+	phaseIll           // unhealthy
+)
+
+// phaseOf says what i is about.
+func phaseOf(i *Instance) phase {
+	switch i.Doing {
+	case DoingStop:
+		return phaseLeaving
+	case DoingSleep:
+		return phaseFalling
+	case DoingStart, DoingWake:
+		return phaseRising
+	}
+	if i.Outdated {
+		return phaseLeaving
+	}
+	switch i.Status.State {
+	case api.Awake:
+		return phaseAwake
+	case api.Draining:
+		return phaseFalling
+	case api.Unhealthy:
+		return phaseIll
+	case api.Asleep:
+		if i.Waking {
+			return phaseRising
+		}
+		return phaseAsleep
+	case api.Gone:
+		return phaseLeaving
+	}
+	return phaseRising
+}
+
+// reserved says whether memory is kept for i to be awake, though it is not. That a
+// grant's time is over frees nothing: who holds it may have another clock, and a
+// wake under it may be on its way.
+func (i *Instance) reserved() bool {
+	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Instance != ""
+}
+
+// settling says whether i sleeps and is expected to report less than it holds.
+func (i *inst) settling(now time.Time) bool {
+	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved()
+}
+
+// expected is what i, which is settling, will hold.
+func (p *plan) expected(i *inst) bytes {
+	b := p.alloc(len(i.at))
+	p.w.fill(b, i.at, i.past().Residue(i.Status.Level))
+	return b
+}
+
+func (f *fn) count(ph phase) {
+	switch ph {
+	case phaseAsleep:
+		f.asleep++
+	case phaseRising:
+		f.rising++
+	case phaseAwake:
+		f.awake++
+	case phaseFalling:
+		f.falling++
+	case phaseLeaving:
+		f.leaving++
+	case phaseIll:
+		f.ill++
+	}
+}

@@ -1,0 +1,96 @@
+package dualpod
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// claimless binds providers that are up and have no claim, and puts those to sleep
+// whose claim came elsewhere, or not at all.
+func (p *plan) claimless() {
+	for _, v := range p.ps {
+		if v.ID == "" || v.Asleep || v.Leaving || v.Unheard || v.Bound != "" {
+			continue
+		}
+		if r := p.claimFor(v.Function, v.Node, v.Devices); r != nil {
+			r.Bound, v.Bound, r.Spent = v.ID, r.ID, false
+			p.do(Action{Kind: Bind, Function: v.Function, Requester: r.ID, Provider: v.ID, Reason: "the claim has come"})
+			continue
+		}
+		if v.Busy || p.Nodes[v.Node].Owned {
+			continue
+		}
+		elsewhere := p.landed(v.Function)
+		late := v.Since.Add(p.Limits.LateClaim)
+		reason := ""
+		switch {
+		case elsewhere:
+			reason = "its requester was given other devices"
+		case !p.Now.Before(late):
+			reason = fmt.Sprintf("no requester has claimed its devices for %s", p.Limits.LateClaim)
+		default:
+			p.at(late)
+			continue
+		}
+		kind := Sleep
+		if v.Stuck {
+			kind, reason = Delete, reason+", and it could not be put to sleep"
+			v.Leaving = true
+		}
+		v.Busy = true
+		p.do(Action{Kind: kind, Function: v.Function, Provider: v.ID, Reason: reason})
+	}
+}
+
+// claims brings the number of requesters to what is needed: one for each provider that
+// is up, and for each want that is open.
+func (p *plan) claims(open map[api.FunctionName]int) {
+	need, have := maps.Clone(open), map[api.FunctionName]int{}
+	for _, v := range p.ps {
+		if !v.Asleep && !v.Leaving && (!v.Unheard || v.Bound != "") {
+			need[v.Function]++
+		}
+	}
+	for _, r := range p.rs {
+		if !r.Leaving {
+			have[r.Function]++
+		}
+	}
+	for _, r := range p.rs {
+		if r.held {
+			need[r.Function]++
+		}
+	}
+	for _, r := range p.rs {
+		f := r.Function
+		if r.Bound != "" || r.held {
+			continue
+		}
+		if r.Leaving { // whoever deletes it, nothing keeps it any more
+			if r.Released {
+				continue
+			}
+			p.do(Action{Kind: Release, Function: f, Requester: r.ID, Reason: "it claims for nobody"})
+			continue
+		}
+		if max(have[f], p.Claims[f]) <= need[f] {
+			continue
+		}
+		idle := r.Since.Add(p.Limits.IdleClaim)
+		if !r.Spent && p.Now.Before(idle) {
+			p.at(idle)
+			continue
+		}
+		have[f]--
+		p.Claims[f]--
+		p.do(Action{Kind: Release, Function: f, Requester: r.ID, Reason: "it claims for nobody"})
+	}
+	for _, f := range slices.Sorted(maps.Keys(need)) {
+		if n := need[f] - p.Claims[f]; n > 0 {
+			p.do(Action{Kind: Claim, Function: f, N: n, Reason: fmt.Sprintf("%d are to be awake and %d claims are made", need[f], p.Claims[f])})
+		}
+	}
+}
