@@ -15,10 +15,10 @@ func (v *view) scoresVector(dst, q []float32, n int) bool {
 		blocks := v.blocks[j:min(j+few, len(v.blocks))]
 		i := 0
 		for ; i+1 < n; i += 4 {
-			scores4AVX2(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
+			scores4(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
 		}
 		if i < n {
-			scores1AVX2(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
+			scores1(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
 		}
 	}
 	return true
@@ -59,7 +59,7 @@ func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 	for i, w := range sees {
 		v.mixOne(acc[i*d:], weights[i*Span:], w, window{blocks.lo, whole.lo})
 	}
-	mix4AVX2(&acc[0], &weights[whole.lo*Block], &v.Memory[v.Values], &v.blocks[whole.lo], whole.hi-whole.lo, 2*v.Stride, d)
+	mix4(&acc[0], &weights[whole.lo*Block], &v.Memory[v.Values], &v.blocks[whole.lo], whole.hi-whole.lo, 2*v.Stride, d)
 	for i, w := range sees {
 		v.mixOne(acc[i*d:], weights[i*Span:], w, window{whole.hi, blocks.hi})
 	}
@@ -75,8 +75,43 @@ func (v *view) mixOne(acc, weights []float32, sees, blocks window) {
 		if rows == Block {
 			n = (sees.hi - sees.lo) / Block
 		}
-		mix1AVX2(&acc[0], &weights[sees.lo], &v.Memory[v.Values+row*d], &v.blocks[b], n, stride, d, rows)
+		mix1(&acc[0], &weights[sees.lo], &v.Memory[v.Values+row*d], &v.blocks[b], n, stride, d, rows)
 		sees.lo += n * rows
+	}
+}
+
+// The assembly: one query, or four whose scores and weights are Span apart. It works on
+// n blocks, stride bytes apart in the cache; mix1 on rows positions of each.
+
+func scores1(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int) {
+	if using == avx512 {
+		scores1AVX512(dst, q, keys, blocks, n, stride, d)
+	} else {
+		scores1AVX2(dst, q, keys, blocks, n, stride, d)
+	}
+}
+
+func scores4(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int) {
+	if using == avx512 {
+		scores4AVX512(dst, q, keys, blocks, n, stride, d)
+	} else {
+		scores4AVX2(dst, q, keys, blocks, n, stride, d)
+	}
+}
+
+func mix1(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int) {
+	if using == avx512 {
+		mix1AVX512(acc, w, values, blocks, n, stride, d, rows)
+	} else {
+		mix1AVX2(acc, w, values, blocks, n, stride, d, rows)
+	}
+}
+
+func mix4(acc, w *float32, values *uint16, blocks *int32, n, stride, d int) {
+	if using == avx512 {
+		mix4AVX512(acc, w, values, blocks, n, stride, d)
+	} else {
+		mix4AVX2(acc, w, values, blocks, n, stride, d)
 	}
 }
 
@@ -91,3 +126,15 @@ func mix1AVX2(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows
 
 //go:noescape
 func mix4AVX2(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
+
+//go:noescape
+func scores1AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+
+//go:noescape
+func scores4AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+
+//go:noescape
+func mix1AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+
+//go:noescape
+func mix4AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)

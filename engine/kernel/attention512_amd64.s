@@ -1,0 +1,332 @@
+#include "textflag.h"
+
+// What attention_amd64.s computes, to the bit, with registers of 16 positions or dimensions.
+
+// NEXT sets to to the address of the block after R8's, and stays on the last.
+#define NEXT(to) \
+	MOVQ R8, to \
+	ADDQ $4, to \
+	CMPQ CX, $1 \
+	CMOVQEQ R8, to \
+	MOVLQSX (to), to \
+	IMULQ R9, to \
+	ADDQ DX, to
+
+// func scores1AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+TEXT ·scores1AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ q+8(FP), SI
+	MOVQ keys+16(FP), DX
+	MOVQ blocks+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ stride+40(FP), R9
+	MOVQ d+48(FP), R10
+	SHRQ $1, R10      // rows in a half
+	MOVQ R10, R12
+	SHLQ $5, R12      // a half of the keys, in bytes
+	MOVQ R10, R13
+	SHLQ $2, R13      // a half of the query, in bytes
+
+scores1:
+	MOVLQSX (R8), AX
+	IMULQ R9, AX
+	ADDQ DX, AX
+	NEXT(R11)
+	MOVQ SI, BX
+	MOVQ R10, R15
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+scores1row:
+	PREFETCHT0 (R11)
+	PREFETCHT0 (R11)(R12*1)
+	VCVTPH2PS (AX), Z2
+	VCVTPH2PS (AX)(R12*1), Z3
+	VFMADD231PS.BCST (BX), Z2, Z0
+	VFMADD231PS.BCST (BX)(R13*1), Z3, Z1
+	ADDQ $32, AX
+	ADDQ $32, R11
+	ADDQ $4, BX
+	DECQ R15
+	JNZ scores1row
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)
+	ADDQ $64, DI
+	ADDQ $4, R8
+	DECQ CX
+	JNZ scores1
+	VZEROUPPER
+	RET
+
+// func scores4AVX512(dst, q *float32, keys *uint16, blocks *int32, n, stride, d int)
+// Both halves of the dimensions go on side by side: BX and AX, R14 and AX + R12.
+TEXT ·scores4AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ q+8(FP), SI
+	MOVQ keys+16(FP), DX
+	MOVQ blocks+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ stride+40(FP), R9
+	MOVQ d+48(FP), R12
+	LEAQ 0(R12*4), R13       // a query, in bytes
+	LEAQ 0(R13)(R13*2), R10  // three
+	SHLQ $4, R12             // a half of the keys, in bytes
+
+scores4:
+	MOVLQSX (R8), AX
+	IMULQ R9, AX
+	ADDQ DX, AX
+	NEXT(R11)
+	MOVQ SI, BX
+	MOVQ d+48(FP), R15
+	SHRQ $1, R15             // rows in a half
+	LEAQ (SI)(R15*4), R14
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+
+scores4row:
+	PREFETCHT0 (R11)
+	PREFETCHT0 (R11)(R12*1)
+	VCVTPH2PS (AX), Z8
+	VCVTPH2PS (AX)(R12*1), Z9
+	VFMADD231PS.BCST (BX), Z8, Z0
+	VFMADD231PS.BCST (BX)(R13*1), Z8, Z1
+	VFMADD231PS.BCST (BX)(R13*2), Z8, Z2
+	VFMADD231PS.BCST (BX)(R10*1), Z8, Z3
+	VFMADD231PS.BCST (R14), Z9, Z4
+	VFMADD231PS.BCST (R14)(R13*1), Z9, Z5
+	VFMADD231PS.BCST (R14)(R13*2), Z9, Z6
+	VFMADD231PS.BCST (R14)(R10*1), Z9, Z7
+	ADDQ $32, AX
+	ADDQ $32, R11
+	ADDQ $4, BX
+	ADDQ $4, R14
+	DECQ R15
+	JNZ scores4row
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VMOVUPS Z0, (DI)
+	VMOVUPS Z1, 1024(DI)
+	VMOVUPS Z2, 2048(DI)
+	VMOVUPS Z3, 3072(DI)
+	ADDQ $64, DI
+	ADDQ $4, R8
+	DECQ CX
+	JNZ scores4
+	VZEROUPPER
+	RET
+
+// func mix1AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d, rows int)
+TEXT ·mix1AVX512(SB), NOSPLIT, $16-64
+	MOVQ acc+0(FP), DI
+	MOVQ w+8(FP), SI
+	MOVQ values+16(FP), DX
+	MOVQ blocks+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ stride+40(FP), R9
+	MOVQ d+48(FP), R10
+	LEAQ 0(R10*2), R12 // a value, in bytes
+
+mix1:
+	MOVLQSX (R8), AX
+	IMULQ R9, AX
+	ADDQ DX, AX
+	NEXT(R11)
+	MOVQ DI, R13
+	MOVQ R10, R15      // dimensions left
+
+mix1by64:
+	CMPQ R15, $64
+	JLT mix1rest
+	VMOVUPS (R13), Z0
+	VMOVUPS 64(R13), Z1
+	VMOVUPS 128(R13), Z2
+	VMOVUPS 192(R13), Z3
+	MOVQ SI, BX
+	MOVQ rows+56(FP), R14
+	MOVQ AX, at-8(SP)
+	MOVQ R11, next-16(SP)
+
+mix1row:
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	VCVTPH2PS (AX), Z4
+	VCVTPH2PS 32(AX), Z5
+	VCVTPH2PS 64(AX), Z6
+	VCVTPH2PS 96(AX), Z7
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	ADDQ R12, AX
+	ADDQ R12, R11
+	ADDQ $4, BX
+	DECQ R14
+	JNZ mix1row
+	MOVQ at-8(SP), AX
+	MOVQ next-16(SP), R11
+	VMOVUPS Z0, (R13)
+	VMOVUPS Z1, 64(R13)
+	VMOVUPS Z2, 128(R13)
+	VMOVUPS Z3, 192(R13)
+	ADDQ $128, AX
+	ADDQ $128, R11
+	ADDQ $256, R13
+	SUBQ $64, R15
+	JMP mix1by64
+
+mix1rest:
+	TESTQ R15, R15
+	JZ mix1next
+	VMOVUPS (R13), Z0
+	MOVQ SI, BX
+	MOVQ rows+56(FP), R14
+	MOVQ AX, at-8(SP)
+	MOVQ R11, next-16(SP)
+
+mix1restrow:
+	PREFETCHT0 (R11)
+	VCVTPH2PS (AX), Z4
+	VFMADD231PS.BCST (BX), Z4, Z0
+	ADDQ R12, AX
+	ADDQ R12, R11
+	ADDQ $4, BX
+	DECQ R14
+	JNZ mix1restrow
+	MOVQ at-8(SP), AX
+	MOVQ next-16(SP), R11
+	VMOVUPS Z0, (R13)
+	ADDQ $32, AX
+	ADDQ $32, R11
+	ADDQ $64, R13
+	SUBQ $16, R15
+	JMP mix1rest
+
+mix1next:
+	ADDQ $64, SI
+	ADDQ $4, R8
+	DECQ CX
+	JNZ mix1
+	VZEROUPPER
+	RET
+
+// func mix4AVX512(acc, w *float32, values *uint16, blocks *int32, n, stride, d int)
+// Thirty-two dimensions at a time: two registers of each acc; and 16 where they end so.
+TEXT ·mix4AVX512(SB), NOSPLIT, $16-56
+	MOVQ acc+0(FP), DI
+	MOVQ w+8(FP), SI
+	MOVQ values+16(FP), DX
+	MOVQ blocks+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ stride+40(FP), R9
+	MOVQ d+48(FP), R10
+	LEAQ 0(R10*2), R12       // a value, in bytes
+	LEAQ 0(R10*4), R13       // an acc, in bytes
+	LEAQ 0(R13)(R13*2), R14  // three
+
+mix4:
+	MOVLQSX (R8), AX
+	IMULQ R9, AX
+	ADDQ DX, AX
+	NEXT(R11)
+	MOVQ DI, BX
+	MOVQ d+48(FP), R15
+
+mix4by32:
+	CMPQ R15, $32
+	JLT mix4rest
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
+	VMOVUPS (BX)(R13*1), Z2
+	VMOVUPS 64(BX)(R13*1), Z3
+	VMOVUPS (BX)(R13*2), Z4
+	VMOVUPS 64(BX)(R13*2), Z5
+	VMOVUPS (BX)(R14*1), Z6
+	VMOVUPS 64(BX)(R14*1), Z7
+	MOVQ SI, R10
+	LEAQ 64(SI), R9
+	MOVQ AX, at-8(SP)
+	MOVQ R11, next-16(SP)
+
+mix4row:
+	PREFETCHT0 (R11)
+	VCVTPH2PS (AX), Z8
+	VCVTPH2PS 32(AX), Z9
+	VBROADCASTSS (R10), Z10
+	VBROADCASTSS 1024(R10), Z11
+	VBROADCASTSS 2048(R10), Z12
+	VBROADCASTSS 3072(R10), Z13
+	VFMADD231PS Z8, Z10, Z0
+	VFMADD231PS Z9, Z10, Z1
+	VFMADD231PS Z8, Z11, Z2
+	VFMADD231PS Z9, Z11, Z3
+	VFMADD231PS Z8, Z12, Z4
+	VFMADD231PS Z9, Z12, Z5
+	VFMADD231PS Z8, Z13, Z6
+	VFMADD231PS Z9, Z13, Z7
+	ADDQ R12, AX
+	ADDQ R12, R11
+	ADDQ $4, R10
+	CMPQ R10, R9
+	JNE mix4row
+	MOVQ stride+40(FP), R9
+	MOVQ at-8(SP), AX
+	MOVQ next-16(SP), R11
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	VMOVUPS Z2, (BX)(R13*1)
+	VMOVUPS Z3, 64(BX)(R13*1)
+	VMOVUPS Z4, (BX)(R13*2)
+	VMOVUPS Z5, 64(BX)(R13*2)
+	VMOVUPS Z6, (BX)(R14*1)
+	VMOVUPS Z7, 64(BX)(R14*1)
+	ADDQ $64, AX
+	ADDQ $64, R11
+	ADDQ $128, BX
+	SUBQ $32, R15
+	JMP mix4by32
+
+mix4rest:
+	TESTQ R15, R15
+	JZ mix4next
+	VMOVUPS (BX), Z0
+	VMOVUPS (BX)(R13*1), Z2
+	VMOVUPS (BX)(R13*2), Z4
+	VMOVUPS (BX)(R14*1), Z6
+	MOVQ SI, R10
+	LEAQ 64(SI), R9
+
+mix4restrow:
+	PREFETCHT0 (R11)
+	VCVTPH2PS (AX), Z8
+	VFMADD231PS.BCST (R10), Z8, Z0
+	VFMADD231PS.BCST 1024(R10), Z8, Z2
+	VFMADD231PS.BCST 2048(R10), Z8, Z4
+	VFMADD231PS.BCST 3072(R10), Z8, Z6
+	ADDQ R12, AX
+	ADDQ R12, R11
+	ADDQ $4, R10
+	CMPQ R10, R9
+	JNE mix4restrow
+	MOVQ stride+40(FP), R9
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z2, (BX)(R13*1)
+	VMOVUPS Z4, (BX)(R13*2)
+	VMOVUPS Z6, (BX)(R14*1)
+
+mix4next:
+	ADDQ $64, SI
+	ADDQ $4, R8
+	DECQ CX
+	JNZ mix4
+	VZEROUPPER
+	RET
