@@ -114,6 +114,18 @@ func (w *Writer) SetStrings(key string, v []string) {
 	}
 }
 
+// SetBools sets an array of bools.
+func (w *Writer) SetBools(key string, v []bool) {
+	w.array(key, KindBool, len(v))
+	for _, b := range v {
+		if b {
+			w.meta = append(w.meta, 1)
+		} else {
+			w.meta = append(w.meta, 0)
+		}
+	}
+}
+
 // SetInt32s sets an array of integers.
 func (w *Writer) SetInt32s(key string, v []int32) {
 	w.array(key, KindInt32, len(v))

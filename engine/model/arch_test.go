@@ -1,0 +1,290 @@
+package model_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+	"github.com/rouse-dev/rouse/engine/model"
+)
+
+func load(t *testing.T, e edit) *model.Model {
+	t.Helper()
+	m, err := model.Load(e.file(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestArchitectures: what distinguishes the families.
+func TestArchitectures(t *testing.T) {
+	type traits struct {
+		Window, GlobalEvery, Ropes, Experts, ExpertsUsed, ExpertFFN, FFN int
+		NeoX, GELU, QKNorm, PostNorm                                     bool
+		Embed, Attn, AttnCap, LogitCap                                   float32
+		Windows                                                          []int
+		Features                                                         string
+	}
+	plain := traits{Ropes: 1, FFN: 128, Embed: 1, Attn: 0.25, Windows: []int{0, 0}}
+	for name, tt := range map[string]struct {
+		edit
+		want func(*traits)
+	}{
+		"llama":   {edit{}, func(*traits) {}},
+		"mistral": {edit{spec: infertest.Spec{Window: 9}}, func(w *traits) { w.Window, w.Windows, w.Features = 9, []int{9, 9}, "window" }},
+		"mixtral": {edit{spec: infertest.Spec{Experts: 4}}, func(w *traits) {
+			w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Features = 4, 2, 128, 0, "experts"
+		}},
+		"qwen2": {edit{spec: infertest.Spec{Arch: "qwen2"}}, func(w *traits) { w.NeoX = true }},
+		"qwen3": {edit{spec: infertest.Spec{Arch: "qwen3", HeadDim: 64}}, func(w *traits) { w.NeoX, w.QKNorm, w.Attn, w.Features = true, true, 0.125, "qk-norm" }},
+		"qwen3moe": {edit{spec: infertest.Spec{Arch: "qwen3moe", Experts: 6, ExpertFFN: 32}}, func(w *traits) {
+			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Features = true, true, 6, 2, 32, 0, "experts qk-norm"
+		}},
+		"qwen3moe, older": {edit{spec: infertest.Spec{Arch: "qwen3moe", ExpertFFN: 64}, keys: map[string]any{"qwen3moe.expert_feed_forward_length": nil}}, func(w *traits) {
+			w.NeoX, w.QKNorm, w.Experts, w.ExpertsUsed, w.ExpertFFN, w.FFN, w.Features = true, true, 4, 2, 64, 0, "experts qk-norm"
+		}},
+		"gemma": {edit{spec: infertest.Spec{Arch: "gemma"}}, func(w *traits) { w.NeoX, w.GELU, w.Embed, w.Features = true, true, 8, "embed-scale gelu" }},
+		"gemma2": {edit{spec: infertest.Spec{Arch: "gemma2"}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap = true, true, true, 8, 2, 4
+			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 2, []int{16, 0}, "embed-scale gelu post-norm softcap window"
+		}},
+		"gemma2, nothing said": {edit{spec: infertest.Spec{Arch: "gemma2", Context: 8192},
+			keys: map[string]any{"gemma2.attention.sliding_window": nil, "gemma2.attn_logit_softcapping": nil, "gemma2.final_logit_softcapping": nil}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap = true, true, true, 8, 50, 30
+			w.Window, w.GlobalEvery, w.Windows, w.Features = 4096, 2, []int{4096, 0}, "embed-scale gelu post-norm softcap window"
+		}},
+		"gemma2 27B": {edit{spec: infertest.Spec{Arch: "gemma2", Layers: 46, HeadDim: 32, Window: 256}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.Embed, w.AttnCap, w.LogitCap, w.GlobalEvery = true, true, true, 8, 2, 4, 2
+			w.Windows, w.Features = make([]int, 46), "attn-scale embed-scale gelu post-norm softcap" // a window of the whole context is none
+		}},
+		"gemma3": {edit{spec: infertest.Spec{Arch: "gemma3"}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
+			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 6, []int{16, 16, 16, 16, 16, 0}, "embed-scale gelu post-norm qk-norm rope window"
+		}},
+		"gemma3, another pattern": {edit{spec: infertest.Spec{Arch: "gemma3", Layers: 4}, keys: map[string]any{"gemma3.attention.sliding_window_pattern": 2}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
+			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 2, []int{16, 0, 16, 0}, "embed-scale gelu post-norm qk-norm rope window"
+		}},
+		"gemma3, listed pattern": {edit{spec: infertest.Spec{Arch: "gemma3", Layers: 4}, keys: map[string]any{"gemma3.attention.sliding_window_pattern": []bool{true, true, false, true}}}, func(w *traits) {
+			w.NeoX, w.GELU, w.PostNorm, w.QKNorm, w.Embed, w.Ropes = true, true, true, true, 8, 2
+			w.Window, w.GlobalEvery, w.Windows, w.Features = 16, 3, []int{16, 16, 0, 16}, "embed-scale gelu post-norm qk-norm rope window"
+		}},
+		"phi3": {edit{spec: infertest.Spec{Arch: "phi3", KVHeads: 2}}, func(w *traits) { w.NeoX = true }},
+		"phi3 4k": {edit{spec: infertest.Spec{Arch: "phi3", Window: 20}}, func(w *traits) {
+			w.NeoX, w.Window, w.Windows, w.Features = true, 20, []int{20, 20}, "window"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := load(t, tt.edit)
+			c, l := m.Config, m.Layers[0]
+			got := traits{Window: c.Window, GlobalEvery: c.GlobalEvery, Ropes: c.Ropes, Experts: c.Experts, ExpertsUsed: c.ExpertsUsed, ExpertFFN: c.ExpertFFN, FFN: c.FFN,
+				NeoX: c.RopeNeoX, GELU: c.GELU, QKNorm: l.QNorm != nil && l.KNorm != nil, PostNorm: l.AttnPostNorm != nil && l.FFNPostNorm != nil,
+				Embed: c.EmbedScale, Attn: c.AttnScale, AttnCap: c.AttnSoftcap, LogitCap: c.LogitSoftcap, Features: strings.Join(m.Features(), " ")}
+			for i, l := range m.Layers {
+				got.Windows = append(got.Windows, l.Window)
+				if want := min(l.Window, 1) * (c.Ropes - 1); l.Rope != want {
+					t.Errorf("layer %d has rotation %d, want %d", i, l.Rope, want)
+				}
+			}
+			want := plain
+			tt.want(&want)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("-want +got\n%s", d)
+			}
+		})
+	}
+}
+
+// TestFused: matrices that share a tensor are its rows, in every type.
+func TestFused(t *testing.T) {
+	for _, typ := range []gguf.Type{gguf.F32, gguf.Q4_0, gguf.Q8_0} {
+		m := load(t, edit{spec: infertest.Spec{Arch: "phi3", KVHeads: 2, Type: typ}})
+		f := infertest.Open(t, infertest.Spec{Arch: "phi3", KVHeads: 2, Type: typ})
+		l := &m.Layers[1]
+		check := func(tensor string, parts ...*model.Matrix) {
+			t.Helper()
+			x, _ := f.Tensor(tensor)
+			all, err := x.Floats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range parts {
+				for r := range p.Rows {
+					row := make([]float32, p.Cols)
+					p.Row(row, r)
+					if d := cmp.Diff(all[:p.Cols], row); d != "" {
+						t.Fatalf("%s %s: part %d, row %d: -want +got\n%s", typ, tensor, i, r, d)
+					}
+					if typ == gguf.F32 && p.F32[r*p.Cols] != row[0] {
+						t.Errorf("F32 is not Data")
+					}
+					all = all[p.Cols:]
+				}
+			}
+			if len(all) > 0 {
+				t.Errorf("%s: %d values belong to no part", tensor, len(all))
+			}
+		}
+		check("blk.1.attn_qkv.weight", &l.Q, &l.K, &l.V)
+		check("blk.1.ffn_up.weight", &l.Gate, &l.Up)
+		q8, err := l.K.Convert(gguf.Q8_0, 3, 5)
+		if err != nil || len(q8) != 2*2*34 {
+			t.Errorf("converted: %d bytes, %v", len(q8), err)
+		}
+		if _, err := l.K.Convert(gguf.Q4_K, 0, 1); err == nil || !strings.Contains(err.Error(), "blocks of 256") {
+			t.Errorf("64 columns as Q4_K: %v", err)
+		}
+	}
+}
+
+// rope is the rotation of a model at a position: angle modulo a turn and magnitude of each pair.
+func rope(m *model.Model, kind, pos int) (angle, mag []float64) {
+	n := m.Config.RopeDim / 2
+	cos, sin := make([]float32, n), make([]float32, n)
+	m.Rope(kind, pos, cos, sin)
+	for i := range cos {
+		angle = append(angle, math.Mod(math.Atan2(float64(sin[i]), float64(cos[i]))+2*math.Pi, 2*math.Pi))
+		mag = append(mag, math.Hypot(float64(sin[i]), float64(cos[i])))
+	}
+	return angle, mag
+}
+
+func TestRope(t *testing.T) {
+	const pos = 5
+	base := func(b float64, i int) float64 { return math.Pow(b, -float64(i)/8) } // heads of 16
+	for name, tt := range map[string]struct {
+		spec infertest.Spec
+		kind int
+		lim  int
+		mag  float64
+		want func(i int) float64 // angle per position
+	}{
+		"plain":       {infertest.Spec{}, 0, 0, 1, func(i int) float64 { return base(10000, i) }},
+		"linear":      {infertest.Spec{RopeScale: 4}, 0, 0, 1, func(i int) float64 { return base(10000, i) / 4 }},
+		"llama 3":     {infertest.Spec{RopeFactors: true, RopeBase: 500000}, 0, 0, 1, func(i int) float64 { return base(500000, i) / (1 + float64(i)/4) }},
+		"global":      {infertest.Spec{Arch: "gemma3", RopeBase: 1e6, RopeScale: 8}, 0, 0, 1, func(i int) float64 { return base(1e6, i) / 8 }},
+		"local":       {infertest.Spec{Arch: "gemma3", RopeBase: 1e6, RopeScale: 8}, 1, 0, 1, func(i int) float64 { return base(10000, i) }},
+		"long":        {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 0, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
+		"short":       {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64, RopeMag: 1.19}, 0, 64, 1.19, func(i int) float64 { return base(10000, i) / (1 + float64(i)/8) }},
+		"not limited": {infertest.Spec{Arch: "phi3", RopeFactors: true, RopeTrain: 64}, 0, 65, 1, func(i int) float64 { return base(10000, i) / (1 + float64(i)/2) }},
+		// pair 0 makes 10.2 turns over 64 positions, pair 1 3.2, pair 2 1.02, pair 3 0.3: with YaRN's limits of 32 and 1 turns the ramp
+		// goes from pair 0 (there is none at 32 turns) to 3
+		"yarn": {infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}, 0, 0, 1 + 0.1*math.Log(4), func(i int) float64 {
+			keep := 1 - min(1, float64(i)/3)
+			return base(10000, i)*keep + base(10000, i)/4*(1-keep)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := load(t, edit{spec: tt.spec})
+			m.Limit(tt.lim)
+			angle, mag := rope(m, tt.kind, pos)
+			for i := range angle {
+				if want := math.Mod(tt.want(i)*pos, 2*math.Pi); math.Abs(angle[i]-want) > 1e-5 {
+					t.Errorf("pair %d: angle %v, want %v", i, angle[i], want)
+				}
+				if math.Abs(mag[i]-tt.mag) > 1e-5 {
+					t.Errorf("pair %d: magnitude %v, want %v", i, mag[i], tt.mag)
+				}
+			}
+		})
+	}
+}
+
+func TestRefusedFamilies(t *testing.T) {
+	moe, gemma3, phi3 := infertest.Spec{Arch: "qwen3moe"}, infertest.Spec{Arch: "gemma3", Layers: 2}, infertest.Spec{Arch: "phi3", RopeFactors: true}
+	yarn := infertest.Spec{RopeScaling: "yarn", RopeScale: 4, RopeTrain: 64}
+	key := func(s infertest.Spec, k string, v any) edit { return edit{spec: s, keys: map[string]any{k: v}} }
+	without := func(s infertest.Spec, name string) edit {
+		return edit{spec: s, tensors: map[string]*gguf.Tensor{name: nil}}
+	}
+	for want, e := range map[string]edit{
+		`qwen3moe.expert_count is missing`:                                  key(moe, "qwen3moe.expert_count", nil),
+		`qwen3moe.expert_used_count must be a whole number`:                 key(moe, "qwen3moe.expert_used_count", 0),
+		`expert_used_count is 9 and expert_count only 4`:                    key(moe, "qwen3moe.expert_used_count", 9),
+		`qwen3moe.expert_shared_count is 1`:                                 key(moe, "qwen3moe.expert_shared_count", 1),
+		`tensor "blk.0.ffn_gate_inp.weight" has dimensions [64 4], want`:    key(moe, "qwen3moe.expert_count", 5),
+		`tensor "blk.0.ffn_gate_inp.weight" is missing`:                     without(moe, "blk.0.ffn_gate_inp.weight"),
+		`tensor "blk.1.ffn_down_exps.weight" is missing`:                    without(moe, "blk.1.ffn_down_exps.weight"),
+		`qwen3moe.expert_count must be a whole number from 1 to 1073741824`: key(moe, "qwen3moe.expert_count", 1<<31),
+		`tensor "blk.0.attn_q_norm.weight" is missing`:                      without(gemma3, "blk.0.attn_q_norm.weight"),
+		`tensor "blk.1.post_ffw_norm.weight" is missing`:                    without(gemma3, "blk.1.post_ffw_norm.weight"),
+		`final_logit_softcapping is -3`:                                     key(gemma3, "gemma3.final_logit_softcapping", -3.0),
+		`base of local layers' rotation is -1`:                              key(gemma3, "gemma3.rope.local.freq_base", -1.0),
+		`sliding_window_pattern is no repeated pattern (layer 3)`:           key(gemma3, "gemma3.attention.sliding_window_pattern", []bool{true, false, true, true}),
+		`sliding_window must be a whole number`:                             key(gemma3, "gemma3.attention.sliding_window", "wide"),
+		`gemma.expert_count is 3`:                                           key(infertest.Spec{Arch: "gemma"}, "gemma.expert_count", 3),
+		`rope_factors_long.weight" go together, and one is missing`:         without(phi3, "rope_factors_long.weight"),
+		`tensor "rope_factors_short.weight" holds 0`:                        {spec: phi3, tensors: tensor(t, "rope_factors_short.weight", gguf.F32, 8)},
+		`tensor "blk.0.attn_qkv.weight" is missing`:                         without(phi3, "blk.0.attn_qkv.weight"),
+		`longrope is not supported for this architecture`:                   key(infertest.Spec{}, "llama.rope.scaling.type", "longrope"),
+		`yarn_beta_fast 0 and`:                                              key(yarn, "llama.rope.scaling.yarn_beta_fast", 0.0),
+		`yarn_log_multiplier is 0.1`:                                        key(yarn, "llama.rope.scaling.yarn_log_multiplier", 0.1),
+		`tensor "v.blk.0.attn_q.weight" has no place`:                       {tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)},
+	} {
+		t.Run(want, func(t *testing.T) {
+			if _, err := model.Load(e.file(t)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error with %q", err, want)
+			}
+		})
+	}
+	// what Gemma 3 has for pictures is no obstacle
+	load(t, edit{spec: gemma3, tensors: tensor(t, "v.blk.0.attn_q.weight", gguf.F32, 4)})
+}
+
+// FuzzLoad changes bytes of generated models of all architectures: whatever loads can be used.
+func FuzzLoad(f *testing.F) {
+	var files [][]byte
+	for i, arch := range model.Architectures() {
+		data, err := infertest.Bytes(infertest.Spec{Arch: arch, Type: []gguf.Type{gguf.Q4_0, gguf.F16, gguf.Q5_1}[i%3], Dim: 32, HeadDim: 8, FFN: 32, Layers: 1, RopeFactors: arch == "phi3"})
+		if err != nil {
+			f.Fatal(err)
+		}
+		files = append(files, data)
+		f.Add(uint8(i), uint32(100), []byte{0xff, 0xff, 0xff, 0xff}, uint32(0))
+		f.Add(uint8(i), uint32(400+40*i), []byte{0}, uint32(len(data)-3))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, at uint32, change []byte, end uint32) {
+		data := append([]byte(nil), files[int(which)%len(files)]...)
+		copy(data[int(at)%len(data):], change)
+		if n := int(end); n > 0 && n < len(data) {
+			data = data[:n]
+		}
+		file, err := gguf.Parse(data)
+		if err != nil {
+			return
+		}
+		m, err := model.Load(file)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without a word")
+			}
+			return
+		}
+		use(t, m)
+	})
+}
+
+// use touches what whoever loads a model touches.
+func use(t *testing.T, m *model.Model) {
+	t.Helper()
+	c := m.Config
+	row := make([]float32, max(c.Dim, c.FFN, c.ExpertFFN, c.Heads*c.HeadDim))
+	m.Embed.Row(row[:c.Dim], c.Vocab-1)
+	m.Output.Row(row[:c.Dim], 0)
+	for i := range m.Layers {
+		m.Layers[i].Matrices(func(x *model.Matrix) { x.Row(row[:x.Cols], x.Rows-1) })
+	}
+	cos, sin := make([]float32, c.RopeDim/2), make([]float32, c.RopeDim/2)
+	for kind := range c.Ropes {
+		m.Rope(kind, c.Context-1, cos, sin)
+	}
+	if got := fmt.Sprint(m.Features()); m.Bytes() <= 0 || got == "" {
+		t.Error("no size, no features")
+	}
+}
