@@ -88,6 +88,9 @@ func (l *lanes16) sum() float32 {
 	return l[0]
 }
 
+// ExpSum replaces x by e^(x-top) and returns the sum.
+func ExpSum(x []float32, top float32) float32 { return expSum(x, top) }
+
 // expSum replaces x by e^(x-top) and returns the sum.
 func expSum(x []float32, top float32) float32 {
 	var l lanes16
