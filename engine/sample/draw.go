@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
+
+	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
 var negInf = float32(math.Inf(-1))
 
 // reach is how far below the best logit, in units of the temperature, a token may
-// be and still be drawn: e⁻⁴⁰ is less than what a float64 sum of 1 and more notices.
+// be and still be drawn: e⁻⁴⁰ is less than what the sum of all weights notices.
 const reach = 40
 
 // candidate is a token with its weight: its probability but for a common factor, 1 for the best.
@@ -30,49 +33,32 @@ func compare(c, d candidate) int {
 	return cmp.Compare(c.token, d.token)
 }
 
-// scratch is memory that draws work in.
-type scratch struct {
-	left  []candidate
-	sums  []float64
-	bands [bands]float64
-}
-
-// keep keeps memory for the next draw, unless a flat distribution made it large: there may be hundreds of samplers.
-func (s *scratch) keep(c []candidate) {
-	if cap(c) <= 4096 {
-		s.left = c
-	}
-}
-
 // draw picks a token at random (steps 6 and 7): x, in [0, 1), is where. top is the largest allowed logit.
 //
 //  1. top-k: the k best are selected; their weights alone are computed.
-//  2. top-p without top-k: the mass of bands of equal width tells how far down the best tokens go; only those are collected.
+//  2. top-p without top-k: the mass of bands of weights tells how far down the best tokens go; only those are collected.
 //  3. Neither: sums over ranges of tokens tell in which one the choice lies.
 func (s *Sampler) draw(logits []float32, mask []uint64, top float32, x float64) int32 {
-	d := distribution{
-		logits: logits, mask: mask, top: float64(top), temperature: s.params.Temperature,
-		floor: top - float32(reach*s.params.Temperature), minWeight: math.SmallestNonzeroFloat64,
+	d := distributions.Get().(*distribution)
+	defer distributions.Put(d)
+	p := &s.params
+	d.logits, d.mask, d.top, d.temperature = logits, mask, top, p.Temperature
+	d.floor = top - float32(reach*p.Temperature)
+	if p.MinP > 0 {
+		d.floor = max(d.floor, top+float32(math.Log(p.MinP)*p.Temperature))
 	}
-	if minP := s.params.MinP; minP > 0 {
-		// A little lower, for rounding; weight decides.
-		d.floor = max(d.floor, top+float32((math.Log(minP)-1e-3)*s.params.Temperature)-1e-3)
-		d.minWeight = minP
-	}
-	cuts := s.params.TopP > 0 && s.params.TopP < 1
-	switch k := s.params.TopK; {
+	cuts := p.TopP > 0 && p.TopP < 1
+	switch k := p.TopK; {
 	case k > 0 && k < len(logits): // 1
-		kept := d.best(s.scratch.left[:0], k)
-		s.scratch.keep(kept)
+		kept := d.best(k)
 		if cuts {
-			kept = head(kept, s.params.TopP*total(kept))
+			kept = head(kept, p.TopP*total(kept))
 		}
 		return pick(kept, x)
 	case cuts: // 2
-		kept := d.nucleus(&s.scratch, s.params.TopP)
-		return pick(kept, x)
+		return d.pickFrom(d.nucleus(p.TopP), x)
 	}
-	return d.pick(&s.scratch, x) // 3
+	return d.pick(x) // 3
 }
 
 func total(c []candidate) (sum float64) {
@@ -105,130 +91,178 @@ func pick(c []candidate, x float64) int32 {
 	return c[len(c)-1].token // rounding left a crumb
 }
 
-// distribution is the tokens of one step with their weights.
+// distribution is the tokens of one step, and memory to work in.
 type distribution struct {
 	logits      []float32
 	mask        []uint64
-	top         float64
+	top         float32
 	temperature float64
 	floor       float32 // lower logits do not count
-	minWeight   float64 // nor do lower weights
+
+	weights []float32 // of all tokens, 0 for those that do not count
+	sums    []float64 // of each span
+	left    []candidate
 }
 
-// weight is the weight of a logit above the floor, 0 if it is too low.
-func (d *distribution) weight(l float32) float64 {
-	w := exp((float64(l) - d.top) / d.temperature)
-	if w >= d.minWeight {
-		return w
-	}
-	return 0
-}
+// distributions are shared by all samplers: there may be hundreds, and few draw at once.
+var distributions = sync.Pool{New: func() any { return new(distribution) }}
 
 // allowed reports whether the mask holds a token.
 func (d *distribution) allowed(t int) bool {
 	return d.mask == nil || t>>6 < len(d.mask) && d.mask[t>>6]>>(t&63)&1 != 0
 }
 
-// best appends the k heaviest candidates to dst, heaviest first.
-func (d *distribution) best(dst []candidate, k int) []candidate {
-	h := heap(dst) // of logits, the last in order at the root
+// best returns the k heaviest candidates, heaviest first.
+func (d *distribution) best(k int) []candidate {
+	h := heap(d.left[:0]) // of logits, the last in order at the root
+	worst := d.floor      // what a logit must reach to be among them
 	for t, l := range d.logits {
-		if !(l >= d.floor) || !d.allowed(t) {
+		if !(l >= worst) || !d.allowed(t) {
 			continue
 		}
 		c := candidate{int32(t), float64(l)}
-		if len(h) < k {
+		switch {
+		case len(h) < k:
 			h = append(h, c)
 			h.up(len(h) - 1)
-		} else if c.before(h[0]) {
+		case c.before(h[0]):
 			h[0] = c
 			h.down(0)
+		}
+		if len(h) == k {
+			worst = float32(h[0].weight)
 		}
 	}
 	slices.SortFunc(h, compare)
 	for i := range h {
-		if h[i].weight = d.weight(float32(h[i].weight)); h[i].weight == 0 {
-			return h[:i]
-		}
+		h[i].weight = math.Exp((h[i].weight - float64(d.top)) / d.temperature)
 	}
+	d.left = h
 	return h
-}
-
-const (
-	bandsPerUnit = 8 // of the logarithm of the weight
-	bands        = reach*bandsPerUnit + 2
-)
-
-func band(weightLog float64) int { return min(int(-weightLog*bandsPerUnit), bands-1) }
-
-// nucleus returns the fewest of the heaviest candidates that have the share p of all weight, in any order.
-func (d *distribution) nucleus(s *scratch, p float64) []candidate {
-	s.bands = [bands]float64{}
-	sum := 0.0
-	for t, l := range d.logits {
-		if l >= d.floor && d.allowed(t) {
-			w := d.weight(l)
-			s.bands[band((float64(l)-d.top)/d.temperature)] += w
-			sum += w
-		}
-	}
-	mass, last := p*sum, 0
-	for mass > s.bands[last] && last < bands-1 {
-		mass -= s.bands[last]
-		last++
-	}
-	kept, edge := s.left[:0], []candidate(nil)
-	for t, l := range d.logits {
-		if !(l >= d.floor) || !d.allowed(t) {
-			continue
-		}
-		switch w, b := d.weight(l), band((float64(l)-d.top)/d.temperature); {
-		case w == 0 || b > last:
-		case b < last:
-			kept = append(kept, candidate{int32(t), w})
-		default:
-			edge = append(edge, candidate{int32(t), w})
-		}
-	}
-	slices.SortFunc(edge, compare)
-	kept = append(kept, head(edge, mass)...)
-	s.keep(kept)
-	return kept
 }
 
 // span is the number of tokens whose weights are summed together.
 const span = 512
 
-// pick returns the token at x, which is in [0, 1), when all lie side by side in their order.
-func (d *distribution) pick(s *scratch, x float64) int32 {
-	s.sums = s.sums[:0]
-	all := 0.0
-	for lo := 0; lo < len(d.logits); lo += span {
-		sum := 0.0
-		for t, l := range d.logits[lo:min(lo+span, len(d.logits))] {
-			if l >= d.floor && d.allowed(lo+t) {
-				sum += d.weight(l)
+// weigh computes the weights, and their sums over spans of tokens.
+func (d *distribution) weigh() (sum float64) {
+	n := len(d.logits)
+	if cap(d.weights) < n {
+		d.weights = make([]float32, n)
+	}
+	d.weights, d.sums = d.weights[:n], d.sums[:0]
+	scale := float32(1 / d.temperature)
+	for lo := 0; lo < n; lo += span {
+		hi := min(lo+span, n)
+		to := d.weights[lo:hi]
+		for i, l := range d.logits[lo:hi] {
+			to[i] = negInf
+			if l >= d.floor {
+				to[i] = (l - d.top) * scale
 			}
 		}
-		s.sums = append(s.sums, sum)
-		all += sum
+		if d.mask != nil {
+			for i := range to {
+				if !d.allowed(lo + i) {
+					to[i] = negInf
+				}
+			}
+		}
+		s := float64(kernel.ExpSum(to, 0))
+		d.sums = append(d.sums, s)
+		sum += s
 	}
-	left, last := x*all, int32(-1)
-	for i, sum := range s.sums {
-		if sum == 0 || left >= sum && i < len(s.sums)-1 {
+	return sum
+}
+
+const (
+	bandShift = 20                             // a band is an eighth of an octave of weights: the bits above these
+	bands     = 0x3F800000>>bandShift + 1      // up to 1
+	fewBands  = (127 - 12) << (23 - bandShift) // the lowest band of the first attempt: 2⁻¹²
+)
+
+// nucleus returns the last of the fewest of the heaviest candidates that together have the share p of all weight.
+func (d *distribution) nucleus(p float64) candidate {
+	mass := p * d.weigh()
+	var of [bands]float64
+	last := -1
+	// Most of the mass is in few tokens: the others are looked at only if those do not have enough.
+	for _, lowest := range []int{fewBands, 0} {
+		if last = d.band(&of, mass, lowest); last >= 0 {
+			break
+		}
+	}
+	if last < 0 { // rounding left a crumb: all of them
+		return candidate{math.MaxInt32, math.SmallestNonzeroFloat32}
+	}
+	for b := last + 1; b < bands; b++ {
+		mass -= of[b]
+	}
+	from, to := math.Float32frombits(uint32(last)<<bandShift), math.Float32frombits(uint32(last+1)<<bandShift)
+	edge := d.left[:0]
+	for t, w := range d.weights {
+		if w >= from && w < to && w > 0 {
+			edge = append(edge, candidate{int32(t), float64(w)})
+		}
+	}
+	d.left = edge
+	slices.SortFunc(edge, compare)
+	edge = head(edge, mass)
+	return edge[len(edge)-1]
+}
+
+// pickFrom returns the token at x when those that do not come after last lie side by side in their order.
+func (d *distribution) pickFrom(last candidate, x float64) int32 {
+	least := float32(last.weight)
+	sum := 0.0
+	for t, w := range d.weights {
+		if w >= least && (w > least || int32(t) <= last.token) {
+			sum += float64(w)
+		}
+	}
+	left, token := x*sum, last.token
+	for t, w := range d.weights {
+		if w >= least && (w > least || int32(t) <= last.token) {
+			token = int32(t)
+			if left -= float64(w); left < 0 {
+				break
+			}
+		}
+	}
+	return token
+}
+
+// band returns the band in which the heaviest tokens reach mass, looking at no band below lowest; -1 if they do not.
+func (d *distribution) band(of *[bands]float64, mass float64, lowest int) int {
+	*of = [bands]float64{}
+	from := math.Float32frombits(uint32(lowest) << bandShift)
+	for _, w := range d.weights {
+		if w >= from && w > 0 {
+			of[min(math.Float32bits(w)>>bandShift, bands-1)] += float64(w)
+		}
+	}
+	for b := bands - 1; b >= lowest; b-- {
+		if mass -= of[b]; mass <= 0 {
+			return b
+		}
+	}
+	return -1
+}
+
+// pick returns the token at x, which is in [0, 1), when all lie side by side in their order.
+func (d *distribution) pick(x float64) int32 {
+	left, last := x*d.weigh(), int32(-1)
+	for i, sum := range d.sums {
+		if sum == 0 || left >= sum && i < len(d.sums)-1 {
 			left -= sum
 			continue
 		}
 		lo := i * span
-		for t, l := range d.logits[lo:min(lo+span, len(d.logits))] {
-			if !(l >= d.floor) || !d.allowed(lo+t) {
-				continue
-			}
-			w := d.weight(l)
+		for t, w := range d.weights[lo:min(lo+span, len(d.weights))] {
 			if w > 0 {
 				last = int32(lo + t)
 			}
-			if left -= w; left < 0 {
+			if left -= float64(w); left < 0 && last >= 0 {
 				return last
 			}
 		}

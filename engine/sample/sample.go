@@ -51,13 +51,12 @@ type Alternative struct {
 // memory to work in and what follows from earlier arguments: a new Sampler makes
 // the same choices. It belongs to one goroutine.
 type Sampler struct {
-	params  Params
-	index   uint64
-	seed    uint64
-	bias    []Alternative // Params.LogitBias as a list
-	seen    occurrences
-	undo    []Alternative // the logits that were changed, as they were
-	scratch scratch
+	params Params
+	index  uint64
+	seed   uint64
+	bias   []Alternative // Params.LogitBias as a list
+	seen   occurrences
+	undo   []Alternative // the logits that were changed, as they were
 }
 
 // New makes a sampler for one continuation of a request. index tells apart the

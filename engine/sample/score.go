@@ -3,6 +3,8 @@ package sample
 import (
 	"math"
 	"slices"
+
+	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
 // Score returns token as a choice with its log probability under logits and the
@@ -44,11 +46,16 @@ func logSumExp(logits []float32) float64 {
 	if top < 0 {
 		return 0
 	}
-	largest, sum := float64(logits[top]), 0.0
-	for _, l := range logits {
-		if l == l {
-			sum += exp(float64(l) - largest)
+	largest, sum := logits[top], 0.0
+	var part [span]float32
+	for lo := 0; lo < len(logits); lo += span {
+		n := copy(part[:], logits[lo:])
+		for i, l := range part[:n] {
+			if l != l {
+				part[i] = negInf
+			}
 		}
+		sum += float64(kernel.ExpSum(part[:n], largest))
 	}
-	return largest + math.Log(sum)
+	return float64(largest) + math.Log(sum)
 }
