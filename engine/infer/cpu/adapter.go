@@ -129,21 +129,29 @@ func (s *step) lora(first, last lora.Target) bool {
 	return any
 }
 
-// shrink computes A·x for token i and the targets of the site.
-func (s *step) shrink(member, i int) {
-	a := s.runs[s.tokens[i].run].adapter
-	if a == nil {
-		return
-	}
+// sameRun gives the end of the tokens from i on, up to most, that belong to the same run.
+func (s *step) sameRun(i, most int) (end int, a *batchAdapter) {
+	r := &s.runs[s.tokens[i].run]
+	return min(most, r.first+r.n), r.adapter
+}
+
+// shrink computes A·x for tokens lo…hi and the targets of the site.
+func (s *step) shrink(member, lo, hi int) {
 	w := &s.members[member]
-	for t := s.site.first; t <= s.site.last; t++ {
-		p := a.layers[s.at][t]
-		if p == nil {
+	for end := lo; lo < hi; lo = end {
+		var a *batchAdapter
+		if end, a = s.sameRun(lo, hi); a == nil {
 			continue
 		}
-		w.rows = resize(w.rows, (i+1)*a.rank)
-		p.a.Mul(w.rows, a.rank, &s.input.floats, i, i+1, 0, a.rank, &w.kernel)
-		a.low[t].Load(w.rows[i*a.rank:], i, i+1)
+		for t := s.site.first; t <= s.site.last; t++ {
+			p := a.layers[s.at][t]
+			if p == nil {
+				continue
+			}
+			w.rows = resize(w.rows, end*a.rank)
+			p.a.Mul(w.rows, a.rank, &s.input.floats, lo, end, 0, a.rank, &w.kernel)
+			a.low[t].Load(w.rows[lo*a.rank:end*a.rank], lo, end)
+		}
 	}
 }
 
@@ -154,15 +162,17 @@ func (s *step) grow(member int, target lora.Target, t term) {
 		return
 	}
 	w, n := &s.members[member], t.hi-t.lo
-	for i := t.t0; i < t.t1; i++ {
-		a := s.runs[s.tokens[i].run].adapter
-		if a == nil || a.layers[s.at][target] == nil {
+	for i, end := t.t0, 0; i < t.t1; i = end {
+		var a *batchAdapter
+		if end, a = s.sameRun(i, t.t1); a == nil || a.layers[s.at][target] == nil {
 			continue
 		}
 		b := part(&a.layers[s.at][target].b, t.lo, t.hi)
-		w.grown = resize(w.grown, (i+1)*n)
-		b.Mul(w.grown, n, &a.low[target], i, i+1, 0, n, &w.kernel)
-		kernel.Axpy(t.out[i*t.stride+t.lo-t.base:][:n], a.scale, w.grown[i*n:][:n])
+		w.grown = resize(w.grown, end*n)
+		b.Mul(w.grown, n, &a.low[target], i, end, 0, n, &w.kernel)
+		for j := i; j < end; j++ {
+			kernel.Axpy(t.out[j*t.stride+t.lo-t.base:][:n], a.scale, w.grown[j*n:][:n])
+		}
 	}
 }
 

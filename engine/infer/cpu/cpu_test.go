@@ -309,8 +309,9 @@ func TestBlocks(t *testing.T) {
 // FuzzModel: whatever a file says, opening it and running a step end in an error or in
 // logits.
 func FuzzModel(f *testing.F) {
-	for _, s := range []infertest.Spec{{}, {Arch: "qwen2", Type: gguf.Q8_0, Untied: true, RopeFactors: true}, {Type: gguf.F16, RopeScale: 2}} {
-		s.Dim, s.Layers, s.Heads, s.FFN, s.Vocab, s.NoTemplate = 32, 1, 2, 32, 262, true
+	for _, s := range []infertest.Spec{{}, {Arch: "qwen2", Type: gguf.Q8_0, Untied: true, RopeFactors: true}, {Type: gguf.F16, RopeScale: 2},
+		{Arch: "qwen3moe", Experts: 3}, {Arch: "gemma2"}, {Arch: "phi3", RopeFactors: true, RopeTrain: 64}, {Arch: "gemma3", Window: 2}} {
+		s.Dim, s.Layers, s.Heads, s.FFN, s.Vocab, s.NoTemplate = 32, 1, 2, 32, 360, true
 		b, err := infertest.Bytes(s)
 		if err != nil {
 			f.Fatal(err)

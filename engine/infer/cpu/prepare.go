@@ -88,15 +88,16 @@ func groups(n int) int { return (n + group - 1) / group }
 
 // prepareChunk prepares the vectors of some tokens.
 func (s *step) prepareChunk(member, chunk int) {
-	for j := chunk * group; j < min(s.input.t, chunk*group+group); j++ {
+	lo, hi := chunk*group, min(s.input.t, chunk*group+group)
+	for j := lo; j < hi; j++ {
 		i := j
 		if s.site.tokens != nil {
 			i = s.site.tokens[j]
 		}
 		s.prepareToken(member, i, j)
-		if s.site.first < noTarget {
-			s.shrink(member, j)
-		}
+	}
+	if s.site.first < noTarget && len(s.adapters) > 0 {
+		s.shrink(member, lo, hi)
 	}
 }
 

@@ -181,6 +181,33 @@ func TestRanksApart(t *testing.T) {
 	}
 }
 
+// TestRanksCancel: all ranks end a step after the same layer, and go on.
+func TestRanksCancel(t *testing.T) {
+	path := infertest.File(t, infertest.Spec{Layers: 40})
+	g := openGroup(t, path, 3, cpu.Config{Threads: 1})
+	it := infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(0, 7), Want: infer.Last}
+	want := forward(t, g, it)[0]
+	cause := errors.New("enough")
+	ended := 0
+	for d := 10 * time.Microsecond; d < 20*time.Millisecond; d *= 2 {
+		ctx, stop := context.WithTimeoutCause(t.Context(), d, cause)
+		out, err := g.Forward(ctx, &infer.Batch{Items: []infer.Item{it}})
+		stop()
+		switch {
+		case err != nil:
+			ended++
+		case !slices.Equal(out.Logits[0], want):
+			t.Fatalf("after %v: other logits", d)
+		}
+	}
+	if ended == 0 {
+		t.Error("no step was cancelled")
+	}
+	if !slices.Equal(forward(t, g, it)[0], want) {
+		t.Error("repeated: other logits")
+	}
+}
+
 // TestRanksAsProcesses: ranks in processes of their own have the bits of one.
 func TestRanksAsProcesses(t *testing.T) {
 	if os.Getenv("CPU_TEST_RANK") != "" {
