@@ -8,7 +8,7 @@ import (
 
 // Limits of a form. What is larger is refused with a [*FormError].
 const (
-	maxNodes  = 1 << 19 // places in the automata of all rules
+	maxNodes  = 1 << 18 // places in the automata of all rules
 	maxDepth  = 200     // parentheses within parentheses, schemas within schemas
 	maxSource = 1 << 20 // bytes of a schema, a pattern or a grammar
 )
