@@ -39,6 +39,9 @@ type Config struct {
 	Context int
 	// Worker says where the model lives: in this process, in one of its own, or as its size says.
 	Worker worker.Place
+	// Device is what computes: "cpu" or "cuda"; "": the processor. Python is the interpreter of the CUDA worker; "": python3.
+	Device string
+	Python string
 	// Shards is the number of worker processes that share the model; 0: one.
 	Shards int
 	// Sync makes no batch before the output of the last one; for comparison.
@@ -117,5 +120,5 @@ func (c Config) Validate() error {
 			return errors.New("an empty model name: leave it out to get the file's name")
 		}
 	}
-	return worker.Options{Place: c.Worker, Shards: c.Shards}.Validate()
+	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device}.Validate()
 }

@@ -31,20 +31,27 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	}
 	cfg = cfg.withDefaults()
 	began := time.Now()
-	m, err := load(cfg)
+	w := worker.Open(worker.Options{
+		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
+		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes},
+	})
+	var info wire.Info
+	started := make(chan error, 1) // Start sends its end, with info set
+	go func() {
+		var err error
+		info, err = w.Start(ctx)
+		started <- err
+	}()
+	m, err := load(cfg) // while the worker starts
+	failed := <-started
+	if err == nil && failed != nil {
+		err = fmt.Errorf("load model %s: %w", cfg.Model, failed)
+	}
 	if err != nil {
-		return err
+		return errors.Join(err, w.Close())
 	}
 	if cfg.Pooling == "" {
 		cfg.Pooling = m.pooling
-	}
-	w := worker.Open(worker.Options{
-		Place: cfg.Worker, Shards: cfg.Shards, Log: cfg.Log,
-		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes},
-	})
-	info, err := w.Start(ctx)
-	if err != nil {
-		return errors.Join(fmt.Errorf("load model %s: %w", cfg.Model, err), w.Close())
 	}
 	e, err := engine.Over(w, info, m.tok, engine.Config{
 		Seats: cfg.MaxSeqs, Budget: cfg.Budget, Context: cfg.Context, Sync: cfg.Sync, NoPrefix: cfg.NoPrefix, Draft: cfg.Draft,

@@ -1,18 +1,26 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
 	"time"
 
+	"github.com/rouse-dev/rouse/engine/cudaworker"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
 // Place says where a worker runs.
 type Place string
+
+// Devices.
+const (
+	CPU  = "cpu"
+	CUDA = "cuda"
+)
 
 // Places.
 const (
@@ -28,6 +36,9 @@ const small = 64 << 20
 // Options say which worker to open.
 type Options struct {
 	Place Place
+	// Device is what computes: "cpu", the default, or "cuda", for which Python is the interpreter ("" is python3).
+	Device string
+	Python string
 	// Shards is the number of processes that share one model; 0 and 1: one.
 	Shards int
 	// Load is what is loaded.
@@ -45,6 +56,12 @@ func (o Options) Validate() error {
 	if o.Place != Anywhere && o.Place != Inside && o.Place != Apart {
 		return fmt.Errorf("worker %q: want %q, %q, or nothing", o.Place, Inside, Apart)
 	}
+	if o.Device != "" && o.Device != CPU && o.Device != CUDA {
+		return fmt.Errorf("device %q: want %q or %q", o.Device, CPU, CUDA)
+	}
+	if o.Device == CUDA && (o.Place == Inside || o.Shards > 1) {
+		return fmt.Errorf("the device %q has one worker, in a process: leave the worker's place and the shards as they are", CUDA)
+	}
 	if o.Shards < 0 || o.Shards > 1 && o.Place == Inside {
 		return fmt.Errorf("%d shards of a worker %q: want 1, or more of them in processes", o.Shards, o.Place)
 	}
@@ -59,6 +76,17 @@ func Open(o Options) *Supervisor {
 		return New(cfg)
 	}
 	cfg.Launch, cfg.Heartbeat, cfg.Discard = Process{Log: o.Log}.Launch, time.Second, true
+	if o.Device == CUDA {
+		cfg.Load.Device, cfg.Discard = CUDA, false // a new interpreter takes seconds
+		path, err := cudaworker.Model(o.Load.Model)
+		cfg.Load.Model = path
+		cfg.Launch = func(ctx context.Context) (Running, error) {
+			if err != nil {
+				return nil, err
+			}
+			return o.launchCUDA(ctx)
+		}
+	}
 	if o.Shards > 1 {
 		if cfg.Load.Threads == 0 { // the ranks share the processors
 			cfg.Load.Threads = max(1, (runtime.NumCPU()-1)/o.Shards)
@@ -68,12 +96,21 @@ func Open(o Options) *Supervisor {
 	return New(cfg)
 }
 
+// launchCUDA starts the Python worker.
+func (o Options) launchCUDA(ctx context.Context) (Running, error) {
+	command, err := cudaworker.Command(o.Python)
+	if err != nil {
+		return nil, err
+	}
+	return Process{Command: command, Log: o.Log}.Launch(ctx)
+}
+
 // inside decides about Anywhere. A file that can't be looked at is the worker's to complain about.
 func (o Options) inside() bool {
 	if o.Place != Anywhere {
 		return o.Place == Inside
 	}
-	if o.Shards > 1 {
+	if o.Shards > 1 || o.Device == CUDA {
 		return false
 	}
 	if o.Load.Model == pico.Name {
