@@ -72,7 +72,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("got %d bytes for %d of weights and %d of cache", small, weights, cache)
 	}
 	forward(t, r, infer.Item{Tokens: tokens(100, 400, 1), Blocks: blocks(10, 7), Want: infer.Last})
-	if got := r.MemoryBytes() - small; got < cache || got > cache+1<<13 { // and some working memory
+	if got := r.MemoryBytes() - small; got < cache || got > cache+1<<15 { // and some working memory, of whichever goroutine came first
 		t.Errorf("seven more blocks: %d bytes, want %d", got, cache)
 	}
 }

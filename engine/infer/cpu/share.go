@@ -72,7 +72,7 @@ func newShare(c model.Config, s Shard) share {
 	return out
 }
 
-// of gives the rows of a matrix that this rank uses.
+// rows gives the rows of a matrix that this rank uses all the time.
 func (s *share) rows(p *packed) rows {
 	n := p.to.Rows
 	switch {

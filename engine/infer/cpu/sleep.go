@@ -120,19 +120,20 @@ func (r *Runner) rise(ctx context.Context) error {
 
 // openTiles packs the model, or maps the file in which it is packed.
 func (r *Runner) openTiles() error {
-	if r.path == "" || r.weights.size < r.cfg.TileFrom {
-		t := &tiles{}
-		if err := t.pack(r.weights, r.cfg.Threads); err != nil {
-			return err
-		}
-		r.tiles = t
-		r.weights.bind(t.mem)
-	} else {
+	if r.path != "" && r.weights.size >= r.cfg.TileFrom {
 		t, err := r.store.open(r.path, r.weights, r.cfg.Threads)
-		if err != nil {
-			return err
+		if err == nil {
+			r.tiles = t
+			return r.file.Release()
 		}
-		r.tiles = t
+		r.cfg.Log.Warn("the packed model cannot be kept in a file: it takes memory of its own, and each start packs it again",
+			"model", r.path, "bytes", r.weights.size, "error", err)
 	}
+	t := &tiles{}
+	if err := t.pack(r.weights, &r.share, r.cfg.Threads); err != nil {
+		return err
+	}
+	r.tiles = t
+	r.weights.bind(t.mem)
 	return r.file.Release()
 }

@@ -27,24 +27,9 @@ type tileCache struct {
 	log   *slog.Logger
 }
 
-// open gives the tiles of the model file at path: mapped from the cache, made there first if
-// need be, or, when that cannot be done, in anonymous memory. name says in the log what is loaded.
+// open maps the tiles of the model file at path, after making the file if need be, and binds the
+// matrices to it.
 func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
-	t, err := c.fromFile(path, w, threads)
-	if err == nil {
-		return t, nil
-	}
-	c.log.Warn("the packed model cannot be kept in a file: it takes memory of its own, and each start packs it again",
-		"model", path, "bytes", w.size, "error", err)
-	t = &tiles{}
-	if err := t.pack(w, threads); err != nil {
-		return nil, err
-	}
-	w.bind(t.mem)
-	return t, nil
-}
-
-func (c *tileCache) fromFile(path string, w *weights, threads int) (*tiles, error) {
 	if w.size > c.limit {
 		return nil, fmt.Errorf("it has %d bytes, all tile files together may have %d: raise TileLimit", w.size, c.limit)
 	}

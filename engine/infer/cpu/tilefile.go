@@ -169,7 +169,7 @@ func fill(f *os.File, w *weights, key []byte, threads int) error {
 	if err := f.Truncate(begin + w.size); err != nil {
 		return err
 	}
-	err := inParallel(w.pieces(pieceBytes), threads, func(p piece) error {
+	err := inParallel(w.pieces(pieceBytes, &share{of: 1}), threads, func(p piece) error {
 		at, n := p.span()
 		buf := make([]byte, n)
 		if err := p.pack(buf); err != nil {

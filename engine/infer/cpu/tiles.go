@@ -20,14 +20,14 @@ type tiles struct {
 	file *os.File // nil: anonymous
 }
 
-// pack makes tiles in anonymous memory.
-func (t *tiles) pack(w *weights, threads int) error {
+// pack makes tiles in anonymous memory: those that a rank uses, the others take no pages.
+func (t *tiles) pack(w *weights, s *share, threads int) error {
 	mem, err := mapAnonymous(int(max(w.size, 1)))
 	if err != nil {
 		return fmt.Errorf("take %d bytes of memory for the packed model: %w", w.size, err)
 	}
 	largePages(mem)
-	err = inParallel(w.pieces(pieceBytes), threads, func(p piece) error {
+	err = inParallel(w.pieces(pieceBytes, s), threads, func(p piece) error {
 		at, n := p.span()
 		return p.pack(mem[at : at+n])
 	})

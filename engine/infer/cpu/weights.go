@@ -184,15 +184,19 @@ type piece struct {
 	lo, hi int
 }
 
-// pieces cuts all matrices into pieces of about size packed bytes.
-func (w *weights) pieces(size int64) []piece {
+// pieces cuts what a rank uses of all matrices into pieces of about size packed bytes.
+func (w *weights) pieces(size int64, s *share) []piece {
 	var out []piece
 	for i := range w.matrices {
 		p := &w.matrices[i]
 		tiles := int64(p.from.Rows+kernel.Tile-1) / kernel.Tile
 		step := int(max(1, size*tiles/max(p.length, 1))) * kernel.Tile
-		for lo := 0; lo < p.from.Rows; lo += step {
-			out = append(out, piece{p, lo, min(p.from.Rows, lo+step)})
+		r := s.rows(p)
+		if p.to == w.embed {
+			r = rows{0, p.to.Rows} // any row may be looked up
+		}
+		for lo := r.lo; lo < r.hi; lo += step {
+			out = append(out, piece{p, lo, min(r.hi, lo+step)})
 		}
 	}
 	return out
