@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/rouse-dev/rouse/api"
@@ -105,6 +106,7 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 		}
 	} else {
 		e.setState(api.Asleep, level)
+		debug.FreeOSMemory()
 	}
 	e.publish() // whoever waited sees the end of it
 	e.answerSleepers(err)

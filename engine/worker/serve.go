@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -208,7 +209,9 @@ func (s *server) perform(ctx context.Context, t task, r *wire.Reply) (err error)
 		return err
 	case wire.OpSleep:
 		clear(s.table)
-		return s.inf.Sleep(t.op.Level)
+		err := s.inf.Sleep(t.op.Level)
+		debug.FreeOSMemory() // what loading left behind, too
+		return err
 	case wire.OpWake:
 		clear(s.table)
 		return s.inf.Wake(ctx)
