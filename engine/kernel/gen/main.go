@@ -22,6 +22,12 @@ func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: gen FILE.s")
 	}
+	if err := os.WriteFile(os.Args[1], []byte(generate()), 0o644); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func generate() string {
 	a := &asm{}
 	a.head()
 	for _, tokens := range []int{1, 4} {
@@ -33,9 +39,7 @@ func main() {
 			a.floats(t, tokens)
 		}
 	}
-	if err := os.WriteFile(os.Args[1], []byte(a.String()), 0o644); err != nil {
-		log.Fatal(err)
-	}
+	return a.String()
 }
 
 // asm collects lines.
