@@ -4,9 +4,11 @@ import "strings"
 
 // trimBlocks does to a template's source what Jinja's trim_blocks and lstrip_blocks do: the line end behind a block or
 // comment goes, and so does the white space in front of one that begins its line. (The library's own lstrip_blocks
-// also eats the space in "{{ a }} {% if b %}".)
+// also eats the space in "{{ a }} {% if b %}".) On the way it rewrites the conditional expressions that the library does
+// not know.
 func trimBlocks(source string) string {
 	var b strings.Builder
+	var c conditionals
 	lineStart := true // only white space since the last line end
 	for source != "" {
 		at := strings.IndexByte(source, '{')
@@ -37,7 +39,7 @@ func trimBlocks(source string) string {
 			tag = strings.TrimSuffix(strings.TrimSuffix(tag, "%}"), "+")
 			tag = "{%" + strings.TrimPrefix(tag[2:], "+") + "%}"
 		}
-		b.WriteString(tag)
+		b.WriteString(c.rewrite(tag))
 		if isRaw(tag) { // its text is no template
 			end := max(strings.Index(source, "{%"), 0)
 			lineStart = writeText(&b, source[:end], lineStart)
