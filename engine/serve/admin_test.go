@@ -73,6 +73,21 @@ func TestMetrics(t *testing.T) {
 			if !strings.Contains(text, line) {
 				t.Errorf("no line %s", line)
 			}
+			line = "vllm:" + strings.Replace(strings.TrimPrefix(line, "rouse_engine_"), "{", `{engine="0",`, 1)
+			if !strings.Contains(name, "awake") && !strings.Contains(text, line) {
+				t.Errorf("no line %s", line)
+			}
+		}
+		for _, line := range []string{
+			`vllm:cache_config_info{block_size="16",enable_prefix_caching="true",engine="0",model_name="parrot",num_gpu_blocks=`,
+			`vllm:lora_requests_info{engine="0",max_lora="4096",model_name="parrot",running_lora_adapters="",waiting_lora_adapters=""}`,
+			`vllm:prefix_cache_queries_total{`, `vllm:prefix_cache_hits_total{`, `vllm:num_preemptions_total{`,
+			fmt.Sprintf("vllm:request_prompt_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Prompt),
+			fmt.Sprintf("vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Completion),
+		} {
+			if !strings.Contains(text, line) {
+				t.Errorf("no line %s", line)
+			}
 		}
 	})
 }

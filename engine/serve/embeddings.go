@@ -150,7 +150,7 @@ func (s *Server) embed(r *http.Request, requests []engine.Request) ([][]float32,
 		if err != nil {
 			return nil, err
 		}
-		m.event(&ev)
+		m.vector()
 		vectors[ev.Index] = ev.Embedding
 	}
 }

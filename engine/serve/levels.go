@@ -22,6 +22,8 @@ type level struct {
 type engineCollector struct {
 	engine *engine.Engine
 	levels []level
+	cache  *prometheus.Desc
+	prefix bool // the prefix cache is on
 }
 
 // flag is a condition as a number.
@@ -32,8 +34,10 @@ func flag(is bool) float64 {
 	return 0
 }
 
-func newEngineCollector(e *engine.Engine, labels, theirs prometheus.Labels) *engineCollector {
-	c := &engineCollector{engine: e}
+func newEngineCollector(e *engine.Engine, prefix bool, labels, theirs prometheus.Labels) *engineCollector {
+	c := &engineCollector{engine: e, prefix: prefix}
+	c.cache = prometheus.NewDesc(vllm+"cache_config_info", "The KV memory; num_gpu_blocks is vLLM's name for blocks on any device.",
+		[]string{"block_size", "num_gpu_blocks", "enable_prefix_caching"}, theirs)
 	add := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
 		c.levels = append(c.levels, level{prometheus.NewDesc(ours+name, help, nil, labels), kind, of})
 	}
@@ -58,6 +62,7 @@ func newEngineCollector(e *engine.Engine, labels, theirs prometheus.Labels) *eng
 	add(gauge, "kv_blocks_cached", "Blocks that the prefix cache knows, used ones included.", func(s engine.Stats) float64 { return float64(s.BlocksCached) })
 	add(counter, "prefix_cache_evictions_total", "Blocks that the prefix cache lost.", func(s engine.Stats) float64 { return float64(s.Evictions) })
 	add(counter, "worker_restarts_total", "Attempts to replace a worker that was lost.", func(s engine.Stats) float64 { return float64(s.Restarts) })
+	add(counter, "busy_seconds_total", "Time that the worker has computed.", func(s engine.Stats) float64 { return s.Busy.Seconds() })
 	add(counter, "steps_total", "Forward passes.", func(s engine.Stats) float64 { return float64(s.Steps) })
 	add(counter, "computed_tokens_total", "Tokens that went through the model, computed again after preemption included.", func(s engine.Stats) float64 { return float64(s.ComputedTokens) })
 	return c
@@ -68,6 +73,7 @@ func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, l := range c.levels {
 		ch <- l.desc
 	}
+	ch <- c.cache
 }
 
 // Collect implements prometheus.Collector.
@@ -76,6 +82,8 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, l := range c.levels {
 		ch <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(s))
 	}
+	ch <- prometheus.MustNewConstMetric(c.cache, prometheus.GaugeValue, 1,
+		strconv.Itoa(c.engine.BlockSize()), strconv.Itoa(s.BlocksTotal), strconv.FormatBool(c.prefix))
 }
 
 // adapterUse counts the requests of each adapter, for vllm:lora_requests_info:

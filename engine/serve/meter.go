@@ -62,6 +62,18 @@ func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
 	}
 }
 
+// vector counts an event with a vector: it is no token.
+func (m *meter) vector() {
+	if len(m.of) == 0 {
+		m.metrics.adapters.add(m.adapter, -1, 1)
+		m.of[0] = &timing{}
+	}
+	m.metrics.request.Observe(time.Since(m.began).Seconds())
+	for _, c := range m.metrics.finished[engine.FinishStop] {
+		c.Inc()
+	}
+}
+
 // end is called once, when nothing more comes.
 func (m *meter) end() {
 	if len(m.of) == 0 {

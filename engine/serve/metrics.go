@@ -48,7 +48,8 @@ func (o observers) Observe(v float64) {
 	}
 }
 
-func newMetrics(e *engine.Engine, model string) *metrics {
+func newMetrics(e *engine.Engine, cfg *Config) *metrics {
+	model := cfg.Names[0]
 	labels := prometheus.Labels{"model_name": model}
 	theirs := prometheus.Labels{"model_name": model, "engine": "0"}
 	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish][]prometheus.Counter{}, adapters: newAdapterUse(theirs)}
@@ -80,7 +81,7 @@ func newMetrics(e *engine.Engine, model string) *metrics {
 		}
 		m.registry.MustRegister(finished)
 	}
-	m.registry.MustRegister(newEngineCollector(e, labels, theirs), m.adapters,
+	m.registry.MustRegister(newEngineCollector(e, !cfg.NoPrefix, labels, theirs), m.adapters,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

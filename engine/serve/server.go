@@ -33,7 +33,7 @@ type Server struct {
 func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, cfg.Names[0]),
+		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, &cfg),
 		created: time.Now().Unix(), log: cfg.Log, grammars: newGrammars(e.Tokenizer()),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
