@@ -210,7 +210,7 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		{overlay: "production", want: `no overlay "production": there are default, dev, dual-pods, time-slicing`},
 		{overlay: "../base", want: "no overlay"},
-		{overlay: "default", component: "monitor", want: `no component "monitor": there are monitoring`},
+		{overlay: "default", component: "monitor", want: `no component "monitor": there are dcgm, monitoring`},
 		{overlay: "default", images: map[string]string{"dev.local/rouse-activator": "a b"}, want: "want NAME:TAG"},
 	} {
 		var components []string
