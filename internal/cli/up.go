@@ -32,6 +32,8 @@ type upFlags struct {
 	drain               time.Duration
 	noGPU               bool
 	dcgm                []string
+	sleepersPerGPU      int
+	residueShare        float64
 }
 
 func upCommand() *cobra.Command {
@@ -61,6 +63,8 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
 	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
 	s.StringArrayVar(&f.dcgm, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
+	s.IntVar(&f.sleepersPerGPU, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")
+	s.Float64Var(&f.residueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
 	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
 	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
@@ -110,7 +114,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, DCGM: f.dcgm, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	for _, path := range f.files {
 		functions, err := config.Load(path)
 		if err != nil {

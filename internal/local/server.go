@@ -37,6 +37,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/closing"
@@ -128,6 +129,7 @@ func (s *server) build(ctx context.Context) error {
 	}
 	s.agent.activator = s.activator
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
+		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartAutoscaler, api.PartKubernetes) }}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
 		return err
