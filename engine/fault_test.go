@@ -275,6 +275,11 @@ func TestDeathAsleep(t *testing.T) {
 // TestStorm: requests come and go, workers die at any time. Every request that is waited
 // for gets what it gets alone, and nothing is left at the end.
 func TestStorm(t *testing.T) {
+	t.Run("inside", func(t *testing.T) { storm(t, nil) })
+	t.Run("process", func(t *testing.T) { storm(t, worker.Process{}.Launch) })
+}
+
+func storm(t *testing.T, launch worker.Launch) {
 	alone := open(t, setup{engine: engine.Config{Sync: true, NoPrefix: true}})
 	kinds := requests()
 	want := make([][][]engine.Event, len(kinds))
@@ -284,25 +289,44 @@ func TestStorm(t *testing.T) {
 	var current atomic.Pointer[faulty]
 	e := open(t, setup{
 		sim: sim.Config{Blocks: 40, Step: 200 * time.Microsecond}, engine: engine.Config{Budget: 40, Seats: 12, Draft: 3},
-		worker: worker.Config{Backoff: time.Millisecond},
+		worker: worker.Config{Launch: launch, Backoff: time.Millisecond},
 		launch: func(launch worker.Launch) worker.Launch {
 			return func(ctx context.Context) (worker.Running, error) {
 				r, err := launch(ctx)
+				if err != nil {
+					return nil, err
+				}
 				f := &faulty{Running: r}
 				current.Store(f)
-				return f, err
+				return f, nil
 			}
 		},
 	})
 	stop := make(chan struct{})
 	var killer, clients sync.WaitGroup
 	killer.Go(func() {
+		next := uint64(20)
 		for {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Duration(30+rand.IntN(60)) * time.Millisecond):
-				current.Load().Kill()
+			case <-time.After(time.Millisecond):
+				if steps := e.Stats().Steps; steps >= next {
+					next = steps + 20 + rand.Uint64N(60) // enough that everybody under way made a token
+					current.Load().Kill()
+				}
+			}
+		}
+	})
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				if err := e.Check(); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	})

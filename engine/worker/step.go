@@ -21,6 +21,7 @@ type sequence struct {
 	spec    wire.Spec
 	sampler *sample.Sampler // nil for one whose vector is wanted
 	pool    pool
+	step    uint64 // the last batch with an item of it
 }
 
 // step is the memory of one step, used again by the next. An entry of outs belongs to the
@@ -86,7 +87,7 @@ func (s *server) prepare(b *wire.Batch) {
 			out = len(st.out.Items)
 			st.out.Items = append(st.out.Items, wire.Out{ID: it.ID})
 		}
-		q, err := s.table.take(it)
+		q, err := s.table.take(it, b.Step, s.inf.Config().Vocab)
 		if err != nil {
 			if out < 0 {
 				out = len(st.out.Items)
@@ -109,11 +110,14 @@ func (s *server) prepare(b *wire.Batch) {
 }
 
 // take brings a sequence up to date with its item.
-func (t table) take(it *wire.Item) (*sequence, error) {
+func (t table) take(it *wire.Item, step uint64, vocab int) (*sequence, error) {
 	q := t[it.ID]
+	if q != nil && q.step == step && step > 0 {
+		return nil, fmt.Errorf("sequence %d is twice in step %d", it.ID, step)
+	}
 	if it.Begin {
 		var err error
-		if q, err = newSequence(it); err != nil {
+		if q, err = newSequence(it, vocab); err != nil {
 			return nil, err
 		}
 		t[it.ID] = q
@@ -121,6 +125,7 @@ func (t table) take(it *wire.Item) (*sequence, error) {
 	if q == nil {
 		return nil, fmt.Errorf("sequence %d has not begun", it.ID)
 	}
+	q.step = step
 	q.blocks = append(q.blocks, it.Blocks...)
 	known := it.Pos + it.Count - len(it.Draft)
 	switch {
@@ -134,8 +139,11 @@ func (t table) take(it *wire.Item) (*sequence, error) {
 	return q, nil
 }
 
-func newSequence(it *wire.Item) (*sequence, error) {
+func newSequence(it *wire.Item, vocab int) (*sequence, error) {
 	spec, err := wire.ParseSpec(it.Spec)
+	if err == nil {
+		err = spec.Params().Validate(vocab)
+	}
 	if err != nil {
 		return nil, err
 	}
