@@ -166,12 +166,16 @@ func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 	if first {
 		dst = append(dst, `"role":"assistant",`...)
 	}
-	if calls && text == "" {
-		dst = append(dst, `"content":null`...)
-	} else {
+	switch {
+	case !calls || text != "":
 		dst = appendString(append(dst, `"content":`...), text)
+	case first:
+		dst = append(dst, `"content":null`...)
 	}
 	if calls {
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
+		}
 		dst = appendCallParts(dst, parts)
 	}
 	dst = append(dst, `},"logprobs":`...)
@@ -181,7 +185,7 @@ func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 
 // appendCallParts appends the calls of a chunk, one entry for each call.
 func appendCallParts(dst []byte, parts []toolPart) []byte {
-	dst = append(dst, `,"tool_calls":[`...)
+	dst = append(dst, `"tool_calls":[`...)
 	last := -1
 	for i := 0; i < len(parts); i++ {
 		p := parts[i]
