@@ -133,7 +133,7 @@ var (
 		"llama-yarn":  {Untied: true, RopeScaling: "yarn", RopeScale: 8, RopeTrain: 64},
 		"llama-mix":   {Untied: true, Mix: []gguf.Type{gguf.Q6_K, gguf.Q4_K, gguf.Q4_K, gguf.Q5_K}, KVHeads: 2},
 		"mixtral":     {Untied: true, Experts: 4, KVHeads: 2},
-		"qwen3-yarn":  {Arch: "qwen3", Untied: true, RopeScaling: "yarn", RopeScale: 4, RopeTrain: 128, RopeBase: 1e6},
+		"qwen3-yarn":  {Arch: "qwen3", Untied: true, RopeScaling: "yarn", RopeScale: 4, RopeTrain: 400, RopeBase: 1e6},
 		"gemma3-4b":   {Arch: "gemma3", Untied: true, KVHeads: 2, RopeScale: 8, RopeBase: 1e6},
 		"phi3-long":   {Arch: "phi3", Untied: true, RopeFactors: true, RopeTrain: 64, RopeMag: 1.19, RopeDim: 48},
 		"phi3-short":  {Arch: "phi3", Untied: true, RopeFactors: true, KVHeads: 2},
