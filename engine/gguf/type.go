@@ -7,6 +7,8 @@ type Type uint32
 
 // The formats that can be decoded and written. The others are known by name and size
 // only. Blocks are described where they are decoded, in quant.go and kquant.go.
+//
+//nolint:staticcheck // the names are ggml's own
 const (
 	F32  Type = 0  // IEEE 754 single
 	F16  Type = 1  // IEEE 754 half
@@ -24,6 +26,8 @@ const (
 )
 
 // Block shapes: values in a block, bytes of a block.
+//
+//nolint:staticcheck // the names are ggml's own
 const (
 	Q8Block = 32
 	Q8Bytes = 34

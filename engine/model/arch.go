@@ -68,7 +68,7 @@ func readGemma3(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.LogitSoftcap = m.number("final_logit_softcapping", 0)
 	if c.Window = m.window(c, 0); c.Window > 0 {
-		c.GlobalEvery = m.pattern(c, 6)
+		c.GlobalEvery = m.pattern(6)
 		c.Ropes = 2
 		c.RopeLocal = float64(m.number("rope.local.freq_base", m.number("rope.freq_base_swa", 10000)))
 	}

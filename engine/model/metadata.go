@@ -172,7 +172,7 @@ func (m *metadata) window(c *Config, or int) int {
 
 // pattern says which layers have no window: every n-th. The key holds n, or one bool per layer,
 // true for those with a window.
-func (m *metadata) pattern(c *Config, or int) int {
+func (m *metadata) pattern(or int) int {
 	const name = "attention.sliding_window_pattern"
 	key := m.arch + "." + name
 	if !m.has(name) {
