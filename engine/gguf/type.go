@@ -6,7 +6,7 @@ import "fmt"
 type Type uint32
 
 // The formats that can be decoded and written. The others are known by name and size
-// only. Blocks are described where they are decoded, in quant.go and kquant.go.
+// only. Blocks are described where they are decoded, in quant.go, kquant.go and iquant.go.
 //
 //nolint:staticcheck // the names are ggml's own
 const (
@@ -23,6 +23,9 @@ const (
 	Q5_K Type = 13 // blocks of 256, 176 bytes: 8 groups with scale and minimum, 5 bits
 	Q6_K Type = 14 // blocks of 256, 210 bytes: 16 groups with scale, 6 bits
 	BF16 Type = 30 // the upper half of a single
+
+	IQ4_NL Type = 20 // blocks of 32, 18 bytes: scale, codes of 4 bits for unequal steps
+	IQ4_XS Type = 23 // blocks of 256, 136 bytes: 8 groups with scale, codes as in IQ4_NL
 )
 
 // Block shapes: values in a block, bytes of a block.
@@ -59,7 +62,7 @@ var layouts = map[Type]layout{
 	Q2_K: {"Q2_K", KBlock, Q2_KBytes}, Q3_K: {"Q3_K", KBlock, Q3_KBytes}, Q4_K: {"Q4_K", KBlock, Q4_KBytes},
 	Q5_K: {"Q5_K", KBlock, Q5_KBytes}, Q6_K: {"Q6_K", KBlock, Q6_KBytes}, 9: {"Q8_1", 32, 36}, 15: {"Q8_K", 256, 292},
 	16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74}, 18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50},
-	20: {"IQ4_NL", 32, 18}, 21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, 23: {"IQ4_XS", 256, 136},
+	IQ4_NL: {"IQ4_NL", 32, 18}, 21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, IQ4_XS: {"IQ4_XS", 256, 136},
 	24: {"I8", 1, 1}, 25: {"I16", 1, 2}, 26: {"I32", 1, 4}, 27: {"I64", 1, 8}, 28: {"F64", 1, 8},
 	29: {"IQ1_M", 256, 56}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17},
 }

@@ -23,7 +23,7 @@ type decoded struct {
 func makeQuant(out string) error {
 	var cases []any
 	for t := range gguf.Type(64) {
-		if !t.Decodable() || t == gguf.F32 {
+		if !t.Decodable() || t == gguf.F32 || t == gguf.IQ4_NL || t == gguf.IQ4_XS { // Ollama's binding does not decode the last two
 			continue
 		}
 		const n = 64 * gguf.KBlock

@@ -164,7 +164,7 @@ func (l *loader) take(name string, required bool, dims ...int) (gguf.Tensor, boo
 		return t, false
 	}
 	if !t.Type.Decodable() {
-		l.err = fmt.Errorf("tensor %q has type %s, which is not supported: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or a K type, such as Q4_K_M", name, t.Type)
+		l.err = fmt.Errorf("tensor %q has type %s, which is not supported: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS or a K type, such as Q4_K_M", name, t.Type)
 		return t, false
 	}
 	return t, true

@@ -198,12 +198,12 @@ func TestRefused(t *testing.T) {
 		`tensor "blk.0.attn_k.bias" is missing`:                                 {spec: qwen, tensors: map[string]*gguf.Tensor{"blk.0.attn_k.bias": nil}},
 		`tensor "blk.2.attn_norm.weight" is missing`:                            key("llama.block_count", 3),
 		`tensor "blk.1.`: key("llama.block_count", 1),
-		`tensor "blk.0.attn_q.weight" has dimensions [64 32], want [64 64]`:    {tensors: tensor(t, "blk.0.attn_q.weight", gguf.F32, 64, 32)},
-		`tensor "blk.0.attn_norm.weight" has dimensions [64 1], want [64]`:     {tensors: tensor(t, "blk.0.attn_norm.weight", gguf.F32, 64, 1)},
-		`tensor "output_norm.weight" has dimensions [63], want [64]`:           {tensors: tensor(t, "output_norm.weight", gguf.F32, 63)},
-		`tensor "blk.0.attn_v.weight" has type IQ4_NL, which is not supported`: {tensors: tensor(t, "blk.0.attn_v.weight", 20, 64, 64)},
-		`tensor "blk.0.attn_q_norm.weight" has no place`:                       {tensors: tensor(t, "blk.0.attn_q_norm.weight", gguf.F32, 16)},
-		`tensor "rope_freqs.weight" holds 0`:                                   {tensors: tensor(t, "rope_freqs.weight", gguf.F32, 8)},
+		`tensor "blk.0.attn_q.weight" has dimensions [64 32], want [64 64]`: {tensors: tensor(t, "blk.0.attn_q.weight", gguf.F32, 64, 32)},
+		`tensor "blk.0.attn_norm.weight" has dimensions [64 1], want [64]`:  {tensors: tensor(t, "blk.0.attn_norm.weight", gguf.F32, 64, 1)},
+		`tensor "output_norm.weight" has dimensions [63], want [64]`:        {tensors: tensor(t, "output_norm.weight", gguf.F32, 63)},
+		`tensor "blk.0.attn_v.weight" has type I8, which is not supported`:  {tensors: tensor(t, "blk.0.attn_v.weight", 24, 64, 64)},
+		`tensor "blk.0.attn_q_norm.weight" has no place`:                    {tensors: tensor(t, "blk.0.attn_q_norm.weight", gguf.F32, 16)},
+		`tensor "rope_freqs.weight" holds 0`:                                {tensors: tensor(t, "rope_freqs.weight", gguf.F32, 8)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			if _, err := model.Load(e.file(t)); err == nil || !strings.Contains(err.Error(), want) {

@@ -158,7 +158,7 @@ func GoldenSpecs() []Golden {
 	for _, name := range slices.Sorted(maps.Keys(goldenFamilies)) {
 		types := goldenTypes
 		if name == "llama" {
-			types = append(types[:len(types):len(types)], gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K)
+			types = append(types[:len(types):len(types)], gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K, gguf.IQ4_NL, gguf.IQ4_XS)
 		}
 		for _, t := range types {
 			add(name, goldenFamilies[name], t)

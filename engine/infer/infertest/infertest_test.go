@@ -135,7 +135,7 @@ func TestSpecErrors(t *testing.T) {
 		"Layers is -1":            {Layers: -1},
 		"multiple of KVHeads":     {Heads: 4, KVHeads: 3},
 		"RopeDim is 7":            {RopeDim: 7},
-		"type IQ4_NL cannot":      {Type: 20},
+		"type IQ2_XXS cannot":     {Type: 16},
 		"multiples of 32":         {Type: gguf.Q8_0, FFN: 100},
 		"multiples of 256":        {Type: gguf.Q4_K, Dim: 128},
 		"ExpertsUsed is 5 of 4":   {Arch: "qwen3moe", ExpertsUsed: 5},

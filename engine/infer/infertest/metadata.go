@@ -10,7 +10,7 @@ import (
 // fileTypes are the numbers of general.file_type, which tell programs what to call the file.
 var fileTypes = map[gguf.Type]uint32{
 	gguf.F32: 0, gguf.F16: 1, gguf.Q4_0: 2, gguf.Q4_1: 3, gguf.Q8_0: 7, gguf.Q5_0: 8, gguf.Q5_1: 9, gguf.Q2_K: 10,
-	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.BF16: 32,
+	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32,
 }
 
 // metadata sets the keys that describe the shape, as llama.cpp's converter names them.
