@@ -122,6 +122,7 @@ type Engine struct {
 	live     map[sched.ID]*sequence
 	down     bool // there is no worker
 	failures int  // attempts to replace it that failed in a row
+	failed   int  // steps that failed in a row
 	flights  []flight
 	recent   []*sequence // of the last batch, in its order
 	batch    wire.Batch

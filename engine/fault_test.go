@@ -248,6 +248,37 @@ func TestNoWorker(t *testing.T) {
 	}
 }
 
+// TestBrokenWorker: a worker whose steps fail, one after the other, is replaced.
+func TestBrokenWorker(t *testing.T) {
+	broken := func(f *faulty, p []byte) ([]byte, error) {
+		var o wire.Output
+		if err := wire.DecodeOutput(p, &o); err != nil {
+			return nil, err
+		}
+		f.nth++ // the next one too
+		return wire.AppendOutput(nil, &wire.Output{Step: o.Step, Error: "the device is on fire"}), nil
+	}
+	e := open(t, setup{launch: first(1, fault{nth: 1, output: broken}), worker: worker.Config{Backoff: time.Millisecond}})
+	failed := 0
+	for ; failed < 20; failed++ {
+		s, err := e.Add(t.Context(), engine.Request{Prompt: prompt("x"), MaxTokens: 5, IgnoreEnd: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(s); err == nil {
+			break
+		} else if !strings.Contains(err.Error(), "on fire") {
+			t.Errorf("request %d: %v", failed, err)
+		}
+	}
+	if failed < 2 || failed > 3 { // with a batch ahead, two steps may fail for one request
+		t.Errorf("%d requests failed, want as many as it takes to replace the worker", failed)
+	}
+	if got := idle(t, e); got.Restarts != 1 || got.Failure != nil {
+		t.Errorf("afterwards: %+v", got)
+	}
+}
+
 // TestDeathAsleep: a worker that dies while it sleeps is replaced by the wake.
 func TestDeathAsleep(t *testing.T) {
 	for level := 1; level <= 2; level++ {

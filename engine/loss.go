@@ -10,7 +10,7 @@ import (
 // Limits of patience with a worker that is lost.
 const (
 	maxDeaths   = 3 // of workers in a row, and the sequence that was computed each time is given up
-	maxFailures = 3 // attempts to replace a worker in a row, and the requests that wait end with an error
+	maxFailures = 3 // attempts to replace a worker in a row, and the requests that wait end with an error; or steps in a row, and the worker is replaced
 )
 
 // happen takes an event of the worker.

@@ -15,7 +15,7 @@ import (
 //
 //  1. One of a batch that was given up, by a failed step or a sleep, is nothing.
 //  2. One that does not fit its batch ends the worker, before anything of it is believed.
-//  3. A failed step ends all requests.
+//  3. A failed step ends all requests; several in a row end the worker too.
 //  4. Else each sequence gets what is its own, and the scheduler the tokens.
 func (e *Engine) receive(out *wire.Output) {
 	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
@@ -33,8 +33,14 @@ func (e *Engine) receive(out *wire.Output) {
 		e.count(f.tokens, err)
 		e.giveUp()
 		e.failAll(err)
+		if e.failed++; e.failed >= maxFailures { // a new worker may do better
+			e.failed = 0
+			e.worker.Fail(err)
+			e.lose(err)
+		}
 		return
 	}
+	e.failed = 0
 	e.count(f.tokens, nil)
 	e.occupied(out.Busy)
 	e.results, e.tokens = e.results[:0], e.tokens[:0]

@@ -44,6 +44,8 @@ type Config struct {
 	Python string
 	// Shards is the number of worker processes that share the model; 0: one.
 	Shards int
+	// StepLimit is how long a step may take before its worker counts as hung and is replaced; 0: a quarter of an hour.
+	StepLimit time.Duration
 	// Sync makes no batch before the output of the last one; for comparison.
 	Sync bool
 	// ToolParser is how the model writes calls of tools: "hermes", "llama3_json", "mistral" or "json"; "" or "auto" goes by the chat template.
@@ -97,7 +99,7 @@ func (c Config) Validate() error {
 		name  string
 		value int64
 	}{
-		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"body limit", c.MaxBody},
+		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"body limit", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
 		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"num-speculative-tokens", int64(c.Draft)},
 	} {
 		if f.value < 0 {

@@ -32,7 +32,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	cfg = cfg.withDefaults()
 	began := time.Now()
 	w := worker.Open(worker.Options{
-		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
+		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, StepLimit: cfg.StepLimit, Log: cfg.Log,
 		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes},
 	})
 	var info wire.Info

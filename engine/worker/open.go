@@ -45,7 +45,7 @@ type Options struct {
 	Load wire.Load
 	// Depth is how many batches are sent ahead; default 2.
 	Depth int
-	// StepLimit is the longest time that a step may take; default five minutes.
+	// StepLimit is the longest time that a step may take; default a quarter of an hour.
 	StepLimit time.Duration
 	// Log gets what becomes of the workers, and what they say; nil discards it.
 	Log *slog.Logger

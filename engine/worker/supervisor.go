@@ -24,7 +24,7 @@ type Config struct {
 	// Heartbeat is the time between two signs of life; a worker that is silent for ten times
 	// as long is replaced. 0: none are asked for.
 	Heartbeat time.Duration
-	// StepLimit is the longest time that a step may take; default five minutes.
+	// StepLimit is the longest time that a step may take; default a quarter of an hour.
 	StepLimit time.Duration
 	// Discard ends the worker in a sleep of level 2. Else it is told to sleep at that level.
 	Discard bool
@@ -40,7 +40,7 @@ func (c Config) withDefaults() Config {
 		c.Depth = 2
 	}
 	if c.StepLimit == 0 {
-		c.StepLimit = 5 * time.Minute
+		c.StepLimit = 15 * time.Minute
 	}
 	if c.Backoff == 0 {
 		c.Backoff = 100 * time.Millisecond
