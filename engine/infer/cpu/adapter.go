@@ -138,9 +138,10 @@ func (s *step) sameRun(i, most int) (end int, a *batchAdapter) {
 // shrink computes A·x for tokens lo…hi and the targets of the site.
 func (s *step) shrink(member, lo, hi int) {
 	w := &s.members[member]
-	for end := lo; lo < hi; lo = end {
-		var a *batchAdapter
-		if end, a = s.sameRun(lo, hi); a == nil {
+	for lo < hi {
+		i := lo
+		end, a := s.sameRun(lo, hi)
+		if lo = end; a == nil {
 			continue
 		}
 		for t := s.site.first; t <= s.site.last; t++ {
@@ -149,8 +150,8 @@ func (s *step) shrink(member, lo, hi int) {
 				continue
 			}
 			w.rows = resize(w.rows, end*a.rank)
-			p.a.Mul(w.rows, a.rank, &s.input.floats, lo, end, 0, a.rank, &w.kernel)
-			a.low[t].Load(w.rows[lo*a.rank:end*a.rank], lo, end)
+			p.a.Mul(w.rows, a.rank, &s.input.floats, i, end, 0, a.rank, &w.kernel)
+			a.low[t].Load(w.rows[i*a.rank:end*a.rank], i, end)
 		}
 	}
 }
