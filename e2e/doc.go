@@ -2,8 +2,10 @@
 // child process of the test, and the clients that users have (curl, the official
 // OpenAI clients for Go and JavaScript, and rouse's own commands).
 //
-// It refuses to know anything of the inside: nothing of Rouse is linked into the
-// tests, and what they see is what a person or a client sees. A test never
+// It refuses to know anything of the inside: what the tests see is what a person
+// or a client sees. Of Rouse itself they link what a client may have too, and the
+// judge of pico's answers (package engine/pico/corpus); models that they need are
+// written by commands in tinygguf and genmodel. A test never
 // sleeps; it asks again until the answer is the one that is to come, within a
 // bound.
 //

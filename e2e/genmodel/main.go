@@ -1,0 +1,53 @@
+// Command genmodel writes a model file of a public model's layout with random
+// weights, for tests: it says nothing sensible, and always the same.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "genmodel:", err)
+		os.Exit(1)
+	}
+}
+
+// layouts are those of public models, smaller in every measure.
+var layouts = map[string]infertest.Spec{
+	// Qwen3-0.6B-Q4_K_M: most matrices Q4_K and some Q6_K, the output is the embedding, heads wider than Dim/Heads.
+	"qwen3": {
+		Arch: "qwen3", Mix: []gguf.Type{gguf.Q4_K, gguf.Q4_K, gguf.Q4_K, gguf.Q6_K}, Dim: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 128,
+		FFN: 2048, Vocab: 2000, Context: 2048, RopeBase: 1e6, Seed: 1,
+	},
+	// Llama-3.2-1B-Q8_0: a tensor with factors for the rope's frequencies, four queries to a key.
+	"llama3": {
+		Arch: "llama", Type: gguf.Q8_0, Dim: 512, Layers: 12, Heads: 8, KVHeads: 2, FFN: 2048, Vocab: 4000, Context: 2048,
+		RopeBase: 500000, RopeFactors: true, Pre: "llama-bpe", Seed: 2,
+	},
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("genmodel", flag.ContinueOnError)
+	layout := flags.String("layout", "qwen3", "qwen3 or llama3")
+	out := flags.String("o", "", "file to write")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	spec, ok := layouts[*layout]
+	if !ok || *out == "" || flags.NArg() > 0 {
+		return errors.New("want -layout qwen3 or llama3 and -o FILE")
+	}
+	f, err := os.Create(*out)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return errors.Join(infertest.Write(f, spec), f.Close())
+}
