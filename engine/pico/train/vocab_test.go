@@ -32,7 +32,7 @@ func TestVocabularyMakesCopyingEasy(t *testing.T) {
 }
 
 func TestChatIsEncodedLikeItsText(t *testing.T) {
-	e, err := newEncoder()
+	e, err := newEncoder(func(answer string) string { return answer })
 	if err != nil {
 		t.Fatal(err)
 	}
