@@ -103,7 +103,17 @@ func (c *schemaReader) object(f *facts, o *object) {
 			q.schemas = append(q.schemas, others)
 		}
 	}
-	f.patternProperties = append(f.patternProperties, patterns...)
+	// The names that match a pattern of one part are others of the parts that do not have it.
+	if hasOthers {
+		for i := range f.patternProperties {
+			q := &f.patternProperties[i]
+			q.schemas = append(q.schemas[:len(q.schemas):len(q.schemas)], others)
+		}
+	}
+	for _, p := range patterns {
+		p.schemas = append(p.schemas, f.additional...)
+		f.patternProperties = append(f.patternProperties, p)
+	}
 	if hasOthers {
 		f.additional = append(f.additional, others)
 		f.open = f.open || others != false

@@ -184,6 +184,9 @@ func negated(b *bound) *bound {
 
 // positives is the numbers from lo to hi, neither negative.
 func positives(lo, hi *bound, places int) (expr, error) {
+	if hi != nil && lo.at.Cmp(hi.at) > 0 {
+		return choice{}, nil
+	}
 	whole, fraction, exact := decimal(lo.at)
 	if !exact {
 		return nil, formError("a limit of a number has too many digits")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/constrain"
@@ -159,6 +160,8 @@ func anyObject(param string) *wish {
 const (
 	maxGrammars      = 32
 	maxGrammarSource = 4 << 20 // bytes of all their sources
+	warmStates       = 64
+	warmTime         = 20 * time.Millisecond
 )
 
 // grammars compiles forms for one vocabulary, and keeps the ones that were used
@@ -203,6 +206,7 @@ func (g *grammars) get(w *wish) (constrain.Grammar, error) {
 	if err != nil {
 		return nil, formError(w.param, err)
 	}
+	constrain.Warm(grammar, warmStates, warmTime) // here, where only this request waits for it
 	g.keep(&compiled{key, grammar})
 	return grammar, nil
 }
