@@ -255,7 +255,7 @@ func TestBrokenWorker(t *testing.T) {
 		if err := wire.DecodeOutput(p, &o); err != nil {
 			return nil, err
 		}
-		f.nth++ // the next one too
+		f.outputs-- // the next one too
 		return wire.AppendOutput(nil, &wire.Output{Step: o.Step, Error: "the device is on fire"}), nil
 	}
 	e := open(t, setup{launch: first(1, fault{nth: 1, output: broken}), worker: worker.Config{Backoff: time.Millisecond}})

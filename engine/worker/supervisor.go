@@ -78,8 +78,11 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	others sync.WaitGroup
 
-	mu       sync.Mutex
-	link     *link // nil while there is no worker
+	// link is the worker, nil while there is none. It is set with mu held, and read without where nobody may wait
+	// for another worker's start.
+	link atomic.Pointer[link]
+
+	mu       sync.Mutex // held while a worker starts
 	info     wire.Info
 	level    int // of sleep, as it was asked for
 	adapters []wire.Adapter
@@ -101,7 +104,7 @@ func New(cfg Config) *Supervisor {
 func (s *Supervisor) Start(ctx context.Context) (wire.Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link != nil {
+	if s.link.Load() != nil {
 		return s.info, nil
 	}
 	if s.closed {
@@ -140,7 +143,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 		l.fail(err)
 		return err
 	}
-	s.link = l
+	s.link.Store(l)
 	s.cfg.Log.Info("worker is up", "pids", l.PIDs(), "took", time.Since(began))
 	return nil
 }
@@ -180,9 +183,9 @@ func (s *Supervisor) emit(e Event) {
 func (s *Supervisor) follow(l *link) {
 	err := l.receive()
 	s.mu.Lock()
-	mine := s.link == l // else it never came up, or was told to end
+	mine := s.link.Load() == l // else it never came up, or was told to end
 	if mine {
-		s.link = nil
+		s.link.Store(nil)
 	}
 	needed := mine && s.level == 0 && s.ctx.Err() == nil
 	if needed {
@@ -202,7 +205,7 @@ func (s *Supervisor) replace() {
 	wait := s.cfg.Backoff
 	for {
 		s.mu.Lock()
-		if s.link != nil || s.level > 0 || s.ctx.Err() != nil {
+		if s.link.Load() != nil || s.level > 0 || s.ctx.Err() != nil {
 			s.mu.Unlock()
 			return
 		}
@@ -231,9 +234,7 @@ func (s *Supervisor) replace() {
 // Queue sends a batch to the worker, and keeps nothing of it. It may wait for the worker to read.
 // If there is no worker nothing happens: [Event.Lost] is on its way.
 func (s *Supervisor) Queue(b *wire.Batch) {
-	s.mu.Lock()
-	l := s.link
-	s.mu.Unlock()
+	l := s.link.Load()
 	if l == nil {
 		return
 	}
@@ -243,19 +244,14 @@ func (s *Supervisor) Queue(b *wire.Batch) {
 
 // Fail ends the worker because what it answers can't be. It is replaced.
 func (s *Supervisor) Fail(err error) {
-	s.mu.Lock()
-	l := s.link
-	s.mu.Unlock()
-	if l != nil {
+	if l := s.link.Load(); l != nil {
 		l.fail(err)
 	}
 }
 
 // control does an op, if there is a worker.
 func (s *Supervisor) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
-	s.mu.Lock()
-	l := s.link
-	s.mu.Unlock()
+	l := s.link.Load()
 	if l == nil {
 		return wire.Reply{}, ErrDown
 	}
@@ -265,10 +261,10 @@ func (s *Supervisor) control(ctx context.Context, op wire.Op) (wire.Reply, error
 // Sleep gives the model's memory back: level 1 or 2. No batch may be queued. If it fails the worker is awake.
 func (s *Supervisor) Sleep(ctx context.Context, level int) error {
 	s.mu.Lock()
-	l, before := s.link, s.level
+	l, before := s.link.Load(), s.level
 	s.level = level
 	if l != nil && level == 2 && s.cfg.Discard {
-		s.link = nil
+		s.link.Store(nil)
 		s.mu.Unlock()
 		l.fail(errClosed)
 		l.Wait() //nolint:errcheck // it was killed, and that is how it ended
@@ -290,9 +286,7 @@ func (s *Supervisor) Sleep(ctx context.Context, level int) error {
 
 // Wake makes the worker ready, which knows no sequences then. If it fails it sleeps as before.
 func (s *Supervisor) Wake(ctx context.Context) error {
-	s.mu.Lock()
-	l := s.link
-	s.mu.Unlock()
+	l := s.link.Load()
 	if l != nil {
 		_, err := l.control(ctx, wire.Op{Verb: wire.OpWake})
 		if err != nil && !l.isOver() {
@@ -302,7 +296,7 @@ func (s *Supervisor) Wake(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l == nil || l.isOver() { // it ended while it slept
-		s.link = nil
+		s.link.Store(nil)
 		if err := s.up(ctx); err != nil {
 			return err
 		}
@@ -348,20 +342,19 @@ func (s *Supervisor) Restarts() int { return int(s.restarts.Load()) }
 
 // PIDs are the processes of the worker, none if it lives in this one or is gone.
 func (s *Supervisor) PIDs() []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.link == nil {
+	l := s.link.Load()
+	if l == nil {
 		return nil
 	}
-	return s.link.PIDs()
+	return l.PIDs()
 }
 
 // Close ends the worker and waits until everything is gone. Twice is fine.
 func (s *Supervisor) Close() error {
 	s.cancel()
 	s.mu.Lock()
-	l := s.link
-	s.link, s.closed = nil, true
+	l := s.link.Swap(nil)
+	s.closed = true
 	s.mu.Unlock()
 	if l != nil {
 		l.fail(errClosed)
