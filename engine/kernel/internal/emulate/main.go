@@ -41,7 +41,7 @@ func main() {
 	log.SetPrefix("emulate: ")
 	var c Config
 	flag.StringVar(&c.Package, "package", "./engine/kernel", "the package whose tests run")
-	flag.StringVar(&c.Run, "run", ".", "the tests that run")
+	flag.StringVar(&c.Run, "run", "TestFeatures|TestLevels|TestLargest|TestGroups|TestMulWrites|TestAttention", "the tests that run")
 	flag.StringVar(&c.CPU, "cpu", "corei7_icelake_u", "the processor, as Bochs calls it")
 	flag.StringVar(&c.Kernel, "kernel", "", "a Linux kernel (vmlinuz); empty: Debian's, downloaded once")
 	flag.StringVar(&c.Bochs, "bochs", "", "the emulator; empty: bochs-bin or bochs on the PATH")
