@@ -88,8 +88,7 @@ func initrd(init, tests []byte, arguments []string) ([]byte, error) {
 		}
 		head += name + "\x00"
 		fmt.Fprint(z, head, strings.Repeat("\x00", -len(head)&3))
-		z.Write(data) // an error stays, and Close tells it
-		fmt.Fprint(z, strings.Repeat("\x00", -len(data)&3))
+		fmt.Fprintf(z, "%s%s", data, strings.Repeat("\x00", -len(data)&3)) // an error stays, and Close tells it
 	}
 	add("dev", 0o040755, 0, 0, nil)
 	add("dev/console", 0o020600, 5, 1, nil)
