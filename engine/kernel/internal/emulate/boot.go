@@ -97,7 +97,7 @@ func follow(ctx context.Context, path string, ended <-chan error) (verdict int, 
 		}
 		select {
 		case err := <-ended:
-			return 0, errors.Join(errors.New("Bochs ended before the tests did"), err)
+			return 0, errors.Join(errors.New("the emulator ended before the tests did"), err)
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-tick.C:
