@@ -1,9 +1,12 @@
 package constrain_test
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"regexp"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
@@ -79,6 +82,28 @@ func compile(t testing.TB, f constrain.Form, w words) constrain.Grammar {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// TestTogether: many texts of one grammar at once, in many goroutines.
+func TestTogether(t *testing.T) {
+	form, err := constrain.Schema([]byte(person))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := compile(t, form, english)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 20 {
+				if text, done := speak(t, g, english, r, 100); done && !json.Valid([]byte(text)) {
+					t.Errorf("%q is no JSON", text)
+				}
+			}
+		})
+	}
+	constrain.Warm(g, 100, time.Second)
+	all.Wait()
 }
 
 func TestRegex(t *testing.T) {

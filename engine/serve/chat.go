@@ -94,13 +94,13 @@ func (s *Server) chatPrompt(p *prompt) ([]int32, error) {
 	if err != nil {
 		return nil, templateError(err)
 	}
-	return s.encode(text, true), nil
+	return s.encode(text), nil
 }
 
 // encode makes a prompt's text tokens, with the beginning-of-text token where the model wants one and the text has none.
-func (s *Server) encode(text string, special bool) []int32 {
+func (s *Server) encode(text string) []int32 {
 	tok := s.engine.Tokenizer()
-	ids := tok.Encode(text, special)
+	ids := tok.Encode(text, true)
 	if bos, add := tok.BOS(); add && (len(ids) == 0 || ids[0] != bos) {
 		ids = append([]int32{bos}, ids...)
 	}

@@ -39,7 +39,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	for i, p := range c.Prompt {
 		requests[i] = req
 		if requests[i].Prompt = p.tokens; p.tokens == nil {
-			requests[i].Prompt = s.encode(p.text, true)
+			requests[i].Prompt = s.encode(p.text)
 		} else if c.Echo {
 			if err := s.checkTokens("prompt", p.tokens); err != nil {
 				return err

@@ -34,7 +34,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	case t.Messages != nil:
 		return api.BadRequest("prompt", "prompt and messages are both set: want one")
 	case or(t.AddSpecialTokens, true):
-		ids = s.encode(*t.Prompt, true)
+		ids = s.encode(*t.Prompt)
 	default:
 		ids = tok.Encode(*t.Prompt, true)
 	}
