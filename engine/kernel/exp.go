@@ -122,10 +122,16 @@ func maximum(x []float32) float32 {
 
 // ArgMax is the index of the largest number, the first of equals. Without any it is 0.
 func ArgMax(x []float32) int {
-	top := maximum(x)
-	for i, v := range x {
+	const chunk = 1024
+	top, from := float32(math.Inf(-1)), 0 // the first chunk with the largest number
+	for i := 0; i < len(x); i += chunk {
+		if m := maximum(x[i:min(i+chunk, len(x))]); m > top {
+			top, from = m, i
+		}
+	}
+	for i, v := range x[from:] {
 		if v == top {
-			return i
+			return from + i
 		}
 	}
 	return 0

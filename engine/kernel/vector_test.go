@@ -64,6 +64,45 @@ func TestVectors(t *testing.T) {
 	}
 }
 
+func TestArgMax(t *testing.T) {
+	r := rand.New(rand.NewPCG(30, 2))
+	nan, low := float32(math.NaN()), float32(math.Inf(-1))
+	for range 200 {
+		x := numbers(r, 1+r.IntN(5000), 50)
+		want := 0
+		for i, v := range x {
+			if v > x[want] || x[want] != x[want] && v == v {
+				want = i
+			}
+		}
+		x[r.IntN(len(x))] = x[want] // an equal one, perhaps earlier
+		for i, v := range x {
+			if v == x[want] {
+				want = i
+				break
+			}
+		}
+		if got := ArgMax(x); got != want {
+			t.Fatalf("of %d: got %d (%v), want %d (%v)", len(x), got, x[got], want, x[want])
+		}
+	}
+	for _, x := range [][]float32{nil, {nan, nan}, {low, low}} {
+		if got := ArgMax(x); got != 0 {
+			t.Errorf("of %v: got %d, want 0", x, got)
+		}
+	}
+	if got := ArgMax([]float32{nan, low, 1, 2, 2, nan}); got != 3 {
+		t.Errorf("got %d, want 3", got)
+	}
+}
+
+func BenchmarkArgMax(b *testing.B) {
+	x := numbers(rand.New(rand.NewPCG(30, 3)), 152_000, 0)
+	for b.Loop() {
+		ArgMax(x)
+	}
+}
+
 func FuzzVectors(f *testing.F) {
 	f.Add([]byte("a seed of some bytes, as many as there is room for in a vector"), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, n uint8) {
