@@ -54,7 +54,22 @@
 //	                             384 + 2·r + c/16: integer scale, one signed byte
 //
 // All processors share this layout. What AVX2 makes of it is in gen, which writes
-// tile_amd64.s: four vectors at a time, or one.
+// tile_amd64.s: four vectors at a time, or one; what AVX-512 does, in gen512, which writes
+// tile512_amd64.s: eight, four or one.
+//
+// # Attention
+//
+// Queries that share a kv head, of several heads and of several tokens, are computed eight at a
+// time, so that each block of keys and values is read from memory once for all of them. Keys lie
+// transposed: a register holds one dimension of eight or sixteen positions, values one position's
+// dimensions, and no sum crosses a register's lanes here either. Attention says in which
+// order the sums are made.
+//
+// # Processors
+//
+// Features tells which instructions are in use; the environment variable ROUSE_CPU limits them.
+// AVX-512 means VNNI too. Its kernels are tested where no such processor is at hand on an
+// emulated one, by make avx512 (internal/emulate). On arm64 everything is plain Go.
 //
 // All functions are safe for many goroutines on disjoint outputs. Lengths are the
 // caller's promise: a slice too short panics.

@@ -27,6 +27,12 @@ func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: gen512 FILE.s")
 	}
+	if err := os.WriteFile(os.Args[1], []byte(generate()), 0o644); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func generate() string {
 	a := &asm{}
 	a.head()
 	for _, tokens := range []int{1, 4, 8} {
@@ -38,9 +44,7 @@ func main() {
 			a.floats(t, tokens)
 		}
 	}
-	if err := os.WriteFile(os.Args[1], []byte(a.String()), 0o644); err != nil {
-		log.Fatal(err)
-	}
+	return a.String()
 }
 
 // asm collects lines.
