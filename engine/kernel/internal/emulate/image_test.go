@@ -25,7 +25,7 @@ func TestInitrd(t *testing.T) {
 	}
 	var got []string
 	for at := 0; at < len(data); {
-		var f [14]int
+		var f [13]int
 		for i := range f {
 			digits := string(data[at+6+8*i : at+14+8*i])
 			if _, err := fmt.Sscanf(digits, "%x", &f[i]); err != nil {
