@@ -138,7 +138,7 @@ func (e *engineServer) proof(t *testing.T, name string) {
 			t.Errorf("%s is %v, %v; more than 0: want %v", p.metric, got, err, p.some)
 		}
 	}
-	if pids, err := e.workers(); err != nil || len(pids) != map[string]int{"a process": 1, "two shards": 2, "little memory": 1}[name] {
+	if pids, err := e.workers("engine worker"); err != nil || len(pids) != map[string]int{"a process": 1, "two shards": 2, "little memory": 1}[name] {
 		t.Errorf("the workers are %v, %v", pids, err)
 	}
 }

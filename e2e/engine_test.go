@@ -158,7 +158,9 @@ func (e *engineServer) stream(ctx context.Context, body string, seen func()) (te
 				finish = *c.Finish
 			}
 		}
-		seen()
+		if seen(); ctx.Err() != nil {
+			return text, finish, context.Cause(ctx) // before the transport notices
+		}
 	}
 	return text, finish, errors.Join(lines.Err(), io.ErrUnexpectedEOF)
 }
@@ -194,12 +196,12 @@ func (e *engineServer) becomes(t *testing.T, name string, want float64) {
 	}
 }
 
-// workers are the engine's worker processes.
-func (e *engineServer) workers() ([]int, error) {
+// workers are the engine's worker processes: those with these words in their command line.
+func (e *engineServer) workers(words string) ([]int, error) {
 	all, err := e.place.processes()
 	var pids []int
 	for _, p := range all {
-		if pid, line, _ := strings.Cut(p, " "); strings.Contains(line, "engine worker") {
+		if pid, line, _ := strings.Cut(p, " "); strings.Contains(line, words) {
 			n, _ := strconv.Atoi(pid)
 			pids = append(pids, n)
 		}
