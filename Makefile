@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit avx512 race e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-simulate bench-cluster bench-wake cover fmt keys clean help
+.PHONY: up build images test unit avx512 race e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -83,6 +83,9 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
+
+bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
+	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
 
 bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
 	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json
