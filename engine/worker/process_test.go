@@ -1,0 +1,189 @@
+//go:build unix
+
+package worker_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/engine/worker"
+)
+
+// TestKilled: a process that is killed, in a step or idle, is replaced; asleep it is when it is woken.
+func TestKilled(t *testing.T) {
+	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{Step: 5 * time.Millisecond})})
+	prompt := []int32{1, 2, 3}
+	want := run(t, s, 1, 1, prompt, 2, "")
+	kill := func() {
+		t.Helper()
+		pids := s.PIDs()
+		if len(pids) != 1 {
+			t.Fatalf("processes %v", pids)
+		}
+		if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, busy := range []bool{false, true} {
+		if busy {
+			s.Queue(&wire.Batch{Step: 10, Items: []wire.Item{{ID: 1, Pos: 4, Count: 1, Sample: true}}})
+		}
+		kill()
+		if e := next(t, s); e.Lost == nil || !strings.Contains(e.Lost.Error(), "killed") {
+			t.Fatalf("killed: %+v", e)
+		}
+		if e := next(t, s); !e.Up {
+			t.Fatalf("killed: %+v", e)
+		}
+		if got := run(t, s, 1, uint64(20+10*i), prompt, 2, ""); !slices.Equal(got, want) {
+			t.Errorf("the next one says %v, want %v", got, want)
+		}
+	}
+	if err := s.Sleep(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	kill()
+	for len(s.PIDs()) > 0 {
+		time.Sleep(time.Millisecond) // the kernel's doing, not ours: there is nothing to wait for
+	}
+	if err := s.Wake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, s, 1, 90, prompt, 2, ""); !slices.Equal(got, want) {
+		t.Errorf("woken after a death: %v, want %v", got, want)
+	}
+	if s.Restarts() != 2 {
+		t.Errorf("%d restarts, want 2", s.Restarts())
+	}
+}
+
+// TestStopped: a process that is stopped says nothing, and is replaced.
+func TestStopped(t *testing.T) {
+	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{}), Heartbeat: 20 * time.Millisecond})
+	if err := syscall.Kill(s.PIDs()[0], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, s); e.Lost == nil || !strings.Contains(e.Lost.Error(), "silent") {
+		t.Fatalf("stopped: %+v", e)
+	}
+	if e := next(t, s); !e.Up {
+		t.Fatalf("stopped: %+v", e)
+	}
+}
+
+// TestDiesWithEngine: a worker whose engine closes the connection ends by itself.
+func TestDiesWithEngine(t *testing.T) {
+	r, err := worker.Process{}.Launch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wire.SendJSON(r, wire.KindHello, wire.Hello{Protocol: wire.Protocol}); err != nil {
+		t.Fatal(err)
+	}
+	if kind, _, err := r.Receive(); kind != wire.KindHello || err != nil {
+		t.Fatalf("a frame of kind %d, %v; want a hello", kind, err)
+	}
+	r.Close()
+	if err := r.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestDiesWithParent: a worker whose engine's process is killed does not stay behind.
+func TestDiesWithParent(t *testing.T) {
+	parent := exec.Command(os.Args[0], "parent")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait() // it was killed
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return // gone, or as good as gone until its new parent looks after it
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d outlives its parent", pid)
+		}
+	}
+}
+
+// TestBadStart: what can't be started or loaded is an error that says why, and leaves nothing.
+func TestBadStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		cfg  worker.Config
+		want string
+	}{
+		"no program":      {worker.Config{Launch: worker.Process{Command: []string{"/nowhere/worker"}}.Launch}, "/nowhere/worker"},
+		"another program": {worker.Config{Launch: worker.Process{Command: []string{"/bin/true"}}.Launch}, "the worker ended"},
+		"babble":          {worker.Config{Launch: worker.Process{Command: []string{"/bin/sh", "-c", "echo hello >&3"}}.Launch}, "frame"},
+		"no model":        {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Model: "/nowhere/model.gguf"}}, "/nowhere/model.gguf"},
+		"another device":  {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "abacus"}}, "abacus"},
+		"bad options":     {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "sim", Options: []byte(`{"a":1}`)}}, "options"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := worker.New(test.cfg)
+			if _, err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestGroup: two ranks are one worker; the death of one is that of both.
+func TestGroup(t *testing.T) {
+	s := begin(t, worker.Config{Launch: worker.Group(2, worker.Process{}), Load: simulated(t, sim.Config{}), Heartbeat: time.Second})
+	prompt := []int32{5, 6, 7}
+	want := twin(t, prompt, 4)
+	if got := run(t, s, 1, 1, prompt, 4, ""); !slices.Equal(got, want) {
+		t.Errorf("two ranks say %v, want %v", got, want)
+	}
+	one, err := s.Memory(t.Context())
+	if err != nil || one != 2*8*4096*16 {
+		t.Errorf("two ranks take %d bytes, %v; want those of both", one, err)
+	}
+	var refused *worker.OpError
+	if err := s.LoadAdapter(t.Context(), wire.Adapter{ID: 1, Path: "/nowhere/adapter"}); !errors.As(err, &refused) || !strings.Contains(err.Error(), "rank") {
+		t.Errorf("an adapter that is not there: %v", err)
+	}
+	for rank := range 2 {
+		pids := s.PIDs()
+		if len(pids) != 2 {
+			t.Fatalf("processes %v, want two", pids)
+		}
+		if err := syscall.Kill(pids[rank], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if e := next(t, s); e.Lost == nil {
+			t.Fatalf("rank %d is killed: %+v", rank, e)
+		}
+		if e := next(t, s); !e.Up {
+			t.Fatalf("rank %d is killed: %+v", rank, e)
+		}
+		if got := run(t, s, 1, uint64(10+10*rank), prompt, 4, ""); !slices.Equal(got, want) {
+			t.Errorf("the next two say %v, want %v", got, want)
+		}
+	}
+}
