@@ -48,7 +48,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.out, "o", "", "file for the results")
 	flag.StringVar(&o.peer, "peer", "", "folder of llama-bench (default: the PATH)")
 	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
-	flag.StringVar(&o.rouse, "rouse", "./rouse", "the program")
+	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
 	flag.IntVar(&o.threads, "threads", 0, "threads of forward passes, ours and the peer's (default: the engine's)")
 	flag.IntVar(&o.reps, "reps", 5, "repetitions")
 	flag.Parse()
