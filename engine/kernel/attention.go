@@ -27,8 +27,15 @@ type Pages struct {
 func (p *Pages) StoreKey(pos int, key []float32) {
 	at := p.Keys + int(p.Blocks[pos/Block])*p.Stride + pos%Block
 	block := p.Memory[at : at+(p.HeadDim-1)*Block+1]
-	for i, v := range key[:p.HeadDim] {
-		block[i*Block] = narrow(v)
+	var halves [64]uint16
+	for key = key[:p.HeadDim]; len(key) > 0; {
+		n := min(len(key), len(halves))
+		NarrowF16(halves[:n], key[:n])
+		for i, h := range halves[:n] {
+			block[i*Block] = h
+		}
+		key = key[n:]
+		block = block[min(n*Block, len(block)):]
 	}
 }
 
