@@ -201,7 +201,8 @@ func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error)
 	return true, d, nil
 }
 
-// match makes or deletes pods until there are n. Of those to delete the cheapest go first.
+// match makes or deletes pods until there are n. Of those to delete the cheapest go first. The
+// fake's lock is held.
 func (c *cluster) match(n int) {
 	pods := slices.DeleteFunc(c.pods(), func(p *corev1.Pod) bool { return p.Labels[serving.RevisionLabelKey] == "" })
 	for k := len(pods); k < n; k++ {
@@ -212,7 +213,7 @@ func (c *cluster) match(n int) {
 		slices.Reverse(pods)
 	}
 	for k := 0; k < len(pods)-n; k++ {
-		c.deletePod(pods[k].Name)
+		c.change(pods[k].Name, beingDeleted)
 	}
 }
 
@@ -251,23 +252,31 @@ func (c *cluster) makePod() {
 	}
 }
 
-// edit changes a pod.
-func (c *cluster) edit(name string, change func(*corev1.Pod)) {
+// edit changes a pod in one step, as the API server does: what the fleet patches meanwhile
+// is not lost, and its patch, which the fake makes of a pod as read before, undoes nothing.
+func (c *cluster) edit(name string, how func(*corev1.Pod)) {
+	c.kube.Lock()
+	defer c.kube.Unlock()
+	c.change(name, how)
+}
+
+// change is edit for who holds the fake's lock.
+func (c *cluster) change(name string, how func(*corev1.Pod)) {
 	o, err := c.kube.Tracker().Get(podResource, "default", name)
 	if err != nil {
 		c.t.Error(err)
 		return
 	}
 	p := o.(*corev1.Pod).DeepCopy()
-	change(p)
+	how(p)
 	if err := c.kube.Tracker().Update(podResource, p, "default"); err != nil {
 		c.t.Error(err)
 	}
 }
 
-func (c *cluster) deletePod(name string) {
-	c.edit(name, func(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now })
-}
+func (c *cluster) deletePod(name string) { c.edit(name, beingDeleted) }
+
+func beingDeleted(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
 
 // runs publishes a pod's address and says that its container runs.
 func (c *cluster) runs(name, ip string) {

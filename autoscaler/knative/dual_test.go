@@ -33,7 +33,7 @@ func inPairs(t *testing.T, test func(t *testing.T, c *cluster)) {
 		c := newCluster(t, 0, dualFunction)
 		c.gpus, c.annotations = 1, dualFunction
 		c.kube.PrependReactor("delete", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
-			c.deletePod(a.(kubetesting.DeleteAction).GetName())
+			c.change(a.(kubetesting.DeleteAction).GetName(), beingDeleted)
 			return true, nil, nil
 		})
 		c.start()

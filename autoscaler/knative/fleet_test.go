@@ -82,7 +82,9 @@ func TestStartsOfOneRevisionGetDifferentPods(t *testing.T) {
 		if c.replicas() != 3 {
 			t.Fatalf("got %d replicas, want 3", c.replicas())
 		}
+		c.kube.Lock()
 		c.match(3)
+		c.kube.Unlock()
 		var ids []api.InstanceID
 		for _, wait := range []func() (api.InstanceID, error){one, two, three} {
 			id, err := wait()

@@ -167,9 +167,11 @@ func (c *cluster) follow(n int) {
 		for range n {
 			time.Sleep(500 * time.Millisecond)
 			want := c.replicas()
+			c.kube.Lock()
 			c.mu.Lock()
 			c.match(want)
 			c.mu.Unlock()
+			c.kube.Unlock()
 		}
 	}()
 }
