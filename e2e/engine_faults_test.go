@@ -14,6 +14,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
 )
 
 // longTexts are bodies of n streams that last: half of them greedy, half drawn with a seed.
@@ -231,5 +234,27 @@ func TestEngineBadAdapters(t *testing.T) {
 	}
 	if status, raw, err = e.post(ctx, "/v1/completions", `{"model":"other","prompt":"red","max_tokens":2}`); err != nil || status != 200 {
 		t.Errorf("the model itself: status %d, %s, %v", status, raw, err)
+	}
+}
+
+// TestEngineMissingAdapter declares an adapter that is not there: the function does not start, and says why.
+func TestEngineMissingAdapter(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	declared, err := os.ReadFile(adapters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "missing.yaml")
+	if err := os.WriteFile(file, bytes.Replace(declared, []byte("pico/pirate"), []byte("pico/none"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newServer(t, "-f", file)
+	c := newOpenAI(p, option.WithMaxRetries(0))
+	_, err = c.Chat.Completions.New(ctx, certain("pico", "echo red"))
+	var e *openai.Error
+	if !errors.As(err, &e) || e.StatusCode != 503 || e.Code != "start_failed" || !strings.Contains(e.Message, "there are pirate, shout") {
+		t.Errorf("the error is %v, want 503 start_failed and what there is", err)
 	}
 }
