@@ -56,7 +56,7 @@ func TestEngineCUDAWorker(t *testing.T) {
 	}
 	for _, when := range []string{"at first", "from the prefix cache", "with another process"} {
 		if when == "with another process" {
-			if err := e.killWorker("worker.py"); err != nil {
+			if err := e.killWorker("worker.py", 1, 0); err != nil {
 				t.Fatal(err)
 			}
 			e.becomes(t, "rouse_engine_worker_restarts_total", 1)

@@ -51,75 +51,93 @@ func (e *engineServer) streams(ctx context.Context, t *testing.T, bodies []strin
 }
 
 // TestEngineWorkerKilled kills the worker's process again and again while it
-// answers: nobody may notice.
+// answers, or one of two that share the model: nobody may notice.
 func TestEngineWorkerKilled(t *testing.T) {
 	t.Parallel()
-	const kills = 6
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	defer cancel()
-	bodies := longTexts(20, 250)
-	e := newEngine(t, "--model", "pico", "--worker", "process")
-	var chunks atomic.Int64
-	want := e.streams(ctx, t, bodies, func() { chunks.Add(1) })
+	for name, test := range map[string]struct {
+		args    []string
+		workers int
+	}{
+		"one process": {[]string{"--worker", "process"}, 1},
+		"two shards":  {[]string{"--shards", "2"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			defer cancel()
+			bodies := longTexts(20, 250)
+			e := newEngine(t, append(test.args, "--model", "pico")...)
+			var chunks atomic.Int64
+			want := e.streams(ctx, t, bodies, func() { chunks.Add(1) })
+			got := e.underFire(ctx, t, bodies, chunks.Load(), test.workers)
+			for i := range bodies {
+				if got[i] != want[i] {
+					t.Errorf("%s: with the worker killed the text is\n%q, without\n%q", bodies[i], got[i], want[i])
+				}
+			}
+			e.idle(t)
+			e.becomes(t, "rouse_engine_worker_restarts_total", kills)
+		})
+	}
+}
 
+// kills is how often a worker is killed.
+const kills = 6
+
+// underFire runs streams that have so many chunks together, while workers are killed at moments that are drawn.
+func (e *engineServer) underFire(ctx context.Context, t *testing.T, bodies []string, total int64, workers int) []string {
+	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	// The moments are numbers of chunks of all streams. Between two of them is time for a token of
 	// everybody: a sequence with which three workers in a row die is the engine's to give up.
-	part := chunks.Swap(0) / (kills + 1)
-	moments := make(chan struct{}, kills)
+	part := total / (kills + 1)
+	moments := make(chan struct{}, kills) // closed when the streams have ended
 	due := map[int64]bool{}
 	for k := range int64(kills) {
 		due[k*part+1+r.Int64N(part/2)] = true
 	}
-	done := make(chan int)
-	go func() { // until moments is closed
+	var killer sync.WaitGroup
+	killer.Go(func() {
 		killed := 0
 		for range moments {
-			if err := retry(func() error { return e.killWorker("engine worker") }); err != nil {
+			if err := retry(func() error { return e.killWorker("engine worker", workers, r.IntN(workers)) }); err != nil {
 				t.Error(err)
 				continue
 			}
 			killed++
 		}
-		done <- killed
-	}()
-	got := e.streams(ctx, t, bodies, func() {
+		if killed != kills {
+			t.Errorf("%d of %d kills", killed, kills)
+		}
+	})
+	var chunks atomic.Int64
+	texts := e.streams(ctx, t, bodies, func() {
 		if due[chunks.Add(1)] {
 			moments <- struct{}{}
 		}
 	})
 	close(moments)
-	killed := <-done
-	for i := range bodies {
-		if got[i] != want[i] {
-			t.Errorf("%s: with the worker killed the text is\n%q, without\n%q", bodies[i], got[i], want[i])
-		}
-	}
-	if killed != kills {
-		t.Errorf("%d of %d kills", killed, kills)
-	}
-	e.idle(t)
-	e.becomes(t, "rouse_engine_worker_restarts_total", kills)
+	killer.Wait()
+	return texts
 }
 
-// killWorker kills the worker's process, which must be there and have these words in its command line.
-func (e *engineServer) killWorker(words string) error {
+// killWorker kills one of the worker's processes. There must be so many, with these words in their command lines.
+func (e *engineServer) killWorker(words string, workers, which int) error {
 	pids, err := e.workers(words)
 	if err != nil {
 		return err
 	}
-	if len(pids) != 1 {
-		return fmt.Errorf("the workers are %v, want one", pids)
+	if len(pids) != workers {
+		return fmt.Errorf("the workers are %v, want %d", pids, workers)
 	}
-	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pids[which], syscall.SIGKILL); err != nil {
 		return err
 	}
-	return retry(func() error { // so that nobody kills it twice
+	return retry(func() error { // so that nobody is killed twice, nor a rank of a group that ends
 		left, err := e.workers(words)
-		if err == nil && slices.Contains(left, pids[0]) {
-			err = fmt.Errorf("the worker %d lives on", pids[0])
+		if err == nil && slices.ContainsFunc(left, func(pid int) bool { return slices.Contains(pids, pid) }) {
+			err = fmt.Errorf("of the workers %v there are %v", pids, left)
 		}
 		return err
 	})
