@@ -251,9 +251,11 @@ const (
 
 // deletePod has Kubernetes delete a pod, and shortens the grace of one that is being deleted.
 func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
-	uid := p.object.UID
-	err := f.deps.Kube.CoreV1().Pods(p.object.Namespace).Delete(ctx, p.object.Name,
-		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+	f.mu.Lock()
+	o := p.object
+	f.mu.Unlock()
+	err := f.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		f.log.Warn("a pod of a pair can't be deleted", "pod", p.id, "error", err)
 	}

@@ -121,7 +121,10 @@ func (p *pod) unmarked() []byte {
 }
 
 func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
-	o, err := f.deps.Kube.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.object.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
+	f.mu.Lock()
+	o := p.object
+	f.mu.Unlock()
+	o, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -79,20 +79,6 @@ func (p *pod) joined() bool { return p.token != "" }
 
 // follow has the fleet hear of pods and nodes from now on, those that exist included.
 func (f *Fleet) follow() error {
-	all, err := f.watch.podLister.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
-	}
-	for _, o := range all { // at once: what follows hears of them in its own time
-		f.onPod(o)
-	}
-	providers, err := f.watch.providerLister.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("list providers: %w", err)
-	}
-	for _, o := range providers {
-		f.onPod(o)
-	}
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { f.onPod(o.(*corev1.Pod)) },
 		UpdateFunc: func(_, o any) { f.onPod(o.(*corev1.Pod)) },
@@ -106,17 +92,38 @@ func (f *Fleet) follow() error {
 		},
 	}
 	for _, pods := range []cache.SharedIndexInformer{f.watch.pods, f.watch.providers} {
-		if _, err = pods.AddEventHandler(handler); err != nil {
+		if _, err := pods.AddEventHandler(handler); err != nil {
 			return fmt.Errorf("watch pods: %w", err)
 		}
 	}
-	_, err = f.watch.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	// At once: the handlers hear of those that exist in their own time.
+	if err := f.takeIn(labels.Everything(), f.watch.podLister.List, f.watch.providerLister.List); err != nil {
+		return err
+	}
+	_, err := f.watch.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { f.takeStock() },
 		UpdateFunc: func(any, any) { f.takeStock() },
 		DeleteFunc: func(any) { f.takeStock() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
+	}
+	return nil
+}
+
+// takeIn takes in the pods that the lists have. They are read with the lock held: of a pod that
+// goes after that the handlers hear when it is known, so that none stays that has gone.
+func (f *Fleet) takeIn(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, list := range lists {
+		pods, err := list(which)
+		if err != nil {
+			return fmt.Errorf("list pods: %w", err)
+		}
+		for _, o := range pods {
+			f.see(o)
+		}
 	}
 	return nil
 }
@@ -130,6 +137,11 @@ func functionOf(p *corev1.Pod) api.FunctionName {
 func (f *Fleet) onPod(o *corev1.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.see(o)
+}
+
+// see is onPod for who holds the lock.
+func (f *Fleet) see(o *corev1.Pod) {
 	r := f.revision(functionOf(o))
 	if r == nil {
 		f.onOrphan(o)
@@ -279,13 +291,12 @@ func (f *Fleet) podsOf(name api.FunctionName) []*pod {
 
 // adopt looks at the pods that a revision has.
 func (f *Fleet) adopt(name api.FunctionName) {
-	pods, err := f.watch.podLister.Pods(name.Namespace()).List(labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()}))
-	providers, err2 := f.watch.providerLister.Pods(name.Namespace()).List(labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()}))
-	if err = errors.Join(err, err2); err != nil {
+	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
+	ofProvider := labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()})
+	err := errors.Join(f.takeIn(ofRevision, f.watch.podLister.Pods(name.Namespace()).List),
+		f.takeIn(ofProvider, f.watch.providerLister.Pods(name.Namespace()).List))
+	if err != nil {
 		f.log.Error("the pods of a function can't be listed", "function", name, "error", err)
-	}
-	for _, o := range slices.Concat(pods, providers) {
-		f.onPod(o)
 	}
 }
 
