@@ -25,7 +25,7 @@ type Params struct {
 	TopP float64
 	// MinP drops tokens whose probability is below MinP times that of the most probable; 0 drops none.
 	MinP float64
-	// RepetitionPenalty divides positive and multiplies negative logits of every token in the prompt or the output; 0 and 1 mean none.
+	// RepetitionPenalty divides positive and multiplies negative logits of every token in the prompt or the output: 0.01 to 100; 0 and 1 mean none.
 	RepetitionPenalty float64
 	// PresencePenalty is subtracted from the logit of every token in the output.
 	PresencePenalty float64
@@ -78,6 +78,9 @@ func (p Params) Validate(vocab int) error {
 		if math.IsNaN(r.got) || r.got < r.min || r.got > r.max {
 			return &RangeError{Param: r.param, Want: fmt.Sprintf("%v to %v", r.min, r.max), Got: r.got}
 		}
+	}
+	if r := p.RepetitionPenalty; r != 0 && r < 0.01 { // a logit divided by less may be infinite
+		return &RangeError{Param: "repetition_penalty", Want: "0.01 to 100", Got: r}
 	}
 	if p.TopK < 0 {
 		return &RangeError{Param: "top_k", Want: "a positive number, or 0 or -1 for all tokens", Got: p.TopK}

@@ -247,6 +247,9 @@ func TestValidate(t *testing.T) {
 	if err := (sample.Params{LogitBias: map[int32]float32{1: 101}}).Validate(10); err == nil {
 		t.Error("a bias of 101 is accepted")
 	}
+	if err := (sample.Params{RepetitionPenalty: 1e-300}).Validate(10); err == nil {
+		t.Error("a repetition penalty that makes any logit infinite is accepted")
+	}
 }
 
 // FuzzNext checks that any logits and parameters in range give an allowed token or ErrNoToken, never a panic.
