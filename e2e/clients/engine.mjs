@@ -118,7 +118,7 @@ const checks = {
     assert.equal(cached[2], 0);
   },
   async 'fields out of range'() {
-    for (const [field, value] of Object.entries({ priority: 'high', cache_salt: '', prompt_logprobs: 10000, n: 0, top_logprobs: -1, tool_choice: 'required' })) {
+    for (const [field, value] of Object.entries({ priority: 'high', cache_salt: '', prompt_logprobs: 10000, n: 0, top_logprobs: -1, repetition_penalty: 1e-300, tool_choice: 'required' })) {
       const error = await fails(chat('pico', 'echo red', { logprobs: true, [field]: value }));
       assert.ok(error instanceof OpenAI.BadRequestError, `${field}: ${error}`);
       assert.equal(error.param, field);
