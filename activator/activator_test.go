@@ -219,7 +219,9 @@ func TestRemoveFunction(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	b.instance(name, "m-0001", api.Asleep)
+	removed := make(chan struct{}) // closed when that is over: the client is answered before
 	go func() {
+		defer close(removed)
 		b.eventually("one held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 1 })
 		b.a.RemoveFunction(name)
 	}()
@@ -229,6 +231,7 @@ func TestRemoveFunction(t *testing.T) {
 	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != 404 || !strings.Contains(got, api.CodeModelNotFound) {
 		t.Errorf("new: got %s %s", resp.Status, got)
 	}
+	<-removed
 	if d := b.demands(); d[len(d)-1].Waiting != 0 {
 		t.Errorf("last demand: got %+v, want zero", d[len(d)-1])
 	}
