@@ -3,8 +3,10 @@ package activator
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -14,9 +16,10 @@ import (
 // nothing else changes:
 //
 //  1. The instance keeps it until its canary has answered as before, or refuses it.
-//  2. Its answer is looked at once the request has got a slot of this instance. A
-//     refusal counts for nothing then: the request is sent, as if it had not been before.
-//  3. Where it gets a slot of another instance, is refused, or its client leaves, what
+//  2. Where it begins to answer, the request gets a slot of this instance there and then, in whatever
+//     state we think that it is: it may be on its way to sleep again, and waits for the end of this request.
+//  3. A refusal counts for nothing once the request has got a slot: it is sent, as if it had not been before.
+//  4. Where it gets a slot of another instance, is refused, or its client leaves, what
 //     went ahead is cut off, which ends it there too.
 type ahead struct {
 	instance api.InstanceID
@@ -28,15 +31,38 @@ type ahead struct {
 }
 
 // sendAhead sends c behind the wake of an instance, which has begun.
-func (c *call) sendAhead(to api.InstanceID, attempt *forward.Call) {
+func (c *call) sendAhead(to *route.Instance, attempt *forward.Call) {
 	ctx, cut := context.WithCancel(c.ctx)
-	a := &ahead{instance: to, cut: cut, done: make(chan struct{})}
+	a := &ahead{instance: to.ID, cut: cut, done: make(chan struct{})}
 	attempt.Wait = true
 	c.ahead = a
 	go func() {
 		defer close(a.done)
-		a.answer, a.err = c.a.client.Send(ctx, *attempt)
+		if a.answer, a.err = c.a.client.Send(ctx, *attempt); a.err == nil {
+			c.f.answered(c, to)
+		}
 	}()
+}
+
+// answered gives c, where it waits, a slot of the instance that answers what went ahead.
+func (f *function) answered(c *call, i *route.Instance) {
+	f.mu.Lock()
+	if !f.room.Leave(c.entry) {
+		f.mu.Unlock()
+		return // it has a slot, or has left
+	}
+	f.set.Reserve(i)
+	s := f.take(i)
+	f.hand(&s, time.Now())
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.mu.Unlock()
+	if !c.entry.Offer(s) {
+		f.mu.Lock()
+		f.handBack(s)
+		f.release(s)
+		f.mu.Unlock()
+	}
+	f.meter.Changed()
 }
 
 // cutOff ends what went ahead, where there is anything, and waits until it has ended.

@@ -54,6 +54,29 @@ func TestWhatWentAheadAndWasRefused(t *testing.T) {
 	}
 }
 
+// TestWhatWentAheadIsAnsweredByOneThatDrains: an instance that is told to sleep in the moment in which it wakes lets what
+// went ahead end first, and the activator, which thinks it asleep, hears the answer.
+func TestWhatWentAheadIsAnsweredByOneThatDrains(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	i.wakeTakes = 20 * time.Millisecond
+	drained := make(chan struct{})
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		b.a.ObserveInstance(i.set(api.Draining)) // before the activator has seen it awake
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"ok":true}`)
+		close(drained)
+	}
+	b.grant(i, 1)
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != http.StatusOK || got != `{"ok":true}` {
+		t.Errorf("got %s %s", resp.Status, got)
+	}
+	<-drained
+	b.eventually("nothing waits or runs", func() bool { s, _ := b.a.Stats(name); return s.Waiting+s.Running == 0 })
+}
+
 // TestWhatWentAheadIsCutOff: another instance takes the request first, so the one that is
 // still being woken never gets it.
 func TestWhatWentAheadIsCutOff(t *testing.T) {

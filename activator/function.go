@@ -168,7 +168,7 @@ func (f *function) acquire(c *call) (slot, error) {
 		f.meter.Changed()
 	}
 	if attempt != nil {
-		c.sendAhead(i.ID, attempt)
+		c.sendAhead(i, attempt)
 	}
 	return f.wait(c, now, dark)
 }

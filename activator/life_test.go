@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // wakerFunc wakes by a function.
@@ -162,7 +163,17 @@ func TestAWakeThatHasToLoad(t *testing.T) {
 			})
 			transport := transportFunc(func(r *http.Request) (*http.Response, error) {
 				_ = r.Body.Close()
-				return &http.Response{StatusCode: 200, ContentLength: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+				answer := &http.Response{StatusCode: 200, ContentLength: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}
+				if r.Header.Get(control.HeaderWait) != "" { // it sleeps for longer than it keeps a request
+					select {
+					case <-time.After(control.MostWait):
+						answer.StatusCode = http.StatusServiceUnavailable
+						answer.Header.Set(control.HeaderRefused, api.CodeAsleep)
+					case <-r.Context().Done():
+						return nil, context.Cause(r.Context())
+					}
+				}
+				return answer, nil
 			})
 			a, err := New(Config{Name: "one"}, Deps{Emitter: api.EmitterFunc(func(api.Event) {}), Waker: waker, Transport: transport})
 			if err != nil {

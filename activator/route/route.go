@@ -169,6 +169,9 @@ func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	return best
 }
 
+// Reserve reserves a slot of i, which has taken a request already, whatever it reports.
+func (s *Set) Reserve(i *Instance) { i.running++ }
+
 // Free is how many slots of instances that take requests are free.
 func (s *Set) Free(now time.Time) (n int) {
 	for _, i := range s.all {
