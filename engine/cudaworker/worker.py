@@ -22,6 +22,8 @@ import sys
 import threading
 import time
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin are in the way of everybody else
+
 import torch
 
 import sampling

@@ -96,10 +96,20 @@ func (c *client) send(ctx context.Context, method string, e api.Endpoint, path s
 		return nil, fmt.Errorf("%s %s: the answer has more than %d MiB", method, path, maxAnswer>>20)
 	}
 	if resp.StatusCode/100 != 2 {
-		message := strings.TrimSpace(string(raw[:min(len(raw), 500)]))
-		return nil, &statusError{path: path, status: resp.StatusCode, message: message}
+		return nil, &statusError{path: path, status: resp.StatusCode, message: complains(raw)}
 	}
 	return raw, nil
+}
+
+// complains is the message in a server's error body, or the body where it has no place of its own.
+func complains(body []byte) string {
+	var e struct{ Error complaint }
+	if json.Unmarshal(body, &e) == nil {
+		if m, ok := str(e.Error.Message); ok && m != "" {
+			return m
+		}
+	}
+	return strings.TrimSpace(string(body[:min(len(body), 500)]))
 }
 
 // ask is call of which the answer is read as JSON into answer.

@@ -35,7 +35,7 @@ func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 	all := 2 * int64(k.perHead) * int64(c.KVHeads) * int64(c.Layers)
 	most := cfg.CacheBytes / all
 	if most < 1 {
-		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions (%d bytes): raise CacheBytes", cfg.CacheBytes, kernel.Block, all)
+		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions (%d bytes): raise CacheBytes, which is --kv-cache-memory-bytes of the server", cfg.CacheBytes, kernel.Block, all)
 	}
 	perSequence := int64((c.Context + kernel.Block - 1) / kernel.Block)
 	k.count = int(min(most, perSequence*int64(cfg.Sequences), 1<<31-1))
@@ -48,7 +48,7 @@ func (k *cache) blockBytes() int64 { return int64(k.perBlock) * 2 }
 func (k *cache) open() error {
 	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1)) // a rank may have no heads
 	if err != nil {
-		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes): %w", k.count, k.blockBytes(), err)
+		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes, which is --kv-cache-memory-bytes of the server): %w", k.count, k.blockBytes(), err)
 	}
 	k.memory = mem
 	k.halves = unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/2)
