@@ -107,7 +107,7 @@ func runForward(ctx context.Context, cfg Config, rep *Report, progress func(stri
 	}
 	rep.PeerNote = note
 	pp, tg, tgb := fmt.Sprintf("pp%d", cfg.Prompt), fmt.Sprintf("tg%d", cfg.Gen), fmt.Sprintf("tg%dxB%d", cfg.Gen, cfg.Batch)
-	prompts := min(64, cfg.Prompt) // before batched generation
+	prompts := min(32, cfg.Prompt) // before batched generation
 	all := map[string]*series{pp: {}, tg: {}, tgb: {}}
 	for rep := range cfg.Reps + 1 { // the first warms up
 		progress(fmt.Sprintf("forward pass, %d of %d", rep, cfg.Reps))

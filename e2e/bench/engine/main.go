@@ -131,8 +131,8 @@ func forward(ctx context.Context, o options, add func(report.Measurement)) error
 			return err
 		}
 		cfg := bench.Config{Path: path, Threads: o.threads, Reps: o.reps, Peer: o.peer, NoAsync: true}
-		if strings.HasPrefix(s.name, "0.") {
-			cfg.Prompt = 128
+		if strings.HasPrefix(s.name, "0.") { // the peer would take minutes
+			cfg.Prompt, cfg.Gen, cfg.Reps = 128, 24, min(o.reps, 3)
 		}
 		rep, err := bench.Run(ctx, cfg, nil)
 		if err != nil {
