@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -56,16 +57,18 @@ func run(ctx context.Context) error {
 		return err
 	}
 	r := report.New("go run ./e2e/bench/engine " + strings.Join(os.Args[1:], " "))
+	var unwritten error
 	add := func(m report.Measurement) {
 		fmt.Println(m.Line())
 		r.Measurements = append(r.Measurements, m)
+		unwritten = r.Finish(o.out) // a long run that is cut off leaves what it has
 	}
 	for _, part := range []func(context.Context, options, func(report.Measurement)) error{forward, engines, processes} {
 		if err := part(ctx, o, add); err != nil {
 			return err
 		}
 	}
-	return r.Finish(o.out)
+	return errors.Join(unwritten, r.Finish(o.out))
 }
 
 // subject is a generated model and the conditions on its speed beside llama.cpp.
