@@ -100,7 +100,11 @@ func runForward(ctx context.Context, cfg Config, rep *Report, progress func(stri
 		return err
 	}
 	defer inf.Close()
-	rep.Model, rep.Bytes, rep.Arch, rep.CPU, rep.Threads = cfg.Path, size, inf.Config().Arch, kernel.Layout(), cfg.Threads
+	features, err := kernel.Features()
+	if err != nil {
+		return err
+	}
+	rep.Model, rep.Bytes, rep.Arch, rep.CPU, rep.Threads = cfg.Path, size, inf.Config().Arch, features, cfg.Threads
 	p, note := findPeer(cfg.Peer, cfg.Path, rep.Threads)
 	if cfg.NoPeer || cfg.Path == shipped {
 		p.bench, p.batched, note = "", "", ""
