@@ -82,7 +82,7 @@ type subject struct {
 // subjects are the models, whose shapes are those of Llama-like models of 15 and 110 million parameters, of Qwen2 0.5B
 // and of Qwen3 0.6B (whose widths are multiples of 256, as K-quants need).
 func subjects() []subject {
-	prefill := 0.6 // AVX2
+	prefill := 0.6                                              // AVX2
 	if features, _ := kernel.Features(); features == "avx512" { // an unknown ROUSE_CPU is bench.Run's to complain about
 		prefill = 1.5
 	}
