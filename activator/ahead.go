@@ -3,9 +3,9 @@ package activator
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -36,33 +36,27 @@ func (c *call) sendAhead(to *route.Instance, attempt *forward.Call) {
 	a := &ahead{instance: to.ID, cut: cut, done: make(chan struct{})}
 	attempt.Wait = true
 	c.ahead = a
+	f, e := c.f, c.entry // they change only after cutOff
 	go func() {
 		defer close(a.done)
 		if a.answer, a.err = c.a.client.Send(ctx, *attempt); a.err == nil {
-			c.f.answered(c, to)
+			f.answered(e, to)
 		}
 	}()
 }
 
-// answered gives c, where it waits, a slot of the instance that answers what went ahead.
-func (f *function) answered(c *call, i *route.Instance) {
+// answered gives e, where it waits, a slot of the instance that answers what went ahead.
+func (f *function) answered(e *hold.Entry[slot], i *route.Instance) {
 	f.mu.Lock()
-	if !f.room.Leave(c.entry) {
-		f.mu.Unlock()
-		return // it has a slot, or has left
+	waits := f.room.Leave(e)
+	if waits { // else it has a slot, or has left
+		f.set.Reserve(i)
+		f.offer(e, i)
 	}
-	f.set.Reserve(i)
-	s := f.take(i)
-	f.hand(&s, time.Now())
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
 	f.mu.Unlock()
-	if !c.entry.Offer(s) {
-		f.mu.Lock()
-		f.handBack(s)
-		f.release(s)
-		f.mu.Unlock()
+	if waits {
+		f.meter.Changed()
 	}
-	f.meter.Changed()
 }
 
 // cutOff ends what went ahead, where there is anything, and waits until it has ended.

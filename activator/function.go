@@ -310,21 +310,27 @@ func (f *function) dispatch() {
 			break
 		}
 		f.room.Leave(e)
-		s := f.take(i)
-		f.hand(&s, time.Now())
+		f.offer(e, i)
 		changed = true
-		f.metrics.Held(f.room.Len(), f.room.Bytes())
-		f.mu.Unlock()
-		taken := e.Offer(s)
-		f.mu.Lock()
-		if !taken {
-			f.handBack(s)
-			f.release(s)
-		}
 	}
 	f.mu.Unlock()
 	if changed {
 		f.meter.Changed()
+	}
+}
+
+// offer hands a reserved slot of i to one who has just left the room. The caller holds mu;
+// offer lets go of it meanwhile.
+func (f *function) offer(e *hold.Entry[slot], i *route.Instance) {
+	s := f.take(i)
+	f.hand(&s, time.Now())
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.mu.Unlock()
+	taken := e.Offer(s)
+	f.mu.Lock()
+	if !taken {
+		f.handBack(s)
+		f.release(s)
 	}
 }
 
