@@ -80,7 +80,9 @@ func TestMinScale(t *testing.T) {
 // TestInitialScale starts one without a request, which goes like any other that nobody uses.
 func TestInitialScale(t *testing.T) {
 	t.Parallel()
-	f := create(t, "init-one", functionImage, quick, "--scale-init", "1") // after the 0 that create gives: the later one holds
+	// Awake for long enough to be seen, however late kn returns on a busy machine. The
+	// initial scale comes after the 0 that create gives: the later one holds.
+	f := create(t, "init-one", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=25s", "rouse.dev/gone-after=27s"}, "--scale-init", "1")
 	f.hasScale(1, 1)
 	f.hasScale(1, 0)
 	f.hasPods(0)
