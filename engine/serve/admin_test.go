@@ -63,25 +63,24 @@ func TestMetrics(t *testing.T) {
 			"time_to_first_token_seconds_count":             1,
 			"inter_token_latency_seconds_count":             got.Usage.Completion - 1,
 			"e2e_request_latency_seconds_count":             1,
-			"awake":                                         1,
 			`request_success_total{finished_reason="stop",`: 1,
 		} {
-			if !strings.HasSuffix(name, ",") {
-				name += "{"
-			}
-			line := fmt.Sprintf("rouse_engine_%smodel_name=\"parrot\"} %d\n", name, want)
+			name, label, _ := strings.Cut(name, "{")
+			line := fmt.Sprintf("vllm:%s{engine=\"0\",%smodel_name=\"parrot\"} %d\n", name, label, want)
 			if !strings.Contains(text, line) {
 				t.Errorf("no line %s", line)
 			}
-			line = "vllm:" + strings.Replace(strings.TrimPrefix(line, "rouse_engine_"), "{", `{engine="0",`, 1)
-			if !strings.Contains(name, "awake") && !strings.Contains(text, line) {
-				t.Errorf("no line %s", line)
+		}
+		for line := range strings.Lines(text) {
+			if name, ok := strings.CutPrefix(line, "# TYPE rouse_engine_"); ok && strings.Contains(text, "# TYPE vllm:"+name) {
+				t.Errorf("vLLM's name and ours for %s", name)
 			}
 		}
 		for _, line := range []string{
 			`vllm:cache_config_info{block_size="16",enable_prefix_caching="true",engine="0",model_name="parrot",num_gpu_blocks=`,
 			`vllm:lora_requests_info{engine="0",max_lora="4096",model_name="parrot",running_lora_adapters="",waiting_lora_adapters=""}`,
 			`vllm:prefix_cache_queries_total{`, `vllm:prefix_cache_hits_total{`, `vllm:num_preemptions_total{`,
+			`rouse_engine_awake{model_name="parrot"} 1`, `rouse_engine_steps_total{model_name="parrot"} `,
 			fmt.Sprintf("vllm:request_prompt_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Prompt),
 			fmt.Sprintf("vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Completion),
 		} {

@@ -38,33 +38,32 @@ func newEngineCollector(e *engine.Engine, prefix bool, labels, theirs prometheus
 	c := &engineCollector{engine: e, prefix: prefix}
 	c.cache = prometheus.NewDesc(vllm+"cache_config_info", "The KV memory; num_gpu_blocks is vLLM's name for blocks on any device.",
 		[]string{"block_size", "num_gpu_blocks", "enable_prefix_caching"}, theirs)
-	add := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
-		c.levels = append(c.levels, level{prometheus.NewDesc(ours+name, help, nil, labels), kind, of})
-	}
-	both := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
-		add(kind, name, help, of)
+	known := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
 		c.levels = append(c.levels, level{prometheus.NewDesc(vllm+name, help, nil, theirs), kind, of})
 	}
+	own := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
+		c.levels = append(c.levels, level{prometheus.NewDesc(ours+name, help, nil, labels), kind, of})
+	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	both(gauge, "num_requests_running", "Sequences that are being computed.", func(s engine.Stats) float64 { return float64(s.Running) })
-	both(gauge, "num_requests_waiting", "Sequences that wait for a seat or for memory.", func(s engine.Stats) float64 { return float64(max(0, s.Open-s.Running)) })
-	both(gauge, "kv_cache_usage_perc", "Share of the KV memory that is in use, 0 to 1.", func(s engine.Stats) float64 { return float64(s.BlocksUsed) / float64(max(1, s.BlocksTotal)) })
-	both(counter, "prompt_tokens_total", "Prompt tokens of requests that have begun to answer.", func(s engine.Stats) float64 { return float64(s.PromptTokens) })
-	both(counter, "generation_tokens_total", "Tokens generated.", func(s engine.Stats) float64 { return float64(s.GeneratedTokens) })
-	both(counter, "num_preemptions_total", "Sequences sent back to the queue for want of memory.", func(s engine.Stats) float64 { return float64(s.Preemptions) })
-	both(counter, "prefix_cache_queries_total", "Tokens of sequences that asked the prefix cache.", func(s engine.Stats) float64 { return float64(s.PrefixAsked) })
-	both(counter, "prefix_cache_hits_total", "Tokens that the prefix cache had.", func(s engine.Stats) float64 { return float64(s.PrefixFound) })
-	both(counter, "spec_decode_num_draft_tokens_total", "Tokens guessed ahead.", func(s engine.Stats) float64 { return float64(s.Drafted) })
-	both(counter, "spec_decode_num_accepted_tokens_total", "Tokens guessed ahead that were right.", func(s engine.Stats) float64 { return float64(s.Accepted) })
-	add(gauge, "sleep_level", "0 awake, 1 or 2 asleep.", func(s engine.Stats) float64 { return float64(s.Level) })
-	add(gauge, "healthy", "1, or 0 if the last step failed.", func(s engine.Stats) float64 { return flag(s.Failure == nil) })
-	add(gauge, "awake", "1 if requests are accepted, else 0.", func(s engine.Stats) float64 { return flag(s.State == api.Awake) })
-	add(gauge, "kv_blocks_cached", "Blocks that the prefix cache knows, used ones included.", func(s engine.Stats) float64 { return float64(s.BlocksCached) })
-	add(counter, "prefix_cache_evictions_total", "Blocks that the prefix cache lost.", func(s engine.Stats) float64 { return float64(s.Evictions) })
-	add(counter, "worker_restarts_total", "Attempts to replace a worker that was lost.", func(s engine.Stats) float64 { return float64(s.Restarts) })
-	add(counter, "busy_seconds_total", "Time that the worker has computed.", func(s engine.Stats) float64 { return s.Busy.Seconds() })
-	add(counter, "steps_total", "Forward passes.", func(s engine.Stats) float64 { return float64(s.Steps) })
-	add(counter, "computed_tokens_total", "Tokens that went through the model, computed again after preemption included.", func(s engine.Stats) float64 { return float64(s.ComputedTokens) })
+	known(gauge, "num_requests_running", "Sequences that are being computed.", func(s engine.Stats) float64 { return float64(s.Running) })
+	known(gauge, "num_requests_waiting", "Sequences that wait for a seat or for memory.", func(s engine.Stats) float64 { return float64(max(0, s.Open-s.Running)) })
+	known(gauge, "kv_cache_usage_perc", "Share of the KV memory that is in use, 0 to 1.", func(s engine.Stats) float64 { return float64(s.BlocksUsed) / float64(max(1, s.BlocksTotal)) })
+	known(counter, "prompt_tokens_total", "Prompt tokens of requests that have begun to answer.", func(s engine.Stats) float64 { return float64(s.PromptTokens) })
+	known(counter, "generation_tokens_total", "Tokens generated.", func(s engine.Stats) float64 { return float64(s.GeneratedTokens) })
+	known(counter, "num_preemptions_total", "Sequences sent back to the queue for want of memory.", func(s engine.Stats) float64 { return float64(s.Preemptions) })
+	known(counter, "prefix_cache_queries_total", "Tokens of sequences that asked the prefix cache.", func(s engine.Stats) float64 { return float64(s.PrefixAsked) })
+	known(counter, "prefix_cache_hits_total", "Tokens that the prefix cache had.", func(s engine.Stats) float64 { return float64(s.PrefixFound) })
+	known(counter, "spec_decode_num_draft_tokens_total", "Tokens guessed ahead.", func(s engine.Stats) float64 { return float64(s.Drafted) })
+	known(counter, "spec_decode_num_accepted_tokens_total", "Tokens guessed ahead that were right.", func(s engine.Stats) float64 { return float64(s.Accepted) })
+	own(gauge, "sleep_level", "0 awake, 1 or 2 asleep.", func(s engine.Stats) float64 { return float64(s.Level) })
+	own(gauge, "healthy", "1, or 0 if the last step failed.", func(s engine.Stats) float64 { return flag(s.Failure == nil) })
+	own(gauge, "awake", "1 if requests are accepted, else 0.", func(s engine.Stats) float64 { return flag(s.State == api.Awake) })
+	own(gauge, "kv_blocks_cached", "Blocks that the prefix cache knows, used ones included.", func(s engine.Stats) float64 { return float64(s.BlocksCached) })
+	own(counter, "prefix_cache_evictions_total", "Blocks that the prefix cache lost.", func(s engine.Stats) float64 { return float64(s.Evictions) })
+	own(counter, "worker_restarts_total", "Attempts to replace a worker that was lost.", func(s engine.Stats) float64 { return float64(s.Restarts) })
+	own(counter, "busy_seconds_total", "Time that the worker has computed.", func(s engine.Stats) float64 { return s.Busy.Seconds() })
+	own(counter, "steps_total", "Forward passes.", func(s engine.Stats) float64 { return float64(s.Steps) })
+	own(counter, "computed_tokens_total", "Tokens that went through the model, computed again after preemption included.", func(s engine.Stats) float64 { return float64(s.ComputedTokens) })
 	return c
 }
 

@@ -57,7 +57,7 @@ func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
 		m.metrics.perToken.Observe(now.Sub(t.first).Seconds() / float64(t.tokens-1))
 	}
 	m.metrics.generationTokens.Observe(float64(t.tokens))
-	for _, c := range m.metrics.finished[reason] {
+	if c := m.metrics.finished[reason]; c != nil {
 		c.Inc()
 	}
 }
@@ -69,9 +69,7 @@ func (m *meter) vector() {
 		m.of[0] = &timing{}
 	}
 	m.metrics.request.Observe(time.Since(m.began).Seconds())
-	for _, c := range m.metrics.finished[engine.FinishStop] {
-		c.Inc()
-	}
+	m.metrics.finished[engine.FinishStop].Inc()
 }
 
 // end is called once, when nothing more comes.

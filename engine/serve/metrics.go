@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// Every metric has vLLM's name, which gateways, dashboards and the model server
-// protocol know. What rouse itself reads, and what vLLM does not have, begins with ours.
+// What vLLM has too is under vLLM's name, which gateways, dashboards and the model server
+// protocol know; what it does not have begins with ours.
 const (
 	vllm = "vllm:"
 	ours = "rouse_engine_"
@@ -28,60 +28,40 @@ var (
 // metrics are the server's own registry. It reads the engine's counters when it is asked.
 type metrics struct {
 	registry         *prometheus.Registry
-	firstToken       observers
-	nextToken        observers
-	request          observers
-	decode           observers // from the first token to the last
-	perToken         observers // the mean time between tokens of a request
-	promptTokens     observers
-	generationTokens observers
-	finished         map[engine.Finish][]prometheus.Counter
+	firstToken       prometheus.Histogram
+	nextToken        prometheus.Histogram
+	request          prometheus.Histogram
+	decode           prometheus.Histogram // from the first token to the last
+	perToken         prometheus.Histogram // the mean time between tokens of a request
+	promptTokens     prometheus.Histogram
+	generationTokens prometheus.Histogram
+	finished         map[engine.Finish]prometheus.Counter
 	adapters         *adapterUse
 }
 
-// observers are histograms of one thing under several names.
-type observers []prometheus.Observer
-
-func (o observers) Observe(v float64) {
-	for _, h := range o {
-		h.Observe(v)
-	}
-}
-
 func newMetrics(e *engine.Engine, cfg *Config) *metrics {
-	model := cfg.Names[0]
-	labels := prometheus.Labels{"model_name": model}
-	theirs := prometheus.Labels{"model_name": model, "engine": "0"}
-	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish][]prometheus.Counter{}, adapters: newAdapterUse(theirs)}
-	histogram := func(name, help string, buckets []float64, prefixes ...string) (all observers) {
-		for _, prefix := range prefixes {
-			l := labels
-			if prefix == vllm {
-				l = theirs
-			}
-			h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, ConstLabels: l, Buckets: buckets})
-			m.registry.MustRegister(h)
-			all = append(all, h)
-		}
-		return all
+	labels := prometheus.Labels{"model_name": cfg.Names[0]}
+	theirs := prometheus.Labels{"model_name": cfg.Names[0], "engine": "0"}
+	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs)}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: vllm + name, Help: help, ConstLabels: theirs, Buckets: buckets})
+		m.registry.MustRegister(h)
+		return h
 	}
-	m.firstToken = histogram("time_to_first_token_seconds", "Time from a request's parsed body to its first token.", firstTokenBuckets, vllm, ours)
-	m.nextToken = histogram("inter_token_latency_seconds", "Time between two tokens of a sequence.", nextTokenBuckets, vllm, ours)
-	m.request = histogram("e2e_request_latency_seconds", "Time from a request's parsed body to its last token.", requestBuckets, vllm, ours)
-	m.decode = histogram("request_decode_time_seconds", "Time from a sequence's first token to its last.", requestBuckets, vllm)
-	m.perToken = histogram("request_time_per_output_token_seconds", "Mean time between the tokens of a sequence.", nextTokenBuckets, vllm)
-	m.promptTokens = histogram("request_prompt_tokens", "Tokens of a request's prompt.", tokenBuckets, vllm)
-	m.generationTokens = histogram("request_generation_tokens", "Tokens of a sequence.", tokenBuckets, vllm)
-	for prefix, l := range map[string]prometheus.Labels{vllm: theirs, ours: labels} {
-		finished := prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "request_success_total", Help: "Sequences that came to their end, by reason.", ConstLabels: l,
-		}, []string{"finished_reason"})
-		for _, f := range []engine.Finish{engine.FinishStop, engine.FinishLength} {
-			m.finished[f] = append(m.finished[f], finished.WithLabelValues(string(f)))
-		}
-		m.registry.MustRegister(finished)
+	m.firstToken = histogram("time_to_first_token_seconds", "Time from a request's parsed body to its first token.", firstTokenBuckets)
+	m.nextToken = histogram("inter_token_latency_seconds", "Time between two tokens of a sequence.", nextTokenBuckets)
+	m.request = histogram("e2e_request_latency_seconds", "Time from a request's parsed body to its last token.", requestBuckets)
+	m.decode = histogram("request_decode_time_seconds", "Time from a sequence's first token to its last.", requestBuckets)
+	m.perToken = histogram("request_time_per_output_token_seconds", "Mean time between the tokens of a sequence.", nextTokenBuckets)
+	m.promptTokens = histogram("request_prompt_tokens", "Tokens of a request's prompt.", tokenBuckets)
+	m.generationTokens = histogram("request_generation_tokens", "Tokens of a sequence.", tokenBuckets)
+	finished := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: vllm + "request_success_total", Help: "Sequences that came to their end, by reason.", ConstLabels: theirs,
+	}, []string{"finished_reason"})
+	for _, f := range []engine.Finish{engine.FinishStop, engine.FinishLength} {
+		m.finished[f] = finished.WithLabelValues(string(f))
 	}
-	m.registry.MustRegister(newEngineCollector(e, !cfg.NoPrefix, labels, theirs), m.adapters,
+	m.registry.MustRegister(finished, newEngineCollector(e, !cfg.NoPrefix, labels, theirs), m.adapters,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
