@@ -3,9 +3,11 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -119,14 +121,34 @@ func (s *Server) modelName(name string) (model, adapter string, err error) {
 	if slices.Contains(s.cfg.Names, name) {
 		return name, "", nil
 	}
-	for _, a := range s.engine.Adapters() {
+	adapters := s.engine.Adapters()
+	for _, a := range adapters {
 		if a.Name == name {
 			return name, name, nil
 		}
 	}
-	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), quote(s.cfg.Names[0]))
+	return "", "", s.unknownModel(name, adapters)
+}
+
+// maxKnown bounds the names in the error for an unknown model.
+const maxKnown = 10
+
+// unknownModel says what there is instead: the server's names first, then adapters by name.
+func (s *Server) unknownModel(name string, adapters []engine.Adapter) error {
+	known := make([]string, 0, len(s.cfg.Names)+len(adapters))
+	for _, n := range s.cfg.Names {
+		known = append(known, quote(n))
+	}
+	for _, a := range adapters {
+		known = append(known, quote(a.Name))
+	}
+	list := strings.Join(known[:min(len(known), maxKnown)], ", ")
+	if more := len(known) - maxKnown; more > 0 {
+		list = fmt.Sprintf("%s, or one of %d more in /v1/models", list, more)
+	}
+	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), list)
 	e.Param = "model"
-	return "", "", e
+	return e
 }
 
 // tenantHeader says who pays for a request; whoever stands before this server sets it.
