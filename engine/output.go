@@ -128,11 +128,11 @@ func (e *Engine) take(p *part, o *wire.Out) {
 	switch {
 	case !p.sample:
 	case q.request.Embed != "":
-		ev := q.event()
+		ev := e.address(q.stream)
+		q.begin(ev)
 		ev.Embedding, ev.Finish = slices.Clone(o.Vector), FinishStop
-		e.countToken(q, &ev)
+		e.countToken(q, ev)
 		e.results = append(e.results, sched.Result{ID: q.id, Done: true})
-		e.outbox = append(e.outbox, message{stream: q.stream, event: ev})
 		e.finish(q)
 	default:
 		e.takeTokens(q, o)
@@ -145,14 +145,14 @@ func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
 	at := len(e.tokens)
 	done := false
 	for i := range o.Tokens {
-		ev, err := q.next(o.Tokens[i], e)
-		if err != nil {
+		ev := e.address(q.stream)
+		if err := q.next(ev, &o.Tokens[i], e); err != nil {
+			e.outbox = e.outbox[:len(e.outbox)-1]
 			e.fail(q.stream, &StepError{Err: err})
 			return
 		}
-		e.countToken(q, &ev)
+		e.countToken(q, ev)
 		e.tokens = append(e.tokens, o.Tokens[i].Token)
-		e.outbox = append(e.outbox, message{stream: q.stream, event: ev})
 		if done = ev.Finish != ""; done {
 			break
 		}

@@ -11,23 +11,23 @@ import (
 )
 
 // sequence is one continuation under way: everything about it but its place in
-// the schedule. The step loop owns it.
+// the schedule. The step loop owns it. The first fields are those of every step.
 type sequence struct {
 	id      sched.ID
+	live    bool // the engine knows it: in Engine.live
+	told    bool // its first event was sent
 	index   int
-	nth     int // of its request
 	request *accepted
 	stream  *Stream
-
-	text    *tokenizer.StreamDecoder
-	stop    stopper
 	matcher constrain.Matcher // nil without a grammar
-	mask    []uint64
+	text    *tokenizer.StreamDecoder
 	made    []int32 // tokens so far
-	told    bool    // its first event was sent
-	live    bool    // the engine knows it: in Engine.live
-	cached  int     // tokens of the prompt that the memory had
 	deaths  int     // of workers that were computing it, since its last token
+
+	stop   stopper
+	mask   []uint64
+	nth    int // of its request
+	cached int // tokens of the prompt that the memory had
 }
 
 // addSequences adds a request's sequences to a stream. They have no ID yet.
@@ -106,30 +106,30 @@ func (q *sequence) allow(ends []int32) []uint64 {
 	return without
 }
 
-// next takes a token and makes its event. Event.Finish tells whether it is the last.
+// next takes a token and makes its event, in ev. Event.Finish tells whether it is the last.
 //
 //  1. An end token, or a stop token of the request: finished, and no text of its own.
 //  2. A stop string is complete: finished, the text is cut before it.
 //  3. The grammar's text is complete: finished.
 //  4. max_tokens is reached: finished, and what was held back is text.
 //  5. Else the text that is certain.
-func (q *sequence) next(choice sample.Choice, e *Engine) (Event, error) {
-	ev := q.event()
+func (q *sequence) next(ev *Event, choice *sample.Choice, e *Engine) error {
+	q.begin(ev)
 	if q.request.NoTokens {
 		ev.Finish = FinishLength
-		return ev, nil
+		return nil
 	}
 	if q.matcher != nil {
 		if err := q.matcher.Accept(choice.Token); err != nil {
-			return Event{}, err
+			return err
 		}
 	}
 	q.made = append(q.made, choice.Token)
-	ev.Choice = choice
+	ev.Choice = *choice
 	ev.Choice.Top = slices.Clone(choice.Top)
 	if q.ends(choice.Token, e) { // 1
 		ev.Text, ev.Finish = q.stop.flush()+q.text.Flush(), FinishStop
-		return ev, nil
+		return nil
 	}
 	complete := q.matcher != nil && q.matcher.Done()
 	last := len(q.made) >= q.request.MaxTokens
@@ -152,16 +152,16 @@ func (q *sequence) next(choice sample.Choice, e *Engine) (Event, error) {
 		ev.Text += q.stop.flush()
 		ev.Finish = FinishLength
 	}
-	return ev, nil
+	return nil
 }
 
-// event begins an event without a token. The first one of a sequence tells of the prompt.
-func (q *sequence) event() Event {
-	ev := Event{Index: q.index, Choice: sample.Choice{Token: -1}}
+// begin makes ev an event without a token. The first one of a sequence tells of the prompt.
+func (q *sequence) begin(ev *Event) {
+	*ev = Event{}
+	ev.Index, ev.Token = q.index, -1
 	if !q.told {
 		ev.Prompt, ev.Cached, q.told = q.request.scores, q.cached, true
 	}
-	return ev
 }
 
 func (q *sequence) ends(token int32, e *Engine) bool {

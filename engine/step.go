@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/sched"
@@ -128,9 +129,10 @@ func (e *Engine) pack(b *sched.Batch) {
 	if n := len(e.flights); n < cap(e.flights) {
 		f = e.flights[:n+1][n] // its memory
 	}
-	f.step, f.tokens, f.items = b.Step, b.Tokens, f.items[:0]
+	n := len(b.Items)
+	f.step, f.tokens, f.items = b.Step, b.Tokens, slices.Grow(f.items[:0], n)[:n]
 	w := &e.batch
-	w.Step, w.Ends, w.Copies, w.Items = b.Step, append(w.Ends[:0], e.forgets...), w.Copies[:0], w.Items[:0]
+	w.Step, w.Ends, w.Copies, w.Items = b.Step, append(w.Ends[:0], e.forgets...), w.Copies[:0], slices.Grow(w.Items[:0], n)[:n]
 	e.forgets = e.forgets[:0]
 	for _, id := range b.Ends {
 		w.Ends = append(w.Ends, uint64(id))
@@ -141,26 +143,29 @@ func (e *Engine) pack(b *sched.Batch) {
 	for i := range b.Items {
 		it := &b.Items[i]
 		q := e.lookup(it.ID, i)
-		f.items = append(f.items, part{q: q, sample: it.Sample, score: it.Score, draft: it.Draft})
-		w.Items = append(w.Items, wire.Item{
-			ID: uint64(it.ID), Pos: it.Pos, Count: len(it.Tokens), Blocks: it.Blocks[len(it.Blocks)-it.New:],
-			Sample: it.Sample && !it.Pool, Score: it.Score, Pool: it.Sample && it.Pool,
-		})
-		wi := &w.Items[len(w.Items)-1]
-		if it.Begin {
-			if len(q.made) == 0 {
-				q.cached = it.Pos
-			}
-			wi.Begin, wi.Prompt, wi.Tokens, wi.Spec = true, len(q.request.Prompt), it.Known, q.spec()
-		}
-		if it.Draft > 0 {
-			wi.Draft = it.Tokens[len(it.Tokens)-it.Draft:]
-		}
-		if q.matcher != nil && wi.Sample {
-			wi.Mask = q.allow(e.ends)
-		}
+		f.items[i] = part{q: q, sample: it.Sample, score: it.Score, draft: it.Draft}
+		e.packItem(&w.Items[i], it, q)
 	}
 	e.flights = append(e.flights, f)
+}
+
+// packItem makes the worker's item of the scheduler's. It is written where it lies: copying it takes as long as all the rest.
+func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
+	*wi = wire.Item{}
+	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
+	wi.Sample, wi.Score, wi.Pool = it.Sample && !it.Pool, it.Score, it.Sample && it.Pool
+	if it.Begin {
+		if len(q.made) == 0 {
+			q.cached = it.Pos
+		}
+		wi.Begin, wi.Prompt, wi.Tokens, wi.Spec = true, len(q.request.Prompt), it.Known, q.spec()
+	}
+	if it.Draft > 0 {
+		wi.Draft = it.Tokens[len(it.Tokens)-it.Draft:]
+	}
+	if q.matcher != nil && wi.Sample {
+		wi.Mask = q.allow(e.ends)
+	}
 }
 
 // lookup finds the sequence at a place of a batch. It is mostly the one that had this place in the batch before.
@@ -210,6 +215,15 @@ type message struct {
 	over   bool
 }
 
+// address puts an event for a stream in the outbox, to be filled in where it lies: it is large.
+func (e *Engine) address(s *Stream) *Event {
+	n := len(e.outbox)
+	e.outbox = slices.Grow(e.outbox, 1)[:n+1]
+	m := &e.outbox[n]
+	m.stream, m.over = s, false
+	return &m.event
+}
+
 // flush sends what is in the outbox. It comes after the next batch is queued, so that the worker does not wait for it.
 func (e *Engine) flush() {
 	for i := range e.outbox {
@@ -217,7 +231,7 @@ func (e *Engine) flush() {
 		if m.over {
 			m.stream.end(io.EOF, false)
 		} else {
-			m.stream.push(m.event)
+			m.stream.push(&m.event)
 		}
 	}
 	clear(e.outbox)

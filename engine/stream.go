@@ -117,10 +117,10 @@ func (s *Stream) giveUp(err error) {
 }
 
 // push queues an event.
-func (s *Stream) push(e Event) {
+func (s *Stream) push(e *Event) {
 	s.mu.Lock()
 	if s.err == nil {
-		s.events = append(s.events, e)
+		s.events = append(s.events, *e)
 	}
 	s.mu.Unlock()
 	s.signal()

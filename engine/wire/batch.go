@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Limits of a batch; a decoder refuses more.
@@ -214,11 +215,15 @@ func DecodeBatch(payload []byte, b *Batch) error {
 	n := r.count(3)
 	if n > MaxItems {
 		r.fail("%d items: at most %d are allowed", n, MaxItems)
+		n = 0
 	}
 	last = 0
+	b.Items = slices.Grow(b.Items, n)[:n]
 	for i := 0; i < n && r.err == nil; i++ {
-		b.Items = append(b.Items, Item{ID: r.id(&last)})
-		b.readItem(&r, &b.Items[i])
+		it := &b.Items[i]
+		*it = Item{}
+		it.ID = r.id(&last)
+		b.readItem(&r, it)
 	}
 	if err := r.end(); err != nil {
 		return fmt.Errorf("decode a batch: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/sample"
@@ -128,11 +129,15 @@ func DecodeOutput(payload []byte, o *Output) error {
 	n := r.count(2)
 	if n > MaxItems {
 		r.fail("%d items: at most %d are allowed", n, MaxItems)
+		n = 0
 	}
 	last := uint64(0)
+	o.Items = slices.Grow(o.Items, n)[:n]
 	for i := 0; i < n && r.err == nil; i++ {
-		o.Items = append(o.Items, Out{ID: r.id(&last)})
-		o.readOut(&r, &o.Items[i])
+		out := &o.Items[i]
+		*out = Out{}
+		out.ID = r.id(&last)
+		o.readOut(&r, out)
 	}
 	if o.Error != "" && n > 0 {
 		r.fail("an error and %d items", n)
