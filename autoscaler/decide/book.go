@@ -33,6 +33,7 @@ func (w *World) book(f *fn, now time.Time) {
 		i.places = slices.Grow(i.places[:0], n)
 		for k, d := range i.at {
 			w.mark(d, i.phase == phaseAsleep)
+			w.touch(d)
 			i.places = append(i.places, len(w.on[d]))
 			w.on[d] = append(w.on[d], i)
 			w.enter(i, k, 1)
@@ -99,9 +100,11 @@ func (w *World) unbook(f *fn) {
 		return
 	}
 	f.booked = false
+	f.edition++
 	for _, i := range f.is {
 		for k, d := range i.at {
 			w.mark(d, i.phase == phaseAsleep)
+			w.touch(d)
 			w.enter(i, k, -1)
 			list := w.on[d]
 			last := len(list) - 1

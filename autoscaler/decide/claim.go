@@ -25,7 +25,11 @@ type claim struct {
 	class class
 	// late says that it has starved for Policy.Patience turns and goes before everybody.
 	late bool
-	why  string
+	// nth counts the claims of a function.
+	nth int
+	why string
+	// was is how it was served in the last plan.
+	was *served
 }
 
 // claim collects what functions want and serves it in order:
@@ -34,7 +38,7 @@ type claim struct {
 //  2. first instances, then MinScale, then further ones
 //  3. the higher priority
 //  4. who starves for longer
-//  5. the name, so that the order is always the same
+//  5. the name, and the number where a function has several, so that the order is always the same
 func (p *plan) claim() {
 	var cs []claim
 	for _, f := range p.fs {
@@ -45,19 +49,23 @@ func (p *plan) claim() {
 			return cmp.Compare(btoi(b.late), btoi(a.late))
 		}
 		if a.late {
-			return cmp.Or(a.f.starved.Compare(b.f.starved), cmp.Compare(a.f.Spec.Name, b.f.Spec.Name))
+			return cmp.Or(a.f.starved.Compare(b.f.starved), cmp.Compare(a.f.Spec.Name, b.f.Spec.Name), cmp.Compare(a.nth, b.nth))
 		}
 		return cmp.Or(
 			cmp.Compare(a.class, b.class),
 			cmp.Compare(b.f.Spec.Priority, a.f.Spec.Priority),
 			a.f.starved.Compare(b.f.starved),
-			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name))
+			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name), cmp.Compare(a.nth, b.nth))
 	})
+	p.recall(cs)
 	for k := range cs {
-		if cs[k].class != first {
+		c := &cs[k]
+		if c.class != first {
 			p.bookDeferred()
 		}
-		p.serve(&cs[k])
+		p.booked = p.booked[:0]
+		p.serve(c)
+		p.compare(&c.was.booked, p.booked)
 	}
 	p.bookDeferred()
 }
@@ -95,7 +103,7 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 		return cs
 	}
 	for n := f.live(); n < min(f.desired, f.live()+mostClaims); n++ {
-		c := claim{f: f}
+		c := claim{f: f, nth: n - f.live()}
 		switch {
 		case n == 0 && f.Waiting > 0:
 			patience := time.Duration(p.pol.Patience) * p.pol.TurnWait

@@ -89,7 +89,7 @@ func (p *plan) best(c *claim) *option {
 	}
 	turn := best != nil && p.turn(best) < f.Past.Return(inventory.Stopped)
 	easy := 0
-	for _, s := range p.places(f) {
+	for _, s := range p.places(c) {
 		o := &option{node: s.node, at: p.devicesOf(f, s), fetch: s.fetch, price: s.price}
 		o.needs = p.alloc(len(o.at))
 		p.w.fill(o.needs, o.at, whole(f.Need))
@@ -261,6 +261,9 @@ func (p *plan) ahead(c *claim, needs amounts) {
 		p.book(needs)
 	default:
 		p.deferred = append(p.deferred, needs)
+		for k, d := range needs.at {
+			p.booked = append(p.booked, booking{entry{d, -needs.n[k], 0}, true})
+		}
 	}
 }
 

@@ -58,6 +58,10 @@ type fn struct {
 	// booked says that its instances are in the books; until is when the books change by themselves.
 	booked bool
 	until  time.Time
+	// edition counts how often it or its instances have changed; served is how its claims were
+	// served in the last plan.
+	edition uint64
+	served  []*served
 	// active says that the next plan looks at it, hot that the one after has to do so too.
 	active, hot bool
 	// look is the time in World.looks, at place slot; next is what a plan makes of it.
@@ -125,8 +129,14 @@ type plan struct {
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
 	journal      []entry
-	takenOnes    []*inst
-	noted        []*fn
+	// booked is what was booked since the claim under way began to be served, or what was
+	// before the first one; changed are the devices that are not what they were for it in the
+	// last plan; see [served].
+	booked    []booking
+	changed   []int32
+	isChanged []bool
+	takenOnes []*inst
+	noted     []*fn
 	// deferred is what claims need that wait and have not booked yet.
 	deferred []amounts
 	slab     bytes             // what alloc cuts from
@@ -156,6 +166,7 @@ type amounts struct {
 func (p *plan) reset(now time.Time) {
 	p.pol, p.now = &p.w.pol, now
 	p.journal, p.takenOnes, p.noted, p.deferred = p.journal[:0], p.takenOnes[:0], p.noted[:0], p.deferred[:0]
+	p.booked = p.booked[:0]
 	p.slab, p.gainer, p.actions, p.elected = nil, "", nil, p.elected[:0]
 }
 
@@ -177,7 +188,9 @@ func (p *plan) spend(device int32, free, coming api.Bytes) {
 	p.w.mark(device, false)
 	p.free[device] += free
 	p.coming[device] += coming
-	p.journal = append(p.journal, entry{device, free, coming})
+	e := entry{device, free, coming}
+	p.journal = append(p.journal, e)
+	p.booked = append(p.booked, booking{e, false})
 }
 
 // leave books what i gives back as coming, less what stays.

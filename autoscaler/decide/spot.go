@@ -40,56 +40,34 @@ type spot struct {
 //  3. the cheaper devices
 //  4. the least that is missing
 //  5. the fullest, so that large gaps stay whole
+//  6. the first, so that the order is always the same
 func (s *spot) compare(t *spot) int {
+	if s.class != t.class { // most differ here, and there are many
+		return cmp.Compare(s.class, t.class)
+	}
 	return cmp.Or(
-		cmp.Compare(s.class, t.class),
 		cmp.Compare(btoi(s.fetch), btoi(t.fetch)),
 		cmp.Compare(s.price, t.price),
 		cmp.Compare(s.late, t.late),
 		cmp.Compare(s.lack, t.lack),
-		cmp.Compare(s.free, t.free))
+		cmp.Compare(s.free, t.free),
+		cmp.Compare(s.node, t.node),
+		cmp.Compare(s.gpu, t.gpu))
 }
 
-// places lists where a new instance of f may go, the best first: one place where
-// there is room or soon is, else those where somebody may give way.
-func (p *plan) places(f *fn) []spot {
-	p.spots = p.spots[:0]
-	most := mostSpots
-	if !p.large() {
-		most = len(p.w.devs)
+// spotsOf offers the places of a node; of one of its GPUs only, where gpu is not below 0
+// and f needs no more than one.
+func (p *plan) spotsOf(f *fn, k, gpu int32, add func(spot)) {
+	switch {
+	case f.Need.Devices == 0:
+		p.hostSpot(f, k, add)
+	case f.Need.Devices > 1:
+		p.setSpot(f, k, add)
+	case gpu >= 0:
+		p.gpuSpots(f, k, []int32{gpu}, add)
+	default:
+		p.gpuSpots(f, k, p.w.nodes[k].gpus, add)
 	}
-	add := func(s spot) {
-		n := len(p.spots)
-		if n > 0 && s.class <= 1 {
-			n = min(n, 1)
-			if s.compare(&p.spots[0]) < 0 {
-				p.spots[0] = s
-			}
-			p.spots = p.spots[:n]
-			return
-		}
-		if n > 0 && p.spots[0].class <= 1 || n == most && s.compare(&p.spots[n-1]) >= 0 {
-			return
-		}
-		k, _ := slices.BinarySearchFunc(p.spots, s, func(a, b spot) int {
-			return cmp.Or(a.compare(&b), -1) // behind its equals
-		})
-		if n == most {
-			p.spots = p.spots[:n-1]
-		}
-		p.spots = slices.Insert(p.spots, k, s)
-	}
-	for n := range p.w.nodes {
-		switch f.Need.Devices {
-		case 0:
-			p.hostSpot(f, int32(n), add)
-		case 1:
-			p.gpuSpots(f, int32(n), add)
-		default:
-			p.setSpot(f, int32(n), add)
-		}
-	}
-	return p.spots
 }
 
 // shortage is what device lacks of need, without and with what is coming, and
@@ -157,25 +135,21 @@ func (p *plan) demand(f *fn, device int32) (api.Bytes, bool) {
 	return f.Need.PerDevice, d.capacity >= f.Need.PerDevice
 }
 
-func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
-	n := &p.w.nodes[k]
-	if len(n.gpus) == 0 {
+func (p *plan) gpuSpots(f *fn, k int32, gpus []int32, add func(spot)) {
+	if len(gpus) == 0 {
 		return
 	}
+	n := &p.w.nodes[k]
 	hostLack, hostLate, hostHard := p.shortage(n.host, f.Need.Host)
 	fetch := p.fetches(f, n)
-	for _, d := range n.gpus {
+	for _, d := range gpus {
 		need, fits := p.demand(f, d)
 		if !fits {
 			continue
 		}
 		lack, late, hard := p.shortage(d, need)
 		lack, late = lack+hostLack, late+hostLate
-		class := p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d)
-		if n := len(p.spots); n > 0 && (class > 1 && p.spots[0].class <= 1 || n == mostSpots && class > p.spots[n-1].class) {
-			continue // a better one is known
-		}
-		add(spot{node: k, gpu: d, class: class, fetch: fetch,
+		add(spot{node: k, gpu: d, class: p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d), fetch: fetch,
 			price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
 	}
 }

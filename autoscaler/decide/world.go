@@ -36,8 +36,13 @@ type World struct {
 	pinned api.Bytes
 	// marks say for each device whether its account has changed since grants were last
 	// looked at; see mark.
-	marks   []mark
-	marked  []int32
+	marks  []mark
+	marked []int32
+	// plans counts plans; line is how the claims of the last one were served, early what was
+	// booked in it before them.
+	plans   uint64
+	line    []*served
+	early   []booking
 	scratch *plan
 }
 
@@ -71,7 +76,8 @@ func (w *World) SetDevices(devices []inventory.Device) {
 		}
 		w.activate(f)
 	}
-	w.scratch = nil
+	w.scratch, w.line, w.early = nil, nil, nil
+	w.plans++ // nothing of the last one is right any more
 }
 
 // resize follows devices that are the same and have other numbers.
@@ -87,6 +93,8 @@ func (w *World) resize(devices []inventory.Device) {
 			w.activate(i.f)
 		}
 		w.mark(int32(d), true)
+		w.touch(int32(d))
+		w.marks[d].moved = true
 		w.free[d] += devices[d].Capacity - devices[d].Others - (old.Capacity - old.Others)
 		w.devs[d], w.facts[d] = devices[d], factsOf(devices[d])
 	}
@@ -130,6 +138,7 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 		w.fns[name] = f
 	}
 	w.unbook(f)
+	f.edition++
 	f.declared = function != nil
 	if !f.declared {
 		function = &Function{Spec: api.Function{Name: name}}
@@ -167,6 +176,10 @@ func (w *World) activate(f *fn) {
 type mark struct {
 	seen, forced bool
 	free, coming api.Bytes // as they were
+	// touched says that it changes for other reasons than a plan's bookings, and was is what it was
+	// then; moved that what it is in itself has changed.
+	touched, moved bool
+	was            account
 }
 
 func (w *World) mark(d int32, forced bool) {
@@ -204,6 +217,7 @@ func (w *World) begin(now time.Time) *plan {
 		}
 	}
 	w.now = now
+	w.plans++
 	for f := w.looks.first(); f != nil && !f.look.After(now); f = w.looks.first() {
 		w.looks.set(f, time.Time{})
 		w.activate(f)
@@ -217,7 +231,7 @@ func (w *World) begin(now time.Time) *plan {
 	slices.SortFunc(w.active, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
 	p := w.scratch
 	if p == nil {
-		p = &plan{w: w, slotOf: make([]int32, len(w.devs))}
+		p = &plan{w: w, slotOf: make([]int32, len(w.devs)), isChanged: make([]bool, len(w.devs))}
 		for d := range p.slotOf {
 			p.slotOf[d] = -1
 		}
@@ -225,6 +239,11 @@ func (w *World) begin(now time.Time) *plan {
 	}
 	p.reset(now)
 	w.settleBooks(p)
+	for _, d := range w.marked {
+		if m := &w.marks[d]; m.moved || m.touched && m.was != w.account(d) {
+			p.change(d)
+		}
+	}
 	for _, f := range w.active {
 		p.weigh(f)
 	}
@@ -260,6 +279,10 @@ func (w *World) end(p *plan) ([]Action, time.Time) {
 	for _, e := range p.journal {
 		w.mark(e.device, true)
 	}
+	for _, d := range p.changed {
+		p.isChanged[d] = false
+	}
+	p.changed = p.changed[:0]
 	for _, i := range p.takenOnes {
 		i.taken, i.permitted = false, false
 		for _, d := range i.at {
