@@ -43,20 +43,20 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 			halves[t.Name] = half{t.Name, t.Dims[1], t.Dims[0], x}
 			continue
 		}
-		return nil, fmt.Errorf("tensor %q has no place: only the matrices of attention and feed-forward layers can be adapted", t.Name)
+		return nil, misplaced(t.Name)
 	}
 	for _, t := range f.Tensors() {
 		m := ggufName.FindStringSubmatch(t.Name)
+		targets := ggufTargets[m[2]]
+		if targets == nil {
+			return nil, misplaced(t.Name)
+		}
 		other, ok := halves[t.Name[:len(t.Name)-1]+map[string]string{"a": "b", "b": "a"}[m[3]]]
 		if !ok {
 			return nil, fmt.Errorf("tensor %q has no counterpart", t.Name)
 		}
 		if m[3] == "b" {
 			continue
-		}
-		targets := ggufTargets[m[2]]
-		if targets == nil {
-			return nil, fmt.Errorf("tensor %q has no place: only the matrices of attention and feed-forward layers can be adapted", t.Name)
 		}
 		if rows, _ := shape(c, Up); m[2] == "ffn_up" && other.rows == 2*rows {
 			targets = []Target{Gate, Up}

@@ -198,6 +198,10 @@ func TestRefusals(t *testing.T) {
 		{"the head", plainConfig, small, []tensor{{"base_model.model.lm_head.lora_A.weight", 3, 12, "F32", numbers(36, 1)}}, "has no place"},
 		{"a layer too many", plainConfig, small, pair(tensor{module(2, "self_attn.v_proj", "A"), 3, 12, "F32", numbers(36, 1)}, tensor{module(2, "self_attn.v_proj", "B"), 4, 3, "F32", numbers(12, 1)}), "layer 2"},
 		{"experts", plainConfig, moe, pair(tensor{module(0, "mlp.up_proj", "A"), 3, 12, "F32", numbers(36, 1)}, tensor{module(0, "mlp.up_proj", "B"), 20, 3, "F32", numbers(60, 1)}), "mixture of experts"},
+		{"an expert of Qwen's", plainConfig, moe, []tensor{{module(0, "mlp.experts.3.up_proj", "A"), 3, 12, "F32", numbers(36, 1)}}, "mixture of experts"},
+		{"an expert of Mixtral's", plainConfig, moe, []tensor{{module(0, "block_sparse_moe.experts.3.w1", "A"), 3, 12, "F32", numbers(36, 1)}}, "mixture of experts"},
+		{"a router", plainConfig, moe, []tensor{{module(0, "mlp.gate", "A"), 3, 12, "F32", numbers(36, 1)}}, "mixture of experts"},
+		{"two patterns", `{"peft_type":"LORA","r":3,"alpha_pattern":{"v_proj":1,"self_attn.v_proj":2}}`, small, v(3, 12, 4), "want one"},
 		{"DoRA", `{"peft_type":"LORA","r":3,"use_dora":true}`, small, v(3, 12, 4), "DoRA"},
 		{"biases", `{"peft_type":"LORA","r":3,"bias":"all"}`, small, v(3, 12, 4), "bias"},
 		{"modules", `{"peft_type":"LORA","r":3,"modules_to_save":["lm_head"]}`, small, v(3, 12, 4), "modules_to_save"},
@@ -228,6 +232,8 @@ func TestRefusalsOfGGUF(t *testing.T) {
 		{"a control vector", map[string]string{"adapter.type": "control"}, []tensor{a, b}, "only lora"},
 		{"half a pair", nil, []tensor{b}, "no counterpart"},
 		{"an embedding", nil, []tensor{{"token_embd.weight.lora_a", 3, 12, "", numbers(36, 1)}}, "has no place"},
+		{"experts", nil, []tensor{{"blk.0.ffn_up_exps.weight.lora_a", 3, 12, "", numbers(36, 1)}}, "mixture of experts"},
+		{"a router", nil, []tensor{{"blk.0.ffn_gate_inp.weight.lora_a", 3, 12, "", numbers(36, 1)}, {"blk.0.ffn_gate_inp.weight.lora_b", 4, 3, "", numbers(12, 1)}}, "mixture of experts"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := ParseGGUF(ggufFile(t, tt.set, tt.tensors...), small)
@@ -256,6 +262,17 @@ func TestOpen(t *testing.T) {
 	}
 	if _, err := Open("/dev/zero", small); err == nil {
 		t.Error("a device is taken for an adapter")
+	}
+}
+
+func TestTensorsThatOverlap(t *testing.T) {
+	header := `{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}`
+	data := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
+	if _, err := parseSafetensors(append(data, make([]byte, 16)...)); err == nil || !strings.Contains(err.Error(), "one over the other") {
+		t.Errorf("two tensors at one place: %v", err)
+	}
+	if out, err := parseSafetensors(append(data, make([]byte, 32)...)); err != nil || len(out) != 2 {
+		t.Errorf("bytes left over: %v, %v", out, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/model"
@@ -127,6 +128,21 @@ func shape(c model.Config, t Target) (rows, cols int) {
 	}
 }
 
+// expertName finds the experts and their router in the names of tensors, as GGUF files and Hugging Face's models have them.
+var expertName = regexp.MustCompile(`experts?[._]|_exps\.|_shexp\.|ffn_gate_inp|block_sparse_moe|mlp\.gate\.`)
+
+// misplaced is the error for a tensor that changes what no adapter can change here.
+func misplaced(name string) error {
+	if expertName.MatchString(name) {
+		return ofExperts(name)
+	}
+	return fmt.Errorf("tensor %q has no place: only the projections of attention and feed-forward layers can be adapted", name)
+}
+
+func ofExperts(name string) error {
+	return fmt.Errorf("tensor %q changes a mixture of experts: only the attention of such models can be adapted, train the adapter for that alone", name)
+}
+
 func (b *builder) fail(format string, args ...any) {
 	if b.err == nil {
 		b.err = fmt.Errorf(format, args...)
@@ -148,7 +164,7 @@ func (b *builder) add(layer int, targets []Target, p found) {
 	case layer < 0 || layer >= b.c.Layers:
 		b.fail("%s is for layer %d, the model has the layers 0 to %d: the adapter is made for another model", p.a.name, layer, b.c.Layers-1)
 	case b.c.Experts > 0 && targets[0] >= Gate:
-		b.fail("%s changes a mixture of experts: only the attention of such models can be adapted", p.a.name)
+		b.err = ofExperts(p.a.name)
 	case rank < 1 || rank > MaxRank:
 		b.fail("%s has rank %d: want 1 to %d", p.a.name, rank, MaxRank)
 	case p.b.cols != rank:

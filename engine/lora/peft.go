@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,7 +25,6 @@ type peftConfig struct {
 	Type         string             `json:"peft_type"`
 	Rank         int                `json:"r"`
 	Alpha        float64            `json:"lora_alpha"`
-	RankOf       map[string]int     `json:"rank_pattern"`
 	AlphaOf      map[string]float64 `json:"alpha_pattern"`
 	RSLoRA       bool               `json:"use_rslora"`
 	DoRA         bool               `json:"use_dora"`
@@ -55,15 +56,19 @@ func (p *peftConfig) check() error {
 
 // scale is the factor of one module's change. A pattern's key is a regular expression that ends the module's name.
 func (p *peftConfig) scale(module string, rank int) (float32, error) {
-	alpha := p.Alpha
-	for key, a := range p.AlphaOf {
-		re, err := regexp.Compile(`(^|.*\.)` + key + `$`)
+	alpha, matched := p.Alpha, ""
+	for _, key := range slices.Sorted(maps.Keys(p.AlphaOf)) {
+		re, err := regexp.Compile(`(^|.*\.)(` + key + `)$`)
 		if err != nil {
 			return 0, fmt.Errorf("alpha_pattern %q is no regular expression: %w", key, err)
 		}
-		if re.MatchString(module) {
-			alpha = a
+		if !re.MatchString(module) {
+			continue
 		}
+		if matched != "" && p.AlphaOf[key] != alpha {
+			return 0, fmt.Errorf("alpha_pattern has %q and %q for %s: want one", matched, key, module)
+		}
+		alpha, matched = p.AlphaOf[key], key
 	}
 	if p.RSLoRA {
 		return float32(alpha / math.Sqrt(float64(rank))), nil
@@ -117,7 +122,7 @@ func (p *peftConfig) assemble(halves []half, c model.Config) (*Adapter, error) {
 	for _, h := range halves {
 		m := peftName.FindStringSubmatch(h.name)
 		if m == nil || peftTargets[m[3]] == nil {
-			return nil, fmt.Errorf("tensor %q has no place: only the projections of attention and feed-forward layers can be adapted", h.name)
+			return nil, misplaced(h.name)
 		}
 		counterpart := map[string]string{"A": "lora_B", "B": "lora_A"}[m[4]]
 		other, ok := byName[strings.Replace(h.name, "lora_"+m[4], counterpart, 1)]

@@ -29,14 +29,18 @@ func parseSafetensors(data []byte) ([]half, error) {
 		return nil, fmt.Errorf("its header can't be read: %w", err)
 	}
 	body := data[8+n:]
+	left := len(body)
 	var out []half
 	for name, raw := range header {
 		if name == "__metadata__" {
 			continue
 		}
-		h, err := parseTensor(raw, body)
+		h, size, err := parseTensor(raw, body)
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if left -= size; left < 0 {
+			return nil, errors.New("its tensors lie one over the other: the file is damaged")
 		}
 		h.name = name
 		out = append(out, h)
@@ -50,27 +54,28 @@ func parseSafetensors(data []byte) ([]half, error) {
 	return out, nil
 }
 
-func parseTensor(raw json.RawMessage, body []byte) (half, error) {
+// parseTensor reads one, and gives its size in the file.
+func parseTensor(raw json.RawMessage, body []byte) (h half, bytes int, err error) {
 	var t struct {
 		Type  string    `json:"dtype"`
 		Shape []int     `json:"shape"`
 		Place [2]uint64 `json:"data_offsets"`
 	}
 	if err := json.Unmarshal(raw, &t); err != nil {
-		return half{}, err
+		return half{}, 0, err
 	}
 	size := map[string]int{"F32": 4, "F16": 2, "BF16": 2}[t.Type]
 	switch {
 	case size == 0:
-		return half{}, fmt.Errorf("type %s is not supported; supported are F32, F16 and BF16", t.Type)
+		return half{}, 0, fmt.Errorf("type %s is not supported; supported are F32, F16 and BF16", t.Type)
 	case len(t.Shape) != 2:
-		return half{}, fmt.Errorf("shape %v: want a matrix", t.Shape)
+		return half{}, 0, fmt.Errorf("shape %v: want a matrix", t.Shape)
 	case t.Shape[0] < 0 || t.Shape[1] < 0 || t.Shape[0] > 1<<30 || t.Shape[1] > 1<<30:
-		return half{}, fmt.Errorf("shape %v is out of range", t.Shape)
+		return half{}, 0, fmt.Errorf("shape %v is out of range", t.Shape)
 	case t.Place[0] > t.Place[1] || t.Place[1] > uint64(len(body)):
-		return half{}, fmt.Errorf("bytes %d to %d lie outside the file's %d", t.Place[0], t.Place[1], len(body))
+		return half{}, 0, fmt.Errorf("bytes %d to %d lie outside the file's %d", t.Place[0], t.Place[1], len(body))
 	case t.Place[1]-t.Place[0] != uint64(t.Shape[0])*uint64(t.Shape[1])*uint64(size):
-		return half{}, fmt.Errorf("%d bytes do not hold shape %v of %s", t.Place[1]-t.Place[0], t.Shape, t.Type)
+		return half{}, 0, fmt.Errorf("%d bytes do not hold shape %v of %s", t.Place[1]-t.Place[0], t.Shape, t.Type)
 	}
 	b := body[t.Place[0]:t.Place[1]]
 	x := make([]float32, t.Shape[0]*t.Shape[1])
@@ -84,5 +89,5 @@ func parseTensor(raw json.RawMessage, body []byte) (half, error) {
 			x[i] = gguf.BF16ToF32(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	}
-	return half{rows: t.Shape[0], cols: t.Shape[1], x: x}, nil
+	return half{rows: t.Shape[0], cols: t.Shape[1], x: x}, len(b), nil
 }
