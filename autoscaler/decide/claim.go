@@ -68,6 +68,7 @@ func (p *plan) claim() {
 		p.compare(&c.was.booked, p.booked)
 	}
 	p.bookDeferred()
+	p.booked = p.booked[:0]
 }
 
 // bookDeferred books for the first instances that have to wait, before others are served.

@@ -12,9 +12,11 @@ import (
 // left, and that nobody claims, may be woken by activators without asking. Of
 // several that fit alone but not together the one that is the likeliest to be wanted
 // gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
-// has changed: of functions that the plan looks at, and of devices whose account is
-// another than when it last looked. For all others nothing can have come of it.
+// has changed: of functions that the plan looks at, and of devices that are not what they were
+// when it last looked (see [served]). For all others nothing can have come of it.
 func (p *plan) grant() {
+	p.compare(&p.w.rested, p.booked)
+	p.resting.journal, p.resting.taken = len(p.journal), len(p.takenOnes)
 	p.grants = make(map[int32][]*inst)
 	cs := p.grantable()
 	// Memory that is over-committed to grants comes back from whoever was used longest ago.
@@ -63,15 +65,27 @@ func (p *plan) grantable() []*inst {
 		}
 	}
 	for _, d := range p.w.marked {
-		if m := &p.w.marks[d]; m.forced || m.free != p.free[d] || m.coming != p.coming[d] {
-			for _, i := range p.w.on[d] {
-				add(i)
-			}
+		if p.w.marks[d].forced {
+			p.change(d)
+		}
+	}
+	for _, d := range p.changed {
+		for _, i := range p.w.on[d] {
+			add(i)
 		}
 	}
 	for _, f := range p.noted {
 		for _, i := range f.is {
 			add(i)
+		}
+	}
+	for _, i := range cs[:len(cs):len(cs)] { // who settles comes before some of these
+		for _, d := range i.at {
+			for _, j := range p.w.on[d] {
+				if j.settling(p.now) {
+					add(j)
+				}
+			}
 		}
 	}
 	for _, i := range cs {

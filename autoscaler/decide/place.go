@@ -262,7 +262,7 @@ func (p *plan) ahead(c *claim, needs amounts) {
 	default:
 		p.deferred = append(p.deferred, needs)
 		for k, d := range needs.at {
-			p.booked = append(p.booked, booking{entry{d, -needs.n[k], 0}, true})
+			p.booked = append(p.booked, booking{entry: entry{d, -needs.n[k], 0}, deferred: true})
 		}
 	}
 }

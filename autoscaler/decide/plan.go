@@ -129,6 +129,8 @@ type plan struct {
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
 	journal      []entry
+	// resting says how much of the journal and of takenOnes there was when grants began to be looked at.
+	resting struct{ journal, taken int }
 	// booked is what was booked since the claim under way began to be served, or what was
 	// before the first one; changed are the devices that are not what they were for it in the
 	// last plan; see [served].
@@ -190,7 +192,7 @@ func (p *plan) spend(device int32, free, coming api.Bytes) {
 	p.coming[device] += coming
 	e := entry{device, free, coming}
 	p.journal = append(p.journal, e)
-	p.booked = append(p.booked, booking{e, false})
+	p.booked = append(p.booked, booking{entry: e})
 }
 
 // leave books what i gives back as coming, less what stays.
@@ -318,6 +320,11 @@ func (p *plan) take(i *inst) {
 		i.taken = true
 		p.note(i.f)
 		p.takenOnes = append(p.takenOnes, i)
+		for _, j := range i.f.is {
+			for _, d := range j.at {
+				p.booked = append(p.booked, booking{entry: entry{device: d}, dealt: i})
+			}
+		}
 	}
 }
 

@@ -41,10 +41,12 @@ type rank struct {
 	starved  time.Time // zero for now
 }
 
-// booking is what was booked, or is deferred until all first instances are served.
+// booking is what was booked of a device, or is deferred until all first instances are served; or says
+// that an instance was dealt with whose function has something of the device.
 type booking struct {
 	entry
 	deferred bool
+	dealt    *inst
 }
 
 // account is that of one device.

@@ -39,10 +39,11 @@ type World struct {
 	marks  []mark
 	marked []int32
 	// plans counts plans; line is how the claims of the last one were served, early what was
-	// booked in it before them.
+	// booked in it before them, rested what was after them and before grants.
 	plans   uint64
 	line    []*served
 	early   []booking
+	rested  []booking
 	scratch *plan
 }
 
@@ -76,7 +77,7 @@ func (w *World) SetDevices(devices []inventory.Device) {
 		}
 		w.activate(f)
 	}
-	w.scratch, w.line, w.early = nil, nil, nil
+	w.scratch, w.line, w.early, w.rested = nil, nil, nil, nil
 	w.plans++ // nothing of the last one is right any more
 }
 
@@ -170,12 +171,10 @@ func (w *World) activate(f *fn) {
 	}
 }
 
-// mark notes that a device's account is about to change. Once it is no longer
-// what it was when grants were last looked at, or where a sleeper of it changed, its
-// sleepers are looked at again.
+// mark says what has happened to a device since the last plan looked at its limits. Where it is forced, its
+// sleepers are looked at again for grants, whatever its account says.
 type mark struct {
 	seen, forced bool
-	free, coming api.Bytes // as they were
 	// touched says that it changes for other reasons than a plan's bookings, and was is what it was
 	// then; moved that what it is in itself has changed.
 	touched, moved bool
@@ -185,7 +184,7 @@ type mark struct {
 func (w *World) mark(d int32, forced bool) {
 	m := &w.marks[d]
 	if !m.seen {
-		*m = mark{seen: true, free: w.free[d], coming: w.coming[d]}
+		m.seen = true
 		w.marked = append(w.marked, d)
 	}
 	m.forced = m.forced || forced
@@ -276,17 +275,17 @@ func (w *World) end(p *plan) ([]Action, time.Time) {
 		w.free[e.device] -= e.free
 		w.coming[e.device] -= e.coming
 	}
-	for _, e := range p.journal {
-		w.mark(e.device, true)
+	for k, e := range p.journal {
+		w.mark(e.device, k >= p.resting.journal)
 	}
 	for _, d := range p.changed {
 		p.isChanged[d] = false
 	}
 	p.changed = p.changed[:0]
-	for _, i := range p.takenOnes {
+	for k, i := range p.takenOnes {
 		i.taken, i.permitted = false, false
 		for _, d := range i.at {
-			w.mark(d, true)
+			w.mark(d, k >= p.resting.taken)
 		}
 	}
 	w.active = nil

@@ -110,12 +110,17 @@ func (t *twin) check(s *sim) {
 
 // randomCluster makes a world of several nodes and so many functions.
 func randomCluster(r *rand.Rand, functions int) *sim {
+	return randomFleet(r, functions, 1+r.IntN(4), func() int { return r.IntN(4) })
+}
+
+// randomFleet makes a world of so many functions on so many nodes, with as many GPUs as gpus says for each.
+func randomFleet(r *rand.Rand, functions, nodes int, gpus func() int) *sim {
 	s := newSim()
 	s.Devices = nil
-	for n := range 1 + r.IntN(4) {
+	for n := range nodes {
 		node := fmt.Sprintf("n%d", n)
 		s.Devices = append(s.Devices, inventory.Device{ID: inventory.HostOf(node), Node: node, Capacity: api.Bytes(2+r.IntN(8)) * api.GiB})
-		for d := range r.IntN(4) {
+		for d := range gpus() {
 			s.Devices = append(s.Devices, inventory.Device{ID: api.DeviceID(fmt.Sprintf("%s-gpu%d", node, d)), Node: node,
 				Capacity: api.Bytes(8+8*r.IntN(3)) * api.GiB, Cost: float64(r.IntN(3)), Others: api.Bytes(r.IntN(2)) * api.GiB / 2})
 		}

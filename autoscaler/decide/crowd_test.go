@@ -1,0 +1,56 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestCrowd runs worlds in which most functions wait, and which are so large that no search sees
+// all of them: users come and go, devices and nodes too, and calls fail. A world in which only what changes is
+// put has to plan what a new one plans, in which every claim is served from nothing.
+func TestCrowd(t *testing.T) {
+	var plans, waiting, kept, found int
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		s := randomFleet(r, 50+r.IntN(60), 9+r.IntN(3), func() int { return 6 + r.IntN(3) })
+		if len(s.Devices) <= smallest {
+			t.Fatalf("%d devices: want a world that is not small", len(s.Devices))
+		}
+		if r.IntN(2) == 0 {
+			s.flaky = rand.New(rand.NewPCG(seed, 8))
+		}
+		s.twin = newTwin(s)
+		s.watch = func(actions []Action) {
+			plans++
+			for _, a := range actions {
+				if a.Kind == Wait {
+					waiting++
+				}
+			}
+		}
+		all := slices.Clone(s.Devices)
+		for range 8 {
+			for k := range s.Functions {
+				if r.IntN(6) == 0 {
+					s.use(s.Functions[k].Spec.Name, r.IntN(6)*r.IntN(3))
+					s.busy(r, &s.Functions[k])
+				}
+			}
+			s.run(time.Duration(r.IntN(4000))*time.Millisecond, func() {
+				if s.twin.diff != "" {
+					t.Fatalf("seed %d at %s: %s", seed, s.now.Sub(s.start), s.twin.diff)
+				}
+			})
+			disturb(r, s, all)
+		}
+		k, f := s.twin.w.searched()
+		kept, found = kept+k, found+f
+	}
+	told := fmt.Sprintf("%d plans in which %.1f functions wait; ", plans, float64(waiting)/float64(plans))
+	t.Log(told, kept, found)
+}
+
+func (w *World) searched() (kept, found int) { return 0, 0 }
