@@ -303,6 +303,23 @@ func TestDeathAsleep(t *testing.T) {
 	}
 }
 
+// TestProbeWithoutToken: a worker that answers the probe of a wake with nothing, or with too much, is not awake.
+func TestProbeWithoutToken(t *testing.T) {
+	for _, items := range [][]wire.Out{nil, {{}}, {{}, {}}} {
+		wrong := fault{nth: 1, output: changed(func(o *wire.Output) { o.Items = items })}
+		e := open(t, setup{launch: first(1, wrong)})
+		if err := e.Sleep(t.Context(), 1, engine.SleepWait); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Wake(t.Context()); err == nil || !strings.Contains(err.Error(), "no token") {
+			t.Errorf("wake with %d items: %v", len(items), err)
+		}
+		if _, err := e.Wake(t.Context()); err != nil {
+			t.Errorf("the next wake: %v", err)
+		}
+	}
+}
+
 // TestStorm: requests come and go, workers die at any time. Every request that is waited
 // for gets what it gets alone, and nothing is left at the end.
 func TestStorm(t *testing.T) {

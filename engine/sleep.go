@@ -193,16 +193,24 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 			case ev.Lost != nil:
 				e.down = true
 				return 0, fmt.Errorf("probe: %w", ev.Lost)
-			case ev.Output == nil || ev.Output.Step != 0: // of batches before the sleep
-			case ev.Output.Error != "":
-				return 0, fmt.Errorf("probe: %s", ev.Output.Error)
-			case len(ev.Output.Items) != 1 || len(ev.Output.Items[0].Tokens) != 1:
-				return 0, fmt.Errorf("probe: no token came: %s", ev.Output.Items[0].Error)
-			default:
-				return ev.Output.Items[0].Tokens[0].Token, nil
+			case ev.Output != nil && ev.Output.Step == 0: // others are of batches before the sleep
+				return probed(ev.Output)
 			}
 		case <-ctx.Done():
 			return 0, fmt.Errorf("probe: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// probed is the token that a worker answers to a probe.
+func probed(out *wire.Output) (int32, error) {
+	switch {
+	case out.Error != "":
+		return 0, fmt.Errorf("probe: %s", out.Error)
+	case len(out.Items) == 1 && out.Items[0].Error != "":
+		return 0, fmt.Errorf("probe: %s", out.Items[0].Error)
+	case len(out.Items) != 1 || len(out.Items[0].Tokens) != 1:
+		return 0, errors.New("probe: the worker's answer has no token")
+	}
+	return out.Items[0].Tokens[0].Token, nil
 }
