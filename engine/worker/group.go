@@ -138,8 +138,11 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	switch a.kind {
 	case wire.KindHello:
 		var h wire.Hello
-		if err := wire.DecodeJSON(a.payload, &h); err != nil || h.Protocol != wire.Protocol {
-			return nil, false, fmt.Errorf("a hello of protocol %d, %w", h.Protocol, err)
+		if err := wire.DecodeJSON(a.payload, &h); err != nil {
+			return nil, false, fmt.Errorf("its hello: %w", err)
+		}
+		if h.Protocol != wire.Protocol {
+			return nil, false, fmt.Errorf("it speaks protocol %d, the engine %d: use the same version for both", h.Protocol, wire.Protocol)
 		}
 	case wire.KindHeartbeat: // the group lives if all of them do
 		g.beats[a.rank]++
