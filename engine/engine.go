@@ -269,6 +269,9 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 		if err := e.check(&r); err != nil {
 			return nil, err
 		}
+		if n := len(stream.sequences) + r.N; n > e.cfg.Queue { // it would never be accepted
+			return nil, invalid("n", "%d sequences or more are asked for at once: want at most %d", n, e.cfg.Queue)
+		}
 		if err := e.addSequences(stream, &r); err != nil {
 			return nil, err
 		}

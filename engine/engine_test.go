@@ -70,7 +70,8 @@ func TestRefuse(t *testing.T) {
 		{"too many", "n is 129", engine.Request{Prompt: line, N: 129}},
 		{"unknown stop token", "stop token 999", engine.Request{Prompt: line, StopTokens: []int32{999}}},
 		{"sampling", "temperature is -1", engine.Request{Prompt: line, Sampling: sample.Params{Temperature: -1}}},
-		{"queue", engine.ErrFull.Error(), engine.Request{Prompt: line, N: 5}},
+		{"too many stop tokens", "1025 stop tokens", engine.Request{Prompt: line, StopTokens: make([]int32, 1025)}},
+		{"more than the queue", "want at most 4", engine.Request{Prompt: line, N: 5}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := e.Add(t.Context(), test.request)
@@ -81,6 +82,23 @@ func TestRefuse(t *testing.T) {
 	}
 	if got := ask(t, e, engine.Request{Prompt: line, MaxTokens: 8}); got != "01234567|length" {
 		t.Errorf("a request that just fits: %q", got)
+	}
+}
+
+// TestFullQueue: an engine whose loop has not begun finishes nothing.
+func TestFullQueue(t *testing.T) {
+	e, err := engine.New(newEcho(64, 4, 20), byteTokenizer(t), engine.Config{Queue: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("a"), N: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("b"), N: 2}); !errors.Is(err, engine.ErrFull) {
+		t.Errorf("more than there is room for: %v", err)
+	}
+	if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("c")}); err != nil {
+		t.Errorf("the last place: %v", err)
 	}
 }
 

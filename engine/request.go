@@ -13,6 +13,7 @@ const (
 	MaxSequences  = 128  // most sequences of one request
 	MaxStops      = 64   // most stop strings
 	MaxStopLength = 1024 // bytes of a stop string
+	MaxStopTokens = 1024 // most stop tokens
 )
 
 // Pooling makes one vector of the hidden states of a prompt's tokens.
@@ -105,6 +106,8 @@ func (e *Engine) check(r *accepted) error {
 		return invalid("max_tokens", "max_tokens is %d: want at least 1", r.MaxTokens)
 	case len(r.Stop) > MaxStops:
 		return invalid("stop", "%d stop strings: want at most %d", len(r.Stop), MaxStops)
+	case len(r.StopTokens) > MaxStopTokens:
+		return invalid("stop_token_ids", "%d stop tokens: want at most %d", len(r.StopTokens), MaxStopTokens)
 	}
 	for _, s := range r.Stop {
 		if s == "" || len(s) > MaxStopLength {
