@@ -2,15 +2,33 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// maxAdapterName bounds the name of an adapter, in bytes.
-const maxAdapterName = 256
+// Limits of an adapter's name and path, in bytes.
+const (
+	maxAdapterName = 256
+	maxAdapterPath = 4096
+)
+
+// checkAdapterName refuses names that can't stand in vllm:lora_requests_info, where commas part them.
+func checkAdapterName(name string) error {
+	switch {
+	case name == "" || len(name) > maxAdapterName:
+		return fmt.Errorf("an adapter's name has %d bytes: want 1 to %d", len(name), maxAdapterName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ',' || unicode.IsSpace(r) || unicode.IsControl(r) }):
+		return fmt.Errorf("the adapter's name %s has a comma, white space, or what is no character: want a name without", quote(name))
+	}
+	return nil
+}
 
 // adapterRequest is the body of vLLM's two calls.
 type adapterRequest struct {
@@ -25,11 +43,14 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, &a); err != nil {
 		return err
 	}
+	if err := checkAdapterName(a.Name); err != nil {
+		return api.BadRequest("lora_name", "%v", err)
+	}
 	switch {
-	case a.Name == "" || len(a.Name) > maxAdapterName:
-		return api.BadRequest("lora_name", "lora_name has %d bytes: want 1 to %d", len(a.Name), maxAdapterName)
 	case a.Path == "":
 		return api.BadRequest("lora_path", "lora_path is missing: want a GGUF file, or a folder with adapter_config.json and adapter_model.safetensors")
+	case len(a.Path) > maxAdapterPath:
+		return api.BadRequest("lora_path", "lora_path has %d bytes: want at most %d", len(a.Path), maxAdapterPath)
 	case slices.Contains(s.cfg.Names, a.Name):
 		return api.BadRequest("lora_name", "%s is the model's own name: want another", quote(a.Name))
 	}
@@ -46,8 +67,8 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	if err := s.read(w, r, &a); err != nil {
 		return err
 	}
-	if a.Name == "" {
-		return api.BadRequest("lora_name", "lora_name is missing: want the name of a loaded adapter")
+	if a.Name == "" || len(a.Name) > maxAdapterName {
+		return api.BadRequest("lora_name", "lora_name has %d bytes: want the name of a loaded adapter", len(a.Name))
 	}
 	if err := s.engine.UnloadAdapter(r.Context(), a.Name); err != nil {
 		return adapterError(err)

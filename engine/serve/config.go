@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/worker"
@@ -90,17 +91,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first field that can't be meant.
+// Validate reports the first field that can't be meant, its default included.
 func (c Config) Validate() error {
 	if c.Model == "" {
 		return fmt.Errorf("no model: give the path of a GGUF file, or %q", pico.Name)
 	}
+	c = c.withDefaults()
 	for _, f := range []struct {
 		name  string
 		value int64
 	}{
 		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"body limit", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
 		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"num-speculative-tokens", int64(c.Draft)},
+		{"drain-timeout", int64(c.DrainTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("%s is %d: want 0 for the default, or more", f.name, f.value)
@@ -112,14 +115,20 @@ func (c Config) Validate() error {
 	if _, ok := poolings[c.Pooling]; !ok && c.Pooling != "" {
 		return fmt.Errorf("pooling %q: want mean, last or cls", c.Pooling)
 	}
-	for name, path := range c.Adapters {
-		if name == "" || path == "" || slices.Contains(c.Names, name) {
-			return fmt.Errorf("adapter %q from %q: want a name that is not the model's, and a path", name, path)
-		}
-	}
 	for _, n := range c.Names {
 		if n == "" {
 			return errors.New("an empty model name: leave it out to get the file's name")
+		}
+		if !utf8.ValidString(n) {
+			return fmt.Errorf("the model name %q is not valid UTF-8: give it another with --name", n)
+		}
+	}
+	for name, path := range c.Adapters {
+		if err := checkAdapterName(name); err != nil {
+			return err
+		}
+		if path == "" || slices.Contains(c.Names, name) {
+			return fmt.Errorf("adapter %q from %q: want a name that is not the model's, and a path", name, path)
 		}
 	}
 	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device}.Validate()

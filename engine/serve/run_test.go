@@ -179,6 +179,10 @@ func TestRunRefuses(t *testing.T) {
 		{serve.Config{Model: broken}, broken},
 		{serve.Config{Model: "pico", Threads: -1}, "threads is -1"},
 		{serve.Config{Model: "pico", Names: []string{""}}, "empty model name"},
+		{serve.Config{Model: "pico", Names: []string{"pic\xff"}}, "not valid UTF-8"},
+		{serve.Config{Model: "pico", DrainTimeout: -1}, "drain-timeout is -1"},
+		{serve.Config{Model: "pico", Adapters: map[string]string{"pico": "/x"}}, "not the model's"},
+		{serve.Config{Model: "pico", Adapters: map[string]string{"a,b": "/x"}}, "comma"},
 		{serve.Config{Model: "pico", Context: 1 << 20}, "1048576"},
 		{serve.Config{Model: "pico", Listen: "0.0.0.0:0"}, "this host only"},
 	} {

@@ -143,6 +143,9 @@ func TestAdapters(t *testing.T) {
 	if status, text := change("/v1/load_lora_adapter", load); status != http.StatusBadRequest || !strings.Contains(text, "lora_name") {
 		t.Errorf("load again: %d %s", status, text)
 	}
+	if status, text := change("/v1/load_lora_adapter", `{"lora_name":"x","lora_path":"/`+strings.Repeat("x", 5000)+`"}`); status != http.StatusBadRequest || len(text) > 500 {
+		t.Errorf("a long path: %d %s", status, text)
+	}
 	plain, loud, rough := ask("pico"), ask("shout"), ask("pirate")
 	if plain != "boat cat" || loud != "BOAT CAT" || !strings.HasSuffix(rough, "arr!") {
 		t.Errorf("answers %q, %q, %q", plain, loud, rough)
