@@ -252,6 +252,7 @@ func broken() map[string]struct {
 		"outside":         {head(1, 0).str("t").u32(1).u64(100).u32(0).u64(0).pad(64).Bytes(), `byte 24: tensor "t": 400 bytes at data offset 0`},
 		"far offset":      {head(1, 0).str("t").u32(1).u64(1).u32(0).u64(1 << 62).pad(64).Bytes(), "lies outside the file"},
 		"offset aligned":  {head(1, 0).str("t").u32(1).u64(1).u32(0).u64(8).pad(64).Bytes(), "not a multiple of the alignment 32"},
+		"overlap":         {head(2, 0).str("a").u32(1).u64(4).u32(0).u64(0).str("b").u32(1).u64(4).u32(0).u64(0).pad(6 + 16).Bytes(), `tensor "b": the tensors' data lie one over the other`},
 		"same tensor":     {head(2, 0).str("t").u32(1).u64(1).u32(0).u64(0).str("t").u32(1).u64(1).u32(0).u64(0).pad(64).Bytes(), `tensor "t" occurs twice`},
 	}
 }

@@ -212,11 +212,15 @@ func (p *parser) tensorHeads(f *File, n, align int) error {
 		places = append(places, place{at, int(offset), size})
 	}
 	start := p.pos + (align-p.pos%align)%align
+	total := 0
 	for i, pl := range places {
 		// Both terms are at most len(data), which an int holds, but their sum may not fit.
 		if room := len(p.data) - pl.offset - start; room < 0 || pl.size > room {
 			return fail(pl.head, "tensor %q: %d bytes at data offset %d (file offset %d) end beyond the file of %d bytes: truncated or damaged",
 				f.tensors[i].Name, pl.size, pl.offset, start+pl.offset, len(p.data))
+		}
+		if total += pl.size; total > len(p.data)-start { // what decodes them may count on the file's size
+			return fail(pl.head, "tensor %q: the tensors' data lie one over the other: damaged", f.tensors[i].Name)
 		}
 		lo := start + pl.offset
 		f.tensors[i].Data = p.data[lo : lo+pl.size : lo+pl.size]
