@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -66,12 +67,16 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 
 // socketPair makes two connected stream sockets: one for this process, one to give away.
 func socketPair() (here net.Conn, there *os.File, err error) {
+	syscall.ForkLock.RLock() // no other process is started that would inherit them, and keep the connection open
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
 	}
-	unix.CloseOnExec(fds[0])
-	unix.CloseOnExec(fds[1])
 	there = os.NewFile(uintptr(fds[1]), "worker")
 	mine := os.NewFile(uintptr(fds[0]), "engine")
 	defer mine.Close()
