@@ -21,18 +21,40 @@ func (f *Function) idleSince() time.Time {
 	return f.LastRequest
 }
 
-// untilWanted is the expected time in seconds until i is wanted again: what the
+// wanted is the expected time in seconds until an instance is wanted again.
+type wanted struct {
+	seconds float64
+	// rate bounds by what part of itself the regret over it changes in a second.
+	rate float64
+}
+
+// untilWanted is when i is expected to be wanted again: what the
 // function's arrivals say of it, where it is idle and they say anything, else as
 // long as nobody has wanted i, which is the best guess of who knows nothing.
-func (p *plan) untilWanted(i *inst) float64 {
+func (p *plan) untilWanted(i *inst) wanted {
 	if f := i.f; !f.busy() && f.live() <= 1 {
 		if idle := f.idleSince(); !idle.IsZero() {
-			if until, known := f.Past.Arrivals.Forecast(p.now.Sub(idle)); known {
-				return max(0.1, until.Seconds())
+			since := p.now.Sub(idle)
+			if until, known := f.Past.Arrivals.Forecast(since); known {
+				// For as long as no more than half of it can have gone, a regret's slope is at most four times as steep.
+				slope, lasts := f.Past.Arrivals.Slope(since)
+				p.lapse(p.now.Add(max(1, min(lasts, time.Duration(float64(until)/(2*slope))))))
+				return wanted{max(0.1, until.Seconds()), 4 * slope / max(0.1, until.Seconds())}
 			}
 		}
 	}
-	return max(0.1, p.now.Sub(p.usedUntil(i, 1)).Seconds()+0.1)
+	used := p.usedUntil(i, 1)
+	if i.phase == phaseAwake && i.f.desired >= 1 { // it is wanted now, and goes on being so
+		return wanted{seconds: 0.1}
+	}
+	seconds := max(0.1, p.now.Sub(used).Seconds()+0.1)
+	return wanted{seconds, 1 / seconds} // the longer it takes, the less steep it gets
+}
+
+// over is the regret for a return that takes so long.
+func (w wanted) over(back time.Duration) regret {
+	v := back.Seconds() / w.seconds
+	return regret{v, v * w.rate}
 }
 
 // likelier says why f gets a grant that g had.

@@ -30,9 +30,11 @@ type option struct {
 	rank   int
 	fetch  bool
 	price  float64
-	regret float64
+	regret regret
 	// ready is when the last of the victims may be touched.
 	ready time.Time
+	// says is what the claim is told that waits for it; empty while nobody has asked.
+	says string
 }
 
 // Ranks of ways, best first. Waking costs less than starting, and a start in
@@ -51,17 +53,18 @@ const (
 )
 
 // compare orders ways, the better first.
-func (o *option) compare(other *option) int {
-	return cmp.Or(
+func (p *plan) compareWays(o, other *option) int {
+	if way := cmp.Or(
 		cmp.Compare(o.rank, other.rank),
 		cmp.Compare(btoi(o.fetch), btoi(other.fetch)),
-		cmp.Compare(o.price, other.price),
-		cmp.Compare(o.regret, other.regret))
+		cmp.Compare(o.price, other.price)); way != 0 {
+		return way
+	}
+	return p.compareRegrets(o.regret, other.regret)
 }
 
-// best finds the best way for c, nil if there is none. What is returned may
-// have to wait: for memory on its way, or until its victims are ready.
-func (p *plan) best(c *claim) *option {
+// find looks for the best way for c; see [plan.best].
+func (p *plan) find(c *claim) *option {
 	var best *option
 	consider := func(o *option) bool {
 		if !p.rate(c, o) {
@@ -73,13 +76,14 @@ func (p *plan) best(c *claim) *option {
 				o.rank = startAgain
 			}
 		}
-		if best == nil || o.compare(best) < 0 {
+		if best == nil || p.compareWays(o, best) < 0 {
 			best = o
 		}
 		return o.rank <= startIdle
 	}
 	f := c.f
 	for _, i := range f.is {
+		p.reads = append(p.reads, i.at...)
 		if i.phase == phaseAsleep && !i.lost && p.quiet(i) {
 			consider(p.waking(i))
 		}
@@ -87,14 +91,18 @@ func (p *plan) best(c *claim) *option {
 	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 {
 		return best
 	}
-	turn := best != nil && p.turn(best) < f.Past.Return(inventory.Stopped)
+	turn := best != nil && p.turn(best, f.Past.Return(inventory.Stopped))
 	easy := 0
 	for _, s := range p.places(c) {
 		o := &option{node: s.node, at: p.devicesOf(f, s), fetch: s.fetch, price: s.price}
 		o.needs = p.alloc(len(o.at))
 		p.w.fill(o.needs, o.at, whole(f.Need))
 		o.touches = o.needs
-		o.regret = f.Past.Return(inventory.Stopped).Seconds()
+		p.reads = append(p.reads, o.at...)
+		if f.Need.Devices > 1 { // which of them are taken depends on all
+			p.reads = append(p.reads, p.w.nodes[s.node].gpus...)
+		}
+		o.regret.v = f.Past.Return(inventory.Stopped).Seconds()
 		if turn && !o.fits(p.free, nil) {
 			continue // its turn comes before a start would be done; only what is free is better used
 		}
@@ -108,14 +116,16 @@ func (p *plan) best(c *claim) *option {
 	return best
 }
 
-// turn is how long it takes until o's sleeper is awake, where busy instances have to
-// give way first.
-func (p *plan) turn(o *option) time.Duration {
+// turn says whether o's sleeper, for which busy instances have to give way first, is awake
+// sooner than in limit.
+func (p *plan) turn(o *option, limit time.Duration) bool {
 	var rest time.Duration
 	for _, v := range o.victims {
 		rest = max(rest, v.i.past().Rest())
 	}
-	return max(0, o.ready.Sub(p.now)) + rest + o.self.past().Return(o.self.Status.Level)
+	limit -= rest + o.self.past().Return(o.self.Status.Level)
+	p.lapse(o.ready.Add(1 - limit))
+	return max(0, o.ready.Sub(p.now)) < limit
 }
 
 // waking is the way of waking i.
@@ -127,9 +137,9 @@ func (p *plan) waking(i *inst) *option {
 			o.needs, o.own = p.minus(i.up, p.expected(i)), nil
 		}
 	}
-	o.touches, o.regret = o.needs, i.f.Past.Return(i.Status.Level).Seconds()
+	o.touches, o.regret.v = o.needs, i.f.Past.Return(i.Status.Level).Seconds()
 	if i.reserved() {
-		o.touches, o.regret = i.up, 0
+		o.touches, o.regret.v = i.up, 0
 	}
 	return o
 }
@@ -181,7 +191,8 @@ func (p *plan) rate(c *claim, o *option) bool {
 		o.rank = startBusy
 	}
 	for _, v := range o.victims {
-		o.regret += v.regret
+		o.regret.v += v.regret.v
+		o.regret.pace += v.regret.pace
 		o.ready = later(o.ready, v.ready)
 	}
 	return true
@@ -210,20 +221,24 @@ func (p *plan) follow(c *claim, o *option) {
 	}
 	// 1. Victims that are not ready: wait.
 	if !p.due(f, o.ready) {
-		lack := p.lack(o)
+		if o.says == "" {
+			o.says = fmt.Sprintf("lacks %s; %s makes room at %s", p.lack(o), o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000"))
+		}
 		p.ahead(c, amounts{o.at, o.needs})
-		p.wait(c, fmt.Sprintf("lacks %s; %s makes room at %s",
-			lack, o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
+		p.wait(c, o.says)
 		return
 	}
 	// 2. Victims, or memory that is on its way: what comes is booked for this claim.
 	if len(o.victims) > 0 || !o.fits(p.free, nil) {
-		lack, from := p.lack(o), p.leavers(o)
-		for k := range o.victims {
-			p.sacrifice(c, &o.victims[k], lack)
+		if len(o.victims) > 0 || o.says == "" {
+			lack := p.lack(o)
+			o.says = fmt.Sprintf("lacks %s; waits for %s", lack, p.leavers(o))
+			for k := range o.victims {
+				p.sacrifice(c, &o.victims[k], lack)
+			}
 		}
 		p.book(amounts{o.at, o.needs})
-		p.wait(c, fmt.Sprintf("lacks %s; waits for %s", lack, from))
+		p.wait(c, o.says)
 		return
 	}
 	// 3. There is room.

@@ -134,9 +134,17 @@ type plan struct {
 	// booked is what was booked since the claim under way began to be served, or what was
 	// before the first one; changed are the devices that are not what they were for it in the
 	// last plan; see [served].
-	booked    []booking
-	changed   []int32
-	isChanged []bool
+	booked  []booking
+	changed []int32
+	// stirred says of each device whether it is among the changed ones, or whether somebody there is not
+	// what he was.
+	stirred []stir
+	// What the search under way has looked at, from when it may find something else, whether it may at
+	// any time, and when it wants a look; see [finding].
+	reads     []int32
+	until     time.Time
+	fickle    bool
+	look      time.Time
 	takenOnes []*inst
 	noted     []*fn
 	// deferred is what claims need that wait and have not booked yet.
@@ -286,6 +294,10 @@ func (p *plan) note(f *fn) {
 // at asks for a look at f at t.
 func (p *plan) at(f *fn, t time.Time) {
 	if t.After(p.now) {
+		p.lapse(t)
+		if p.look.IsZero() || t.Before(p.look) {
+			p.look = t
+		}
 		p.note(f)
 		if f.next.IsZero() || t.Before(f.next) {
 			f.next = t

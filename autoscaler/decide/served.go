@@ -125,8 +125,16 @@ func (p *plan) compare(was *[]booking, booked []booking) {
 
 // change notes that d is not what it was for the claims that follow.
 func (p *plan) change(d int32) {
-	if !p.isChanged[d] {
-		p.isChanged[d] = true
+	if p.stirred[d]&changed == 0 {
+		p.stirred[d] |= changed
 		p.changed = append(p.changed, d)
 	}
 }
+
+// stir says what has happened on a device.
+type stir uint8
+
+const (
+	changed stir = 1 << iota // its account is another
+	touched                  // a function that has something of it was put
+)

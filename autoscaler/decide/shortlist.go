@@ -14,6 +14,9 @@ type shortlist struct {
 	spots []spot
 	all   bool
 	limit spot
+	// spotted says that they were asked for; found is what was found, there or elsewhere.
+	spotted bool
+	found   finding
 }
 
 // few changed devices are looked at one by one, however small the world is.
@@ -33,14 +36,29 @@ func (p *plan) places(c *claim) []spot {
 	default:
 		p.list(l)
 	}
-	l.plan, l.edition = now, f.edition
+	l.plan, l.edition, l.spotted = now, f.edition, true
+	return l.spots[:p.shown(l)]
+}
+
+// same brings l up to date, and says whether places says the same of it as in the last plan.
+func (p *plan) same(c *claim, l *shortlist) bool {
+	if l.plan != p.w.plans-1 || l.edition != c.f.edition || len(p.changed) > few+len(p.w.devs)/8 {
+		return false
+	}
+	l.plan = p.w.plans
+	shown := p.shown(l)
+	return p.relist(l, p.changed) >= shown && p.shown(l) == shown
+}
+
+// shown is how many of l's spots are places.
+func (p *plan) shown(l *shortlist) int {
 	switch {
 	case len(l.spots) > 0 && l.spots[0].class <= 1:
-		return l.spots[:1]
+		return 1
 	case p.large():
-		return l.spots[:min(mostSpots, len(l.spots))]
+		return min(mostSpots, len(l.spots))
 	}
-	return l.spots
+	return len(l.spots)
 }
 
 // list looks at all places.
@@ -64,11 +82,12 @@ func (p *plan) list(l *shortlist) {
 	}
 }
 
-// relist looks at the places on devices again.
-func (p *plan) relist(l *shortlist, devices []int32) {
+// relist looks at the places on devices again. Those before place same stay what they are.
+func (p *plan) relist(l *shortlist, devices []int32) (same int) {
+	same = len(l.spots)
 	add := func(s spot) {
 		if l.all || s.compare(&l.limit) < 0 {
-			l.insert(s)
+			same = min(same, l.insert(s))
 		}
 	}
 	for _, d := range devices {
@@ -79,7 +98,11 @@ func (p *plan) relist(l *shortlist, devices []int32) {
 		if gpu >= 0 && l.f.Need.Devices == 0 {
 			continue
 		}
-		l.spots = slices.DeleteFunc(l.spots, func(s spot) bool { return s.node == k && (gpu < 0 || s.gpu < 0 || s.gpu == gpu) })
+		there := func(s spot) bool { return s.node == k && (gpu < 0 || s.gpu < 0 || s.gpu == gpu) }
+		if at := slices.IndexFunc(l.spots, there); at >= 0 {
+			same = min(same, at)
+			l.spots = append(l.spots[:at], slices.DeleteFunc(l.spots[at:], there)...)
+		}
 		p.spotsOf(l.f, k, gpu, add)
 	}
 	most := p.mostListed()
@@ -90,6 +113,7 @@ func (p *plan) relist(l *shortlist, devices []int32) {
 	case len(l.spots) > 2*most:
 		l.spots, l.limit = l.spots[:most], l.spots[most-1]
 	}
+	return same
 }
 
 // mostListed is how many places a new list has: twice as many as are looked at, so that
@@ -113,7 +137,9 @@ func (s *served) shortlist(f *fn) *shortlist {
 	return l
 }
 
-func (l *shortlist) insert(s spot) {
-	k, _ := slices.BinarySearchFunc(l.spots, s, func(a, b spot) int { return a.compare(&b) })
-	l.spots = slices.Insert(l.spots, k, s)
+// insert says where s is now.
+func (l *shortlist) insert(s spot) (at int) {
+	at, _ = slices.BinarySearchFunc(l.spots, s, func(a, b spot) int { return a.compare(&b) })
+	l.spots = slices.Insert(l.spots, at, s)
+	return at
 }

@@ -25,7 +25,7 @@ type victim struct {
 	to    api.Level // level it goes to: LevelAwake for a revocation, inventory.Stopped for a stop
 	frees bytes     // of the devices of the option
 	// regret is the time its return takes, over the time until it is expected to be wanted.
-	regret float64
+	regret regret
 	ready  time.Time
 }
 
@@ -41,11 +41,14 @@ func (p *plan) victims(c *claim, o *option) ([]victim, bool) {
 		}
 	}
 	cands := p.candidates(c, o, short)
+	for k := range cands {
+		p.lapse(cands[k].ready)
+	}
 	order := make([]int32, len(cands))
 	for k := range order {
 		order[k] = int32(k)
 	}
-	compare := func(a, b int32) int { return cmp.Or(cands[a].compare(&cands[b], p.now), cmp.Compare(a, b)) }
+	compare := func(a, b int32) int { return cmp.Or(p.compareVictims(&cands[a], &cands[b]), cmp.Compare(a, b)) }
 	var chosen []victim
 	for n := 0; n < len(order) && !met(short); n++ {
 		bring(order, n, compare)
@@ -59,13 +62,18 @@ func (p *plan) victims(c *claim, o *option) ([]victim, bool) {
 	return prune(chosen, short), true
 }
 
-// compare orders victims, those that go first before others.
-func (v *victim) compare(w *victim, now time.Time) int {
-	return cmp.Or(
+// compareVictims orders victims, those that go first before others.
+func (p *plan) compareVictims(v, w *victim) int {
+	if way := cmp.Or(
 		cmp.Compare(v.kind, w.kind),
 		cmp.Compare(priority(v.i), priority(w.i)),
-		cmp.Compare(btoi(v.ready.After(now)), btoi(w.ready.After(now))),
-		cmp.Compare(v.regret, w.regret))
+		cmp.Compare(btoi(v.ready.After(p.now)), btoi(w.ready.After(p.now)))); way != 0 {
+		return way
+	}
+	if v.i == w.i { // they change together
+		return cmp.Compare(v.regret.v, w.regret.v)
+	}
+	return p.compareRegrets(v.regret, w.regret)
 }
 
 // bring puts the nth in order at place n. Few victims are enough most of the
@@ -206,7 +214,7 @@ func (p *plan) offers(c *claim, o *option, f *fn, short bytes, vs []victim) []vi
 			if i.reserved() {
 				add(victim{i: i, kind: granted, ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
 				if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
-					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt}, i.held)
+					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: regret{v: f.Past.Return(inventory.Stopped).Seconds()}, ready: i.RetryAt}, i.held)
 				}
 			} else if f.Waiting == 0 || f.live() > 0 {
 				p.fall(i, idle, i.RetryAt, i.Status.Level, add)
@@ -262,8 +270,8 @@ func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add fun
 	if i.settling(p.now) { // the rest is on its way already
 		held, ready = p.expected(i), later(ready, i.Settles)
 	}
-	until := p.untilWanted(i)
-	weigh := func(to api.Level) float64 { return past.Return(to).Seconds() / until }
+	wanted := p.untilWanted(i)
+	weigh := func(to api.Level) regret { return wanted.over(past.Return(to)) }
 	from := max(api.Level1, level+1)
 	if level == api.LevelAwake {
 		from = max(api.Level1, i.f.Spec.SleepLevel)
@@ -314,11 +322,14 @@ func (p *plan) usedUntil(i *inst, n int) time.Time {
 func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
 	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
 	if kind != busy { // 1
+		p.lapse(i.Since.Add(p.pol.MinStay))
 		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {
 			return time.Time{}
 		}
 		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
-		return p.usedUntil(i, i.f.awake-n+1).Add(grace)
+		used := p.usedUntil(i, i.f.awake-n+1)
+		p.fickle = p.fickle || used.Equal(p.now)
+		return used.Add(grace)
 	}
 	level := inventory.Stopped // 2
 	if o.self != nil {

@@ -230,7 +230,7 @@ func (w *World) begin(now time.Time) *plan {
 	slices.SortFunc(w.active, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
 	p := w.scratch
 	if p == nil {
-		p = &plan{w: w, slotOf: make([]int32, len(w.devs)), isChanged: make([]bool, len(w.devs))}
+		p = &plan{w: w, slotOf: make([]int32, len(w.devs)), stirred: make([]stir, len(w.devs))}
 		for d := range p.slotOf {
 			p.slotOf[d] = -1
 		}
@@ -239,7 +239,11 @@ func (w *World) begin(now time.Time) *plan {
 	p.reset(now)
 	w.settleBooks(p)
 	for _, d := range w.marked {
-		if m := &w.marks[d]; m.moved || m.touched && m.was != w.account(d) {
+		m := &w.marks[d]
+		if m.touched {
+			p.stirred[d] |= touched
+		}
+		if m.moved || m.touched && m.was != w.account(d) {
 			p.change(d)
 		}
 	}
@@ -267,8 +271,8 @@ func (w *World) settleBooks(p *plan) {
 
 // end takes back what p booked, and remembers what the next plan has to look at.
 func (w *World) end(p *plan) ([]Action, time.Time) {
-	for _, m := range w.marked {
-		w.marks[m] = mark{}
+	for _, d := range w.marked {
+		w.marks[d], p.stirred[d] = mark{}, 0
 	}
 	w.marked = w.marked[:0]
 	for _, e := range p.journal {
@@ -279,7 +283,7 @@ func (w *World) end(p *plan) ([]Action, time.Time) {
 		w.mark(e.device, k >= p.resting.journal)
 	}
 	for _, d := range p.changed {
-		p.isChanged[d] = false
+		p.stirred[d] = 0
 	}
 	p.changed = p.changed[:0]
 	for k, i := range p.takenOnes {
