@@ -15,7 +15,8 @@ import (
 // after it need not cross first. The request waits in its room all the same, and
 // nothing else changes:
 //
-//  1. The instance keeps it until its canary has answered as before, or refuses it.
+//  1. The instance keeps it until its runtime takes requests, and keeps what that answers back until the
+//     canary has been answered as before; or it refuses it.
 //  2. Where it begins to answer, the request gets a slot of this instance there and then, in whatever
 //     state we think that it is: it may be on its way to sleep again, and waits for the end of this request.
 //  3. A refusal counts for nothing once the request has got a slot: it is sent, as if it had not been before.

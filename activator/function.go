@@ -162,13 +162,13 @@ func (f *function) acquire(c *call) (slot, error) {
 	if i != nil {
 		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
 	}
-	if urgent {
+	if attempt != nil {
+		c.sendAhead(i, attempt)
+	}
+	if urgent && i == nil {
 		f.meter.Urgent()
 	} else {
 		f.meter.Changed()
-	}
-	if attempt != nil {
-		c.sendAhead(i, attempt)
 	}
 	return f.wait(c, now, dark)
 }

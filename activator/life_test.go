@@ -79,18 +79,18 @@ func TestLifeOfAHeldStream(t *testing.T) {
 			t.Errorf("body (-want +got):\n%s", diff)
 		}
 		wantDemands := []string{
-			"0s waiting 1 running 0 waking m-0001 age 0s",
-			"1s waiting 1 running 0 waking m-0001 age 1s",
-			"2s waiting 1 running 0 waking m-0001 age 2s",
-			"3s waiting 1 running 0 waking m-0001 age 3s",
-			"4s waiting 1 running 0 waking m-0001 age 4s",
-			"5s waiting 1 running 0 waking m-0001 age 5s",
-			"6s waiting 1 running 0 waking m-0001 age 6s",
+			"5ms waiting 1 running 0 waking m-0001 age 5ms",
+			"1.005s waiting 1 running 0 waking m-0001 age 1.005s",
+			"2.005s waiting 1 running 0 waking m-0001 age 2.005s",
+			"3.005s waiting 1 running 0 waking m-0001 age 3.005s",
+			"4.005s waiting 1 running 0 waking m-0001 age 4.005s",
+			"5.005s waiting 1 running 0 waking m-0001 age 5.005s",
+			"6.005s waiting 1 running 0 waking m-0001 age 6.005s",
 		}
 		if diff := cmp.Diff(wantDemands, demands[:min(len(demands), 7)]); diff != "" {
 			t.Errorf("demands (-want +got):\n%s", diff)
 		}
-		if last := demands[len(demands)-1]; last != "7.3s waiting 0 running 0 waking  age 0s" {
+		if last := demands[len(demands)-1]; last != "7.305s waiting 0 running 0 waking  age 0s" {
 			t.Errorf("last demand: got %s", last)
 		}
 	})

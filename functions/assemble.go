@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -115,7 +116,7 @@ func (f *function) makeSupervisor() (err error) {
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
 		},
-		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose,
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
@@ -211,6 +212,9 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	return f.adapters.Restore(ctx, e) // the last: soon after it requests are let in
 }
 
+// early says that ready has nothing to do: what it would load is not there, and no handler stands before the runtime.
+func (f *function) early() bool { return f.handler == nil && f.adapters.Empty() }
+
 // signals reads the runtime's own metrics.
 func (f *function) signals(ctx context.Context) (runtime.Signals, error) {
 	e := f.endpoint.Load()
@@ -234,6 +238,16 @@ func (g handled) Enter() (base string, refused *api.Error) {
 		g.Leave()
 	}
 	return base, refused
+}
+
+func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
+	if _, inside, verdict, refused = g.Gate.EnterBehind(ctx, limit); refused != nil {
+		return "", inside, nil, refused
+	}
+	if base, refused = g.handler.Base(); refused != nil {
+		g.Leave()
+	}
+	return base, inside, verdict, refused
 }
 
 // inside is the gate of what the handler asks the runtime: it is part of a

@@ -1,8 +1,6 @@
 package functions
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -74,25 +72,7 @@ func (f *function) client(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	}
-	if _, wait := r.Header[control.HeaderWait]; wait {
-		delete(r.Header, control.HeaderWait)
-		f.await(r)
-	}
 	f.clients.ServeHTTP(w, r)
-}
-
-// await keeps a request that came behind a wake. Its body is read first: before that nobody
-// sees that a client leaves. What is too much, or does not come, whoever reads on finds.
-func (f *function) await(r *http.Request) {
-	raw, err := io.ReadAll(io.LimitReader(r.Body, int64(cmp.Or(f.cfg.MaxBody, 64*api.MiB))+1))
-	rest := r.Body
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(raw), rest), rest}
-	if err == nil {
-		f.supervisor.Gate().Await(r.Context(), control.MostWait)
-	}
 }
 
 // readiness answers 200 only where a request would be taken now, however many run.

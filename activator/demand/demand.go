@@ -4,9 +4,10 @@
 // The rules of a [Meter]:
 //
 //  1. [Meter.Urgent] sends the level now, from the caller's goroutine: a request
-//     came and nobody is awake.
+//     came, and only the autoscaler can help it.
 //  2. Any other change ([Meter.Changed]) is sent within [Every], together with
-//     all the others of that time.
+//     all the others of that time, and not before [Soon]: what it sets in motion is not to be
+//     in the way of the request that made it.
 //  3. A level that is not zero is repeated each [Repeat].
 //  4. The last event of a meter is a zero level ([Meter.Close]).
 //
@@ -24,6 +25,7 @@ import (
 
 // Intervals of a meter.
 const (
+	Soon   = 5 * time.Millisecond
 	Every  = 50 * time.Millisecond
 	Repeat = time.Second
 )
@@ -85,9 +87,16 @@ func (m *Meter) settle() {
 	}
 	if !m.closed {
 		now := time.Now()
-		m.arm(now, m.last.Add(Every))
+		m.arm(now, later(m.last.Add(Every), now.Add(Soon)))
 	}
 	m.mu.Unlock()
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // arm makes the timer fire at the given time, or earlier if it is due earlier.

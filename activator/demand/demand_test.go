@@ -90,7 +90,9 @@ func TestChangesAreGathered(t *testing.T) {
 		r.want() // zero is not repeated
 		r.set(1)
 		r.meter.Changed() // nothing was sent for long: no need to gather
-		r.want(sent{time.Minute + 2*Every + 10*time.Millisecond, 1})
+		r.want()
+		time.Sleep(Soon)
+		r.want(sent{time.Minute + 2*Every + 10*time.Millisecond + Soon, 1})
 		r.meter.Close()
 	})
 }

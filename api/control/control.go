@@ -35,7 +35,7 @@ const (
 const HeaderRefused = "X-Rouse-Refused"
 
 // HeaderWait marks a request that goes to an instance behind the call that wakes it: the
-// instance keeps it until it is awake, and for [MostWait] at most. Only the activator says so.
+// instance keeps it, or what its runtime answers, until it is awake, and for [MostWait] at most. Only the activator says so.
 const HeaderWait = "X-Rouse-Wait"
 
 // MostWait is how long an instance that sleeps or wakes keeps such a request.

@@ -174,6 +174,13 @@ func (r *Registry) List() []Adapter {
 	return slices.Clone(r.adapters)
 }
 
+// Empty says that a runtime that wakes is to load and unload nothing.
+func (r *Registry) Empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.adapters) == 0 && len(r.unload) == 0
+}
+
 // Of returns the loaded adapter that a request's body names as its model, empty
 // if there is none. Where none is loaded it costs nothing.
 func (r *Registry) Of(body []byte) api.ModelName {

@@ -19,6 +19,10 @@ import (
 // takes a place that Leave gives back, or refuses.
 type Gate interface {
 	Enter() (base string, refused *api.Error)
+	// EnterBehind is Enter for a request that came behind the call that wakes the runtime. It
+	// waits for limit at most. Where verdict is not nil the runtime may get the request, in the
+	// context inside, but its answer is good for nothing unless verdict says so, with nil.
+	EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error)
 	Leave()
 	// Moved is called for each part of an answer that comes from the runtime.
 	Moved()
@@ -128,6 +132,11 @@ type exchange struct {
 }
 
 func (x *exchange) serve() {
+	if _, behind := x.r.Header[control.HeaderWait]; behind {
+		delete(x.r.Header, control.HeaderWait)
+		x.serveBehind()
+		return
+	}
 	base, refused := x.proxy.cfg.Gate.Enter()
 	if refused != nil {
 		x.refuse(refused)
@@ -139,7 +148,28 @@ func (x *exchange) serve() {
 		x.fail(err)
 		return
 	}
-	ctx := x.r.Context()
+	x.ask(x.r.Context(), base, body, nil)
+}
+
+// serveBehind serves a request that came behind a wake: it is made ready before it waits.
+func (x *exchange) serveBehind() {
+	body, err := x.prepare()
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	base, inside, verdict, refused := x.proxy.cfg.Gate.EnterBehind(x.r.Context(), control.MostWait)
+	if refused != nil {
+		x.refuse(refused)
+		return
+	}
+	defer x.proxy.cfg.Gate.Leave()
+	x.ask(inside, base, body, verdict)
+}
+
+// ask gives a request that has a place to the runtime, and passes the answer on. verdict
+// says what the answer is worth; nil: it is worth it.
+func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict func() *api.Error) {
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
@@ -154,6 +184,12 @@ func (x *exchange) serve() {
 		return
 	}
 	defer resp.Body.Close()
+	if verdict != nil {
+		if refused := verdict(); refused != nil {
+			x.refuse(refused)
+			return
+		}
+	}
 	x.outcome.Status = resp.StatusCode
 	x.meter.style = x.route.style
 	x.answer(ctx, resp)
@@ -208,12 +244,15 @@ func (x *exchange) writeError(e *api.Error) {
 	api.WriteError(x.w, e)
 }
 
-// unanswered deals with a request that got no answer: 1. the client left or its
-// time is up; 2. there was no connection, so the runtime has not seen it; 3. the
+// unanswered deals with a request that got no answer: 1. it was cut off on trial; 2. the client left or its
+// time is up; 3. there was no connection, so the runtime has not seen it; 4. the
 // runtime failed.
 func (x *exchange) unanswered(ctx context.Context, err error) {
 	var dial *net.OpError
+	var refused *api.Error
 	switch {
+	case errors.As(context.Cause(ctx), &refused):
+		x.refuse(refused)
 	case ctx.Err() != nil:
 		x.fail(ctx.Err())
 	case errors.As(err, &dial) && dial.Op == "dial":

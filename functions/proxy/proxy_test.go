@@ -39,6 +39,11 @@ func (g *gate) Enter() (string, *api.Error) {
 	return g.base, nil
 }
 
+func (g *gate) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
+	base, refused := g.Enter()
+	return base, ctx, nil, refused
+}
+
 func (g *gate) Leave() { g.inside.Add(-1) }
 
 func (g *gate) Moved() { g.moved.Add(1) }

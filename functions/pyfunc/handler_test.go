@@ -369,9 +369,12 @@ func TestBehindProxy(t *testing.T) {
 type gate string
 
 func (g gate) Enter() (string, *api.Error) { return string(g), nil }
-func (g gate) Leave()                      {}
-func (g gate) Moved()                      {}
-func (g gate) Unreachable()                {}
+func (g gate) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
+	return string(g), ctx, nil, nil
+}
+func (g gate) Leave()       {}
+func (g gate) Moved()       {}
+func (g gate) Unreachable() {}
 
 func TestServes(t *testing.T) {
 	for path, want := range map[string]bool{

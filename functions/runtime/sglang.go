@@ -193,6 +193,7 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer,
 			return Answer{}, err
 		}
 	}
+	Woken(ctx)
 	return r.Canary(ctx, e)
 }
 

@@ -46,6 +46,7 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, sh
 	if err := m.rouse(ctx, e, level); err != nil {
 		return Answer{}, err
 	}
+	Woken(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{}) // closed when nobody watches any more
 	go func() {

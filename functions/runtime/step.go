@@ -22,6 +22,21 @@ func Step(ctx context.Context, step string) {
 	}
 }
 
+type wokenKey struct{}
+
+// WithWoken returns a context in which a wake says that the server takes requests again, by a call of f, before
+// it has shown what it answers. Wakes for which there is no such moment say nothing.
+func WithWoken(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, wokenKey{}, f)
+}
+
+// Woken says so, where somebody wants to know.
+func Woken(ctx context.Context) {
+	if f, found := ctx.Value(wokenKey{}).(func()); found {
+		f()
+	}
+}
+
 // stepOf is the step that a call to a path of a runtime is part of; empty: it begins none.
 func stepOf(path string) string {
 	path, query, _ := strings.Cut(path, "?")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
@@ -16,8 +17,10 @@ import (
 //  1. Before the first sleep of a process, when nothing runs any more, the
 //     runtime is asked twice. Where it answers differently it is not
 //     deterministic, and nothing is ever compared; there is a line in the log.
-//  2. A wake ends with the canary: it is the probe, so it costs no call. A
-//     different answer is asked for once more.
+//  2. A wake ends with the canary: it is the probe, so it costs no call. A request
+//     that came behind the wake may run beside it, on trial: its answer is kept back until
+//     the canary's is there. Where that is different, what is on trial is cut off and goes
+//     back to where it came from, and the canary is asked once more, alone.
 //  3. Where it stays different, the weights are read anew, in place if the runtime
 //     can; where that does not help, the wake has failed and the runtime is started
 //     again. Who waits for it waits on: it is never awake before.
@@ -56,6 +59,9 @@ func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch) *runtime.
 func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.Launch, got runtime.Answer) error {
 	if op.canary == nil || !op.canary.Known() || !got.Known() || op.canary.Agrees(got) {
 		return nil
+	}
+	if err := s.gate.clear(ctx, refusal(api.Unhealthy, errChanged.Error())); err != nil {
+		return err
 	}
 	again, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
 	switch {

@@ -53,7 +53,7 @@ func TestCanaryDiffers(t *testing.T) {
 
 // Who can read its weights in place is not started again where that helps.
 func TestCanaryReloads(t *testing.T) {
-	w := &world{traits: inPlace, reloads: true, answers: []string{"good", "good", "!!", "!!", "good"}}
+	w := &world{traits: inPlace, reloads: true, rise: second, answers: []string{"good", "good", "!!", "!!", "good"}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		w.states()
@@ -78,8 +78,7 @@ func TestNobodyGetsInBeforeTheCanary(t *testing.T) {
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		entered := later(func() error {
-			s.Gate().Await(t.Context(), control.MostWait)
-			if _, refused := s.Gate().Enter(); refused != nil {
+			if _, _, _, refused := s.Gate().EnterBehind(t.Context(), control.MostWait); refused != nil {
 				return refused
 			}
 			return nil

@@ -44,6 +44,9 @@ type Config struct {
 	// start and wake, before requests are let in: loaded adapters are put back by it.
 	// An error fails the start. Nil: nothing is to be done.
 	Ready func(ctx context.Context, e api.Endpoint) error
+	// Early says that Ready will have nothing to do after a wake, so that a request that came behind
+	// the wake may go to the runtime beside the canary, see [Gate.EnterBehind]. Nil: it has.
+	Early func() bool
 	// Start starts a process; nil: [process.Start].
 	Start func(process.Spec) (Child, error)
 	// Adopt is asked once, when Run begins, for a runtime that another supervisor of

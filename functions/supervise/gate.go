@@ -28,6 +28,7 @@ type Gate struct {
 	last    string     // URL of the runtime that the requests are in
 	refusal *api.Error // why it is closed
 	back    reopening  // when it is expected to be open again
+	trial   *trial     // lets in who came behind a wake; nil: nobody
 	running int
 	entered uint64
 	turned  chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
@@ -69,8 +70,13 @@ func newGate(limit int) *Gate {
 func (g *Gate) Enter() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.enter(g.base)
+}
+
+// enter takes a place in the runtime at base; empty: there is none. g.mu is held.
+func (g *Gate) enter(base string) (string, *api.Error) {
 	switch {
-	case g.base == "":
+	case base == "":
 		return "", g.refused()
 	case g.running >= g.limit:
 		return "", api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the instance runs %d requests, its limit", g.running).WithRetryAfter(time.Second)
@@ -82,20 +88,25 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 		}
 	}
 	g.entered++
-	return g.base, nil
+	return base, nil
 }
 
-// Await waits while the gate is shut because the instance sleeps or comes up: until it
-// is open, or shut for another reason, but no longer than limit or ctx. What comes of it
-// Enter says.
-func (g *Gate) Await(ctx context.Context, limit time.Duration) {
+// EnterBehind is Enter for a request that came behind the call that wakes the runtime: it
+// waits, for limit at most, while the gate is shut because the instance sleeps or comes up.
+//
+// Where the runtime is awake and has not shown yet that it is what it was, the request gets
+// in on trial: verdict is not nil, and returns when that is known or inside has ended. What the runtime
+// answers until then is nobody's; where verdict returns a refusal it is thrown away, and
+// inside, the context in which the runtime is asked, is over.
+func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
 		g.mu.Lock()
-		if g.base != "" || g.refusal.Code != api.CodeAsleep && g.refusal.Code != api.CodeLoading {
-			g.mu.Unlock()
-			return
+		closed := g.base == "" && (g.refusal.Code == api.CodeAsleep || g.refusal.Code == api.CodeLoading)
+		if !closed || g.trial != nil || ctx.Err() != nil {
+			defer g.mu.Unlock()
+			return g.enterBehind(ctx)
 		}
 		if g.turned == nil {
 			g.turned = make(chan struct{})
@@ -105,14 +116,32 @@ func (g *Gate) Await(ctx context.Context, limit time.Duration) {
 		select {
 		case <-turned:
 		case <-timer.C:
-			return
+			base, refused = g.Enter()
+			return base, ctx, nil, refused
 		case <-ctx.Done():
-			return
 		}
 	}
 }
 
-// turn wakes those who await. g.mu is held.
+// enterBehind takes the place, on trial where that is how it is. g.mu is held.
+func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
+	t := g.trial
+	if t == nil {
+		base, refused = g.enter(g.base)
+		return base, ctx, nil, refused
+	}
+	if base, refused = g.enter(t.base); refused != nil {
+		return "", ctx, nil, refused
+	}
+	if g.running == 1 {
+		g.idle = make(chan struct{}) // that of the shut gate is closed
+	}
+	inside, cut := context.WithCancelCause(ctx)
+	t.cuts = append(t.cuts, cut)
+	return base, inside, func() *api.Error { return t.verdict(inside) }, nil
+}
+
+// turn wakes those who wait for it. g.mu is held.
 func (g *Gate) turn() {
 	if g.turned != nil {
 		close(g.turned)
@@ -201,15 +230,20 @@ func (g *Gate) open(e api.Endpoint) {
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.idle = e.URL(""), nil, nil
 	g.last = g.base
+	g.endTrial(nil)
 	g.turn()
 }
 
-// shut lets none in from now on and says why, and until when. The channel is
+// shut lets none in from now on and says why, and until when; for any reason but
+// that the instance comes up, that is the verdict on a trial too. The channel is
 // closed once all that are in have left.
 func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.back = "", why, back
+	if why.Code != api.CodeLoading {
+		g.endTrial(why)
+	}
 	g.turn()
 	if g.idle == nil {
 		g.idle = make(chan struct{})

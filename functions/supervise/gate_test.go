@@ -29,13 +29,15 @@ func TestInside(t *testing.T) {
 }
 
 // Who awaits an open gate waits while it is shut by a sleep or a start, and for nothing else.
-func TestAwait(t *testing.T) {
+func TestEnterBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)
 		began, waited := time.Now(), make(chan time.Duration)
 		await := func(limit time.Duration) {
 			go func() {
-				g.Await(t.Context(), limit)
+				if _, _, _, refused := g.EnterBehind(t.Context(), limit); refused == nil {
+					g.Leave()
+				}
 				waited <- time.Since(began)
 			}()
 		}

@@ -70,6 +70,9 @@ func (s *Supervisor) begin(k kind) {
 	s.op = op
 	child, launch, level := s.child, s.launch, s.level
 	ctx = s.rise.of(ctx, k)
+	if k == opWake && s.cfg.Early != nil && s.cfg.Early() {
+		ctx = runtime.WithWoken(ctx, func() { s.gate.try(launch.Endpoint) })
+	}
 	op.run = func() {
 		go func() {
 			err := s.perform(ctx, op, child, launch, level)
@@ -105,6 +108,9 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		var answer runtime.Answer
 		if answer, err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level); err == nil {
 			err = s.compare(ctx, op, launch, answer)
+		}
+		if err == nil {
+			s.gate.pass()
 		}
 		if err == nil {
 			err = s.ready(ctx, launch)

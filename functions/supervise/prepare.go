@@ -54,7 +54,7 @@ func (s *Supervisor) noteShare(share float64) {
 	}
 	share = min(share, 1)
 	s.gate.expect(s.expectedFetching(share, time.Now()))
-	s.cfg.Report(s.book.change(func(st *api.InstanceStatus) { st.Progress = share }))
+	s.report(s.book.change(func(st *api.InstanceStatus) { st.Progress = share }))
 }
 
 // finishFetch: 1. something else is wanted by now, or was meanwhile: step goes

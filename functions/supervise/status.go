@@ -107,7 +107,31 @@ func (s *Supervisor) Locate(at api.Endpoint) {
 func (s *Supervisor) enter(state api.State, stage string) {
 	report := s.set(state, stage)
 	s.save()
-	s.cfg.Report(report)
+	s.report(report)
+}
+
+// soon is how long the report of a wake is put off: where the instance is awake before, its awakening is
+// all that is told. What a report sets in motion, here and in whoever reads it, would
+// only be in the way of so short a wake.
+const soon = 5 * time.Millisecond
+
+// owe puts a report off.
+func (s *Supervisor) owe(report api.InstanceStatus) {
+	s.owed, s.owedUntil = &report, time.Now().Add(soon)
+}
+
+// report reports, after what was put off.
+func (s *Supervisor) report(status api.InstanceStatus) {
+	s.pay()
+	s.cfg.Report(status)
+}
+
+// pay reports what was put off.
+func (s *Supervisor) pay() {
+	if owed := s.owed; owed != nil {
+		s.owed = nil
+		s.cfg.Report(*owed)
+	}
 }
 
 // set changes the state and returns the report of it, which is to be sent next.
@@ -184,6 +208,6 @@ func (s *Supervisor) noteMemory(m measurement) {
 	}
 	old := s.book.read().Memory.Host
 	if diff := max(m.host-old, old-m.host); diff*10 > old {
-		s.cfg.Report(s.book.change(func(st *api.InstanceStatus) { st.Memory.Host = m.host }))
+		s.report(s.book.change(func(st *api.InstanceStatus) { st.Memory.Host = m.host }))
 	}
 }

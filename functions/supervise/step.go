@@ -96,9 +96,10 @@ func (s *Supervisor) fromAsleep() bool {
 		s.phase, s.comingSince = rising, time.Now()
 		s.rises(api.StepWaking)
 		s.save()
-		s.begin(opWake)     // before the report: requests wait for it
-		goruntime.Gosched() // and before what the report sets in motion
-		s.enter(api.Starting, "waking")
+		s.begin(opWake)     // requests wait for it
+		goruntime.Gosched() // not for what follows
+		s.owe(s.set(api.Starting, "waking"))
+		s.save()
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
 	case s.want.level > s.level && s.cfg.Runtime.Traits().Deepens:
@@ -203,6 +204,7 @@ func (s *Supervisor) becameAwake() {
 	s.settle()          // before the report: requests wait for it
 	goruntime.Gosched() // and before what the report sets in motion
 	s.save()
+	s.owed = nil
 	s.cfg.Report(report)
 	s.cfg.Rose(report, rose)
 }

@@ -34,6 +34,7 @@ type world struct {
 
 	mu                 sync.Mutex // guards what follows
 	load, rise, fall   time.Duration
+	shows              time.Duration // what the answer of a wake takes
 	wakeErr, sleepErr  error
 	probeErr, startErr error
 	exits              bool     // each process ends right after its start
@@ -140,6 +141,10 @@ func (w *world) Sleep(ctx context.Context, _ api.Endpoint, level api.Level) erro
 func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level) (runtime.Answer, error) {
 	w.call(fmt.Sprintf("wake from %d", level))
 	if err := nap(ctx, w.rise); err != nil {
+		return runtime.Answer{}, err
+	}
+	runtime.Woken(ctx)
+	if err := nap(ctx, w.shows); err != nil {
 		return runtime.Answer{}, err
 	}
 	w.mu.Lock()
@@ -438,7 +443,7 @@ func TestWakeOvertakesDrain(t *testing.T) {
 }
 
 func TestWakeAfterTheRuntimeWasToldToSleep(t *testing.T) {
-	w := &world{traits: inPlace, fall: 2 * second}
+	w := &world{traits: inPlace, rise: second, fall: 2 * second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		w.states()
 		slept := later(func() error { return sleep(s, 2, 1, 0) })

@@ -62,6 +62,9 @@ type Supervisor struct {
 	measureAt  time.Time // of the next measurement; zero: none
 	awakeSince time.Time
 
+	owed      *api.InstanceStatus // a report that is put off; nil: none
+	owedUntil time.Time
+
 	comingSince time.Time // when the start or wake began
 	rise        *rise     // of the start or wake under way; nil: none
 	trace       api.Trace // that it is for; zero: none
@@ -148,7 +151,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.noteShare(share)
 		case <-s.changed:
 			s.save()
-			s.cfg.Report(s.book.read())
+			s.report(s.book.read())
 		case <-s.gate.lost:
 			s.lookNow()
 		case m := <-s.measured:
@@ -195,6 +198,7 @@ func (s *Supervisor) untilNext() time.Duration {
 			next = t
 		}
 	}
+	earlier(s.owed != nil, s.owedUntil)
 	earlier(s.phase == draining, s.drainUntil)
 	earlier(s.comes(), s.retryAt)
 	earlier(s.phase == awake && s.op == nil, s.probeAt)
@@ -206,6 +210,8 @@ func (s *Supervisor) untilNext() time.Duration {
 func (s *Supervisor) due(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {
+	case s.owed != nil && reached(s.owedUntil):
+		s.pay()
 	case s.phase == draining && reached(s.drainUntil):
 		s.drainExpired()
 	case s.phase == awake && s.op == nil && reached(s.probeAt):
