@@ -1,7 +1,9 @@
 package vllmsim
 
 import (
+	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"sync"
 	"time"
@@ -44,32 +46,55 @@ type piece struct {
 	err    error
 }
 
-// follow reads the progress of several jobs into one channel, which it closes when
-// all are over or ctx has ended. A slow reader sees fewer and larger pieces.
-func (s *Server) follow(r *http.Request, jobs []*job) <-chan piece {
-	pieces := make(chan piece) // sent by a goroutine each; closed by the last
-	var all sync.WaitGroup
-	for i, j := range jobs {
-		all.Go(func() {
-			for have := 0; ; {
-				tokens, over, err := s.engine.progress(r.Context(), j, have)
-				have = len(tokens)
-				select {
-				case pieces <- piece{index: i, tokens: tokens, over: over, err: err}:
-				case <-r.Context().Done():
-					return
-				}
-				if over || err != nil {
-					return
-				}
-			}
-		})
+// follow yields the progress of jobs until all are over or r's context has ended. A slow reader
+// sees fewer and larger pieces.
+func (s *Server) follow(r *http.Request, jobs []*job) iter.Seq[piece] {
+	if len(jobs) == 1 {
+		return s.followOne(r, jobs[0])
 	}
-	go func() {
-		all.Wait()
-		close(pieces)
-	}()
-	return pieces
+	return func(yield func(piece) bool) {
+		ctx, leave := context.WithCancel(r.Context())
+		defer leave()
+		pieces := make(chan piece) // sent by a goroutine each; closed by the last
+		var all sync.WaitGroup
+		for i, j := range jobs {
+			all.Go(func() {
+				for p := range s.followOne(r, j) {
+					p.index = i
+					select {
+					case pieces <- p:
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+		}
+		go func() {
+			all.Wait()
+			close(pieces)
+		}()
+		for p := range pieces {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// followOne is follow of one job, without the way through other goroutines.
+func (s *Server) followOne(r *http.Request, j *job) iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for have := 0; ; {
+			tokens, over, err := s.engine.progress(r.Context(), j, have)
+			if r.Context().Err() != nil {
+				return
+			}
+			have = len(tokens)
+			if !yield(piece{tokens: tokens, over: over, err: err}) || over || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // usage counts what a request cost.

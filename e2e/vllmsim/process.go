@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,19 +49,58 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "vllmsim:", err)
 		return 2
 	}
-	return cmd.run(&lines{w: stderr}, os.Exit)
+	log := newLines(stderr)
+	defer log.flush()
+	return cmd.run(log, func(code int) {
+		log.flush()
+		os.Exit(code)
+	})
 }
 
-// lines lets several goroutines write to one writer.
+// lines lets several goroutines write to one writer. What is only said for the record is
+// written a moment later, when the request that it is about has been answered: where nothing
+// takes time, as in a wake of no time, the log must not.
 type lines struct {
-	mu sync.Mutex // guards w
-	w  io.Writer
+	mu    sync.Mutex // guards what follows
+	w     io.Writer
+	later []byte // not written yet
+	timer *time.Timer
+}
+
+// aMoment is how much later.
+const aMoment = 3 * time.Millisecond
+
+func newLines(w io.Writer) *lines {
+	l := &lines{w: w}
+	l.timer = time.AfterFunc(time.Hour, l.flush)
+	l.timer.Stop()
+	return l
 }
 
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	if len(l.later) == 0 {
+		l.timer.Reset(aMoment)
+	}
+	l.later = append(l.later, p...)
+	if !bytes.HasPrefix(p, []byte("INFO")) {
+		return len(p), l.write()
+	}
+	return len(p), nil
+}
+
+func (l *lines) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.write() // there is nobody to tell
+}
+
+// write writes all. l.mu is held.
+func (l *lines) write() error {
+	_, err := l.w.Write(l.later)
+	l.later = l.later[:0]
+	return err
 }
 
 // run serves until SIGTERM, or until the engine dies.

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -89,25 +90,19 @@ func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The patience of SGLang's own probe.
-	timer := time.NewTimer(20 * time.Second)
-	defer timer.Stop()
-	pieces := s.follow(r, jobs)
-	for {
-		select {
-		case p, more := <-pieces:
-			if p.err != nil {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			if !more || p.over {
-				w.WriteHeader(http.StatusOK)
-				return
-			}
-		case <-timer.C:
+	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
+	defer cancel()
+	for p := range s.follow(r.WithContext(ctx), jobs) {
+		if p.err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 	}
+	if ctx.Err() != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
 }
 
 func (s *Server) flushCache(w http.ResponseWriter, _ *http.Request) {
