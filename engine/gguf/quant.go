@@ -251,13 +251,3 @@ func (t Tensor) Floats() ([]float32, error) {
 	}
 	return out, nil
 }
-
-// QuantizeQ8_0 encodes values as Q8_0 blocks: per 32 values the scale max|x|/127
-// as a half, then round(x/scale). It panics when len(x) is not a multiple of 32.
-func QuantizeQ8_0(x []float32) []byte {
-	out, err := Encode(Q8_0, x)
-	if err != nil {
-		panic("gguf: QuantizeQ8_0: " + err.Error())
-	}
-	return out
-}
