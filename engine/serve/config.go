@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
@@ -131,5 +132,5 @@ func (c Config) Validate() error {
 			return fmt.Errorf("adapter %q from %q: want a name that is not the model's, and a path", name, path)
 		}
 	}
-	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device}.Validate()
+	return worker.Options{Place: c.Worker, Shards: c.Shards, Device: c.Device, Load: wire.Load{Sequences: c.MaxSeqs}}.Validate()
 }

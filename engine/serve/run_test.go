@@ -180,6 +180,7 @@ func TestRunRefuses(t *testing.T) {
 		{serve.Config{Model: "pico", Threads: -1}, "threads is -1"},
 		{serve.Config{Model: "pico", Names: []string{""}}, "empty model name"},
 		{serve.Config{Model: "pico", Names: []string{"pic\xff"}}, "not valid UTF-8"},
+		{serve.Config{Model: "pico", Shards: 2, MaxSeqs: 600}, "600 sequences at once"},
 		{serve.Config{Model: "pico", DrainTimeout: -1}, "drain-timeout is -1"},
 		{serve.Config{Model: "pico", Adapters: map[string]string{"pico": "/x"}}, "not the model's"},
 		{serve.Config{Model: "pico", Adapters: map[string]string{"a,b": "/x"}}, "comma"},

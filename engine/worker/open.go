@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/cudaworker"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
@@ -64,6 +65,9 @@ func (o Options) Validate() error {
 	}
 	if o.Shards < 0 || o.Shards > 1 && o.Place == Inside {
 		return fmt.Errorf("%d shards of a worker %q: want 1, or more of them in processes", o.Shards, o.Place)
+	}
+	if most := cpu.SharedLogits / 2; o.Shards > 1 && o.Load.Sequences > most {
+		return fmt.Errorf("%d sequences at once: %d shards compute at most %d, ask for less of one of them", o.Load.Sequences, o.Shards, most)
 	}
 	return nil
 }

@@ -13,7 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/infer/sim"
+	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
@@ -184,6 +189,34 @@ func TestGroup(t *testing.T) {
 		}
 		if got := run(t, s, 1, uint64(10+10*rank), prompt, 4, ""); !slices.Equal(got, want) {
 			t.Errorf("the next two say %v, want %v", got, want)
+		}
+	}
+}
+
+// TestGroupScores: a prompt has more log probabilities than the memory that ranks share holds logits.
+func TestGroupScores(t *testing.T) {
+	load := wire.Load{Model: infertest.File(t, infertest.Spec{Context: 2 * cpu.SharedLogits}), Threads: 1, Sequences: 1}
+	prompt := make([]int32, cpu.SharedLogits+100)
+	var blocks []int32
+	for i := range prompt {
+		prompt[i] = int32(i % 250)
+	}
+	for i := range int32(len(prompt)/16 + 1) {
+		blocks = append(blocks, i)
+	}
+	var want []sample.Choice
+	for _, launch := range []worker.Launch{worker.InProcess(worker.Build(nil)), worker.Group(2, worker.Process{})} {
+		s := begin(t, worker.Config{Launch: launch, Load: load})
+		out := step(t, s, &wire.Batch{Step: 1, Items: []wire.Item{{
+			ID: 1, Count: len(prompt), Begin: true, Prompt: len(prompt), Tokens: prompt, Blocks: blocks, Score: true, Sample: true,
+		}}})
+		if len(out.Items) != 1 || len(out.Items[0].Scores) != len(prompt)-1 {
+			t.Fatalf("%d items, error %q", len(out.Items), out.Error)
+		}
+		if got := out.Items[0].Scores; want == nil {
+			want = slices.Clone(got)
+		} else if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-one process +two):\n%s", diff)
 		}
 	}
 }

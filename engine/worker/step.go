@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
@@ -173,6 +174,15 @@ func (q *sequence) want(it *wire.Item) infer.Want {
 // maxLogits is how many logits one Forward gives at most, but for one of each sequence: 64 MiB of them.
 const maxLogits = 16 << 20
 
+// scored is how many logits of scored prompts one Forward gives at most. Processes that share a model have room for fewer,
+// most of which is for the sequences that decode.
+func (st *step) scored(vocab int) int {
+	if st.shared {
+		return min(maxLogits, cpu.SharedLogits/4*vocab)
+	}
+	return maxLogits
+}
+
 // scoreAhead computes what is too much for one Forward: the parts of prompts that are
 // scored. Results do not depend on where a prompt is cut.
 func (s *server) scoreAhead(ctx context.Context) error {
@@ -184,8 +194,9 @@ func (s *server) scoreAhead(ctx context.Context) error {
 			total += len(st.batch.Items[i].Tokens)
 		}
 	}
-	for total*vocab > maxLogits {
-		piece := max(1, maxLogits/vocab)
+	most := st.scored(vocab)
+	for total*vocab > most {
+		piece := max(1, most/vocab)
 		did := 0
 		for i := range st.shares {
 			sh, it := &st.shares[i], &st.batch.Items[i]
@@ -203,7 +214,7 @@ func (s *server) scoreAhead(ctx context.Context) error {
 			s.score(sh, &part, out.Logits[0])
 			it.Tokens, it.Pos = it.Tokens[n:], it.Pos+n
 			did += n
-			if total -= n; total*vocab <= maxLogits {
+			if total -= n; total*vocab <= most {
 				break
 			}
 		}

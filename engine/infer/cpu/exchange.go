@@ -11,10 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
+// SharedLogits is how many rows of logits fit into the memory that ranks share: what a batch may want of them.
+const SharedLogits = 1024
+
 const (
 	maxRanks = 64
-	// sharedLogits is how many rows of logits fit into the memory that ranks share.
-	sharedLogits = 1024
 	// patience is how long a rank whose context has ended waits for the others.
 	patience = 2 * time.Second
 )
@@ -70,7 +71,7 @@ func newExchange(c model.Config, s Shard) (*exchange, error) {
 	parts := []struct {
 		to *[]float32
 		n  int
-	}{{&e.att, maxStep * c.Heads * c.HeadDim}, {&e.out, slots * c.Dim}, {&e.gate, slots * ffn}, {&e.logits, sharedLogits * c.Vocab}}
+	}{{&e.att, maxStep * c.Heads * c.HeadDim}, {&e.out, slots * c.Dim}, {&e.gate, slots * ffn}, {&e.logits, SharedLogits * c.Vocab}}
 	const page = 4096
 	pages := func(n int) int { return (n + page - 1) / page * page }
 	size := pages(int(unsafe.Sizeof(words{})))

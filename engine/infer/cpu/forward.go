@@ -79,8 +79,8 @@ func (r *Runner) check(b *infer.Batch) error {
 			wanted += len(it.Tokens)
 		}
 	}
-	if r.share.of > 1 && wanted > sharedLogits {
-		return fmt.Errorf("the batch wants logits of %d tokens: several ranks give at most %d a step", wanted, sharedLogits)
+	if r.share.of > 1 && wanted > SharedLogits {
+		return fmt.Errorf("the batch wants logits of %d tokens: several ranks give at most %d a step", wanted, SharedLogits)
 	}
 	return nil
 }
