@@ -49,10 +49,20 @@ const (
 )
 
 func (o *Out) flags() (f byte) {
-	for i, set := range [...]bool{len(o.Tokens) > 0, o.Logprobs, len(o.Scores) > 0, len(o.Vector) > 0, o.Error != ""} {
-		if set {
-			f |= 1 << i
-		}
+	if len(o.Tokens) > 0 {
+		f |= outTokens
+	}
+	if o.Logprobs {
+		f |= outLogprobs
+	}
+	if len(o.Scores) > 0 {
+		f |= outScores
+	}
+	if len(o.Vector) > 0 {
+		f |= outVector
+	}
+	if o.Error != "" {
+		f |= outError
 	}
 	return f
 }
