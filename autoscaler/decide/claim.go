@@ -44,19 +44,7 @@ func (p *plan) claim() {
 	for _, f := range p.fs {
 		cs = p.claims(f, cs)
 	}
-	slices.SortFunc(cs, func(a, b claim) int {
-		if a.late != b.late {
-			return cmp.Compare(btoi(b.late), btoi(a.late))
-		}
-		if a.late {
-			return cmp.Or(a.f.starved.Compare(b.f.starved), cmp.Compare(a.f.Spec.Name, b.f.Spec.Name), cmp.Compare(a.nth, b.nth))
-		}
-		return cmp.Or(
-			cmp.Compare(a.class, b.class),
-			cmp.Compare(b.f.Spec.Priority, a.f.Spec.Priority),
-			a.f.starved.Compare(b.f.starved),
-			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name), cmp.Compare(a.nth, b.nth))
-	})
+	slices.SortFunc(cs, func(a, b claim) int { return a.compare(&b) })
 	p.recall(cs)
 	for k := range cs {
 		c := &cs[k]
@@ -69,6 +57,20 @@ func (p *plan) claim() {
 	}
 	p.bookDeferred()
 	p.booked = p.booked[:0]
+}
+
+// compare orders claims, those that are served first before others.
+func (c *claim) compare(d *claim) int {
+	if c.late != d.late {
+		return cmp.Compare(btoi(d.late), btoi(c.late))
+	}
+	if !c.late && (c.class != d.class || c.f.Spec.Priority != d.f.Spec.Priority) {
+		return cmp.Or(cmp.Compare(c.class, d.class), cmp.Compare(d.f.Spec.Priority, c.f.Spec.Priority))
+	}
+	if way := c.f.starved.Compare(d.f.starved); way != 0 {
+		return way
+	}
+	return cmp.Or(cmp.Compare(c.f.Spec.Name, d.f.Spec.Name), cmp.Compare(c.nth, d.nth))
 }
 
 // bookDeferred books for the first instances that have to wait, before others are served.

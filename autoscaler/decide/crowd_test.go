@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,7 +11,7 @@ import (
 // all of them: users come and go, devices and nodes too, and calls fail. A world in which only what changes is
 // put has to plan what a new one plans, in which every claim is served from nothing.
 func TestCrowd(t *testing.T) {
-	var plans, waiting, kept, found int
+	var plans, waiting int
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		s := randomFleet(r, 50+r.IntN(60), 9+r.IntN(3), func() int { return 6 + r.IntN(3) })
@@ -46,11 +45,8 @@ func TestCrowd(t *testing.T) {
 			})
 			disturb(r, s, all)
 		}
-		k, f := s.twin.w.searched()
-		kept, found = kept+k, found+f
 	}
-	told := fmt.Sprintf("%d plans in which %.1f functions wait; ", plans, float64(waiting)/float64(plans))
-	t.Log(told, kept, found)
+	if mean := waiting / plans; plans < 300 || mean < 10 {
+		t.Errorf("%d plans in which %d functions wait: that tells nothing", plans, mean)
+	}
 }
-
-func (w *World) searched() (kept, found int) { return 0, 0 }

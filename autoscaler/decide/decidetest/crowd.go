@@ -1,0 +1,70 @@
+package decidetest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+)
+
+// strangers holds what nobody of the cluster has.
+const strangers api.FunctionName = "models/strangers"
+
+// Crowd has n functions wait in w, at most one of ten that there are, and plans. They need whole GPUs, all of
+// which others hold: first the rest of every GPU on which nobody works is given to strangers. As they have a
+// lower priority than those who work, none gets its turn within five seconds. Every second has starved for long enough
+// to book ahead, every tenth needs two GPUs, and the model's files are on another node for each. Grants that
+// have to be given back for that are. It returns the actions of the last plan.
+func (c *Cluster) Crowd(w *decide.World, n int) []decide.Action {
+	w.PutStray(strangers, c.strangers())
+	for k := range n {
+		f, _ := c.Of(9 + 10*k)
+		f.Spec.Priority, f.Need.Devices, f.Need.PerDevice = -1, 1, 80*api.GiB
+		f.Past.Nodes = []string{c.Devices[k%(len(c.Devices)/(1+GPUs))*(1+GPUs)].Node}
+		f.Waiting, f.WaitingSince = 1, c.Now.Add(-time.Duration(k%2)*10*time.Second)
+		f.LastRequest = f.WaitingSince
+		if k%10 == 0 {
+			f.Need.Devices = 2
+		}
+		w.Put(f, nil)
+	}
+	for {
+		actions, _ := w.Plan(c.Now)
+		if !c.revoke(w, actions) {
+			return actions
+		}
+	}
+}
+
+// revoke takes back the grants that actions take back, and says whether there were any.
+func (c *Cluster) revoke(w *decide.World, actions []decide.Action) (any bool) {
+	for _, a := range actions {
+		if a.Kind != decide.Revoke {
+			continue
+		}
+		k, _ := slices.BinarySearchFunc(c.Functions, a.Function, func(f decide.Function, name api.FunctionName) int { return cmp.Compare(f.Spec.Name, name) })
+		for j := range c.Instances {
+			if i := &c.Instances[j]; i.Status.Instance == a.Instance {
+				i.Grant, any = api.Grant{}, true
+			}
+		}
+		w.Put(c.Of(k))
+	}
+	return any
+}
+
+// strangers takes what is free of the GPUs on which nobody works.
+func (c *Cluster) strangers() (is []decide.Instance) {
+	for _, l := range decide.Account(c.Snapshot, c.Now) {
+		if l.IsHost() || l.Awake > 0 {
+			continue
+		}
+		is = append(is, decide.Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
+			Instance: api.InstanceID(fmt.Sprintf("stranger-%06d", len(is))), Function: strangers, State: api.Awake, Seq: 1,
+			Memory: api.Memory{Devices: 1, PerDevice: l.Free}, Node: l.Node, Devices: []api.DeviceID{l.ID}}})
+	}
+	return is
+}
