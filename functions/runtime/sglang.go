@@ -193,8 +193,7 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer,
 			return Answer{}, err
 		}
 	}
-	Woken(ctx)
-	return r.Canary(ctx, e)
+	return shown(ctx, e, r.Canary)
 }
 
 // loadWeights reads the weights from disk, and forgets what was computed with

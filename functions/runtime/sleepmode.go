@@ -46,7 +46,6 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, sh
 	if err := m.rouse(ctx, e, level); err != nil {
 		return Answer{}, err
 	}
-	Woken(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{}) // closed when nobody watches any more
 	go func() {
@@ -59,7 +58,7 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, sh
 		case <-ctx.Done():
 		}
 	}()
-	answer, err := show(ctx, e)
+	answer, err := shown(ctx, e, show)
 	if err != nil && errors.Is(context.Cause(ctx), errSleepsOn) {
 		err = errSleepsOn
 	}

@@ -37,6 +37,20 @@ func Woken(ctx context.Context) {
 	}
 }
 
+// shown has a server that takes requests again show what it answers. Others' requests come after
+// the one that is made for that: it is said that the server takes them when this goroutine waits for
+// the answer, or at the latest when it has it.
+func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint) (Answer, error)) (Answer, error) {
+	said := make(chan struct{}) // closed when it is said
+	go func() {
+		Woken(ctx)
+		close(said)
+	}()
+	answer, err := show(ctx, e)
+	<-said
+	return answer, err
+}
+
 // stepOf is the step that a call to a path of a runtime is part of; empty: it begins none.
 func stepOf(path string) string {
 	path, query, _ := strings.Cut(path, "?")
