@@ -37,16 +37,11 @@ var modelPaths = map[string]forward.Kind{
 var formPaths = []string{"/v1/audio/transcriptions", "/v1/audio/translations"}
 
 // router builds the handler. The chain of a client's request is: host, path,
-// [Activator.serve]. The busiest path comes first: the router tries them in order.
+// [Activator.serve]. The busiest paths come first, and with one look: the router tries its routes in order.
 func (a *Activator) router() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
-	r.Path("/v1/chat/completions").Methods(http.MethodPost).HandlerFunc(a.serveModel)
-	for p := range modelPaths {
-		if p != "/v1/chat/completions" {
-			r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
-		}
-	}
+	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	for _, p := range formPaths {
 		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	}
@@ -63,6 +58,11 @@ func (a *Activator) router() http.Handler {
 	r.NotFoundHandler = http.HandlerFunc(a.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(a.methodNotAllowed)
 	return r
+}
+
+func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
+	_, found := modelPaths[r.URL.Path]
+	return found
 }
 
 func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
