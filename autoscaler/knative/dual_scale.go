@@ -1,0 +1,172 @@
+package knative
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// raise raises the scale of a function's Deployment by n claims.
+func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
+	d, err := f.deployment(r.name)
+	f.mu.Lock()
+	if err == nil {
+		f.takeOver(r, d)
+		err = f.settle(ctx, r, func() bool { return !r.falling() })
+	}
+	r.raising -= n
+	if err == nil {
+		r.want += n
+	}
+	f.mu.Unlock()
+	if err == nil {
+		f.changed(r.name)
+		if err = f.setScale(ctx, r, d); err == nil {
+			err = f.awaitRequesters(ctx, r)
+		}
+		if err != nil {
+			f.mu.Lock()
+			r.want = max(r.live(), r.want-n)
+			f.mu.Unlock()
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			_ = f.setScale(undo, r, d) // the reconciler tries on
+		}
+	}
+	if err == nil || ctx.Err() != nil {
+		f.ring()
+		return
+	}
+	f.mu.Lock()
+	r.trouble = &trouble{"StartFailed", err.Error()}
+	f.failWants(r, err)
+	f.mu.Unlock()
+	f.changed(r.name)
+}
+
+// awaitRequesters returns when the Deployment has made the pods that it was asked for,
+// with an error where it can't.
+func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
+	limit := time.NewTimer(f.cfg.CreateTimeout)
+	defer limit.Stop()
+	look := time.NewTicker(refusedAfter)
+	defer look.Stop()
+	for {
+		f.mu.Lock()
+		there := r.live() >= r.want || f.revisions[r.name] != r
+		if !there && r.settled == nil {
+			r.settled = make(chan struct{})
+		}
+		acted := r.settled
+		f.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-acted:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-limit.C:
+			return fmt.Errorf("no pod was made within %s: look at the Deployment and its ReplicaSet with kubectl describe", f.cfg.CreateTimeout)
+		case <-look.C:
+			if why := f.refusal(r.name); why != "" {
+				return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
+			}
+		}
+	}
+}
+
+// beginRelease lets a requester go; f.mu is held.
+func (f *Fleet) beginRelease(run *runner, r *revision, claim *pod) {
+	if claim == nil || claim.pair.released {
+		return
+	}
+	claim.pair.released = true
+	if claim.ended || r == nil {
+		run.calls.Go(func() { f.letGo(run.ctx, claim) })
+		return
+	}
+	claim.stopping = true // no want takes it from now on
+	run.calls.Go(func() { f.release(run.ctx, r, claim) })
+}
+
+// release lets a requester go, and lowers the scale for it.
+func (f *Fleet) release(ctx context.Context, r *revision, claim *pod) {
+	f.tellReleased(ctx, claim)
+	err := f.lower(ctx, r, claim)
+	if err == nil {
+		f.ring()
+		return
+	}
+	if ctx.Err() == nil {
+		f.log.Warn("a claim of GPUs can't be given back yet", "requester", claim.id, "error", err)
+	}
+	f.mu.Lock()
+	claim.pair.released, claim.stopping = false, false
+	claim.pair.since, claim.pair.spent = time.Now(), false // another try is for the next idle claim
+	f.mu.Unlock()
+	f.ring()
+}
+
+// lower has the Deployment delete this very pod.
+func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
+	d, err := f.deployment(r.name)
+	if err != nil {
+		if apierrors.IsNotFound(err) { // it went with its service
+			return nil
+		}
+		return err
+	}
+	f.mu.Lock()
+	f.takeOver(r, d)
+	if err := f.settle(ctx, r, func() bool { return len(r.pods) >= r.want || claim.ended }); err != nil || claim.ended {
+		f.mu.Unlock()
+		return err
+	}
+	r.want = max(0, r.want-1)
+	f.weigh(r)
+	select {
+	case <-claim.swapped: // of a try before
+	default:
+	}
+	f.mu.Unlock()
+	if err := f.mark(ctx, claim); err != nil {
+		f.log.Debug("a pod's deletion cost could not be written", "pod", claim.id, "error", err)
+	}
+	if err := f.setScale(ctx, r, d); err != nil {
+		return err
+	}
+	// At once, before the ReplicaSet does it: a deletion that has begun is not made quicker by
+	// another, and the ReplicaSet's waits for the queue-proxy's half minute.
+	f.deletePod(ctx, claim, claimGrace)
+	limit := time.NewTimer(f.cfg.CreateTimeout)
+	defer limit.Stop()
+	select {
+	case <-claim.gone:
+		return nil
+	case <-claim.swapped:
+		return errors.New("another pod of the revision was taken by Kubernetes instead")
+	case <-limit.C:
+		return fmt.Errorf("its pod is not deleted %s after the scale was lowered", f.cfg.CreateTimeout)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// letGo tells a requester that is being deleted by others that nobody uses its claim.
+func (f *Fleet) letGo(ctx context.Context, claim *pod) {
+	f.tellReleased(ctx, claim)
+	f.deletePod(ctx, claim, claimGrace)
+	f.ring()
+}
+
+func (f *Fleet) tellReleased(ctx context.Context, claim *pod) {
+	call, cancel := context.WithTimeout(ctx, spiTimeout)
+	defer cancel()
+	if err := f.spi(call, claim, "POST", spiRelease, nil); err != nil {
+		f.log.Debug("a requester does not hear that its claim may go", "requester", claim.id, "error", err)
+	}
+}
