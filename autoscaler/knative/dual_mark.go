@@ -122,9 +122,9 @@ func (p *pod) unmarked() []byte {
 
 func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
 	f.mu.Lock()
-	o := p.object
+	before := p.object
 	f.mu.Unlock()
-	o, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
+	o, err := f.deps.Kube.CoreV1().Pods(before.Namespace).Patch(ctx, before.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p.object.UID == o.UID { // sooner than the watch tells
+	if p.object == before { // sooner than the watch tells; what it has told meanwhile may be newer
 		p.object = o
 	}
 	return nil
