@@ -40,6 +40,7 @@ type console struct {
 type bar struct {
 	status api.InstanceStatus // the last report, guarded by the console's mu
 	shown  *progressbar.ProgressBar
+	known  bool          // shown has a length, else it is a spinner
 	most   time.Duration // how long it is expected to take; 0: unknown
 	stop   chan struct{} // closed when the instance has ended its start
 	done   chan struct{} // closed by the goroutine that redraws
@@ -57,12 +58,28 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 		c.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: level}))
 		return c
 	}
+	if terminal {
+		errs = aboveBars{c, errs}
+	}
 	// A person reads the lines below; the log adds what goes wrong.
 	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
 	if level < slog.LevelInfo {
 		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
 	}
 	return c
+}
+
+// aboveBars writes the lines of a log: a bar gives them its line, and is drawn anew below them.
+type aboveBars struct {
+	c *console
+	w io.Writer
+}
+
+func (a aboveBars) Write(line []byte) (int, error) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.c.clearBars()
+	return a.w.Write(line)
 }
 
 // shortTime prints the time of a log line as a clock does.
@@ -157,6 +174,7 @@ func (c *console) observe(e api.Event) {
 		c.endBar(s.Instance)
 	}
 	if line := change(old, s); line != "" {
+		c.clearBars()
 		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
 	}
 	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last word, from who waited for the process
@@ -239,23 +257,30 @@ func (b *bar) share(now time.Time) float64 {
 // draw draws a bar as it is now. The caller holds c.mu.
 func (c *console) draw(b *bar) {
 	share := b.share(time.Now())
-	if b.shown != nil && (share > 0) != (b.shown.GetMax() > 0) { // another stage, of which more or less is known
+	if b.shown != nil && b.known != (share > 0) { // another stage, of which more or less is known
 		_ = b.shown.Clear()
 		b.shown = nil
 	}
 	if b.shown == nil {
-		most := -1 // unknown: a spinner
-		if share > 0 {
+		most := -1 // unknown: a spinner, which is drawn here only and not by a goroutine of its own
+		if b.known = share > 0; b.known {
 			most = 100
 		}
-		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30),
+		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30), progressbar.OptionSetSpinnerChangeInterval(0),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
 	}
-	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage))
-	if share > 0 && b.shown.GetMax() > 0 {
+	if b.known {
 		_ = b.shown.Set(int(100 * share))
-	} else {
-		_ = b.shown.RenderBlank()
+	}
+	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage)) // draws it
+}
+
+// clearBars makes place for a line. The caller holds c.mu.
+func (c *console) clearBars() {
+	for _, b := range c.bars {
+		if b.shown != nil {
+			_ = b.shown.Clear()
+		}
 	}
 }
 
@@ -277,6 +302,7 @@ func (c *console) stopping(drain time.Duration) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.clearBars()
 	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
 }
 

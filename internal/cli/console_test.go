@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -165,4 +166,36 @@ func TestHelp(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("the commands lack %v", want)
 	}
+}
+
+// TestConsoleDrawsOneBar follows a start of which nothing is known, then a part, then
+// nothing: one line is redrawn, and nothing draws once the start is over.
+func TestConsoleDrawsOneBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		c := newConsole(&out, &out, true, true, slog.LevelInfo)
+		for _, share := range []float64{0, 0.5, 0} {
+			c.observe(report(api.InstanceStatus{State: api.Starting, Stage: "fetching", Progress: share, Since: time.Now()}))
+			time.Sleep(barAfter + 10*barEvery)
+		}
+		c.log.Warn("something else")
+		c.observe(report(api.InstanceStatus{State: api.Awake, LoadTime: time.Second}))
+		drawn := out.String()
+		if n, most := strings.Count(drawn, "fetching"), int(3*(barAfter+10*barEvery)/barEvery); n < 10 || n > most {
+			t.Errorf("drawn %d times, want 10 to %d:\n%q", n, most, drawn)
+		}
+		if !strings.Contains(drawn, "50%") {
+			t.Errorf("half of the start shows nowhere:\n%q", drawn)
+		}
+		for _, line := range []string{"time=", "00:00:03  pico is awake"} {
+			if before, _, found := strings.Cut(drawn, line); !found || !strings.HasSuffix(before, " \r") && !strings.HasSuffix(before, "\n") {
+				t.Errorf("%q does not have a line of its own:\n%q", line, drawn)
+			}
+		}
+		time.Sleep(time.Minute)
+		if rest := out.String()[len(drawn):]; rest != "" {
+			t.Errorf("after the start is drawn: %q", rest)
+		}
+		c.close()
+	})
 }
