@@ -90,7 +90,7 @@ func (b *bench) wake(ctx context.Context) ([]report.Measurement, error) {
 	}
 	const each = 10
 	var ours, stock, awake []float64
-	for range b.rounds {
+	for round := range b.rounds {
 		for range each {
 			if _, err := command(ctx, "kn", "rouse", "sleep", waker); err != nil {
 				return nil, err
@@ -114,6 +114,7 @@ func (b *bench) wake(ctx context.Context) ([]report.Measurement, error) {
 			return nil, err
 		}
 		stock = append(stock, report.Millis(d))
+		fmt.Fprintf(b.log, "round %d of %d: so far p50 %.2f ms, stock %.0f ms\n", round+1, b.rounds, report.Quantile(ours, 0.5), report.Quantile(stock, 0.5))
 	}
 	zero := report.Summarise(stock)
 	m := report.Measurement{
@@ -152,6 +153,9 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	for i := 0; i < len(names); i += few {
 		if _, err := b.streams(ctx, names[i:min(i+few, len(names))]); err != nil {
 			return nil, err
+		}
+		if i%20 == 0 {
+			fmt.Fprintf(b.log, "%d of %d functions have started\n", i, len(names))
 		}
 	}
 	var woken []float64
