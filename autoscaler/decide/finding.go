@@ -16,16 +16,16 @@ import (
 //  4. no time has come that the search compared with now, and no two regrets that it compared,
 //     both of which change as time passes, can have changed their order
 type finding struct {
-	// plan is the number of the plan that it holds in, 0 where there is none; edition is that
-	// of the function.
-	plan, edition uint64
-	class         class
-	starved       time.Time // of a first instance, which may interrupt who works
-	way           *option   // nil: there is none
-	reads         []int32   // the devices that were looked at
-	spotted       bool      // places were
-	until         time.Time // from when it may be another, zero: never
-	look          time.Time // when the search wanted a look, zero: never
+	// made is the number of the plan that it was made in, plan that of the last in which it held; edition is
+	// that of the function.
+	made, plan, edition uint64
+	class               class
+	starved             time.Time // of a first instance, which may interrupt who works
+	way                 *option   // nil: there is none
+	reads               []int32   // the devices that were looked at
+	spotted             bool      // places were
+	until               time.Time // from when it may be another, zero: never
+	look                time.Time // when the search wanted a look, zero: never
 }
 
 // best finds the best way for c, nil if there is none. What is returned may
@@ -37,7 +37,7 @@ func (p *plan) best(c *claim) *option {
 		p.reads, p.until, p.fickle, p.look = p.reads[:0], time.Time{}, false, time.Time{}
 		l.spotted = false
 		way := p.find(c)
-		*f = finding{edition: c.f.edition, class: c.class, way: way.clone(), reads: append(f.reads[:0], p.reads...), spotted: l.spotted, until: p.until, look: p.look}
+		*f = finding{made: p.w.plans, edition: c.f.edition, class: c.class, way: way.clone(), reads: append(f.reads[:0], p.reads...), spotted: l.spotted, until: p.until, look: p.look}
 		if c.class == first {
 			f.starved = c.f.starved
 		}
