@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -147,6 +148,26 @@ func TestQuantiles(t *testing.T) {
 	}
 	if quantiles(nil) != nil {
 		t.Error("quantiles of nothing are something")
+	}
+}
+
+// TestArgumentsAreExplained wants each wrong command line to name the right one.
+func TestArgumentsAreExplained(t *testing.T) {
+	for args, want := range map[string]string{
+		"describe":    "want rouse describe NAME [flags]",
+		"ls x":        "want rouse ls [flags]",
+		"trace pico":  "see rouse trace --help",
+		"engine pico": "see rouse engine --help",
+		"models rm":   "want rouse models rm MODEL [flags]",
+	} {
+		err := Execute(t.Context(), strings.Fields(args), nil, io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rouse %s: %v, want an error with %q", args, err, want)
+		}
+	}
+	var out bytes.Buffer
+	if err := Execute(t.Context(), []string{"--version"}, nil, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "rouse ") {
+		t.Errorf("rouse --version: %q, %v", out.String(), err)
 	}
 }
 

@@ -55,7 +55,7 @@ they measure the same file with as many threads, in turns with this program.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 as in `engine serve`")
+	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 as in engine serve")
 	f.IntVar(&cfg.Prompt, "prompt", 256, "tokens of the prompt")
 	f.IntVar(&cfg.Gen, "gen", 64, "tokens to generate")
 	f.IntVar(&cfg.Batch, "batch", 16, "sequences in one batch")

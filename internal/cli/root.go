@@ -39,7 +39,9 @@ model is woken, and the request is answered.
   rouse run pico "echo hello"       ask a function`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version(),
 	}
+	root.SetVersionTemplate("rouse {{.Version}}\n")
 	root.PersistentFlags().String("server", "", "the server to talk to: an `endpoint`, http://host:port or unix:/path (default: $ROUSE_SERVER, else the one that runs here)")
 	root.PersistentFlags().String("token-file", "", "`file` with the administrative token, for a server at http://")
 	root.AddGroup(
@@ -57,6 +59,7 @@ model is woken, and the request is answered.
 			root.AddCommand(c)
 		}
 	}
+	view.Explain(root)
 	return root
 }
 

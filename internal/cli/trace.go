@@ -14,6 +14,7 @@ func traceCommand() *cobra.Command {
 		Use:   "trace",
 		Short: "Show where the time of a wake went",
 		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(traceWakeCommand())
 	return cmd

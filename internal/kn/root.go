@@ -73,6 +73,7 @@ show and steer its functions.`,
 			root.AddCommand(c)
 		}
 	}
+	view.Explain(root)
 	return root
 }
 

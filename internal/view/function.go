@@ -26,12 +26,8 @@ func Row(f admin.Function) []string {
 		}
 	}
 	state := Summary(f)
-	used := "-"
-	if memory > 0 {
-		used = memory.String()
-	}
 	return []string{
-		f.Function.Name.Name(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), used,
+		f.Function.Name.Name(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
 	}
 }
@@ -81,9 +77,9 @@ func Describe(w io.Writer, f admin.Function) error {
 		{"Models:", strings.Join(names, ", ")},
 		{"Runs:", Source(d)},
 		{"Declared in:", d.Origin},
-		{"State:", string(State(f))},
+		{"State:", Summary(f)},
 		{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each", d.MinScale, d.MaxScale, d.Concurrency)},
-		{"Idle:", fmt.Sprintf("asleep (level %d) after %s, gone after another %s", d.SleepLevel, never(d.SleepAfter), never(d.GoneAfter))},
+		{"Idle:", idle(d)},
 		{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
 		{"Needs:", need(f.Need)},
 		{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))},
@@ -102,7 +98,10 @@ func Describe(w io.Writer, f admin.Function) error {
 	if mismatches > 0 {
 		rows = append(rows, []string{"Canary:", fmt.Sprintf("%d times wrong after a wake; the model was loaded anew", mismatches)})
 	}
-	if f.LastError != "" {
+	if f.Activator.Failed != "" {
+		rows = append(rows, []string{"Refused:", OneLine(f.Activator.Failed)})
+	}
+	if f.LastError != "" && f.LastError != f.Activator.Failed {
 		rows = append(rows, []string{"Last error:", OneLine(f.LastError)})
 	}
 	if err := Table(w, rows); err != nil {
@@ -121,20 +120,38 @@ func Describe(w io.Writer, f admin.Function) error {
 		} else if i.Stage != "" {
 			state += " (" + i.Stage + ")"
 		}
-		instances = append(instances, []string{string(i.Instance), state, Ago(i.Since), i.Memory.Host.String(), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
+		instances = append(instances, []string{string(i.Instance), state, Ago(i.Since), amount(i.Memory.Host), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
 	}
 	return Table(w, instances)
 }
 
 func need(m api.Memory) string {
-	s := m.Host.String() + " of host memory"
+	var needs []string
+	if m.Host > 0 {
+		needs = append(needs, m.Host.String()+" of host memory")
+	}
 	if m.Devices > 0 {
-		s += fmt.Sprintf(", %d GPUs", m.Devices)
+		s := fmt.Sprintf("%d GPUs", m.Devices)
+		if m.Devices == 1 {
+			s = "1 GPU"
+		}
 		if m.PerDevice > 0 {
 			s += " with " + m.PerDevice.String() + " each"
 		}
+		needs = append(needs, s)
 	}
-	return s
+	if len(needs) == 0 {
+		return "unknown"
+	}
+	return strings.Join(needs, ", ")
+}
+
+// amount writes memory; what is not known yet is a dash.
+func amount(b api.Bytes) string {
+	if b == 0 {
+		return "-"
+	}
+	return b.String()
 }
 
 // Scaled says what was asked for, and what is.
@@ -175,11 +192,19 @@ func ReplicasBelow0(_ *cobra.Command, err error) error {
 // OneLine keeps a message of several lines in its cell.
 func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
 
-func never(d time.Duration) string {
-	if d == 0 {
-		return "no time (never)"
+// idle says what becomes of an instance that nobody asks.
+func idle(f api.Function) string {
+	sleeps, ends := "stays awake", "never gone"
+	switch {
+	case f.GoneAfter > 0 && f.SleepAfter > 0:
+		ends = fmt.Sprintf("gone after another %s", f.GoneAfter)
+	case f.GoneAfter > 0:
+		ends = fmt.Sprintf("gone after %s asleep", f.GoneAfter)
 	}
-	return d.String()
+	if f.SleepAfter > 0 {
+		sleeps = fmt.Sprintf("asleep (level %d) after %s", f.SleepLevel, f.SleepAfter)
+	}
+	return sleeps + ", " + ends
 }
 
 func known(d time.Duration) string {

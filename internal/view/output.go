@@ -5,6 +5,7 @@
 package view
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,27 @@ import (
 func Flag(cmd *cobra.Command) {
 	cmd.Flags().StringP("output", "o", "text", "`format`: text, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+}
+
+// Explain lets every command below root say how it is written when its arguments are wrong.
+func Explain(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		Explain(c)
+		check := c.Args
+		if check == nil {
+			continue
+		}
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			switch {
+			case err == nil:
+				return nil
+			case c.HasAvailableSubCommands():
+				return fmt.Errorf("%w: see %s --help", err, c.CommandPath())
+			}
+			return fmt.Errorf("%w: want %s", err, c.UseLine())
+		}
+	}
 }
 
 // Print writes v in the format that was asked for; text writes it for people.
@@ -64,9 +86,10 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// Table writes rows in columns.
+// Table writes rows in columns, without spaces at the ends of lines.
 func Table(w io.Writer, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var b bytes.Buffer
+	tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
 			if i > 0 {
@@ -76,5 +99,13 @@ func Table(w io.Writer, rows [][]string) error {
 		}
 		fmt.Fprintln(tw)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range bytes.Lines(b.Bytes()) {
+		if _, err := w.Write(append(bytes.TrimRight(line, " \n"), '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
 }
