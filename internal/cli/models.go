@@ -19,8 +19,6 @@ func modelsCommand() *cobra.Command {
 		cfg := fetch.Environment(os.Getenv)
 		if dir != "" {
 			cfg.Dir = dir
-		} else if env := os.Getenv("ROUSE_MODELS"); env != "" {
-			cfg.Dir = env
 		}
 		return fetch.New(cfg)
 	}
@@ -53,7 +51,7 @@ never removed.`,
 			})
 		},
 	}
-	cmd.PersistentFlags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_MODELS, else rouse/models in the user's cache)")
+	cmd.PersistentFlags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
 	view.Flag(cmd)
 	freed := func(cmd *cobra.Command, n api.Bytes, err error) error {
 		if err == nil {
@@ -88,7 +86,7 @@ never removed.`,
 			return freed(cmd, n, err)
 		},
 	}
-	prune.Flags().StringVar(&limit, "limit", "0", "what may `stay`, such as 50Gi; 0: only what is in use")
+	prune.Flags().StringVar(&limit, "limit", "0", "`size` of what may stay, such as 50Gi; 0: only what is in use")
 	cmd.AddCommand(prune)
 	return cmd
 }
