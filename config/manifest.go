@@ -87,16 +87,16 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 // CheckUnique reports the first function name or model name that is used twice.
 // Functions may share the model that they are variants of, which nothing else may be called.
 func CheckUnique(functions []api.Function) error {
-	names := map[api.FunctionName]bool{}
+	origins := map[api.FunctionName]string{}
 	models := map[api.ModelName]api.FunctionName{}
 	for _, f := range functions {
-		if names[f.Name] {
-			return fmt.Errorf("the function %s is declared twice", f.Name)
+		if other, found := origins[f.Name]; found {
+			return fmt.Errorf("the function %s is declared twice, in %s and in %s: give one of them another name", f.Name, other, f.Origin)
 		}
-		names[f.Name] = true
+		origins[f.Name] = f.Origin
 		for _, m := range f.Names() {
 			if other, found := models[m]; found {
-				return fmt.Errorf("the model name %q is used by %s and by %s", m, other, f.Name)
+				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, api.AnnotationAliases)
 			}
 			models[m] = f.Name
 		}

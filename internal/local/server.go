@@ -29,6 +29,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,8 +81,10 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	front, err := net.Listen("tcp", cfg.Listen)
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w: stop what listens there, or choose another address with --listen", err)
+	} else if err != nil {
+		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
 	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}}
