@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -26,7 +27,7 @@ func open(cfg Config) (*cpu.Runner, int64, error) {
 	}
 	info, err := os.Stat(cfg.Path)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("open model file: %w", err)
 	}
 	r, err := cpu.Open(cfg.Path, runnerConfig(cfg))
 	return r, info.Size(), err

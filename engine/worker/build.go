@@ -53,7 +53,7 @@ func buildCPU(l wire.Load, log *slog.Logger) (infer.Inferencer, error) {
 	}
 	r, err := cpu.New(f, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("load model %s: %w", l.Model, err)
+		return nil, err
 	}
 	return r, nil
 }

@@ -59,7 +59,10 @@ func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event
 	defer unwatch()
 	if err := l.greet(hello); err != nil {
 		r.Kill()
-		return nil, fmt.Errorf("start a worker: %w", errors.Join(err, r.Wait()))
+		if status := r.Wait(); status != nil {
+			err = fmt.Errorf("%w: %w", err, status)
+		}
+		return nil, fmt.Errorf("start a worker: %w", err)
 	}
 	return l, nil
 }

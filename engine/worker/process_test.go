@@ -138,12 +138,13 @@ func TestBadStart(t *testing.T) {
 		cfg  worker.Config
 		want string
 	}{
-		"no program":      {worker.Config{Launch: worker.Process{Command: []string{"/nowhere/worker"}}.Launch}, "/nowhere/worker"},
-		"another program": {worker.Config{Launch: worker.Process{Command: []string{"/bin/true"}}.Launch}, "the worker ended"},
-		"babble":          {worker.Config{Launch: worker.Process{Command: []string{"/bin/sh", "-c", "echo hello >&3"}}.Launch}, "frame"},
-		"no model":        {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Model: "/nowhere/model.gguf"}}, "/nowhere/model.gguf"},
-		"another device":  {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "abacus"}}, "abacus"},
-		"bad options":     {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "sim", Options: []byte(`{"a":1}`)}}, "options"},
+		"no program":           {worker.Config{Launch: worker.Process{Command: []string{"/nowhere/worker"}}.Launch}, "/nowhere/worker"},
+		"another program":      {worker.Config{Launch: worker.Process{Command: []string{"/bin/true"}}.Launch}, "the worker ended"},
+		"a program that fails": {worker.Config{Launch: worker.Process{Command: []string{"/bin/false"}}.Launch}, "the worker ended: exit status 1"},
+		"babble":               {worker.Config{Launch: worker.Process{Command: []string{"/bin/sh", "-c", "echo hello >&3"}}.Launch}, "frame"},
+		"no model":             {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Model: "/nowhere/model.gguf"}}, "/nowhere/model.gguf"},
+		"another device":       {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "abacus"}}, "abacus"},
+		"bad options":          {worker.Config{Launch: worker.Process{}.Launch, Load: wire.Load{Device: "sim", Options: []byte(`{"a":1}`)}}, "options"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := worker.New(test.cfg)
