@@ -204,9 +204,7 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 		s := r.starts[0]
 		r.starts = r.starts[1:]
 		r.acted()
-		p.epoch, p.devices, p.trace = s.grant.Epoch, s.grant.Devices, s.grant.Trace
-		p.status.Epoch, p.status.Devices = p.epoch, p.devices
-		s.pod <- p.id
+		p.take(s)
 		f.deps.Activators.Tell(control.InstanceReport{Status: p.status})
 	} else {
 		f.pass(p, p.status)

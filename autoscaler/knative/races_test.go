@@ -52,6 +52,30 @@ func TestAnEvictedPod(t *testing.T) {
 	})
 }
 
+// TestThePodOfTheInitialScale: the pod that the Deployment makes of itself comes between the decision to start one and
+// the start. It is that one. A start that is decided later gets its own.
+func TestThePodOfTheInitialScale(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{})
+		synctest.Wait()
+		if s := c.last("pod-1"); s.State != api.Starting {
+			t.Fatalf("pod-1 is %s, want it adopted", s.State)
+		}
+		id, err := c.begin("tiny-00001-0001", api.Grant{Epoch: 3})()
+		if id != "pod-1" || err != nil || c.replicas() != 1 {
+			t.Errorf("the start got %q and %v, %d replicas; want the pod that is there", id, err, c.replicas())
+		}
+		c.runs("pod-1", "10.0.0.1")
+		if a, err := c.join("pod-1", "10.0.0.1"); err != nil || a.Epoch != 3 {
+			t.Errorf("it joins with %+v and %v, want the epoch of its start", a, err)
+		}
+		id, err = c.begin("tiny-00001-0002", api.Grant{Epoch: 4})()
+		if id != "pod-2" || err != nil || c.replicas() != 2 {
+			t.Errorf("the second start got %q and %v, %d replicas; want a pod of its own", id, err, c.replicas())
+		}
+	})
+}
+
 // TestTwoPodsJoinAtOnce: each gets its own, and neither the other's token.
 func TestTwoPodsJoinAtOnce(t *testing.T) {
 	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
@@ -140,6 +164,7 @@ func TestAStopWhileAnotherStarts(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
 		c.hold = true
+		time.Sleep(time.Minute) // pod-1 is nobody's who has only now been decided
 		wait := c.begin("tiny-00001-0001", api.Grant{Epoch: 3})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()

@@ -161,14 +161,32 @@ func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 }
 
 // claim registers a start and raises the scale for it, unless pods are on their way
-// that nobody waits for.
+// that nobody waits for. One that came a moment ago may not have been known when the start was
+// decided, as with the pods of a Deployment's initial scale: it is the one. Where it was known, one
+// more is decided at once.
 func (f *Fleet) claim(r *revision, g api.Grant) *start {
 	s := &start{grant: g, pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
+	for _, p := range f.podsOf(r.name) {
+		if p.epoch == 0 && !p.joined() && !p.before && !p.stopping && time.Since(p.seen) < lately {
+			p.take(s)
+			return s
+		}
+	}
 	if r.want-r.live()-len(r.starts) <= 0 {
 		r.want = r.live() + len(r.starts) + 1
 	}
 	r.starts = append(r.starts, s)
 	return s
+}
+
+// lately is how long a start may be on its way from its decision.
+const lately = 2 * time.Second
+
+// take makes p the pod of a start.
+func (p *pod) take(s *start) {
+	p.epoch, p.devices, p.trace = s.grant.Epoch, s.grant.Devices, s.grant.Trace
+	p.status.Epoch, p.status.Devices = p.epoch, p.devices
+	s.pod <- p.id
 }
 
 // unclaim takes a start back that got no pod, and its part of the scale.
