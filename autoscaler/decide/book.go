@@ -39,6 +39,7 @@ func (w *World) book(f *fn, now time.Time) {
 			w.enter(i, k, 1)
 		}
 	}
+	w.show(f, now)
 }
 
 // hold works out what i takes at now.

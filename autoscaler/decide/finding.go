@@ -11,7 +11,7 @@ import (
 //
 //  1. the function and its instances are the same, and so is what the search turns on of the claim
 //  2. nothing has changed on the devices that were looked at, neither their accounts nor
-//     who is there, nor what was done there for claims that are served before (see [served])
+//     who is there (see [face]), nor what was done there for claims that are served before (see [served])
 //  3. no other place is among the best
 //  4. no time has come that the search compared with now, and no two regrets that it compared,
 //     both of which change as time passes, can have changed their order

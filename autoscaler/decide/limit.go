@@ -21,7 +21,7 @@ func (p *plan) limit() {
 	devices := slices.Clone(p.w.marked)
 	for _, f := range p.fs {
 		for _, i := range f.is {
-			if i.phase == phaseAsleep {
+			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // whom it may look at for
 				devices = append(devices, i.at...)
 			}
 		}

@@ -62,6 +62,11 @@ type fn struct {
 	// served in the last plan.
 	edition uint64
 	served  []*served
+	// faces are those of its instances, at the devices that they were on, as of when they were booked last;
+	// learned counts how often what was learned has changed.
+	faces   []face
+	at      []int32
+	learned uint64
 	// active says that the next plan looks at it, hot that the one after has to do so too.
 	active, hot bool
 	// look is the time in World.looks, at place slot; next is what a plan makes of it.
@@ -136,8 +141,8 @@ type plan struct {
 	// last plan; see [served].
 	booked  []booking
 	changed []int32
-	// stirred says of each device whether it is among the changed ones, or whether somebody there is not
-	// what he was.
+	// stirred says of each device whether it is among the changed ones, or whether others on it are
+	// not what they were.
 	stirred []stir
 	// What the search under way has looked at, from when it may find something else, whether it may at
 	// any time, and when it wants a look; see [finding].

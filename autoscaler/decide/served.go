@@ -136,5 +136,5 @@ type stir uint8
 
 const (
 	changed stir = 1 << iota // its account is another
-	touched                  // a function that has something of it was put
+	others                   // somebody who has something of it shows another face
 )

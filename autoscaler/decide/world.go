@@ -72,6 +72,7 @@ func (w *World) SetDevices(devices []inventory.Device) {
 		w.free[d] = w.devs[d].Capacity - w.devs[d].Others
 	}
 	for _, f := range w.fns {
+		f.faces, f.at = nil, nil
 		for _, i := range f.is {
 			w.locate(i)
 		}
@@ -125,6 +126,7 @@ func (w *World) Remove(name api.FunctionName) {
 	}
 	w.unbook(f)
 	w.pinned -= f.pinned
+	w.stir(f.at)
 	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
 	w.enrol(f)
 	w.looks.set(f, time.Time{})
@@ -144,6 +146,9 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 	if !f.declared {
 		function = &Function{Spec: api.Function{Name: name}}
 	}
+	if f.Function != nil && !alike(&f.Past, &function.Past) {
+		f.learned++
+	}
 	f.Function = function
 	w.enrol(f)
 	w.pinned -= f.pinned
@@ -153,11 +158,19 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 	}
 	w.pinned += f.pinned
 	all := make([]inst, len(instances))
-	f.is = slices.Grow(f.is[:0], len(instances))
+	was := f.is
+	f.is = make([]*inst, 0, len(instances))
 	for k := range instances {
-		all[k] = inst{Instance: &instances[k], f: f}
-		w.locate(&all[k])
-		f.is = append(f.is, &all[k])
+		i := &all[k]
+		for _, j := range was { // who stays is the same to those who know it
+			if j.Instance != nil && j.Status.Instance == instances[k].Status.Instance {
+				i = j
+				break
+			}
+		}
+		*i = inst{Instance: &instances[k], f: f}
+		w.locate(i)
+		f.is = append(f.is, i)
 	}
 	slices.SortStableFunc(f.is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
 	w.activate(f)
@@ -179,6 +192,7 @@ type mark struct {
 	// then; moved that what it is in itself has changed.
 	touched, moved bool
 	was            account
+	stirred        bool // see [face]
 }
 
 func (w *World) mark(d int32, forced bool) {
@@ -240,8 +254,8 @@ func (w *World) begin(now time.Time) *plan {
 	w.settleBooks(p)
 	for _, d := range w.marked {
 		m := &w.marks[d]
-		if m.touched {
-			p.stirred[d] |= touched
+		if m.stirred {
+			p.stirred[d] |= others
 		}
 		if m.moved || m.touched && m.was != w.account(d) {
 			p.change(d)
