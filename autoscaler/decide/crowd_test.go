@@ -12,7 +12,7 @@ import (
 // put has to plan what a new one plans, in which every claim is served from nothing.
 func TestCrowd(t *testing.T) {
 	var plans, waiting int
-	for seed := range uint64(6) {
+	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		s := randomFleet(r, 50+r.IntN(60), 9+r.IntN(3), func() int { return 6 + r.IntN(3) })
 		if len(s.Devices) <= smallest {
@@ -46,7 +46,7 @@ func TestCrowd(t *testing.T) {
 			disturb(r, s, all)
 		}
 	}
-	if mean := waiting / plans; plans < 300 || mean < 10 {
+	if mean := waiting / plans; plans < 200 || mean < 10 {
 		t.Errorf("%d plans in which %d functions wait: that tells nothing", plans, mean)
 	}
 }

@@ -19,7 +19,8 @@
 //  4. Functions that want an instance awake claim memory, in order of
 //     starvation, class, priority and waiting (claim.go). Each claim takes the
 //     cheapest way: wake a sleeper, start a new one, make room first, or wait
-//     (place.go, spot.go, victim.go).
+//     (place.go, spot.go, victim.go). What a World knows of a claim from the plan before is kept
+//     where it is right still (served.go).
 //  5. What nobody needs goes down the ladder: awake, asleep, gone (rest.go).
 //  6. Sleepers that fit into what is left get standing grants (grant.go).
 //

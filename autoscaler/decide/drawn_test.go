@@ -152,7 +152,7 @@ func (d *drawn) put(w *World, f *Function) {
 // waiting claims is kept with those of a new one, in which each is served from nothing.
 func TestDrawn(t *testing.T) {
 	plans, waiting, kept := 0, 0, 0
-	for seed := range uint64(50) {
+	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		d := draw(r, 60+r.IntN(60), 8+r.IntN(3))
 		w := NewWorld(d.Policy, d.Devices)
