@@ -67,7 +67,7 @@ var Keys = []Key{
 	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(PORT)` in them is the port it must listen on)"},
 	{AnnotationModel, "the environment variable " + EnvModel, "the model's reference: `pico` (ships with Rouse), a path (a relative one counts from the manifest's folder), a URL that is fetched before the start (`https://`, `hf://org/name`, `oci://`, `s3://`, `ollama://name:tag`), or the runtime's own name for a model"},
 	{AnnotationEndpoint, "none: the instance starts its runtime", "where a runtime listens that somebody else starts: a sidecar container of the pod, or a server that runs already, such as `http://127.0.0.1:11434`"},
-	{AnnotationAdapters, "none", "LoRA adapters to load at the start, as `name=path` separated by commas"},
+	{AnnotationAdapters, "none", "LoRA adapters to load at the start, as `name=path` separated by commas; a relative path counts from rouse.dev/adapter-root"},
 	{AnnotationAdapterRoot, "none: adapters can't be loaded", "the only folder that LoRA adapters may lie in"},
 	{AnnotationHandler, "none", "a program for pre- and post-processing, as words or as a JSON list: requests go through it; it listens on `$PORT` and finds the runtime at `$ROUSE_RUNTIME_URL` (docs/functions.md)"},
 	{AnnotationServedName, "the Service's name", "the name that clients write in the field `model`"},

@@ -73,7 +73,7 @@ func (r *Registry) inside(path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(full)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", &api.Error{Status: http.StatusNotFound, Param: "path", Message: "the adapter's path " + path + " is not there"}
+		return "", &api.Error{Status: http.StatusNotFound, Param: "path", Message: "the adapter's path " + path + " is not there; a relative one counts from " + root}
 	case err != nil:
 		return "", api.BadRequest("path", "the adapter's path %s can't be opened: %v", path, err)
 	case !under(resolved, root):

@@ -35,7 +35,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.cfg.Models, "models", "", "`folder` that models are fetched into (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
 	s.StringVar(&f.modelsLimit, "models-limit", "", "what fetched models may take together, such as 200Gi (default: no bound)")
 	s.StringVar(&f.cfg.HubTokenFile, "hub-token-file", "", "`file` with the token for hf:// references")
-	s.StringSliceVar(&f.adapters, "adapters", nil, "LoRA adapters to load at the start, as `name=path` separated by commas")
+	s.StringSliceVar(&f.adapters, "adapters", nil, "LoRA adapters to load at the start, as `name=path` separated by commas; a relative path counts from --adapter-root")
 	s.StringVar(&f.function.Runtime.AdapterRoot, "adapter-root", "", "the only `folder` that LoRA adapters may lie in (default: none can be loaded)")
 	s.StringSliceVar(&f.handler, "handler", nil, "a `program` for pre- and post-processing and its arguments, separated by commas")
 	s.StringVar((*string)(&f.function.Model), "served-model-name", "", "the `name` that clients use (default: the function's name)")
