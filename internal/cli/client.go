@@ -52,7 +52,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 		c.endpoint = found
 	}
 	if err := api.CheckEndpoint(c.endpoint); err != nil {
-		return nil, fmt.Errorf("--server: %w", err)
+		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
 	}
 	return c, nil
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	measure "github.com/rouse-dev/rouse/engine/bench"
 )
 
 func TestEngineServe(t *testing.T) {
@@ -61,5 +63,24 @@ func TestEngineServeRefuses(t *testing.T) {
 		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("serve %s: %v, want an error with %q", args, err, want)
 		}
+	}
+}
+
+// TestBenchTable wants columns of llama.cpp only where it was measured.
+func TestBenchTable(t *testing.T) {
+	r := &measure.Report{Model: "pico", Results: []measure.Result{{Test: "pp256", Value: 1234, Unit: "tokens/s"}}}
+	table := func() string {
+		var b strings.Builder
+		if err := printBench(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got, want := table(), "TEST   ROUSE\npp256  1234  tokens/s\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("without llama.cpp:\n%s\nwant the end\n%s", got, want)
+	}
+	r.Results = append(r.Results, measure.Result{Test: "pp256_llama.cpp", Value: 617, Unit: "tokens/s"}, measure.Result{Test: "pp256_ratio", Value: 2})
+	if got, want := table(), "TEST   ROUSE            LLAMA.CPP  RATIO\npp256  1234   tokens/s  617        2.00\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("with llama.cpp:\n%s\nwant the end\n%s", got, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -74,7 +75,11 @@ func printBench(out io.Writer, r *measure.Report) error {
 	fmt.Fprintf(w, "model\t%s (%s, %.0f MiB)\n", r.Model, r.Arch, float64(r.Bytes)/(1<<20))
 	fmt.Fprintf(w, "kernels\t%s\n", r.CPU)
 	fmt.Fprintf(w, "threads\t%d\n\n", r.Threads)
-	fmt.Fprintf(w, "TEST\tROUSE\t\tLLAMA.CPP\tRATIO\n")
+	header := "TEST\tROUSE"
+	if slices.ContainsFunc(r.Results, func(x measure.Result) bool { return strings.HasSuffix(x.Test, "_llama.cpp") }) {
+		header += "\t\tLLAMA.CPP\tRATIO"
+	}
+	fmt.Fprintln(w, header)
 	for _, x := range r.Results {
 		if strings.HasSuffix(x.Test, "_llama.cpp") || strings.HasSuffix(x.Test, "_ratio") {
 			continue
