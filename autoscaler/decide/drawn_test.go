@@ -137,6 +137,26 @@ func (d *drawn) instances(f *Function) {
 	d.Sort()
 }
 
+// event changes something of f, and puts it.
+func (d *drawn) event(w *World, f *Function) {
+	switch d.r.IntN(6) {
+	case 0, 1:
+		d.demand(f)
+	case 2, 3:
+		d.demand(f)
+		d.instances(f)
+	case 4:
+		f.LastRequest = d.now
+		if f.Waiting > 0 {
+			f.WaitingSince = d.ago(30 * time.Second)
+		}
+	case 5:
+		f.Past.Load = time.Duration(1+d.r.IntN(40)) * time.Second
+		f.Past = f.Past.Arrived(time.Duration(1+d.r.IntN(30))*time.Second, d.now)
+	}
+	d.put(w, f)
+}
+
 // put puts f and its instances into w.
 func (d *drawn) put(w *World, f *Function) {
 	var is []Instance
@@ -180,11 +200,7 @@ func TestDrawn(t *testing.T) {
 				}
 			}
 			if d.now = d.now.Add(time.Duration(r.ExpFloat64() * float64(step))); r.IntN(calm) == 0 {
-				f := &d.Functions[r.IntN(len(d.Functions))]
-				if d.demand(f); r.IntN(2) == 0 {
-					d.instances(f)
-				}
-				d.put(w, f)
+				d.event(w, &d.Functions[r.IntN(len(d.Functions))])
 			}
 		}
 	}
