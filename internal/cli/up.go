@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -123,6 +124,9 @@ func (f *upFlags) config() (local.Config, error) {
 		cfg.Functions = append(cfg.Functions, functions...)
 	}
 	for _, ref := range f.models {
+		if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
+			return cfg, fmt.Errorf("--model %s: a manifest is given with -f", ref)
+		}
 		fn, err := config.ForModel(ref, "--model")
 		if err != nil {
 			return cfg, err
