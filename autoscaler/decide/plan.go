@@ -157,7 +157,6 @@ type plan struct {
 	slab     bytes             // what alloc cuts from
 	grants   map[int32][]*inst // see standing
 	slotOf   []int32
-	spots    []spot
 	// elected are the variants that get an instance for requests to their model, one entry each.
 	elected []*fn
 	// gainer is the function that room is being made for, empty for none.
