@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -149,6 +150,29 @@ func TestQuantiles(t *testing.T) {
 	if quantiles(nil) != nil {
 		t.Error("quantiles of nothing are something")
 	}
+}
+
+// TestSignalsAtOnceAreOne wants the second Ctrl-C of a person, not what a wrapper passes on.
+func TestSignalsAtOnceAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal)
+		returned := make(chan struct{})
+		go func() {
+			again(signals)
+			close(returned)
+		}()
+		synctest.Wait()
+		signals <- os.Interrupt
+		time.Sleep(echo)
+		select {
+		case <-returned:
+			t.Fatal("an echo of the first signal ends everything at once")
+		default:
+		}
+		time.Sleep(time.Millisecond)
+		signals <- os.Interrupt
+		<-returned
+	})
 }
 
 // TestArgumentsAreExplained wants each wrong command line to name the right one.

@@ -106,11 +106,25 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		<-signals
 		console.stopping(f.drain)
 		stop()
-		<-signals
+		again(signals)
 		// Children die with this process: see package functions/process.
 		os.Exit(130)
 	}()
 	return local.Run(ctx, cfg)
+}
+
+// echo is how long after the first signal another one counts as the same: timeout(1)
+// and other wrappers pass a signal on that this process gets from its group as well.
+const echo = 50 * time.Millisecond
+
+// again returns when a second signal has come that is no echo of the first, which came just now.
+func again(signals <-chan os.Signal) {
+	first := time.Now()
+	for range signals {
+		if time.Since(first) > echo {
+			return
+		}
+	}
 }
 
 // config reads manifests and flags.
