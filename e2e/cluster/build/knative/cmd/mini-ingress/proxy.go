@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -63,8 +65,83 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to := target{route: found, split: found.pick(rand.IntN(max(1, found.total)))}
-	p.reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
+	r = r.WithContext(context.WithValue(r.Context(), targetKey{}, to))
+	if err := gather(r); err != nil {
+		panic(http.ErrAbortHandler) // the client is gone, or sends something that is no body
+	}
+	e := &eager{ResponseWriter: w, flush: http.NewResponseController(w).Flush}
+	defer e.end()
+	p.reverse.ServeHTTP(e, r)
 }
+
+// small bounds a body that is sent with its header.
+const small = 64 << 10
+
+// gather reads a small body, so that header and body leave in one packet, as an ingress that
+// is no Go program sends them.
+func gather(r *http.Request) error {
+	if r.ContentLength <= 0 || r.ContentLength > small || r.Header.Get("Expect") != "" {
+		return nil
+	}
+	raw := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, raw); err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	return nil
+}
+
+// eager is an answer whose header waits a moment for the first bytes of the body, which are often there.
+type eager struct {
+	http.ResponseWriter
+	flush func() error
+
+	mu    sync.Mutex // guards what follows, and the writer until its first bytes
+	began bool
+	over  bool
+	late  *time.Timer // flushes the header; nil: it was not asked to
+}
+
+const moment = time.Millisecond
+
+func (e *eager) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	e.began = true
+	e.mu.Unlock()
+	return e.ResponseWriter.Write(p)
+}
+
+// FlushError flushes what was written, or has the header flushed in a moment.
+func (e *eager) FlushError() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.began {
+		return e.flush()
+	}
+	if e.late == nil {
+		e.late = time.AfterFunc(moment, func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if !e.began && !e.over {
+				_ = e.flush() // the client is gone
+			}
+		})
+	}
+	return nil
+}
+
+// end ends what flushes later: the writer is not used any more.
+func (e *eager) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	if e.late != nil {
+		e.late.Stop()
+	}
+}
+
+// Unwrap lets connections be hijacked.
+func (e *eager) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 func rewrite(r *httputil.ProxyRequest) {
 	to := r.In.Context().Value(targetKey{}).(target)

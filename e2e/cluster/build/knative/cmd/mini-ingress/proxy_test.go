@@ -129,3 +129,42 @@ func TestProxy(t *testing.T) {
 		t.Errorf("nobody listens: got %d, want 502", status)
 	}
 }
+
+// TestStreams: a header comes without a body behind it, and each part of a body as it is written.
+func TestStreams(t *testing.T) {
+	for _, first := range []string{"", "data: 0\n\n"} {
+		next := make(chan string)
+		parts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for part := range next {
+				_, _ = io.WriteString(w, part)
+				_ = http.NewResponseController(w).Flush()
+			}
+		}))
+		front := front(t, to("s"), parts.Listener.Addr().String())
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, strings.NewReader("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = "a"
+		go func() { next <- first }()
+		resp, err := front.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func(want string) {
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != want {
+				t.Errorf("got %q and %v, want %q", got, err, want)
+			}
+		}
+		read(first)
+		for _, part := range []string{"data: 1\n\n", "data: 2\n\n"} {
+			next <- part
+			read(part)
+		}
+		close(next)
+		resp.Body.Close()
+		parts.Close()
+	}
+}
