@@ -29,6 +29,9 @@ type Config struct {
 	Budget int
 	// CacheBytes bounds the memory of the KV cache; 0: the worker's default.
 	CacheBytes int64
+	// TileDir is the folder of repacked weights, and TileLimit bounds its files in bytes; zero values: the worker's defaults.
+	TileDir   string
+	TileLimit int64
 	// NoPrefix computes every prompt from its beginning, though the memory may hold one that begins alike.
 	NoPrefix bool
 	// Draft is the most tokens that are guessed ahead from what a text said before; 0: none.
@@ -103,7 +106,7 @@ func (c Config) Validate() error {
 		value int64
 	}{
 		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"body limit", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
-		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"num-speculative-tokens", int64(c.Draft)},
+		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"tile-limit", c.TileLimit}, {"num-speculative-tokens", int64(c.Draft)},
 		{"drain-timeout", int64(c.DrainTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 	} {
 		if f.value < 0 {

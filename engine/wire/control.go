@@ -57,6 +57,8 @@ type Load struct {
 	CacheBytes int64 `json:"cache_bytes,omitempty"`
 	// TileDir is where repacked weights are kept; empty: the worker's default.
 	TileDir string `json:"tile_dir,omitempty"`
+	// TileLimit bounds the files there, in bytes; 0: the worker's default.
+	TileLimit int64 `json:"tile_limit,omitempty"`
 	// Rank and Of say which share of the model this worker computes. Of 0 and 1: all of it.
 	Rank int `json:"rank,omitempty"`
 	Of   int `json:"of,omitempty"`

@@ -36,7 +36,7 @@ func Build(log *slog.Logger) Builder {
 
 func buildCPU(l wire.Load, log *slog.Logger) (infer.Inferencer, error) {
 	cfg := cpu.Config{
-		Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes, TileDir: l.TileDir, Log: log,
+		Threads: l.Threads, Context: l.Context, Sequences: l.Sequences, CacheBytes: l.CacheBytes, TileDir: l.TileDir, TileLimit: l.TileLimit, Log: log,
 	}
 	if l.Of > 1 {
 		if l.Memory < firstFD {

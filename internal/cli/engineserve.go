@@ -31,6 +31,8 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.IntVar(&cfg.Budget, "max-num-batched-tokens", 0, "tokens of one step, prompts and answers together; 0 for 512")
 	f.IntVar(&cfg.Context, "max-model-len", 0, "tokens of prompt and answer together; 0 for the model's own limit")
 	f.Var((*byteSize)(&cfg.CacheBytes), "kv-cache-memory-bytes", "memory of the KV cache, as a number of bytes or like 512MiB; 0 for 1GiB")
+	f.StringVar(&cfg.TileDir, "tile-dir", "", "`folder` of repacked weights (default: rouse/tiles in the user's cache)")
+	f.Var((*byteSize)(&cfg.TileLimit), "tile-limit", "all files of repacked weights together, as a number of bytes or like 20GiB; those not used for longest go; 0 for 64GiB")
 	f.Var((*negated)(&cfg.NoPrefix), "enable-prefix-caching", "keep computed prompts for others that begin alike")
 	f.Lookup("enable-prefix-caching").NoOptDefVal = "true"
 	f.IntVar(&cfg.Draft, "num-speculative-tokens", 0, "tokens guessed ahead where a text repeats itself; 0 for none")

@@ -31,7 +31,7 @@ type tileCache struct {
 // matrices to it.
 func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	if w.size > c.limit {
-		return nil, fmt.Errorf("it has %d bytes, all tile files together may have %d: raise TileLimit", w.size, c.limit)
+		return nil, fmt.Errorf("it has %d bytes, all tile files together may have %d: raise the limit (--tile-limit)", w.size, c.limit)
 	}
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return nil, err
