@@ -60,6 +60,9 @@ func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event
 	if err := l.greet(hello); err != nil {
 		r.Kill()
 		if status := r.Wait(); status != nil {
+			if errors.Is(err, errGone) {
+				err = errGone // which call noticed it says nothing
+			}
 			err = fmt.Errorf("%w: %w", err, status)
 		}
 		return nil, fmt.Errorf("start a worker: %w", err)
