@@ -26,7 +26,8 @@ func (c *Cluster) install(ctx context.Context, n node, m manifests) error {
 	if _, err := c.Kubectl(ctx, "delete", "lease", "--all", "-n", "knative-serving", "--ignore-not-found"); err != nil {
 		return fmt.Errorf("remove old leases: %w", err)
 	}
-	if err := c.apply(ctx, m.Core, "--server-side", "--force-conflicts"); err != nil {
+	// Where its files were kept its webhook is asked before its pod is up again.
+	if err := until(ctx, 2*time.Minute, func() error { return c.apply(ctx, m.Core, "--server-side", "--force-conflicts") }); err != nil {
 		return fmt.Errorf("apply Knative: %w", err)
 	}
 	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Available", "deploy", "--all", "-n", "knative-serving", "--timeout=180s"); err != nil {

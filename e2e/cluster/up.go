@@ -96,9 +96,9 @@ func raise(ctx context.Context, p Places, o Options) (*Cluster, error) {
 	}
 	if err == nil {
 		err = c.install(ctx, node{p, built}, yaml)
-		lap("Knative is available")
 	}
 	if err == nil {
+		lap("Knative is available")
 		r.Ready = true
 		err = r.write()
 	}
