@@ -234,20 +234,22 @@ func (g handled) Enter() (base string, refused *api.Error) {
 	if _, refused = g.Gate.Enter(); refused != nil {
 		return "", refused
 	}
+	return g.entered()
+}
+
+func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
+	if _, inside, verdict, refused = g.Gate.EnterBehind(ctx, limit); refused == nil {
+		base, refused = g.entered()
+	}
+	return base, inside, verdict, refused
+}
+
+// entered is where a request that has a place goes; where the handler takes none the place is given back.
+func (g handled) entered() (base string, refused *api.Error) {
 	if base, refused = g.handler.Base(); refused != nil {
 		g.Leave()
 	}
 	return base, refused
-}
-
-func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
-	if _, inside, verdict, refused = g.Gate.EnterBehind(ctx, limit); refused != nil {
-		return "", inside, nil, refused
-	}
-	if base, refused = g.handler.Base(); refused != nil {
-		g.Leave()
-	}
-	return base, inside, verdict, refused
 }
 
 // inside is the gate of what the handler asks the runtime: it is part of a
@@ -256,6 +258,12 @@ type inside struct{ *supervise.Gate }
 
 func (g inside) Enter() (base string, refused *api.Error) { return g.Inside() }
 func (inside) Leave()                                     {}
+
+// EnterBehind is Enter: whoever is in came behind a wake, or did not.
+func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
+	base, refused = g.Inside()
+	return base, ctx, nil, refused
+}
 
 // prefixed marks the handler's output among the runtime's.
 type prefixed struct{ log *process.Log }

@@ -29,6 +29,7 @@ func handle() int {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(at)
 			r.Out.Header.Set("Authorization", "Bearer "+os.Getenv("OPENAI_API_KEY"))
+			r.Out.Header.Set(control.HeaderWait, "true") // not a handler's to say
 		},
 		ModifyResponse: func(r *http.Response) error {
 			n++
