@@ -99,12 +99,12 @@ func (g *Gate) enter(base string) (string, *api.Error) {
 // answers until then is nobody's; where verdict returns a refusal it is thrown away, and
 // inside, the context in which the runtime is asked, is over.
 func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	waiting, done := context.WithTimeout(ctx, limit)
+	defer done()
 	for {
 		g.mu.Lock()
 		closed := g.base == "" && (g.refusal.Code == api.CodeAsleep || g.refusal.Code == api.CodeLoading)
-		if !closed || g.trial != nil || ctx.Err() != nil {
+		if !closed || g.trial != nil || waiting.Err() != nil {
 			defer g.mu.Unlock()
 			return g.enterBehind(ctx)
 		}
@@ -115,10 +115,7 @@ func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base strin
 		g.mu.Unlock()
 		select {
 		case <-turned:
-		case <-timer.C:
-			base, refused = g.Enter()
-			return base, ctx, nil, refused
-		case <-ctx.Done():
+		case <-waiting.Done():
 		}
 	}
 }

@@ -111,8 +111,6 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		}
 		if err == nil {
 			s.gate.pass()
-		}
-		if err == nil {
 			err = s.ready(ctx, launch)
 		}
 	case opSleep:
