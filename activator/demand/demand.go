@@ -87,16 +87,9 @@ func (m *Meter) settle() {
 	}
 	if !m.closed {
 		now := time.Now()
-		m.arm(now, later(m.last.Add(Every), now.Add(Soon)))
+		m.arm(now, now.Add(max(Soon, Every-now.Sub(m.last))))
 	}
 	m.mu.Unlock()
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // arm makes the timer fire at the given time, or earlier if it is due earlier.
