@@ -23,7 +23,6 @@ type finding struct {
 	starved             time.Time // of a first instance, which may interrupt who works
 	way                 *option   // nil: there is none
 	reads               []int32   // the devices that were looked at
-	spotted             bool      // places were
 	until               time.Time // from when it may be another, zero: never
 	look                time.Time // when the search wanted a look, zero: never
 }
@@ -37,7 +36,7 @@ func (p *plan) best(c *claim) *option {
 		p.reads, p.until, p.fickle, p.look = p.reads[:0], time.Time{}, false, time.Time{}
 		l.spotted = false
 		way := p.find(c)
-		*f = finding{made: p.w.plans, edition: c.f.edition, class: c.class, way: way.clone(), reads: append(f.reads[:0], p.reads...), spotted: l.spotted, until: p.until, look: p.look}
+		*f = finding{made: p.w.plans, edition: c.f.edition, class: c.class, way: way.clone(), reads: append(f.reads[:0], p.reads...), until: p.until, look: p.look}
 		if c.class == first {
 			f.starved = c.f.starved
 		}
@@ -62,7 +61,7 @@ func (p *plan) holds(c *claim, l *shortlist) bool {
 	if f.plan != now-1 || !c.was.steady || slices.ContainsFunc(f.reads, func(d int32) bool { return p.stirred[d] != 0 }) { // 2
 		return false
 	}
-	return !f.spotted || p.same(c, l) // 3
+	return !l.spotted || p.same(c, l) // 3
 }
 
 // clone is o with memory of its own, nil for nil.

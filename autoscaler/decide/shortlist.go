@@ -14,7 +14,7 @@ type shortlist struct {
 	spots []spot
 	all   bool
 	limit spot
-	// spotted says that they were asked for; found is what was found, there or elsewhere.
+	// spotted says that they were asked for when found was found, there or elsewhere.
 	spotted bool
 	found   finding
 }
