@@ -188,9 +188,8 @@ func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 // addPod takes in a pod that is new: it is the one that the oldest start waits
 // for, or one that nobody here asked for, which is adopted.
 func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
-	p := &pod{id: api.InstanceID(o.Name), function: r.name, object: o, seen: time.Now(), before: o.Status.Phase == corev1.PodRunning,
-		swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o)}
-	p.patched = costOf(o)
+	p := newPod(r.name, o)
+	p.before, p.patched = o.Status.Phase == corev1.PodRunning, costOf(o)
 	f.pods[p.id] = p
 	// Its time to start begins now: after a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
