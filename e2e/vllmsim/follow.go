@@ -20,7 +20,7 @@ func (s *Server) submitFirst(a *ask, ill ailments) (j *job, cancel func(), err e
 	return jobs[0], cancel, err
 }
 
-// run submits the jobs of one request. The returned function takes them out again.
+// submit submits the jobs of one request. The returned function takes them out again.
 func (s *Server) submit(jobs []*job) (cancel func(), err error) {
 	cancel = func() {
 		for _, j := range jobs {

@@ -98,6 +98,9 @@ func (l *lines) flush() {
 
 // write writes all. l.mu is held.
 func (l *lines) write() error {
+	if len(l.later) == 0 { // it was in a hurry
+		return nil
+	}
 	_, err := l.w.Write(l.later)
 	l.later = l.later[:0]
 	return err

@@ -151,11 +151,12 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	}
 	const few = 5 // pods are made at a time: it is not what is measured
 	for i := 0; i < len(names); i += few {
-		if _, err := b.streams(ctx, names[i:min(i+few, len(names))]); err != nil {
+		end := min(i+few, len(names))
+		if _, err := b.streams(ctx, names[i:end]); err != nil {
 			return nil, err
 		}
-		if i%20 == 0 {
-			fmt.Fprintf(b.log, "%d of %d functions have started\n", i, len(names))
+		if end%20 == 0 {
+			fmt.Fprintf(b.log, "%d of %d functions have started\n", end, len(names))
 		}
 	}
 	var woken []float64
