@@ -18,15 +18,22 @@ import (
 // many processes.
 type Cache struct {
 	cfg    Config
+	uid    uint32       // of its files
 	client *http.Client // cfg.Client, with redirects that carry no credentials away
 }
 
-// New returns a cache in cfg.Dir, which it makes if need be. It starts nothing.
+// New returns a cache in cfg.Dir, which it makes if need be, or in a folder of
+// cfg.Dir where other users may write to that. It starts nothing.
 func New(cfg Config) (*Cache, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	c := &Cache{cfg: cfg, client: followSafely(cfg.Client)}
+	dir, uid, err := own(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir = dir
+	c := &Cache{cfg: cfg, uid: uid, client: followSafely(cfg.Client)}
 	for _, d := range []string{"blobs/sha256", "parts", "entries", "trees", "claims", "locks"} {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, d), 0o755); err != nil {
 			return nil, fileError("make the model cache's folder", err)
@@ -145,6 +152,9 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 		return nil, nil, err
 	}
 	defer index.release()
+	if !c.ours(c.entryPath(key)) {
+		return nil, nil, nil
+	}
 	e := readRecord(c.entryPath(key))
 	if e == nil || !good(e) {
 		return nil, e, nil

@@ -47,6 +47,11 @@
 //	claims/            the blobs that a running fetch needs, before there is an entry
 //	locks/
 //
+// Users may share the folder, and need not trust one another: where others may
+// write to it, each has a cache of its own in user-UID/. A file that a member of the
+// folder's group has put there is checked at each use. An archive may unpack to a
+// bounded multiple of its size, and holds no sparse files.
+//
 // It refuses to run code from a model, to follow a name out of the model's folder,
 // to write credentials down or print them, and to guess: a name without a scheme
 // that is no path is the runtime's own business ([Local]).

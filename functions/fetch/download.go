@@ -78,7 +78,7 @@ func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 		l.release()
 		return nil, fileError("look at a download", err)
 	}
-	resumable := f.sums.any() || (p.said.validator() != "" && p.said.Boot == bootID())
+	resumable := f.sums.any() || (c.ours(path) && p.said.validator() != "" && p.said.Boot == bootID())
 	if info.Size() == 0 || !resumable || (f.size >= 0 && api.Bytes(info.Size()) > f.size) {
 		err = p.restart(f)
 	} else {
@@ -247,7 +247,7 @@ func (f *fetching) present(file file) (stored, bool) {
 	if size < 0 || (file.size >= 0 && size != file.size) {
 		return b, false
 	}
-	if f.c.cfg.Verify { // the reason to be here may be that a blob is bad
+	if f.c.cfg.Verify || !f.c.ours(f.c.blobPath(b.SHA256)) { // the reason to be here may be that a blob is bad
 		if sum, err := fileSHA256(f.c.blobPath(b.SHA256)); err != nil || sum != b.SHA256 {
 			return b, false
 		}

@@ -210,7 +210,8 @@ func (c *Cache) changed(key string, r *record) bool {
 	})
 }
 
-// whole says what a model in the cache lacks; nil is nothing.
+// whole says what a model in the cache lacks; nil is nothing. The digests of files
+// that another user put there are checked in any case.
 func (c *Cache) whole(r *record, digests bool) error {
 	for _, f := range r.Files {
 		for _, p := range []string{c.blobPath(f.SHA256), filepath.Join(c.treePath(r.Tree), filepath.FromSlash(f.Name))} {
@@ -221,7 +222,7 @@ func (c *Cache) whole(r *record, digests bool) error {
 				return fmt.Errorf("the cached %s has %d bytes instead of %d", f.Name, n, f.Size)
 			}
 		}
-		if !digests {
+		if !digests && c.ours(c.blobPath(f.SHA256)) {
 			continue
 		}
 		sum, err := fileSHA256(c.blobPath(f.SHA256))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -78,6 +79,8 @@ type fetching struct {
 	key   string
 	old   *record // what the cache has; may be nil, or not whole
 	meter *meter
+	// unpacked counts the bytes of the files in the model's archives.
+	unpacked atomic.Int64
 }
 
 func (f *fetching) run(ctx context.Context, src source) (Model, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
@@ -270,6 +272,85 @@ func TestArchivesThatEscape(t *testing.T) {
 	cfg := config(t, s.Server)
 	cfg.Limit = 100_000
 	refused(t, open(t, cfg), s.ref("org/evil:bomb"), "more than the cache may")
+}
+
+// TestArchivesThatFillDisks has archives that say more than they hold.
+func TestArchivesThatFillDisks(t *testing.T) {
+	s := newRegistry(t)
+	const kind = "application/x.tar+gzip"
+	bounds := func(name, want string, layer []byte, free api.Bytes) {
+		t.Helper()
+		s.push(t, "org/bomb", name, ociLayer{kind, "", layer})
+		cfg := config(t, s.Server)
+		if free > 0 {
+			cfg.Free = func(string) (api.Bytes, error) { return free, nil }
+		}
+		c := open(t, cfg)
+		refused(t, c, s.ref("org/bomb:"+name), want)
+		var kept int64
+		for _, dir := range []string{"blobs", "parts"} {
+			check(t, filepath.WalkDir(filepath.Join(c.Dir(), dir), func(_ string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				info, err := d.Info()
+				kept += info.Size()
+				return err
+			}))
+		}
+		if kept > int64(len(layer)) {
+			t.Errorf("%s: %d bytes stay behind of an archive of %d", name, kept, len(layer))
+		}
+	}
+	bounds("ratio", "more than 32 times", gzipped(t, tarball(t, [2]string{"zeros", string(make([]byte, 40<<20))})), 0)
+	packed := gzipped(t, tarball(t, [2]string{"a", strings.Repeat("x", 1<<20)}))
+	bounds("disk", "too little room", packed, 500_000)
+	bounds("oldgnu", "neither a file", gzipped(t, sparse(t, 3<<30, false)), 0)
+	bounds("pax", "sparse file", gzipped(t, sparse(t, 3<<30, true)), 0)
+	s.push(t, "org/bomb", "layers", ociLayer{kind, "", packed}, ociLayer{kind, "", gzipped(t, tarball(t, [2]string{"b", strings.Repeat("y", 1<<20)}))})
+	cfg := config(t, s.Server)
+	cfg.Limit = 1_500_000
+	refused(t, open(t, cfg), s.ref("org/bomb:layers"), "more than the cache may")
+}
+
+// sparse is a tar archive with a file of so many bytes, all of them a hole: in the
+// format 1.0 that PAX records describe, or in GNU tar's older one.
+func sparse(t *testing.T, size int64, pax bool) []byte {
+	t.Helper()
+	block := func(name, content string, kind byte) []byte {
+		b := make([]byte, 512)
+		copy(b, name)
+		copy(b[100:], fmt.Sprintf("%07o\x00%07o\x00%07o\x00%011o\x00%011o\x00        ", 0o644, 0, 0, len(content), 0))
+		b[156] = kind
+		if kind == 'S' {
+			copy(b[257:], "ustar  \x00")
+			copy(b[386:], fmt.Sprintf("%011o\x00%011o\x00", size, 0))
+			copy(b[483:], fmt.Sprintf("%011o\x00", size))
+		} else {
+			copy(b[257:], "ustar\x0000")
+		}
+		sum := 0
+		for _, c := range b {
+			sum += int(c)
+		}
+		copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+		for b = append(b, content...); len(b)%512 != 0; {
+			b = append(b, 0)
+		}
+		return b
+	}
+	if !pax {
+		return append(block("hole", "", 'S'), make([]byte, 1024)...)
+	}
+	var records strings.Builder
+	for _, r := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=hole", fmt.Sprintf("GNU.sparse.realsize=%d", size)} {
+		n := len(r) + 4 // its length, of two digits, a space and a newline
+		fmt.Fprintf(&records, "%d %s\n", n, r)
+	}
+	content := fmt.Sprintf("1\n%d\n0\n", size)
+	content += string(make([]byte, 512-len(content)))
+	all := append(block("h", records.String(), 'x'), block("hole", content, '0')...)
+	return append(all, make([]byte, 1024)...)
 }
 
 func TestRegistryCredentials(t *testing.T) {

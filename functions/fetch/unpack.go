@@ -31,9 +31,20 @@ type archive struct {
 
 func (a archive) stored() stored { return stored{Name: a.Name, Size: a.Size, SHA256: a.SHA256} }
 
+// An archive may unpack to inflation times its own size and slack more: model
+// weights hardly compress, and what goes beyond is made to fill a disk.
+const (
+	inflation = 32
+	slack     = 16 << 20
+)
+
+// maxWindow bounds the memory of a zstd decoder, in bytes. The window of zstd --long is as large.
+const maxWindow = 128 << 20
+
 // unpack turns the files of a tar archive, which is the blob b, into blobs. No name
 // of the archive is ever a name on the disk: links are only noted, so nothing can
-// be written through them.
+// be written through them. What it writes is bounded by the size of the archive, by
+// the cache's limit and by the room on the disk.
 func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer, error) {
 	l := layer{SHA256: b.SHA256}
 	file, err := os.Open(f.c.blobPath(b.SHA256))
@@ -46,8 +57,8 @@ func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer,
 		return l, permanentf("unpack: %w", err)
 	}
 	defer plain.Close()
-	archived := tar.NewReader(plain)
-	var unpacked api.Bytes
+	most := slack + inflation*b.Size
+	archived := tar.NewReader(&bounded{plain, most, b.Size})
 	for {
 		if err := ctx.Err(); err != nil {
 			return l, context.Cause(ctx)
@@ -67,8 +78,8 @@ func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer,
 			return l, err
 		}
 		if h.Typeflag == tar.TypeReg {
-			if unpacked += api.Bytes(h.Size); f.c.cfg.Limit > 0 && unpacked > f.c.cfg.Limit {
-				return l, permanentf("unpack: the archive holds more than the cache may, %s", f.c.cfg.Limit)
+			if err := f.roomFor(ctx, api.Bytes(h.Size)); err != nil {
+				return l, err
 			}
 			if item.SHA256, item.Size, err = f.keep(ctx, claim, archived); err != nil {
 				return l, err
@@ -80,13 +91,55 @@ func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer,
 	}
 }
 
+// roomFor is room for one file of an archive, before its first byte. The archives
+// of a model count together against the cache's limit.
+func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
+	unpacked := api.Bytes(f.unpacked.Add(int64(size)))
+	if limit := f.c.cfg.Limit; limit > 0 && unpacked > limit {
+		return permanentf("unpack: the model's archives hold more than the cache may, %s", limit)
+	}
+	if free, err := f.c.cfg.Free(f.c.cfg.Dir); err != nil || free >= size {
+		return nil // where nobody knows, a write will tell
+	}
+	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
+	if err != nil {
+		return err
+	}
+	defer index.release()
+	v, err := f.c.inventory()
+	if err != nil {
+		return err
+	}
+	return f.diskRoom(v, size)
+}
+
+// bounded is the content of an archive, which ends with an error past its most.
+type bounded struct {
+	io.Reader
+	left api.Bytes
+	size api.Bytes // of the archive
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.left -= api.Bytes(n); b.left < 0 {
+		return 0, permanentf("its %s unpack to more than %d times as much: refused", b.size, inflation)
+	}
+	return n, err
+}
+
 // item is what a header says, with its name made safe. Kinds that no model has
-// (devices, pipes) are refused.
+// (devices, pipes, sparse files) are refused.
 func item(h *tar.Header) (archive, error) {
 	a := archive{Name: path.Clean(strings.TrimPrefix(h.Name, "/"))}
 	if a.Name != "." {
 		if err := safeName(a.Name); err != nil {
 			return a, err
+		}
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") { // its size is no size of anything that is there
+			return a, permanentf("the archive holds %q as a sparse file: refused; pack it without --sparse", a.Name)
 		}
 	}
 	switch h.Typeflag {
@@ -161,7 +214,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		return gzip.NewReader(b)
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		d, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
+		d, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, err
 		}

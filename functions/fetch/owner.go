@@ -1,0 +1,69 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// own returns the folder for the cache of this process's user, and who owns its
+// files: dir, or a folder in it where other users may write to dir. A folder that
+// this user can't write is used for reading, if it is root's or mounted read-only:
+// whoever runs the machine put it there.
+func own(dir string) (string, uint32, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", 0, fileError("make the model cache's folder", err)
+	}
+	uid, err := madeBy(dir)
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		info, err := os.Stat(dir)
+		if err != nil {
+			return "", 0, fileError("look at the model cache", err)
+		}
+		return dir, info.Sys().(*syscall.Stat_t).Uid, nil
+	case errors.Is(err, fs.ErrPermission) && ownedBy(dir, 0):
+		return dir, 0, nil
+	case err != nil:
+		return "", 0, fileError("write to the model cache", err)
+	case ownedBy(dir, uid):
+		return dir, uid, nil
+	}
+	mine := filepath.Join(dir, fmt.Sprintf("user-%d", uid))
+	if err := os.Mkdir(mine, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", 0, fileError("make the model cache's folder", err)
+	}
+	if !ownedBy(mine, uid) {
+		return "", 0, fmt.Errorf("the model cache's folder %s belongs to another user, or any user may write to it: remove it, or set ROUSE_CACHE to a folder of your own", mine)
+	}
+	return mine, uid, nil
+}
+
+// ours says whether the cache's own user, or root, made the file at path.
+func (c *Cache) ours(path string) bool { return ownedBy(path, c.uid) || ownedBy(path, 0) }
+
+// madeBy is the user who owns what this process makes in dir. It need not be the
+// process's own: network file systems map users.
+func madeBy(dir string) (uint32, error) {
+	f, err := os.CreateTemp(dir, ".owner-")
+	if err != nil {
+		return 0, err
+	}
+	defer discard(f.Name())
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Sys().(*syscall.Stat_t).Uid, nil
+}
+
+// ownedBy says whether path is no link, uid's, and writable by no other user. A
+// group that may write is the operator's choice: volumes in Kubernetes have one.
+func ownedBy(path string, uid uint32) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o002 == 0 && info.Sys().(*syscall.Stat_t).Uid == uid
+}
