@@ -91,8 +91,15 @@ type Activator struct {
 
 	mu        sync.Mutex // guards what follows and orders changes of names; taken before a function's mu
 	functions map[api.FunctionName]*function
-	traffic   map[api.FunctionName][]api.Share // by service
-	clashes   []string                         // of names, that were logged
+	cluster   cluster
+	lost      []string // names that were logged
+}
+
+// cluster is what the activator was told of services, by their names, and of namespaces.
+type cluster struct {
+	traffic    map[api.FunctionName][]api.Share
+	created    map[api.FunctionName]time.Time
+	namespaces map[string]bool
 }
 
 // New makes an activator. It starts nothing.
@@ -112,8 +119,8 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
-		functions: make(map[api.FunctionName]*function), traffic: make(map[api.FunctionName][]api.Share), idle: make(chan struct{}),
-		woken: make(chan *rise, maxWoken),
+		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *rise, maxWoken),
+		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
 	var dropped func() int64
 	if d, ok := deps.Emitter.(interface{ Dropped() int64 }); ok {
@@ -124,7 +131,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		return nil, fmt.Errorf("activator: register metrics: %w", err)
 	}
 	a.metrics, a.nobody = m, m.Of("")
-	a.names.Store(newDirectory(nil, nil, a.cfg.Domain))
+	a.names.Store(newDirectory(nil, &a.cluster, a.cfg.Domain))
 	a.handler = a.router()
 	return a, nil
 }
@@ -222,8 +229,8 @@ func (a *Activator) PutTraffic(t api.Traffic) {
 		}
 	}
 	a.mu.Lock()
-	same := slices.Equal(a.traffic[t.Service], shares)
-	a.traffic[t.Service] = shares
+	same := slices.Equal(a.cluster.traffic[t.Service], shares)
+	a.cluster.traffic[t.Service] = shares
 	a.mu.Unlock()
 	if !same {
 		a.index()
@@ -233,10 +240,49 @@ func (a *Activator) PutTraffic(t api.Traffic) {
 // RemoveTraffic forgets a service: its functions are then reached by [Activator.ServeFunction] only.
 func (a *Activator) RemoveTraffic(service api.FunctionName) {
 	a.mu.Lock()
-	_, known := a.traffic[service]
-	delete(a.traffic, service)
+	_, known := a.cluster.traffic[service]
+	delete(a.cluster.traffic, service)
 	a.mu.Unlock()
 	if known {
+		a.index()
+	}
+}
+
+// PutService says when a service was made. Of several that want one name the oldest has it; one of
+// unknown age is younger than all others.
+func (a *Activator) PutService(service api.FunctionName, created time.Time) {
+	a.mu.Lock()
+	same := a.cluster.created[service].Equal(created)
+	a.cluster.created[service] = created
+	a.mu.Unlock()
+	if !same && a.names.Load().services[service] { // else it has no function, yet
+		a.index()
+	}
+}
+
+// RemoveService forgets the age of a service that is gone.
+func (a *Activator) RemoveService(service api.FunctionName) {
+	a.mu.Lock()
+	_, known := a.cluster.created[service]
+	delete(a.cluster.created, service)
+	a.mu.Unlock()
+	if known && a.names.Load().services[service] {
+		a.index()
+	}
+}
+
+// SetNamespace says whether there is a namespace of that name: models of others can't be called as
+// if they were in it. Those of functions are known without.
+func (a *Activator) SetNamespace(name string, there bool) {
+	a.mu.Lock()
+	same := a.cluster.namespaces[name] == there
+	if there {
+		a.cluster.namespaces[name] = true
+	} else {
+		delete(a.cluster.namespaces, name)
+	}
+	a.mu.Unlock()
+	if !same && a.names.Load().prefixes[name] { // else nobody is called so, yet
 		a.index()
 	}
 }
@@ -253,14 +299,15 @@ func (a *Activator) index() {
 		}
 		f.mu.Unlock()
 	}
-	names := newDirectory(list, a.traffic, a.cfg.Domain)
+	names := newDirectory(list, &a.cluster, a.cfg.Domain)
 	a.names.Store(names)
-	for _, clash := range names.clashes {
-		if !slices.Contains(a.clashes, clash) {
-			a.log.Warn("two models have one name: choose another", "clash", clash)
+	lost := make([]string, len(names.lost))
+	for i, l := range names.lost {
+		if lost[i] = l.String(); !slices.Contains(a.lost, lost[i]) {
+			a.log.Warn("a model is not found by one of its names", "because", lost[i])
 		}
 	}
-	a.clashes = names.clashes
+	a.lost = lost
 }
 
 // ObserveInstance takes in a report of an instance. Reports that are out of date do nothing.

@@ -89,7 +89,7 @@ func TestClashingAdapters(t *testing.T) {
 	for _, want := range []string{
 		`the name \"z\" of an adapter of default/a finds default/z`,
 		`the name \"a\" of an adapter of default/a finds default/a`,
-		`the name \"shared\" of an adapter of default/z finds default/a`,
+		`the name \"shared\" of an adapter of default/z finds default/a, which was there first`,
 	} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("the log says %d times %s, want once:\n%s", n, want, log.String())

@@ -78,13 +78,14 @@ func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
 
 // Stats returns what is known of a function; ok is false if it is not declared.
 func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
-	f := a.names.Load().byName[name]
+	names := a.names.Load()
+	f := names.byName[name]
 	if f == nil {
 		return api.Activity{}, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s = api.Activity{
+	s = api.Activity{LostNames: names.lostBy(f.spec),
 		Waiting: f.room.Len(), OldestAge: f.room.Oldest(time.Now()), HeldBytes: f.room.Bytes(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, Instances: f.set.Reports(),
 	}

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/names"
 	"github.com/rouse-dev/rouse/internal/near"
 )
 
@@ -18,9 +20,7 @@ type directory struct {
 	domain string // of functions' own hosts; empty: they have none
 	// list is all functions, by name.
 	list []*function
-	// byModel has, in order of precedence where names clash: models' names and aliases,
-	// models with variants, services' names in the default namespace, in any namespace, "namespace/name",
-	// and adapters. Among equals a service with traffic has it, and of several the first by name.
+	// byModel has what package names gives to whom, models with variants included.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*function
 	// models is what a list of models shows: model names, aliases and adapters, in order.
@@ -29,8 +29,11 @@ type directory struct {
 	adapters map[adapterOf]bool
 	// groups are the models with variants that a function is one of.
 	groups map[*function]*target
-	// clashes say which names find another service than one that has them too.
-	clashes []string
+	// services are those that have functions, prefixes what stands before a slash in a name.
+	services map[api.FunctionName]bool
+	prefixes map[string]bool
+	// lost are the names that a service was given and does not have.
+	lost []names.Loss
 }
 
 // adapterOf is an adapter's name at one function.
@@ -47,11 +50,12 @@ type listed struct {
 	parent api.ModelName
 }
 
-func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, domain string) *directory {
+func newDirectory(list []*function, known *cluster, domain string) *directory {
 	slices.SortFunc(list, func(a, b *function) int { return cmp.Compare(a.name, b.name) })
 	d := &directory{
 		domain: domain, list: list, byModel: make(map[string]*target), byName: make(map[api.FunctionName]*function),
 		adapters: make(map[adapterOf]bool), groups: make(map[*function]*target),
+		services: make(map[api.FunctionName]bool), prefixes: make(map[string]bool),
 	}
 	if domain == NoDomain {
 		d.domain = ""
@@ -59,83 +63,101 @@ func newDirectory(list []*function, traffic map[api.FunctionName][]api.Share, do
 	for _, f := range list {
 		d.byName[f.name] = f
 	}
-	services := servicesOf(list, traffic)
-	for _, names := range []func(member) []api.ModelName{
-		func(m member) []api.ModelName { return m.names[:1] },
-		func(m member) []api.ModelName { return m.names[1:] },
-	} {
-		for _, s := range services {
-			for _, name := range s.each(names) {
-				d.show(listed{name: name, t: s.target(func(m member) bool { return slices.Contains(m.names, name) })})
-			}
+	services := servicesOf(list, known.traffic)
+	for _, s := range services {
+		d.byModel[string(s.name)] = s.all
+		d.services[s.name] = true
+	}
+	wanted := d.wanted(services, known.created)
+	claims := make([]names.Claim, len(wanted))
+	for i, w := range wanted {
+		claims[i] = w.claim
+		if prefix, _, found := strings.Cut(string(w.claim.Name), "/"); found {
+			d.prefixes[prefix] = true
 		}
 	}
-	d.addVariants(services)
-	d.addServices(services)
-	d.addAdapters(services)
+	has, lost := names.Settle(claims, func(namespace string) bool { return known.namespaces[namespace] })
+	d.lost = lost
+	named := make(map[api.FunctionName]bool) // services that have a name that is listed
+	for i, w := range wanted {
+		if has[i] && d.add(w) && w.parent == "" {
+			named[w.claim.Service] = true
+		}
+	}
+	for _, s := range services {
+		if !named[s.name] { // it serves all the same, by its full name
+			d.models = append(d.models, listed{name: api.ModelName(s.name), t: s.all})
+		}
+	}
 	slices.SortFunc(d.models, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
 	return d
 }
 
-// addServices adds the names of the services themselves.
-func (d *directory) addServices(services []service) {
-	for _, own := range []bool{true, false} {
-		for _, s := range services {
-			if own == (s.name.Namespace() == api.DefaultNamespace) {
-				d.add(s.name.Name(), s.all)
-			}
-		}
-	}
-	for _, s := range services {
-		d.add(string(s.name), s.all)
-	}
+// wish is a name that somebody wants, and what it would lead to.
+type wish struct {
+	claim names.Claim
+	t     *target
+	// parent is the model that an adapter belongs to; empty for a model.
+	parent api.ModelName
 }
 
-// addAdapters adds the adapters, at the front door and at their functions' own hosts.
-func (d *directory) addAdapters(services []service) {
+// wanted is all that the services want to be called.
+func (d *directory) wanted(services []service, created map[api.FunctionName]time.Time) (all []wish) {
 	for _, s := range services {
-		for _, m := range s.everyone {
-			for _, name := range m.adapters {
-				if t := d.byModel[string(name)]; t == nil || !t.has(m.f) {
-					d.adapters[adapterOf{m.f, string(name)}] = true
-				}
+		want := func(kind names.Kind, name api.ModelName, t *target, parent api.ModelName) {
+			all = append(all, wish{names.Claim{Service: s.name, Created: created[s.name], Name: name, Kind: kind}, t, parent})
+		}
+		for kind, of := range []func(member) []api.ModelName{
+			names.Model: func(m member) []api.ModelName { return m.names[:1] },
+			names.Alias: func(m member) []api.ModelName { return m.names[1:] },
+		} {
+			for _, name := range s.each(of) {
+				want(names.Kind(kind), name, s.target(func(m member) bool { return slices.Contains(m.names, name) }), "")
 			}
 		}
-	}
-	for _, s := range services {
+		own := names.Own
+		if s.name.Namespace() == api.DefaultNamespace {
+			own = names.Default
+		}
+		want(own, api.ModelName(s.name.Name()), s.all, "")
 		for _, name := range s.each(func(m member) []api.ModelName { return m.adapters }) {
 			has := func(m member) bool { return slices.Contains(m.adapters, name) }
-			d.show(listed{name: name, t: s.target(has), parent: s.members[slices.IndexFunc(s.members, has)].names[0]})
+			want(names.Adapter, name, s.target(has), s.members[slices.IndexFunc(s.members, has)].names[0])
+		}
+		for _, m := range s.everyone {
+			for _, name := range m.adapters {
+				d.adapters[adapterOf{m.f, string(name)}] = !slices.Contains(m.names, name) && name != m.variantOf && name != api.ModelName(s.name.Name())
+			}
 		}
 	}
+	return append(all, d.variants(services, created)...)
 }
 
-// add makes a name lead to t, unless it leads elsewhere already.
-func (d *directory) add(name string, t *target) bool {
-	if _, taken := d.byModel[name]; taken {
+// add makes a name lead where its service wants it to, and says whether it is listed: those that people chose are.
+func (d *directory) add(w wish) bool {
+	name := string(w.claim.Name)
+	if d.byModel[name] != nil { // the service has it for something else
 		return false
 	}
-	d.byModel[name] = t
+	d.byModel[name] = w.t
+	if w.claim.Kind == names.Own || w.claim.Kind == names.Default {
+		return false
+	}
+	d.models = append(d.models, listed{name: w.claim.Name, t: w.t, parent: w.parent})
 	return true
 }
 
-// show adds a name that people choose, and that a list of models shows.
-func (d *directory) show(m listed) {
-	if d.add(string(m.name), m.t) {
-		d.models = append(d.models, m)
-		return
+// lostBy are the names that a function's service, or the model that it is a variant of, was given and
+// does not have, for people.
+func (d *directory) lostBy(spec api.Function) (lost []string) {
+	service := spec.ServiceName()
+	group := api.NewFunctionName(service.Namespace(), string(spec.VariantOf))
+	for _, l := range d.lost {
+		if variant := l.Kind == names.Variant; variant && l.Service == group || !variant && l.Service == service {
+			lost = append(lost, l.String())
+		}
 	}
-	if other := d.byModel[string(m.name)]; other.service != m.t.service || m.parent != "" {
-		d.clashes = append(d.clashes, fmt.Sprintf("the name %s of %s finds %s", quoteName(string(m.name)), m.owner(), other.service))
-	}
-}
-
-// owner says whose name it is, for people.
-func (m listed) owner() string {
-	if m.parent != "" {
-		return fmt.Sprintf("an adapter of %s", m.t.service)
-	}
-	return string(m.t.service)
+	return lost
 }
 
 // model finds the function that serves a request which names a model.
@@ -173,7 +195,7 @@ func (d *directory) find(name string) (*target, *api.Error) {
 
 // untagged finds what a name leads to, to which a client of Ollama added the tag "latest".
 func (d *directory) untagged(name string) *target {
-	if short, found := strings.CutSuffix(name, latest); found {
+	if short, found := strings.CutSuffix(name, names.Latest); found {
 		return d.byModel[short]
 	}
 	return nil
@@ -184,7 +206,7 @@ func (d *directory) adapter(name string, f *function) api.ModelName {
 	if len(d.adapters) == 0 {
 		return ""
 	}
-	for _, n := range []string{name, strings.TrimSuffix(name, latest)} {
+	for _, n := range []string{name, strings.TrimSuffix(name, names.Latest)} {
 		if d.adapters[adapterOf{f, n}] {
 			return api.ModelName(n)
 		}

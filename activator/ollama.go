@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // Ollama's own client API at the front door: clients that speak it see all
@@ -101,11 +102,8 @@ func tagged(name api.ModelName) string {
 	if strings.Contains(string(name), ":") {
 		return string(name)
 	}
-	return string(name) + latest
+	return string(name) + names.Latest
 }
-
-// latest is the tag that Ollama's clients add to a name without one.
-const latest = ":latest"
 
 // ollamaModel is a model in the lists of Ollama's API. Its clients expect every field.
 type ollamaModel struct {

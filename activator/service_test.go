@@ -131,8 +131,9 @@ func TestServicesClash(t *testing.T) {
 	b.expectShares("m", map[api.FunctionName]float64{"default/b-1": 1})
 	b.a.PutTraffic(api.Traffic{Service: "default/a", Shares: []api.Share{{Function: "default/a-1", Percent: 100}}})
 	b.expectShares("m", map[api.FunctionName]float64{"default/a-1": 1})
-	if want := []string{`the name "m" of default/b finds default/a`}; !slices.Equal(b.a.clashes, want) {
-		t.Errorf("clashes: got %q, want %q", b.a.clashes, want)
+	want := []string{`the name "m" of default/b finds default/a, which was there first: choose another name, or ask for default/b`}
+	if stats, _ := b.a.Stats("default/b-1"); !slices.Equal(stats.LostNames, want) {
+		t.Errorf("lost names: got %q, want %q", stats.LostNames, want)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/names"
 )
 
 // A model with variants is several functions under one name, each its own way to
@@ -41,13 +42,15 @@ const (
 // errElsewhere is handed to a request that waits, where another variant takes it.
 var errElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "another variant of the model has room")
 
-// addVariants adds the models that have variants: the functions of one namespace that say so.
-func (d *directory) addVariants(services []service) {
+// variants are the models that have variants: the functions of one namespace that say so. Such a
+// model is as old as the first of these.
+func (d *directory) variants(services []service, created map[api.FunctionName]time.Time) []wish {
 	type model struct {
 		namespace string
 		name      api.ModelName
 	}
 	groups := map[model]*target{}
+	since := map[model]time.Time{}
 	var order []model
 	for _, s := range services {
 		for _, name := range s.each(func(m member) []api.ModelName { return []api.ModelName{m.variantOf} }) {
@@ -60,6 +63,9 @@ func (d *directory) addVariants(services []service) {
 				g = &target{service: api.NewFunctionName(key.namespace, string(name))}
 				groups[key] = g
 				order = append(order, key)
+			}
+			if at := created[s.name]; !at.IsZero() && (since[key].IsZero() || at.Before(since[key])) {
+				since[key] = at
 			}
 			t := s.target(func(m member) bool { return m.variantOf == name })
 			g.variants = append(g.variants, t)
@@ -79,10 +85,15 @@ func (d *directory) addVariants(services []service) {
 		}
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	})
-	for _, key := range order {
-		d.show(listed{name: key.name, t: groups[key]})
-		d.add(string(groups[key].service), groups[key])
+	wishes := make([]wish, len(order))
+	for i, key := range order {
+		g := groups[key]
+		if d.byModel[string(g.service)] == nil {
+			d.byModel[string(g.service)] = g
+		}
+		wishes[i] = wish{claim: names.Claim{Service: g.service, Created: since[key], Name: key.name, Kind: names.Variant}, t: g}
 	}
+	return wishes
 }
 
 // choose picks the variant that serves a request best now.

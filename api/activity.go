@@ -13,6 +13,8 @@ type Activity struct {
 	Waking InstanceID `json:"waking,omitempty"`
 	// Failed says why requests are refused; empty while they are not.
 	Failed string `json:"failed,omitempty"`
+	// LostNames say which of its service's names mean another, each with the reason.
+	LostNames []string `json:"lostNames,omitempty"`
 	// Instances are their last reports.
 	Instances []InstanceStatus `json:"instances"`
 }

@@ -30,12 +30,19 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }),
 		informers.WithTransform(strip))
 	routes := servinginformers.NewSharedInformerFactory(s.serving, 0)
+	services := routes.Serving().V1().Services().Informer()
+	namespaces := informers.NewSharedInformerFactoryWithOptions(s.kube, 0, informers.WithTransform(strip))
+	if err := services.SetTransform(strip); err != nil {
+		return fmt.Errorf("watch services: %w", err)
+	}
 	var synced []cache.InformerSynced
 	for _, c := range []struct {
 		what     string
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
+		{"services", services, on(w.service, w.noService)},
+		{"namespaces", namespaces.Core().V1().Namespaces().Informer(), on(w.namespace, w.noNamespace)},
 		// Revisions come before what refers to them.
 		{"revisions", s.revisions, on(w.revision, w.noRevision)},
 		{"routes", routes.Serving().V1().Routes().Informer(), on(w.route, w.noRoute)},
@@ -50,29 +57,33 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 	}
 	routes.Start(ctx.Done())
 	pods.Start(ctx.Done())
+	namespaces.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return fmt.Errorf("wait for the cluster's state: %w", context.Cause(ctx))
 	}
 	return nil
 }
 
-// strip keeps of a pod what a watch looks at: clusters have many.
+// strip keeps of an object what a watch looks at: clusters have many.
 func strip(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil
+	kept := func(m metav1.ObjectMeta) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			Labels: map[string]string{serving.RevisionLabelKey: pod.Labels[serving.RevisionLabelKey]},
-		},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP},
-	}, nil
+	switch o := object.(type) {
+	case *corev1.Pod:
+		meta := kept(o.ObjectMeta)
+		meta.Labels = map[string]string{serving.RevisionLabelKey: o.Labels[serving.RevisionLabelKey]}
+		return &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP}}, nil
+	case *corev1.Namespace:
+		return &corev1.Namespace{ObjectMeta: kept(o.ObjectMeta)}, nil
+	case *v1.Service:
+		return &v1.Service{ObjectMeta: kept(o.ObjectMeta)}, nil
+	}
+	return object, nil
 }
 
 // on is a handler that tells what there is, new or changed, from what is gone.
-func on[T *v1.Revision | *v1.Route | *corev1.Pod | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
+func on[T *v1.Revision | *v1.Route | *v1.Service | *corev1.Pod | *corev1.Namespace | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
 	with := func(f func(T)) func(any) {
 		return func(object any) {
 			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {

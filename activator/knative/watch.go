@@ -118,10 +118,32 @@ func (w *watch) route(route *v1.Route) {
 		}
 	}
 	w.core.PutTraffic(t)
+	if route.Labels[serving.ServiceLabelKey] == "" {
+		w.core.PutService(t.Service, route.CreationTimestamp.Time)
+	}
 }
 
 // noRoute takes in that a route is gone.
-func (w *watch) noRoute(route *v1.Route) { w.core.RemoveTraffic(serviceOf(route)) }
+func (w *watch) noRoute(route *v1.Route) {
+	w.core.RemoveTraffic(serviceOf(route))
+	if route.Labels[serving.ServiceLabelKey] == "" {
+		w.core.RemoveService(serviceOf(route))
+	}
+}
+
+// service takes in a service, for its age.
+func (w *watch) service(s *v1.Service) {
+	w.core.PutService(api.NewFunctionName(s.Namespace, s.Name), s.CreationTimestamp.Time)
+}
+
+// noService takes in that a service is gone.
+func (w *watch) noService(s *v1.Service) {
+	w.core.RemoveService(api.NewFunctionName(s.Namespace, s.Name))
+}
+
+// namespace takes in a namespace, and noNamespace that one is gone.
+func (w *watch) namespace(n *corev1.Namespace)   { w.core.SetNamespace(n.Name, true) }
+func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, false) }
 
 // serviceOf is the service that a route belongs to; one that somebody made alone is its own.
 func serviceOf(route *v1.Route) api.FunctionName {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
 	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
 
@@ -137,7 +139,14 @@ func TestFeed(t *testing.T) {
 	defer cancel()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: control.ControlSecret, Namespace: control.SystemNamespace}, Data: map[string][]byte{control.ControlSecretKey: []byte("first")}}
 	kube := kubefake.NewClientset(secret, pod("tiny-00001", "a", "10.0.0.1"))
-	knative := servingfake.NewSimpleClientset(revision("tiny-00001", api.Class), route(map[string]int64{"tiny-00001": 100}))
+	other := revision("other-00001", api.Class, api.AnnotationAliases, "tiny, default/more, quiet/more, third")
+	other.Namespace, other.Labels[serving.ServiceLabelKey] = "team", "other"
+	made := func(namespace, name string, hour int64) *servingv1.Service {
+		return &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(3600*hour, 0)}}
+	}
+	knative := servingfake.NewSimpleClientset(revision("tiny-00001", api.Class, api.AnnotationAliases, "third"), route(map[string]int64{"tiny-00001": 100}), other,
+		made("default", "tiny", 1), made("team", "other", 2))
+	_ = kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}})
 	revisions := servinginformers.NewSharedInformerFactory(knative, 0)
 	secrets := informers.NewSharedInformerFactory(kube, 0)
 	from := sources{revisions: revisions.Serving().V1().Revisions().Informer(), secrets: secrets.Core().V1().Secrets().Informer(), kube: kube, serving: knative}
@@ -154,6 +163,22 @@ func TestFeed(t *testing.T) {
 	if status, got := g.ask("tiny"); status != 200 {
 		t.Errorf("the front door: got %d %s", status, got)
 	}
+	if s, _ := g.core.Stats("team/other-00001"); len(s.LostNames) != 4 {
+		t.Errorf("the younger service, of another namespace, lost %q, want all four names", s.LostNames)
+	}
+	if s, _ := g.core.Stats("default/tiny-00001"); len(s.LostNames) != 0 {
+		t.Errorf("the older service lost %q", s.LostNames)
+	}
+	if err := knative.ServingV1().Services("default").Delete(ctx, "tiny", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := kube.CoreV1().Namespaces().Delete(ctx, "quiet", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other one's names without the older service and the namespace", func() bool {
+		s, _ := g.core.Stats("team/other-00001")
+		return len(s.LostNames) == 1 // default/more
+	})
 	secret = secret.DeepCopy()
 	secret.Data[control.ControlSecretKey] = []byte("second")
 	if _, err := kube.CoreV1().Secrets(control.SystemNamespace).Update(ctx, secret, metav1.UpdateOptions{}); err != nil {

@@ -1,0 +1,162 @@
+// Package names decides who has a name at the front door where several services
+// want it. The activator finds functions by it, and the autoscaler tells the losers.
+//
+// The rules, in order:
+//
+//  1. NAMESPACE/NAME always means the service of that name. Nobody else has it, with or
+//     without a tag.
+//  2. A name with the prefix of another namespace is refused.
+//  3. Of all who want the name that is left, the oldest service has it, whatever it wants it
+//     for. One whose age is not known is younger than all others. Of those of one age, names come
+//     in the order of [Kind], and then as they were given.
+//
+// A name and the same name with Ollama's tag "latest" are one. The package is pure
+// and safe for many goroutines.
+package names
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Kind is what a service wants a name for.
+type Kind int
+
+// Kinds, in order of precedence among services of one age.
+const (
+	Model   Kind = iota // the name of its model
+	Alias               // a further name of it
+	Variant             // the model that functions of the service's namespace are variants of
+	Default             // its own name, in the default namespace
+	Own                 // its own name, in another one
+	Adapter             // an adapter of its model
+)
+
+// Claim is one name that one service wants. That a service of the claim's name exists
+// follows from any of its claims but one of kind [Variant].
+type Claim struct {
+	Service api.FunctionName
+	// Created is when the service was made; zero: unknown.
+	Created time.Time
+	Name    api.ModelName
+	Kind    Kind
+}
+
+// Loss is a name that a service was given and does not have.
+type Loss struct {
+	Claim
+	// Holder is the service that has it; empty: the name is refused because of its prefix.
+	Holder api.FunctionName
+}
+
+// String says what the name means instead, and what to do.
+func (l Loss) String() string {
+	what := fmt.Sprintf("the name %q of %s", l.Name, l.Service)
+	if l.Kind == Adapter {
+		what = fmt.Sprintf("the name %q of an adapter of %s", l.Name, l.Service)
+	}
+	switch namespace, _, _ := strings.Cut(string(l.Name), "/"); {
+	case l.Holder == "":
+		return fmt.Sprintf("%s is refused: %s/ is the namespace %s: choose another name", what, namespace, namespace)
+	case l.Holder == l.Service:
+		return fmt.Sprintf("%s finds %s itself: choose another name", what, l.Holder)
+	case untagged(l.Name) == string(l.Holder):
+		return fmt.Sprintf("%s finds %s, which is called so: choose another name", what, l.Holder)
+	}
+	return fmt.Sprintf("%s finds %s, which was there first: choose another name, or ask for %s", what, l.Holder, l.Service)
+}
+
+// Settle decides all claims: has tells for each of them whether the service has the
+// name. losses are in the order of the claims; of a kind that nobody gave, [Default] and
+// [Own], there are none. namespace says whether there is a namespace of that name beside
+// those of the services.
+func Settle(claims []Claim, namespace func(string) bool) (has []bool, losses []Loss) {
+	s := settling{namespaces: map[string]bool{}, services: map[string]bool{}, holders: map[string]holder{}}
+	order := make([]int, len(claims))
+	for i, c := range claims {
+		order[i] = i
+		s.namespaces[c.Service.Namespace()] = true
+		if c.Kind != Variant {
+			s.services[string(c.Service)] = true
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := claims[i], claims[j]
+		return cmp.Or(older(a.Created, b.Created), cmp.Compare(a.Kind, b.Kind))
+	})
+	has = make([]bool, len(claims))
+	lost := make([]*Loss, len(claims))
+	for _, i := range order {
+		c := claims[i]
+		who, refused := s.take(c, namespace)
+		has[i] = !refused && who.service == c.Service && who.kind.group() == c.Kind.group()
+		if !has[i] && c.Kind != Default && c.Kind != Own {
+			lost[i] = &Loss{Claim: c, Holder: who.service}
+		}
+	}
+	for _, l := range lost {
+		if l != nil {
+			losses = append(losses, *l)
+		}
+	}
+	return has, losses
+}
+
+// older sorts the oldest first, and who has no age last.
+func older(a, b time.Time) int {
+	if a.IsZero() != b.IsZero() {
+		if a.IsZero() {
+			return 1
+		}
+		return -1
+	}
+	return a.Compare(b)
+}
+
+// holder is who has a name, and for what.
+type holder struct {
+	service api.FunctionName
+	kind    Kind
+}
+
+// group tells apart what one service can't have one name for: the model itself, a model
+// with variants that is called like the service, and an adapter.
+func (k Kind) group() Kind {
+	if k == Variant || k == Adapter {
+		return k
+	}
+	return Model
+}
+
+// settling is what is known while claims are decided.
+type settling struct {
+	namespaces, services map[string]bool
+	holders              map[string]holder
+}
+
+// take gives c its name if nobody has it, and says who has it then.
+func (s *settling) take(c Claim, namespace func(string) bool) (who holder, refused bool) {
+	name := untagged(c.Name)
+	if s.services[name] { // 1
+		return holder{api.FunctionName(name), Own}, false
+	}
+	if prefix, _, found := strings.Cut(name, "/"); found && prefix != c.Service.Namespace() && (s.namespaces[prefix] || namespace(prefix)) { // 2
+		return holder{}, true
+	}
+	if h, taken := s.holders[name]; taken { // 3
+		return h, false
+	}
+	h := holder{c.Service, c.Kind}
+	s.holders[name] = h
+	return h, false
+}
+
+// Latest is the tag that Ollama's clients add to a name without one.
+const Latest = ":latest"
+
+func untagged(name api.ModelName) string { return strings.TrimSuffix(string(name), Latest) }
