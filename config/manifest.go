@@ -84,25 +84,31 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	return functions, nil
 }
 
-// CheckUnique reports the first function name or model name that is used twice.
-// Functions may share the model that they are variants of, which nothing else may be called.
+// CheckUnique reports the first function name, or model name in one namespace, that is used twice.
+// Functions may share the model that they are variants of, which nothing else of their namespace may be
+// called. Of several namespaces that want one name, the activator decides.
 func CheckUnique(functions []api.Function) error {
+	type name struct {
+		namespace string
+		model     api.ModelName
+	}
 	origins := map[api.FunctionName]string{}
-	models := map[api.ModelName]api.FunctionName{}
+	models := map[name]api.FunctionName{}
 	for _, f := range functions {
 		if other, found := origins[f.Name]; found {
 			return fmt.Errorf("the function %s is declared twice, in %s and in %s: give one of them another name", f.Name, other, f.Origin)
 		}
 		origins[f.Name] = f.Origin
 		for _, m := range f.Names() {
-			if other, found := models[m]; found {
+			key := name{f.Name.Namespace(), m}
+			if other, found := models[key]; found {
 				return fmt.Errorf("the model name %q is used by %s and by %s: give one of them another name (%s, %s)", m, other, f.Name, api.AnnotationServedName, api.AnnotationAliases)
 			}
-			models[m] = f.Name
+			models[key] = f.Name
 		}
 	}
 	for _, f := range functions {
-		if other, found := models[f.VariantOf]; found {
+		if other, found := models[name{f.Name.Namespace(), f.VariantOf}]; found {
 			return fmt.Errorf("%s is a variant of %q, which is the name of %s: give that one another name (%s), and make it a variant too", f.Name, f.VariantOf, other, api.AnnotationServedName)
 		}
 	}

@@ -294,6 +294,9 @@ func add(x, y api.Activity) api.Activity {
 	if x.Failed == "" {
 		x.Failed = y.Failed
 	}
+	if x.LostNames == nil { // all activators decide the same
+		x.LostNames = y.LostNames
+	}
 	for _, s := range y.Instances {
 		k := slices.IndexFunc(x.Instances, func(o api.InstanceStatus) bool { return o.Instance == s.Instance })
 		switch {

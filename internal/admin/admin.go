@@ -35,6 +35,15 @@ type Function struct {
 	Activator api.Activity `json:"activator"`
 }
 
+// Declared is the answer to a function that was declared or removed.
+type Declared struct {
+	Function api.FunctionName `json:"function"`
+	// Result is "created", "configured", "unchanged" or "removed".
+	Result string `json:"result"`
+	// LostNames say which of its names mean another function, each with the reason.
+	LostNames []string `json:"lostNames,omitempty"`
+}
+
 // Scale says how many instances somebody outside wants awake, and for how long: who
 // does not say it again leaves nothing behind.
 type Scale struct {

@@ -35,11 +35,14 @@ func applyCommand() *cobra.Command {
 				return err
 			}
 			for _, f := range functions {
-				var done struct{ Result string }
+				var done admin.Declared
 				if err := c.call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
-					return fmt.Errorf("apply %s: %w", f.Name.Name(), err)
+					return fmt.Errorf("apply %s: %w", view.Name(f.Name), err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", f.Name.Name(), done.Result)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", view.Name(f.Name), done.Result)
+				for _, lost := range done.LostNames {
+					fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)
+				}
 			}
 			return nil
 		},

@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 // client talks to a server's administrative API.
@@ -196,7 +197,7 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	}
 	var names []string
 	for _, f := range list {
-		names = append(names, f.Function.Name.Name())
+		names = append(names, view.Name(f.Function.Name))
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

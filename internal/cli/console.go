@@ -114,10 +114,10 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	fmt.Fprintf(c.out, "rouse %s takes requests at %s\n\n", info.Version, info.URL)
 	width := 0
 	for _, f := range functions {
-		width = max(width, len(f.Name.Name()))
+		width = max(width, len(view.Name(f.Name)))
 	}
 	for _, f := range functions {
-		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Name(), view.Source(f), f.Origin)
+		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, view.Name(f.Name), view.Source(f), f.Origin)
 	}
 	if open {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)

@@ -30,7 +30,10 @@ func listCommand() *cobra.Command {
 				for _, f := range list {
 					rows = append(rows, view.Row(f))
 				}
-				return view.Table(w, rows)
+				if err := view.Table(w, rows); err != nil {
+					return err
+				}
+				return view.Lost(w, list)
 			})
 		},
 	}

@@ -49,6 +49,9 @@ func listCommand() *cobra.Command {
 				if err := view.Table(w, rows(f.services, c.all, time.Now())); err != nil {
 					return err
 				}
+				if err := view.Lost(w, served(f.services)); err != nil {
+					return err
+				}
 				if hidden > 0 {
 					_, err = fmt.Fprintf(w, "\nRevisions without traffic and pods are left out (%d); --every shows them.\n", hidden)
 				}
@@ -60,6 +63,18 @@ func listCommand() *cobra.Command {
 	view.Flag(cmd)
 	cmd.Flags().BoolVar(&every, "every", false, "revisions without traffic and pods too")
 	return cmd
+}
+
+// served are the functions of services.
+func served(services []*Service) (all []admin.Function) {
+	for _, s := range services {
+		for _, r := range s.Revisions {
+			if r.Function != nil {
+				all = append(all, *r.Function)
+			}
+		}
+	}
+	return all
 }
 
 // where names what is listed.

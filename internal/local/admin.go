@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/tail"
+	"github.com/rouse-dev/rouse/internal/view"
 )
 
 // maxDeclaration bounds the body of a declaration.
@@ -110,7 +111,8 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, err)
 		return
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]string{"function": string(f.Name), "result": change})
+	stats, _ := s.activator.Stats(f.Name)
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames})
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +120,7 @@ func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, err)
 		return
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]string{"function": string(named(r)), "result": "removed"})
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: named(r), Result: "removed"})
 }
 
 func (s *server) sleepFunction(r *http.Request, name api.FunctionName) error {
@@ -204,9 +206,9 @@ func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
 func (s *server) unknown(name api.FunctionName) error {
 	var known []string
 	for _, v := range s.autoscaler.List() {
-		known = append(known, v.Function.Name.Name())
+		known = append(known, view.Name(v.Function.Name))
 	}
-	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s; there are: %s", name.Name(), strings.Join(known, ", "))
+	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s; there are: %s", view.Name(name), strings.Join(known, ", "))
 }
 
 func named(r *http.Request) api.FunctionName {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
@@ -62,6 +63,9 @@ func (s *server) declare(_ context.Context, f api.Function) (string, error) {
 		s.cfg.Logger.Info("dual pods are for clusters: on this machine an instance sleeps on the GPUs that it has", "function", f.Name)
 	}
 	s.functions[f.Name] = f
+	if !known {
+		s.activator.PutService(f.Name, s.clock.next())
+	}
 	s.activator.PutFunction(f)
 	s.autoscaler.PutFunction(f)
 	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
@@ -69,6 +73,18 @@ func (s *server) declare(_ context.Context, f api.Function) (string, error) {
 		return "configured", nil
 	}
 	return "created", nil
+}
+
+// ages gives each function that is declared an age of its own: the first is the oldest.
+type ages struct{ last time.Time }
+
+func (a *ages) next() time.Time {
+	now := time.Now()
+	if !now.After(a.last) {
+		now = a.last.Add(1)
+	}
+	a.last = now
+	return now
 }
 
 // remove forgets a function. Its instances drain and stop; what waits for it is refused.
@@ -81,6 +97,7 @@ func (s *server) remove(name api.FunctionName) error {
 	}
 	delete(s.functions, name)
 	s.activator.RemoveFunction(name)
+	s.activator.RemoveService(name)
 	s.autoscaler.RemoveFunction(name)
 	s.agent.forget(name)
 	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, withoutSecrets(f)))

@@ -68,6 +68,7 @@ type server struct {
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
+	clock     ages
 }
 
 // Run serves until ctx ends and everything is stopped. It returns nil then, and

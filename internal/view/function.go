@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,9 +28,34 @@ func Row(f admin.Function) []string {
 	}
 	state := Summary(f)
 	return []string{
-		f.Function.Name.Name(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
+		Name(f.Function.Name), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
 	}
+}
+
+// Name is a function's name as commands take it: without the default namespace.
+func Name(f api.FunctionName) string {
+	if f.Namespace() == api.DefaultNamespace {
+		return f.Name()
+	}
+	return string(f)
+}
+
+// Lost says below a list which names mean another function.
+func Lost(w io.Writer, list []admin.Function) error {
+	var lines []string
+	for _, f := range list {
+		for _, l := range f.Activator.LostNames {
+			if !slices.Contains(lines, l) { // revisions of one service lose the same
+				lines = append(lines, l)
+			}
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "\n"+strings.Join(lines, "\n"))
+	return err
 }
 
 // Summary is [State], and "failed" where requests are refused.
@@ -97,6 +123,9 @@ func Describe(w io.Writer, f admin.Function) error {
 	}
 	if mismatches > 0 {
 		rows = append(rows, []string{"Canary:", fmt.Sprintf("%d times wrong after a wake; the model was loaded anew", mismatches)})
+	}
+	for _, lost := range f.Activator.LostNames {
+		rows = append(rows, []string{"Lost name:", lost})
 	}
 	if f.Activator.Failed != "" {
 		rows = append(rows, []string{"Refused:", OneLine(f.Activator.Failed)})
