@@ -128,9 +128,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 
 		"services/proxy": {"http:" + control.AutoscalerName + ":http"}, // as package kn calls it
 	}
-	for _, s := range takeover.Settings {
-		names["configmaps"] = append(names["configmaps"], s.ConfigMap)
-	}
+	names["configmaps"] = takeover.ConfigMaps()
 	knative := knativeNames(t)
 	for _, r := range rules(t) {
 		for _, group := range r.APIGroups {

@@ -43,7 +43,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	ctx, cancel := context.WithTimeout(ctx, pkgreconciler.DefaultTimeout)
 	defer cancel()
 	name := api.NewFunctionName(pa.Namespace, pa.Name)
-	s := scalingOf(ctx, pa)
+	s := r.scaling(ctx, pa)
 	rev, problem, news, err := r.fleet.declare(ctx, name, s) // 1
 	if apierrors.IsNotFound(err) {
 		return nil // the revision was deleted, and Kubernetes deletes its PodAutoscaler too
@@ -77,15 +77,25 @@ func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName
 	return nil
 }
 
-// scalingOf reads the bounds of a revision's scale.
-func scalingOf(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) scaling {
+// scaling reads the bounds of a revision's scale.
+func (r *reconciler) scaling(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) scaling {
 	cfg := config.FromContext(ctx).Autoscaler
 	least, _ := pa.ScaleBounds(cfg)
 	return scaling{
 		min: int(least), initial: int(kparesources.GetInitialScale(cfg, pa)),
-		unreachable: pa.Spec.Reachability == autoscalingv1alpha1.ReachabilityUnreachable,
+		unreachable: r.unreachable(pa),
 		initialized: pa.Status.IsScaleTargetInitialized(),
 	}
+}
+
+// unreachable says whether no route leads to a revision. Knative says so too of one whose pods find no
+// node or are ill, to give it up; requests for it are held here, and lead to it.
+func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
+	if pa.Spec.Reachability != autoscalingv1alpha1.ReachabilityUnreachable {
+		return false
+	}
+	rev, err := r.fleet.watch.revisions.Lister().Revisions(pa.Namespace).Get(pa.Name)
+	return err != nil || rev.GetRoutingState() == servingv1.RoutingStateReserve
 }
 
 // service keeps the ServerlessService, and says whether it has its names.

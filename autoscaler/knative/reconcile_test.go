@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
@@ -95,6 +96,40 @@ func TestTheFirstPasses(t *testing.T) {
 			t.Errorf("asleep: got %+v and %d replicas, want the pod kept", pa.Status, c.replicas())
 		}
 	})
+}
+
+// TestAPodWithoutNodeIsNotOutOfReach: Knative calls a revision unreachable whose pods find no node. A route leads
+// to it all the same, and it is kept; one that no route leads to is let go.
+func TestAPodWithoutNodeIsNotOutOfReach(t *testing.T) {
+	for state, want := range map[servingv1.RoutingState]int{servingv1.RoutingStateActive: 1, servingv1.RoutingStatePending: 1, servingv1.RoutingStateReserve: 0} {
+		t.Run(string(state), func(t *testing.T) {
+			inCluster(t, 1, map[string]string{"autoscaling.knative.dev/min-scale": "1"}, func(t *testing.T, c *cluster) {
+				ctx := t.Context()
+				rev, err := c.serving.ServingV1().Revisions("default").Get(ctx, tiny.Name(), metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rev.SetRoutingState(state, time.Now())
+				rev.Status.MarkResourcesAvailableFalse("Unschedulable", "0/1 nodes are available")
+				if _, err := c.serving.ServingV1().Revisions("default").Update(ctx, rev, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				pa, err := c.serving.AutoscalingV1alpha1().PodAutoscalers("default").Get(ctx, tiny.Name(), metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				pa.Spec.Reachability = autoscalingv1alpha1.ReachabilityUnreachable
+				if _, err := c.serving.AutoscalingV1alpha1().PodAutoscalers("default").Update(ctx, pa, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				c.pass()
+				if got := c.functions[tiny].MinScale; got != want {
+					t.Errorf("got min-scale %d, want %d", got, want)
+				}
+			})
+		})
+	}
 }
 
 func TestAWrongAnnotationReachesTheRevision(t *testing.T) {

@@ -7,8 +7,8 @@
 //   - the selector of the Service activator-service, which decides whose pods get
 //     the requests of revisions that are behind an activator. The stock activator
 //     keeps running, idle, so that giving back is one patch;
-//   - a few keys of Knative's ConfigMaps, without which a model that loads for
-//     minutes is taken for a failure ([Settings]). Only keys that nobody has set are set.
+//   - a few keys of Knative's ConfigMaps that allow what Knative refuses, such as a function
+//     without a pod ([Settings]). Only keys that nobody has set are set.
 //
 // It refuses to touch a cluster without Knative Serving, or with a version of it that
 // this program was not tested with (see [Check]), and never deletes anything.
@@ -68,14 +68,26 @@ type Setting struct {
 	Why string
 }
 
-// Settings are the keys that a take-over sets where nobody has. How long an answer may take to begin
-// (revision-response-start-timeout-seconds) is none of them: it is enforced in the
-// stock activator and the queue-proxy, which requests for our functions do not pass.
+// Settings are the keys that a take-over sets where nobody has. They hold for stock functions too, so each
+// allows something that Knative refuses, and none changes what becomes of a function that asks for nothing new:
+// how soon a revision counts as failed (progress-deadline), and that it does when no node takes its
+// pod (pod-is-always-schedulable), stay as they are. How long an answer may take to begin
+// (revision-response-start-timeout-seconds) is enforced in the stock activator and the queue-proxy, which requests for
+// our functions do not pass.
 var Settings = []Setting{
 	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
-	{"config-deployment", "pod-is-always-schedulable", "true", "a pod that waits for a GPU node is no failure of its revision"},
-	{"config-deployment", "progress-deadline", "1800s", "a model may load for longer than ten minutes; stock functions that don't come up are failed after this time too, where they were after 600s"},
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
+}
+
+// ConfigMaps are those that a take-over may change, by name: those of [Settings], and those in which only an
+// older version of this program sets something, which is given back.
+func ConfigMaps() []string {
+	names := []string{"config-deployment"}
+	for _, s := range Settings {
+		names = append(names, s.ConfigMap)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // before is what an object had when it was taken over, key by key: of the Service's selector or of the
@@ -109,6 +121,17 @@ func (b before) undone(values map[string]string) map[string]string {
 		}
 	}
 	return out
+}
+
+// retired is the part of what was changed in a ConfigMap that is none of [Settings].
+func (b before) retired(configMap string) before {
+	old := maps.Clone(b)
+	for _, s := range Settings {
+		if s.ConfigMap == configMap {
+			delete(old, s.Key)
+		}
+	}
+	return old
 }
 
 func (b before) encode() (string, error) {
@@ -195,9 +218,9 @@ func (t taker) changeService(ctx context.Context, may func(context.Context) erro
 	})
 }
 
-// takeSettings sets what nobody has set, and returns what it set.
+// takeSettings sets what nobody has set, gives back what is no setting any more, and returns what it set.
 func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
-	for _, name := range configMaps() {
+	for _, name := range ConfigMaps() {
 		one, err2 := t.takeConfigMap(ctx, name)
 		set, err = append(set, one...), errors.Join(err, err2)
 	}
@@ -211,9 +234,10 @@ func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, e
 			b = before{}
 		}
 		set = nil
-		data := maps.Clone(c.Data)
-		if data == nil {
-			data = map[string]string{}
+		old := b.retired(name)
+		data := old.undone(c.Data)
+		for key := range old {
+			delete(b, key)
 		}
 		for _, s := range Settings {
 			_, there := data[s.Key]
@@ -224,17 +248,23 @@ func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, e
 			data[s.Key], b[s.Key] = s.Value, change{nil, &s.Value}
 			set = append(set, s)
 		}
-		if len(set) == 0 {
+		switch {
+		case len(set) == 0 && len(old) == 0:
 			return nil, nil
+		case len(b) == 0: // nothing of ours is left in it
+			return data, nil
 		}
 		return data, b
 	})
+	if apierrors.IsNotFound(err) && !slices.ContainsFunc(Settings, func(s Setting) bool { return s.ConfigMap == name }) {
+		return nil, nil // what is not there needs no undoing
+	}
 	return set, err
 }
 
 // giveSettings undoes what takeSettings has done, and returns the ConfigMaps that it changed.
 func (t taker) giveSettings(ctx context.Context) (changed []string, err error) {
-	for _, name := range configMaps() {
+	for _, name := range ConfigMaps() {
 		found := false
 		err2 := t.changeConfigMap(ctx, name, always, func(c *corev1.ConfigMap) (map[string]string, before) {
 			var b before
@@ -336,13 +366,3 @@ func pointer(m map[string]string, key string) *string {
 }
 
 func same(x, y *string) bool { return x == y || x != nil && y != nil && *x == *y }
-
-// configMaps are those of [Settings].
-func configMaps() []string {
-	var names []string
-	for _, s := range Settings {
-		names = append(names, s.ConfigMap)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}

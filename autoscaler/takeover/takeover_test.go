@@ -147,9 +147,12 @@ func TestRoundTrip(t *testing.T) {
 		if !w.k.Taken() || w.k.Problem() != "" {
 			t.Errorf("taken: %t, problem: %q", w.k.Taken(), w.k.Problem())
 		}
-		want := map[string]string{"queue-sidecar-image": "queue", "progress-deadline": "900s", "pod-is-always-schedulable": "true"}
-		if got := w.configMap("config-deployment").Data; !cmp.Equal(got, want) {
-			t.Errorf("config-deployment has %v, want %v: what somebody set is theirs", got, want)
+		want := map[string]string{"allow-zero-initial-scale": "true", "_example": "# allow-zero-initial-scale"}
+		if got := w.configMap("config-autoscaler").Data; !cmp.Equal(got, want) {
+			t.Errorf("config-autoscaler has %v, want %v", got, want)
+		}
+		if got := w.contents()["config-deployment"]; !cmp.Equal(got, before["config-deployment"]) {
+			t.Errorf("config-deployment has %v: it says how stock functions fail, and is not ours", got)
 		}
 		knativeAccepts(t, w)
 		stop()
@@ -159,7 +162,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := []int{4, 0}[round]; len(done) != want {
+			if want := []int{3, 0}[round]; len(done) != want {
 				t.Errorf("round %d did %q, want %d things", round, done, want)
 			}
 			if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
@@ -167,6 +170,40 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSettingsOfBefore: what an older version has set and this one does not goes back to what it was, unless somebody has
+// changed it in the meantime; what somebody else set stays.
+func TestSettingsOfBefore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		data, want map[string]string
+	}{
+		"as it was set": {map[string]string{"pod-is-always-schedulable": "true", "progress-deadline": "1800s", "queue-sidecar-image": "queue"},
+			map[string]string{"queue-sidecar-image": "queue"}},
+		"changed since": {map[string]string{"pod-is-always-schedulable": "false", "progress-deadline": "1800s", "queue-sidecar-image": "queue"},
+			map[string]string{"pod-is-always-schedulable": "false", "queue-sidecar-image": "queue"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := stock("0.50.0")
+				for k, o := range objects {
+					if c, is := o.(*corev1.ConfigMap); is && c.Name == "config-deployment" {
+						old := c.DeepCopy()
+						old.Data = tt.data
+						old.Annotations = map[string]string{takeover.AnnotationBefore: `{"pod-is-always-schedulable":{"was":null,"set":"true"},"progress-deadline":{"was":null,"set":"1800s"}}`}
+						objects[k] = old
+					}
+				}
+				w := newWorld(t, objects...)
+				defer w.run()()
+				w.activators(1)
+				c := w.configMap("config-deployment")
+				if !cmp.Equal(c.Data, tt.want) || len(c.Annotations) != 0 {
+					t.Errorf("config-deployment has %v and the annotations %v, want %v and none", c.Data, c.Annotations, tt.want)
+				}
+			})
+		})
+	}
 }
 
 // knativeAccepts reads the ConfigMaps as Knative's webhook does.
@@ -181,8 +218,8 @@ func knativeAccepts(t *testing.T, w *world) {
 		t.Errorf("config-defaults: %v, %+v", err, d)
 	}
 	c, err := deployment.NewConfigFromMap(w.configMap("config-deployment").Data)
-	if err != nil || !c.PodIsAlwaysSchedulable || c.ProgressDeadline != 15*time.Minute {
-		t.Errorf("config-deployment: %v, %+v", err, c)
+	if err != nil || c.PodIsAlwaysSchedulable || c.ProgressDeadline != 15*time.Minute {
+		t.Errorf("config-deployment: %v, %+v; want it as Knative's manifests and the operator have it", err, c)
 	}
 }
 
