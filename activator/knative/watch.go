@@ -54,6 +54,9 @@ func (w *watch) revision(rev *v1.Revision) {
 		return
 	}
 	w.revisions[name] = d
+	if d.function.Service == "" {
+		w.core.PutService(name, rev.CreationTimestamp.Time)
+	}
 	w.core.PutFunction(d.function)
 	if d.fault == "" {
 		return
@@ -88,6 +91,9 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	if _, known := w.revisions[name]; known {
 		delete(w.revisions, name)
 		w.core.RemoveFunction(name)
+		if rev.Labels[serving.ServiceLabelKey] == "" {
+			w.core.RemoveService(name)
+		}
 	}
 }
 
@@ -118,18 +124,10 @@ func (w *watch) route(route *v1.Route) {
 		}
 	}
 	w.core.PutTraffic(t)
-	if route.Labels[serving.ServiceLabelKey] == "" {
-		w.core.PutService(t.Service, route.CreationTimestamp.Time)
-	}
 }
 
 // noRoute takes in that a route is gone.
-func (w *watch) noRoute(route *v1.Route) {
-	w.core.RemoveTraffic(serviceOf(route))
-	if route.Labels[serving.ServiceLabelKey] == "" {
-		w.core.RemoveService(serviceOf(route))
-	}
-}
+func (w *watch) noRoute(route *v1.Route) { w.core.RemoveTraffic(serviceOf(route)) }
 
 // service takes in a service, for its age.
 func (w *watch) service(s *v1.Service) {

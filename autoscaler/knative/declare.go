@@ -152,6 +152,9 @@ func (f *Fleet) tell(r *revision) {
 
 // load keeps what a revision declares.
 func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
+	if !reflect.DeepEqual(r.spec, fn) {
+		f.ringNames()
+	}
 	r.spec, r.loaded, r.problem = fn, true, ""
 	if wrong != nil {
 		r.problem = wrong.Error()
@@ -204,6 +207,7 @@ func (f *Fleet) forget(name api.FunctionName) {
 	}
 	r.starts = nil
 	delete(f.revisions, name)
+	f.ringNames()
 	f.core.RemoveFunction(name)
 }
 

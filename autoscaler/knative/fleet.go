@@ -136,6 +136,9 @@ type Fleet struct {
 	pairs chan struct{}
 	dual  *dualMetrics
 
+	// naming rings when names of models may have gone to others. One place, as above.
+	naming chan struct{}
+
 	mu        sync.Mutex // guards all below and what is in it; never held over a call to the cluster or a pod
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
@@ -145,6 +148,7 @@ type Fleet struct {
 	devices   []inventory.Device       // as last given to the core
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 	parting   parting
+	lost      map[api.FunctionName][]string // names that a service has lost, with reasons
 }
 
 var (
@@ -169,6 +173,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		pods:      make(map[api.InstanceID]*pod),
 		leaving:   make(map[api.InstanceID]*pod),
 		pairs:     make(chan struct{}, 1),
+		naming:    make(chan struct{}, 1),
 		dual:      newDualMetrics(),
 		nodes:     make(map[string]*node),
 		changed:   func(api.FunctionName) {},
@@ -210,7 +215,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 	if err := f.follow(); err != nil {
 		return err
 	}
+	if err := f.followNames(); err != nil {
+		return err
+	}
 	var background sync.WaitGroup
+	background.Go(func() { f.keepNames(ctx) })
 	background.Go(func() { f.askAll(ctx) })
 	background.Go(func() { f.keepCosts(ctx) })
 	background.Go(func() { f.keepPairs(ctx) })

@@ -2,7 +2,6 @@ package knative
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +38,8 @@ var (
 //  2. the ServerlessService is in proxy mode, with every activator in it
 //  3. the Deployment has the scale that the fleet wants
 //  4. the status says how many are awake and wanted
+//  5. its Service says which of its models' names it has lost, and its revision that and what
+//     keeps it from becoming ready
 func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) pkgreconciler.Event {
 	ctx, cancel := context.WithTimeout(ctx, pkgreconciler.DefaultTimeout)
 	defer cancel()
@@ -65,10 +66,23 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	}
 	c := r.fleet.count(name)
 	c.write(&pa.Status, s) // 4
-	if !ready {
+	service, lost := r.fleet.lostNames(name)
+	told, err := r.tellService(ctx, service, lost) // 5
+	if err != nil {
+		return err
+	}
+	if told != nil && lost != "" {
+		controller.GetEventRecorder(ctx).Event(told, corev1.EventTypeWarning, reasonNames, lost)
+	}
+	want := rev.DeepCopy()
+	changed := markNames(want.GetConditionSet().Manage(&want.Status), lost)
+	if ready && explain(want, c, s.initialized || pa.Status.IsScaleTargetInitialized()) {
+		changed = true
+	}
+	if !changed {
 		return nil
 	}
-	return r.explain(ctx, rev, c, s.initialized || pa.Status.IsScaleTargetInitialized())
+	return r.writeConditions(ctx, want)
 }
 
 // ObserveDeletion has the fleet forget the function.
@@ -117,10 +131,10 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	return true, nil
 }
 
-// explain tells a revision that can't become ready why. What a PodAutoscaler says reaches only
-// the revision's condition Active, which its Service does not look at; ContainerHealthy
-// does reach it, and the revision's own reconciler leaves it as it is.
-func (r *reconciler) explain(ctx context.Context, rev *servingv1.Revision, c census, initialized bool) error {
+// explain tells a revision that can't become ready why, and says whether that is news to it. What a
+// PodAutoscaler says reaches only the revision's condition Active, which its Service does not look
+// at; ContainerHealthy does reach it, and the revision's own reconciler leaves it as it is.
+func explain(rev *servingv1.Revision, c census, initialized bool) bool {
 	var reason, message string
 	switch {
 	case c.problem != "":
@@ -128,18 +142,19 @@ func (r *reconciler) explain(ctx context.Context, rev *servingv1.Revision, c cen
 	case !initialized && c.trouble != nil && c.wanted == 0:
 		reason, message = c.trouble.reason, c.trouble.message
 	default:
-		return nil
+		return false
 	}
 	have := rev.Status.GetCondition(servingv1.RevisionConditionContainerHealthy)
 	if have != nil && have.IsFalse() && have.Reason == reason && have.Message == message {
-		return nil
+		return false
 	}
-	want := rev.DeepCopy()
-	want.Status.MarkContainerHealthyFalse(reason, message)
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": rev.ResourceVersion},
-		"status":   map[string]any{"conditions": want.Status.Conditions},
-	})
+	rev.Status.MarkContainerHealthyFalse(reason, message)
+	return true
+}
+
+// writeConditions writes a revision's conditions.
+func (r *reconciler) writeConditions(ctx context.Context, rev *servingv1.Revision) error {
+	patch, err := conditionsPatch(rev.ResourceVersion, rev.Status.Conditions)
 	if err != nil {
 		return fmt.Errorf("explain %s/%s: %w", rev.Namespace, rev.Name, err)
 	}

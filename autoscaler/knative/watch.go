@@ -27,7 +27,7 @@ type watch struct {
 	start []func(stop <-chan struct{})
 	ended []func()
 
-	pods, providers, deployments, nodes cache.SharedIndexInformer
+	pods, providers, deployments, nodes, namespaces, routeChanges cache.SharedIndexInformer
 
 	podLister        corelisters.PodLister
 	providerLister   corelisters.PodLister
@@ -35,6 +35,7 @@ type watch struct {
 	nodeLister       corelisters.NodeLister
 
 	revisions servingtyped.RevisionInformer
+	services  servingtyped.ServiceInformer
 	routes    servinglisters.RouteLister
 	pas       autoscalingtyped.PodAutoscalerInformer
 	skss      networkingtyped.ServerlessServiceInformer
@@ -57,15 +58,17 @@ func newWatch(d Deps) *watch {
 		start: []func(<-chan struct{}){ofRevisions.Start, ofOurs.Start, cluster.Start, knative.Start, network.Start},
 		ended: []func(){ofRevisions.Shutdown, ofOurs.Shutdown, cluster.Shutdown, knative.Shutdown, network.Shutdown},
 		pods:  pods.Informer(), deployments: deployments.Informer(), nodes: nodes.Informer(),
+		namespaces: cluster.Core().V1().Namespaces().Informer(), routeChanges: knative.Serving().V1().Routes().Informer(),
 		providers: providers.Informer(), providerLister: providers.Lister(),
 		podLister: pods.Lister(), deploymentLister: deployments.Lister(), nodeLister: nodes.Lister(),
 		revisions: knative.Serving().V1().Revisions(),
+		services:  knative.Serving().V1().Services(),
 		routes:    knative.Serving().V1().Routes().Lister(),
 		pas:       knative.Autoscaling().V1alpha1().PodAutoscalers(),
 		skss:      network.Networking().V1alpha1().ServerlessServices(),
 	}
-	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.revisions.Informer(),
-		knative.Serving().V1().Routes().Informer(), w.pas.Informer(), w.skss.Informer()}
+	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.namespaces, w.revisions.Informer(),
+		w.services.Informer(), w.routeChanges, w.pas.Informer(), w.skss.Informer()}
 	return w
 }
 

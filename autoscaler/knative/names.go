@@ -1,0 +1,245 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/names"
+)
+
+// Activators decide by package names which service a model's name finds. Here the same
+// is decided again, to tell the services that lost one: by a condition of the Service and its
+// revisions that takes nothing away from their readiness, and by an event.
+
+// conditionNames is the type of that condition.
+const conditionNames apis.ConditionType = "ModelNames"
+
+// reasonNames is its reason, and the event's.
+const reasonNames = "NameOfAnother"
+
+// ringNames has the names looked at again.
+func (f *Fleet) ringNames() {
+	select {
+	case f.naming <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// followNames looks at the names again with each change of what they depend on.
+func (f *Fleet) followNames() error {
+	ring := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f.ringNames() }, UpdateFunc: func(any, any) { f.ringNames() }, DeleteFunc: func(any) { f.ringNames() },
+	}
+	there := cache.ResourceEventHandlerFuncs{AddFunc: ring.AddFunc, DeleteFunc: ring.DeleteFunc}
+	for what, h := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		f.watch.services.Informer(): ring, f.watch.routeChanges: ring, f.watch.revisions.Informer(): there, f.watch.namespaces: there,
+	} {
+		if _, err := what.AddEventHandler(h); err != nil {
+			return fmt.Errorf("watch names: %w", err)
+		}
+	}
+	return nil
+}
+
+// keepNames decides who has lost a name, and has whom it is news to looked at, until ctx ends.
+func (f *Fleet) keepNames(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.naming:
+		}
+		f.settleNames()
+	}
+}
+
+// settleNames does that once.
+func (f *Fleet) settleNames() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lost := map[api.FunctionName][]string{}
+	claims, variants := f.claims()
+	_, losses := names.Settle(claims, func(n string) bool {
+		_, known, _ := f.watch.namespaces.GetStore().GetByKey(n)
+		return known
+	})
+	for _, l := range losses {
+		losers := []api.FunctionName{l.Service}
+		if l.Kind == names.Variant {
+			losers = variants[l.Service]
+		}
+		for _, s := range losers {
+			lost[s] = append(lost[s], l.String())
+		}
+	}
+	before := f.lost
+	f.lost = lost
+	for name, r := range f.revisions {
+		if s := r.spec.ServiceName(); !slices.Equal(before[s], lost[s]) || len(lost[s]) > 0 && !f.told(s) {
+			f.changed(name)
+		}
+	}
+}
+
+// told says whether a service has the condition; one that is not there needs none.
+func (f *Fleet) told(service api.FunctionName) bool {
+	s, err := f.watch.services.Lister().Services(service.Namespace()).Get(service.Name())
+	return err != nil || s.Status.GetCondition(conditionNames) != nil
+}
+
+// claims are the names that the services want whose revisions are known, and the services of each model
+// with variants. f.mu is held.
+func (f *Fleet) claims() (all []names.Claim, variants map[api.FunctionName][]api.FunctionName) {
+	services := map[api.FunctionName][]*revision{}
+	for _, r := range f.revisions {
+		if r.loaded {
+			services[r.spec.ServiceName()] = append(services[r.spec.ServiceName()], r)
+		}
+	}
+	variants = map[api.FunctionName][]api.FunctionName{}
+	since := map[api.FunctionName]time.Time{}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		created := f.created(name, services[name][0])
+		serving := f.serving(name, services[name])
+		all = append(all, claimsOf(name, created, serving)...)
+		for _, r := range serving {
+			group := api.NewFunctionName(name.Namespace(), string(r.spec.VariantOf))
+			if r.spec.VariantOf == "" || slices.Contains(variants[group], name) {
+				continue
+			}
+			variants[group] = append(variants[group], name)
+			if at := since[group]; at.IsZero() || created.Before(at) && !created.IsZero() {
+				since[group] = created
+			}
+		}
+	}
+	for _, group := range slices.Sorted(maps.Keys(variants)) {
+		all = append(all, names.Claim{Service: group, Created: since[group], Name: api.ModelName(group.Name()), Kind: names.Variant})
+	}
+	return all, variants
+}
+
+// claimsOf are the names that one service wants.
+func claimsOf(service api.FunctionName, created time.Time, serving []*revision) (all []names.Claim) {
+	add := func(kind names.Kind, list ...api.ModelName) {
+		for _, n := range list {
+			if c := (names.Claim{Service: service, Created: created, Name: n, Kind: kind}); !slices.Contains(all, c) {
+				all = append(all, c)
+			}
+		}
+	}
+	own := names.Own
+	if service.Namespace() == api.DefaultNamespace {
+		own = names.Default
+	}
+	add(own, api.ModelName(service.Name()))
+	for _, r := range serving {
+		add(names.Model, r.spec.Model)
+		add(names.Alias, r.spec.Aliases...)
+		for _, a := range r.spec.Runtime.Adapters {
+			add(names.Adapter, a.Name)
+		}
+	}
+	return all
+}
+
+// created is when a service was made; a revision that has none is its own.
+func (f *Fleet) created(service api.FunctionName, r *revision) time.Time {
+	if s, err := f.watch.services.Lister().Services(service.Namespace()).Get(service.Name()); err == nil {
+		return s.CreationTimestamp.Time
+	}
+	if rev, err := f.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name()); err == nil && service == r.name {
+		return rev.CreationTimestamp.Time
+	}
+	return time.Time{}
+}
+
+// serving are the revisions of a service that have traffic, or else the newest.
+func (f *Fleet) serving(service api.FunctionName, all []*revision) (some []*revision) {
+	route, err := f.watch.routes.Routes(service.Namespace()).Get(service.Name())
+	for _, r := range all {
+		if err == nil && slices.ContainsFunc(route.Status.Traffic, func(t servingv1.TrafficTarget) bool {
+			return t.RevisionName == r.name.Name() && t.Percent != nil && *t.Percent > 0
+		}) {
+			some = append(some, r)
+		}
+	}
+	if some == nil {
+		some = []*revision{slices.MaxFunc(all, func(a, b *revision) int { return strings.Compare(string(a.name), string(b.name)) })}
+	}
+	return some
+}
+
+// lostNames says which names a revision's service has lost, "" if none.
+func (f *Fleet) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.revisions[name]
+	if r == nil {
+		return name, ""
+	}
+	service = r.spec.ServiceName()
+	return service, strings.Join(f.lost[service], "; ")
+}
+
+// markNames puts what was lost into conditions, and says whether that changed them.
+func markNames(m apis.ConditionManager, message string) bool {
+	have := m.GetCondition(conditionNames)
+	switch {
+	case message == "" && have == nil:
+		return false
+	case message == "":
+		return m.ClearCondition(conditionNames) == nil
+	case have != nil && have.Message == message:
+		return false
+	}
+	m.SetCondition(apis.Condition{Type: conditionNames, Status: corev1.ConditionFalse, Severity: apis.ConditionSeverityInfo, Reason: reasonNames, Message: message})
+	return true
+}
+
+// tellService writes the condition to a service, and says whether it is news.
+func (r *reconciler) tellService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
+	s, err := r.fleet.watch.services.Lister().Services(name.Namespace()).Get(name.Name())
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
+	}
+	s = s.DeepCopy()
+	if !markNames(s.GetConditionSet().Manage(&s.Status), message) {
+		return nil, nil
+	}
+	patch, err := conditionsPatch(s.ResourceVersion, s.Status.Conditions)
+	if err != nil {
+		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
+	}
+	_, err = r.fleet.deps.Serving.ServingV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "status")
+	if err != nil && !apierrors.IsConflict(err) { // the change that it conflicts with brings another pass
+		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
+	}
+	return s, nil
+}
+
+// conditionsPatch replaces the conditions of an object that has not changed meanwhile.
+func conditionsPatch(version string, conditions duckv1.Conditions) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": version},
+		"status":   map[string]any{"conditions": conditions},
+	})
+}
