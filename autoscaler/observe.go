@@ -162,6 +162,9 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		s.Node = old.Node
 	}
 	a.complete(&s)
+	if s.Stage == api.StepFetching && (old.Stage != s.Stage || s.Progress != old.Progress) {
+		i.FetchedAt = now
+	}
 	i.Status, i.reported = s, true
 	i.rests()
 	a.seen(i, old, now)

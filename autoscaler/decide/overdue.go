@@ -37,7 +37,7 @@ func (p *plan) late(i *inst) {
 		if i.From < inventory.Stopped && !i.Unloaded {
 			limit, name = spec.WakeTimeout, "wake"
 		}
-		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+		if p.due(i.f, later(i.Since, i.FetchedAt).Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
 		}
 	case phaseIll:

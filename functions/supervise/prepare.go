@@ -24,7 +24,7 @@ func (s *Supervisor) prepare() {
 	s.phase, s.comingSince = fetching, time.Now()
 	s.rises(api.StepFetching)
 	s.cfg.Log.Mark() // what an earlier process said explains nothing of what comes now
-	s.enter(api.Starting, "fetching")
+	s.enter(api.Starting, api.StepFetching)
 	s.gate.expect(s.expectedFetching(0, time.Now()))
 	s.begin(opFetch)
 }
