@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 
-.PHONY: up build images test unit avx512 race e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake cover fmt keys clean help
+.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -29,13 +29,14 @@ build: ## build the programs into bin/
 images: ## container images of activator, autoscaler and function, without Docker: bin/rouse-images.tar
 	$(GO) run ./internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)
 
-test: unit e2e ## everything that proves that it works
+test: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## everything that proves that it works
+	@GOTESTSUM=$< e2e/suite unit e2e
 
-unit: ## tests of the packages
-	$(GO) test $$($(GO) list ./... | grep -v /e2e)
+unit: $(TOOLS)/gotestsum ## tests of the packages
+	@GOTESTSUM=$< e2e/suite unit
 
-e2e: $(NODE)/.package-lock.json ## black-box tests, with the official clients
-	$(GO) test -count=1 -p 1 -timeout 30m ./e2e/...
+e2e: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## black-box tests, with the official clients
+	@GOTESTSUM=$< e2e/suite e2e
 
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
@@ -52,11 +53,20 @@ $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
 	$(GO) run ./engine/kernel/internal/emulate $(ARGS)
 
-race: ## the tests of the packages under the race detector; needs a C compiler
-	CGO_ENABLED=1 $(GO) test -race -short $$($(GO) list ./... | grep -v -e /e2e -e /engine/pico -e /engine/infer)
+# PART of PARTS equal parts of the packages, or of the fuzz targets.
+PART  ?= 1
+PARTS ?= 1
+part   = awk 'NR % $(PARTS) == $(PART) % $(PARTS)'
 
-lint: $(TOOLS)/golangci-lint ## the linters
-	$(TOOLS)/golangci-lint run ./...
+race: ## the tests of the packages under the race detector; needs a C compiler; PART=1 PARTS=3 is a third of them
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 2h $$($(GO) list ./... | grep -v -e /e2e -e /engine/pico -e /engine/infer | $(part))
+
+turn: ## one of the parts that are too long for every run, by turns
+	@.ci/turn
+
+PACKAGES ?= ./...
+lint: $(TOOLS)/golangci-lint ## the linters, of all packages or of PACKAGES
+	$(TOOLS)/golangci-lint run $(PACKAGES)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not formatted:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 vuln: $(TOOLS)/govulncheck ## known vulnerabilities; asks vuln.go.dev
@@ -64,7 +74,7 @@ vuln: $(TOOLS)/govulncheck ## known vulnerabilities; asks vuln.go.dev
 
 $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
-	cd internal/tools && $(GO) build -o $(TOOLS)/ tool
+	cd internal/tools && $(GO) build -o $(TOOLS)/ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
 SOAKTIME ?= 10m
 soak: ## the grant protocol searched fifteen times as far as in the tests; random games of the engine's scheduler for SOAKTIME
@@ -72,10 +82,9 @@ soak: ## the grant protocol searched fifteen times as far as in the tests; rando
 	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./internal/local/grants
 
 FUZZTIME ?= 10s
-fuzz: ## every fuzz target for FUZZTIME
-	@for pkg in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
-		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6-); do \
-			echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x $$pkg || exit 1; done; done
+fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them
+	@grep -ro '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' . | sed -E 's#^(.*)/[^/]*:func (.*)#\1 \2#' | sort | $(part) | while read -r pkg target; do \
+		echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x $$pkg </dev/null || exit 1; done
 
 bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
 	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
