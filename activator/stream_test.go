@@ -219,15 +219,11 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 
 // TestAPausedStreamIsNoClientThatDoesNotRead: the deadline is the client's, not the runtime's.
 func TestAPausedStreamIsNoClientThatDoesNotRead(t *testing.T) {
-	b := startBench(t, func(c *Config) { c.WriteTimeout = 20 * time.Millisecond })
+	b := startBench(t, func(c *Config) { c.WriteTimeout = 300 * time.Millisecond })
 	i := b.instance(b.function("m", nil), "m-0001", api.Awake)
 	i.chat = func(w http.ResponseWriter, _ *http.Request) {
-		pause := time.NewTicker(50 * time.Millisecond)
-		defer pause.Stop()
-		for range 4 {
-			streamEvents(w, "data: {}\n\n")
-			<-pause.C
-		}
+		streamEvents(w, "data: {}\n\n", "data: {}\n\n") // the second write sets a deadline
+		<-time.After(700 * time.Millisecond)
 		streamEvents(w, "data: [DONE]\n\n")
 	}
 	for range 2 { // the second on the same connection
