@@ -31,6 +31,8 @@ type fakeInstance struct {
 	endpoint api.Endpoint
 	report   func(api.InstanceStatus) // what the node agent would pass on
 
+	// oldSteps says that the steps in its status are of before the next wake.
+	oldSteps bool
 	// wakeTakes and wakeFails say what the next wakes do.
 	wakeTakes time.Duration
 	wakeFails atomic.Int32
@@ -109,7 +111,7 @@ func (f *fakeInstance) state() api.State {
 
 func (f *fakeInstance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == control.PathWake {
-		f.wake(w)
+		f.wake(w, r)
 		return
 	}
 	if f.await(r); r.Context().Err() != nil {
@@ -133,7 +135,7 @@ func (f *fakeInstance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answerOnce(w, r)
 }
 
-func (f *fakeInstance) wake(w http.ResponseWriter) {
+func (f *fakeInstance) wake(w http.ResponseWriter, r *http.Request) {
 	f.wakes.Add(1)
 	time.Sleep(f.wakeTakes)
 	if f.wakeFails.Add(-1) >= 0 {
@@ -143,6 +145,11 @@ func (f *fakeInstance) wake(w http.ResponseWriter) {
 		api.WriteError(w, api.Errorf(http.StatusInternalServerError, api.CodeStartFailed, "no memory"))
 		return
 	}
+	f.mu.Lock()
+	if !f.oldSteps {
+		f.status.StepsSpan = api.TraceFrom(r.Header).Span
+	}
+	f.mu.Unlock()
 	st := f.set(api.Awake)
 	f.report(st)
 	_ = json.NewEncoder(w).Encode(st)

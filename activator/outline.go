@@ -180,6 +180,6 @@ func (r *rise) by(o *api.Outline, c wakeCall, hold api.Span, awake time.Time) ap
 	if c.err != nil || c.instance != o.Instance {
 		return o.By
 	}
-	o.AddSteps(s, c.instance, r.status.Steps, false)
+	o.AddSteps(s, c.instance, r.status.StepsOf(c.span), false)
 	return api.PartActivator
 }

@@ -122,6 +122,27 @@ func TestOutlineOfAWake(t *testing.T) {
 	}
 }
 
+// TestOutlineWithoutOldSteps: an instance that has not reported the steps of this wake yet
+// lends its record none of those before.
+func TestOutlineWithoutOldSteps(t *testing.T) {
+	b, l, _ := outlineBench(t)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	i.status.Steps, i.status.StepsSpan, i.oldSteps = []api.Step{{Name: api.StepLoading, Took: time.Second}}, "00f067aa0ba902b7", true
+	b.grant(i, 1)
+	if resp, body := b.post(chatPath, warmBody); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", resp.Status, body)
+	}
+	b.eventually("the outline is told", func() bool { return l.count() == 1 })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.told[0].Spans {
+		if s.Part == api.PartInstance {
+			t.Errorf("the record has the step %s, of a start before", s.Name)
+		}
+	}
+}
+
 func sorted(list string) string {
 	words := strings.Split(list, ", ")
 	slices.Sort(words)

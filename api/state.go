@@ -1,6 +1,8 @@
 package api
 
-import "time"
+import (
+	"time"
+)
 
 // State is the state of an instance.
 type State string
@@ -54,6 +56,8 @@ type InstanceStatus struct {
 	Load *Load `json:"load,omitempty"`
 	// Steps are the stages of the last start or wake, in their order, for people and traces.
 	Steps []Step `json:"steps,omitempty"`
+	// StepsSpan is the ID of the span of the call that Steps are of; empty if it carried none.
+	StepsSpan string `json:"stepsSpan,omitempty"`
 	// Memory is what the instance uses now, as measured.
 	Memory Memory `json:"memory"`
 	// Devices are the devices that it holds.
@@ -104,6 +108,15 @@ type Step struct {
 
 // Ready says whether the instance takes requests.
 func (s InstanceStatus) Ready() bool { return s.State == Awake }
+
+// StepsOf returns Steps where they are of the call with this span, and else nil: a record
+// must not show the steps of a start or wake before.
+func (s InstanceStatus) StepsOf(span string) []Step {
+	if s.StepsSpan == "" || s.StepsSpan != span {
+		return nil
+	}
+	return s.Steps
+}
 
 // Supersedes says whether s is newer than old and should replace it.
 // Reports of one instance are ordered by Seq alone; [Gone] always wins.

@@ -239,7 +239,7 @@ func (a *Autoscaler) awoke(i *instance, now time.Time) {
 		Function: i.f.name, Instance: i.Status.Instance, Trace: e.trace.ID, Root: e.trace.Span, Unsampled: e.trace.Unsampled,
 		Path: e.path, By: e.by, Activator: e.activator, Reason: e.reason, Start: e.heard, Total: now.Sub(e.heard),
 	}
-	e.into(&o, 0, api.Span{Took: o.Total}, i.Status.Steps)
+	e.into(&o, 0, api.Span{Took: o.Total}, i.Status)
 	a.keep(i.f, o)
 	if e.own && a.traces != nil {
 		a.traces(o)
@@ -266,9 +266,9 @@ func (s *stretch) another(id api.InstanceID) bool {
 }
 
 // into adds the spans of e to o, whose beginning is so long before e was heard of, and
-// the steps of the instance. All lie in within, which is the request's hold or the whole.
-func (e *errand) into(o *api.Outline, offset time.Duration, within api.Span, steps []api.Step) {
-	stepped := false
+// the steps that the instance reports of them. All lie in within, which is the request's
+// hold or the whole.
+func (e *errand) into(o *api.Outline, offset time.Duration, within api.Span, status api.InstanceStatus) {
 	for _, s := range e.spans {
 		if s.another(o.Instance) {
 			continue
@@ -284,11 +284,7 @@ func (e *errand) into(o *api.Outline, offset time.Duration, within api.Span, ste
 			span.Who = s.who
 		}
 		o.Add(span)
-		calls := s.name == api.SpanWake || s.name == api.SpanRise
-		if calls && s.who == o.Instance && !stepped && s.note == "" {
-			stepped = true
-			o.AddSteps(span, o.Instance, steps, s.name == api.SpanRise)
-		}
+		o.AddSteps(span, o.Instance, status.StepsOf(s.id), s.name == api.SpanRise)
 	}
 }
 
@@ -315,14 +311,17 @@ func (a *Autoscaler) merged(f *function, o api.Outline, now time.Time) {
 			}
 		}
 	}
-	var steps []api.Step
+	var status api.InstanceStatus
+	if i != nil {
+		status = i.Status
+	}
 	switch {
 	case i == nil: // it is gone again
 		o.Path = api.PathAwake
 	case e != nil && e.path != "":
-		o.Path, steps = e.path, i.Status.Steps
+		o.Path = e.path
 	case e != nil || o.By != "":
-		o.Path, steps = i.wakePath(e), i.Status.Steps
+		o.Path = i.wakePath(e)
 	default:
 		o.Path = api.PathAwake
 	}
@@ -331,7 +330,7 @@ func (a *Autoscaler) merged(f *function, o api.Outline, now time.Time) {
 			o.By, o.Reason = e.by, e.reason
 		}
 		e.done = true
-		e.aside(&o, steps)
+		e.aside(&o, status)
 	}
 	a.keep(f, o)
 	a.outlines.observe(o)
@@ -342,7 +341,7 @@ func (a *Autoscaler) merged(f *function, o api.Outline, now time.Time) {
 
 // aside lays what e did into the activator's record. The event's own time is the
 // difference of two machines' clocks: one that can't be is not believed, and counts as none.
-func (e *errand) aside(o *api.Outline, steps []api.Step) {
+func (e *errand) aside(o *api.Outline, status api.InstanceStatus) {
 	within := api.Span{Took: o.Total}
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
 		within = o.Spans[k]
@@ -356,14 +355,14 @@ func (e *errand) aside(o *api.Outline, steps []api.Step) {
 	k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.ID == o.EventID() })
 	if k < 0 || e.activator != o.Activator {
 		// Another activator's requests waited for it: what we know is when it was awake.
-		e.into(o, within.End()-e.awake.Sub(e.heard), within, steps)
+		e.into(o, within.End()-e.awake.Sub(e.heard), within, status)
 		return
 	}
 	event := &o.Spans[k]
 	if took := e.heard.Sub(e.sent); took > 0 && took <= within.End()-event.After-busy {
 		event.Took = took
 	}
-	e.into(o, event.After+event.Took, within, steps)
+	e.into(o, event.After+event.Took, within, status)
 }
 
 // Outlines returns the records of the last wakes of a function, the newest last. It waits

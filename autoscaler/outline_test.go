@@ -296,3 +296,21 @@ func TestOutlineOfOneOfTwo(t *testing.T) {
 		}
 	})
 }
+
+// TestStepsOfTheirOwnCall: an instance's steps are shown below the call that they are of,
+// and below no other.
+func TestStepsOfTheirOwnCall(t *testing.T) {
+	now := time.Now()
+	e := &errand{trace: api.NewTrace(), heard: now}
+	wake := e.stretch(stretch{name: api.SpanWake, part: api.PartAutoscaler, who: "a-0001", began: now, ended: now.Add(time.Second)})
+	for _, x := range []struct {
+		span string
+		want int
+	}{{wake.id, 2}, {"00f067aa0ba902b7", 1}, {"", 1}} {
+		o := api.Outline{Instance: "a-0001", Trace: e.trace.ID, Root: e.trace.Span, Total: time.Second}
+		e.into(&o, 0, api.Span{Took: o.Total}, api.InstanceStatus{Steps: []api.Step{{Name: api.StepWaking, Took: time.Millisecond}}, StepsSpan: x.span})
+		if len(o.Spans) != x.want {
+			t.Errorf("with the steps of %q the record is %s", x.span, lines(o))
+		}
+	}
+}

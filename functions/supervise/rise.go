@@ -96,6 +96,6 @@ func (s *Supervisor) rose() Rise {
 	if s.rise != nil {
 		r = s.rise.end()
 	}
-	s.rise, s.trace, s.steps = nil, api.Trace{}, r.Steps
+	s.rise, s.trace, s.steps, s.stepsSpan = nil, api.Trace{}, r.Steps, r.Trace.Span
 	return r
 }

@@ -158,7 +158,8 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 		}
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
 		st.Restarts, st.Progress, st.GaveUp = s.restarts, 0, s.gaveUp && state == api.Unhealthy
-		st.LoadTime, st.WakeTime, st.SleepTime, st.Steps = s.loadTime, s.wakeTime, s.sleepTime, s.steps
+		st.LoadTime, st.WakeTime, st.SleepTime = s.loadTime, s.wakeTime, s.sleepTime
+		st.Steps, st.StepsSpan = s.steps, s.stepsSpan
 		st.CanaryMismatches = s.mismatches
 	})
 }
