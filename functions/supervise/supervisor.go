@@ -69,7 +69,7 @@ type Supervisor struct {
 	rise        *rise     // of the start or wake under way; nil: none
 	trace       api.Trace // that it is for; zero: none
 	steps       []api.Step
-	stepsSpan  string
+	stepsSpan   string
 
 	backoff  time.Duration // the last pause before a restart
 	failures int           // starts and wakes that failed in a row
