@@ -59,7 +59,7 @@ type Function struct {
 	// DualPods says that, in a cluster, a pod of the function only claims its GPUs, and
 	// another pod, which outlives it asleep, runs the model.
 	DualPods bool `json:"dualPods,omitempty"`
-	// ProviderPatch is a strategic merge patch (JSON) that makes the pod that runs the model
+	// ProviderPatch is JSON in the shape of a pod: what differs in the pod that runs the model
 	// from the one that claims the GPUs; empty: none is needed.
 	ProviderPatch string `json:"providerPatch,omitempty"`
 	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with those

@@ -93,7 +93,7 @@ var Keys = []Key{
 	{AnnotationCost, "1 for each GPU", "price of one awake instance for an hour, in any unit; among variants of a model the cheapest that holds to the target is used"},
 	{AnnotationVariantOf, "none", "the model that this function is one of several ways to run: requests for that name go to any of its variants"},
 	{AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions.md); clusters only"},
-	{AnnotationProviderPatch, "none", "strategic merge patch (JSON) that makes the pod that runs the model from the one that claims the GPUs"},
+	{AnnotationProviderPatch, "none", "JSON in the shape of a pod: labels, and by container args, env and resources, of the pod that runs the model where it differs from the one that claims the GPUs"},
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
 	{AnnotationMinScale, "0", "instances that stay awake"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},

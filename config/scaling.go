@@ -48,7 +48,7 @@ func setDualPods(f *api.Function, s string) error {
 	return nil
 }
 
-// setProviderPatch takes a JSON object. What is in it is between the user and Kubernetes.
+// setProviderPatch takes a JSON object. What may be in it is for who makes the pod to say.
 func setProviderPatch(f *api.Function, s string) error {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {

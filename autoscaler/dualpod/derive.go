@@ -1,18 +1,12 @@
 package dualpod
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -50,7 +44,7 @@ type ProviderPod struct {
 	Devices     []api.DeviceID
 	// Requester is the pod that claims for it, empty if none does yet.
 	Requester string
-	// Patch is the user's strategic merge patch; empty: none.
+	// Patch is the user's, see [CheckPatch]; empty: none.
 	Patch string
 }
 
@@ -85,11 +79,10 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 		out.Finalizers = []string{Finalizer}
 	}
 	provide(&out.Spec, p)
-	patched, err := patch(out, p.Patch)
-	if err != nil {
+	if err := patch(out, p.Patch); err != nil {
 		return nil, err
 	}
-	return patched, nil
+	return out, nil
 }
 
 // provide makes a provider's spec of a requester's.
@@ -125,6 +118,14 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	}}
 }
 
+func joinIDs(ids []api.DeviceID) string {
+	words := make([]string, len(ids))
+	for k, id := range ids {
+		words[k] = string(id)
+	}
+	return strings.Join(words, ",")
+}
+
 // claims says whether a resource is a GPU, or a part of one.
 func claims(name corev1.ResourceName) bool {
 	domain, _, extended := strings.Cut(string(name), "/")
@@ -137,14 +138,6 @@ func set(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
 	return append(env, corev1.EnvVar{Name: name, Value: value})
 }
 
-func joinIDs(ids []api.DeviceID) string {
-	words := make([]string, len(ids))
-	for k, id := range ids {
-		words[k] = string(id)
-	}
-	return strings.Join(words, ",")
-}
-
 // Devices reads [AnnotationDevices].
 func Devices(o *corev1.Pod) []api.DeviceID {
 	var ids []api.DeviceID
@@ -154,135 +147,6 @@ func Devices(o *corev1.Pod) []api.DeviceID {
 		}
 	}
 	return ids
-}
-
-// CheckPatch says what is wrong with a patch before there is a pod to apply it to.
-func CheckPatch(raw string) error {
-	sample := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: "image"}}}}
-	_, err := patch(sample, raw)
-	return err
-}
-
-// patch applies the user's patch, and refuses what a function may not have: what
-// makes the pod another's, claims devices, or gives it rights on its node that its
-// requester has not.
-func patch(pod *corev1.Pod, raw string) (*corev1.Pod, error) {
-	if raw == "" {
-		return pod, nil
-	}
-	wrong := func(err error) error { return fmt.Errorf("annotation %s: %w", api.AnnotationProviderPatch, err) }
-	before, err := json.Marshal(pod)
-	if err != nil {
-		return nil, wrong(err)
-	}
-	after, err := strategicpatch.StrategicMergePatch(before, []byte(raw), corev1.Pod{})
-	if err != nil {
-		return nil, wrong(fmt.Errorf("it is no strategic merge patch of a Pod: %w", err))
-	}
-	decoder := json.NewDecoder(strings.NewReader(string(after)))
-	decoder.DisallowUnknownFields()
-	out := &corev1.Pod{}
-	if err := decoder.Decode(out); err != nil {
-		return nil, wrong(fmt.Errorf("what comes of it is no Pod: %w; see kubectl explain pod.spec", err))
-	}
-	if err := permitted(pod, out); err != nil {
-		return nil, wrong(err)
-	}
-	return out, nil
-}
-
-// permitted compares a pod with what the patch has made of it.
-func permitted(was, is *corev1.Pod) error {
-	var errs []error
-	same := func(what string, a, b any) {
-		if !reflect.DeepEqual(a, b) {
-			errs = append(errs, fmt.Errorf("it changes %s, which it must not", what))
-		}
-	}
-	same("metadata.name", was.Name, is.Name)
-	same("metadata.namespace", was.Namespace, is.Namespace)
-	same("metadata.ownerReferences", was.OwnerReferences, is.OwnerReferences)
-	same("metadata.finalizers", was.Finalizers, is.Finalizers)
-	for _, key := range slices.Sorted(maps.Keys(is.Labels)) {
-		if strings.Contains(key, "knative.dev/") || was.Labels[key] != "" && was.Labels[key] != is.Labels[key] {
-			errs = append(errs, fmt.Errorf("it sets the label %s, which it must not", key))
-		}
-	}
-	if is.Labels[LabelProvider] != was.Labels[LabelProvider] {
-		errs = append(errs, fmt.Errorf("it takes the label %s away", LabelProvider))
-	}
-	for _, key := range []string{AnnotationDevices, AnnotationBound} {
-		same("the annotation "+key, was.Annotations[key], is.Annotations[key])
-	}
-	a, b := was.Spec, is.Spec
-	same("spec.hostNetwork", a.HostNetwork, b.HostNetwork)
-	same("spec.hostPID", a.HostPID, b.HostPID)
-	same("spec.hostIPC", a.HostIPC, b.HostIPC)
-	same("spec.hostUsers", a.HostUsers, b.HostUsers)
-	same("spec.serviceAccountName", a.ServiceAccountName, b.ServiceAccountName)
-	same("spec.securityContext", a.SecurityContext, b.SecurityContext)
-	same("spec.nodeName", a.NodeName, b.NodeName)
-	same("spec.affinity", a.Affinity, b.Affinity)
-	same("spec.restartPolicy", a.RestartPolicy, b.RestartPolicy)
-	for _, v := range b.Volumes {
-		had := slices.ContainsFunc(a.Volumes, func(o corev1.Volume) bool { return reflect.DeepEqual(o, v) })
-		if !had && v.HostPath != nil {
-			errs = append(errs, fmt.Errorf("it adds the volume %s of a path of the node, which it must not", v.Name))
-		}
-	}
-	return errors.Join(append(errs, permittedContainers(a, b)...)...)
-}
-
-func permittedContainers(a, b corev1.PodSpec) (errs []error) {
-	type named = map[string]corev1.Container
-	by := func(list []corev1.Container) named {
-		m := named{}
-		for _, c := range list {
-			m[c.Name] = c
-		}
-		return m
-	}
-	was := by(slices.Concat(a.InitContainers, a.Containers))
-	for _, c := range slices.Concat(b.InitContainers, b.Containers) {
-		old, known := was[c.Name]
-		if !reflect.DeepEqual(c.SecurityContext, old.SecurityContext) {
-			errs = append(errs, fmt.Errorf("it changes the securityContext of the container %s, which it must not", c.Name))
-		}
-		for _, p := range c.Ports {
-			if p.HostPort != 0 {
-				errs = append(errs, fmt.Errorf("it gives the container %s a port of the node, which it must not", c.Name))
-			}
-		}
-		for _, resources := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
-			for name := range resources {
-				if claims(name) {
-					errs = append(errs, fmt.Errorf("it claims %s for the container %s: the requester does that", name, c.Name))
-				}
-			}
-		}
-		if known {
-			for _, name := range []string{EnvRole, EnvDevices} {
-				if value(c.Env, name) != value(old.Env, name) {
-					errs = append(errs, fmt.Errorf("it changes the variable %s of the container %s, which it must not", name, c.Name))
-				}
-			}
-		}
-	}
-	for _, c := range a.Containers {
-		if !slices.ContainsFunc(b.Containers, func(d corev1.Container) bool { return d.Name == c.Name }) {
-			errs = append(errs, fmt.Errorf("it takes the container %s away", c.Name))
-		}
-	}
-	return errs
-}
-
-func value(env []corev1.EnvVar, name string) string {
-	for _, e := range env {
-		if e.Name == name {
-			return e.Value
-		}
-	}
-	return ""
 }
 
 // NodeOf is the node of a provider's pod, be it that it is not there yet.

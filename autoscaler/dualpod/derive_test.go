@@ -73,46 +73,13 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// A function's owner may make Knative Services, and not pods with rights on their nodes.
-func TestPatchesThatAreRefused(t *testing.T) {
-	container := func(inside string) string {
-		return `{"spec":{"containers":[{"name":"user-container",` + inside + `}]}}`
-	}
-	for patch, want := range map[string]string{
-		`{`:                         "strategic merge patch",
-		`{"spec":{"nodes":[]}}`:     "unknown field",
-		`{"metadata":{"name":"x"}}`: "metadata.name",
-		`{"metadata":{"namespace":"kube-system"}}`:                                                     "metadata.namespace",
-		`{"metadata":{"ownerReferences":null}}`:                                                        "ownerReferences",
-		`{"metadata":{"finalizers":["x/y"]}}`:                                                          "finalizers",
-		`{"metadata":{"labels":{"serving.knative.dev/revision":"b"}}}`:                                 "serving.knative.dev/revision",
-		`{"metadata":{"labels":{"rouse.dev/provider":null}}}`:                                          "rouse.dev/provider",
-		`{"metadata":{"annotations":{"rouse.dev/devices":"GPU-9"}}}`:                                   "rouse.dev/devices",
-		`{"spec":{"hostNetwork":true}}`:                                                                "hostNetwork",
-		`{"spec":{"hostPID":true}}`:                                                                    "hostPID",
-		`{"spec":{"nodeName":"n2"}}`:                                                                   "nodeName",
-		`{"spec":{"serviceAccountName":"admin"}}`:                                                      "serviceAccountName",
-		`{"spec":{"restartPolicy":"Always"}}`:                                                          "restartPolicy",
-		`{"spec":{"securityContext":{"runAsUser":0}}}`:                                                 "securityContext",
-		`{"spec":{"volumes":[{"name":"v","hostPath":{"path":"/"}}]}}`:                                  "volume v",
-		`{"spec":{"initContainers":[{"name":"i","image":"i","securityContext":{"privileged":true}}]}}`: "container i",
-		container(`"securityContext":{"privileged":true}`):                                             "securityContext",
-		container(`"ports":[{"containerPort":1,"hostPort":1}]`):                                        "port of the node",
-		container(`"resources":{"limits":{"nvidia.com/gpu":"1"}}`):                                     "nvidia.com/gpu",
-		container(`"env":[{"name":"NVIDIA_VISIBLE_DEVICES","value":"all"}]`):                           "NVIDIA_VISIBLE_DEVICES",
-		container(`"$patch":"delete"`):                                                                 "takes the container user-container away",
-	} {
-		p := place
-		p.Patch = patch
-		if _, err := Derive(requesterPod(), p); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), api.AnnotationProviderPatch) {
-			t.Errorf("%s: got %v, want an error that names %s and the annotation", patch, err, want)
+func value(env []corev1.EnvVar, name string) string {
+	for _, e := range env {
+		if e.Name == name {
+			return e.Value
 		}
 	}
-	for _, good := range []string{"", `{}`, container(`"args":["--x"]`), `{"spec":{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}],"tolerations":[{"operator":"Exists"}]}}`} {
-		if err := CheckPatch(good); err != nil {
-			t.Errorf("%s: %v", good, err)
-		}
-	}
+	return ""
 }
 
 func TestNames(t *testing.T) {
