@@ -13,9 +13,10 @@
 //     host, where every path is the function's. A caller who knows the function
 //     already says so ([Activator.ServeFunction]). In a cluster the name may be
 //     that of a service whose revisions share its requests ([Activator.PutTraffic]).
-//  2. The body is read whole, within bounds, before anything else: the request
-//     can then wait, and be sent again, without its client. Package parse reads
-//     what must be known of it.
+//  2. Package peer says whose request it is. The body is read whole, within bounds and
+//     at its client's charge (internal/inbound), before anything else: the request can
+//     then wait, and be sent again, without its client. Package parse reads what must
+//     be known of it.
 //  3. An instance is awake and has a free slot (package route): the request
 //     goes there at once.
 //  4. None is: it waits in the function's room (package hold), or is refused at
@@ -49,8 +50,10 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/metrics"
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Deps are what the activator needs of others. Emitter, Waker and Transport must be given.
@@ -61,6 +64,8 @@ type Deps struct {
 	Waker wake.Waker
 	// Transport reaches instances, as [api.NewTransport] does.
 	Transport http.RoundTripper
+	// Peers says who a request is from; nil: whoever has its address, and nobody is trusted.
+	Peers peer.Finder
 	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
 	Traces func(api.Outline)
 	// Logger; nil: nothing is logged.
@@ -76,12 +81,13 @@ type Activator struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	nobody  *metrics.Function // of requests that found no function
+	peers   peer.Finder
+	door    *inbound.Door
 	client  *forward.Client
 	wakes   *wake.Once
 	handler http.Handler
 
 	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
-	memory   atomic.Int64              // bytes of bodies in memory
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
 	woken    chan *rise // outlines to be sent by Run; from requests, who drop them where it is full; never closed
@@ -113,15 +119,19 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
+	if deps.Peers == nil {
+		deps.Peers = &peer.Addresses{}
+	}
 	if deps.Registry == nil {
 		deps.Registry = prometheus.NewRegistry()
 	}
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
-		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
+		peers: deps.Peers, client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
 		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *rise, maxWoken),
 		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
+	a.door = inbound.New(a.cfg.bodies())
 	var dropped func() int64
 	if d, ok := deps.Emitter.(interface{ Dropped() int64 }); ok {
 		dropped = d.Dropped

@@ -11,7 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -34,7 +36,8 @@ type call struct {
 	r      *http.Request
 	out    *http.ResponseController
 	id     string
-	body   *forward.Body
+	peer   peer.Peer
+	body   *inbound.Body
 	req    parse.Request
 	kind   forward.Kind
 	ollama bool // it is in Ollama's own API
@@ -89,13 +92,14 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 		c.refuse(err)
 		return
 	}
-	size, err := c.read()
-	if err != nil {
+	c.peer = a.peers.Peer(r)
+	var err error
+	if c.body, err = a.door.Read(w, r, c.peer.Client); err != nil {
 		w.Header().Set("Connection", "close") // what is left of the body is not worth reading
 		c.refuse(err)
 		return
 	}
-	defer a.memory.Add(-size)
+	c.begun = time.Now()
 	defer c.body.Release()
 	if err := c.understand(); err != nil {
 		c.refuse(err)
@@ -106,27 +110,6 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	defer c.expectNothing()
 	defer c.comment.stop()
 	c.run()
-}
-
-// read reads the body, counting its bytes against what all bodies may take.
-func (c *call) read() (size int64, err error) {
-	size = max(c.r.ContentLength, 0)
-	if size > int64(c.a.cfg.MaxBody) {
-		size = 0 // refused below, before a byte is read
-	}
-	if c.a.memory.Add(size) > int64(c.a.cfg.MaxMemory) {
-		c.a.memory.Add(-size)
-		return 0, api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
-			"the bodies of all requests take %s already: try again", c.a.cfg.MaxMemory).WithRetryAfter(time.Second)
-	}
-	c.body, err = forward.ReadBody(c.r, c.a.cfg.MaxBody)
-	if err != nil {
-		c.a.memory.Add(-size)
-		return 0, err
-	}
-	c.a.memory.Add(int64(c.body.Len()) - size)
-	c.begun = time.Now()
-	return int64(c.body.Len()), nil
 }
 
 // understand reads what must be known of the body and finds the function.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Config is the activator's configuration. The zero value is usable once it has a Name.
@@ -14,8 +15,11 @@ type Config struct {
 	Name string
 	// MaxBody bounds one request's body. Default 64 MiB.
 	MaxBody api.Bytes
-	// MaxMemory bounds the bodies of all requests together, waiting or running. Default 1 GiB.
+	// MaxMemory bounds the bodies of all requests together, coming, waiting or running, with what
+	// each request costs besides. Default 1 GiB. One client gets half of it.
 	MaxMemory api.Bytes
+	// BodyIdle is how long a client may send nothing of a body. Default 10 s.
+	BodyIdle time.Duration
 	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
 	CommentAfter time.Duration
 	// CommentEvery is the time between further comments. Default 5 s.
@@ -32,14 +36,15 @@ type Config struct {
 // NoDomain is the [Config.Domain] of an activator whose functions have no own hosts.
 const NoDomain = "-"
 
+// bodies is how bodies are read.
+func (c Config) bodies() inbound.Config {
+	return inbound.Config{MaxBody: c.MaxBody, Memory: c.MaxMemory, Idle: c.BodyIdle}
+}
+
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
-	if c.MaxBody == 0 {
-		c.MaxBody = 64 * api.MiB
-	}
-	if c.MaxMemory == 0 {
-		c.MaxMemory = api.GiB
-	}
+	b := c.bodies().WithDefaults()
+	c.MaxBody, c.MaxMemory, c.BodyIdle = b.MaxBody, b.Memory, b.Idle
 	if c.CommentAfter == 0 {
 		c.CommentAfter = time.Second
 	}
@@ -60,13 +65,12 @@ var domain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 // Validate reports the first field that is wrong, and what it should be. Zero fields have defaults and are right.
 func (c Config) Validate() error {
 	c = c.withDefaults()
+	if err := c.bodies().Validate(); err != nil {
+		return fmt.Errorf("activator: %w", err)
+	}
 	switch {
 	case c.Name == "":
 		return fmt.Errorf("activator: the name is empty: set one that no other activator has")
-	case c.MaxBody < 0:
-		return fmt.Errorf("activator: the limit of a body is %s: want more than 0", c.MaxBody)
-	case c.MaxMemory < c.MaxBody:
-		return fmt.Errorf("activator: all bodies together may take %s, less than one may have (%s): raise it", c.MaxMemory, c.MaxBody)
 	case c.CommentAfter < 0 || c.CommentEvery <= 0:
 		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
 	case c.WriteTimeout < 0:

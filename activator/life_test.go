@@ -194,22 +194,36 @@ func TestAWakeThatHasToLoad(t *testing.T) {
 	}
 }
 
+// TestMemoryOfAllBodies: a body is held; another of the same client would be more than its
+// share, and a third of another client more than there is.
 func TestMemoryOfAllBodies(t *testing.T) {
-	b := startBench(t, func(c *Config) { c.MaxBody, c.MaxMemory = api.KiB, api.KiB })
+	b := startBench(t, func(c *Config) { c.MaxBody, c.MaxMemory = 512*api.KiB, 1400*api.KiB })
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
-	body := `{"model":"m","x":"` + strings.Repeat("x", 600) + `"}`
+	ask := func(client string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m","x":"`+strings.Repeat("x", 500_000)+`"}`))
+		r.RemoteAddr = client
+		w := httptest.NewRecorder()
+		b.a.Handler().ServeHTTP(w, r)
+		return w
+	}
 	held := make(chan int)
-	go func() {
-		resp, _ := b.post(chatPath, body)
-		held <- resp.StatusCode
-	}()
-	b.eventually("one held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 1 })
-	if resp, got := b.post(chatPath, body); resp.StatusCode != 503 || !strings.Contains(got, "bodies of all requests take 1 KiB already") {
-		t.Errorf("got %s %s", resp.Status, got)
+	for n, client := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
+		go func() { held <- ask(client).Code }()
+		b.eventually("it is held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == n+1 })
+	}
+	for client, want := range map[string]int{"192.0.2.1:2": http.StatusTooManyRequests, "192.0.2.3:1": http.StatusServiceUnavailable} {
+		if w := ask(client); w.Code != want || w.Header().Get("Retry-After") == "" || w.Header().Get("Connection") != "close" {
+			t.Errorf("%s: got %d %v %s, want %d", client, w.Code, w.Header(), w.Body, want)
+		}
 	}
 	b.a.ObserveInstance(i.set(api.Awake))
-	if status := <-held; status != 200 {
-		t.Errorf("held: got %d", status)
+	for range 2 {
+		if status := <-held; status != 200 {
+			t.Errorf("held: got %d", status)
+		}
+	}
+	if n := b.a.door.Memory().Used(); n != 0 {
+		t.Errorf("%d bytes of bodies are counted that are gone", n)
 	}
 }

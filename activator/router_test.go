@@ -189,7 +189,7 @@ func TestBadBodies(t *testing.T) {
 			}
 		})
 	}
-	if n := b.a.memory.Load(); n != 0 {
+	if n := b.a.door.Memory().Used(); n != 0 {
 		t.Errorf("%d bytes of bodies are counted that are gone", n)
 	}
 }

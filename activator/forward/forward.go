@@ -34,6 +34,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // HeaderID carries a request's id.
@@ -50,7 +51,7 @@ func NewClient(transport http.RoundTripper) *Client { return &Client{transport: 
 // Call is one attempt: an inbound request, with its body and id, for the instance at Base.
 type Call struct {
 	In   *http.Request
-	Body *Body
+	Body *inbound.Body
 	ID   string
 	Base *url.URL
 	// Wait asks the instance, which is being woken, to keep the request until it is awake; see [control.HeaderWait].

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // serve runs an instance by hand on a Unix socket.
@@ -42,7 +43,7 @@ func serve(t *testing.T, h http.HandlerFunc) *url.URL {
 // send makes one attempt with the given inbound request.
 func send(t *testing.T, base *url.URL, kind Kind, in *http.Request) (*Answer, error) {
 	t.Helper()
-	body, err := ReadBody(in, api.MiB)
+	body, err := inbound.New(inbound.Config{}).Read(httptest.NewRecorder(), in, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 		close(left)
 	})
 	transport := api.NewTransport(1)
-	_, err := NewClient(transport).Send(ctx, Call{In: post("{}"), Body: &Body{}, Base: base})
+	_, err := NewClient(transport).Send(ctx, Call{In: post("{}"), Body: &inbound.Body{}, Base: base})
 	if e := api.AsError(err); e.Code != api.CodeRequestTimeout {
 		t.Errorf("got %v, want the context's cause", err)
 	}
@@ -218,63 +219,6 @@ func TestErrorBodies(t *testing.T) {
 		if diff := cmp.Diff(&tc.want, parseError(400, []byte(tc.body))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.body, diff)
 		}
-	}
-}
-
-func TestReadBody(t *testing.T) {
-	for _, size := range []int{0, 1, smallBuffer - 1, smallBuffer, smallBuffer + 1, largeBuffer, largeBuffer + 1, firstStep + 1, 3 << 20} {
-		for _, known := range []bool{true, false} {
-			want := bytes.Repeat([]byte("x"), size)
-			r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(bytes.NewReader(want)))
-			r.ContentLength = -1
-			if known {
-				r.ContentLength = int64(size)
-			}
-			b, err := ReadBody(r, 3*api.MiB)
-			if err != nil || !bytes.Equal(b.Bytes(), want) {
-				t.Errorf("%d bytes, known %t: got %v", size, known, err)
-				continue
-			}
-			b.Release()
-			r = httptest.NewRequest(http.MethodPost, "/", io.NopCloser(bytes.NewReader(want)))
-			r.ContentLength = -1
-			if _, err := ReadBody(r, api.Bytes(size-1)); size > 0 && (err == nil || api.AsError(err).Status != http.StatusRequestEntityTooLarge) {
-				t.Errorf("%d bytes where %d may be: got %v, want 413", size, size-1, err)
-			}
-		}
-	}
-	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("half"), errReader{io.ErrUnexpectedEOF}))
-	r.ContentLength = 100
-	if _, err := ReadBody(r, api.MiB); err == nil || api.AsError(err).Status != http.StatusBadRequest {
-		t.Errorf("cut off: got %v, want 400", err)
-	}
-}
-
-type errReader struct{ err error }
-
-func (e errReader) Read([]byte) (int, error) { return 0, e.err }
-
-// TestBodyIsKeptWhileATransportReads releases a body while a reader of it is open.
-func TestBodyIsKeptWhileATransportReads(t *testing.T) {
-	r := post("first")
-	b, err := ReadBody(r, api.MiB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open := b.Reader()
-	b.Release()
-	other, err := ReadBody(post("other"), api.MiB) // would be given the same memory
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Release()
-	if got, err := io.ReadAll(open); string(got) != "first" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	_ = open.Close()
-	_ = open.Close()
-	if _, err := open.Read(make([]byte, 1)); err == nil {
-		t.Error("a closed reader was read")
 	}
 }
 

@@ -35,6 +35,8 @@ import (
 
 	pkgnet "knative.dev/pkg/network"
 
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
@@ -44,6 +46,10 @@ type Config struct {
 	PodName, PodIP string
 	// Autoscaler is the base URL of Rouse's autoscaler. Default [control.DefaultControlURL].
 	Autoscaler string
+	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
+	MemoryLimit api.Bytes
+	// Peers says whose requests come, and whom to trust with what; the zero value trusts nobody.
+	Peers peer.Addresses
 	// Sink is where a copy of every event goes; empty: nowhere.
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.

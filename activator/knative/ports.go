@@ -3,6 +3,8 @@ package knative
 import (
 	"crypto/tls"
 	"fmt"
+	"net/http"
+	"time"
 
 	knativetls "knative.dev/pkg/network/tls"
 	"knative.dev/serving/pkg/activator/certificate"
@@ -17,6 +19,25 @@ const (
 	portH2C  = networking.BackendHTTP2Port
 	portTLS  = networking.BackendHTTPSPort
 )
+
+// Limits of a connection. Ingresses bound headers to as much, or less.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+)
+
+// newServer makes a server of HTTP/1.1, and of HTTP/2 with TLS and, for who knows that we
+// speak it, without. It does not take the upgrade of HTTP/1.1 to HTTP/2, whose first
+// body is read without a bound.
+func newServer(addr string, h http.Handler) *http.Server {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return &http.Server{Addr: addr, Handler: h, Protocols: &p,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+}
 
 // tlsConfig is that of the TLS port, with certificates that may change while it serves.
 func tlsConfig(certs *certificate.CertCache) (*tls.Config, error) {

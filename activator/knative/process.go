@@ -38,6 +38,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
 
@@ -172,8 +173,9 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 			p.log.Warn("no traces are exported", "error", err)
 		}
 	}
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Domain: activator.NoDomain, PrivateMetrics: true},
-		activator.Deps{Emitter: p.events, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
+	bodies := inbound.Within(p.cfg.MemoryLimit)
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, Domain: activator.NoDomain, PrivateMetrics: true},
+		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
 			Traces: func(o api.Outline) { p.traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err
@@ -269,7 +271,8 @@ type servers struct {
 
 // listen starts the servers. failed is sent to by each that can't go on; it has a place for each.
 func (p *process) listen() (servers, <-chan error) {
-	at := func(port int, h http.Handler) *http.Server { return pkgnet.NewServer(":"+strconv.Itoa(port), h) }
+	at := func(port int, h http.Handler) *http.Server { return newServer(":"+strconv.Itoa(port), h) }
+	p.profiler.IdleTimeout = idleTimeout
 	s := servers{
 		requests: []*http.Server{at(portHTTP, p.handler), at(portH2C, p.handler)},
 		others:   []*http.Server{at(control.ActivatorPort, p.control), at(control.MetricsPort, p.metrics), p.profiler},

@@ -1,7 +1,7 @@
 // Command activator is Rouse's activator for a cluster: it stands where Knative's
 // activator stood and serves every class of revisions. It takes no flags; its
 // environment is Knative's activator's, and K_SINK, K_CE_OVERRIDES,
-// ROUSE_CONTROL and ROUSE_DRAIN.
+// ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES and ROUSE_TRUSTED_PEERS.
 // See package activator/knative.
 package main
 
@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/activator/knative"
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/internal/memlimit"
 )
 
 // environment is what the process is configured by.
@@ -34,6 +36,8 @@ type environment struct {
 	Control                  string        `envconfig:"ROUSE_CONTROL"`
 	Propagation              time.Duration `envconfig:"ROUSE_PROPAGATION"`
 	Drain                    time.Duration `envconfig:"ROUSE_DRAIN"`
+	TrustedProxies           string        `envconfig:"ROUSE_TRUSTED_PROXIES"`
+	TrustedPeers             string        `envconfig:"ROUSE_TRUSTED_PEERS"`
 	Kubeconfig               string        `envconfig:"KUBECONFIG"` // empty: the pod's own account
 }
 
@@ -54,6 +58,14 @@ func run(ctx context.Context) error {
 	if env.SystemNamespace == "" { // Knative's libraries panic without it
 		return fmt.Errorf("SYSTEM_NAMESPACE is empty: set it to the namespace of Knative Serving (fieldRef metadata.namespace)")
 	}
+	var peers peer.Addresses
+	var err error
+	if peers.Proxies, err = peer.ParseList(env.TrustedProxies); err != nil {
+		return fmt.Errorf("ROUSE_TRUSTED_PROXIES: %w", err)
+	}
+	if peers.Trusted, err = peer.ParseList(env.TrustedPeers); err != nil {
+		return fmt.Errorf("ROUSE_TRUSTED_PEERS: %w", err)
+	}
 	kube, err := rest.InClusterConfig()
 	if env.Kubeconfig != "" {
 		kube, err = clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
@@ -64,6 +76,7 @@ func run(ctx context.Context) error {
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
+		MemoryLimit: memlimit.Set(), Peers: peers,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

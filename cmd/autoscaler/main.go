@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rouse-dev/rouse/autoscaler/lead"
+	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
 
@@ -34,6 +35,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
+	memlimit.Set()
 	if len(args) > 0 && args[0] == "relay" {
 		return runRelay(ctx, args[1:], stdout, os.Stderr)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/rouse-dev/rouse/functions/cli"
+	"github.com/rouse-dev/rouse/internal/memlimit"
 )
 
 func main() {
@@ -18,6 +19,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
+	memlimit.Set()
 	cmd := cli.Command()
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)

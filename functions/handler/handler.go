@@ -135,7 +135,7 @@ func (h *Handler) Run(ctx context.Context) error {
 		return fmt.Errorf("handler: listen for its calls of the runtime: %w", err)
 	}
 	server := &http.Server{
-		Handler: h.door(), ReadHeaderTimeout: 10 * time.Second,
+		Handler: h.door(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)

@@ -17,10 +17,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
 
@@ -35,6 +37,7 @@ type upFlags struct {
 	dcgm                []string
 	sleepersPerGPU      int
 	residueShare        float64
+	proxies, peers      string
 }
 
 func upCommand() *cobra.Command {
@@ -68,6 +71,8 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.Float64Var(&f.residueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
 	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
 	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
+	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
+	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -90,6 +95,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	cfg.MemoryLimit = memlimit.Set()
 	cfg.Logger = console.log
 	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
@@ -130,6 +136,13 @@ func again(signals <-chan os.Signal) {
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
 	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	var err error
+	if cfg.Peers.Proxies, err = peer.ParseList(f.proxies); err != nil {
+		return cfg, fmt.Errorf("--trusted-proxies: %w", err)
+	}
+	if cfg.Peers.Trusted, err = peer.ParseList(f.peers); err != nil {
+		return cfg, fmt.Errorf("--trusted-peers: %w", err)
+	}
 	for _, path := range f.files {
 		functions, err := config.Load(path)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/trace"
@@ -41,6 +42,10 @@ type Config struct {
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
 	SinkOverrides string
+	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
+	MemoryLimit api.Bytes
+	// Peers says whose requests come, and whom to trust with what; the zero value trusts nobody.
+	Peers peer.Addresses
 	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
 	AdminToken func() (string, error)
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.

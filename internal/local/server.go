@@ -44,12 +44,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/tail"
 )
 
 // Limits of the front door and the administrative socket.
 const (
 	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
 
@@ -125,8 +127,9 @@ func (s *server) build(ctx context.Context) error {
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
-	s.activator, err = activator.New(activator.Config{Name: "local"},
-		activator.Deps{Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
+	bodies := inbound.Within(cfg.MemoryLimit)
+	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory},
+		activator.Deps{Peers: &cfg.Peers, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
 			Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err
@@ -214,8 +217,8 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
-	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
-	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
+	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
+	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	go func() { ended <- public.Serve(front) }()
 	go func() { ended <- private.Serve(admin) }()

@@ -1,0 +1,124 @@
+// Package peer says who a request is from, and what of it counts.
+//
+// Who shares a thing among clients (memory, places, turns, cached prompts) asks a
+// [Finder], and does not know what makes a client: today it is an address.
+//
+// What an address is worth: one client may have many, a crowd behind one router has
+// one, and of IPv6 a household has 2⁶⁴, so the first 64 bits count. It does not tell
+// who somebody is; it bounds what one connection's owner can take from others.
+package peer
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Peer is who a request is from.
+type Peer struct {
+	// Client names who shares with the other clients: an address, or what a trusted peer says.
+	Client string
+	// Trusted says that the priority in the request counts.
+	Trusted bool
+}
+
+// Finder finds who a request is from. It is safe for many goroutines, and never fails:
+// of a request that says nothing all are one client.
+type Finder interface {
+	Peer(r *http.Request) Peer
+}
+
+// Addresses finds by address. The zero value trusts nobody.
+type Addresses struct {
+	// Proxies are peers whose X-Forwarded-For counts: an ingress.
+	Proxies []netip.Prefix
+	// Trusted are peers who may say how urgent a request is, and for whom it is (control.HeaderTenant):
+	// a gateway that knows its users.
+	Trusted []netip.Prefix
+}
+
+// local is the client of requests without an address, as on a Unix socket.
+const local = "local"
+
+// maxTenant bounds what a trusted peer may call a client.
+const maxTenant = 128
+
+// Peer implements [Finder].
+func (a *Addresses) Peer(r *http.Request) Peer {
+	addr, ok := parse(r.RemoteAddr)
+	if !ok {
+		return Peer{Client: local}
+	}
+	if contains(a.Proxies, addr) {
+		addr = a.behind(addr, r.Header["X-Forwarded-For"])
+	}
+	p := Peer{Client: name(addr), Trusted: contains(a.Trusted, addr)}
+	if tenant := r.Header.Get(control.HeaderTenant); p.Trusted && tenant != "" && len(tenant) <= maxTenant {
+		p.Client = "tenant " + tenant
+	}
+	return p
+}
+
+// behind is the address that the proxies at addr say, the nearest that is no proxy itself.
+// An entry that can't be read ends the list: what is before it is hearsay.
+func (a *Addresses) behind(addr netip.Addr, forwarded []string) netip.Addr {
+	list := strings.Split(strings.Join(forwarded, ","), ",")
+	for i := len(list) - 1; i >= 0 && contains(a.Proxies, addr); i-- {
+		next, ok := parse(strings.TrimSpace(list[i]))
+		if !ok {
+			break
+		}
+		addr = next
+	}
+	return addr
+}
+
+// parse reads an address, with a port or without.
+func parse(s string) (netip.Addr, bool) {
+	if at, err := netip.ParseAddrPort(s); err == nil {
+		return at.Addr().Unmap().WithZone(""), true
+	}
+	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	return addr.Unmap().WithZone(""), err == nil
+}
+
+// name is what an address's owner is called.
+func name(addr netip.Addr) string {
+	if addr.Is6() {
+		network, _ := addr.Prefix(64) // fails for no IPv6 address
+		return network.String()
+	}
+	return addr.String()
+}
+
+func contains(list []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range list {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// ParseList reads addresses and CIDRs that commas separate, as 10.0.0.0/8,192.0.2.7. Empty: none.
+func ParseList(s string) ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for item := range strings.SplitSeq(s, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(item)
+		if addr, alone := netip.ParseAddr(item); alone == nil {
+			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is no address and no CIDR: want a list such as 10.0.0.0/8,192.0.2.7", item)
+		}
+		list = append(list, p.Masked())
+	}
+	return list, nil
+}

@@ -1,0 +1,30 @@
+package control
+
+import "strings"
+
+// HeaderTenant says whose a request is. A client's own counts only from a peer that is
+// trusted with it; the activator tells the instance, and the instance a runtime of ours.
+const HeaderTenant = "X-Rouse-Tenant"
+
+// reservedPrefixes begin the names of headers by which Rouse, Knative and CloudEvents
+// speak for themselves, as they are written canonically.
+var reservedPrefixes = [...]string{"X-Rouse-", "K-", "Knative-", "Ce-"}
+
+// headerTiming is what Rouse says of an answer's time, and nobody else.
+const headerTiming = "Server-Timing"
+
+// Reserved says whether a header, its name written canonically, is ours to set: from
+// clients and from runtimes it is dropped.
+func Reserved(name string) bool {
+	switch name[:min(len(name), 1)] {
+	case "X", "K", "C":
+		for _, prefix := range reservedPrefixes {
+			if strings.HasPrefix(name, prefix) {
+				return true
+			}
+		}
+	case "S":
+		return name == headerTiming
+	}
+	return false
+}

@@ -1,0 +1,239 @@
+// Package budget divides memory among clients of whom nobody knows beforehand how
+// much they will want, or whether they mean it.
+//
+// It counts what its users say that they hold; it allocates nothing and frees
+// nothing. It does not know what the memory is for.
+//
+// The life of one account:
+//
+//  1. [Budget.Open] makes one for a client. It is open: what it holds may be asked back.
+//  2. [Account.Take] charges bytes, before they are allocated. Where there are not
+//     enough, an open account gives way: of the clients the one whose open accounts
+//     hold the most, and of its accounts the one that holds the most, each in powers
+//     of two; of equals the one that has been as large for the longest. So who sends
+//     slowly gives way to who comes and is done. If who asks would hold more, it is
+//     refused. No client gets more than its share: of it, its own accounts give way.
+//  3. Who gives way is told, and closes its account; Take waits for that.
+//  4. [Account.Settle] ends that: the account's memory is in use now, and stays its
+//     own until [Account.Close].
+//
+// All methods are safe for many goroutines; those of one account are called by one.
+package budget
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Errors of [Account.Take].
+var (
+	// ErrShare says that the client holds as much as one client may.
+	ErrShare = errors.New("this client holds as much memory as one client may")
+	// ErrFull says that all memory is in use, and nobody who holds more can give way.
+	ErrFull = errors.New("all memory is in use")
+	// ErrGaveWay says that the account was asked to give way.
+	ErrGaveWay = errors.New("the memory was needed for others, who hold less")
+)
+
+// Budget is memory that is divided. See the package comment.
+type Budget struct {
+	limit, share int64
+
+	mu      sync.Mutex // guards all that follows, and the accounts and clients
+	used    int64
+	clients map[string]*client
+	yields  ranks[client] // clients with open accounts, by what these hold
+}
+
+// client is one client's part. It is forgotten with its last account.
+type client struct {
+	name     string
+	accounts int
+	used     int64
+	open     ranks[Account] // by what they hold
+	opened   int            // accounts in open
+	openUsed int64          // what they hold
+	place    place[client]
+}
+
+// Account is what one request of a client holds.
+type Account struct {
+	budget *Budget
+	client *client
+	held   int64
+	yield  func()
+	place  place[Account]
+
+	gaveWay bool          // it was asked to
+	asked   chan struct{} // closed then; made where it waits in Take
+	closed  chan struct{} // closed by Close; made where another waits for that
+}
+
+// New makes a budget of limit bytes, of which one client gets share at most.
+func New(limit, share int64) *Budget {
+	return &Budget{limit: limit, share: share, clients: make(map[string]*client)}
+}
+
+// Used is what all accounts hold.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// Open makes an account that holds nothing. yield is called, at most once, when the
+// account is asked to give way: from another goroutine, and it must not block nor
+// call the budget. Whoever was asked must call [Account.Close] soon.
+func (b *Budget) Open(name string, yield func()) *Account {
+	a := &Account{budget: b, yield: yield}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.clients[name]
+	if c == nil {
+		c = &client{name: name}
+		b.clients[name] = c
+	}
+	c.accounts++
+	a.client = c
+	c.open.put(a, &a.place, 0)
+	if c.opened++; c.opened == 1 {
+		b.yields.put(c, &c.place, 0)
+	}
+	return a
+}
+
+// Take charges n bytes more. It blocks only while another gives way, or until ctx
+// ends. After an error the account holds what it held.
+func (a *Account) Take(ctx context.Context, n int64) error {
+	for {
+		wait, err := a.budget.take(a, n)
+		if err != nil || wait == nil {
+			return err
+		}
+		select {
+		case <-wait:
+		case <-a.asked:
+			return ErrGaveWay
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take charges n bytes, or says what to wait for, or why it can't.
+func (b *Budget) take(a *Account, n int64) (wait <-chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var v *Account
+	switch c := a.client; {
+	case a.gaveWay:
+		return nil, ErrGaveWay
+	case c.used+n > b.share:
+		if v = c.victim(a, n); v == nil {
+			return nil, ErrShare
+		}
+	case b.used+n <= b.limit:
+		b.charge(a, n)
+		return nil, nil
+	default:
+		if v = b.victim(a, n); v == nil {
+			return nil, ErrFull
+		}
+	}
+	b.settle(v)
+	v.gaveWay, v.closed = true, make(chan struct{})
+	if v.asked != nil {
+		close(v.asked)
+	}
+	if a.asked == nil {
+		a.asked = make(chan struct{})
+	}
+	v.yield()
+	return v.closed, nil
+}
+
+// victim is the open account that gives way to one that wants n bytes more, nil: none.
+func (b *Budget) victim(a *Account, n int64) *Account {
+	c := b.yields.top()
+	switch {
+	case c == nil || c != a.client && rank(c.openUsed) < rank(a.client.openUsed+n):
+		return nil
+	case c != a.client:
+		return c.open.top()
+	}
+	return c.victim(a, n)
+}
+
+// victim is the client's open account that gives way to its account a, nil: none.
+func (c *client) victim(a *Account, n int64) *Account {
+	v := c.open.top()
+	if v == nil || v == a || rank(v.held) < rank(a.held+n) {
+		return nil
+	}
+	return v
+}
+
+// charge adds n to what a holds; n may be below 0.
+func (b *Budget) charge(a *Account, n int64) {
+	c := a.client
+	b.used += n
+	c.used += n
+	a.held += n
+	if a.place.in {
+		c.openUsed += n
+		c.open.move(a, &a.place, a.held)
+		b.yields.move(c, &c.place, c.openUsed)
+	}
+}
+
+// Give takes n bytes off what the account holds.
+func (a *Account) Give(n int64) {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.charge(a, -n)
+}
+
+// Settle says that the account is not to be asked any more. It returns [ErrGaveWay] if it was.
+func (a *Account) Settle() error {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.gaveWay {
+		return ErrGaveWay
+	}
+	b.settle(a)
+	return nil
+}
+
+// settle takes a out of those who may be asked.
+func (b *Budget) settle(a *Account) {
+	if !a.place.in {
+		return
+	}
+	c := a.client
+	c.open.remove(&a.place)
+	c.openUsed -= a.held
+	if c.opened--; c.opened == 0 {
+		b.yields.remove(&c.place)
+	} else {
+		b.yields.move(c, &c.place, c.openUsed)
+	}
+}
+
+// Close gives back all that the account holds. It is called once.
+func (a *Account) Close() {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.charge(a, -a.held)
+	b.settle(a)
+	c := a.client
+	if c.accounts--; c.accounts == 0 {
+		delete(b.clients, c.name)
+	}
+	if a.closed != nil {
+		close(a.closed)
+	}
+}

@@ -1,0 +1,287 @@
+// Package inbound reads the bodies of requests, whole, from clients who may mean
+// harm: who promise much and send nothing, who send slowly, who send without end,
+// and who come by the thousand.
+//
+// It does not look at what a body says, and holds nothing that has no bound.
+//
+// The life of one body:
+//
+//  1. [Door.Read] charges what a request costs besides its body, and a first small
+//     buffer: what a client promises costs nothing.
+//  2. Bytes come. Before the buffer grows, the larger one is charged too (package
+//     budget); the smaller is given back after the copy. Where memory is short, the
+//     body is refused where it is, or another one is that holds more.
+//  3. A client who sends nothing for [Config.Idle], or less than [Config.Rate], is
+//     told so and cut off.
+//  4. The body is whole: it stays charged, and is asked for by nobody, until
+//     [Body.Release].
+//
+// A Door is safe for many goroutines.
+package inbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/budget"
+)
+
+// Config bounds bodies. The zero value of each field has the default that is named.
+type Config struct {
+	// MaxBody bounds one body. Default 64 MiB.
+	MaxBody api.Bytes
+	// Memory bounds all bodies together, with what their requests cost besides. Default 1 GiB.
+	// One client gets half of it, but enough for one body.
+	Memory api.Bytes
+	// Idle is how long a client may send nothing. Default 10 s.
+	Idle time.Duration
+	// Rate is what a client has to send each second, on the mean since its request began and
+	// after Idle. Default 1 KiB.
+	Rate api.Bytes
+}
+
+// Within is the configuration of a process that may use so much memory; 0: without a
+// bound. Bodies get half of it, by default no more than without a bound.
+func Within(limit api.Bytes) Config {
+	c := Config{}.WithDefaults()
+	if limit > 0 {
+		c.Memory = min(c.Memory, limit/2)
+		c.MaxBody = min(c.MaxBody, c.Memory/2)
+	}
+	return c
+}
+
+// WithDefaults fills the zero fields.
+func (c Config) WithDefaults() Config {
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 * api.MiB
+	}
+	if c.Memory == 0 {
+		c.Memory = api.GiB
+	}
+	if c.Idle == 0 {
+		c.Idle = 10 * time.Second
+	}
+	if c.Rate == 0 {
+		c.Rate = api.KiB
+	}
+	return c
+}
+
+// Validate reports the first field that can't be meant. Zero fields are right.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	switch {
+	case c.MaxBody < 0:
+		return fmt.Errorf("the limit of a body is %s: want more than 0", c.MaxBody)
+	case c.Memory < c.MaxBody:
+		return fmt.Errorf("all bodies together may take %s, less than one may have (%s): raise it", c.Memory, c.MaxBody)
+	case c.Idle < 0 || c.Rate < 0:
+		return fmt.Errorf("a client may send nothing for %s, and %s a second at least: want more than 0", c.Idle, c.Rate)
+	}
+	return nil
+}
+
+// requestCost is what a request with its connection takes, about, besides its body:
+// buffers, stacks, headers.
+const requestCost = 32 << 10
+
+// Door reads bodies. See the package comment.
+type Door struct {
+	cfg    Config
+	memory *budget.Budget
+}
+
+// New makes a door. The configuration must be valid.
+func New(cfg Config) *Door {
+	cfg = cfg.WithDefaults()
+	// A body that grows takes half as much again.
+	one := int64(cfg.MaxBody)*3/2 + requestCost + sizes[len(sizes)-1]
+	limit := max(int64(cfg.Memory), one)
+	return &Door{cfg: cfg, memory: budget.New(limit, max(limit/2, one))}
+}
+
+// Memory is the budget that bodies are charged to; what else a request takes may be, too.
+func (d *Door) Memory() *budget.Budget { return d.memory }
+
+// Read reads the body of r to its end. client is who pays for it. It blocks as long
+// as the client sends fast enough. The error is an *[api.Error]: 413 past the limit,
+// 400 where the body ends before its Content-Length, 408 where it comes too slowly,
+// 429 where the client holds its share of the memory, 503 where there is none; or the
+// context's error if the client left. After an error the connection is not worth
+// keeping: some of the body may be unread.
+func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
+	in := &reading{door: d, r: r, control: http.NewResponseController(w), began: time.Now()}
+	in.account = d.memory.Open(client, in.giveWay)
+	body, err := in.read()
+	if err != nil {
+		if in.buf != nil {
+			giveBack(in.buf)
+		}
+		in.account.Close()
+		return nil, in.explain(err)
+	}
+	return body, nil
+}
+
+// reading is one body while it comes.
+type reading struct {
+	door    *Door
+	r       *http.Request
+	control *http.ResponseController
+	account *budget.Account
+	began   time.Time
+	moved   time.Time // when the deadline was last set; zero: there is none
+	buf     *[]byte
+	n       int // bytes of buf that came
+
+	mu      sync.Mutex // guards what follows, and orders changes of the deadline
+	yielded bool       // the account was asked to give way: the deadline is over, and stays so
+}
+
+// giveWay ends the reading from another goroutine.
+func (in *reading) giveWay() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.yielded = true
+	_ = in.control.SetReadDeadline(time.Unix(1, 0)) // a connection without deadlines is a test's
+}
+
+// deadline sets the deadline of reads; zero: none.
+func (in *reading) deadline(t time.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.yielded {
+		_ = in.control.SetReadDeadline(t)
+	}
+}
+
+// errTooLarge says that a body is larger than it may be.
+var errTooLarge = errors.New("too large")
+
+// read reads to the end.
+func (in *reading) read() (*Body, error) {
+	limit, want := int64(in.door.cfg.MaxBody), in.r.ContentLength
+	if want > limit {
+		return nil, errTooLarge
+	}
+	if err := in.account.Take(in.r.Context(), requestCost); err != nil {
+		return nil, err
+	}
+	if want == 0 || in.r.Body == nil {
+		return in.whole()
+	}
+	most := limit + 1 // one more byte, so that the end is seen without growing
+	if want > 0 {
+		most = want + 1
+	}
+	for {
+		if in.buf == nil || in.n == len(*in.buf) {
+			if err := in.grow(most); err != nil {
+				return nil, err
+			}
+		}
+		in.expect()
+		k, err := in.r.Body.Read((*in.buf)[in.n:])
+		in.n += k
+		switch {
+		case int64(in.n) > limit:
+			return nil, errTooLarge
+		case errors.Is(err, io.EOF):
+			return in.whole()
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// whole is the body once all of it is there.
+func (in *reading) whole() (*Body, error) {
+	if err := in.account.Settle(); err != nil {
+		return nil, err
+	}
+	if !in.moved.IsZero() {
+		in.deadline(time.Time{})
+	}
+	b := &Body{whole: in.buf, account: in.account}
+	if in.buf != nil {
+		b.data = (*in.buf)[:in.n]
+	}
+	b.refs.Store(1)
+	return b, nil
+}
+
+// grow makes the buffer larger: in steps at first, whatever was promised, and by no
+// more than there can come.
+func (in *reading) grow(most int64) error {
+	size := sizes[0]
+	if in.buf != nil {
+		size = 2 * int64(len(*in.buf))
+		if most <= 2*size { // the promise is half kept
+			size = most
+		}
+	}
+	size = fitting(min(size, most))
+	if err := in.account.Take(in.r.Context(), size); err != nil {
+		return err
+	}
+	larger := grab(size)
+	if in.buf != nil {
+		copy(*larger, (*in.buf)[:in.n])
+		old := int64(len(*in.buf))
+		giveBack(in.buf)
+		in.account.Give(old)
+	}
+	in.buf = larger
+	return nil
+}
+
+// expect moves the deadline of reads on, now and then: a timer for each piece would cost more than the piece.
+func (in *reading) expect() {
+	now, idle := time.Now(), in.door.cfg.Idle
+	if !in.moved.IsZero() && now.Sub(in.moved) < idle/4 {
+		return
+	}
+	in.moved = now
+	slowest := in.began.Add(idle + time.Duration(float64(in.n)/float64(in.door.cfg.Rate)*float64(time.Second)))
+	if next := now.Add(idle); next.Before(slowest) {
+		slowest = next
+	}
+	in.deadline(slowest)
+}
+
+// explain puts an error into the client's words.
+func (in *reading) explain(err error) error {
+	in.mu.Lock()
+	gaveWay := in.yielded
+	in.mu.Unlock()
+	cfg := in.door.cfg
+	switch {
+	case gaveWay, errors.Is(err, budget.ErrGaveWay), errors.Is(err, budget.ErrFull):
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
+			"the bodies of all requests take %s already, as much as may be: try again, or send less at once", cfg.Memory).WithRetryAfter(time.Second)
+	case errors.Is(err, budget.ErrShare):
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"the bodies of your requests take as much memory as one client's may: wait for their answers, or send less at once").WithRetryAfter(time.Second)
+	case errors.Is(err, errTooLarge):
+		return api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", cfg.MaxBody)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return api.Errorf(http.StatusRequestTimeout, "",
+			"the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s", in.n, time.Since(in.began).Round(time.Second), cfg.Rate, cfg.Idle)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		// Before the context: the end of what a client sends also ends the context, and it may still read.
+		return api.BadRequest("", "the body ends after %d bytes, before its Content-Length or last chunk", in.n)
+	case in.r.Context().Err() != nil:
+		return in.r.Context().Err()
+	case errors.Is(err, context.Canceled):
+		return err
+	}
+	return api.BadRequest("", "read the body: %v", err)
+}
