@@ -19,9 +19,21 @@ type metrics struct {
 	decisions *prometheus.CounterVec
 	plan      prometheus.Histogram
 	wake      *prometheus.HistogramVec
+	came      map[string]*came // by placement; the loop's
 
-	device, instances, grants *prometheus.Desc
-	replicas                  replicas
+	device, instances, grants, hot *prometheus.Desc
+	replicas                       replicas
+}
+
+// came counts the instances of a placement that became awake.
+type came struct{ all, hot int }
+
+// placement is where the instances of f run, as metrics say it.
+func placement(f *api.Function) string {
+	if f.DualPods {
+		return "dual-pods"
+	}
+	return "in-place"
 }
 
 func newMetrics(a *Autoscaler) *metrics {
@@ -38,7 +50,9 @@ func newMetrics(a *Autoscaler) *metrics {
 			Name: "rouse_autoscaler_wake_seconds", Help: "Time from the beginning to awake: hot wakes a runtime that sleeps, warm starts a runtime in an instance that is there, cold starts an instance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
 		}, []string{"path"}),
+		came:      map[string]*came{},
 		replicas:  newReplicas(),
+		hot:       prometheus.NewDesc("rouse_autoscaler_hot_share", "Share of the instances that became awake by the wake of a sleeping runtime, 0 to 1, since this process began; absent while there was none.", []string{"placement"}, nil),
 		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),
 		instances: prometheus.NewDesc("rouse_autoscaler_instances", "Instances by state.", []string{"state"}, nil),
 		grants:    prometheus.NewDesc("rouse_autoscaler_grants", "Standing grants that sleeping instances have.", nil, nil),
@@ -54,20 +68,29 @@ func (m *metrics) register(r *prometheus.Registry) error {
 	return nil
 }
 
-// woke counts an instance that became awake.
-func (m *metrics) woke(path string, took time.Duration) {
+// woke counts an instance of f that became awake.
+func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 	m.wake.WithLabelValues(path).Observe(took.Seconds())
+	c := m.came[placement(f)]
+	if c == nil {
+		c = &came{}
+		m.came[placement(f)] = c
+	}
+	c.all++
+	if path == string(api.PathHot) {
+		c.hot++
+	}
 }
 
 // path is how i became awake.
 func (i *instance) path() string {
 	switch {
 	case i.From >= inventory.Stopped:
-		return "cold"
+		return string(api.PathCold)
 	case i.Unloaded:
-		return "warm"
+		return string(api.PathWarm)
 	}
-	return "hot"
+	return string(api.PathHot)
 }
 
 // Describe is part of [prometheus.Collector].
@@ -75,6 +98,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	c <- m.device
 	c <- m.instances
 	c <- m.grants
+	c <- m.hot
 	m.replicas.describe(c)
 }
 
@@ -83,6 +107,7 @@ type levels struct {
 	lines     []decide.Line
 	instances map[api.State]int
 	grants    int
+	hot       map[string]float64 // by placement
 	replicas  []count
 }
 
@@ -113,12 +138,18 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 		gauge(m.instances, float64(l.instances[s]), string(s))
 	}
 	gauge(m.grants, float64(l.grants))
+	for placement, share := range l.hot {
+		gauge(m.hot, share, placement)
+	}
 	m.replicas.collect(gauge, l.replicas)
 }
 
 func (a *Autoscaler) levels() levels {
 	now := time.Now()
-	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now)}
+	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64)}
+	for placement, c := range a.metrics.came {
+		l.hot[placement] = float64(c.hot) / float64(c.all)
+	}
 	for _, i := range a.instances {
 		l.instances[i.Status.State]++
 		if i.Status.State == api.Asleep && i.Grant.Valid(now) {

@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,11 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := w.add("a", api.GiB, nil)
+		for name := range gather(t, r) {
+			if strings.HasPrefix(name, "rouse_autoscaler_hot_share") {
+				t.Errorf("%s is told, and nobody ever was awake", name)
+			}
+		}
 		w.request(f, 1, time.Second)
 		pass(2 * time.Minute)
 		got := gather(t, r)
@@ -29,11 +35,17 @@ func TestMetrics(t *testing.T) {
 			"rouse_autoscaler_device_bytes device=host state=reserved": float64(api.GiB),
 			"rouse_autoscaler_device_bytes device=host state=capacity": float64(4 * api.GiB),
 			"rouse_autoscaler_wake_seconds path=cold":                  1,
+			"rouse_autoscaler_hot_share placement=in-place":            0,
 		}
 		for name, v := range want {
 			if g, found := got[name]; !found || g != v {
 				t.Errorf("%s: got %g (%t), want %g", name, g, found, v)
 			}
+		}
+		w.request(f, 1, time.Second)
+		pass(time.Minute)
+		if share := gather(t, r)["rouse_autoscaler_hot_share placement=in-place"]; share != 0.5 {
+			t.Errorf("after a start and a wake the hot share is %g, want 0.5", share)
 		}
 		if got["rouse_autoscaler_plan_seconds"] < 5 {
 			t.Errorf("got %g plans, want some", got["rouse_autoscaler_plan_seconds"])

@@ -284,7 +284,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 		}
 	case api.Awake:
 		if rose {
-			a.metrics.woke(i.path(), now.Sub(i.roseAt))
+			a.metrics.woke(&f.Spec, i.path(), now.Sub(i.roseAt))
 			a.awoke(i, now)
 			i.faulted = false
 		}

@@ -2,7 +2,6 @@ package knative
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,10 +11,8 @@ import (
 
 // dualMetrics count how the instances of functions with dual pods came up.
 type dualMetrics struct {
-	starts   *prometheus.CounterVec
-	took     *prometheus.HistogramVec
-	share    prometheus.GaugeFunc
-	all, hot atomic.Int64
+	starts *prometheus.CounterVec
+	took   *prometheus.HistogramVec
 }
 
 func newDualMetrics() *dualMetrics {
@@ -28,15 +25,6 @@ func newDualMetrics() *dualMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 13),
 		}, []string{"path"}),
 	}
-	m.share = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "rouse_dualpod_hot_share", Help: "Share of hot starts among all of this process, 0 to 1; 1 where there was none.",
-	}, func() float64 {
-		all := m.all.Load()
-		if all == 0 {
-			return 1
-		}
-		return float64(m.hot.Load()) / float64(all)
-	})
 	for _, path := range []api.Path{api.PathHot, api.PathWarm, api.PathCold, api.PathColdFreed} {
 		m.starts.WithLabelValues(string(path))
 	}
@@ -44,7 +32,7 @@ func newDualMetrics() *dualMetrics {
 }
 
 func (m *dualMetrics) register(r *prometheus.Registry) error {
-	for _, c := range []prometheus.Collector{m.starts, m.took, m.share} {
+	for _, c := range []prometheus.Collector{m.starts, m.took} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}
@@ -56,8 +44,4 @@ func (m *dualMetrics) register(r *prometheus.Registry) error {
 func (m *dualMetrics) up(path api.Path, took time.Duration) {
 	m.starts.WithLabelValues(string(path)).Inc()
 	m.took.WithLabelValues(string(path)).Observe(took.Seconds())
-	m.all.Add(1)
-	if path == api.PathHot {
-		m.hot.Add(1)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubetesting "k8s.io/client-go/testing"
@@ -190,10 +191,35 @@ func TestAPairFromStartToHotWake(t *testing.T) {
 		if c.bound("pod-2") != string(id) {
 			t.Errorf("the new requester is bound to %q", c.bound("pod-2"))
 		}
-		if all, hot := c.fleet.dual.all.Load(), c.fleet.dual.hot.Load(); all != 2 || hot != 1 {
-			t.Errorf("%d came up, %d of them hot; want 2 and 1", all, hot)
+		if all, hot := c.came(t); all != 2 || hot != 1 {
+			t.Errorf("%g came up, %g of them hot; want 2 and 1", all, hot)
 		}
 	})
+}
+
+// came is how many instances the metrics say came up, and how many of them hot.
+func (c *cluster) came(t *testing.T) (all, hot float64) {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	if err := c.fleet.dual.register(r); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "rouse_dualpod_actuations_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			all += m.GetCounter().GetValue()
+			if m.GetLabel()[0].GetValue() == string(api.PathHot) {
+				hot += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return all, hot
 }
 
 func TestAWakeThatIsServedElsewhere(t *testing.T) {
