@@ -57,7 +57,7 @@ type Config struct {
 	ToolParser string
 	// Pooling makes the vectors of /v1/embeddings: "mean", "last" or "cls"; "": as the model says, else "last".
 	Pooling string
-	// MaxBody bounds a request's body, in bytes; 0: 16 MiB.
+	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, as at every door before it.
 	MaxBody int64
 	// DrainTimeout bounds how long running requests may go on when the server is told to end; 0: 30 seconds.
 	DrainTimeout time.Duration
@@ -78,7 +78,7 @@ func (c Config) withDefaults() Config {
 		c.Names = []string{strings.TrimSuffix(filepath.Base(c.Model), ".gguf")}
 	}
 	if c.MaxBody == 0 {
-		c.MaxBody = 16 << 20
+		c.MaxBody = 64 << 20
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 30 * time.Second
@@ -105,7 +105,7 @@ func (c Config) Validate() error {
 		name  string
 		value int64
 	}{
-		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"body limit", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
+		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"max-body", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
 		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"tile-limit", c.TileLimit}, {"num-speculative-tokens", int64(c.Draft)},
 		{"drain-timeout", int64(c.DrainTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 	} {

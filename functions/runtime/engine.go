@@ -54,6 +54,9 @@ func (r *engine) Launch(model string) (Launch, error) {
 	for _, alias := range r.cfg.Aliases {
 		args = append(args, "--name", string(alias))
 	}
+	if r.cfg.MaxBody > 0 {
+		args = append(args, "--max-body", strconv.FormatInt(int64(r.cfg.MaxBody), 10))
+	}
 	return Launch{
 		Path:     r.cfg.Engine,
 		Args:     slices.Concat(args, r.cfg.Spec.Args),

@@ -136,6 +136,8 @@ type Config struct {
 	// Concurrency is the number of requests that the runtime gets at once; 0: the
 	// runtime's own default is left.
 	Concurrency int
+	// MaxBody is the largest body that the runtime gets; 0: 64 MiB. Our own engine takes as much.
+	MaxBody api.Bytes
 	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
 	Devices int
 	// CanaryTokens is how many tokens of the canary are asked for; 0: there is none. Our

@@ -90,7 +90,7 @@ func TestEngineLaunch(t *testing.T) {
 	dir := t.TempDir()
 	r, err := runtime.New(runtime.Config{
 		Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "/m.gguf", Args: []string{"--threads=2"}},
-		Dir:  dir, Engine: "/bin/rouse", Model: "m", Aliases: []api.ModelName{"n"}, Transport: http.DefaultTransport,
+		Dir:  dir, Engine: "/bin/rouse", Model: "m", Aliases: []api.ModelName{"n"}, MaxBody: 80 * api.MiB, Transport: http.DefaultTransport,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestEngineLaunch(t *testing.T) {
 	}
 	socket := "unix:" + filepath.Join(dir, "engine.sock")
 	want := runtime.Launch{
-		Path: "/bin/rouse", Args: []string{"engine", "serve", "--model", "/m.gguf", "--listen", socket, "--name", "m", "--name", "n", "--threads=2"},
+		Path: "/bin/rouse", Args: []string{"engine", "serve", "--model", "/m.gguf", "--listen", socket, "--name", "m", "--name", "n", "--max-body", "83886080", "--threads=2"},
 		Endpoint: api.Endpoint(socket), Announce: "listening on",
 	}
 	if diff := cmp.Diff(want, l); diff != "" {

@@ -29,6 +29,7 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that compute; 0 for one less than there are processors")
 	f.IntVar(&cfg.MaxSeqs, "max-num-seqs", 0, "sequences that run at once, the others wait; 0 for 32")
 	f.IntVar(&cfg.Budget, "max-num-batched-tokens", 0, "tokens of one step, prompts and answers together; 0 for 512")
+	f.Var((*byteSize)(&cfg.MaxBody), "max-body", "largest body of a request, as a number of bytes or like 64MiB; 0 for 64MiB")
 	f.IntVar(&cfg.Context, "max-model-len", 0, "tokens of prompt and answer together; 0 for the model's own limit")
 	f.Var((*byteSize)(&cfg.CacheBytes), "kv-cache-memory-bytes", "memory of the KV cache, as a number of bytes or like 512MiB; 0 for 1GiB")
 	f.StringVar(&cfg.TileDir, "tile-dir", "", "`folder` of repacked weights (default: rouse/tiles in the user's cache)")
