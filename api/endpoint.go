@@ -70,6 +70,9 @@ func decodeSocket(host string) (string, bool) {
 	return string(path), true
 }
 
+// MaxAnswerHeader bounds the header of an answer, interim answers included, that any part reads.
+const MaxAnswerHeader = 256 * KiB
+
 // NewTransport returns a transport that reaches every [Endpoint] through
 // [Endpoint.URL]. It uses no proxy, never compresses on its own account and
 // keeps up to idlePerHost idle connections to each endpoint.
@@ -90,5 +93,7 @@ func NewTransport(idlePerHost int) *http.Transport {
 		DisableCompression:  true,
 		WriteBufferSize:     16 << 10,
 		ReadBufferSize:      16 << 10,
+
+		MaxResponseHeaderBytes: int64(MaxAnswerHeader),
 	}
 }

@@ -204,7 +204,7 @@ type serving struct {
 // serve serves until it is told to end, and says that it does.
 func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	bare := newServer(cfg)
-	bare.Handler = h
+	bare.Handler = api.InTurn(h)
 	s := serving{closing.New(bare), make(chan error, 1)}
 	go func() { s.served <- s.Serve(listener) }()
 	if cfg.Listening != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
@@ -98,7 +99,7 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 // engine: it is called when the drain takes too long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	server := closing.New(&http.Server{
-		Handler:           s,
+		Handler:           api.InTurn(s),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),

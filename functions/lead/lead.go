@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer claimed.Close()
 	w := &worker{cfg: cfg, door: newDoor(cfg), hints: make(chan struct{}, 1)}
 	defer w.door.transport.CloseIdleConnections()
-	cfg.Server.Handler = w.door
+	cfg.Server.Handler = api.InTurn(w.door)
 	server := closing.New(cfg.Server)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -108,7 +108,7 @@ func leader(ctx context.Context, l *lead.Leadership, log *process.Log, logger *s
 	})
 	supervised := make(chan error, 1)
 	go func() { supervised <- s.Run(context.Background()) }()
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: api.InTurn(mux), ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l.Listener) }()
 	l.Serve(mux)

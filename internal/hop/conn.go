@@ -3,6 +3,7 @@ package hop
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // conn is a connection. It carries one request at a time, or is idle.
@@ -18,12 +21,15 @@ type conn struct {
 	host      string
 	net       net.Conn
 	raw       syscall.RawConn // nil: the kernel can't be asked
+	head      *header         // what in reads from
 	in        *bufio.Reader
+	proven    bool      // an answer has named its request
 	idleSince time.Time // written before it becomes idle
 }
 
 func newConn(t *Transport, host string, nc net.Conn) *conn {
-	c := &conn{transport: t, host: host, net: nc, in: bufio.NewReaderSize(nc, 8<<10)}
+	c := &conn{transport: t, host: host, net: nc, head: &header{from: nc}}
+	c.in = bufio.NewReaderSize(c.head, 8<<10)
 	if s, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // nil for a connection that is closed: the first write says so
 	}
@@ -34,17 +40,17 @@ func (c *conn) close() { _ = c.net.Close() } // there is nothing to save
 
 // exchange sends a request and reads the header of its answer. After an error
 // the connection is closed; untouched says that the other side has seen nothing.
-func (c *conn) exchange(r *http.Request, out []byte) (resp *http.Response, untouched bool, err error) {
+func (c *conn) exchange(r *http.Request, out message) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := func() bool { return true }
 	if ctx.Done() != nil {
 		stop = context.AfterFunc(ctx, c.close)
 	}
-	n, err := c.net.Write(out)
+	n, err := c.net.Write(out.bytes)
 	if err == nil {
-		resp, err = c.header(r)
+		resp, err = c.header(r, out.turn)
 	} else if n > 0 { // it may have answered already, why it reads no further
-		if early, err2 := c.header(r); err2 == nil {
+		if early, err2 := c.header(r, out.turn); err2 == nil {
 			early.Close = true
 			resp, err = early, nil
 		}
@@ -57,7 +63,7 @@ func (c *conn) exchange(r *http.Request, out []byte) (resp *http.Response, untou
 		}
 		return nil, n == 0, fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, err)
 	}
-	b := &body{conn: c, ctx: ctx, stop: stop, in: resp.Body, keep: !resp.Close && !r.Close}
+	b := &body{conn: c, ctx: ctx, stop: stop, in: resp.Body, keep: c.proven && !resp.Close && !r.Close}
 	if resp.Body == http.NoBody {
 		b.end(complete)
 		return resp, false, nil
@@ -69,8 +75,9 @@ func (c *conn) exchange(r *http.Request, out []byte) (resp *http.Response, untou
 // maxInterim bounds the interim answers to one request.
 const maxInterim = 8
 
-// header reads the answer's header.
-func (c *conn) header(r *http.Request) (*http.Response, error) {
+// header reads the answer's header, which must be that of the request with the id turn.
+func (c *conn) header(r *http.Request, turn string) (*http.Response, error) {
+	c.head.begin()
 	for range maxInterim {
 		resp, err := http.ReadResponse(c.in, r)
 		if err == io.EOF {
@@ -80,13 +87,32 @@ func (c *conn) header(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if resp.StatusCode >= 200 {
-			return resp, nil
+			c.head.end()
+			return resp, c.inTurn(resp.Header, turn)
 		}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			return nil, fmt.Errorf("status %s, which was not asked for", resp.Status)
 		}
 	}
 	return nil, fmt.Errorf("more than %d interim answers", maxInterim)
+}
+
+// errTurn is an answer that belongs to another request, as far as can be known.
+var errTurn = errors.New("the answer on the connection is another request's")
+
+// inTurn compares the id that an answer names with that of its request, and takes it out. The first
+// answer on a connection may name none: no other request was there that it could belong to.
+func (c *conn) inTurn(h http.Header, turn string) error {
+	named, found := h[api.HeaderTurn]
+	delete(h, api.HeaderTurn)
+	switch {
+	case len(named) == 1 && named[0] == turn:
+		c.proven = true
+		return nil
+	case !found && !c.proven:
+		return nil
+	}
+	return errTurn
 }
 
 // body is an answer's body. Close may be called while Read blocks.

@@ -1,55 +1,40 @@
 package hop
 
 import (
-	"net/http"
-	"slices"
-	"strings"
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
-// perConnection are the headers that belong to one connection (RFC 9110, 7.6.1).
-var perConnection = []string{
-	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+// maxLines bounds the lines of an answer's header, each of which takes more memory than its bytes.
+const maxLines = 1000
+
+var errHeaderSize = fmt.Errorf("the header of the answer has more than %s or %d lines", api.MaxAnswerHeader, maxLines)
+
+// header reads from a connection. From begin to end it reads no more than one answer's header may
+// have, interim answers included.
+type header struct {
+	from  io.Reader
+	under bool // the header is read
+	left  int  // bytes that may still come
+	lines int  // that have come, but for those of the last read: the header's end may be among them
+	last  int  // lines of the last read
 }
 
-// PerConnection says whether a header, by its canonical name, belongs to one
-// connection: who passes a message on leaves it out.
-func PerConnection(name string) bool { return slices.Contains(perConnection, name) }
+func (h *header) begin() { *h = header{from: h.from, under: true, left: int(api.MaxAnswerHeader)} }
+func (h *header) end()   { h.under = false }
 
-// DropConnection removes what belongs to the connection that h came by: the
-// headers of every connection, and those that Connection names.
-func DropConnection(h http.Header) {
-	for _, line := range h["Connection"] {
-		for name := range strings.SplitSeq(line, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				h.Del(name)
-			}
-		}
+func (h *header) Read(p []byte) (int, error) {
+	if !h.under {
+		return h.from.Read(p)
 	}
-	for _, name := range perConnection {
-		delete(h, name)
+	if h.lines += h.last; h.left == 0 || h.lines > maxLines {
+		return 0, errHeaderSize
 	}
-}
-
-// ValidName says whether s is a token (RFC 9110, 5.6.2), as names of headers and
-// methods are.
-func ValidName(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return s != ""
-}
-
-// ValidValue says whether s can be a header's value: it does not end its line.
-func ValidValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
+	n, err := h.from.Read(p[:min(len(p), h.left)])
+	h.left -= n
+	h.last = bytes.Count(p[:n], []byte{'\n'})
+	return n, err
 }

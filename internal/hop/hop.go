@@ -9,15 +9,28 @@
 // The life of a request:
 //
 //  1. Is it simple: http, a body of known and moderate length, no upgrade? What is
-//     not goes to a [http.Transport], whole.
-//  2. Header and body are put together in memory, and written at once to an idle
-//     connection, which was looked at first: one that the other side has closed
-//     is thrown away. If nothing at all could be written, another one is tried.
-//  3. The header of the answer is read; interim answers (1xx) are skipped.
+//     not goes to a [http.Transport], whole, which keeps no connection.
+//  2. Header and body are put together in memory, with an id of the request
+//     ([api.HeaderTurn]), and written at once to an idle connection, which was looked
+//     at first: one that the other side has closed, or from which something is to be
+//     read, is thrown away. If nothing at all could be written, another one is tried.
+//  3. The header of the answer is read, [api.MaxAnswerHeader] of it at most; interim
+//     answers (1xx) are skipped. The id that it names is compared before anybody sees
+//     a byte of it: an answer that names another one, or none where the connection has
+//     carried a request before, is an error, and the connection is closed.
 //  4. The caller reads the body from the connection. At its end the connection
-//     becomes idle; a body that is closed before ends the connection, by which
-//     the server knows that nobody listens any more.
+//     becomes idle if the answer has named its request; a body that is closed before
+//     ends the connection, by which the server knows that nobody listens any more.
 //  5. The end of the request's context, whenever it comes, ends the connection.
+//
+// HTTP/1.1 has answers follow one another without a word on which request each is for: a
+// server that sends one too many, late, gives everybody who comes after on that connection
+// the answer of their predecessor, and no look at the connection before a request is
+// written shows what is still on its way. So a connection carries a second request only
+// to a server that names what it answers. Our own processes do ([api.InTurn]). A foreign
+// runtime does not, and gets a connection for each request. What remains: a runtime
+// that mixes requests up itself, before it writes an answer to the connection that is the
+// right one, and one that repeats the id of a request with the content of another's answer.
 //
 // What else a hop must know is here too: which headers end with it
 // ([DropConnection]), and what may stand in one ([ValidName], [ValidValue]).
@@ -37,7 +50,7 @@ import (
 )
 
 // Transport is an [http.RoundTripper] for [api.Endpoint]s, safe for many
-// goroutines. Idle connections are kept until they are old, see [New].
+// goroutines. Idle connections to servers that name what they answer are kept until they are old, see [New].
 type Transport struct {
 	general *http.Transport // for what is not simple; it dials for both
 	perHost int
@@ -53,7 +66,7 @@ type Transport struct {
 // endpoint, each for idleTime at most. idleTime must be positive.
 func New(idlePerHost int, idleTime time.Duration) *Transport {
 	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*conn{}}
-	t.general.IdleConnTimeout = idleTime
+	t.general.DisableKeepAlives = true // it knows nothing of turns
 	t.sweep = time.AfterFunc(time.Hour, t.closeOld)
 	t.sweep.Stop()
 	return t
@@ -83,7 +96,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				return nil, err
 			}
 		}
-		resp, untouched, err := c.exchange(r, out.bytes)
+		resp, untouched, err := c.exchange(r, out)
 		if err != nil && reused && untouched && ctx.Err() == nil {
 			continue // the other side closed it a moment ago; it has seen nothing
 		}
@@ -157,7 +170,6 @@ func (t *Transport) closeOld() {
 
 // CloseIdleConnections closes all connections that carry no request.
 func (t *Transport) CloseIdleConnections() {
-	t.general.CloseIdleConnections()
 	t.closeIdle(func(*conn) bool { return true })
 }
 

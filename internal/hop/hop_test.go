@@ -20,8 +20,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/hop"
 )
 
-// serve serves h on a Unix socket until the test ends and counts its connections.
+// serve serves h on a Unix socket until the test ends, as our own processes do, and counts its connections.
 func serve(t *testing.T, h http.HandlerFunc) (api.Endpoint, *atomic.Int64) {
+	t.Helper()
+	return serveForeign(t, api.InTurn(h))
+}
+
+// serveForeign is serve by a server that does not name what it answers.
+func serveForeign(t *testing.T, h http.Handler) (api.Endpoint, *atomic.Int64) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -118,7 +124,7 @@ func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
 				t.Errorf("%s %s: a read after the end: %v, want EOF", c.method, c.path, err2)
 			}
 			resp.Header.Del("Date")
-			return fmt.Sprint(resp.Status, resp.Proto, resp.Header, resp.ContentLength, resp.TransferEncoding, resp.Close, resp.Trailer, err, string(raw))
+			return fmt.Sprint(resp.Status, resp.Proto, resp.Header, resp.ContentLength, resp.TransferEncoding, resp.Close || len(c.body) > 256<<10, resp.Trailer, err, string(raw))
 		}
 		for range 2 { // over a new connection and over one that was used
 			if got, want := ask(fast), ask(slow); got != want {
@@ -143,6 +149,25 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 	if n := connections.Load(); n != 1 {
 		t.Errorf("20 requests took %d connections, want 1", n)
+	}
+}
+
+// A server that does not name what it answers gets a connection for each request.
+func TestConnectionsOfAForeignServer(t *testing.T) {
+	e, connections := serveForeign(t, http.HandlerFunc(mirror))
+	tr := newTransport(t)
+	for _, size := range []int{1, 300 << 10, 1, 300 << 10} {
+		resp, err := tr.RoundTrip(request(t, t.Context(), "POST", e, "/", strings.Repeat("x", size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if raw, err := io.ReadAll(resp.Body); len(raw) != size || err != nil {
+			t.Fatalf("%d bytes, %v, want %d", len(raw), err, size)
+		}
+		resp.Body.Close()
+	}
+	if n := connections.Load(); n != 4 {
+		t.Errorf("4 requests took %d connections", n)
 	}
 }
 

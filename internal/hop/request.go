@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // most is the largest body that is put together with its header in memory.
@@ -23,6 +26,7 @@ func simple(r *http.Request) bool {
 // message is a request as it goes over the wire.
 type message struct {
 	bytes []byte
+	turn  string // the id that its answer names
 	whole *[]byte
 }
 
@@ -41,8 +45,8 @@ var errHeader = errors.New("hop: a control character or separator where none may
 
 // whole writes r into memory and closes its body.
 func whole(r *http.Request) (message, error) {
-	m := message{whole: messages.Get().(*[]byte)}
-	b, err := appendHead((*m.whole)[:0], r)
+	m := message{whole: messages.Get().(*[]byte), turn: newTurn()}
+	b, err := appendHead((*m.whole)[:0], r, m.turn)
 	if r.Body != nil && r.Body != http.NoBody {
 		if err == nil {
 			n := len(b)
@@ -61,8 +65,11 @@ func whole(r *http.Request) (message, error) {
 	return m, nil
 }
 
+// newTurn makes the id of a request: one that nobody who has seen others can guess.
+func newTurn() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
 // appendHead appends the request line and the header.
-func appendHead(b []byte, r *http.Request) ([]byte, error) {
+func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 	method, host, target := r.Method, r.Host, r.URL.RequestURI()
 	if method == "" {
 		method = http.MethodGet
@@ -78,7 +85,7 @@ func appendHead(b []byte, r *http.Request) ([]byte, error) {
 	b = append(b, "\r\n"...)
 	for name, values := range r.Header {
 		switch name {
-		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
+		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection", api.HeaderTurn:
 			continue // ours to say
 		}
 		if !ValidName(name) {
@@ -94,6 +101,7 @@ func appendHead(b []byte, r *http.Request) ([]byte, error) {
 			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
 		}
 	}
+	b = append(append(append(b, api.HeaderTurn+": "...), turn...), "\r\n"...)
 	if r.Body != nil && r.Body != http.NoBody {
 		b = append(strconv.AppendInt(append(b, "Content-Length: "...), r.ContentLength, 10), "\r\n"...)
 	} else if method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {

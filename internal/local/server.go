@@ -218,7 +218,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
 	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
-	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
+	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	go func() { ended <- public.Serve(front) }()
 	go func() { ended <- private.Serve(admin) }()
