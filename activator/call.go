@@ -64,6 +64,7 @@ type call struct {
 	entry    *hold.Entry[slot]
 	held     time.Time // when it first entered the room; zero: it never did
 	holdCtx  context.Context
+	still    time.Duration // for how long its limit has stood still while it waited
 	holdDone context.CancelFunc
 	timing   forward.Timing
 	rise     *rise // the outline that its answer ends; nil: none

@@ -77,7 +77,7 @@ func (m *comments) stop() (started bool) {
 // tick writes one comment.
 func (m *comments) tick() {
 	now := time.Now()
-	stage, expected := m.c.f.stage(now)
+	stage, why, expected := m.c.f.stage(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state != commentOn {
@@ -88,11 +88,14 @@ func (m *comments) tick() {
 		m.header()
 	}
 	if m.sent {
-		stage, expected = "first-token", 0
+		stage, why, expected = "first-token", "", 0
 	}
 	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.c.held).Seconds())
 	if expected > 0 {
 		line += fmt.Sprintf(" expected=%.1fs", expected.Seconds())
+	}
+	if why != "" {
+		line += fmt.Sprintf(" why=%q", why)
 	}
 	if _, err := m.c.Write([]byte(line + "\n\n")); err == nil {
 		_ = m.c.Flush() // a client that left ends the request's context

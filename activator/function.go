@@ -50,6 +50,7 @@ type function struct {
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock
+	still              clock       // a node is being provisioned: the limits of those who wait stand still
 	retry              *time.Timer // calls again, when an instance is avoided or a wake is paused
 	retryAt            time.Time   // zero: not armed
 }
@@ -147,7 +148,7 @@ func (f *function) acquire(c *call) (slot, error) {
 		f.meter.Changed()
 		return slot{}, err
 	}
-	dark := f.dark.at(now)
+	dark, still := f.dark.at(now), f.still.at(now)
 	asleep := !f.set.Awake(now)
 	urgent := f.room.Len() == 1 && asleep
 	if asleep {
@@ -170,7 +171,7 @@ func (f *function) acquire(c *call) (slot, error) {
 	} else {
 		f.meter.Changed()
 	}
-	return f.wait(c, now, dark)
+	return f.wait(c, now, dark, still)
 }
 
 // take makes a slot of i that was just picked. The caller holds mu.
@@ -218,8 +219,8 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 	if c.held.IsZero() {
 		c.held = now
 	}
-	limit := c.held.Add(f.spec.Hold.Timeout)
-	ctx, cancel := context.WithDeadlineCause(c.ctx, limit, f.timedOut(now))
+	limit := c.held.Add(f.spec.Hold.Timeout + c.still)
+	ctx, cancel := f.patience(c, limit, now)
 	deadline := limit
 	if !c.deadline.IsZero() && c.deadline.Before(limit) {
 		deadline = c.deadline
@@ -242,9 +243,12 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 
 // timedOut is the error of a request that waited too long. The caller holds mu.
 func (f *function) timedOut(now time.Time) *api.Error {
-	return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
-		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout).
-		WithRetryAfter(f.room.RetryAfter(f.expected(now)))
+	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout)
+	if st, found := f.obstacle(now); found {
+		err.Message += ": " + st.Message
+	}
+	return err.WithRetryAfter(f.room.RetryAfter(f.expected(now)))
 }
 
 // full is the error of a request that can't enter the room. The caller holds mu.
@@ -265,9 +269,9 @@ func (f *function) full(c *call, why hold.Full, now time.Time) *api.Error {
 		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.room.Len(), f.name).WithRetryAfter(after)
 }
 
-// wait blocks until c gets a slot, is refused, or gives up. since and dark are
-// the time and the dark clock when it entered.
-func (f *function) wait(c *call, since time.Time, dark time.Duration) (slot, error) {
+// wait blocks until c gets a slot, is refused, or gives up. since, dark and still are
+// the time and these clocks when it entered.
+func (f *function) wait(c *call, since time.Time, dark, still time.Duration) (slot, error) {
 	c.comment.begin()
 	s, ok := c.entry.Wait()
 	now := time.Now()
@@ -280,6 +284,7 @@ func (f *function) wait(c *call, since time.Time, dark time.Duration) (slot, err
 		c.rise.goesTo(s.instance.Status(), now) // it brings its outline along
 	}
 	held, woke := now.Sub(since), f.dark.at(now)-dark
+	c.still += f.still.at(now) - still
 	f.metrics.Held(f.room.Len(), f.room.Bytes())
 	f.mu.Unlock()
 	if left {

@@ -124,6 +124,7 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 		f.failed = nil
 	}
 	f.dark.set(!f.set.Awake(now), now)
+	f.still.set(f.provisioning(now), now)
 }
 
 // expected is how long it takes until an instance takes requests; 0 means now or unknown. The caller holds mu.
@@ -140,6 +141,8 @@ func (f *function) expected(now time.Time) time.Duration {
 		return f.loadTime
 	case st.State == api.Asleep, st.State == api.Draining:
 		return f.riseTime(st)
+	case st.Unplaced():
+		return 0
 	case st.State == api.Starting && st.Stage == stageWaking:
 		return max(f.wakeTime-now.Sub(st.Since), 0)
 	case st.State == api.Starting:
@@ -156,8 +159,8 @@ func (f *function) riseTime(st api.InstanceStatus) time.Duration {
 	return f.wakeTime
 }
 
-// stage is a word on what a waiting request waits for, and how long that should take; 0: unknown.
-func (f *function) stage(now time.Time) (word string, expected time.Duration) {
+// stage is a word on what a waiting request waits for, what stands in the way of it, and how long that should take; 0: unknown.
+func (f *function) stage(now time.Time) (word, why string, expected time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	expected = f.expected(now)
@@ -174,5 +177,8 @@ func (f *function) stage(now time.Time) (word string, expected time.Duration) {
 	default:
 		word = string(st.State)
 	}
-	return word, expected
+	if st, found := f.obstacle(now); found {
+		why = st.Message
+	}
+	return word, why, expected
 }

@@ -166,6 +166,9 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		i.FetchedAt = now
 	}
 	i.Status, i.reported = s, true
+	if old.OnItsWay() && !s.OnItsWay() {
+		i.Since = now // the limit of its start counts from here
+	}
 	i.rests()
 	a.seen(i, old, now)
 	changed := s.State != old.State || s.Level != old.Level

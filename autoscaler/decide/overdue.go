@@ -33,6 +33,9 @@ func (p *plan) late(i *inst) {
 	spec := &i.f.Spec
 	switch i.phase {
 	case phaseRising:
+		if i.Status.OnItsWay() {
+			return // who adds nodes has limits of his own
+		}
 		limit, name := spec.StartTimeout, "start"
 		if i.From < inventory.Stopped && !i.Unloaded {
 			limit, name = spec.WakeTimeout, "wake"

@@ -318,7 +318,7 @@ func (s *sim) place(a args) {
 	if l := a.number("from"); l > 0 {
 		i.From = api.Level(l)
 	}
-	i.Unloaded = a.named["unloaded"] != ""
+	i.Unloaded, i.Status.Stage = a.named["unloaded"] != "", a.named["stage"]
 	if a.named["fetched"] != "" {
 		i.FetchedAt = s.now.Add(-a.duration("fetched", 0))
 	}

@@ -208,6 +208,9 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 		return err
 	}
 	f.takeOver(r, d)
+	if p.status.Unplaced() { // its start took too long for that
+		r.trouble = &trouble{reasonUnschedulable, p.status.Message}
+	}
 	if !p.stopping {
 		p.stopping = true
 		r.want = max(0, r.want-1)

@@ -26,9 +26,9 @@ type Config struct {
 	// Term is the leader's, as the autoscaler's: a process that begins anew in its pod refuses
 	// what leaders of before have ordered. 0: there are no terms.
 	Term uint64
-	// ScheduleTimeout is how long a pod may find no node before its start counts as
-	// failed; where nodes are added on demand it must be longer than that takes. Default 1 min.
-	ScheduleTimeout time.Duration
+	// ProvisionTimeout is how long the clocks of a start, and of the requests that wait for it, stand still
+	// while a node is being added for its pod. Default 15 min.
+	ProvisionTimeout time.Duration
 	// JoinTimeout is how long a running container may take to join before it is looked at. Default 10 s.
 	JoinTimeout time.Duration
 	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
@@ -43,7 +43,7 @@ func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&c.ScheduleTimeout, time.Minute}, {&c.JoinTimeout, 10 * time.Second}, {&c.CreateTimeout, 20 * time.Second}} {
+	}{{&c.ProvisionTimeout, 15 * time.Minute}, {&c.JoinTimeout, 10 * time.Second}, {&c.CreateTimeout, 20 * time.Second}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -67,8 +67,8 @@ func (c Config) firstEpoch() uint64 {
 // Validate reports what is wrong with c, nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
-	if c.ScheduleTimeout < 0 || c.JoinTimeout < 0 || c.CreateTimeout < 0 {
-		errs = append(errs, errors.New("the timeouts of scheduling, joining and creating must be at least 0"))
+	if c.ProvisionTimeout < 0 || c.JoinTimeout < 0 || c.CreateTimeout < 0 {
+		errs = append(errs, errors.New("the timeouts of provisioning, joining and creating must be at least 0"))
 	}
 	if c.DeviceMemory < 0 || c.MemoryShare < 0 || c.MemoryShare > 1 {
 		errs = append(errs, errors.New("want a device memory of at least 0 and a memory share from 0 to 1"))

@@ -56,6 +56,8 @@ type pod struct {
 	trouble string
 	running time.Time
 	asked   bool
+	// refusedAt is since when no node takes the pod though none is being added; zero: one does, or is.
+	refusedAt time.Time
 
 	// rising and falling say that a call to wake it, or to let it sleep, is under way.
 	rising, falling bool
@@ -193,7 +195,7 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	f.pods[p.id] = p
 	// Its time to start begins now: after a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
-		Concurrency: r.spec.Concurrency, Stage: "creating the pod"}
+		Concurrency: r.spec.Concurrency, Stage: stageCreating}
 	if p.role != control.RoleInstance {
 		f.addPair(r, p)
 		return p

@@ -19,6 +19,8 @@ type census struct {
 	problem string
 	// trouble is why the last start failed, nil since one succeeded.
 	trouble *trouble
+	// unplaced says why a pod has no node, empty if none lacks one.
+	unplaced string
 }
 
 // count takes the census of a revision.
@@ -43,6 +45,9 @@ func (f *Fleet) count(name api.FunctionName) census {
 		if p.status.State == api.Asleep {
 			c.asleep++
 		}
+		if p.status.Unplaced() {
+			c.unplaced = p.status.Message
+		}
 		if !p.stopping && !p.falling && (up || p.rising || p.status.State == api.Starting) {
 			c.wanted++
 		}
@@ -64,8 +69,8 @@ const (
 //  2. Never up before: so many as initial-scale, and min-scale, must be awake once; zero
 //     of both is there at once, and inactive.
 //  3. As many awake as min-scale wants, at least one: active.
-//  4. Some on their way up, or the first pods not seen yet: activating; with what was wrong
-//     the last time. Inactive before the first was up means to Knative that it failed.
+//  4. Some on their way up, or the first pods not seen yet: activating; with why no node takes
+//     one, or what was wrong the last time. Inactive before the first was up means to Knative that it failed.
 //  5. None wanted: inactive, for want of traffic or because starts fail.
 func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted)) //nolint:gosec // counts of pods
@@ -90,6 +95,10 @@ func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling
 		status.MarkActive()
 	case c.wanted > 0, !s.initialized && c.trouble == nil && !s.unreachable: // 4
 		message := fmt.Sprintf("%d of %d instances are awake; requests are held until then.", c.awake, max(least, c.wanted))
+		if c.unplaced != "" {
+			status.MarkActivating(reasonUnschedulable, plain(message+" "+c.unplaced))
+			return
+		}
 		if c.trouble != nil {
 			status.MarkActivating(c.trouble.reason, plain(message+" The last start failed: "+c.trouble.message))
 			return

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "rewrite what testdata expects")
 
 // TestStatusTranscript writes each line's census into a fresh status. A line is of
-// numbers by name, and of the words initialized, unreachable, unnamed and problem.
+// numbers by name, and of the words initialized, unreachable, unnamed, unplaced and problem.
 func TestStatusTranscript(t *testing.T) {
 	raw, err := os.ReadFile("testdata/status.txt")
 	if err != nil {
@@ -78,6 +78,8 @@ func statusOf(t *testing.T, line string) string {
 			st.ServiceName = ""
 		case name == "problem":
 			c.problem = "100% wrong: write it so"
+		case name == "unplaced":
+			c.unplaced = "no node takes the pod: 0/1 nodes are available"
 		case name == "trouble":
 			c.trouble = &trouble{value, "exit code 1"}
 		default:

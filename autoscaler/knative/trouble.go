@@ -38,26 +38,23 @@ func (f *Fleet) examine(p *pod, now time.Time) {
 	if s == nil || s.State.Running == nil {
 		p.running = time.Time{}
 	}
-	if t := diagnose(p.object, now, f.cfg.ScheduleTimeout); t != nil {
-		f.fail(p, t)
-	} else if t := f.stranded(p, now); t != nil {
-		f.fail(p, t)
+	f.place(p, now)
+	for _, t := range []*trouble{diagnose(p.object), f.stranded(p, now), f.unplaced(p, now)} {
+		if t != nil {
+			f.fail(p, t)
+			break
+		}
 	}
 }
 
 // diagnose says what keeps a pod from running that waiting does not mend, nil if
 // nothing does:
 //
-//  1. no node takes it, for longer than patience
-//  2. an image can't be pulled, or a container not be made
-//  3. a container crashes again and again
-func diagnose(o *corev1.Pod, now time.Time, patience time.Duration) *trouble {
-	for _, c := range o.Status.Conditions { // 1
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable &&
-			now.Sub(c.LastTransitionTime.Time) >= patience {
-			return &trouble{"Unschedulable", fmt.Sprintf("no node takes the pod %s: %s%s", o.Name, strings.TrimSuffix(c.Message, "."), room(c.Message))}
-		}
-	}
+//  1. an image can't be pulled, or a container not be made
+//  2. a container crashes again and again
+//
+// That no node takes it is not among them: see [Fleet.place].
+func diagnose(o *corev1.Pod) *trouble {
 	for _, all := range [][]corev1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 		for k := range all {
 			s := &all[k]
@@ -66,12 +63,12 @@ func diagnose(o *corev1.Pod, now time.Time, patience time.Duration) *trouble {
 			}
 			w := s.State.Waiting
 			switch w.Reason {
-			case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError": // 2
+			case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError": // 1
 				return &trouble{w.Reason, fmt.Sprintf("the image %s of the container %s can't be pulled: %s. Check its name and tag, that the registry is reachable from the nodes, and the imagePullSecrets of the service account",
 					s.Image, s.Name, strings.TrimSuffix(w.Message, "."))}
 			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 				return &trouble{w.Reason, fmt.Sprintf("the container %s can't be made: %s. Check its command, and the ConfigMaps, Secrets and volumes that it names", s.Name, strings.TrimSuffix(w.Message, "."))}
-			case "CrashLoopBackOff": // 3
+			case "CrashLoopBackOff": // 2
 				return &trouble{crashReason(s), ending(o, s)}
 			}
 		}
@@ -154,12 +151,15 @@ func (f *Fleet) stranded(p *pod, now time.Time) *trouble {
 		return nil
 	}
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= f.cfg.ScheduleTimeout/2 && now.Sub(p.seen) >= f.cfg.ScheduleTimeout/2 {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= notReadyFor && now.Sub(p.seen) >= notReadyFor {
 			return &trouble{"NodeNotReady", fmt.Sprintf("the pod %s was given to the node %s, which is not ready: %s", o.Name, n.Name, c.Message)}
 		}
 	}
 	return nil
 }
+
+// notReadyFor is how long a pod may wait on a node that is not ready.
+const notReadyFor = 30 * time.Second
 
 // examineAll looks again at the pods that have not joined: time may have run out for them.
 func (f *Fleet) examineAll(ctx context.Context, background *sync.WaitGroup) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -39,6 +40,8 @@ type watch struct {
 	routes    servinglisters.RouteLister
 	pas       autoscalingtyped.PodAutoscalerInformer
 	skss      networkingtyped.ServerlessServiceInformer
+	// events are those of [nodeEvents], one informer each.
+	events []cache.SharedIndexInformer
 
 	all []cache.SharedIndexInformer
 }
@@ -67,8 +70,16 @@ func newWatch(d Deps) *watch {
 		pas:       knative.Autoscaling().V1alpha1().PodAutoscalers(),
 		skss:      network.Networking().V1alpha1().ServerlessServices(),
 	}
+	for _, reason := range nodeEvents {
+		of := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
+			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "reason=" + reason }))
+		events := of.Core().V1().Events().Informer()
+		_ = events.AddIndexers(cache.Indexers{indexPodOfEvent: podOfEvent}) // it has not started, and has no index by this name
+		w.start, w.ended, w.events = append(w.start, of.Start), append(w.ended, of.Shutdown), append(w.events, events)
+	}
 	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.namespaces, w.revisions.Informer(),
 		w.services.Informer(), w.routeChanges, w.pas.Informer(), w.skss.Informer()}
+	w.all = append(w.all, w.events...)
 	return w
 }
 
@@ -90,4 +101,16 @@ func (w *watch) wait() {
 	for _, ended := range w.ended {
 		ended()
 	}
+}
+
+// nodeEvents are what those who add nodes have said of a pod.
+func (w *watch) nodeEvents(o *corev1.Pod) []*corev1.Event {
+	var events []*corev1.Event
+	for _, i := range w.events {
+		found, _ := i.GetIndexer().ByIndex(indexPodOfEvent, o.Namespace+"/"+o.Name) // the index is there
+		for _, e := range found {
+			events = append(events, e.(*corev1.Event))
+		}
+	}
+	return events
 }

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f.StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
 	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	f.DurationVar(&cfg.Fleet.ScheduleTimeout, "schedule-timeout", 0, "how long a pod may find no node before its start counts as failed (default 1m)")
+	f.DurationVar(&cfg.Fleet.ProvisionTimeout, "provision-timeout", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
 	f.DurationVar(&cfg.Fleet.JoinTimeout, "join-timeout", 0, "how long a running container may take to join before it is looked at (default 10s)")
 	f.Float64Var(&cfg.Fleet.MemoryShare, "memory-share", 0, "the part of the nodes' memory that functions may use (default 1)")
 	f.IntVar(&cfg.Policy.SleepersPerDevice, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")

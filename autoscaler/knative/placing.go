@@ -1,0 +1,140 @@
+package knative
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Reasons of the events by which those who add nodes say what they do for a pod.
+const (
+	eventScaleUp    = "TriggeredScaleUp"  // the cluster autoscaler adds a node
+	eventNoScaleUp  = "NotTriggerScaleUp" // and it adds none
+	eventNominated  = "Nominated"         // Karpenter has made a node for it, or knows one
+	indexPodOfEvent = "pod"
+)
+
+// nodeEvents are the events that are watched.
+var nodeEvents = []string{eventScaleUp, eventNoScaleUp, eventNominated}
+
+// podOfEvent indexes events by the pod that they are about.
+func podOfEvent(o any) ([]string, error) {
+	e, ok := o.(*corev1.Event)
+	if !ok || e.InvolvedObject.Kind != "Pod" {
+		return nil, nil
+	}
+	return []string{e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name}, nil
+}
+
+// refusedBy is the condition by which the scheduler says that no node takes a pod, nil while it does not.
+func refusedBy(o *corev1.Pod) *corev1.PodCondition {
+	for k := range o.Status.Conditions {
+		c := &o.Status.Conditions[k]
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c
+		}
+	}
+	return nil
+}
+
+// provision is what is done so that a node takes a pod.
+type provision struct {
+	// adding says that a node is being added, or made free; says is what who does it says of it.
+	adding bool
+	says   string
+}
+
+// provisioning reads what is done for a pod that no node takes:
+//
+//  1. the scheduler has chosen a node and makes room on it
+//  2. the last word of those who add nodes is that one is on its way, and that is not longer ago than limit
+//  3. it is that they add none
+//  4. nobody has said anything
+func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit time.Duration) provision {
+	if n := o.Status.NominatedNodeName; n != "" { // 1
+		return provision{true, "room is being made on the node " + n}
+	}
+	var last *corev1.Event
+	for _, e := range events {
+		if e.InvolvedObject.UID != "" && e.InvolvedObject.UID != o.UID {
+			continue // of another pod by that name
+		}
+		if last == nil || at(e).After(at(last)) {
+			last = e
+		}
+	}
+	switch {
+	case last == nil: // 4
+		return provision{}
+	case last.Reason == eventNoScaleUp: // 3
+		return provision{says: "no node is added for it: " + strings.TrimSuffix(last.Message, ".")}
+	case now.Sub(at(last)) >= limit:
+		return provision{says: fmt.Sprintf("the node that was being added for it has not come within %s: %s", limit, strings.TrimSuffix(last.Message, "."))}
+	}
+	return provision{true, "a node is being added for it: " + strings.TrimSuffix(last.Message, ".")} // 2
+}
+
+// at is when an event was seen last.
+func at(e *corev1.Event) time.Time {
+	t := e.CreationTimestamp.Time
+	for _, u := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
+		if u.After(t) {
+			t = u
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(t) {
+		t = e.Series.LastObservedTime.Time
+	}
+	return t
+}
+
+// place looks whether a pod that has not joined has found a node, and says of one that hasn't what stands in the way.
+// It goes on waiting: its start has a limit, and so has each request. Only a claim of GPUs is given up here,
+// as late as a start is, for nobody else counts its time.
+func (f *Fleet) place(p *pod, now time.Time) {
+	stage, message := stageCreating, ""
+	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {
+		stage = api.StageUnschedulable
+		message = fmt.Sprintf("no node takes the pod %s: %s%s", p.id, strings.TrimSuffix(c.Message, "."), room(c.Message))
+		does := provisioning(p.object, f.watch.nodeEvents(p.object), now, f.cfg.ProvisionTimeout)
+		if does.says != "" {
+			message += "; " + does.says
+		}
+		if does.adding {
+			stage = api.StageProvisioning
+			p.refusedAt = now
+		} else if p.refusedAt.IsZero() {
+			p.refusedAt = now
+		}
+	}
+	s := p.status
+	if s.State != api.Starting || s.Stage == stage && s.Message == message {
+		return
+	}
+	switch s.Stage {
+	case stageCreating, api.StageUnschedulable, api.StageProvisioning:
+		s.Stage, s.Message = stage, message
+		s.Seq++
+		f.pass(p, s)
+	}
+}
+
+// stageCreating is the stage of an instance of which there is no more than a pod.
+const stageCreating = "creating the pod"
+
+// unplaced is what is wrong with a claim of GPUs that finds no node for as long as a start may take, nil if nothing is.
+func (f *Fleet) unplaced(p *pod, now time.Time) *trouble {
+	r := f.revisions[p.function]
+	if r == nil || p.role != control.RoleRequester || p.status.Stage != api.StageUnschedulable || now.Sub(p.refusedAt) < r.spec.StartTimeout {
+		return nil
+	}
+	return &trouble{reasonUnschedulable, p.status.Message}
+}
+
+// reasonUnschedulable is Kubernetes' own word.
+const reasonUnschedulable = corev1.PodReasonUnschedulable
