@@ -56,12 +56,12 @@ func BenchmarkMask(b *testing.B) {
 	v := constrain.NewVocabulary(large())
 	mask := make([]uint64, constrain.Words(v.Size()))
 	object := []byte(`{"name":"Ann of the river","age":37,"notes":"some words \u00e9 and more","tags":["x","yz",{"`)
-	form, err := constrain.Schema([]byte(person))
+	form, err := constrain.Schema(b.Context(), nil, []byte(person))
 	if err != nil {
 		b.Fatal(err)
 	}
 	compiled := func(f constrain.Form) constrain.Grammar {
-		g, err := constrain.Compile(f, v)
+		g, err := constrain.Compile(b.Context(), nil, f, v)
 		if err != nil {
 			b.Fatal(err)
 		}

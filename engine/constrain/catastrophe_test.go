@@ -34,12 +34,12 @@ func TestCatastrophes(t *testing.T) {
 		"root ::= " + strings.Repeat("(\"a\" | ", 150) + "\"b\"" + strings.Repeat(")", 150),
 	} {
 		began := time.Now()
-		form, err := constrain.GBNF(source)
+		form, err := constrain.GBNF(t.Context(), nil, source)
 		if err != nil {
 			t.Errorf("%.60s: %v", source, err)
 			continue
 		}
-		g, err := constrain.Compile(form, v)
+		g, err := constrain.Compile(t.Context(), nil, form, v)
 		if took := time.Since(began); took > moment {
 			t.Errorf("%.60s: compiled in %v", source, took)
 		}

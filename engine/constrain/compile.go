@@ -1,5 +1,7 @@
 package constrain
 
+import "context"
+
 // program is the automata of a form, trimmed: every place can be completed.
 type program struct {
 	places []place
@@ -9,19 +11,21 @@ type program struct {
 	// class of each byte: bytes of one class are on the same edges everywhere.
 	class   [256]uint8
 	samples []byte // one byte of each class
+	bytes   int    // that the places take
 }
 
 // Compile makes the grammar of a form for a vocabulary. It fails with a
-// [*FormError] if the form is too large, has no text that ends, or has a rule
-// that begins with itself.
+// [*FormError] if the form takes more than the budget (nil is one of its own), has
+// no text that ends, has a rule that begins with itself, or may be read in too
+// many ways at once; and with the cause of ctx when that ends.
 //
 // Where the vocabulary has no token for some single byte, texts with that byte
 // are left out, for nobody could be sure to be able to complete them.
-func Compile(f Form, v *Vocabulary) (Grammar, error) {
-	b := &builder{rules: map[*rule]int32{}, only: &v.single}
+func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
+	b := &builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, budget)}
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
-	if b.err != nil {
+	if b.meter.spend(8*len(b.places), 0); !b.ok() { // what follows goes over them some times
 		return nil, b.err
 	}
 	p := &program{places: b.places, starts: b.starts}
@@ -36,7 +40,12 @@ func Compile(f Form, v *Vocabulary) (Grammar, error) {
 		p.last[i] = p.isLast(int32(i))
 	}
 	p.classes()
-	return newMachine(p, v), nil
+	p.bytes = p.size()
+	m := newMachine(p, v)
+	if err := m.usable(m.start); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // trim removes every edge to a place from which its rule can't end, and says whether the whole form is left.
@@ -220,4 +229,14 @@ func (p *program) classes() {
 		}
 		p.class[b] = uint8(len(p.samples) - 1)
 	}
+}
+
+// size is what the places take in memory.
+func (p *program) size() int {
+	n := len(p.places) * placeSize
+	for i := range p.places {
+		q := &p.places[i]
+		n += cap(q.edges)*edgeSize/2 + 4*cap(q.skips) + edgeSize/2*cap(q.calls)
+	}
+	return n
 }

@@ -5,7 +5,8 @@
 // The life of a constraint:
 //
 //  1. A schema, a pattern or a grammar is read into a [Form], a tree of texts,
-//     classes of characters, sequences, choices, repetitions and rules.
+//     classes of characters, sequences, choices, repetitions and rules. The work
+//     and memory of this step and the next come out of one [Budget].
 //  2. [Compile] makes it a program for one [Vocabulary]: an automaton over bytes
 //     for each rule, whose edges may call other rules. What can never be
 //     completed is cut off, so no choice leads into a dead end.
@@ -18,9 +19,10 @@
 //     walked on with what surrounds it. Masks are kept with their states.
 //
 // What it promises: every text that ends with an end token has the form, is
-// valid UTF-8, and a mask is never empty. What it refuses: forms without an end,
-// left recursion, keywords of JSON schema that it does not keep (the error names
-// the keyword), and forms that are too large; see the limits.
+// valid UTF-8, and a mask is never empty: a text that would be in too many places
+// at once is not begun, or fails where it gets there. What it refuses: forms
+// without an end, left recursion, keywords of JSON schema that it does not keep
+// (the error names the keyword), and forms that are too large; see the limits.
 package constrain
 
 import "errors"
@@ -43,7 +45,8 @@ type Matcher interface {
 	// when, and only when, the text so far is complete.
 	Mask(dst []uint64)
 	// Accept goes on by a token. It fails with [ErrForbidden], and changes nothing,
-	// if no text of the form goes on with it. It takes every token of the mask.
+	// if no text of the form goes on with it. It takes every token of the mask, or
+	// fails with a [*FormError] where the form is too ambiguous to go on from there.
 	Accept(token int32) error
 	// Done reports that an end token was accepted, or that nothing but an end can follow.
 	Done() bool

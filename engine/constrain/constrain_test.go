@@ -77,7 +77,7 @@ var english = words{"the", "a", "ab", "abc", "b", "12", "123", ".5", "é", "€"
 
 func compile(t testing.TB, f constrain.Form, w words) constrain.Grammar {
 	t.Helper()
-	g, err := constrain.Compile(f, constrain.NewVocabulary(w))
+	g, err := constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(w))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func compile(t testing.TB, f constrain.Form, w words) constrain.Grammar {
 
 // TestTogether: many texts of one grammar at once, in many goroutines.
 func TestTogether(t *testing.T) {
-	form, err := constrain.Schema([]byte(person))
+	form, err := constrain.Schema(t.Context(), nil, []byte(person))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestTogether(t *testing.T) {
 			}
 		})
 	}
-	constrain.Warm(g, 100, time.Second)
+	constrain.Warm(t.Context(), nil, g, 100, time.Second)
 	all.Wait()
 }
 
@@ -112,7 +112,7 @@ func TestRegex(t *testing.T) {
 		`abc`, `a*b`, `(a|b)+x?`, `[a-c]{2,4}`, `\d{3}-\d{4}`, `(the|a) (x|xx)+`, `[^a]b`, `é+€`, `(?i)the`, `.{0,5}`, `[α-ω]+`, `(a*)*b`, `^ab$`, `(ab|abc|a)(c|b)?`,
 		`-?(0|[1-9][0-9]*)(\.[0-9]+)?`, `[\x{1F600}-\x{1F64F}]`, `(|a)(|b)`, `[^\x00-\x7f]`,
 	} {
-		f, err := constrain.Regex(pattern)
+		f, err := constrain.Regex(t.Context(), nil, pattern)
 		if err != nil {
 			t.Fatal(err)
 		}

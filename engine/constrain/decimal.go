@@ -42,38 +42,37 @@ func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	return whole, fraction, true
 }
 
-// integers is the integers from lo to hi, nil for no limit but maxDigits.
-func integers(lo, hi *big.Int) expr {
+// integers is the integers from lo to hi, nil for no limit but a size in digits.
+func integers(m *meter, lo, hi *big.Int, size int) expr {
 	c := choice{}
 	if lo == nil || lo.Sign() < 0 { // the negative ones, by their size
-		from, to := big.NewInt(1), most(lo)
+		from, to := big.NewInt(1), most(lo, size)
 		if lo != nil {
 			to = new(big.Int).Neg(lo)
 		}
 		if hi != nil && hi.Sign() < 0 {
 			from = new(big.Int).Neg(hi)
 			if lo == nil {
-				to = most(hi)
+				to = most(hi, size)
 			}
 		}
-		c = append(c, seq(literal("-"), naturals(from, to)))
+		c = append(c, seq(literal("-"), naturals(m, from, to)))
 	}
 	if hi == nil || hi.Sign() >= 0 {
-		from, to := new(big.Int), most(lo)
+		from, to := new(big.Int), most(lo, size)
 		if lo != nil && lo.Sign() > 0 {
 			from = lo
 		}
 		if hi != nil {
 			to = hi
 		}
-		c = append(c, naturals(from, to))
+		c = append(c, naturals(m, from, to))
 	}
 	return c
 }
 
-// most is the largest integer of maxDigits digits, or of one digit more than n has.
-func most(n *big.Int) *big.Int {
-	size := maxDigits
+// most is the largest integer of size digits, or of one digit more than n has.
+func most(n *big.Int, size int) *big.Int {
 	if n != nil {
 		size = max(size, len(new(big.Int).Abs(n).String())+1)
 	}
@@ -82,13 +81,13 @@ func most(n *big.Int) *big.Int {
 }
 
 // naturals is the integers from lo to hi, neither of them negative.
-func naturals(lo, hi *big.Int) expr {
+func naturals(m *meter, lo, hi *big.Int) expr {
 	c := choice{}
 	if lo.Cmp(hi) > 0 {
 		return c
 	}
 	a, b := lo.String(), hi.String()
-	for n := len(a); n <= len(b); n++ {
+	for n := len(a); n <= len(b) && m.spend(n, 4*n*exprSize); n++ {
 		from, to := "1"+strings.Repeat("0", n-1), strings.Repeat("9", n)
 		if n == 1 {
 			from = "0"
@@ -147,7 +146,7 @@ func between(a, b string, low, high bool) expr {
 
 // decimals is the numbers from lo to hi, nil for no limit, in decimal notation with at most
 // places digits behind the point, or as many as it takes if places is negative.
-func decimals(lo, hi *bound, places int) (expr, error) {
+func decimals(m *meter, lo, hi *bound, places int) (expr, error) {
 	c := choice{}
 	zero := &bound{at: new(big.Rat)}
 	if lo == nil || lo.at.Sign() < 0 { // the negative ones, by their size
@@ -155,7 +154,7 @@ func decimals(lo, hi *bound, places int) (expr, error) {
 		if hi != nil && (hi.at.Sign() < 0) {
 			from = negated(hi)
 		}
-		x, err := positives(from, to, places)
+		x, err := positives(m, from, to, places)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +165,7 @@ func decimals(lo, hi *bound, places int) (expr, error) {
 		if lo != nil && lo.at.Sign() >= 0 {
 			from = lo
 		}
-		x, err := positives(from, hi, places)
+		x, err := positives(m, from, hi, places)
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +182,7 @@ func negated(b *bound) *bound {
 }
 
 // positives is the numbers from lo to hi, neither negative.
-func positives(lo, hi *bound, places int) (expr, error) {
+func positives(m *meter, lo, hi *bound, places int) (expr, error) {
 	if hi != nil && lo.at.Cmp(hi.at) > 0 {
 		return choice{}, nil
 	}
@@ -192,7 +191,7 @@ func positives(lo, hi *bound, places int) (expr, error) {
 		return nil, formError("a limit of a number has too many digits")
 	}
 	f := fractions{low: fraction, lowStrict: lo.strict, places: places}
-	top, isTop := most(whole), false
+	top, isTop := most(whole, f.size()), false
 	if hi != nil {
 		if top, f.high, exact = decimal(hi.at); !exact {
 			return nil, formError("a limit of a number has too many digits")
@@ -200,24 +199,25 @@ func positives(lo, hi *bound, places int) (expr, error) {
 		f.highStrict, isTop = hi.strict, true
 	}
 	if places < 0 {
-		f.places = max(maxFraction, len(f.low)+1, len(f.high)+1)
+		f.places = f.enough(whole, hi)
 	}
+	m.spend(4*f.places, 16*f.places*exprSize)
 	one := big.NewInt(1)
 	next, last := new(big.Int).Add(whole, one), new(big.Int).Sub(top, one)
 	c := choice{}
 	if isTop && whole.Cmp(top) == 0 {
-		return seq(naturals(whole, whole), f.text(true, true)), nil
+		return seq(naturals(m, whole, whole), f.text(true, true)), nil
 	}
 	if isTop && whole.Cmp(top) > 0 {
 		return c, nil
 	}
-	c = append(c, seq(naturals(whole, whole), f.text(true, false)))
+	c = append(c, seq(naturals(m, whole, whole), f.text(true, false)))
 	if !isTop {
 		last = top
 	} else {
-		c = append(c, seq(naturals(top, top), f.text(false, true)))
+		c = append(c, seq(naturals(m, top, top), f.text(false, true)))
 	}
-	return append(c, seq(naturals(next, last), f.text(false, false))), nil
+	return append(c, seq(naturals(m, next, last), f.text(false, false))), nil
 }
 
 // fractions is what may stand behind the whole part of a number: nothing, or a point and digits.
@@ -225,6 +225,30 @@ type fractions struct {
 	low, high             string
 	lowStrict, highStrict bool
 	places                int
+}
+
+// safeDigits is how many digits of a number every reader keeps that reads a float64.
+const safeDigits = 15
+
+// size is how many digits a whole part without limit has: multiples of a fraction have all their digits within a float64.
+func (f *fractions) size() int {
+	if f.places >= 0 {
+		return max(1, safeDigits-f.places)
+	}
+	return maxDigits
+}
+
+// enough is how many places behind the point there are where any number may be. A limit that
+// is itself out wants a number that is still on its side when it is read as a float64.
+func (f *fractions) enough(low *big.Int, high *bound) int {
+	n := maxFraction
+	if f.lowStrict && low.Sign() > 0 {
+		n = safeDigits - len(low.String())
+	}
+	if f.highStrict && high.at.Sign() > 0 {
+		n = min(n, safeDigits-len(floor(high.at).String()))
+	}
+	return max(n, 1, len(f.low)+1, len(f.high)+1)
 }
 
 // text is the fractions between the limits that are tight.

@@ -3,9 +3,7 @@ package constrain
 import (
 	"encoding/json"
 	"math/big"
-	"regexp"
 	"slices"
-	"unicode/utf8"
 )
 
 // types is a set of JSON types.
@@ -27,16 +25,10 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
-// property is a name with the schemas that its value must fit.
-type property struct {
-	name    string
-	schemas []any
-}
-
 // facts is all that is said of one value.
 type facts struct {
-	types  types
-	hinted types // the types that keywords belong to, where no type is said
+	said  types // the types that it may have
+	types types // and those that its form has: where no type is said, the ones that keywords belong to
 
 	enum    []any
 	hasEnum bool
@@ -47,54 +39,60 @@ type facts struct {
 	minLength, maxLength int // maxLength -1: no limit
 	patterns, formats    []string
 
-	prefix             []property // of an array; the names are empty
-	items              []any
+	prefix             [][]any // schemas of an array's first items
+	items              []any   // of the others
 	minItems, maxItems int
 
-	properties         []property
-	required           []string
-	patternProperties  []property
-	additional         []any // schemas of the other properties
-	names              []any // schemas of their names
-	open, closed       bool  // additionalProperties is said to be something, to be false
-	minProps, maxProps int
+	members members // of an object
 }
 
 // keywords are the keywords of a type that restrict values of that type.
 var keywords = map[types][]string{
 	typeNumber | typeInteger: {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-	typeString:               {"minLength", "maxLength", "pattern", "format"},
+	typeString:               {"minLength", "maxLength", "pattern", "contentEncoding"},
 	typeArray:                {"items", "prefixItems", "additionalItems", "minItems", "maxItems"},
 	typeObject:               {"properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties"},
 }
 
-// facts collects what parts say.
-func (c *schemaReader) facts(parts []part) *facts {
-	f := &facts{types: allTypes, maxLength: -1, maxItems: -1, maxProps: -1}
+// facts collects what parts say. With loose it leaves out what depends on alternatives that are still to be chosen.
+func (c *schemaReader) facts(parts []part, loose bool) *facts {
+	f := &facts{said: allTypes, maxLength: -1, maxItems: -1}
+	f.members.maxProps = -1
+	var hinted types
 	for _, p := range parts {
-		c.types(f, p.o)
+		if !c.spend(8) {
+			return f
+		}
+		hinted |= c.types(f, p.o)
 		c.enum(f, p.o)
 		c.number(f, p.o)
 		c.text(f, p.o)
-	}
-	for _, p := range parts {
 		c.array(f, p.o)
-		c.object(f, p.o)
 	}
-	if f.types == allTypes && f.hinted != 0 && !f.hasEnum {
-		f.types = f.hinted
+	c.object(&f.members, parts, loose)
+	f.types = f.said
+	if f.said == allTypes && hinted != 0 && !f.hasEnum {
+		f.types = hinted
 	}
 	return f
 }
 
-func (c *schemaReader) types(f *facts, o *object) {
+// types limits the types, and returns those that keywords belong to.
+func (c *schemaReader) types(f *facts, o *object) (hinted types) {
 	for t, words := range keywords {
 		if slices.ContainsFunc(words, o.has) {
-			f.hinted |= t
+			hinted |= t
+		}
+	}
+	if name, ok := o.get("format").(string); ok {
+		if _, isNumber := numberFormats[name]; isNumber {
+			hinted |= typeInteger
+		} else {
+			hinted |= typeString
 		}
 	}
 	if !o.has("type") {
-		return
+		return hinted
 	}
 	list, ok := o.get("type").([]any)
 	if !ok {
@@ -108,16 +106,17 @@ func (c *schemaReader) types(f *facts, o *object) {
 		}
 		t |= typeNames[text]
 	}
-	if o.get("nullable") == true { // OpenAPI 3.0
-		t |= typeNull
-	}
-	f.types &= t
+	f.said &= t
+	return hinted
 }
 
 func (c *schemaReader) enum(f *facts, o *object) {
 	limit := func(values []any) {
 		if !f.hasEnum {
 			f.enum, f.hasEnum = values, true
+			return
+		}
+		if !c.spend(len(f.enum) * len(values)) {
 			return
 		}
 		f.enum = slices.DeleteFunc(slices.Clone(f.enum), func(v any) bool {
@@ -222,7 +221,12 @@ func atMost(to *int) func(int) {
 func (c *schemaReader) text(f *facts, o *object) {
 	c.count(o, "minLength", atLeast(&f.minLength))
 	c.count(o, "maxLength", atMost(&f.maxLength))
-	for keyword, list := range map[string]*[]string{"pattern": &f.patterns, "format": &f.formats} {
+	add := func(list *[]string, text string) {
+		if !slices.Contains(*list, text) {
+			*list = append(*list, text)
+		}
+	}
+	for _, keyword := range []string{"pattern", "format"} {
 		if !o.has(keyword) {
 			continue
 		}
@@ -230,72 +234,13 @@ func (c *schemaReader) text(f *facts, o *object) {
 		if !ok {
 			c.fail("%s of the schema is no string", keyword)
 		}
-		if !slices.Contains(*list, text) {
-			*list = append(*list, text)
+		if keyword == "pattern" {
+			add(&f.patterns, text)
+		} else {
+			add(&f.formats, text)
 		}
 	}
-}
-
-// fits says whether a value of an enum is allowed by the other facts that are about its type.
-func (c *schemaReader) fits(f *facts, v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return f.types&typeNull != 0
-	case bool:
-		return f.types&typeBoolean != 0
-	case json.Number:
-		r, ok := parseNumber(v.String())
-		if !ok {
-			c.fail("enum of the schema has the number %s: want one within what a float64 holds", clip(v.String()))
-			return false
-		}
-		t := typeNumber
-		if r.IsInt() {
-			t = typeInteger
-		}
-		return f.types&t != 0 && f.inRange(r)
-	case string:
-		return f.types&typeString != 0 && c.fitsText(f, v)
-	case []any:
-		if len(f.prefix) > 0 || f.items != nil {
-			c.fail("enum or const of an array beside keywords for arrays is not supported")
-		}
-		return f.types&typeArray != 0 && len(v) >= f.minItems && (f.maxItems < 0 || len(v) <= f.maxItems)
+	if o.get("contentEncoding") == "base64" {
+		add(&f.formats, "byte")
 	}
-	if len(f.properties) > 0 || len(f.required) > 0 || f.open || f.closed || len(f.patternProperties) > 0 || f.minProps > 0 || f.maxProps >= 0 || f.names != nil {
-		c.fail("enum or const of an object beside keywords for objects is not supported")
-	}
-	return f.types&typeObject != 0
-}
-
-func (f *facts) inRange(r *big.Rat) bool {
-	if f.low != nil && (r.Cmp(f.low.at) < 0 || r.Cmp(f.low.at) == 0 && f.low.strict) {
-		return false
-	}
-	if f.high != nil && (r.Cmp(f.high.at) > 0 || r.Cmp(f.high.at) == 0 && f.high.strict) {
-		return false
-	}
-	return f.multiple == nil || new(big.Rat).Quo(r, f.multiple).IsInt()
-}
-
-func (c *schemaReader) fitsText(f *facts, s string) bool {
-	if n := utf8.RuneCountInString(s); n < f.minLength || f.maxLength >= 0 && n > f.maxLength {
-		return false
-	}
-	for _, p := range f.patterns {
-		re, err := regexp.Compile(p)
-		if err != nil {
-			c.fail("pattern %s of the schema can't be used: %v", clip(p), err)
-			return false
-		}
-		if !re.MatchString(s) {
-			return false
-		}
-	}
-	for _, name := range f.formats {
-		if p := formats[name]; p != "" && !regexp.MustCompile(`^(?:`+p+`)$`).MatchString(s) {
-			return false
-		}
-	}
-	return true
 }

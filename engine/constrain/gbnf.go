@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -14,13 +15,19 @@ import (
 // The rule called root is where a text begins. Texts in double quotes and
 // classes know the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A
 // rule goes on in the next line within parentheses, behind | and where the next
-// line does not begin another rule. Tokens by name or number (<…>) are refused.
-func GBNF(source string) (Form, error) {
+// line does not begin another rule. Tokens by name or number (<…>) are refused,
+// and so is what takes more than the budget, with a [*FormError].
+func GBNF(ctx context.Context, b *Budget, source string) (Form, error) {
 	if len(source) > maxSource {
 		return Form{}, formError("the grammar has %d bytes: want at most %d", len(source), maxSource)
 	}
 	if !utf8.ValidString(source) {
 		return Form{}, formError("the grammar is not valid UTF-8")
+	}
+	m := newMeter(ctx, b)
+	m.spend(len(source), len(source)*exprSize/4)
+	if m.err != nil {
+		return Form{}, m.err
 	}
 	p := &grammarParser{text: source, rules: map[string]*rule{}, defined: map[string]bool{}}
 	for p.space(); p.err == nil && p.at < len(p.text); p.space() {

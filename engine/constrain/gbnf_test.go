@@ -21,7 +21,7 @@ func TestGBNF(t *testing.T) {
 		{"root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= [0-9]+ | \"(\" expr \")\"", `[-+*/()0-9]+`},
 		{"root ::= ws \"x\"\nws ::= ([ \\t\\n] ws)?", `[ \t\n]*x`},
 	} {
-		f, err := constrain.GBNF(test.grammar)
+		f, err := constrain.GBNF(t.Context(), nil, test.grammar)
 		if err != nil {
 			t.Errorf("%s: %v", test.grammar, err)
 			continue
@@ -65,9 +65,9 @@ func TestGBNFRefusals(t *testing.T) {
 		`root ::= ((("a"{500}){500}){500}){500}`:      "too large",
 		"root ::= " + strings.Repeat("(", 500):        "deep",
 	} {
-		f, err := constrain.GBNF(grammar)
+		f, err := constrain.GBNF(t.Context(), nil, grammar)
 		if err == nil {
-			_, err = constrain.Compile(f, constrain.NewVocabulary(english))
+			_, err = constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(english))
 		}
 		var known *constrain.FormError
 		if !errors.As(err, &known) || !strings.Contains(known.Message, want) {
@@ -82,11 +82,11 @@ func FuzzGBNF(f *testing.F) {
 	f.Add("root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= [0-9]+ | \"(\" expr \")\"")
 	f.Add(`root ::= [^a-z\]]{2,3} "."{2} . `)
 	f.Fuzz(func(t *testing.T, grammar string) {
-		form, err := constrain.GBNF(grammar)
+		form, err := constrain.GBNF(t.Context(), nil, grammar)
 		if err != nil {
 			return
 		}
-		g, err := constrain.Compile(form, constrain.NewVocabulary(english))
+		g, err := constrain.Compile(t.Context(), nil, form, constrain.NewVocabulary(english))
 		if err != nil {
 			return
 		}
@@ -99,14 +99,14 @@ func TestMask(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	var forms []constrain.Form
 	for _, s := range schemas {
-		f, err := constrain.Schema([]byte(s))
+		f, err := constrain.Schema(t.Context(), nil, []byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}
 		forms = append(forms, f)
 	}
 	for _, p := range []string{`.*`, `(a|b)*a(a|b){5}`, `(the|a|ab|abc)*x`, `\pL+`} {
-		f, err := constrain.Regex(p)
+		f, err := constrain.Regex(t.Context(), nil, p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,15 +32,25 @@ type builder struct {
 	queue  []*rule
 	only   *[256]bool // bytes that may be used; nil: all
 	depth  int
+	meter  *meter
 	err    error
+}
+
+// ok says whether to go on.
+func (b *builder) ok() bool {
+	if b.err == nil {
+		b.err = b.meter.err
+	}
+	return b.err == nil
 }
 
 // add makes a place.
 func (b *builder) add() int32 {
 	if len(b.places) >= maxNodes {
-		b.fail("the form is too large: want less repetition, fewer choices or shorter limits")
+		b.fail("it is too large: it has more than %d places; want less repetition, fewer choices or shorter limits", maxNodes)
 		return 0
 	}
+	b.meter.spend(1, placeSize)
 	b.places = append(b.places, place{})
 	return int32(len(b.places) - 1)
 }
@@ -53,6 +63,7 @@ func (b *builder) fail(format string, args ...any) {
 
 // edge adds an edge, without the bytes that may not be used.
 func (b *builder) edge(from, to int32, r byteRange) {
+	b.meter.spend(1, edgeSize)
 	if b.only == nil {
 		b.places[from].edges = append(b.places[from].edges, edge{r, to})
 		return
@@ -74,10 +85,10 @@ func (b *builder) edge(from, to int32, r byteRange) {
 // added that leads back to from or on from to.
 func (b *builder) emit(x expr, from, to int32) {
 	if b.depth++; b.depth > 8*maxDepth {
-		b.fail("the form is nested too deeply")
+		b.fail("it is nested too deeply")
 	}
 	defer func() { b.depth-- }()
-	if b.err != nil {
+	if b.meter.spend(1, 0); !b.ok() {
 		return
 	}
 	switch x := x.(type) {
@@ -99,7 +110,9 @@ func (b *builder) emit(x expr, from, to int32) {
 	case repeat:
 		b.repeat(x, from, to)
 	case *rule:
-		b.places[from].calls = append(b.places[from].calls, call{b.rule(x), to})
+		n := b.rule(x)
+		b.meter.spend(1, edgeSize)
+		b.places[from].calls = append(b.places[from].calls, call{n, to})
 	case *graph:
 		b.graph(x, from, to)
 	default:
@@ -108,6 +121,7 @@ func (b *builder) emit(x expr, from, to int32) {
 }
 
 func (b *builder) skip(from, to int32) {
+	b.meter.spend(1, edgeSize)
 	b.places[from].skips = append(b.places[from].skips, to)
 }
 
@@ -167,10 +181,21 @@ func (b *builder) sequence(s sequence, from, to int32) {
 func (b *builder) choice(c choice, from, to int32) {
 	groups := map[byte][]string{}
 	var order []byte
+	empty := false
 	for _, x := range c {
 		text, ok := x.(literal)
-		if !ok || text == "" {
+		if !ok {
 			b.emit(x, from, to)
+			continue
+		}
+		if b.meter.spend(1, 16); !b.ok() {
+			return
+		}
+		if text == "" {
+			if !empty {
+				b.skip(from, to)
+			}
+			empty = true
 			continue
 		}
 		if groups[text[0]] == nil {
@@ -213,7 +238,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 	for range r.min {
 		next := b.add()
 		b.emit(r.x, from, next)
-		if from = next; b.err != nil {
+		if from = next; !b.ok() {
 			return
 		}
 	}
@@ -228,7 +253,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		next := b.add()
 		b.skip(from, to)
 		b.emit(r.x, from, next)
-		if from = next; b.err != nil {
+		if from = next; !b.ok() {
 			return
 		}
 	}
@@ -240,7 +265,7 @@ func (b *builder) graph(g *graph, from, to int32) {
 	for range g.places {
 		b.add()
 	}
-	if b.err != nil {
+	if !b.ok() {
 		return
 	}
 	b.skip(from, base+g.start)
@@ -265,6 +290,7 @@ func (b *builder) rule(r *rule) int32 {
 		n = int32(len(b.starts))
 		b.rules[r] = n
 		b.starts = append(b.starts, b.add())
+		b.meter.spend(1, 2*exprSize)
 		b.names = append(b.names, r.name)
 		b.queue = append(b.queue, r)
 	}
@@ -273,7 +299,7 @@ func (b *builder) rule(r *rule) int32 {
 
 // all adds the rules that are called and have no body yet.
 func (b *builder) all() {
-	for len(b.queue) > 0 && b.err == nil {
+	for len(b.queue) > 0 && b.ok() {
 		r := b.queue[0]
 		b.queue = b.queue[1:]
 		end := b.add()
@@ -283,12 +309,12 @@ func (b *builder) all() {
 }
 
 // newGraph makes the automaton of a form without rules.
-func newGraph(x expr) (*graph, error) {
-	b := &builder{rules: map[*rule]int32{}}
+func newGraph(m *meter, x expr) (*graph, error) {
+	b := &builder{rules: map[*rule]int32{}, meter: m}
 	start, end := b.add(), b.add()
 	b.places[end].final = true
 	b.emit(x, start, end)
-	if b.err != nil {
+	if !b.ok() {
 		return nil, b.err
 	}
 	if len(b.starts) > 0 {
@@ -298,7 +324,7 @@ func newGraph(x expr) (*graph, error) {
 }
 
 // intersect is the texts that both automata have.
-func intersect(a, c *graph) (*graph, error) {
+func intersect(m *meter, a, c *graph) (*graph, error) {
 	type pair struct{ a, c int32 }
 	g := &graph{}
 	at := map[pair]int32{}
@@ -316,26 +342,41 @@ func intersect(a, c *graph) (*graph, error) {
 	g.start = find(pair{a.start, c.start})
 	for len(queue) > 0 {
 		if len(g.places) > maxNodes {
-			return nil, formError("the form is too large: the conditions on one text multiply")
+			return nil, formError("it is too large: the conditions on one text multiply to more than %d places", maxNodes)
 		}
 		p := queue[0]
 		queue = queue[1:]
+		from, and := &a.places[p.a], &c.places[p.c]
+		if !m.spend(4+2*len(from.skips)+2*len(and.skips)+len(from.edges)*len(and.edges), 2*placeSize+exprSize) {
+			return nil, m.err
+		}
 		var out place
-		for _, s := range a.places[p.a].skips {
+		for _, s := range from.skips {
 			out.skips = append(out.skips, find(pair{s, p.c}))
 		}
-		for _, s := range c.places[p.c].skips {
+		for _, s := range and.skips {
 			out.skips = append(out.skips, find(pair{p.a, s}))
 		}
-		for _, e := range a.places[p.a].edges {
-			for _, f := range c.places[p.c].edges {
+		for _, e := range from.edges {
+			for _, f := range and.edges {
 				if lo, hi := max(e.lo, f.lo), min(e.hi, f.hi); lo <= hi {
 					out.edges = append(out.edges, edge{byteRange{lo, hi}, find(pair{e.to, f.to})})
 				}
 			}
 		}
+		m.spend(0, edgeSize*(len(out.edges)+len(out.skips)))
 		n := at[p]
 		g.places[n].edges, g.places[n].skips = out.edges, out.skips
 	}
 	return g, nil
+}
+
+// any reports whether there is a text. All places of an intersection can be reached.
+func (g *graph) any() bool {
+	for i := range g.places {
+		if g.places[i].final {
+			return true
+		}
+	}
+	return false
 }

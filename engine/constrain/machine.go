@@ -4,14 +4,16 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"unsafe"
 )
 
-// Limits of a machine. Beyond the first two it forgets what it can make again;
-// beyond the third it leaves texts out, of which there are more than enough.
+// Limits of a machine. Beyond the first two it forgets what it can make again.
+// Where a text would be in more places at once than the others say, it may not go.
 const (
-	maxWeight  = 1 << 21  // threads and edges of all states
+	maxWeight  = 1 << 19  // threads and edges of all states
 	maxMasks   = 16 << 20 // bytes
-	maxThreads = 1024     // of one state
+	maxThreads = 2048     // of one state
+	maxSeen    = 16384    // places on the way to them
 )
 
 // frame is the place to return to when a rule ends, in its surroundings.
@@ -37,8 +39,14 @@ type state struct {
 	local   *local   // of a state whose only frame is the bottom
 }
 
-// dead is where no text of the form goes.
-var dead = &state{}
+// dead is where no text of the form goes; crowded is where it would be in too many places at once.
+var dead, crowded = &state{}, &state{}
+
+// errCrowded is the form's fault.
+var errCrowded = formError("it is too ambiguous: a text may be in more than %d places of it at once; want fewer alternatives that begin alike", maxThreads)
+
+// threadSize is what a thread takes in a state and in the key that finds it, in bytes.
+const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
 type frameKey struct {
 	ret    int32
@@ -61,6 +69,7 @@ type machine struct {
 	masked   []*state // with a mask or local
 	maskSize int      // bytes
 	weight   int      // threads and edges of all states
+	spent    int      // work in all
 
 	// scratch of closure and walk
 	seen  map[thread]struct{}
@@ -90,6 +99,7 @@ func (m *machine) push(ret int32, parent *frame) *frame {
 		m.nextID++
 		f = &frame{id: m.nextID, ret: ret, parent: parent}
 		m.frames[key] = f
+		m.weight += 4
 	}
 	return f
 }
@@ -101,11 +111,12 @@ func (m *machine) closure(from []thread) *state {
 	var threads []thread
 	end := false
 	push := func(t thread) {
-		if _, ok := m.seen[t]; !ok && len(m.seen) < maxThreads {
+		if _, ok := m.seen[t]; !ok && len(m.seen) < maxSeen {
 			m.seen[t] = struct{}{}
 			m.stack = append(m.stack, t)
 		}
 	}
+	defer func() { m.spent += len(m.seen) }()
 	for i := len(from) - 1; i >= 0; i-- {
 		push(from[i])
 	}
@@ -130,6 +141,9 @@ func (m *machine) closure(from []thread) *state {
 			end = true
 		} else if p.final {
 			push(thread{t.frame.ret, t.frame.parent})
+		}
+		if len(m.seen) >= maxSeen || len(threads) > maxThreads {
+			return crowded
 		}
 	}
 	return m.intern(threads, end)
@@ -167,8 +181,8 @@ func (m *machine) intern(threads []thread, end bool) *state {
 // step is the state after a byte.
 func (m *machine) step(s *state, b byte) *state {
 	class := m.program.class[b]
-	if s == dead {
-		return dead
+	if s == dead || s == crowded {
+		return s
 	}
 	if next := s.next[class]; next != nil {
 		return next
@@ -247,7 +261,21 @@ func (t *matcher) Accept(token int32) error {
 			return ErrForbidden
 		}
 	}
+	if err := m.usable(at); err != nil {
+		return err
+	}
 	t.at = at
+	return nil
+}
+
+// usable fails if a state is too crowded to go on from. It finds out by making the mask that is asked for next.
+func (m *machine) usable(s *state) error {
+	if s == crowded || len(s.threads) == 0 && !s.end {
+		return errCrowded
+	}
+	if !s.end && m.tokensOf(s).empty() {
+		return errCrowded
+	}
 	return nil
 }
 

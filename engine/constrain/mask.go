@@ -18,6 +18,8 @@ func (t *tokens) set(dst []uint64) {
 	}
 }
 
+func (t *tokens) empty() bool { return len(t.list) == 0 && len(t.bits) == 0 }
+
 func (t *tokens) bytes() int { return 64 + 4*len(t.list) + 8*len(t.bits) }
 
 // compact makes the smaller form of a mask.
@@ -55,10 +57,17 @@ const maxWork = 1 << 22
 func (m *machine) maskOf(s *state) *tokens {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if s.mask == nil {
+		m.tidy()
+	}
+	return m.tokensOf(s)
+}
+
+// tokensOf is maskOf for who holds the lock.
+func (m *machine) tokensOf(s *state) *tokens {
 	if s.mask != nil {
 		return s.mask
 	}
-	m.tidy()
 	w := walk{machine: m, mask: make([]uint64, Words(m.vocab.size)), work: 2 * maxWork, outside: true}
 	for lo := 0; lo < len(s.threads); {
 		hi := lo
@@ -69,6 +78,7 @@ func (m *machine) maskOf(s *state) *tokens {
 		lo = hi
 	}
 	s.mask = compact(w.mask)
+	m.spent += 2*maxWork - w.work
 	m.keep(s, s.mask.bytes())
 	return s.mask
 }
@@ -81,7 +91,7 @@ func (m *machine) keep(s *state, bytes int) {
 
 // tidy forgets when there is too much to remember.
 func (m *machine) tidy() {
-	if m.weight > maxWeight || len(m.frames) > maxWeight {
+	if m.weight > maxWeight {
 		m.reset()
 	}
 	if m.maskSize > maxMasks {
@@ -127,6 +137,9 @@ func (w *walk) group(threads []thread) {
 		return
 	}
 	after := m.returned(f) // 2
+	if after == dead || after == crowded {
+		return
+	}
 	for _, at := range l.escapes {
 		n := &m.vocab.trie[at]
 		m.path[n.depth+1] = after
@@ -165,9 +178,11 @@ func (w *walk) subtree(lo, hi int32) {
 		n := &trie[i]
 		s := path[n.depth].next[class[n.b]]
 		if s == nil {
+			before := m.spent
 			s = m.step(path[n.depth], n.b)
+			work -= m.spent - before
 		}
-		if s == dead {
+		if s == dead || s == crowded {
 			i = n.end
 			continue
 		}

@@ -115,10 +115,10 @@ func TestRandomSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		form, err := constrain.Schema(source)
+		form, err := constrain.Schema(t.Context(), nil, source)
 		var grammar constrain.Grammar
 		if err == nil {
-			grammar, err = constrain.Compile(form, v)
+			grammar, err = constrain.Compile(t.Context(), nil, form, v)
 		}
 		var known *constrain.FormError
 		if errors.As(err, &known) {

@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"context"
 	"errors"
 	"regexp/syntax"
 	"strconv"
@@ -11,7 +12,14 @@ import (
 // Regex is the texts that match a regular expression as a whole, whether or not
 // it has ^ and $ at its ends. The syntax is that of Go's regexp (RE2) with Perl's
 // classes: no look-around, no references back, \d is 0 to 9.
-func Regex(pattern string) (Form, error) {
+//
+// What takes more than the budget is refused with a [*FormError].
+func Regex(ctx context.Context, b *Budget, pattern string) (Form, error) {
+	m := newMeter(ctx, b)
+	m.spend(len(pattern), len(pattern)*exprSize)
+	if m.err != nil {
+		return Form{}, m.err
+	}
 	x, _, err := parseRegex(pattern, plainClass)
 	return Form{x}, err
 }

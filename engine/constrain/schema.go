@@ -1,37 +1,44 @@
 package constrain
 
 import (
+	"context"
 	"fmt"
-	"net/url"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
-// Schema is the JSON values that a JSON schema (draft 2020-12, and what older
-// drafts say in the same words) allows, each in one way:
+// Schema is the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one way:
 //
 //   - Properties come in the order of the schema. One that is not required may be left out.
-//   - An object with properties has no others unless additionalProperties asks for
-//     them; one without properties has any.
+//   - An object with properties has no others unless additionalProperties or
+//     unevaluatedProperties asks for them; one without properties has any.
 //   - Without a type, keywords of a type (minLength, items, …) mean that type.
-//   - A pattern without ^ or $ must match the whole string, which is what most
-//     patterns mean; one with either is free at its other end.
+//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole
+//     string, which is what most patterns mean; one with either is free at its other end.
 //   - oneOf needs alternatives that exclude each other as far as can be seen: by
-//     type, by enum or const, or by a required property.
+//     type, by enum or const, by a range of numbers, or by a required property.
 //   - Numbers have at most 18 digits and, where they have limits, no exponent.
-//   - format is kept for date-time, date, time, duration, email, hostname, ipv4,
-//     ipv6, uuid and uri; other formats are comments, as the specification has it.
+//   - A format is kept, at times in a narrower sense than its standard, or refused.
 //
-// It fails with a [*FormError] that names the keyword which can't be kept.
-func Schema(source []byte) (Form, error) {
+// Every value is one that the schema allows: what can't be kept is refused with a
+// [*FormError] that names the keyword, and so is what takes more than the budget;
+// nil is one of its own. Schema fails with the cause of ctx when that ends.
+func Schema(ctx context.Context, b *Budget, source []byte) (Form, error) {
 	root, err := readJSON(source)
 	if err != nil {
 		return Form{}, err
 	}
-	c := &schemaReader{root: root, json: newJSONRules(), rules: map[string]*rule{}, ids: map[*object]int{}, parts: map[part]int{}}
+	c := &schemaReader{
+		root: root, json: newJSONRules(), meter: newMeter(ctx, b), rules: map[string]*rule{}, ids: map[*object]int{}, parts: map[part]int{},
+		drafts: map[*object]draft{}, scopes: [][]int{nil}, scopeIDs: map[string]int{"": 0}, patterns: map[string]*pattern{},
+	}
+	c.index()
 	x := c.schema(root)
+	if c.err == nil {
+		c.err = c.meter.err
+	}
 	if c.err != nil {
 		return Form{}, c.err
 	}
@@ -39,28 +46,36 @@ func Schema(source []byte) (Form, error) {
 }
 
 // part is a schema's own keywords: without what $ref and allOf refer to, and with
-// plain also without its alternatives, one of which was chosen.
+// plain also without its alternatives, one of which was chosen. scope are the
+// schemas with unevaluatedProperties that it is within, which know its properties.
 type part struct {
 	o     *object
 	plain bool
+	scope int
 }
 
 // schemaReader makes forms of schemas. A form is made once for each set of parts
 // that apply to one value, so recursion through any mixture of $ref and allOf ends.
 type schemaReader struct {
-	root  any
-	json  *jsonRules
-	rules map[string]*rule // by set of parts
-	ids   map[*object]int
-	parts map[part]int
-	err   error
+	root     any
+	json     *jsonRules
+	meter    *meter
+	refs     references
+	drafts   map[*object]draft
+	rules    map[string]*rule // by set of parts
+	ids      map[*object]int
+	parts    map[part]int
+	scopes   [][]int // sets of ids, sorted; the first is empty
+	scopeIDs map[string]int
+	patterns map[string]*pattern
+	err      error
 }
 
-// Limits of a schema.
-const (
-	maxSchemas      = 20000 // different sets of parts
-	maxAlternatives = 1000  // that anyOf and oneOf of one value give together
-)
+// partSize is what a part takes in a list, in bytes.
+const partSize = int(unsafe.Sizeof(part{}))
+
+// maxAlternatives bounds what anyOf and oneOf of one value give together.
+const maxAlternatives = 1000
 
 func (c *schemaReader) fail(format string, args ...any) {
 	if c.err == nil {
@@ -68,63 +83,139 @@ func (c *schemaReader) fail(format string, args ...any) {
 	}
 }
 
+// spend says whether to go on.
+func (c *schemaReader) spend(steps int) bool { return c.err == nil && c.meter.spend(steps, 0) }
+
 // schema is the form of the values that fit all of some schemas.
 func (c *schemaReader) schema(schemas ...any) expr {
-	var parts []part
-	for _, s := range schemas {
-		if !c.collect(s, &parts, nil) {
-			return choice{} // one of them is false
-		}
+	parts, ok := c.collect(0, schemas...)
+	if !ok {
+		return choice{} // one of them is false
 	}
 	return c.apply(parts)
 }
 
-// collect adds the parts of a schema; false if nothing fits it. path holds the references that led here.
-func (c *schemaReader) collect(s any, parts *[]part, path []*object) bool {
-	if c.err != nil {
-		return false
+// collection is the parts of some schemas. Each is visited once, and again only when it turns out to be within more.
+type collection struct {
+	*schemaReader
+	parts []part
+	at    map[*object]int  // where in parts
+	open  map[*object]bool // on the way to where we are
+}
+
+// collect finds the parts of schemas that apply to one value; false if nothing fits them.
+func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
+	n := collection{schemaReader: c, at: map[*object]int{}, open: map[*object]bool{}}
+	for _, s := range schemas {
+		if !n.add(s, scope) {
+			return nil, false
+		}
 	}
-	switch s := s.(type) {
-	case bool:
-		return s
-	case *object:
-		if slices.Contains(path, s) {
-			c.fail("a $ref of the schema leads back to itself, with nothing between")
-			return false
+	said := slices.DeleteFunc(n.parts, func(p part) bool { return !says(p.o) })
+	return said, c.err == nil
+}
+
+// says reports whether a schema says anything itself: two that only refer to the same are the same.
+func says(o *object) bool {
+	for _, k := range o.keys {
+		switch k {
+		case "type", "enum", "const", "format", "anyOf", "oneOf", "unevaluatedProperties":
+			return true
 		}
-		path = append(path[:len(path):len(path)], s)
-		c.check(s)
-		p := part{o: s}
-		if !slices.Contains(*parts, p) {
-			*parts = append(*parts, p)
-		}
-		if s.has("$ref") && !c.collect(c.resolve(s.get("$ref")), parts, path) {
-			return false
-		}
-		for _, sub := range c.list(s, "allOf") {
-			if !c.collect(sub, parts, path) {
-				return false
+		for _, words := range keywords {
+			if slices.Contains(words, k) {
+				return true
 			}
 		}
-		return c.err == nil
 	}
-	c.fail("a schema is %s: want an object, true or false", writeJSON(s))
 	return false
+}
+
+// add adds the parts of a schema.
+func (n *collection) add(s any, scope int) bool {
+	if !n.spend(1) {
+		return false
+	}
+	o, ok := s.(*object)
+	if !ok {
+		allowed, isBool := s.(bool)
+		if !isBool {
+			n.fail("a schema is %s: want an object, true or false", clip(writeJSON(s)))
+		}
+		return allowed
+	}
+	if n.open[o] {
+		n.fail("a $ref of the schema leads back to itself, with nothing between")
+		return false
+	}
+	n.check(o)
+	if o.has("unevaluatedProperties") {
+		scope = n.union(scope, n.scope(n.ids[o]))
+	}
+	at, seen := n.at[o]
+	if seen {
+		all := n.union(n.parts[at].scope, scope)
+		if all == n.parts[at].scope {
+			return true
+		}
+		scope, n.parts[at].scope = all, all
+	} else {
+		n.at[o] = len(n.parts)
+		n.parts = append(n.parts, part{o: o, scope: scope})
+	}
+	n.open[o] = true
+	defer delete(n.open, o)
+	if o.has("$ref") && !n.add(n.resolve(o, o.get("$ref")), scope) {
+		return false
+	}
+	for _, sub := range n.list(o, "allOf") {
+		if !n.add(sub, scope) {
+			return false
+		}
+	}
+	return n.err == nil
+}
+
+// scope is the set of some ids.
+func (c *schemaReader) scope(ids ...int) int {
+	var key strings.Builder
+	for _, id := range ids {
+		key.WriteString(strconv.Itoa(id))
+		key.WriteByte(' ')
+	}
+	n, ok := c.scopeIDs[key.String()]
+	if !ok {
+		n = len(c.scopes)
+		c.scopes = append(c.scopes, ids)
+		c.scopeIDs[key.String()] = n
+		c.meter.spend(len(ids), 3*exprSize+16*len(ids))
+	}
+	return n
+}
+
+// union is the scope of what is within either.
+func (c *schemaReader) union(a, b int) int {
+	if a == b || b == 0 {
+		return a
+	}
+	if a == 0 {
+		return b
+	}
+	all := append(slices.Clone(c.scopes[a]), c.scopes[b]...)
+	slices.Sort(all)
+	return c.scope(slices.Compact(all)...)
 }
 
 // apply is the form of the values that all parts allow: a rule, for it may contain itself.
 func (c *schemaReader) apply(parts []part) expr {
-	if c.err != nil {
+	if !c.spend(1 + len(parts)) {
 		return choice{}
 	}
 	key := c.key(parts)
 	if r := c.rules[key]; r != nil {
 		return r
 	}
-	if len(c.rules) >= maxSchemas {
-		c.fail("the schema is too large: its parts combine to more than %d", maxSchemas)
-		return choice{}
-	}
+	c.meter.spend(1, 4*exprSize+len(key))
 	r := &rule{name: fmt.Sprintf("schema %d", len(c.rules)+1)}
 	c.rules[key] = r
 	r.body = c.body(parts)
@@ -142,7 +233,7 @@ func (c *schemaReader) key(parts []part) string {
 		}
 		ids[i] = id
 	}
-	sort.Ints(ids)
+	slices.Sort(ids)
 	var b strings.Builder
 	for _, id := range slices.Compact(ids) {
 		b.WriteString(strconv.Itoa(id))
@@ -157,7 +248,7 @@ func (c *schemaReader) body(parts []part) expr {
 	open := false
 	plain := make([]part, len(parts))
 	for i, p := range parts {
-		plain[i] = part{o: p.o, plain: true}
+		plain[i] = part{o: p.o, plain: true, scope: p.scope}
 	}
 	for _, p := range parts {
 		if p.plain {
@@ -168,18 +259,19 @@ func (c *schemaReader) body(parts []part) expr {
 				continue
 			}
 			open = true
-			branches := c.branches(p.o, keyword)
-			if keyword == "oneOf" {
-				c.exclusive(plain, branches)
-			}
+			branches := c.branches(p, keyword)
 			if len(options)*len(branches) > maxAlternatives {
 				c.fail("the schema is too large: anyOf and oneOf of one value give more than %d alternatives", maxAlternatives)
 				return choice{}
+			}
+			if keyword == "oneOf" {
+				c.exclusive(plain, branches)
 			}
 			var product [][]part
 			for _, o := range options {
 				for _, b := range branches {
 					product = append(product, append(o[:len(o):len(o)], b...))
+					c.meter.spend(len(o)+len(b), partSize*(len(o)+len(b)))
 				}
 			}
 			options = product
@@ -189,24 +281,37 @@ func (c *schemaReader) body(parts []part) expr {
 		return choice{}
 	}
 	if !open {
-		return c.value(c.facts(parts))
+		return c.value(c.facts(parts, false))
 	}
 	alternatives := choice{}
 	for _, o := range options {
-		alternatives = append(alternatives, c.apply(append(plain[:len(plain):len(plain)], o...)))
+		if n := len(plain) + len(o); !c.meter.spend(n+len(plain)*len(o)/8, partSize*n) {
+			break
+		}
+		alternatives = append(alternatives, c.apply(merge(plain, o)))
 	}
 	return alternatives
 }
 
+// merge is the parts of both, each once.
+func merge(plain, chosen []part) []part {
+	all := slices.Clone(plain)
+	for _, p := range chosen {
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // branches are the alternatives that a value may fit at all, as parts.
-func (c *schemaReader) branches(o *object, keyword string) (branches [][]part) {
-	list := c.list(o, keyword)
+func (c *schemaReader) branches(p part, keyword string) (branches [][]part) {
+	list := c.list(p.o, keyword)
 	if len(list) == 0 {
 		c.fail("%s of the schema is empty: want at least one alternative", keyword)
 	}
 	for _, s := range list {
-		var b []part
-		if c.collect(s, &b, nil) {
+		if b, ok := c.collect(p.scope, s); ok {
 			branches = append(branches, b)
 		}
 	}
@@ -225,50 +330,10 @@ func (c *schemaReader) list(o *object, keyword string) []any {
 	return list
 }
 
-// resolve follows a reference within the document.
-func (c *schemaReader) resolve(ref any) any {
-	text, ok := ref.(string)
-	if !ok {
-		c.fail("$ref of the schema is no string")
-		return false
-	}
-	pointer, ok := strings.CutPrefix(text, "#")
-	if ok {
-		if decoded, err := url.PathUnescape(pointer); err == nil {
-			pointer = decoded
-		}
-	}
-	if !ok || pointer != "" && !strings.HasPrefix(pointer, "/") {
-		c.fail("$ref of the schema is %s: want a JSON pointer into the same schema, like #/$defs/name", clip(text))
-		return false
-	}
-	at := c.root
-	if pointer == "" {
-		return at
-	}
-	for step := range strings.SplitSeq(pointer[1:], "/") {
-		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
-		switch v := at.(type) {
-		case *object:
-			if at, ok = v.values[step]; ok {
-				continue
-			}
-		case []any:
-			if n, err := strconv.Atoi(step); err == nil && n >= 0 && n < len(v) {
-				at = v[n]
-				continue
-			}
-		}
-		c.fail("$ref of the schema is %s, and there is nothing", clip(text))
-		return false
-	}
-	return at
-}
-
 // refused are the keywords that restrict values in a way that no grammar of this package does.
 var refused = []string{
 	"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains",
-	"maxContains", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "extends", "disallow", "divisibleBy",
+	"maxContains", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "extends", "disallow", "divisibleBy", "propertyDependencies",
 }
 
 // check refuses a schema with keywords that can't be kept.
@@ -285,7 +350,18 @@ func (c *schemaReader) check(o *object) {
 	if o.get("uniqueItems") == true {
 		c.fail("the keyword uniqueItems of JSON schema is not supported: leave it out and check the answer")
 	}
-	if v := o.get("unevaluatedProperties"); v != nil && v != false && v != true {
-		c.fail("the keyword unevaluatedProperties of JSON schema is supported with false and true only")
+	if c.drafts[o] >= draft2019 && c.declared() {
+		return // where contents are notes for readers
 	}
+	for _, k := range []string{"contentMediaType", "contentEncoding"} {
+		if text, ok := o.get(k).(string); ok && (k != "contentEncoding" || text != "base64") {
+			c.fail("the keyword %s of JSON schema is %s, which is not supported: leave it out, or name a $schema in which it is a note", k, clip(text))
+		}
+	}
+}
+
+// declared says whether the document names its draft.
+func (c *schemaReader) declared() bool {
+	o, ok := c.root.(*object)
+	return ok && o.has("$schema")
 }

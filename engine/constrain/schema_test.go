@@ -88,12 +88,12 @@ func TestSchema(t *testing.T) {
 // checkSchema makes texts by random choices and has the other validator look at those that ended.
 func checkSchema(t testing.TB, schema string, texts int) {
 	t.Helper()
-	f, err := constrain.Schema([]byte(schema))
+	f, err := constrain.Schema(t.Context(), nil, []byte(schema))
 	if err != nil {
 		t.Errorf("%s: %v", schema, err)
 		return
 	}
-	g, err := constrain.Compile(f, constrain.NewVocabulary(english))
+	g, err := constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(english))
 	if err != nil {
 		t.Errorf("%s: %v", schema, err)
 		return
@@ -161,7 +161,7 @@ func TestSchemaTakes(t *testing.T) {
 		{`{"type":"string","format":"date"}`, `"2023-02-29"`, false},
 		{`{"type":"string","pattern":"^\\d+$"}`, `"12a"`, false},
 	} {
-		f, err := constrain.Schema([]byte(test.schema))
+		f, err := constrain.Schema(t.Context(), nil, []byte(test.schema))
 		if err != nil {
 			t.Errorf("%s: %v", test.schema, err)
 			continue
@@ -186,9 +186,8 @@ func TestSchemaRefusals(t *testing.T) {
 		`{"$ref":"http://example.com/s"}`:                  "$ref",
 		`{"$ref":"#/$defs/none"}`:                          "nothing",
 		`{"$ref":"#"}`:                                     "back to itself",
-		`{"pattern":"(?=a)b"}`:                             "look-around",
-		`{"pattern":"a^b"}`:                                "middle",
-		`{"pattern":"a{1001}"}`:                            "1000",
+		`{"pattern":"(?=a)b"}`:                             "no text",
+		`{"pattern":"a^b"}`:                                "no text",
 		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "anyOf",
 		`{"oneOf":[]}`:                                     "empty",
 		`{"minLength":-1}`:                                 "minLength",
@@ -206,9 +205,9 @@ func TestSchemaRefusals(t *testing.T) {
 		strings.Repeat(`{"items":`, 300) + `{}` + strings.Repeat(`}`, 300):                                                               "deep",
 		`{"allOf":[` + strings.TrimSuffix(strings.Repeat(`{"anyOf":[{"const":1},{"const":2},{"const":3},{"const":4}]},`, 8), ",") + `]}`: "alternatives",
 	} {
-		f, err := constrain.Schema([]byte(schema))
+		f, err := constrain.Schema(t.Context(), nil, []byte(schema))
 		if err == nil {
-			_, err = constrain.Compile(f, constrain.NewVocabulary(english))
+			_, err = constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(english))
 		}
 		if want == "" {
 			continue // whatever comes, it comes soon
@@ -226,11 +225,11 @@ func FuzzSchema(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, schema []byte) {
-		form, err := constrain.Schema(schema)
+		form, err := constrain.Schema(t.Context(), nil, schema)
 		if err != nil {
 			return
 		}
-		g, err := constrain.Compile(form, constrain.NewVocabulary(english))
+		g, err := constrain.Compile(t.Context(), nil, form, constrain.NewVocabulary(english))
 		if err != nil {
 			return
 		}

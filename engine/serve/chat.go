@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -29,7 +30,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if req.Grammar, err = s.grammar(&c.structure, use); err != nil {
+	if req.Grammar, err = s.grammar(r.Context(), &c.structure, use); err != nil {
 		return err
 	}
 	if req.Prompt, err = s.chatPrompt(&c.prompt); err != nil {
@@ -60,7 +61,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 //  1. Forced calls have the form of calls.
 //  2. A form beside tools leaves the model the choice between the form and calls.
 //  3. A form alone.
-func (s *Server) grammar(f *structure, use *toolUse) (constrain.Grammar, error) {
+func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (constrain.Grammar, error) {
 	w, err := f.wish()
 	switch {
 	case err != nil:
@@ -72,7 +73,7 @@ func (s *Server) grammar(f *structure, use *toolUse) (constrain.Grammar, error) 
 	case use != nil: // 2
 		w = use.wish(s.toolFormat, w)
 	}
-	return s.grammars.get(w) // 3
+	return s.grammars.get(ctx, w) // 3
 }
 
 // chatPrompt renders a conversation with the model's template.

@@ -8,6 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
@@ -20,6 +21,7 @@ func toError(err error) *api.Error {
 	var outOfRange *sample.RangeError
 	var refused *chat.RefusedError
 	var step *engine.StepError
+	var form *constrain.FormError
 	switch {
 	case errors.As(err, &request):
 		e := api.BadRequest(request.Param, "%s", request.Message)
@@ -39,6 +41,8 @@ func toError(err error) *api.Error {
 		return unavailable(api.CodeShutdown, err)
 	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrWoken):
 		return api.Errorf(http.StatusConflict, api.CodeBusy, "%v", err)
+	case errors.As(err, &form): // which turned out in the middle of a text
+		return api.BadRequest("", "the form that is asked for can't be kept: %s", form.Message)
 	case errors.As(err, &step):
 		return api.Errorf(http.StatusInternalServerError, api.CodeRuntimeFailed, "%v", err)
 	}

@@ -185,7 +185,7 @@ func FuzzParse(f *testing.F) {
 			w, err := c.wish()
 			check(err)
 			if err == nil && w != nil {
-				_, err := w.form()
+				_, err := w.form(t.Context(), nil)
 				check(formError(w.param, err))
 			}
 			_, err = c.toolUse()

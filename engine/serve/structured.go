@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"container/list"
+	"context"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -53,7 +54,7 @@ type wish struct {
 	kind  string // with source it identifies the form
 	// source is what the client wrote: a schema, a pattern, a grammar, a list of choices.
 	source string
-	form   func() (constrain.Form, error)
+	form   func(context.Context, *constrain.Budget) (constrain.Form, error)
 }
 
 // wish returns the one form that is asked for, nil for none.
@@ -61,12 +62,16 @@ func (s *structure) wish() (*wish, error) {
 	var all []*wish
 	regex := func(param string, source *string) {
 		if source != nil {
-			all = append(all, &wish{param, "regex", *source, func() (constrain.Form, error) { return constrain.Regex(*source) }})
+			all = append(all, &wish{param, "regex", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+				return constrain.Regex(ctx, b, *source)
+			}})
 		}
 	}
 	grammar := func(param string, source *string) {
 		if source != nil {
-			all = append(all, &wish{param, "grammar", *source, func() (constrain.Form, error) { return constrain.GBNF(*source) }})
+			all = append(all, &wish{param, "grammar", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+				return constrain.GBNF(ctx, b, *source)
+			}})
 		}
 	}
 	schema := func(param string, source json.RawMessage) {
@@ -77,7 +82,9 @@ func (s *structure) wish() (*wish, error) {
 	choice := func(param string, texts []string) {
 		if texts != nil {
 			source, _ := json.Marshal(texts) // strings always can be
-			all = append(all, &wish{param, "choice", string(source), func() (constrain.Form, error) { return constrain.Choice(texts...) }})
+			all = append(all, &wish{param, "choice", string(source), func(context.Context, *constrain.Budget) (constrain.Form, error) {
+				return constrain.Choice(texts...)
+			}})
 		}
 	}
 	if s.ResponseFormat != nil {
@@ -149,17 +156,22 @@ func schemaWish(param string, source json.RawMessage) *wish {
 	if kindOf(source) == "string" && json.Unmarshal(source, &text) == nil {
 		source = json.RawMessage(text)
 	}
-	return &wish{param, "schema", string(source), func() (constrain.Form, error) { return constrain.Schema(source) }}
+	return &wish{param, "schema", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+		return constrain.Schema(ctx, b, source)
+	}}
 }
 
 func anyObject(param string) *wish {
-	return &wish{param, "object", "", func() (constrain.Form, error) { return constrain.JSON(), nil }}
+	return &wish{param, "object", "", func(context.Context, *constrain.Budget) (constrain.Form, error) {
+		return constrain.JSON(), nil
+	}}
 }
 
-// Limits of the grammars that are kept: each may hold 16 MiB of masks.
+// Limits of the grammars that are kept.
 const (
 	maxGrammars      = 32
-	maxGrammarSource = 4 << 20 // bytes of all their sources
+	maxGrammarSource = 4 << 20   // bytes of all their sources
+	maxGrammarBytes  = 256 << 20 // bytes of all of them, with what they have learnt
 	warmStates       = 64
 	warmTime         = 20 * time.Millisecond
 )
@@ -168,6 +180,8 @@ const (
 // last: requests of one client mostly ask for the same.
 type grammars struct {
 	vocabulary func() *constrain.Vocabulary
+	// turn is held by whoever compiles: one at a time, so that the processors are left to those who generate.
+	turn chan struct{}
 
 	// mu guards the rest. Compiling happens without it.
 	mu     sync.Mutex
@@ -183,45 +197,68 @@ type compiled struct {
 
 func newGrammars(tok *tokenizer.Tokenizer) *grammars {
 	return &grammars{
+		turn:       make(chan struct{}, 1),
 		vocabulary: sync.OnceValue(func() *constrain.Vocabulary { return constrain.NewVocabulary(tok) }),
 		byKey:      map[string]*list.Element{}, recent: list.New(),
 	}
 }
 
-// get returns the grammar of a wish. Its errors are the client's.
-func (g *grammars) get(w *wish) (constrain.Grammar, error) {
+// get returns the grammar of a wish. Its errors are the client's, but for the end of ctx.
+func (g *grammars) get(ctx context.Context, w *wish) (constrain.Grammar, error) {
 	key := w.kind + "\x00" + w.source
-	g.mu.Lock()
-	if e := g.byKey[key]; e != nil {
-		g.recent.MoveToFront(e)
-		g.mu.Unlock()
-		return e.Value.(*compiled).grammar, nil
+	if known := g.find(key); known != nil {
+		return known, nil
 	}
-	g.mu.Unlock()
-	form, err := w.form()
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if known := g.find(key); known != nil { // another request asked for the same meanwhile
+		return known, nil
+	}
+	budget := constrain.NewBudget()
+	form, err := w.form(ctx, budget)
 	if err != nil {
 		return nil, formError(w.param, err)
 	}
-	grammar, err := constrain.Compile(form, g.vocabulary())
+	grammar, err := constrain.Compile(ctx, budget, form, g.vocabulary())
 	if err != nil {
 		return nil, formError(w.param, err)
 	}
-	constrain.Warm(grammar, warmStates, warmTime) // here, where only this request waits for it
+	constrain.Warm(ctx, budget, grammar, warmStates, warmTime) // here, where only this request waits for it
 	g.keep(&compiled{key, grammar})
 	return grammar, nil
 }
 
+// find returns a grammar that is kept, nil if there is none.
+func (g *grammars) find(key string) constrain.Grammar {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.byKey[key]
+	if e == nil {
+		return nil
+	}
+	g.recent.MoveToFront(e)
+	return e.Value.(*compiled).grammar
+}
+
+// keep adds a grammar, and drops those that were used least recently until the limits hold.
 func (g *grammars) keep(c *compiled) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.byKey[c.key] != nil {
-		return // another request was quicker
-	}
 	g.byKey[c.key] = g.recent.PushFront(c)
-	for g.size += len(c.key); g.recent.Len() > 1 && (g.recent.Len() > maxGrammars || g.size > maxGrammarSource); {
+	g.size += len(c.key)
+	bytes := 0
+	for e := g.recent.Front(); e != nil; e = e.Next() {
+		bytes += constrain.Bytes(e.Value.(*compiled).grammar)
+	}
+	for g.recent.Len() > 1 && (g.recent.Len() > maxGrammars || g.size > maxGrammarSource || bytes > maxGrammarBytes) {
 		last := g.recent.Remove(g.recent.Back()).(*compiled)
 		delete(g.byKey, last.key)
 		g.size -= len(last.key)
+		bytes -= constrain.Bytes(last.grammar)
 	}
 }
 

@@ -51,6 +51,39 @@ func TestStructured(t *testing.T) {
 	})
 }
 
+// TestStructuredBudget: a form that multiplies is a client's mistake, or costs what others cost. The server says which limit.
+func TestStructuredBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, serve.Config{}, 0)
+		var defs strings.Builder
+		for i := range 40 {
+			fmt.Fprintf(&defs, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+		}
+		doubled := `,"guided_json":{"$ref":"#/$defs/d0","$defs":{` + defs.String() + `"d40":{"const":"x"}}}`
+		if got := decode(t, c.post("/v1/chat/completions", say(`"x"`, doubled))).Choices[0].Message.Content; got != `"x"` {
+			t.Errorf("allOf of two that are the same, 40 deep: %q", got)
+		}
+		var names, rules strings.Builder
+		for i := range 1030 {
+			fmt.Fprintf(&names, " | r%d", i)
+			fmt.Fprintf(&rules, "\nr%d ::= [a-z]* \"%d\"", i, i)
+		}
+		alike := "root ::= " + names.String()[3:] + rules.String()
+		for name, test := range map[string]struct{ field, source, want string }{
+			"alternatives that begin alike":        {"grammar", alike, "places of it at once"},
+			"alternatives that begin alike, later": {"grammar", `root ::= "ab" s` + strings.ReplaceAll("\n"+alike, "root ::=", "s ::="), "places of it at once"},
+			"repetition":                           {"guided_grammar", `root ::= "a"{9999999}`, "places"},
+			"a regular expression":                 {"guided_regex", `((a{100}){100}){100}`, "repeat"},
+		} {
+			source, _ := json.Marshal(test.source) // a string always can be
+			status, body := c.do("POST", "/v1/chat/completions", say("ab", fmt.Sprintf(`,"max_tokens":9,%q:%s`, test.field, source)))
+			if status.StatusCode != 400 || !strings.Contains(body, test.want) {
+				t.Errorf("%s: %d %s, want 400 with %q", name, status.StatusCode, body, test.want)
+			}
+		}
+	})
+}
+
 // toolAnswer is an answer with calls.
 type toolAnswer struct {
 	Choices []struct {
@@ -67,6 +100,25 @@ type toolAnswer struct {
 }
 
 const weather = `,"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}},{"type":"function","function":{"name":"time"}}]`
+
+// TestToolWithoutParameters: a tool that declares no parameters is called with none.
+func TestToolWithoutParameters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, serve.Config{ToolParser: "hermes"}, 0)
+		for _, parameters := range []string{``, `,"parameters":null`, `,"parameters":{"type":"object","properties":{}}`} {
+			tools := `,"tool_choice":"required","parallel_tool_calls":false,"tools":[{"type":"function","function":{"name":"time"` + parameters + `}}]`
+			var got toolAnswer
+			said := "<tool_call>\n{\"name\": \"time\", \"arguments\": {\"zone\":\"UTC\"}}\n</tool_call>"
+			if err := json.Unmarshal([]byte(c.post("/v1/chat/completions", say(said, tools))), &got); err != nil {
+				t.Fatal(err)
+			}
+			calls := got.Choices[0].Message.ToolCalls
+			if len(calls) != 1 || calls[0].Function.Arguments != "{}" {
+				t.Errorf("%q: calls %+v, want one with the arguments {}", parameters, calls)
+			}
+		}
+	})
+}
 
 func TestTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

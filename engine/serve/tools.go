@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 
@@ -17,7 +18,7 @@ const (
 // toolSpec is one function that a model may ask to be called.
 type toolSpec struct {
 	name       string
-	parameters json.RawMessage // a JSON schema; none means any object
+	parameters json.RawMessage // a JSON schema; none means no arguments
 }
 
 // toolUse is what a request says of tools. nil: the text is only text.
@@ -150,13 +151,13 @@ func (u *toolUse) wish(f *toolFormat, other *wish) *wish {
 		key.WriteString("\x00" + other.source)
 	}
 	w.source = key.String()
-	w.form = func() (constrain.Form, error) {
+	w.form = func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
 		var calls []constrain.Form
 		for _, t := range u.tools {
-			arguments := constrain.JSON()
+			arguments := constrain.Text("{}")
 			if !null(t.parameters) {
 				var err error
-				if arguments, err = constrain.Schema(objectSchema(t.parameters)); err != nil {
+				if arguments, err = constrain.Schema(ctx, b, objectSchema(t.parameters)); err != nil {
 					return constrain.Form{}, err
 				}
 			}
@@ -166,7 +167,7 @@ func (u *toolUse) wish(f *toolFormat, other *wish) *wish {
 		if other == nil {
 			return form, nil
 		}
-		text, err := other.form()
+		text, err := other.form(ctx, b)
 		return constrain.AnyOf(text, form), err
 	}
 	return w

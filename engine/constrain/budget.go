@@ -1,0 +1,74 @@
+package constrain
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+)
+
+// Budget is what the forms of one request may take together, to be read and to
+// be compiled. The functions that are given one take what they use off it, so a
+// request with a hundred schemas has no more than one with a single schema. It
+// belongs to one goroutine.
+type Budget struct {
+	Steps int64 // work that is left; a million steps are some tenths of a second
+	Bytes int64 // memory that is left
+}
+
+// The budget of one request. Of ten thousand schemas that people wrote, ten take half of it.
+const (
+	maxSteps = 8 << 20
+	maxBytes = 64 << 20
+)
+
+// NewBudget is the budget of one request.
+func NewBudget() *Budget { return &Budget{Steps: maxSteps, Bytes: maxBytes} }
+
+// meter takes work off a budget, for somebody who may leave meanwhile.
+type meter struct {
+	ctx  context.Context
+	left *Budget
+	next int64 // the steps that are left when ctx is looked at again
+	err  error // stays
+}
+
+// lookEvery is how many steps are done for a client who may have left.
+const lookEvery = 4096
+
+// newMeter begins to take off a budget; nil is one of its own.
+func newMeter(ctx context.Context, b *Budget) *meter {
+	if b == nil {
+		b = NewBudget()
+	}
+	return &meter{ctx: ctx, left: b, next: b.Steps}
+}
+
+// spend takes steps and bytes, and says whether to go on. Once it said no, it says no.
+func (m *meter) spend(steps, bytes int) bool {
+	if m.err != nil {
+		return false
+	}
+	m.left.Steps -= int64(steps)
+	m.left.Bytes -= int64(bytes)
+	switch {
+	case m.left.Steps < 0:
+		m.left.Steps = 0
+		m.err = formError("it is too large: it takes more than the %d steps of work that one request may have; want fewer alternatives, less repetition or smaller limits", maxSteps)
+	case m.left.Bytes < 0:
+		m.left.Bytes = 0
+		m.err = formError("it is too large: it takes more than the %d MiB of memory that one request may have; want fewer alternatives, less repetition or smaller limits", maxBytes>>20)
+	case m.left.Steps <= m.next:
+		m.next = m.left.Steps - lookEvery
+		if m.ctx.Err() != nil {
+			m.err = fmt.Errorf("compile a form: %w", context.Cause(m.ctx))
+		}
+	}
+	return m.err == nil
+}
+
+// What things take, in bytes.
+const (
+	exprSize  = 64 // a node of a form, with its share of a slice
+	placeSize = int(unsafe.Sizeof(place{}))
+	edgeSize  = 2 * int(unsafe.Sizeof(edge{})) // slices grow by doubling
+)

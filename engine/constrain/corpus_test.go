@@ -1,0 +1,201 @@
+package constrain_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/rouse-dev/rouse/engine/constrain"
+)
+
+// TestCorpus runs a folder of schemas that people wrote through grammar and
+// validator: ROUSE_SCHEMAS names it. A file is a schema, or an object with a
+// schema and tests, as collections of them have.
+func TestCorpus(t *testing.T) {
+	folder := os.Getenv("ROUSE_SCHEMAS")
+	if folder == "" {
+		t.Skip("ROUSE_SCHEMAS names no folder of schemas")
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: no schemas, %v", folder, err)
+	}
+	c := newCheck(t)
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Schema json.RawMessage `json:"schema"`
+			Tests  []instance      `json:"tests"`
+		}
+		if json.Unmarshal(data, &file) != nil || file.Schema == nil || file.Tests == nil {
+			file.Schema, file.Tests = data, nil
+		}
+		c.schema(filepath.Base(name), file.Schema, file.Tests)
+	}
+	c.report()
+}
+
+// instance is a value with what a schema says of it.
+type instance struct {
+	Description string          `json:"description"`
+	Data        json.RawMessage `json:"data"`
+	Valid       bool            `json:"valid"`
+}
+
+// check counts what becomes of schemas.
+type check struct {
+	t          *testing.T
+	vocabulary *constrain.Vocabulary
+	walks      int
+
+	taken, refused, other int // other: the validator does not take the schema
+	texts                 int
+	right, narrower       int // valid instances that the grammar has, and has not
+	forbidden             int // invalid ones that it has not
+	reasons               map[string]int
+	steps, bytes          []int64
+}
+
+func newCheck(t *testing.T) *check {
+	return &check{t: t, vocabulary: constrain.NewVocabulary(english), walks: 10, reasons: map[string]int{}}
+}
+
+// schema checks one schema: texts of its grammar are valid, invalid instances are no texts of it.
+func (c *check) schema(name string, source json.RawMessage, tests []instance) {
+	c.t.Helper()
+	budget := constrain.NewBudget()
+	var g constrain.Grammar
+	form, err := constrain.Schema(c.t.Context(), budget, source)
+	if err == nil {
+		g, err = constrain.Compile(c.t.Context(), budget, form, c.vocabulary)
+	}
+	var known *constrain.FormError
+	if errors.As(err, &known) {
+		c.refused++
+		c.reasons[reason(known.Message)]++
+		return
+	}
+	if err != nil {
+		c.t.Errorf("%s: %v", name, err)
+		return
+	}
+	full := constrain.NewBudget()
+	c.steps, c.bytes = append(c.steps, full.Steps-budget.Steps), append(c.bytes, full.Bytes-budget.Bytes)
+	for _, i := range tests {
+		text := plain(i.Data)
+		takes := accepts(g, english, text)
+		switch {
+		case takes && !i.Valid:
+			c.t.Errorf("%s: %.300s has %.200s, which is invalid: %s", name, source, text, i.Description)
+		case takes:
+			c.right++
+		case i.Valid:
+			c.narrower++
+		default:
+			c.forbidden++
+		}
+	}
+	other, err := compileOther(source)
+	if err != nil {
+		c.other++
+		return
+	}
+	c.taken++
+	r := rand.New(rand.NewPCG(uint64(c.taken), 1))
+	for range c.walks {
+		text, done := speak(c.t, g, english, r, 400)
+		if !done {
+			continue
+		}
+		c.texts++
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		if err == nil {
+			err = other.Validate(v)
+		}
+		if err != nil {
+			c.t.Errorf("%s: %.1000s: %.400s: %v", name, source, text, err)
+			return
+		}
+	}
+}
+
+// plain is JSON without blanks, with characters as they are.
+func plain(data json.RawMessage) string {
+	return compactOf(data)
+}
+
+func compactOf(data json.RawMessage) string {
+	var v any
+	d := json.NewDecoder(strings.NewReader(string(data)))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return string(data)
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return string(data)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// compileOther has the other validator read a schema. It keeps formats, and reads no other documents.
+func compileOther(source json.RawMessage) (s *jsonschema.Schema, err error) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(source)))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	c.AssertContent()
+	if err := c.AddResource("schema.json", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("schema.json")
+}
+
+// reason is a refusal without what differs from schema to schema.
+func reason(message string) string {
+	words := strings.Fields(message)
+	for i, w := range words {
+		if strings.ContainsAny(w, `"`) || strings.Trim(w, "0123456789") == "" {
+			words[i] = "…"
+		}
+	}
+	return strings.Join(words[:min(len(words), 14)], " ")
+}
+
+func (c *check) report() {
+	c.t.Helper()
+	type count struct {
+		reason string
+		n      int
+	}
+	var all []count
+	for r, n := range c.reasons {
+		all = append(all, count{r, n})
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].n > all[j].n })
+	for _, r := range all[:min(len(all), 60)] {
+		c.t.Logf("%6d refused: %s", r.n, r.reason)
+	}
+	for _, l := range [][]int64{c.steps, c.bytes} {
+		sort.Slice(l, func(i, j int) bool { return l[i] < l[j] })
+		if n := len(l); n > 0 {
+			c.t.Logf("budget: half take %d, 99 %% %d, 99.9 %% %d, all %d", l[n/2], l[n*99/100], l[n*999/1000], l[n-1])
+		}
+	}
+	c.t.Logf("%d taken, %d refused, %d that the validator refuses; %d texts; valid instances: %d have a text, %d have none; %d invalid ones have none",
+		c.taken, c.refused, c.other, c.texts, c.right, c.narrower, c.forbidden)
+}

@@ -1,0 +1,402 @@
+package constrain
+
+import "slices"
+
+// members is all that is said of an object's members.
+type members struct {
+	sources            []source
+	layers             []layer
+	order              []string // names of properties, as they come
+	known              map[string]bool
+	required           []string
+	requires           map[string]bool
+	patterns           []string
+	names              []any // schemas of all names
+	declared           bool  // there is a list of properties
+	open, closed       bool  // others may be something, may not be
+	minProps, maxProps int   // maxProps -1: no limit
+}
+
+// source is what one part says of names.
+type source struct {
+	o, patterns *object // schemas by name, by pattern; may be nil
+}
+
+// layer is a schema for all names that some parts do not know: additionalProperties, unevaluatedProperties.
+type layer struct {
+	sources []source
+	rest    any
+}
+
+// free says whether nothing is said of members.
+func (m *members) free() bool {
+	return len(m.sources) == 0 && len(m.layers) == 0 && len(m.required) == 0 && m.names == nil && m.minProps == 0 && m.maxProps < 0
+}
+
+// object collects what parts say of an object's members.
+func (c *schemaReader) object(m *members, parts []part, loose bool) {
+	m.known, m.requires = map[string]bool{}, map[string]bool{}
+	for _, p := range parts {
+		c.count(p.o, "minProperties", atLeast(&m.minProps))
+		c.count(p.o, "maxProperties", atMost(&m.maxProps))
+		for _, name := range c.names(p.o, "required") {
+			if !m.requires[name] {
+				m.requires[name] = true
+				m.required = append(m.required, name)
+			}
+		}
+		if p.o.has("propertyNames") {
+			m.names = append(m.names, p.o.get("propertyNames"))
+		}
+		own := c.source(p.o)
+		if own.o != nil || own.patterns != nil {
+			m.add(own)
+		}
+		if p.o.has("additionalProperties") {
+			m.cover(layer{[]source{own}, p.o.get("additionalProperties")})
+		}
+		if own.o != nil && !c.spend(len(own.o.keys)) {
+			return
+		}
+	}
+	if !loose {
+		c.unevaluated(m, parts)
+	}
+}
+
+// unevaluated adds what unevaluatedProperties says: it is about the names that
+// nothing within its schema knows, and about none where something knows all.
+func (c *schemaReader) unevaluated(m *members, parts []part) {
+	for _, p := range parts {
+		if !p.o.has("unevaluatedProperties") {
+			continue
+		}
+		l := layer{rest: p.o.get("unevaluatedProperties")}
+		all := false
+		for _, q := range parts {
+			if !c.spend(1 + len(c.scopes[q.scope])) {
+				return
+			}
+			if !slices.Contains(c.scopes[q.scope], c.ids[p.o]) {
+				continue
+			}
+			all = all || q.o.has("additionalProperties") || q.o != p.o && q.o.has("unevaluatedProperties")
+			l.sources = append(l.sources, c.source(q.o))
+		}
+		if !all {
+			m.cover(l)
+		}
+	}
+}
+
+func (m *members) add(s source) {
+	m.sources = append(m.sources, s)
+	if s.o != nil {
+		m.declared = true
+		for _, name := range s.o.keys {
+			m.name(name)
+		}
+	}
+	if s.patterns != nil {
+		for _, p := range s.patterns.keys {
+			if !slices.Contains(m.patterns, p) {
+				m.patterns = append(m.patterns, p)
+			}
+		}
+	}
+}
+
+func (m *members) name(name string) {
+	if !m.known[name] {
+		m.known[name] = true
+		m.order = append(m.order, name)
+	}
+}
+
+func (m *members) cover(l layer) {
+	m.layers = append(m.layers, l)
+	m.open = m.open || l.rest != false
+	m.closed = m.closed || l.rest == false
+}
+
+// source reads a part's properties and patternProperties.
+func (c *schemaReader) source(o *object) source {
+	read := func(keyword string) *object {
+		m, ok := o.get(keyword).(*object)
+		if !ok && o.has(keyword) {
+			c.fail("%s of the schema is no object", keyword)
+		}
+		return m
+	}
+	return source{read("properties"), read("patternProperties")}
+}
+
+// of is the schemas of a member with a name. A pattern of which it is not sure
+// that it matches counts as both: the value fits whatever a reader thinks.
+func (c *schemaReader) of(m *members, name string) (schemas []any) {
+	visit := func(s source, add bool) (knows bool) {
+		if s.o != nil && s.o.has(name) {
+			knows = true
+			if add {
+				schemas = append(schemas, s.o.get(name))
+			}
+		}
+		if s.patterns == nil {
+			return knows
+		}
+		for _, text := range s.patterns.keys {
+			p := c.pattern(text)
+			if p == nil {
+				return true
+			}
+			surely, perhaps := c.match(p, name)
+			if perhaps && add {
+				schemas = append(schemas, s.patterns.get(text))
+			}
+			knows = knows || surely
+		}
+		return knows
+	}
+	for _, s := range m.sources {
+		visit(s, true)
+	}
+	for _, l := range m.layers {
+		knows := false
+		for _, s := range l.sources {
+			knows = visit(s, false) || knows
+		}
+		if !knows {
+			schemas = append(schemas, l.rest)
+		}
+	}
+	c.spend(4 + len(m.sources) + len(m.layers))
+	if len(m.names) > 0 && !c.nameFits(m, name) {
+		schemas = append(schemas, false)
+	}
+	return schemas
+}
+
+// nameFits says whether propertyNames allows a name.
+func (c *schemaReader) nameFits(m *members, name string) bool {
+	parts, ok := c.collect(0, m.names...)
+	for _, p := range parts {
+		if p.o.has("anyOf") || p.o.has("oneOf") {
+			c.fail("the keyword propertyNames of JSON schema with alternatives is not supported beside names of properties")
+		}
+	}
+	if !ok || c.err != nil {
+		return false
+	}
+	f := c.facts(parts, false)
+	if f.hasEnum && !slices.ContainsFunc(f.enum, func(v any) bool { return v == name }) {
+		return false
+	}
+	return f.said&typeString != 0 && c.fitsText(f, name)
+}
+
+// names reads an array of strings. (Draft 3's required was a flag.)
+func (c *schemaReader) names(o *object, keyword string) (names []string) {
+	if !o.has(keyword) {
+		return nil
+	}
+	list, ok := o.get(keyword).([]any)
+	for _, v := range list {
+		name, isText := v.(string)
+		names, ok = append(names, name), ok && isText
+	}
+	if !ok {
+		c.fail("%s of the schema is no array of strings", keyword)
+	}
+	return names
+}
+
+// objectForm is the form of an object:
+//
+//  1. the properties in their order, those that are not required as options;
+//  2. then others, if there may be any: by pattern, or any but the ones named.
+func (c *schemaReader) objectForm(m *members) expr {
+	open := m.open || !m.declared
+	for _, name := range m.required {
+		m.name(name)
+	}
+	others := c.others(m, open && !m.closed)
+	c.checkCounts(m, others)
+	r := c.json
+	if len(m.order) == 0 && others == nil {
+		if m.minProps > 0 {
+			return choice{}
+		}
+		return literal("{}")
+	}
+	if len(m.order) == 0 {
+		return r.list("{", others, m.minProps, m.maxProps, "}")
+	}
+	// From the end to the beginning: more is what may follow a property, first what may come when there was none.
+	var more expr
+	first := choice{}
+	if others != nil {
+		more = repeat{seq(literal(","), r.blank, others), 0, -1}
+		first = append(first, seq(others, more))
+	}
+	for i := len(m.order) - 1; i >= 0; i-- {
+		name := m.order[i]
+		if !c.meter.spend(4, 8*exprSize+len(name)) {
+			return choice{}
+		}
+		member := seq(literal(`"`+jsonText(name)+`":`), r.blank, c.schema(c.of(m, name)...))
+		if m.requires[name] {
+			first = choice{seq(member, more)}
+			more = seq(literal(","), r.blank, member, more)
+		} else {
+			first = append(first, seq(member, more))
+			more = seq(opt(seq(literal(","), r.blank, member)), more)
+		}
+		if i%8 == 0 { // so that no beginning copies all of the rest
+			more = &rule{name: "properties", body: more}
+		}
+	}
+	return r.braces("{", first, len(m.required) == 0, "}")
+}
+
+// others is the form of a member that is not among the properties; nil if there can't be one.
+func (c *schemaReader) others(m *members, open bool) expr {
+	r := c.json
+	if len(m.patterns) > 0 {
+		return c.byPattern(m)
+	}
+	if !open {
+		return nil
+	}
+	var rest []any
+	for _, l := range m.layers {
+		rest = append(rest, l.rest)
+	}
+	var value expr = r.value
+	if len(rest) > 0 {
+		value = c.schema(rest...)
+	}
+	var key expr = r.text
+	switch {
+	case len(m.names) > 0:
+		text := &object{keys: []string{"type"}, values: map[string]any{"type": "string"}}
+		key = c.schema(append([]any{text}, m.names...)...)
+		if len(m.order) > 0 {
+			return nil // the properties are all that can be
+		}
+	case len(m.order) > 0:
+		key = quoted(c.except(m.order))
+	}
+	return seq(key, literal(":"), r.blank, value)
+}
+
+// byPattern is a member whose name matches a pattern. Where a name might match several, its value fits all of them.
+func (c *schemaReader) byPattern(m *members) expr {
+	if len(m.names) > 0 {
+		c.fail("the keyword patternProperties of JSON schema is supported without propertyNames")
+		return nil
+	}
+	forms := make([]expr, len(m.patterns))
+	for i, text := range m.patterns {
+		p := c.pattern(text)
+		if p == nil {
+			return nil
+		}
+		forms[i] = c.patternForm(p)
+	}
+	all := choice{}
+	for i, text := range m.patterns {
+		x := forms[i]
+		if len(m.order) > 0 {
+			x = c.both(x, c.except(m.order))
+		}
+		var schemas []any
+		for j, other := range m.patterns {
+			if i == j || c.overlap(x, c.search(other)) {
+				schemas = append(schemas, m.byPattern(other)...)
+			}
+		}
+		for _, l := range m.layers {
+			if !slices.ContainsFunc(l.sources, func(s source) bool { return s.patterns != nil && s.patterns.has(text) }) {
+				schemas = append(schemas, l.rest)
+			}
+		}
+		all = append(all, seq(quoted(x), literal(":"), c.json.blank, c.schema(schemas...)))
+	}
+	return all
+}
+
+// byPattern is the schemas of a pattern.
+func (m *members) byPattern(text string) (schemas []any) {
+	for _, s := range m.sources {
+		if s.patterns != nil && s.patterns.has(text) {
+			schemas = append(schemas, s.patterns.get(text))
+		}
+	}
+	return schemas
+}
+
+// checkCounts refuses limits of the number of members that the form can't count.
+func (c *schemaReader) checkCounts(m *members, others expr) {
+	if len(m.order) == 0 {
+		if others != nil && m.minProps > 1 {
+			c.fail("the keyword minProperties of JSON schema is supported up to 1, or with required properties: a name might come twice")
+		}
+		return
+	}
+	all := m.minProps <= len(m.required)
+	if most := len(m.order); m.maxProps >= 0 && (most > m.maxProps || others != nil) {
+		all = false
+	}
+	if !all {
+		c.fail("the keywords minProperties and maxProperties of JSON schema are not supported beside properties")
+	}
+}
+
+// except is every text, in the spelling of jsonText, but some: a trie of their characters.
+func (c *schemaReader) except(names []string) expr {
+	type node struct {
+		children map[rune]int32
+		end      bool
+	}
+	nodes := []node{{children: map[rune]int32{}}}
+	for _, name := range names {
+		at := int32(0)
+		for _, r := range name {
+			next, ok := nodes[at].children[r]
+			if !ok {
+				if !c.meter.spend(1, 2*placeSize) {
+					return choice{}
+				}
+				next = int32(len(nodes))
+				nodes = append(nodes, node{children: map[rune]int32{}})
+				nodes[at].children[r] = next
+			}
+			at = next
+		}
+		nodes[at].end = true
+	}
+	b := &builder{rules: map[*rule]int32{}, meter: c.meter}
+	for range nodes {
+		b.add()
+	}
+	other := b.add() // behind a character that no name has there
+	b.places[other].final = true
+	b.emit(jsonClass(anyChar()), other, other)
+	for at, n := range nodes {
+		var here class
+		for r := range n.children {
+			here = append(here, span{r, r})
+		}
+		for _, s := range here.normal() {
+			for r := s.lo; r <= s.hi; r++ {
+				b.emit(jsonClass(class{{r, r}}), int32(at), n.children[r])
+			}
+		}
+		b.emit(jsonClass(here.not()), int32(at), other)
+		b.places[at].final = !n.end
+	}
+	if b.err != nil {
+		c.fail("%v", b.err)
+	}
+	return &graph{places: b.places}
+}

@@ -1,0 +1,73 @@
+package constrain
+
+import "slices"
+
+// exclusive refuses alternatives of oneOf that one value may fit at once, as far as can be seen.
+func (c *schemaReader) exclusive(base []part, branches [][]part) {
+	var all []*facts
+	for _, b := range branches {
+		all = append(all, c.facts(merge(base, b), true))
+	}
+	for i, f := range all {
+		for j, g := range all[:i] {
+			if !c.spend(8) {
+				return
+			}
+			if !c.disjoint(f, g) {
+				c.fail("alternatives %d and %d of oneOf in the schema may both fit one value: use anyOf, or tell them apart by type, by a const or by a required property", j+1, i+1)
+				return
+			}
+		}
+	}
+}
+
+// disjoint says whether no value that the form of f or of g has is one that both allow.
+//
+//  1. They have no type in common.
+//  2. Both are lists of values without a common one.
+//  3. Both are numbers, and all of one are below all of the other.
+//  4. Both are objects, one requires a property, and the other forbids it or wants another value.
+func (c *schemaReader) disjoint(f, g *facts) bool {
+	common := f.types&g.said | g.types&f.said
+	switch {
+	case common == 0: // 1
+		return true
+	case f.hasEnum && g.hasEnum: // 2
+		return c.apart(f.enum, g.enum)
+	case f.hasEnum || g.hasEnum:
+		return false
+	case common&^(typeNumber|typeInteger) == 0: // 3
+		return below(f.high, g.low) || below(g.high, f.low)
+	case common != typeObject:
+		return false
+	}
+	for _, pair := range [][2]*members{{&f.members, &g.members}, {&g.members, &f.members}} { // 4
+		for _, name := range pair[0].required {
+			here, okHere := c.collect(0, c.of(pair[0], name)...)
+			there, okThere := c.collect(0, c.of(pair[1], name)...)
+			if !okHere || !okThere {
+				return c.err == nil
+			}
+			if x, y := c.facts(here, true), c.facts(there, true); x.hasEnum && y.hasEnum && c.apart(x.enum, y.enum) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// apart says whether two lists have no value in common.
+func (c *schemaReader) apart(a, b []any) bool {
+	return c.spend(1+len(a)*len(b)) && !slices.ContainsFunc(a, func(v any) bool {
+		return slices.ContainsFunc(b, func(w any) bool { return equalJSON(v, w) })
+	})
+}
+
+// below says whether all numbers up to high are less than those from low on.
+func below(high, low *bound) bool {
+	if high == nil || low == nil {
+		return false
+	}
+	n := high.at.Cmp(low.at)
+	return n < 0 || n == 0 && (high.strict || low.strict)
+}

@@ -1,0 +1,210 @@
+package constrain
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// draft is a version of JSON schema, as far as versions read the same words in different ways.
+type draft int
+
+const (
+	draft4 draft = 4 + iota
+	_
+	draft6
+	draft7
+	draft2019
+	draft2020
+)
+
+// drafts are the versions that are read, by what $schema says without scheme and end.
+var drafts = map[string]draft{
+	"json-schema.org/draft-04/schema":      draft4,
+	"json-schema.org/draft-05/schema":      draft4,
+	"json-schema.org/draft-06/schema":      draft6,
+	"json-schema.org/draft-07/schema":      draft7,
+	"json-schema.org/draft/2019-09/schema": draft2019,
+	"json-schema.org/draft/2020-12/schema": draft2020,
+	"json-schema.org/schema":               draft2020,
+}
+
+// resource is a schema with an address of its own, within which references are read.
+type resource struct {
+	root  any
+	draft draft
+}
+
+// references find what the $refs of a document mean. Addresses are URIs without a fragment.
+type references struct {
+	base    map[*object]string // the address of the resource that a schema is in
+	known   map[string]resource
+	anchors map[string]any // by address, # and name
+}
+
+// noBase is the address of a document that has none. It is never a client's.
+const noBase = "rouse:/schema"
+
+// The keywords that hold schemas, by the way in which they do.
+var (
+	holdSchema  = []string{"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"}
+	holdList    = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
+	holdMembers = []string{"$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"}
+)
+
+// index finds the resources and anchors of a document.
+func (c *schemaReader) index() {
+	c.refs = references{base: map[*object]string{}, known: map[string]resource{}, anchors: map[string]any{}}
+	d := draft2020
+	if o, ok := c.root.(*object); ok {
+		if text, isText := o.get("$schema").(string); isText {
+			d = c.draft(text)
+		}
+	}
+	c.refs.known[noBase] = resource{c.root, d}
+	c.indexIn(c.root, noBase, d)
+}
+
+func (c *schemaReader) indexIn(schema any, base string, d draft) {
+	o, ok := schema.(*object)
+	if !ok || !c.meter.spend(1, exprSize) {
+		return
+	}
+	if text, isText := o.get("$schema").(string); isText {
+		d = c.draft(text)
+	}
+	id := "$id"
+	if d == draft4 {
+		id = "id"
+	}
+	// Before 2019 nothing counts beside $ref.
+	if text, isText := o.get(id).(string); isText && (d >= draft2019 || !o.has("$ref")) {
+		address, anchor, _ := strings.Cut(join(base, text), "#")
+		if anchor != "" {
+			c.refs.anchors[address+"#"+anchor] = o
+		}
+		if _, there := c.refs.known[address]; address != base && there {
+			c.fail("two schemas have the %s %s", id, clip(text))
+		}
+		base = address
+		if anchor == "" {
+			c.refs.known[base] = resource{o, d}
+		}
+	}
+	for _, keyword := range []string{"$anchor", "$dynamicAnchor"} {
+		if text, isText := o.get(keyword).(string); isText {
+			c.refs.anchors[base+"#"+text] = o
+		}
+	}
+	c.refs.base[o] = base
+	c.drafts[o] = d
+	for _, keyword := range holdSchema {
+		c.indexIn(o.get(keyword), base, d)
+	}
+	for _, keyword := range holdList {
+		if list, isList := o.get(keyword).([]any); isList {
+			for _, s := range list {
+				c.indexIn(s, base, d)
+			}
+		}
+	}
+	for _, keyword := range holdMembers {
+		if members, isObject := o.get(keyword).(*object); isObject {
+			for _, k := range members.keys {
+				c.indexIn(members.values[k], base, d)
+			}
+		}
+	}
+}
+
+// draft is the version that a $schema names.
+func (c *schemaReader) draft(text string) draft {
+	name := strings.TrimSuffix(strings.TrimSuffix(text, "#"), "/")
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "http://"), "https://")
+	d, ok := drafts[name]
+	if !ok {
+		c.fail("$schema of the schema is %s: want one of the drafts 4, 6, 7, 2019-09 and 2020-12, or none", clip(text))
+		return draft2020
+	}
+	return d
+}
+
+// join is a reference read at an address.
+func join(base, ref string) string {
+	b, err := url.Parse(base)
+	if err != nil {
+		return ref
+	}
+	r, err := url.Parse(ref)
+	if err != nil {
+		return ref
+	}
+	return b.ResolveReference(r).String()
+}
+
+// resolve follows the reference of a schema within the document.
+func (c *schemaReader) resolve(from *object, ref any) any {
+	text, ok := ref.(string)
+	if !ok {
+		c.fail("$ref of the schema is no string")
+		return false
+	}
+	base, ok := c.refs.base[from]
+	if !ok {
+		base = noBase // in a place where no schema is expected, and none has an address
+		c.indexIn(from, base, c.refs.known[noBase].draft)
+	}
+	address, fragment, _ := strings.Cut(join(base, text), "#")
+	if strings.HasPrefix(text, "#") {
+		address = base
+	}
+	if decoded, err := url.PathUnescape(fragment); err == nil {
+		fragment = decoded
+	}
+	to, ok := c.refs.known[address]
+	if at, there := c.refs.anchors[address+"#"+fragment]; there {
+		return at
+	}
+	if !ok || fragment != "" && !strings.HasPrefix(fragment, "/") {
+		c.fail("$ref of the schema is %s: want a JSON pointer or an anchor within the same schema, like #/$defs/name", clip(text))
+		return false
+	}
+	at, ok := follow(to.root, fragment)
+	if !ok {
+		c.fail("$ref of the schema is %s, and there is nothing", clip(text))
+		return false
+	}
+	if o, isObject := at.(*object); isObject {
+		if _, seen := c.refs.base[o]; !seen {
+			c.indexIn(o, address, to.draft)
+		}
+	}
+	return at
+}
+
+// follow goes along a JSON pointer.
+func follow(at any, pointer string) (any, bool) {
+	if pointer == "" {
+		return at, true
+	}
+	for step := range strings.SplitSeq(pointer[1:], "/") {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		switch v := at.(type) {
+		case *object:
+			next, ok := v.values[step]
+			if !ok {
+				return nil, false
+			}
+			at = next
+		case []any:
+			n, err := strconv.Atoi(step)
+			if err != nil || n < 0 || n >= len(v) {
+				return nil, false
+			}
+			at = v[n]
+		default:
+			return nil, false
+		}
+	}
+	return at, true
+}

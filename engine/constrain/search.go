@@ -1,0 +1,342 @@
+package constrain
+
+import (
+	"encoding/binary"
+	"slices"
+	"sort"
+)
+
+// search is an automaton over characters for the texts in which a pattern with
+// conditions is found. A place in a text is a place in the pattern, the kind of
+// the character before, and what must hold of all that follows.
+//
+//  1. A pattern is a list of instructions; a look ahead is a list of its own.
+//  2. The characters fall into kinds that no instruction tells apart.
+//  3. What must hold of the rest of the text is a set of places in an automaton of
+//     the look ahead, which is made deterministic, so that it can be negated.
+//  4. Edges of words are looks ahead at one character, which depend on the one before.
+type search struct {
+	meter *meter
+	main  []inst
+	looks []look
+	kinds []class
+	words []bool // whether a kind is of \w
+	edges bool   // there are edges of words
+}
+
+type inst struct {
+	op   instOp
+	set  class
+	has  []bool // opChar: by kind
+	x, y int32
+}
+
+type instOp uint8
+
+const (
+	instChar  instOp = iota // one of set, then x
+	instSplit               // x or y
+	instBegin               // at the beginning, then x
+	instEnd                 // at the end, then x
+	instLook                // look y holds of the rest, then x
+	instEdge
+	instInside
+	instFound
+)
+
+// look is a condition on the rest of a text. Place 0 is where it holds for good.
+type look struct {
+	code []inst
+	not  bool
+
+	places [][]int32 // sets of instructions; behind instEnd they are negative
+	ids    map[string]int32
+	next   [][]int32 // by place and kind; -1: not yet made
+	final  []bool    // it holds if the text ends here
+}
+
+const never = -2 // a condition that can't hold any more
+
+func newSearch(m *meter, n *node) *search {
+	s := &search{meter: m}
+	// Anything, the pattern, anything.
+	any := &node{op: opRepeat, subs: []*node{{op: opSet, set: anyChar()}}, max: -1}
+	s.main = s.compile(nil, &node{subs: []*node{any, n, any}}, true)
+	s.main = append(s.main, inst{op: instFound})
+	s.divide()
+	return s
+}
+
+// emit adds an instruction; its targets are filled in by who adds it.
+func (s *search) emit(code []inst, i inst) []inst {
+	if len(code) > maxNodes {
+		s.meter.spend(maxSteps, 0)
+	}
+	s.meter.spend(1, 64)
+	return append(code, i)
+}
+
+// compile adds the instructions of a node, which end where the next one begins.
+func (s *search) compile(code []inst, n *node, top bool) []inst {
+	if s.meter.err != nil {
+		return code
+	}
+	next := func() int32 { return int32(len(code)) }
+	switch n.op {
+	case opConcat:
+		for _, sub := range n.subs {
+			code = s.compile(code, sub, top)
+		}
+	case opSet:
+		code = s.emit(code, inst{op: instChar, set: n.set, x: next() + 1})
+	case opAlternate:
+		var ends []int32
+		for i, sub := range n.subs {
+			split := next()
+			if i < len(n.subs)-1 {
+				code = s.emit(code, inst{op: instSplit, x: next() + 1})
+			}
+			code = s.compile(code, sub, top)
+			if i < len(n.subs)-1 {
+				ends = append(ends, next())
+				code = s.emit(code, inst{op: instSplit})
+				code[split].y = next()
+			}
+		}
+		for _, e := range ends {
+			code[e].x, code[e].y = next(), next()
+		}
+	case opRepeat:
+		for range n.min {
+			code = s.compile(code, n.subs[0], top)
+		}
+		switch {
+		case n.max < 0:
+			split := next()
+			code = s.emit(code, inst{op: instSplit, x: next() + 1})
+			code = s.compile(code, n.subs[0], top)
+			code = s.emit(code, inst{op: instSplit, x: split, y: split})
+			code[split].y = next()
+		default:
+			var splits []int32
+			for range n.max - n.min {
+				splits = append(splits, next())
+				code = s.emit(code, inst{op: instSplit, x: next() + 1})
+				code = s.compile(code, n.subs[0], top)
+				if s.meter.err != nil {
+					return code
+				}
+			}
+			for _, split := range splits {
+				code[split].y = next()
+			}
+		}
+	case opEnd:
+		code = s.emit(code, inst{op: instEnd, x: next() + 1})
+	default:
+		code = s.condition(code, n, top)
+	}
+	return code
+}
+
+// condition adds a condition that only the pattern itself may have, not a look ahead.
+func (s *search) condition(code []inst, n *node, top bool) []inst {
+	i := inst{x: int32(len(code)) + 1}
+	switch {
+	case !top:
+		if s.meter.err == nil {
+			s.meter.err = formError("a pattern of the schema has ^, \\b or a look ahead within a look ahead, which is not supported")
+		}
+	case n.op == opBegin:
+		i.op = instBegin
+	case n.op == opAhead:
+		i.op, i.y = instLook, int32(len(s.looks))
+		body := append(s.compile(nil, n.subs[0], false), inst{op: instFound})
+		s.looks = append(s.looks, look{code: body, not: n.not, ids: map[string]int32{}})
+	default:
+		s.edges = true
+		i.op = instEdge
+		if n.op == opInside {
+			i.op = instInside
+		}
+	}
+	return s.emit(code, i)
+}
+
+// divide finds the kinds of characters.
+func (s *search) divide() {
+	sets := []class{wordsNarrow}
+	all := [][]inst{s.main}
+	for i := range s.looks {
+		all = append(all, s.looks[i].code)
+	}
+	known := map[string]int{}
+	var users [][2]int // which instruction has which set
+	for i, code := range all {
+		for j := range code {
+			if code[j].op != instChar {
+				continue
+			}
+			key := make([]byte, 0, 8*len(code[j].set))
+			for _, r := range code[j].set {
+				key = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(key, uint32(r.lo)), uint32(r.hi))
+			}
+			n, ok := known[string(key)]
+			if !ok {
+				n = len(sets)
+				known[string(key)] = n
+				sets = append(sets, code[j].set.normal())
+			}
+			code[j].y = int32(n)
+			users = append(users, [2]int{i, j})
+			s.meter.spend(1+len(code[j].set), 16)
+		}
+	}
+	var cuts []rune
+	for _, c := range sets {
+		for _, r := range c {
+			cuts = append(cuts, r.lo, r.hi+1)
+		}
+	}
+	cuts = append(cuts, 0)
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	if !s.meter.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
+		return
+	}
+	groups := map[string]int{}
+	var members [][]bool
+	for i, lo := range cuts {
+		hi := rune(0x10FFFF)
+		if i+1 < len(cuts) {
+			hi = cuts[i+1] - 1
+		}
+		if lo > hi {
+			continue
+		}
+		in, key := make([]bool, len(sets)), make([]byte, len(sets))
+		for j, c := range sets {
+			if c.contains(lo) {
+				in[j], key[j] = true, 1
+			}
+		}
+		g, ok := groups[string(key)]
+		if !ok {
+			g = len(s.kinds)
+			groups[string(key)] = g
+			s.kinds = append(s.kinds, nil)
+			s.words = append(s.words, in[0])
+			members = append(members, in)
+		}
+		s.kinds[g] = append(s.kinds[g], span{lo, hi})
+	}
+	has := make([][]bool, len(sets))
+	for j := range sets {
+		has[j] = make([]bool, len(s.kinds))
+		for g := range s.kinds {
+			has[j][g] = members[g][j]
+		}
+	}
+	for _, u := range users {
+		i := &all[u[0]][u[1]]
+		i.has = has[i.y]
+	}
+}
+
+// contains reports whether a normal class has a character.
+func (c class) contains(r rune) bool {
+	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
+	return i < len(c) && c[i].lo <= r
+}
+
+// set returns the place of a set of instructions and all that they lead to; 0 if the look holds there.
+func (s *search) set(l *look, from []int32) int32 {
+	seen := map[int32]bool{}
+	queue := slices.Clone(from)
+	var here []int32
+	for len(queue) > 0 {
+		at := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if seen[at] || !s.meter.spend(3, 0) {
+			continue
+		}
+		seen[at] = true
+		ended := at < 0 // nothing may follow
+		pc := at
+		if ended {
+			pc = -at - 1
+		}
+		to := func(x int32) int32 {
+			if ended {
+				return -x - 1
+			}
+			return x
+		}
+		switch i := &l.code[pc]; i.op {
+		case instSplit:
+			queue = append(queue, to(i.x), to(i.y))
+		case instEnd:
+			queue = append(queue, -i.x-1)
+		case instFound:
+			if !ended {
+				here = []int32{at}
+				return s.place(l, here)
+			}
+			here = append(here, at)
+		case instChar:
+			if !ended {
+				here = append(here, at)
+			}
+		}
+	}
+	slices.Sort(here)
+	return s.place(l, here)
+}
+
+// place is the number of a set.
+func (s *search) place(l *look, here []int32) int32 {
+	key := make([]byte, 0, 4*len(here))
+	for _, at := range here {
+		key = binary.LittleEndian.AppendUint32(key, uint32(at))
+	}
+	n, ok := l.ids[string(key)]
+	if !ok {
+		n = int32(len(l.places))
+		l.ids[string(key)] = n
+		l.places = append(l.places, here)
+		found := slices.ContainsFunc(here, func(at int32) bool {
+			return at < 0 || l.code[at].op == instFound
+		})
+		l.final = append(l.final, found != l.not)
+		l.next = append(l.next, slices.Repeat([]int32{-1}, len(s.kinds)))
+		s.meter.spend(1, 64+8*len(here)+4*len(s.kinds))
+	}
+	return n
+}
+
+// settled says whether a place holds whatever follows, or never.
+func (l *look) settled(at int32) (yes, no bool) {
+	here := l.places[at]
+	found := len(here) == 1 && here[0] >= 0 && l.code[here[0]].op == instFound
+	lost := len(here) == 0
+	if l.not {
+		found, lost = lost, found
+	}
+	return found, lost
+}
+
+// after is the place of a look after a character.
+func (s *search) after(l *look, at int32, kind int) int32 {
+	if n := l.next[at][kind]; n >= 0 {
+		return n
+	}
+	var to []int32
+	for _, pc := range l.places[at] {
+		if pc >= 0 && l.code[pc].op == instChar && l.code[pc].has[kind] {
+			to = append(to, l.code[pc].x)
+		}
+	}
+	n := s.set(l, to)
+	l.next[at][kind] = n
+	return n
+}

@@ -1,0 +1,164 @@
+package constrain
+
+import (
+	"regexp"
+	"sync"
+)
+
+// formats are the formats of texts that are kept, as regular expressions. They
+// are narrower than their standards where those have more than people write, and
+// where readers differ.
+var formats = map[string]string{
+	"date":      datePattern,
+	"time":      timePattern,
+	"date-time": dateTimePattern,
+	"duration":  durationPattern,
+	"period":    dateTimePattern + `/` + dateTimePattern,
+
+	"email":     emailPattern,
+	"idn-email": emailPattern,
+
+	"hostname":     hostPattern,
+	"host-name":    hostPattern, // draft 3
+	"idn-hostname": hostPattern,
+	"ipv4":         ipv4Pattern,
+	"ip-address":   ipv4Pattern, // draft 3
+	"ipv6":         `([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|::([0-9a-f]{1,4})?`,
+
+	"uri":           uriPattern,
+	"url":           uriPattern,
+	"iri":           uriPattern,
+	"uri-reference": uriPattern + `|` + pathPattern,
+	"iri-reference": uriPattern + `|` + pathPattern,
+	"uri-template":  uriPattern + `(/\{[a-z][a-z0-9]{0,20}\}){0,5}`,
+
+	"uuid":                  `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
+	"json-pointer":          pointerPattern,
+	"relative-json-pointer": `(0|[1-9]\d{0,3})(#|` + pointerPattern + `)`,
+	"regex":                 `[A-Za-z0-9 _-]{0,60}`,
+	"semver":                `(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})(-[a-z]{1,10}(\.(0|[1-9]\d{0,3}))?)?`,
+	"color":                 `#[0-9a-f]{6}|red|green|blue|black|white|gray|yellow|orange|purple`,
+	"byte":                  `([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?`,
+
+	// What OpenAPI writes of texts, and what its tools write of numbers in texts.
+	"password": `(?s:.)*`, "binary": `(?s:.)*`,
+	"int32": `-?(0|[1-9]\d{0,8})`, "int64": `-?(0|[1-9]\d{0,17})`, "uint32": `0|[1-9]\d{0,8}`, "uint64": `0|[1-9]\d{0,17}`,
+}
+
+const (
+	yearPattern     = `[1-9]\d{3}`
+	datePattern     = `(` + yearPattern + `-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))|[1-9]\d(0[48]|[2468][048]|[13579][26])-02-29)`
+	timePattern     = `([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)`
+	dateTimePattern = datePattern + `T` + timePattern
+	durationPattern = `P(\d{1,4}W|(\d{1,4}Y(\d{1,2}M(\d{1,3}D)?)?|\d{1,2}M(\d{1,3}D)?|\d{1,3}D)(T(\d{1,3}H(\d{1,3}M(\d{1,3}S)?)?|\d{1,3}M(\d{1,3}S)?|\d{1,3}S))?|T(\d{1,3}H(\d{1,3}M(\d{1,3}S)?)?|\d{1,3}M(\d{1,3}S)?|\d{1,3}S))`
+	octet           = `(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
+	ipv4Pattern     = octet + `(\.` + octet + `){3}`
+	labelPattern    = `[a-z0-9]{1,15}(-[a-z0-9]{1,15}){0,2}` // two hyphens together mean something
+	topPattern      = `[a-z][a-z0-9]{0,14}(-[a-z0-9]{1,15}){0,2}`
+	hostPattern     = `(` + labelPattern + `\.){0,4}` + topPattern
+	emailPattern    = `[A-Za-z0-9_%+-]{1,20}(\.[A-Za-z0-9_%+-]{1,20}){0,2}@(` + labelPattern + `\.){1,4}[a-z]{2,10}`
+	pathPattern     = `(/[A-Za-z0-9._~-]{1,60}){1,10}`
+	uriPattern      = `[a-z][a-z0-9+-]{1,14}://(` + labelPattern + `\.){0,4}` + topPattern + `(:[1-9]\d{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,10}(\?[A-Za-z0-9._~=&-]{0,200})?(#[A-Za-z0-9._~-]{0,60})?`
+	pointerPattern  = `(/([ !#-\[\]-}]|~[01]){0,60}){0,10}`
+)
+
+// formatPatterns are the formats as Go reads them.
+var formatPatterns = sync.OnceValue(func() map[string]*regexp.Regexp {
+	all := map[string]*regexp.Regexp{}
+	for name, p := range formats {
+		all[name] = regexp.MustCompile(`^(?:` + p + `)$`)
+	}
+	return all
+})
+
+// format finds the pattern of a format; false, and a failure, if it can't be kept.
+func (c *schemaReader) format(name string) (string, bool) {
+	p, ok := formats[name]
+	if _, isNumber := numberFormats[name]; !ok && isNumber {
+		return `(?s:.)*`, true // what it says is of numbers
+	}
+	if !ok {
+		c.fail("the format %s of the schema is not supported: leave it out, or say it with pattern", clip(name))
+	}
+	return p, ok
+}
+
+// fitsFormat says whether a text surely is of a format.
+func (c *schemaReader) fitsFormat(name, text string) bool {
+	if _, ok := c.format(name); !ok {
+		return false
+	}
+	re := formatPatterns()[name]
+	return re == nil || c.spend(1+len(text)) && re.MatchString(text)
+}
+
+// stringForm is the form of a string.
+func (c *schemaReader) stringForm(f *facts) expr {
+	length := repeat{c.json.char, f.minLength, f.maxLength}
+	var x expr
+	for _, source := range f.patterns {
+		if p := c.pattern(source); p != nil {
+			x = c.both(x, c.patternForm(p))
+		}
+	}
+	for _, name := range f.formats {
+		p, ok := c.format(name)
+		if !ok || p == `(?s:.)*` {
+			continue
+		}
+		y, _, err := parseRegex(p, jsonClass)
+		if err != nil {
+			panic("constrain: the pattern of the format " + name + " is broken")
+		}
+		x = c.both(x, y)
+	}
+	switch limited := f.minLength > 0 || f.maxLength >= 0; {
+	case x == nil && !limited:
+		return c.json.text
+	case x == nil:
+		return quoted(length)
+	case limited:
+		length.x = jsonClass(anyChar())
+		x = c.both(x, length)
+	}
+	return quoted(x)
+}
+
+// both is the texts that two forms without rules have; nil is every text.
+func (c *schemaReader) both(x, y expr) expr {
+	if x == nil || y == nil || c.err != nil {
+		if x == nil {
+			return y
+		}
+		return x
+	}
+	g, err := c.intersection(x, y)
+	if err != nil {
+		if c.err == nil {
+			c.err = err
+		}
+		return choice{}
+	}
+	return g
+}
+
+// overlap says whether two forms without rules have a text in common.
+func (c *schemaReader) overlap(x, y expr) bool {
+	g, ok := c.both(x, y).(*graph)
+	return ok && g.any()
+}
+
+func (c *schemaReader) intersection(x, y expr) (*graph, error) {
+	var graphs [2]*graph
+	for i, z := range []expr{x, y} {
+		g, ok := z.(*graph)
+		if !ok {
+			var err error
+			if g, err = newGraph(c.meter, z); err != nil {
+				return nil, err
+			}
+		}
+		graphs[i] = g
+	}
+	return intersect(c.meter, graphs[0], graphs[1])
+}
