@@ -224,7 +224,7 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 
 // attempt is what is sent to the instance at base.
 func (c *call) attempt(base *url.URL, l limits) *forward.Call {
-	attempt := &forward.Call{In: c.r, Body: c.body, ID: c.id, Base: base, Kind: c.kind}
+	attempt := &forward.Call{In: c.r, Body: c.body, ID: c.id, Base: base, Kind: c.kind, MaxEvent: c.a.cfg.MaxEvent, Memory: c.body}
 	if idle := l.idle; idle > 0 {
 		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
 	}

@@ -18,6 +18,9 @@ type Config struct {
 	// MaxMemory bounds the bodies of all requests together, coming, waiting or running, with what
 	// each request costs besides. Default 1 GiB. One client gets half of it.
 	MaxMemory api.Bytes
+	// MaxEvent bounds an event of an answer that is kept back until it is whole; of a longer one the
+	// pieces are passed on. Default 1 MiB. What an answer takes is counted with its request's body.
+	MaxEvent api.Bytes
 	// BodyIdle is how long a client may send nothing of a body. Default 10 s.
 	BodyIdle time.Duration
 	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
@@ -71,6 +74,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Name == "":
 		return fmt.Errorf("activator: the name is empty: set one that no other activator has")
+	case c.MaxEvent < 0:
+		return fmt.Errorf("activator: the limit of an event is %s: want more than 0", c.MaxEvent)
 	case c.CommentAfter < 0 || c.CommentEvery <= 0:
 		return fmt.Errorf("activator: comments after %s, then every %s: want times above 0", c.CommentAfter, c.CommentEvery)
 	case c.WriteTimeout < 0:

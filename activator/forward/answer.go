@@ -21,6 +21,9 @@ type Answer struct {
 	buf  *[]byte // owned until Close
 	n    int     // bytes in buf that were not handed on
 	err  error   // why reading ended; io.EOF for a clean end
+	held *held
+
+	maxEvent int // see Call
 
 	idle   time.Duration // see Call
 	paused func()
@@ -93,8 +96,7 @@ const errorLimit = 64 << 10
 
 // error reads the answer as an error, whatever its shape: OpenAI's, the flat one of SGLang, or text.
 func (a *Answer) error() *api.Error {
-	for a.err == nil && a.n < errorLimit {
-		a.room()
+	for a.err == nil && a.n < errorLimit && a.room() {
 		a.read()
 	}
 	return parseError(a.resp.StatusCode, (*a.buf)[:a.n])
@@ -140,15 +142,23 @@ func parseError(status int, raw []byte) *api.Error {
 	return e
 }
 
-// room makes room in the buffer for at least one byte.
-func (a *Answer) room() {
-	if a.n < len(*a.buf) {
-		return
+// room makes room in the buffer for at least one byte, and says whether there was memory for it.
+func (a *Answer) room() bool {
+	size := len(*a.buf)
+	if a.n < size {
+		return true
 	}
-	larger := make([]byte, 2*len(*a.buf))
+	if a.held.charge(int64(2*size)) != nil {
+		return false
+	}
+	larger := make([]byte, 2*size)
 	copy(larger, (*a.buf)[:a.n])
 	giveBack(a.buf)
+	if size > smallBuffer {
+		a.held.give(int64(size))
+	}
 	a.buf = &larger
+	return true
 }
 
 // Sink is where an answer goes: the client's connection.
@@ -202,6 +212,7 @@ func (a *Answer) Close() {
 	_ = a.resp.Body.Close() // an error here says nothing that reading did not
 	giveBack(a.buf)
 	a.buf = nil
+	a.held.release()
 }
 
 // Timing is where a request's time went.

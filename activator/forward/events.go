@@ -20,8 +20,8 @@ const (
 	Messages  = stream.Messages
 )
 
-// eventLimit bounds one event that is kept back until it is whole; of a longer one the pieces are passed on.
-const eventLimit = 16 << 20
+// maxEvent is the default of [Call.MaxEvent].
+const maxEvent = 1 << 20
 
 // copyEvents is Copy for server-sent events, and for lines of JSON.
 func (a *Answer) copyEvents(sink Sink, kind Kind) error {
@@ -41,7 +41,7 @@ func (a *Answer) copyEvents(sink Sink, kind Kind) error {
 			if whole.See((*a.buf)[n:a.n]); whole.Whole(true) {
 				n, judge = a.n, whole
 			}
-		case n == 0 && a.n >= eventLimit:
+		case n == 0 && (a.n >= a.maxEvent || !last && a.err == nil && !a.room()):
 			n = a.n
 			judge.See((*a.buf)[:n])
 		}
@@ -59,7 +59,6 @@ func (a *Answer) copyEvents(sink Sink, kind Kind) error {
 		case a.err != nil:
 			return errors.Join(ErrCut, a.err)
 		}
-		a.room()
 		a.read()
 	}
 }

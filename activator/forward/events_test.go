@@ -16,7 +16,7 @@ func answerOf(kind Kind, err error, pieces ...string) *Answer {
 			StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{pieces, err}),
 			Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}},
 		},
-		kind: kind, buf: smallBuffers.Get().(*[]byte),
+		kind: kind, buf: smallBuffers.Get().(*[]byte), held: &held{}, maxEvent: maxEvent,
 	}
 }
 
@@ -110,7 +110,7 @@ func TestAClientThatFails(t *testing.T) {
 }
 
 func TestALargeEventIsKeptWhole(t *testing.T) {
-	large := "data: " + strings.Repeat("x", 3<<20) + "\n\n"
+	large := "data: " + strings.Repeat("x", 1000<<10) + "\n\n"
 	a := answerOf(Chat, io.EOF, large, done)
 	s := &sink{}
 	if err := a.Copy(s); err != nil || s.String() != large+done || s.flushes != 2 {

@@ -12,7 +12,8 @@
 //     [Failure] that says whether the runtime may have seen the request.
 //  3. [Answer.Copy] hands the rest to the client. Events and lines of JSON are passed
 //     on whole, each flushed at once, and their end is judged: a stream that is
-//     cut, or that ends without saying that it is complete, is an error.
+//     cut, or that ends without saying that it is complete, is an error. What is kept back of
+//     an event has a bound and is charged, as a large header is, to who asks.
 //  4. [Answer.Close] lets go of the instance; before the end it cancels the
 //     request there, so that the runtime stops generating.
 //
@@ -62,6 +63,18 @@ type Call struct {
 	// that Paused is called, once, which should end the context of the call.
 	Idle   time.Duration
 	Paused func()
+	// MaxEvent bounds an event that is kept back until it is whole; of a longer one the pieces are passed on.
+	// 0: 1 MiB.
+	MaxEvent api.Bytes
+	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
+	Memory Memory
+}
+
+// Memory is an account of memory. Take charges bytes, or says why that many can't be had; Give takes
+// bytes off.
+type Memory interface {
+	Take(ctx context.Context, bytes int64) error
+	Give(bytes int64)
 }
 
 // Failure is an attempt that ended before the client saw a byte.
@@ -83,15 +96,27 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Send makes one attempt. It returns once the first bytes of the answer's body
 // are there. The error is a *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
+	held := &held{ctx: ctx, account: call.Memory}
 	out := call.request(ctx)
+	if call.Memory != nil {
+		out = out.WithContext(hop.WithCharge(ctx, held.charge))
+	}
 	resp, err := c.transport.RoundTrip(out) //nolint:bodyclose // the Answer closes it
 	if err != nil {
-		if ctx.Err() != nil {
+		held.release()
+		switch {
+		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
+		case held.refused:
+			return nil, api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
+				"there is no memory for the header of the answer, which is larger than most: try again").WithRetryAfter(time.Second)
 		}
 		return nil, unanswered(err)
 	}
-	a := &Answer{resp: resp, buf: smallBuffers.Get().(*[]byte), idle: call.Idle, paused: call.Paused}
+	a := &Answer{resp: resp, buf: smallBuffers.Get().(*[]byte), idle: call.Idle, paused: call.Paused, held: held, maxEvent: int(call.MaxEvent)}
+	if a.maxEvent == 0 {
+		a.maxEvent = maxEvent
+	}
 	if err := a.first(); err != nil {
 		a.Close()
 		if ctx.Err() != nil {

@@ -48,6 +48,8 @@ type Config struct {
 	Autoscaler string
 	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
+	// MaxEvent is as in [activator.Config].
+	MaxEvent api.Bytes
 	// Peers says whose requests come, and whom to trust with what; the zero value trusts nobody.
 	Peers peer.Addresses
 	// Sink is where a copy of every event goes; empty: nowhere.

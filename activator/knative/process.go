@@ -174,7 +174,7 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 		}
 	}
 	bodies := inbound.Within(p.cfg.MemoryLimit)
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, Domain: activator.NoDomain, PrivateMetrics: true},
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
 		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
 			Traces: func(o api.Outline) { p.traces.Outline(o, api.PartActivator) }})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command activator is Rouse's activator for a cluster: it stands where Knative's
 // activator stood and serves every class of revisions. It takes no flags; its
 // environment is Knative's activator's, and K_SINK, K_CE_OVERRIDES,
-// ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES and ROUSE_TRUSTED_PEERS.
+// ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS and ROUSE_MAX_EVENT.
 // See package activator/knative.
 package main
 
@@ -19,6 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/knative"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 )
 
@@ -38,6 +39,7 @@ type environment struct {
 	Drain                    time.Duration `envconfig:"ROUSE_DRAIN"`
 	TrustedProxies           string        `envconfig:"ROUSE_TRUSTED_PROXIES"`
 	TrustedPeers             string        `envconfig:"ROUSE_TRUSTED_PEERS"`
+	MaxEvent                 string        `envconfig:"ROUSE_MAX_EVENT"`
 	Kubeconfig               string        `envconfig:"KUBECONFIG"` // empty: the pod's own account
 }
 
@@ -66,6 +68,12 @@ func run(ctx context.Context) error {
 	if peers.Trusted, err = peer.ParseList(env.TrustedPeers); err != nil {
 		return fmt.Errorf("ROUSE_TRUSTED_PEERS: %w", err)
 	}
+	maxEvent := api.Bytes(0)
+	if env.MaxEvent != "" {
+		if maxEvent, err = api.ParseBytes(env.MaxEvent); err != nil {
+			return fmt.Errorf("ROUSE_MAX_EVENT: %w", err)
+		}
+	}
 	kube, err := rest.InClusterConfig()
 	if env.Kubeconfig != "" {
 		kube, err = clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
@@ -76,7 +84,7 @@ func run(ctx context.Context) error {
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
-		MemoryLimit: memlimit.Set(), Peers: peers,
+		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Peers: peers,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

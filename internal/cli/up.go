@@ -38,6 +38,7 @@ type upFlags struct {
 	sleepersPerGPU      int
 	residueShare        float64
 	proxies, peers      string
+	maxEvent            string
 }
 
 func upCommand() *cobra.Command {
@@ -73,6 +74,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
 	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
 	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
+	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -137,6 +139,9 @@ func again(signals <-chan os.Signal) {
 func (f *upFlags) config() (local.Config, error) {
 	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	var err error
+	if cfg.MaxEvent, err = api.ParseBytes(f.maxEvent); err != nil {
+		return cfg, fmt.Errorf("--max-event: %w", err)
+	}
 	if cfg.Peers.Proxies, err = peer.ParseList(f.proxies); err != nil {
 		return cfg, fmt.Errorf("--trusted-proxies: %w", err)
 	}

@@ -77,7 +77,7 @@ const maxInterim = 8
 
 // header reads the answer's header, which must be that of the request with the id turn.
 func (c *conn) header(r *http.Request, turn string) (*http.Response, error) {
-	c.head.begin()
+	c.head.begin(r.Context())
 	for range maxInterim {
 		resp, err := http.ReadResponse(c.in, r)
 		if err == io.EOF {

@@ -2,11 +2,28 @@ package hop
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/rouse-dev/rouse/api"
 )
+
+const (
+	// smallHeader is what the header of an answer may take without anybody being asked.
+	smallHeader = 16 << 10
+	// headerCost is what a larger one takes, about, while it is read and after.
+	headerCost = 2 * int64(api.MaxAnswerHeader)
+)
+
+type chargeKey struct{}
+
+// WithCharge returns a context in which a hop calls charge before it reads an answer's header that is
+// larger than most, with what that may take in bytes, once. An error of it ends the request, with that
+// error. Who gave it knows when the memory is free again: not before the answer is let go of.
+func WithCharge(ctx context.Context, charge func(bytes int64) error) context.Context {
+	return context.WithValue(ctx, chargeKey{}, charge)
+}
 
 // maxLines bounds the lines of an answer's header, each of which takes more memory than its bytes.
 const maxLines = 1000
@@ -21,10 +38,16 @@ type header struct {
 	left  int  // bytes that may still come
 	lines int  // that have come, but for those of the last read: the header's end may be among them
 	last  int  // lines of the last read
+	// charge is asked before a header gets large; nil: nobody, or it was.
+	charge func(int64) error
 }
 
-func (h *header) begin() { *h = header{from: h.from, under: true, left: int(api.MaxAnswerHeader)} }
-func (h *header) end()   { h.under = false }
+func (h *header) begin(ctx context.Context) {
+	*h = header{from: h.from, under: true, left: int(api.MaxAnswerHeader)}
+	h.charge, _ = ctx.Value(chargeKey{}).(func(int64) error)
+}
+
+func (h *header) end() { h.under, h.charge = false, nil }
 
 func (h *header) Read(p []byte) (int, error) {
 	if !h.under {
@@ -32,6 +55,13 @@ func (h *header) Read(p []byte) (int, error) {
 	}
 	if h.lines += h.last; h.left == 0 || h.lines > maxLines {
 		return 0, errHeaderSize
+	}
+	if h.charge != nil && h.left <= int(api.MaxAnswerHeader)-smallHeader {
+		charge := h.charge
+		h.charge = nil
+		if err := charge(headerCost); err != nil {
+			return 0, err
+		}
 	}
 	n, err := h.from.Read(p[:min(len(p), h.left)])
 	h.left -= n

@@ -1,6 +1,7 @@
 package inbound
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -77,6 +78,13 @@ func (b *Body) unref() {
 	}
 	b.account.Close()
 }
+
+// Take charges n bytes more to whoever pays for the body, until [Body.Give] or the end of the body, as
+// [budget.Account.Take] does.
+func (b *Body) Take(ctx context.Context, n int64) error { return b.account.Take(ctx, n) }
+
+// Give takes n bytes off what [Body.Take] charged.
+func (b *Body) Give(n int64) { b.account.Give(n) }
 
 // Reader returns a reader of the whole body. It keeps the memory until it is
 // closed, which a [http.Transport] does even after it returned.

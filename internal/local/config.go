@@ -44,6 +44,8 @@ type Config struct {
 	SinkOverrides string
 	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
+	// MaxEvent is as in [activator.Config].
+	MaxEvent api.Bytes
 	// Peers says whose requests come, and whom to trust with what; the zero value trusts nobody.
 	Peers peer.Addresses
 	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
