@@ -86,7 +86,7 @@ var Keys = []Key{
 	{AnnotationRequestTimeout, "the Service's timeoutSeconds on one machine, none in a cluster (there Knative fills timeoutSeconds in by itself)", "how long a request may take from its dispatch to the last byte; `0` is no bound"},
 	{AnnotationFirstByteTimeout, "none", "how long a request may take from its dispatch to the first byte of the answer"},
 	{AnnotationIdleTimeout, "none", "how long an answer may pause between two pieces"},
-	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins"},
+	{AnnotationPriority, "0", "decides between functions that want the same memory; higher wins. In a cluster at most what the namespace's annotation `rouse.dev/max-priority` says (0)"},
 	{AnnotationTargetTTFT, "none", "time to first token to hold to: another instance comes to help before it is passed"},
 	{AnnotationTargetKVUsage, "0.8", "share of the KV cache in use above which another instance comes to help"},
 	{AnnotationTargetQueue, "5", "requests that may wait inside an awake instance's runtime before another comes to help"},
@@ -95,7 +95,7 @@ var Keys = []Key{
 	{AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions.md); clusters only"},
 	{AnnotationProviderPatch, "none", "JSON in the shape of a pod: labels, and by container args, env and resources, of the pod that runs the model where it differs from the one that claims the GPUs"},
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
-	{AnnotationMinScale, "0", "instances that stay awake"},
+	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (1)"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},
 }

@@ -14,6 +14,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes/scheme"
+	netcfg "knative.dev/networking/pkg/config"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/rouse-dev/rouse/api/control"
@@ -121,7 +122,7 @@ func resources(t *testing.T) map[string]bool {
 func TestRulesNameWhatIsThere(t *testing.T) {
 	known := resources(t)
 	names := map[string][]string{
-		"secrets":    {control.ControlSecret},
+		"secrets":    {control.ControlSecret, netcfg.ServingRoutingCertName},
 		"services":   {takeover.Service, control.AutoscalerName},
 		"configmaps": nil,
 		"leases":     {control.AutoscalerName},
@@ -130,6 +131,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 	}
 	names["configmaps"] = takeover.ConfigMaps()
 	knative := knativeNames(t)
+	knative["secrets/"+netcfg.ServingRoutingCertName] = true // made where system-internal-tls is on
 	for _, r := range rules(t) {
 		for _, group := range r.APIGroups {
 			for _, resource := range r.Resources {

@@ -15,12 +15,12 @@ import (
 	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
 )
 
-// sources are the informers that a watch is fed from. Revisions and Secrets are
-// Knative's own, which run already; the others are made here.
+// sources are the informers that a watch is fed from. Revisions, which are Knative's own,
+// and the token's Secret run already; the others are made here.
 type sources struct {
-	revisions, secrets cache.SharedIndexInformer
-	kube               kubernetes.Interface
-	serving            servingclient.Interface
+	revisions, secret cache.SharedIndexInformer
+	kube              kubernetes.Interface
+	serving           servingclient.Interface
 }
 
 // feed connects the informers and returns once all that there is was taken in.
@@ -47,7 +47,7 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 		{"revisions", s.revisions, on(w.revision, w.noRevision)},
 		{"routes", routes.Serving().V1().Routes().Informer(), on(w.route, w.noRoute)},
 		{"pods", pods.Core().V1().Pods().Informer(), on(w.pod, w.noPod)},
-		{"secrets", s.secrets, token.handler()},
+		{"the Secret of the token", s.secret, token.handler()},
 	} {
 		registered, err := c.informer.AddEventHandler(c.handler)
 		if err != nil {

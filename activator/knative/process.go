@@ -18,11 +18,11 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	netprobe "knative.dev/networking/pkg/http/probe"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/controller"
 	"knative.dev/pkg/injection"
-	nssecretinformer "knative.dev/pkg/injection/clients/namespacedkube/informers/core/v1/secret"
 	"knative.dev/pkg/injection/sharedmain"
 	pkglogging "knative.dev/pkg/logging"
 	"knative.dev/pkg/logging/logkey"
@@ -79,6 +79,7 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errors.New("the activator ends"))
 	injected, informers := injection.Default.SetupInformers(running, kube)
+	injected, informers, token := bySecret(injected, informers)
 	if err := waitForCluster(ctx, injected); err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 		return err
 	}
 	defer p.stock.close()
-	if err := p.build(injected, deps); err != nil {
+	if err := p.build(injected, deps, token); err != nil {
 		return err
 	}
 	return p.serve(ctx, running, stop)
@@ -158,7 +159,7 @@ func (l slogLevel) Level() slog.Level {
 }
 
 // build makes our activator and puts it before Knative's. It returns once both know the cluster's state.
-func (p *process) build(injected context.Context, deps stockDeps) error {
+func (p *process) build(injected context.Context, deps stockDeps, secret cache.SharedIndexInformer) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	known, token := newInstances(), &clusterToken{}
@@ -191,7 +192,7 @@ func (p *process) build(injected context.Context, deps stockDeps) error {
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
 	p.control = (&controls{core: p.core, instances: known, token: token, log: p.log}).handler()
 	p.metrics = metricsHandler(registry)
-	from := sources{revisions: revisions.Informer(), secrets: nssecretinformer.Get(injected).Informer(), kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
+	from := sources{revisions: revisions.Informer(), secret: secret, kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
 	return from.feed(injected, w, token)
 }
 

@@ -149,7 +149,7 @@ func TestFeed(t *testing.T) {
 	_ = kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}})
 	revisions := servinginformers.NewSharedInformerFactory(knative, 0)
 	secrets := informers.NewSharedInformerFactory(kube, 0)
-	from := sources{revisions: revisions.Serving().V1().Revisions().Informer(), secrets: secrets.Core().V1().Secrets().Informer(), kube: kube, serving: knative}
+	from := sources{revisions: revisions.Serving().V1().Revisions().Informer(), secret: secrets.Core().V1().Secrets().Informer(), kube: kube, serving: knative}
 	revisions.Start(ctx.Done())
 	secrets.Start(ctx.Done())
 	token := &clusterToken{}

@@ -156,7 +156,7 @@ func TestInstallAndUninstallDisturbNobody(t *testing.T) {
 		t.Fatalf("kn rouse uninstall: %v: %s", err, out)
 	}
 	l.goOn(t, 100)
-	if left, err := c.Kubectl(t.Context(), "get", "all,configmap,secret,lease,sa,role,rolebinding,clusterrole,clusterrolebinding,networkpolicy,pdb", "-A", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err != nil || strings.TrimSpace(left) != "" {
+	if left, err := c.Kubectl(t.Context(), "get", "all,configmap,secret,lease,sa,role,rolebinding,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,networkpolicy,pdb", "-A", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err != nil || strings.TrimSpace(left) != "" {
 		t.Errorf("after uninstall there is still (%v): %s", err, left)
 	}
 	stock := create(t, "stock-alone", helloImage, []string{"autoscaling.knative.dev/window=6s"})

@@ -32,6 +32,8 @@ var resources = []struct {
 	{"networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", true},
 	{"discovery.k8s.io/v1", "endpointslices", "EndpointSlice", true},
 	{"coordination.k8s.io/v1", "leases", "Lease", true},
+	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false},
+	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false},
 	{"rbac.authorization.k8s.io/v1", "roles", "Role", true},
 	{"rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding", true},
 	{"rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", false},

@@ -33,13 +33,15 @@ const ownLabel = "app.kubernetes.io/part-of=rouse"
 // order is the order in which kinds are applied: what others refer to comes first.
 // Deletion goes the other way. Kinds that are not here come last.
 var order = []string{
-	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+	"Namespace", "CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 	"ConfigMap", "Secret", "NetworkPolicy", "Service", "PodDisruptionBudget", "DaemonSet", "Deployment", "HorizontalPodAutoscaler",
 }
 
 // kinds are those that any version of Rouse has installed, for finding what an
 // older version has left. Kinds that the cluster does not know have left nothing.
 var kinds = []schema.GroupVersionKind{
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
 	{Group: "", Version: "v1", Kind: "ServiceAccount"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},

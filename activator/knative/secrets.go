@@ -1,0 +1,50 @@
+package knative
+
+import (
+	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	netcfg "knative.dev/networking/pkg/config"
+	kubeclient "knative.dev/pkg/client/injection/kube/client"
+	"knative.dev/pkg/controller"
+	nssecretinformer "knative.dev/pkg/injection/clients/namespacedkube/informers/core/v1/secret"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// bySecret takes Knative's informer, which reads all Secrets of the system namespace, out of the
+// informers, and puts two in its place that read one each: the certificate, which Knative's code finds in
+// the context, and the token. No others are the activator's to read.
+func bySecret(injected context.Context, all []controller.Informer) (context.Context, []controller.Informer, cache.SharedIndexInformer) {
+	kube := kubeclient.Get(injected)
+	every := controller.Informer(nssecretinformer.Get(injected).Informer())
+	all = slices.DeleteFunc(all, func(i controller.Informer) bool { return i == every })
+	certificate, token := newSecret(kube, netcfg.ServingRoutingCertName), newSecret(kube, control.ControlSecret)
+	injected = context.WithValue(injected, nssecretinformer.Key{}, coreinformers.SecretInformer(certificate))
+	return injected, append(all, certificate, token), token
+}
+
+// oneSecret is an informer of one Secret of the system namespace, in the form that Knative's code wants.
+type oneSecret struct{ cache.SharedIndexInformer }
+
+func newSecret(kube kubernetes.Interface, name string) oneSecret {
+	return oneSecret{coreinformers.NewFilteredSecretInformer(kube, control.SystemNamespace, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		})}
+}
+
+// Informer implements [coreinformers.SecretInformer].
+func (o oneSecret) Informer() cache.SharedIndexInformer { return o.SharedIndexInformer }
+
+// Lister implements [coreinformers.SecretInformer].
+func (o oneSecret) Lister() corelisters.SecretLister {
+	return corelisters.NewSecretLister(o.GetIndexer())
+}

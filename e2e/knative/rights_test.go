@@ -1,0 +1,159 @@
+package knative
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+)
+
+// asAutoscaler is kubectl with the rights of rouse-autoscaler.
+func asAutoscaler(t *testing.T, c *cluster.Cluster, args ...string) (string, error) {
+	t.Helper()
+	return c.Kubectl(t.Context(), append([]string{"--as", "system:serviceaccount:knative-serving:rouse-autoscaler"}, args...)...)
+}
+
+// refusedTo checks that the API server refuses kubectl's command, and says why.
+func refusedTo(t *testing.T, c *cluster.Cluster, why string, args ...string) {
+	t.Helper()
+	out, err := asAutoscaler(t, c, args...)
+	if err == nil || !strings.Contains(out+err.Error(), why) {
+		t.Errorf("kubectl %s: got %v: %s; want a refusal with %q", strings.Join(args, " "), err, out, why)
+	}
+}
+
+// TestRightsOfTheAutoscaler does with its service account what it has to do, and then what
+// somebody who has stolen its token would.
+func TestRightsOfTheAutoscaler(t *testing.T) {
+	c := rouse(t)
+	ours := create(t, "rights-ours", functionImage, lasting)
+	ours.ask("red blue") // it has a pod now
+	pod := "pod/" + ours.pods()[0].Metadata.Name
+	deployment := "deployment/" + ours.name + "-00001-deployment"
+	if out, err := c.Kubectl(t.Context(), "create", "deployment", "rights-other", "--image", helloImage, "--replicas=1"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "deployment", "rights-other") })
+	eventually(t, "a pod that is no function", func() string {
+		if len(pods(t, c, "app=rights-other")) == 0 {
+			return "there is none"
+		}
+		return ""
+	})
+	for _, args := range [][]string{
+		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost=-1"},
+		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost-"},
+		{"scale", deployment, "--replicas=1"},
+		{"-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler,rouse.dev/leader=true", "rouse.dev/leader=true", "--overwrite"},
+	} {
+		if out, err := asAutoscaler(t, c, args...); err != nil {
+			t.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	refusedTo(t, c, "is no function", "annotate", "pod", "-l", "app=rights-other", "controller.kubernetes.io/pod-deletion-cost=-1")
+	refusedTo(t, c, "is no function", "-n", "knative-serving", "annotate", "pod", "-l", "app=rouse-activator", "controller.kubernetes.io/pod-deletion-cost=-1")
+	refusedTo(t, c, "may change no label", "-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler", "app=x", "--overwrite")
+	refusedTo(t, c, "may change no annotation", "annotate", pod, "sidecar.istio.io/inject=true")
+	refusedTo(t, c, "may change no label", "label", pod, "serving.knative.dev/revision-", "app=x", "--overwrite")
+	refusedTo(t, c, "may not change what a pod is", "patch", pod, "--type=json", "-p", `[{"op":"replace","path":"/spec/containers/0/image","value":"evil"}]`)
+	refusedTo(t, c, "may not change whose", "patch", pod, "--type=json", "-p", `[{"op":"remove","path":"/metadata/ownerReferences"}]`)
+	refusedTo(t, c, "may change no finalizer", "patch", pod, "--type=merge", "-p", `{"metadata":{"finalizers":["a/b"]}}`)
+	for _, name := range []string{"rouse-activator", "activator", "controller"} {
+		refusedTo(t, c, "is no Knative revision", "-n", "knative-serving", "scale", "deployment/"+name, "--replicas=0")
+	}
+	refusedTo(t, c, "is no Knative revision", "scale", "deployment/rights-other", "--replicas=1")
+	refusedTo(t, c, "and no other", "-n", "knative-serving", "create", "secret", "generic", "stolen")
+	refusedTo(t, c, "and no other", "-n", "knative-serving", "create", "-f", object(t, map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "of-others", "namespace": "knative-serving"}}))
+	for who, refused := range map[string][][]string{
+		"rouse-autoscaler": {{"get", "secrets"}, {"create", "secrets"}, {"get", "secrets", "-n", "knative-serving"}, {"list", "secrets", "-n", "knative-serving"},
+			{"get", "secret/routing-serving-certs", "-n", "knative-serving"}, {"patch", "deployments"}, {"create", "rolebindings"}},
+		"rouse-activator": {{"get", "secrets"}, {"list", "secrets", "-n", "knative-serving"}, {"get", "secret/other", "-n", "knative-serving"}, {"patch", "pods"}, {"patch", "deployments/scale"}},
+	} {
+		for _, args := range refused {
+			// It exits with 1 where the answer is no.
+			if out, _ := c.Kubectl(t.Context(), append([]string{"auth", "can-i", "--as", "system:serviceaccount:knative-serving:" + who}, args...)...); strings.TrimSpace(lastLine(out)) != "no" {
+				t.Errorf("may %s %s? %s, want no", who, strings.Join(args, " "), out)
+			}
+		}
+	}
+	ours.ask("red blue")
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}
+
+// object writes an object to a file for kubectl.
+func object(t *testing.T, o map[string]any) string {
+	t.Helper()
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "object.json")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestLimitsOfANamespace declares functions that ask for more than their namespace may, before and
+// after who runs the cluster allows it.
+func TestLimitsOfANamespace(t *testing.T) {
+	c := rouse(t)
+	const namespace = "rights-limits"
+	if out, err := c.Kubectl(t.Context(), "create", "namespace", namespace); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "namespace", namespace, "--wait=false") })
+	declare := func(name string, annotations map[string]string) (string, error) {
+		annotations["autoscaling.knative.dev/class"] = cmp.Or(annotations["autoscaling.knative.dev/class"], "gpu.autoscaling.rouse.dev")
+		return c.Kubectl(t.Context(), "apply", "-f", object(t, map[string]any{
+			"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
+			"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations},
+				"spec": map[string]any{"containers": []any{map[string]any{"image": functionImage}}}}}}))
+	}
+	with := func(more ...string) map[string]string {
+		m := map[string]string{"autoscaling.knative.dev/initial-scale": "0"}
+		for k := 0; k+1 < len(more); k += 2 {
+			m[more[k]] = more[k+1]
+		}
+		return m
+	}
+	for _, bad := range [][]string{
+		{"rouse.dev/priority", "1"}, {"rouse.dev/priority", "+1"}, {"rouse.dev/priority", "99999999999999999999"}, {"rouse.dev/priority", "much"},
+		{"autoscaling.knative.dev/min-scale", "2"}, {"autoscaling.knative.dev/minScale", "2"}, {"autoscaling.knative.dev/initial-scale", "2"}, {"autoscaling.knative.dev/activation-scale", "2"},
+	} {
+		if out, err := declare("greedy", with(bad...)); err == nil || !strings.Contains(out+err.Error(), bad[0]) || !strings.Contains(out+err.Error(), "kubectl annotate namespace "+namespace) {
+			t.Errorf("%v: got %v: %s; want a refusal that says who may allow it", bad, err, out)
+		}
+	}
+	for k, good := range [][]string{
+		{"rouse.dev/priority", "-5"}, {"autoscaling.knative.dev/min-scale", "0"},
+		{"autoscaling.knative.dev/class", "kpa.autoscaling.knative.dev", "autoscaling.knative.dev/max-scale", "3"}, // a stock function is nobody's business
+	} {
+		if out, err := declare(fmt.Sprint("modest-", k), with(good...)); err != nil {
+			t.Errorf("%v: %v: %s", good, err, out)
+		}
+	}
+	if out, err := c.Kubectl(t.Context(), "annotate", "namespace", namespace, "rouse.dev/max-priority=7", "rouse.dev/max-min-scale=0"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := declare("allowed", with("rouse.dev/priority", "7")); err != nil {
+		t.Errorf("priority 7: %v: %s", err, out)
+	}
+	if out, err := declare("greedy", with("rouse.dev/priority", "8")); err == nil {
+		t.Errorf("priority 8 of 7 is taken: %s", out)
+	}
+	if out, err := declare("greedy", with("autoscaling.knative.dev/min-scale", "1")); err == nil {
+		t.Errorf("min-scale 1 of 0 is taken: %s", out)
+	}
+}

@@ -1,0 +1,46 @@
+package manifests
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admission "k8s.io/api/admissionregistration/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// TestPolicies: each policy is bound, denies, and speaks of names that there are. What they
+// allow and refuse is for a cluster to say (e2e/knative).
+func TestPolicies(t *testing.T) {
+	all := rendered(t, "dual-pods", Components()...)
+	bindings := of[*admission.ValidatingAdmissionPolicyBinding](all)
+	for _, p := range of[*admission.ValidatingAdmissionPolicy](all) {
+		k := slices.IndexFunc(bindings, func(b *admission.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == p.Name })
+		if k < 0 || !slices.Equal(bindings[k].Spec.ValidationActions, []admission.ValidationAction{admission.Deny}) {
+			t.Errorf("%s is not bound to deny", p.Name)
+		}
+		if p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != admission.Fail {
+			t.Errorf("%s lets pass what it can't judge", p.Name)
+		}
+		if (p.Spec.ParamKind != nil) != (k >= 0 && bindings[k].Spec.ParamRef != nil) {
+			t.Errorf("%s and its binding disagree on parameters", p.Name)
+		}
+		for _, c := range p.Spec.MatchConditions {
+			user := "system:serviceaccount:" + control.SystemNamespace + ":"
+			if c.Expression != "request.userInfo.username == '"+user+control.AutoscalerName+"'" && c.Expression != "request.userInfo.username == '"+user+"rouse-relay'" {
+				t.Errorf("%s: the condition %q names no account of ours", p.Name, c.Expression)
+			}
+		}
+		if strings.HasPrefix(p.Name, control.AutoscalerName) && len(p.Spec.MatchConditions) != 1 {
+			t.Errorf("%s is asked about everybody's requests", p.Name)
+		}
+	}
+	limits := string(read(t, "base/limits.yaml"))
+	for _, key := range []string{api.AnnotationPriority, api.AnnotationMinScale, api.AnnotationActivationScale, api.AnnotationClass, api.Class} {
+		if !strings.Contains(limits, "'"+key+"'") {
+			t.Errorf("the limits say nothing of %s", key)
+		}
+	}
+}
