@@ -26,6 +26,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.addressed(string(id), "10.0.0.1")
 		if _, err := c.join(string(id), "10.0.0.1"); err != nil {
 			t.Fatal(err)
 		}

@@ -288,6 +288,12 @@ func (c *cluster) runs(name, ip string) {
 	synctest.Wait()
 }
 
+// addressed publishes a pod's address.
+func (c *cluster) addressed(name, ip string) {
+	c.edit(name, func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = ip, []corev1.PodIP{{IP: ip}} })
+	synctest.Wait()
+}
+
 // join lets a pod's function join from an address.
 func (c *cluster) join(name, ip string, devices ...api.DeviceID) (control.JoinAnswer, error) {
 	return c.fleet.Join(c.t.Context(), control.JoinRequest{Instance: api.InstanceID(name), Namespace: "default", Revision: tiny.Name(), Port: 8080, Devices: devices},

@@ -51,7 +51,7 @@ func TestAStartBecomesAPodThatJoins(t *testing.T) {
 		if n := c.heard("pod-1"); n != 0 {
 			t.Errorf("the core heard of pod-1 %d times before the start was over, want none: it would count it twice", n)
 		}
-		// It joins before Kubernetes has published its address.
+		c.addressed("pod-1", "10.0.0.1")
 		answer, err := c.join("pod-1", "10.0.0.1")
 		if err != nil {
 			t.Fatal(err)

@@ -15,44 +15,63 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestAnImpostorIsPutOut joins as a pod that has no address yet, from an address that
-// it then does not get: its own function takes its place as soon as it is known.
-func TestAnImpostorIsPutOut(t *testing.T) {
+// TestAPodWithoutAnAddressIsJoinedByNobody joins in the name of a pod that has no address yet, as whoever
+// knows or guesses the name can: it is not believed, and stands in nobody's way.
+func TestAPodWithoutAnAddressIsJoinedByNobody(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
-		c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = "node1" })
-		synctest.Wait()
 		other := netip.MustParseAddr("10.0.0.66")
 		const token = "a token of somebody else"
 		join := func() error {
 			_, err := c.fleet.Join(t.Context(), control.JoinRequest{Instance: "pod-1", Namespace: "default", Revision: tiny.Name(), Port: 8080}, other, token)
 			return err
 		}
-		if err := join(); err != nil {
-			t.Fatalf("a join before the pod has an address: %v", err)
-		}
-		if err := c.fleet.Report(api.InstanceStatus{Instance: "pod-1", Function: tiny, State: api.Awake, Seq: math.MaxUint64}, other, token); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.join("pod-1", "10.0.0.1"); status(err) != http.StatusForbidden {
-			t.Errorf("its own join before Kubernetes vouches for it: got %v, want 403", err)
-		}
-		time.Sleep(time.Second)
-		c.runs("pod-1", "10.0.0.1")
-		if s := c.last("pod-1"); s.State != api.Unhealthy || s.GaveUp || !strings.Contains(s.Message, "10.0.0.66") {
-			t.Errorf("got %s (%v): %q, want that the other is no longer believed", s.State, s.GaveUp, s.Message)
+		for _, node := range []string{"", "node1"} {
+			c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = node })
+			synctest.Wait()
+			if err := join(); status(err) != http.StatusNotFound {
+				t.Fatalf("a join before the pod has an address, on node %q: got %v, want 404", node, err)
+			}
+			if _, err := c.join("pod-1", "10.0.0.1"); status(err) != http.StatusNotFound {
+				t.Fatalf("its own: got %v, want 404", err)
+			}
 		}
 		if err := c.fleet.Report(api.InstanceStatus{Instance: "pod-1", Function: tiny, State: api.Awake, Seq: math.MaxUint64}, other, token); status(err) != http.StatusNotFound {
-			t.Errorf("a report of the one who was put out: got %v, want 404", err)
+			t.Errorf("a report: got %v, want 404", err)
 		}
+		c.runs("pod-1", "10.0.0.1")
 		if err := join(); status(err) != http.StatusForbidden {
 			t.Errorf("its next join: got %v, want 403", err)
 		}
 		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
 			t.Errorf("the pod's own join: %v", err)
 		}
-		_ = c.report("pod-1", "10.0.0.1", api.Awake, uint64(time.Now().UnixMicro()))
+		_ = c.report("pod-1", "10.0.0.1", api.Awake, 1)
 		if s := c.last("pod-1"); s.State != api.Awake || s.Endpoint != "http://10.0.0.1:8080" {
 			t.Errorf("got %s at %s, want it awake at its own address", s.State, s.Endpoint)
+		}
+	})
+}
+
+// TestAnAddressThatChanges: a pod's sandbox is made anew, and has another address. Who has the old
+// one is no longer believed.
+func TestAnAddressThatChanges(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.runs("pod-1", "10.0.0.1")
+		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+		c.runs("pod-1", "10.0.0.2")
+		if s := c.last("pod-1"); s.State != api.Unhealthy || s.GaveUp || !strings.Contains(s.Message, "10.0.0.2") {
+			t.Errorf("got %s (%v): %q, want that the old address is no longer believed", s.State, s.GaveUp, s.Message)
+		}
+		if err := c.report("pod-1", "10.0.0.1", api.Awake, math.MaxUint64); status(err) != http.StatusNotFound {
+			t.Errorf("a report from the old address: got %v, want 404", err)
+		}
+		if _, err := c.join("pod-1", "10.0.0.1"); status(err) != http.StatusForbidden {
+			t.Errorf("a join from the old address: got %v, want 403", err)
+		}
+		if _, err := c.join("pod-1", "10.0.0.2"); err != nil {
+			t.Errorf("a join from the new address: %v", err)
 		}
 	})
 }

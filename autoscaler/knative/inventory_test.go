@@ -18,6 +18,7 @@ func TestDevicesGetTheirNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.addressed(string(id), "10.0.0.1")
 		if _, err := c.join(string(id), "10.0.0.1", "GPU-aa::3"); err != nil {
 			t.Fatal(err)
 		}
@@ -38,6 +39,8 @@ func TestDevicesGetTheirNames(t *testing.T) {
 func TestAPodMakesNoDevices(t *testing.T) {
 	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})
+		c.addressed("pod-1", "10.0.0.1")
+		c.addressed("pod-2", "10.0.0.2")
 		devices := func() string {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -27,8 +27,7 @@ const leastToken = 16
 //
 // What it believes: that the sender has the address that the connection comes from,
 // and that a pod has the address that Kubernetes publishes. Before Kubernetes has
-// published one, a pod that is known, runs on a node and has not joined is enough; who
-// joined so and has another address than the pod gets is put out when it is published.
+// published one nobody joins as the pod: its name is no secret.
 func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error) {
 	from = from.Unmap()
 	if r.Instance == "" || r.Revision == "" || r.Namespace == "" || r.Port < 1 || r.Port > 65535 || !from.IsValid() {
@@ -48,12 +47,8 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	if p == nil || p.function != name {
 		return control.JoinAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
-	vouched, err := p.check(from)
-	if err != nil {
+	if err := p.check(from); err != nil {
 		return control.JoinAnswer{}, err
-	}
-	if p.joined() && p.token != token && p.address != from && !vouched {
-		return control.JoinAnswer{}, api.Errorf(http.StatusForbidden, "", "the pod %s has joined from another address", p.id)
 	}
 	asleep := p.beginsAsleep()
 	p.again = true
@@ -106,17 +101,19 @@ func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function,
 	return r.spec, nil
 }
 
-// check says whether a pod may have this address, and whether Kubernetes vouches for it.
-func (p *pod) check(from netip.Addr) (vouched bool, err error) {
-	if p.object.Spec.NodeName == "" {
-		return false, api.Errorf(http.StatusNotFound, "", "the pod %s runs on no node yet", p.id)
-	}
+// check says whether a pod has this address by Kubernetes' own word.
+func (p *pod) check(from netip.Addr) error {
 	have := addresses(p.object)
-	if len(have) > 0 && !slices.Contains(have, from) {
+	switch {
+	case p.object.Spec.NodeName == "":
+		return api.Errorf(http.StatusNotFound, "", "the pod %s runs on no node yet", p.id)
+	case len(have) == 0:
+		return api.Errorf(http.StatusNotFound, "", "Kubernetes has not published the address of the pod %s (yet)", p.id)
+	case !slices.Contains(have, from):
 		p.refused = fmt.Sprintf("a join in its name came from %s and the pod has the address %s", from, have[0])
-		return false, api.Errorf(http.StatusForbidden, "", "the pod %s has another address than %s", p.id, from)
+		return api.Errorf(http.StatusForbidden, "", "the pod %s has another address than %s", p.id, from)
 	}
-	return len(have) > 0, nil
+	return nil
 }
 
 // addresses are those that Kubernetes has published of a pod, none at first.
@@ -134,15 +131,15 @@ func addresses(o *corev1.Pod) []netip.Addr {
 	return all
 }
 
-// unmask turns out who joined as a pod before the pod had an address, and has another
-// than it got. The pod's own function tries on to join.
+// unmask turns out who joined from an address that is no longer the pod's: its sandbox was made
+// anew, and the old address may be another's. The pod's own function joins again.
 func (f *Fleet) unmask(p *pod) {
 	have := addresses(p.object)
 	if !p.joined() || len(have) == 0 || slices.Contains(have, p.address) {
 		return
 	}
-	p.refused = fmt.Sprintf("a join in its name came from %s and the pod has the address %s", p.address, have[0])
-	f.log.Warn("the address of an instance that has joined is not the pod's: it is no longer believed", "function", p.function, "instance", p.id, "joined", p.address, "pod", have[0])
+	p.refused = fmt.Sprintf("it joined from %s and the pod has the address %s", p.address, have[0])
+	f.log.Warn("the address of an instance that has joined is no longer the pod's: it is no longer believed", "function", p.function, "instance", p.id, "joined", p.address, "pod", have[0])
 	f.leave(p, p.refused)
 	p.address, p.endpoint = netip.Addr{}, ""
 }
@@ -172,9 +169,6 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 		return nil
 	default:
 		return api.BadRequest("state", "%q is no state of an instance", s.State)
-	}
-	if len(addresses(p.object)) == 0 { // it may be another's: what comes after must be able to supersede it
-		s.Seq = min(s.Seq, uint64(time.Now().UnixMicro()))
 	}
 	if s = f.own(p, s); s.Supersedes(p.status) {
 		f.pass(p, s)

@@ -102,6 +102,9 @@ func TestTwoPodsJoinAtOnce(t *testing.T) {
 		got := map[api.InstanceID]joined{}
 		var all sync.WaitGroup
 		for id, ip := range addresses {
+			c.addressed(string(id), ip)
+		}
+		for id, ip := range addresses {
 			all.Go(func() {
 				a, err := c.fleet.Join(t.Context(), control.JoinRequest{Instance: id, Namespace: "default", Revision: tiny.Name(), Port: 8080}, netip.MustParseAddr(ip), tokens[id])
 				mu.Lock()

@@ -16,6 +16,7 @@ func TestAProcessThatBeginsAnew(t *testing.T) {
 		if _, err := c.begin("tiny-00001-0001", api.Grant{Epoch: 7})(); err != nil {
 			t.Fatal(err)
 		}
+		c.addressed("pod-1", "10.0.0.1")
 		join := func(what string, asleep bool, epoch uint64) {
 			t.Helper()
 			a, err := c.join("pod-1", "10.0.0.1")
@@ -51,6 +52,7 @@ func TestAPodFromBefore(t *testing.T) {
 		o := c.fleet.pods["pod-1"].object.DeepCopy()
 		c.fleet.mu.Unlock()
 		o.Name, o.UID, o.Status.Phase = "pod-2", "of-before", corev1.PodRunning
+		o.Status.PodIP = "10.0.0.2"
 		c.fleet.cfg.Term = 5
 		c.fleet.onPod(o)
 		a, err := c.join("pod-2", "10.0.0.2")
@@ -87,6 +89,7 @@ func TestAPodAstray(t *testing.T) {
 			if _, err := c.begin("tiny-00001-0001", api.Grant{Epoch: 7, Devices: test.granted})(); err != nil {
 				t.Fatal(err)
 			}
+			c.addressed("pod-1", "10.0.0.1")
 			a, err := c.join("pod-1", "10.0.0.1", test.given)
 			if err != nil || a.Asleep != test.asleep {
 				t.Errorf("it was given %s: asleep %t, %v; want %t", test.what, a.Asleep, err, test.asleep)

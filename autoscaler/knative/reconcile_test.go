@@ -84,6 +84,7 @@ func TestTheFirstPasses(t *testing.T) {
 		if _, err := wait(); err != nil {
 			t.Fatal(err)
 		}
+		c.addressed("pod-1", "10.0.0.1")
 		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
 			t.Fatal(err)
 		}

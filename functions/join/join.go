@@ -20,13 +20,15 @@ import (
 
 const (
 	firstPause, longestPause = 50 * time.Millisecond, 2 * time.Second
-	attemptTime              = 5 * time.Second        // for one try to join
-	joinsApart               = time.Second            // between two joins
-	reportsApart             = 250 * time.Millisecond // between two reports that were asked for
-	lostAgain                = 2 * time.Second        // until an event that was lost is made up for
-	quiet                    = time.Second            // before the log says what is in the way
-	wordsApart               = time.Minute            // between two words in the log about the same thing
-	maxAnswer                = 1 << 20
+	// While a pod starts, Kubernetes is about to publish its address: whoever waits for it tries often.
+	earlyPause, early = 200 * time.Millisecond, 10 * time.Second
+	attemptTime       = 5 * time.Second        // for one try to join
+	joinsApart        = time.Second            // between two joins
+	reportsApart      = 250 * time.Millisecond // between two reports that were asked for
+	lostAgain         = 2 * time.Second        // until an event that was lost is made up for
+	quiet             = time.Second            // before the log says what is in the way
+	wordsApart        = time.Minute            // between two words in the log about the same thing
+	maxAnswer         = 1 << 20
 )
 
 // Config of a [Member].
@@ -207,7 +209,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // join tries until it is answered, refused for good, or ctx ends.
 func (m *Member) join(ctx context.Context) (control.JoinAnswer, error) {
 	began, said, last := time.Now(), time.Time{}, ""
-	for wait := firstPause; ; wait = min(2*wait, longestPause) {
+	for wait := firstPause; ; wait *= 2 {
 		answer, err := m.try(ctx)
 		m.mu.Lock()
 		m.reason = err
@@ -222,6 +224,10 @@ func (m *Member) join(ctx context.Context) (control.JoinAnswer, error) {
 		if advice := m.advice(err); time.Since(began) >= quiet && (advice != last || time.Since(said) >= wordsApart) {
 			m.cfg.Logger.Warn("can't join; trying on", "control", m.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
 			said, last = time.Now(), advice
+		}
+		wait = min(wait, longestPause)
+		if isRefusal && refused.Status == http.StatusNotFound && time.Since(began) < early {
+			wait = min(wait, earlyPause)
 		}
 		if !pause(ctx, wait) {
 			return answer, ctx.Err()

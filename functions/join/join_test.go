@@ -75,7 +75,7 @@ func TestTriesAreApart(t *testing.T) {
 		if a := m.Answer(); a.Function.Name != "n/r" || a.Epoch != 4 || m.Reason() != nil {
 			t.Errorf("answer %+v, reason %v", a, m.Reason())
 		}
-		want := []time.Duration{0, 50, 150, 350, 750, 1550, 3150, 5150, 7150}
+		want := []time.Duration{0, 50, 150, 350, 550, 750, 950, 1150, 1350}
 		for i := range want {
 			if at[i] != want[i]*time.Millisecond {
 				t.Errorf("try %d after %v, want %v", i, at[i], want[i]*time.Millisecond)
