@@ -85,5 +85,8 @@ func (e *Engine) countToken(q *sequence, ev *Event) {
 // BlockSize is the number of tokens in a block of the KV memory.
 func (e *Engine) BlockSize() int { return e.pool.Size() }
 
+// Seats is the number of sequences that run at once.
+func (e *Engine) Seats() int { return e.cfg.Seats }
+
 // Workers are the processes that compute, none if that happens in this one.
 func (e *Engine) Workers() []int { return e.worker.PIDs() }

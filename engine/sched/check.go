@@ -8,13 +8,16 @@ func (s *Scheduler) Check() error {
 		return err
 	}
 	holders := make(map[int32]int)
-	waiting, onSeats, missing := 0, 0, 0
+	waiting, onSeats, missing, tokens := 0, 0, 0, 0
 	for id, q := range s.byID {
 		if err := s.checkSequence(id, q); err != nil {
 			return fmt.Errorf("sequence %d: %w", id, err)
 		}
 		for _, b := range q.blocks {
 			holders[b]++
+		}
+		if q.state != running {
+			tokens += len(q.tokens)
 		}
 		switch q.state {
 		case running:
@@ -28,6 +31,9 @@ func (s *Scheduler) Check() error {
 	if onSeats != len(s.running)-s.gone || waiting != s.queue.len || missing != s.parked {
 		return fmt.Errorf("%d sequences run, %d wait, %d are parked; the books say %d, %d, %d",
 			onSeats, waiting, missing, len(s.running)-s.gone, s.queue.len, s.parked)
+	}
+	if t := s.Stats(); t.TokensWaiting != tokens || t.TokensUsed < 0 || t.TokensUsed > s.pool.Count()*s.pool.Size() {
+		return fmt.Errorf("%d tokens wait, and %d are in use of %d; those of waiting sequences are %d", t.TokensWaiting, t.TokensUsed, s.pool.Count()*s.pool.Size(), tokens)
 	}
 	for b := range int32(s.pool.Count()) {
 		if got, want := s.pool.Holders(b), holders[b]; got != want {

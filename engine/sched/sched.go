@@ -155,6 +155,9 @@ type Stats struct {
 	Running, Waiting        int
 	BlocksUsed, BlocksTotal int
 	BlocksCached            int // with a name in the prefix cache, used ones included
+	// TokensUsed are those whose keys and values running sequences hold, what they share counted
+	// once; TokensWaiting are those of waiting sequences, none of which is computed.
+	TokensUsed, TokensWaiting int
 
 	Preemptions int // counts
 	Evictions   int // counts blocks that the prefix cache lost
@@ -175,6 +178,7 @@ type Scheduler struct {
 	gone    int         // of running
 	queue   queue
 	parked  int // waiting sequences that are not in the queue but with their group
+	tokens  int // of all sequences
 	turns   int // since the sequence that has waited longest had one
 
 	step    uint64
@@ -236,6 +240,7 @@ func (s *Scheduler) Add(r Request) error {
 		s.arrived++
 		f.live++
 		s.byID[q.id] = q
+		s.tokens += len(q.tokens)
 		s.queue.push(q)
 		if g != nil {
 			g.members = append(g.members, q)
@@ -284,6 +289,13 @@ func (s *Scheduler) Stats() Stats {
 	t.Running, t.Waiting = len(s.running)-s.gone, s.queue.len+s.parked
 	t.BlocksUsed, t.BlocksTotal = s.pool.Count()-s.pool.Available(), s.pool.Count()
 	t.BlocksCached, t.Evictions = s.pool.Cached(), s.pool.Evictions()
+	t.TokensUsed, t.TokensWaiting = t.BlocksUsed*s.pool.Size(), s.tokens
+	for _, q := range s.running {
+		if q.state == running { // not gone
+			t.TokensUsed -= len(q.blocks)*s.pool.Size() - q.computed // only a whole block is shared
+			t.TokensWaiting -= len(q.tokens)
+		}
+	}
 	return t
 }
 

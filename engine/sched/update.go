@@ -73,6 +73,7 @@ func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 			q.guessing = false
 		}
 	}
+	s.tokens += len(q.tokens) - at
 	if r.Done || len(q.tokens) > q.limit {
 		s.drop(q)
 		return
@@ -99,5 +100,6 @@ func (s *Scheduler) drop(q *sequence) {
 	}
 	q.state = gone
 	delete(s.byID, q.id)
+	s.tokens -= len(q.tokens)
 	s.queue.part(q)
 }

@@ -62,6 +62,9 @@ func TestMetrics(t *testing.T) {
 			"generation_tokens_total":                       got.Usage.Completion,
 			"time_to_first_token_seconds_count":             1,
 			"inter_token_latency_seconds_count":             got.Usage.Completion - 1,
+			"time_per_output_token_seconds_count":           got.Usage.Completion - 1,
+			"num_tokens_running":                            0,
+			"num_tokens_waiting":                            0,
 			"e2e_request_latency_seconds_count":             1,
 			`request_success_total{finished_reason="stop",`: 1,
 		} {
@@ -78,7 +81,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, line := range []string{
 			`vllm:cache_config_info{block_size="16",enable_prefix_caching="true",engine="0",model_name="parrot",num_gpu_blocks=`,
-			`vllm:lora_requests_info{engine="0",max_lora="4096",model_name="parrot",running_lora_adapters="",waiting_lora_adapters=""}`,
+			`vllm:lora_requests_info{engine="0",max_lora="4",model_name="parrot",running_lora_adapters="",waiting_lora_adapters=""}`,
 			`vllm:prefix_cache_queries_total{`, `vllm:prefix_cache_hits_total{`, `vllm:num_preemptions_total{`,
 			`rouse_engine_awake{model_name="parrot"} 1`, `rouse_engine_steps_total{model_name="parrot"} `,
 			fmt.Sprintf("vllm:request_prompt_tokens_sum{engine=\"0\",model_name=\"parrot\"} %d\n", got.Usage.Prompt),

@@ -136,11 +136,8 @@ func (s *Server) embed(r *http.Request, requests []engine.Request) ([][]float32,
 		return nil, err
 	}
 	defer stream.Close()
-	m := s.metrics.meter(requests[0].Adapter)
+	m := s.metrics.meter(requests)
 	defer m.end()
-	for i := range requests {
-		s.metrics.promptTokens.Observe(float64(len(requests[i].Prompt)))
-	}
 	vectors := make([][]float32, len(requests))
 	for {
 		ev, err := stream.Next()

@@ -18,14 +18,13 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 	}
 	defer stream.Close()
 	g := &generation{
-		server: s, envelope: e, events: stream, meter: s.metrics.meter(requests[0].Adapter), begun: make([]bool, e.choices), firsts: map[int]bool{},
+		server: s, envelope: e, events: stream, meter: s.metrics.meter(requests), begun: make([]bool, e.choices), firsts: map[int]bool{},
 		stream: o.Stream, usageInStream: o.includeUsage(),
 	}
 	defer g.meter.end()
 	for i := range requests {
 		g.usage.prompt += len(requests[i].Prompt)
 		g.firsts[i*requests[i].N] = true
-		s.metrics.promptTokens.Observe(float64(len(requests[i].Prompt)))
 	}
 	if g.stream {
 		return g.send(w)

@@ -48,6 +48,9 @@ func newEngineCollector(e *engine.Engine, prefix bool, labels, theirs prometheus
 	known(gauge, "num_requests_running", "Sequences that are being computed.", func(s engine.Stats) float64 { return float64(s.Running) })
 	known(gauge, "num_requests_waiting", "Sequences that wait for a seat or for memory.", func(s engine.Stats) float64 { return float64(max(0, s.Open-s.Running)) })
 	known(gauge, "kv_cache_usage_perc", "Share of the KV memory that is in use, 0 to 1.", func(s engine.Stats) float64 { return float64(s.BlocksUsed) / float64(max(1, s.BlocksTotal)) })
+	known(gauge, "num_tokens_running", "Tokens whose keys and values running sequences hold, shared ones counted once.", func(s engine.Stats) float64 { return float64(s.TokensUsed) })
+	known(gauge, "num_tokens_waiting", "Tokens of sequences that wait.", func(s engine.Stats) float64 { return float64(s.TokensWaiting) })
+	known(gauge, "max_token_capacity", "Tokens that the KV memory holds.", func(s engine.Stats) float64 { return float64(s.BlocksTotal * e.BlockSize()) })
 	known(counter, "prompt_tokens_total", "Prompt tokens of requests that have begun to answer.", func(s engine.Stats) float64 { return float64(s.PromptTokens) })
 	known(counter, "generation_tokens_total", "Tokens generated.", func(s engine.Stats) float64 { return float64(s.GeneratedTokens) })
 	known(counter, "num_preemptions_total", "Sequences sent back to the queue for want of memory.", func(s engine.Stats) float64 { return float64(s.Preemptions) })
@@ -89,6 +92,7 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 // gateways send requests where their adapter is at work already.
 type adapterUse struct {
 	desc *prometheus.Desc
+	most string // adapters at work at once: each running sequence may have another
 
 	// mu guards the rest.
 	mu      sync.Mutex
@@ -97,8 +101,9 @@ type adapterUse struct {
 	changed time.Time
 }
 
-func newAdapterUse(labels prometheus.Labels) *adapterUse {
+func newAdapterUse(labels prometheus.Labels, most int) *adapterUse {
 	return &adapterUse{
+		most: strconv.Itoa(most),
 		desc: prometheus.NewDesc(vllm+"lora_requests_info", "Adapters at work, by name; the value is the time of the last change.",
 			[]string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, labels),
 		waiting: map[string]int{}, running: map[string]int{}, changed: time.Now(),
@@ -123,9 +128,6 @@ func (u *adapterUse) add(name string, waiting, running int) {
 	}
 }
 
-// maxAdapters is how many adapters may be at work at once: as many as sequences may wait, so no number that limits anyone.
-const maxAdapters = 4096
-
 // Describe implements prometheus.Collector.
 func (u *adapterUse) Describe(ch chan<- *prometheus.Desc) { ch <- u.desc }
 
@@ -134,5 +136,5 @@ func (u *adapterUse) Collect(ch chan<- prometheus.Metric) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, float64(u.changed.UnixNano())/1e9,
-		strconv.Itoa(maxAdapters), names(u.running), names(u.waiting))
+		u.most, names(u.running), names(u.waiting))
 }

@@ -11,10 +11,11 @@ import (
 
 // meter measures one request. Its handler's goroutine owns it.
 type meter struct {
-	metrics *metrics
-	adapter string
-	began   time.Time
-	of      map[int]*timing
+	metrics  *metrics
+	adapter  string
+	began    time.Time
+	requests []engine.Request
+	of       map[int]*timing
 }
 
 // timing is what is measured of one sequence.
@@ -23,10 +24,14 @@ type timing struct {
 	tokens      int
 }
 
-// meter begins to measure a request of an adapter, "" for none.
-func (m *metrics) meter(adapter string) *meter {
+// meter begins to measure the requests of one call, which have one adapter.
+func (m *metrics) meter(requests []engine.Request) *meter {
+	adapter := requests[0].Adapter
 	m.adapters.add(adapter, 1, 0)
-	return &meter{metrics: m, adapter: adapter, began: time.Now(), of: map[int]*timing{}}
+	for i := range requests {
+		m.promptTokens.Observe(float64(len(requests[i].Prompt)))
+	}
+	return &meter{metrics: m, adapter: adapter, began: time.Now(), requests: requests, of: map[int]*timing{}}
 }
 
 // event counts an event.
@@ -40,8 +45,12 @@ func (m *meter) event(ev *engine.Event) {
 		t = &timing{first: now}
 		m.of[ev.Index] = t
 		m.metrics.firstToken.Observe(now.Sub(m.began).Seconds())
+		if prompt := len(m.requests[ev.Index/max(1, m.requests[0].N)].Prompt); prompt > 0 {
+			m.metrics.prefillToken.Observe(now.Sub(m.began).Seconds() / float64(prompt))
+		}
 	} else {
 		m.metrics.nextToken.Observe(now.Sub(t.last).Seconds())
+		m.metrics.outputToken.Observe(now.Sub(t.last).Seconds())
 	}
 	t.last = now
 	t.tokens++

@@ -21,6 +21,7 @@ const (
 var (
 	firstTokenBuckets = []float64{.001, .0025, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160}
 	nextTokenBuckets  = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5}
+	prefillBuckets    = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	requestBuckets    = []float64{.001, .0025, .005, .01, .025, .05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960}
 	tokenBuckets      = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
 )
@@ -33,6 +34,8 @@ type metrics struct {
 	request          prometheus.Histogram
 	decode           prometheus.Histogram // from the first token to the last
 	perToken         prometheus.Histogram // the mean time between tokens of a request
+	outputToken      prometheus.Histogram // as nextToken, by the name that the model server protocol has for it
+	prefillToken     prometheus.Histogram // the time to the first token by the tokens of the prompt
 	promptTokens     prometheus.Histogram
 	generationTokens prometheus.Histogram
 	finished         map[engine.Finish]prometheus.Counter
@@ -42,7 +45,7 @@ type metrics struct {
 func newMetrics(e *engine.Engine, cfg *Config) *metrics {
 	labels := prometheus.Labels{"model_name": cfg.Names[0]}
 	theirs := prometheus.Labels{"model_name": cfg.Names[0], "engine": "0"}
-	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs)}
+	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs, e.Seats())}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: vllm + name, Help: help, ConstLabels: theirs, Buckets: buckets})
 		m.registry.MustRegister(h)
@@ -53,6 +56,11 @@ func newMetrics(e *engine.Engine, cfg *Config) *metrics {
 	m.request = histogram("e2e_request_latency_seconds", "Time from a request's parsed body to its last token.", requestBuckets)
 	m.decode = histogram("request_decode_time_seconds", "Time from a sequence's first token to its last.", requestBuckets)
 	m.perToken = histogram("request_time_per_output_token_seconds", "Mean time between the tokens of a sequence.", nextTokenBuckets)
+	m.outputToken = histogram("time_per_output_token_seconds", "Time between two tokens of a sequence.", nextTokenBuckets)
+	m.prefillToken = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "rouse_time_per_prefill_token_seconds", Help: "Time to a sequence's first token, by the tokens of its prompt.", ConstLabels: theirs, Buckets: prefillBuckets,
+	})
+	m.registry.MustRegister(m.prefillToken)
 	m.promptTokens = histogram("request_prompt_tokens", "Tokens of a request's prompt.", tokenBuckets)
 	m.generationTokens = histogram("request_generation_tokens", "Tokens of a sequence.", tokenBuckets)
 	finished := prometheus.NewCounterVec(prometheus.CounterOpts{
