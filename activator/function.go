@@ -50,7 +50,7 @@ type function struct {
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock
-	still              clock       // a node is being provisioned: the limits of those who wait stand still
+	still              clock       // a node is being provisioned or the model fetched: the limits of those who wait stand still
 	retry              *time.Timer // calls again, when an instance is avoided or a wake is paused
 	retryAt            time.Time   // zero: not armed
 }

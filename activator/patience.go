@@ -8,7 +8,7 @@ import (
 )
 
 // patience is a context of c's that ends when limit has passed, with a refusal. Time in which the function's
-// instance waits for a node that is being provisioned does not count. The caller holds mu.
+// instance waits for a node that is being provisioned, or for its model that is being fetched, does not count. The caller holds mu.
 func (f *function) patience(c *call, limit, now time.Time) (ctx context.Context, done context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	still := f.still.at(now)
@@ -33,8 +33,8 @@ func (f *function) patience(c *call, limit, now time.Time) (ctx context.Context,
 	}
 }
 
-// provisioning says whether f waits for a node that is being provisioned, and for nothing else. The caller holds mu.
-func (f *function) provisioning(now time.Time) bool {
+// onItsWay says whether f waits for a node that is being provisioned or a model that is being fetched, and for nothing else. The caller holds mu.
+func (f *function) onItsWay(now time.Time) bool {
 	if f.set.Awake(now) {
 		return false
 	}

@@ -21,12 +21,14 @@ func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 		header      string
 		answered    time.Duration
 		comment     string
+		stage       string // "": a node is provisioned
 	}{
-		"no node, and none is added":   {answered: 5 * time.Minute, comment: `: rouse stage=unschedulable waited=1.0s why="0/1 nodes: Insufficient cpu"`},
-		"a node comes after an hour":   {provisioned: time.Hour, answered: time.Hour + 2*time.Second, comment: `: rouse stage=provisioning-node waited=6.0s why="gpu-pool 0->1"`},
-		"its client has no such time":  {provisioned: time.Hour, header: "30s", answered: 30 * time.Second, comment: "stage=provisioning-node"},
-		"and a node that never does":   {provisioned: -time.Hour, answered: time.Hour + 5*time.Minute, comment: "stage=provisioning-node"},
-		"a node, but then no instance": {provisioned: -time.Minute, answered: 6 * time.Minute, comment: "stage=unschedulable"},
+		"no node, and none is added":     {answered: 5 * time.Minute, comment: `: rouse stage=unschedulable waited=1.0s why="0/1 nodes: Insufficient cpu"`},
+		"a node comes after an hour":     {provisioned: time.Hour, answered: time.Hour + 2*time.Second, comment: `: rouse stage=provisioning-node waited=6.0s why="gpu-pool 0->1"`},
+		"a model is fetched for an hour": {provisioned: time.Hour, answered: time.Hour + 2*time.Second, comment: "stage=fetching", stage: api.StepFetching},
+		"its client has no such time":    {provisioned: time.Hour, header: "30s", answered: 30 * time.Second, comment: "stage=provisioning-node"},
+		"and a node that never does":     {provisioned: -time.Hour, answered: time.Hour + 5*time.Minute, comment: "stage=provisioning-node"},
+		"a node, but then no instance":   {provisioned: -time.Minute, answered: 6 * time.Minute, comment: "stage=unschedulable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,6 +47,9 @@ func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 					a.ObserveInstance(api.InstanceStatus{Instance: "m-0001", Function: "default/m", State: state, Stage: stage, Message: message, Seq: seq, Endpoint: "unix:/s", Concurrency: 1})
 				}
 				start := time.Now()
+				if tt.stage == "" {
+					tt.stage = api.StageProvisioning
+				}
 				is(api.Starting, api.StageUnschedulable, "0/1 nodes: Insufficient cpu")
 				w := httptest.NewRecorder()
 				answered := make(chan time.Duration, 1)
@@ -58,7 +63,7 @@ func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 				}()
 				if tt.provisioned != 0 {
 					time.Sleep(2 * time.Second)
-					is(api.Starting, api.StageProvisioning, "gpu-pool 0->1")
+					is(api.Starting, tt.stage, "gpu-pool 0->1")
 					time.Sleep(max(tt.provisioned, -tt.provisioned))
 					if tt.provisioned > 0 {
 						is(api.Awake, "", "")

@@ -124,7 +124,7 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 		f.failed = nil
 	}
 	f.dark.set(!f.set.Awake(now), now)
-	f.still.set(f.provisioning(now), now)
+	f.still.set(f.onItsWay(now), now)
 }
 
 // expected is how long it takes until an instance takes requests; 0 means now or unknown. The caller holds mu.

@@ -162,9 +162,6 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		s.Node = old.Node
 	}
 	a.complete(&s)
-	if s.Stage == api.StepFetching && (old.Stage != s.Stage || s.Progress != old.Progress) {
-		i.FetchedAt = now
-	}
 	i.Status, i.reported = s, true
 	if old.OnItsWay() && !s.OnItsWay() {
 		i.Since = now // the limit of its start counts from here

@@ -34,13 +34,13 @@ func (p *plan) late(i *inst) {
 	switch i.phase {
 	case phaseRising:
 		if i.Status.OnItsWay() {
-			return // who adds nodes has limits of his own
+			return // whoever adds nodes or fetches has limits of their own
 		}
 		limit, name := spec.StartTimeout, "start"
 		if i.From < inventory.Stopped && !i.Unloaded {
 			limit, name = spec.WakeTimeout, "wake"
 		}
-		if p.due(i.f, later(i.Since, i.FetchedAt).Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
 		}
 	case phaseIll:

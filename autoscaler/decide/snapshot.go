@@ -115,9 +115,6 @@ type Instance struct {
 	Level api.Level
 	// Since is when it came into the state that it is in.
 	Since time.Time
-	// FetchedAt is when it last reported that more of its model has come from afar: the limit of
-	// its start counts from then on. A fetch that comes no further ends by limits of its own.
-	FetchedAt time.Time
 	// From is the level it comes from while it is starting or awake; [inventory.Stopped] for a new process.
 	From api.Level
 	// Unloaded says that it kept no process while it slept, so that it has to load when it is

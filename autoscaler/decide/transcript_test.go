@@ -319,9 +319,6 @@ func (s *sim) place(a args) {
 		i.From = api.Level(l)
 	}
 	i.Unloaded, i.Status.Stage = a.named["unloaded"] != "", a.named["stage"]
-	if a.named["fetched"] != "" {
-		i.FetchedAt = s.now.Add(-a.duration("fetched", 0))
-	}
 	if d := a.duration("granted", 0); d > 0 {
 		i.Grant = api.Grant{Instance: id, Epoch: 1, Expires: s.now.Add(d)}
 	}
