@@ -61,15 +61,16 @@ type call struct {
 	ahead *ahead
 
 	// While it waits.
-	entry    *hold.Entry[slot]
-	held     time.Time // when it first entered the room; zero: it never did
-	holdCtx  context.Context
-	still    time.Duration // for how long its limit has stood still while it waited
-	holdDone context.CancelFunc
-	timing   forward.Timing
-	rise     *rise // the outline that its answer ends; nil: none
-	ends     *rise // the same, once the next that is written is the answer
-	comment  comments
+	entry     *hold.Entry[slot]
+	displaced []*hold.Entry[slot] // who had to leave the room for it, and is not told yet
+	held      time.Time           // when it first entered the room; zero: it never did
+	holdCtx   context.Context
+	still     time.Duration // for how long its limit has stood still while it waited
+	holdDone  context.CancelFunc
+	timing    forward.Timing
+	rise      *rise // the outline that its answer ends; nil: none
+	ends      *rise // the same, once the next that is written is the answer
+	comment   comments
 
 	wrote   time.Time // when the deadline of writes was last set
 	guarded bool      // one is set

@@ -159,7 +159,12 @@ func (f *function) acquire(c *call) (slot, error) {
 	if i != nil && urgent && !f.spec.Unloaded(i.Status()) {
 		attempt = c.attempt(i.Base(), f.limits())
 	}
+	refused := f.crowdedOut(c, now)
 	f.mu.Unlock()
+	for _, e := range c.displaced {
+		e.Offer(slot{refused: refused}) // who left needs no refusal
+	}
+	c.displaced = nil
 	if i != nil {
 		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
 	}
@@ -227,12 +232,14 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 	}
 	e := c.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket, Adapter: c.adapter, Shared: c.group != nil}
+		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket, Client: c.peer.Client, Adapter: c.adapter, Shared: c.group != nil}
 	}
 	e.Until(ctx)
 	if again {
 		f.room.PutBack(e, now)
-	} else if why, ok := f.room.Enter(e, now, f.expected(now)); !ok {
+	} else if out, why, ok := f.room.Enter(e, now, f.expected(now)); ok {
+		c.displaced = out
+	} else {
 		cancel()
 		return f.full(c, why, now)
 	}
@@ -267,6 +274,16 @@ func (f *function) full(c *call, why hold.Full, now time.Time) *api.Error {
 	}
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.room.Len(), f.name).WithRetryAfter(after)
+}
+
+// crowdedOut is the error of those who had to make room for c; nil: nobody had to. The caller holds mu.
+func (f *function) crowdedOut(c *call, now time.Time) *api.Error {
+	if len(c.displaced) == 0 {
+		return nil
+	}
+	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.room.Len(), f.name).
+		WithRetryAfter(f.room.RetryAfter(f.expected(now)))
 }
 
 // wait blocks until c gets a slot, is refused, or gives up. since, dark and still are

@@ -1,6 +1,16 @@
 // Package hold keeps requests while no instance can take them. A [Room] is one
 // function's waiting room: bounded by the number of requests and by the memory
-// of their bodies, first come first served within a priority.
+// of their bodies. Whose turn it is:
+//
+//   - The higher priority's; but who waits ages, and [Aging] outweighs one step of it.
+//   - Within a priority the clients take turns: of two that have entries, each gets
+//     every other, however many each has (start-time fair queueing: an entry's turn is
+//     the turn that is served now, or the one after its client's last).
+//   - Of one client, first come first served.
+//
+// One client may fill the room, as long as nobody else wants to come in. When it is
+// full, each client that has entries has an equal share of it: who comes within the
+// share is let in, and the newest of whoever has the most goes.
 //
 // It does not decide when a request may go, measures no time of its own (the
 // caller passes now) and starts nothing.
@@ -8,7 +18,8 @@
 // The life of one entry:
 //
 //  1. [Room.Enter] takes it in, or says at once why it can't wait: the room is
-//     full, or the entry's deadline is nearer than the expected wake.
+//     full, or the entry's deadline is nearer than the expected wake. It also says
+//     whom it has put out, and the caller tells them.
 //  2. The entry's own goroutine blocks in [Entry.Wait], and does nothing else
 //     meanwhile, so that a hand-over never waits for a slow client.
 //  3. Whoever has something for it (a slot, or a refusal) takes it from the
@@ -37,10 +48,16 @@ const (
 	MaxPriority = 8
 )
 
+// Aging is how much longer an entry has to have waited to go before one whose
+// priority is a step higher.
+const Aging = 10 * time.Second
+
 // Entry is one request's place. Its fields are set before [Room.Enter] and not changed while it waits.
 type Entry[T any] struct {
 	// Priority orders entries; higher goes first.
 	Priority int
+	// Client is who shares the room with others.
+	Client string
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
@@ -53,10 +70,12 @@ type Entry[T any] struct {
 	// Adapter is what the instance should have; the room does not look at it.
 	Adapter api.ModelName
 
-	arrived    time.Time
-	prev, next *Entry[T]
-	line       *line[T]
-	gone       <-chan struct{}
+	arrived time.Time
+	turn    uint64      // within its priority
+	line    *line[T]    // nil: it is not in
+	byTurn  neighbor[T] // in line
+	byAge   neighbor[T] // in the room's all
+	gone    <-chan struct{}
 	// handed carries the outcome. Sender: whoever took the entry out of the room; never closed;
 	// unbuffered, so that a value is handed over only to someone who takes it.
 	handed chan T
@@ -96,15 +115,12 @@ func (e *Entry[T]) Offer(v T) bool {
 // Arrived is when the entry first came into a room; zero before that.
 func (e *Entry[T]) Arrived() time.Time { return e.arrived }
 
-// line is the entries of one priority, oldest first.
-type line[T any] struct {
-	front, back *Entry[T]
-}
-
 // Room is one function's waiting room. The zero value refuses everybody: see [Room.Limit].
 type Room[T any] struct {
 	limits api.Hold
-	lines  [MaxPriority - MinPriority + 1]line[T]
+	lines  [MaxPriority - MinPriority + 1]line[T] // by priority: those who wait, by turn
+	all    line[T]                                // by ticket
+	turn   uint64                                 // of the entry that was served last
 	count  int
 	bytes  api.Bytes
 	tokens api.Tokens
@@ -112,6 +128,14 @@ type Room[T any] struct {
 	pace   pace
 	// tickets is the last one drawn.
 	tickets uint64
+	clients map[string]*client // those with entries
+}
+
+// client is what one client has in the room.
+type client struct {
+	count int
+	bytes api.Bytes
+	next  uint64 // the turn of its next entry, at least
 }
 
 // Limit sets the bounds. Entries that are in stay in.
@@ -127,23 +151,75 @@ const (
 	FullDeadline Full = "deadline" // the entry's deadline is nearer than the expected wake
 )
 
-// Enter takes e in, or returns why it can't. expected is how long it takes
+// Enter takes e in, or returns why it can't. out are those who had to go instead: they
+// are not in any more, and the caller refuses them. expected is how long it takes
 // until the first instance can take requests; 0 means now or unknown.
-func (r *Room[T]) Enter(e *Entry[T], now time.Time, expected time.Duration) (why Full, ok bool) {
-	switch {
-	case r.count >= r.limits.Capacity:
-		return FullCount, false
-	case r.bytes+e.Bytes > r.limits.MaxBytes:
-		return FullBytes, false
-	case expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline):
-		return FullDeadline, false
+func (r *Room[T]) Enter(e *Entry[T], now time.Time, expected time.Duration) (out []*Entry[T], why Full, ok bool) {
+	if expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline) {
+		return nil, FullDeadline, false
+	}
+	if full := r.full(e); full != "" {
+		if !r.withinShare(e) {
+			return nil, full, false
+		}
+		for full != "" {
+			v := r.newestOfMost(full)
+			r.remove(v)
+			out = append(out, v)
+			full = r.full(e)
+		}
 	}
 	if e.Ticket == 0 {
 		e.Ticket = r.Ticket()
 	}
-	e.arrived = now
+	e.arrived, e.turn = now, r.turn
+	if c := r.clients[e.Client]; c != nil {
+		e.turn = max(e.turn, c.next)
+	}
 	r.insert(e)
-	return "", true
+	r.clients[e.Client].next = e.turn + 1
+	return out, "", true
+}
+
+// full says why e does not fit in beside who is in; empty: it does.
+func (r *Room[T]) full(e *Entry[T]) Full {
+	switch {
+	case r.count >= r.limits.Capacity:
+		return FullCount
+	case r.bytes+e.Bytes > r.limits.MaxBytes:
+		return FullBytes
+	}
+	return ""
+}
+
+// withinShare says whether e's client would have no more than an equal share with e.
+// Then another has more than that, as long as the room is too full for e.
+func (r *Room[T]) withinShare(e *Entry[T]) bool {
+	c, clients := r.clients[e.Client], len(r.clients)
+	if c == nil {
+		c = &client{}
+		clients++
+	}
+	return (c.count+1)*clients <= r.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= r.limits.MaxBytes
+}
+
+// newestOfMost is the entry that came last of the clients that have the most of what the room is full of.
+func (r *Room[T]) newestOfMost(why Full) *Entry[T] {
+	has := func(c *client) int64 {
+		if why == FullCount {
+			return int64(c.count)
+		}
+		return int64(c.bytes)
+	}
+	var most int64
+	for _, c := range r.clients {
+		most = max(most, has(c))
+	}
+	e := r.all.back
+	for has(r.clients[e.Client]) < most {
+		e = e.byAge.prev
+	}
+	return e
 }
 
 // Ticket draws the next place. A request that is served without waiting draws
@@ -162,37 +238,29 @@ func (r *Room[T]) PutBack(e *Entry[T], now time.Time) {
 	r.insert(e)
 }
 
-// insert puts e into its line, before the first that is younger. New entries
-// look from the back and entries that return from the front, so both are near.
+// insert puts e into its line and among all.
 func (r *Room[T]) insert(e *Entry[T]) {
-	l := &r.lines[min(max(e.Priority, MinPriority), MaxPriority)-MinPriority]
-	e.line = l
+	e.line = &r.lines[min(max(e.Priority, MinPriority), MaxPriority)-MinPriority]
+	e.line.insert(e, byTurn[T], func(a, b *Entry[T]) bool {
+		return a.turn < b.turn || a.turn == b.turn && a.Ticket < b.Ticket
+	})
+	r.all.insert(e, byAge[T], func(a, b *Entry[T]) bool { return a.Ticket < b.Ticket })
 	r.count++
 	r.bytes += e.Bytes
 	r.tokens += e.Tokens
 	if e.Shared {
 		r.shared++
 	}
-	if l.back != nil && l.back.Ticket < e.Ticket {
-		e.prev, e.next = l.back, nil
-		l.back.next, l.back = e, e
-		return
+	if r.clients == nil {
+		r.clients = make(map[string]*client)
 	}
-	at := l.front
-	for at != nil && at.Ticket < e.Ticket {
-		at = at.next
+	c := r.clients[e.Client]
+	if c == nil {
+		c = &client{}
+		r.clients[e.Client] = c
 	}
-	e.next = at
-	if at == nil { // the line is empty: any other end was handled above
-		e.prev, l.back = nil, e
-	} else {
-		e.prev, at.prev = at.prev, e
-	}
-	if e.prev == nil {
-		l.front = e
-	} else {
-		e.prev.next = e
-	}
+	c.count++
+	c.bytes += e.Bytes
 }
 
 // Next takes out the entry whose turn it is, nil if nobody waits.
@@ -206,15 +274,18 @@ func (r *Room[T]) Next() *Entry[T] {
 
 // First is the entry whose turn it is, nil if nobody waits. It stays in: [Room.Leave] takes it out.
 func (r *Room[T]) First() *Entry[T] {
-	if r.count == 0 {
-		return nil
-	}
+	var first *Entry[T]
+	var since time.Time // when it would have come, were its priority 0
 	for i := len(r.lines) - 1; i >= 0; i-- {
-		if e := r.lines[i].front; e != nil {
-			return e
+		e := r.lines[i].front
+		if e == nil {
+			continue
+		}
+		if came := e.arrived.Add(-Aging * time.Duration(i+MinPriority)); first == nil || came.Before(since) {
+			first, since = e, came
 		}
 	}
-	panic("hold: the count does not match the lines")
+	return first
 }
 
 // Leave takes e out; it returns false if e was not in.
@@ -227,22 +298,22 @@ func (r *Room[T]) Leave(e *Entry[T]) bool {
 }
 
 func (r *Room[T]) remove(e *Entry[T]) {
-	if e.prev == nil {
-		e.line.front = e.next
-	} else {
-		e.prev.next = e.next
+	if e.line.front == e {
+		r.turn = max(r.turn, e.turn)
 	}
-	if e.next == nil {
-		e.line.back = e.prev
-	} else {
-		e.next.prev = e.prev
-	}
-	e.prev, e.next, e.line = nil, nil, nil
+	e.line.remove(e, byTurn[T])
+	r.all.remove(e, byAge[T])
+	e.line = nil
 	r.count--
 	r.bytes -= e.Bytes
 	r.tokens -= e.Tokens
 	if e.Shared {
 		r.shared--
+	}
+	c := r.clients[e.Client]
+	c.bytes -= e.Bytes
+	if c.count--; c.count == 0 {
+		delete(r.clients, e.Client) // its next turn is that of now: nothing is to be remembered
 	}
 }
 
@@ -260,13 +331,10 @@ func (r *Room[T]) Tokens() api.Tokens { return r.tokens }
 
 // Oldest is how long the entry that came first of all has waited; 0 if nobody waits.
 func (r *Room[T]) Oldest(now time.Time) time.Duration {
-	var age time.Duration
-	for i := range r.lines {
-		if e := r.lines[i].front; e != nil {
-			age = max(age, now.Sub(e.arrived))
-		}
+	if r.all.front == nil {
+		return 0
 	}
-	return age
+	return now.Sub(r.all.front.arrived)
 }
 
 // Served notes that a request was finished; the room's pace comes from it.

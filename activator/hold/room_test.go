@@ -20,7 +20,7 @@ import (
 //
 //	limit N BYTES                 set the bounds
 //	at DURATION                   set the clock
-//	enter NAME [priority=N] [bytes=N] [deadline=DURATION] [expected=DURATION]
+//	enter NAME [client=NAME] [priority=N] [bytes=N] [deadline=DURATION] [expected=DURATION]
 //	next | leave NAME | ticket NAME | putback NAME | served | retry DURATION | state
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string, []string) string {
@@ -102,6 +102,8 @@ func (d *driver) enter(name string, options []string, now time.Time) string {
 		switch key {
 		case "priority":
 			e.Priority = d.number(value)
+		case "client":
+			e.Client = value
 		case "bytes":
 			e.Bytes = api.Bytes(d.number(value))
 			e.Tokens = api.Tokens(e.Bytes / 4)
@@ -112,8 +114,16 @@ func (d *driver) enter(name string, options []string, now time.Time) string {
 		}
 	}
 	d.entries[name] = e
-	if why, ok := d.room.Enter(e, now, expected); !ok {
+	out, why, ok := d.room.Enter(e, now, expected)
+	if !ok {
 		return "refused: " + string(why)
+	}
+	var names []string
+	for _, o := range out {
+		names = append(names, d.name(o))
+	}
+	if len(names) > 0 {
+		return "goes: " + strings.Join(names, " ")
 	}
 	return ""
 }
@@ -128,7 +138,7 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 		leaves.Until(ctx)
 		stays.Until(t.Context())
 		for _, e := range []*Entry[int]{leaves, stays} {
-			if why, ok := room.Enter(e, time.Now(), 0); !ok {
+			if _, why, ok := room.Enter(e, time.Now(), 0); !ok {
 				t.Fatalf("refused: %s", why)
 			}
 		}
@@ -176,7 +186,7 @@ func TestAgainstSlowTwin(t *testing.T) {
 		switch op := r.IntN(5); {
 		case op <= 1:
 			e := &Entry[int]{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
-			if _, ok := room.Enter(e, epoch, 0); ok {
+			if _, _, ok := room.Enter(e, epoch, 0); ok {
 				twin = append(twin, e)
 			}
 		case op == 2:

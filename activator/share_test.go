@@ -1,0 +1,58 @@
+package activator
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// from asks as a client at an address.
+func (b *bench) from(address, path, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.RemoteAddr = address + ":1"
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	b.a.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// TestOneClientFillsTheRoom: all places are one client's. Another comes: it is let in, and as
+// many of the first are told to come again. Then both are answered in turn.
+func TestOneClientFillsTheRoom(t *testing.T) {
+	const places = 6
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Hold.Capacity, f.Concurrency = places, 1 })
+	i := b.instance(name, "m-0001", api.Asleep)
+	greedy, honest := make(chan int, 2*places), make(chan int, places)
+	waiting := func(n int) {
+		b.eventually("they wait", func() bool { s, _ := b.a.Stats(name); return s.Waiting == n })
+	}
+	for n := range places {
+		go func() { greedy <- b.from("192.0.2.1", chatPath, `{"model":"m"}`).Code }()
+		waiting(n + 1)
+	}
+	if w := b.from("192.0.2.1", chatPath, `{"model":"m"}`); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("one more of the client that has all places: %d %s, want 429", w.Code, w.Body)
+	}
+	for range places / 2 {
+		go func() { honest <- b.from("192.0.2.2", chatPath, `{"model":"m"}`).Code }()
+		if status := <-greedy; status != http.StatusTooManyRequests {
+			t.Errorf("who has most of the places: %d, want 429", status)
+		}
+		waiting(places)
+	}
+	if w := b.from("192.0.2.2", chatPath, `{"model":"m"}`); w.Code != http.StatusTooManyRequests {
+		t.Errorf("more than a share: %d, want 429", w.Code)
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	for range places / 2 {
+		if a, h := <-greedy, <-honest; a != 200 || h != 200 {
+			t.Errorf("those who wait get %d and %d", a, h)
+		}
+	}
+}
