@@ -133,6 +133,9 @@ func (c *call) understand() error {
 	if bad != nil {
 		return bad
 	}
+	if !c.peer.Trusted {
+		c.req.Priority = 0
+	}
 	if c.ollama && c.req.Model == "" {
 		c.req.Model = oldName(c.body.Bytes())
 	}
@@ -225,7 +228,8 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 
 // attempt is what is sent to the instance at base.
 func (c *call) attempt(base *url.URL, l limits) *forward.Call {
-	attempt := &forward.Call{In: c.r, Body: c.body, ID: c.id, Base: base, Kind: c.kind, MaxEvent: c.a.cfg.MaxEvent, Memory: c.body}
+	attempt := &forward.Call{In: c.r, Body: c.body, ID: c.id, Base: base, Kind: c.kind, MaxEvent: c.a.cfg.MaxEvent, Memory: c.body,
+		Tenant: c.peer.Tenant(), Trusted: c.peer.Trusted, Credentials: l.credentials}
 	if idle := l.idle; idle > 0 {
 		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
 	}
@@ -274,7 +278,7 @@ func (c *call) copy(s slot, answer *forward.Answer) error {
 	if answer.Events() {
 		h.Del("Content-Length") // an error event may have to follow
 	}
-	h[headerTiming] = append([]string{c.timing.String()}, h[headerTiming]...)
+	h[headerTiming] = []string{c.timing.String()}
 	h[headerInstance] = []string{string(s.instance.ID)}
 	c.w.WriteHeader(answer.Status())
 	return c.end(answer, answer.Copy(c))

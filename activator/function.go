@@ -188,7 +188,7 @@ func (f *function) take(i *route.Instance) slot {
 
 // limits are those of a request that is sent now. The caller holds mu.
 func (f *function) limits() limits {
-	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout}
+	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout, credentials: f.spec.PassCredentials}
 }
 
 // release gives a slot back. The caller holds mu.

@@ -16,6 +16,8 @@ type limits struct {
 	last  time.Duration // to the last byte
 	first time.Duration // to the first one
 	idle  time.Duration // of a pause after it
+
+	credentials bool // the client's may go along
 }
 
 // What a client is told whose request was ended; %s is the limit.

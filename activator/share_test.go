@@ -3,10 +3,14 @@ package activator
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // from asks as a client at an address.
@@ -53,6 +57,38 @@ func TestOneClientFillsTheRoom(t *testing.T) {
 	for range places / 2 {
 		if a, h := <-greedy, <-honest; a != 200 || h != 200 {
 			t.Errorf("those who wait get %d and %d", a, h)
+		}
+	}
+}
+
+// TestWhoMaySayHowUrgentItIs: the priority, the tier and the tenant in a request count only from
+// peers that are trusted; the instance is told whose it is.
+func TestWhoMaySayHowUrgentItIs(t *testing.T) {
+	b := startBench(t, nil)
+	b.a.peers = &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}
+	name := b.function("m", func(f *api.Function) { f.Concurrency = 1 })
+	i := startFake(t, name, "m-0001", 1)
+	i.report = b.a.ObserveInstance
+	b.a.ObserveInstance(i.set(api.Asleep))
+	order := make(chan [3]string, 3)
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		order <- [3]string{r.Header.Get("X-Who"), r.Header.Get(control.HeaderTenant), r.Header.Get(control.HeaderTrusted)}
+		answerOnce(w, r)
+	}
+	var all sync.WaitGroup
+	for n, c := range []struct{ address, body, who string }{
+		{"192.0.2.1", `{"model":"m"}`, "first"},
+		{"192.0.2.2", `{"model":"m","priority":-2147483648,"service_tier":"priority"}`, "pushes"},
+		{"192.0.2.9", `{"model":"m","service_tier":"priority"}`, "trusted"},
+	} {
+		all.Go(func() { b.from(c.address, chatPath, c.body, "X-Who", c.who, control.HeaderTenant, "acme") })
+		b.eventually("it waits", func() bool { s, _ := b.a.Stats(name); return s.Waiting == n+1 })
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	all.Wait()
+	for _, want := range [][3]string{{"trusted", "tenant acme", "true"}, {"first", "192.0.2.1", ""}, {"pushes", "192.0.2.2", ""}} {
+		if got := <-order; got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

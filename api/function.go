@@ -65,6 +65,10 @@ type Function struct {
 	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with those
 	// before the first sleep. 0 takes what suits the runtime, below 0 compares none.
 	CanaryTokens int `json:"canaryTokens,omitempty"`
+	// PassCredentials hands a client's credentials to the model server; see control.Credential.
+	PassCredentials bool `json:"passCredentials,omitempty"`
+	// SharedPrefixes lets all clients share the computed beginnings of prompts.
+	SharedPrefixes bool `json:"sharedPrefixes,omitempty"`
 	// Origin says where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }

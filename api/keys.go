@@ -40,9 +40,20 @@ const (
 	AnnotationProviderPatch = "rouse.dev/provider-patch"
 	AnnotationCanaryTokens  = "rouse.dev/canary-tokens"
 
+	AnnotationCredentials = "rouse.dev/client-credentials"
+	AnnotationPrefixCache = "rouse.dev/prefix-cache"
+
 	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
 	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
 	AnnotationIdleTimeout      = "rouse.dev/idle-timeout"
+)
+
+// Values of AnnotationCredentials and AnnotationPrefixCache.
+const (
+	CredentialsDrop   = "drop"
+	CredentialsPass   = "pass"
+	PrefixCacheClient = "client"
+	PrefixCacheShared = "shared"
 )
 
 // Knative's own keys that Rouse reads.
@@ -95,6 +106,8 @@ var Keys = []Key{
 	{AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions.md); clusters only"},
 	{AnnotationProviderPatch, "none", "JSON in the shape of a pod: labels, and by container args, env and resources, of the pod that runs the model where it differs from the one that claims the GPUs"},
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
+	{AnnotationCredentials, CredentialsDrop, "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
+	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
 	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (1)"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},

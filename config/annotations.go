@@ -48,6 +48,8 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationDualPods:      setDualPods,
 	api.AnnotationProviderPatch: setProviderPatch,
 	api.AnnotationCanaryTokens:  setCanaryTokens,
+	api.AnnotationCredentials:   oneOf(func(f *api.Function) *bool { return &f.PassCredentials }, api.CredentialsDrop, api.CredentialsPass),
+	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
 
 	api.AnnotationMinScale: count(0, func(f *api.Function) *int { return &f.MinScale }),
 	api.AnnotationMaxScale: setMaxScale,

@@ -34,6 +34,8 @@ spec:
         rouse.dev/gone-after: "0"
         rouse.dev/hold-capacity: "50"
         rouse.dev/priority: "-2"
+        rouse.dev/client-credentials: pass
+        rouse.dev/prefix-cache: shared
     spec:
       containerConcurrency: 4
       timeoutSeconds: 600
@@ -66,7 +68,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		SleepAfter: 30 * time.Second, SleepLevel: api.Level2,
 		Hold:         api.Hold{Capacity: 50, MaxBytes: 256 * api.MiB, Timeout: 5 * time.Minute},
 		StartTimeout: 10 * time.Minute, WakeTimeout: time.Minute, RequestTimeout: 10 * time.Minute,
-		Priority: -2, Origin: path,
+		Priority: -2, PassCredentials: true, SharedPrefixes: true, Origin: path,
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -96,6 +98,7 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 		"misspelt key":       {replace("rouse.dev/sleep-after", "rouse.dev/sleep-afer"), []string{"m.yaml:17", "did you mean rouse.dev/sleep-after"}},
 		"bad duration":       {replace("sleep-after: 30s", "sleep-after: 30"), []string{"m.yaml:17", "rouse.dev/sleep-after", "30s"}},
 		"bad level":          {replace(`sleep-level: "2"`, `sleep-level: "3"`), []string{"rouse.dev/sleep-level", "want 1 or 2"}},
+		"bad choice":         {replace("client-credentials: pass", "client-credentials: yes"), []string{"rouse.dev/client-credentials", "want drop or pass"}},
 		"bad count":          {replace(`hold-capacity: "50"`, `hold-capacity: many`), []string{"rouse.dev/hold-capacity", "whole number"}},
 		"bad memory":         {replace("512Mi", "lots"), []string{`memory "lots"`, "512Mi or 2Gi"}},
 		"bad GPU count":      {replace("nvidia.com/gpu: 2", "nvidia.com/gpu: all"), []string{"nvidia.com/gpu", "number of GPUs"}},

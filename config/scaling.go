@@ -58,6 +58,17 @@ func setProviderPatch(f *api.Function, s string) error {
 	return nil
 }
 
+// oneOf is a choice between two words, of which the second one is true.
+func oneOf(field func(*api.Function) *bool, off, on string) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		if s != off && s != on {
+			return fmt.Errorf("%q: want %s or %s", s, off, on)
+		}
+		*field(f) = s == on
+		return nil
+	}
+}
+
 // setCanaryTokens keeps "0" as -1: in the field, 0 is what suits the runtime.
 func setCanaryTokens(f *api.Function, s string) error {
 	n, err := strconv.Atoi(s)

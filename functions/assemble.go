@@ -157,10 +157,11 @@ func (f *function) makeProxy() (err error) {
 	direct := proxy.Config{
 		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, MaxBody: f.cfg.MaxBody,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
+		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
 	}
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
 		inner := direct
-		inner.Gate, inner.Observe, inner.Timeout = inside{gate}, nil, 0
+		inner.Gate, inner.Observe, inner.Timeout, inner.Inside = inside{gate}, nil, 0, true
 		f.handler, err = handler.New(handler.Config{
 			Command: argv, Env: f.cfg.Env, Runtime: proxy.New(inner), Model: f.cfg.Function.Model,
 			Log: process.NewLog(logLines, prefixed{f.log}), StopGrace: f.cfg.StopGrace, Logger: f.cfg.Logger,
@@ -168,7 +169,7 @@ func (f *function) makeProxy() (err error) {
 		if err != nil {
 			return err
 		}
-		direct.Gate, direct.Dialect = handled{gate, f.handler}, nil
+		direct.Gate, direct.Dialect, direct.Tenants = handled{gate, f.handler}, nil, false
 	}
 	f.proxy = proxy.New(direct)
 	f.clients = f.proxy
@@ -176,6 +177,21 @@ func (f *function) makeProxy() (err error) {
 		f.clients = f.cfg.Wrap(f.proxy)
 	}
 	return nil
+}
+
+// prefixes is how a function's runtime keeps clients' prompts apart. Of a command, and of
+// Ollama, nobody knows a way.
+func prefixes(fn api.Function) proxy.Prefixes {
+	if fn.SharedPrefixes {
+		return proxy.PrefixesAsTheyAre
+	}
+	switch fn.Runtime.Kind {
+	case api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeRayServe:
+		return proxy.PrefixesSalted
+	case api.RuntimeLlamaCpp:
+		return proxy.PrefixesForgotten
+	}
+	return proxy.PrefixesAsTheyAre
 }
 
 func (f *function) makePyfunc() (err error) {
@@ -186,7 +202,7 @@ func (f *function) makePyfunc() (err error) {
 	f.pyfunc, err = pyfunc.New(pyfunc.Config{
 		Next: http.HandlerFunc(f.client), Status: f.supervisor.Status, Refusal: f.supervisor.Gate().Refusal, Model: f.cfg.Function.Model, Version: f.cfg.Version,
 		Engine: pyfunc.EngineName(f.cfg.Function.Runtime.Kind), MaxBody: f.cfg.MaxBody, Timeout: timeout,
-		Parallel: f.cfg.Function.Concurrency, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
+		Parallel: f.cfg.Function.Concurrency, Credentials: f.cfg.Function.PassCredentials, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
 	})
 	return err
 }

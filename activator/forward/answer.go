@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -85,7 +84,6 @@ func (a *Answer) lines() bool {
 func (a *Answer) Header(h http.Header) {
 	id := h[HeaderID]
 	copyHeader(h, a.resp.Header)
-	h.Del(control.HeaderRefused)
 	if id != nil {
 		h[HeaderID] = id
 	}

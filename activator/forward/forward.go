@@ -57,6 +57,12 @@ type Call struct {
 	Base *url.URL
 	// Wait asks the instance, which is being woken, to keep the request until it is awake; see [control.HeaderWait].
 	Wait bool
+	// Tenant is whose request it is, as the instance is told; empty: it is not.
+	Tenant string
+	// Trusted says that the priority in the body counts.
+	Trusted bool
+	// Credentials passes those of the client on.
+	Credentials bool
 	// Kind is what an event stream that answers must end with.
 	Kind Kind
 	// Idle is how long the answer may pause once its first byte is there; 0: for ever. After
@@ -155,10 +161,7 @@ func (call Call) request(ctx context.Context) *http.Request {
 		out.GetBody = func() (io.ReadCloser, error) { return call.Body.Reader(), nil }
 	}
 	copyHeader(out.Header, in.Header)
-	out.Header.Del("Expect")                           // the body is here already
-	if out.Header.Del(control.HeaderWait); call.Wait { // a client's own says nothing
-		out.Header[control.HeaderWait] = []string{"true"}
-	}
+	call.ours(out.Header)
 	out.Header[HeaderID] = []string{call.ID}
 	if _, found := out.Header["User-Agent"]; !found {
 		out.Header["User-Agent"] = []string{""} // keeps Go's own out
@@ -172,10 +175,31 @@ func (call Call) request(ctx context.Context) *http.Request {
 	return out
 }
 
-// copyHeader copies what may pass from one connection to the next. The values are shared.
+// ours takes out what is not for an instance, and says what we have to say.
+func (call Call) ours(h http.Header) {
+	delete(h, "Expect") // the body is here already
+	if !call.Credentials {
+		for key := range h {
+			if control.Credential(key) {
+				delete(h, key)
+			}
+		}
+	}
+	if call.Wait {
+		h[control.HeaderWait] = []string{"true"}
+	}
+	if call.Tenant != "" {
+		h[control.HeaderTenant] = []string{call.Tenant}
+	}
+	if call.Trusted {
+		h[control.HeaderTrusted] = []string{"true"}
+	}
+}
+
+// copyHeader copies what may pass from one connection to the next, and is not ours to say. The values are shared.
 func copyHeader(to, from http.Header) {
 	for key, values := range from {
-		if !hop.PerConnection(key) {
+		if !hop.PerConnection(key) && !control.Reserved(key) {
 			to[key] = values
 		}
 	}

@@ -80,14 +80,18 @@ func TestWhatIsSent(t *testing.T) {
 		w.Header().Set("X-Private", "1")
 		w.Header().Set("X-Kept", "1")
 		w.Header().Set(HeaderID, "the runtime's")
-		w.Header().Set(control.HeaderRefused, "forged")
+		for _, reserved := range []string{control.HeaderRefused, "K-Own", "Ce-Id", "Knative-Serving-Revision", "Server-Timing", "X-Rouse-Instance"} {
+			w.Header().Set(reserved, "forged")
+		}
 		fmt.Fprint(w, "ok")
 	})
 	in := post(`{"a": 1}`)
 	in.RemoteAddr = "10.0.0.1:99"
 	for key, value := range map[string]string{
 		"Connection": "close, X-Hop", "X-Hop": "1", "Keep-Alive": "5", "Te": "trailers", "Upgrade": "h2c", "Expect": "100-continue",
-		"Proxy-Authorization": "secret", "Authorization": "Bearer k", "X-Stainless-Lang": "js", "X-Forwarded-For": "1.2.3.4", HeaderID: "forged",
+		"Proxy-Authorization": "secret", "Authorization": "Bearer k", "Cookie": "c", "X-Api-Key": "k",
+		"X-Rouse-Wait": "true", "x-rouse-tenant": "other", "X-Rouse-Trusted": "true", "K-Proxy-Request": "activator", "Knative-Serving-Revision": "r", "Ce-Type": "t", "Server-Timing": "a",
+		"X-Stainless-Lang": "js", "X-Forwarded-For": "1.2.3.4", HeaderID: "forged",
 	} {
 		in.Header.Set(key, value)
 	}
@@ -96,7 +100,7 @@ func TestWhatIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := http.Header{
-		"Authorization": {"Bearer k"}, "X-Stainless-Lang": {"js"}, "X-Forwarded-For": {"1.2.3.4, 10.0.0.1"},
+		"X-Stainless-Lang": {"js"}, "X-Forwarded-For": {"1.2.3.4, 10.0.0.1"},
 		HeaderID: {"id-1"}, "Content-Length": {"8"},
 	}
 	if diff := cmp.Diff(want, got.Header); diff != "" {

@@ -23,6 +23,17 @@ type Peer struct {
 	Client string
 	// Trusted says that the priority in the request counts.
 	Trusted bool
+	// Local says that it comes from this machine, whose users are one client: they share what
+	// is computed for them, as they share the machine.
+	Local bool
+}
+
+// Tenant is what an instance is told of the client; empty for who is local.
+func (p Peer) Tenant() string {
+	if p.Local {
+		return ""
+	}
+	return p.Client
 }
 
 // Finder finds who a request is from. It is safe for many goroutines, and never fails:
@@ -50,14 +61,14 @@ const maxTenant = 128
 func (a *Addresses) Peer(r *http.Request) Peer {
 	addr, ok := parse(r.RemoteAddr)
 	if !ok {
-		return Peer{Client: local}
+		return Peer{Client: local, Local: true}
 	}
 	if contains(a.Proxies, addr) {
 		addr = a.behind(addr, r.Header["X-Forwarded-For"])
 	}
-	p := Peer{Client: name(addr), Trusted: contains(a.Trusted, addr)}
+	p := Peer{Client: name(addr), Trusted: contains(a.Trusted, addr), Local: addr.IsLoopback()}
 	if tenant := r.Header.Get(control.HeaderTenant); p.Trusted && tenant != "" && len(tenant) <= maxTenant {
-		p.Client = "tenant " + tenant
+		p.Client, p.Local = "tenant "+tenant, false
 	}
 	return p
 }

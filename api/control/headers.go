@@ -6,6 +6,10 @@ import "strings"
 // trusted with it; the activator tells the instance, and the instance a runtime of ours.
 const HeaderTenant = "X-Rouse-Tenant"
 
+// HeaderTrusted says that the priority in a request's body counts: whoever sent it is
+// trusted with it. Only the activator says so.
+const HeaderTrusted = "X-Rouse-Trusted"
+
 // reservedPrefixes begin the names of headers by which Rouse, Knative and CloudEvents
 // speak for themselves, as they are written canonically.
 var reservedPrefixes = [...]string{"X-Rouse-", "K-", "Knative-", "Ce-"}
@@ -25,6 +29,16 @@ func Reserved(name string) bool {
 		}
 	case "S":
 		return name == headerTiming
+	}
+	return false
+}
+
+// Credential says whether a header, its name written canonically, proves to a server who
+// its client is, so that who reads it can act as the client.
+func Credential(name string) bool {
+	switch name {
+	case "Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key":
+		return true
 	}
 	return false
 }

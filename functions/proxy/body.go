@@ -27,6 +27,7 @@ func (x *exchange) prepare() ([]byte, error) {
 	if x.proxy.cfg.Adapter != nil {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(body)
 	}
+	body = x.asked(body)
 	if x.proxy.cfg.Dialect == nil {
 		return body, nil
 	}

@@ -46,6 +46,14 @@ type Config struct {
 	// Adapter returns the loaded adapter that a request's body names as its model,
 	// empty where it names none; nil: there are no adapters.
 	Adapter func(body []byte) api.ModelName
+	// Tenants says that the runtime is ours and may know whose a request is (control.HeaderTenant).
+	Tenants bool
+	// Prefixes is how the runtime keeps clients' prompts apart.
+	Prefixes Prefixes
+	// Credentials says that the runtime gets those of clients.
+	Credentials bool
+	// Inside says that requests are a handler's, which may say how urgent they are.
+	Inside bool
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -178,7 +186,7 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
 	defer x.live.end()
 	x.outcome.Sent = time.Since(x.began)
-	resp, err := x.proxy.cfg.Transport.RoundTrip(outbound(ctx, x.r, base, body))
+	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
 	if err != nil {
 		x.unanswered(ctx, err)
 		return

@@ -15,7 +15,8 @@ import (
 // outbound makes the runtime's request out of the client's, whose headers it
 // takes over. body is whole, so the transport can send it again over a new
 // connection where an idle one turns out to be closed.
-func outbound(ctx context.Context, r *http.Request, base string, body []byte) *http.Request {
+func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http.Request {
+	r := x.r
 	out := r.WithContext(ctx)
 	out.URL = &url.URL{
 		Scheme: "http", Host: strings.TrimPrefix(base, "http://"),
@@ -25,6 +26,7 @@ func outbound(ctx context.Context, r *http.Request, base string, body []byte) *h
 	out.Host = "localhost"
 	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
 	hop.DropConnection(out.Header)
+	x.private(out.Header)
 	delete(out.Header, "Expect") // the body is here, nobody has to ask for it
 	if _, found := out.Header["User-Agent"]; !found {
 		out.Header["User-Agent"] = []string{""} // else the transport makes one up
@@ -39,11 +41,12 @@ func outbound(ctx context.Context, r *http.Request, base string, body []byte) *h
 }
 
 // copyHeader passes the runtime's headers on, except those of its connection
-// and the one by which we speak for ourselves.
+// and those by which we speak for ourselves.
 func copyHeader(dst, src http.Header) {
 	hop.DropConnection(src)
-	delete(src, http.CanonicalHeaderKey(control.HeaderRefused))
 	for name, values := range src {
-		dst[name] = values
+		if !control.Reserved(name) {
+			dst[name] = values
+		}
 	}
 }

@@ -27,6 +27,8 @@ type Config struct {
 	Version string
 	// Engine is the engine_name of a health check, see [EngineName].
 	Engine string
+	// Credentials says that the inner request of an envelope may carry some.
+	Credentials bool
 	// MaxBody bounds a call's body; 0: 64 MiB.
 	MaxBody api.Bytes
 	// MaxAnswer bounds one answer of the runtime that is put into an envelope, after

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
@@ -151,6 +153,30 @@ func TestPartlyRefused(t *testing.T) {
 	p := predictions(t, w)
 	if p[0].Status != 503 || p[1].Status != 200 || w.Header().Get(control.HeaderRefused) != "" || p[0].Header.Get(control.HeaderRefused) != "" {
 		t.Errorf("%v %+v", w.Header(), p)
+	}
+}
+
+// What an envelope's inner request says in Rouse's name is dropped, and credentials too unless they were declared.
+func TestReservedHeadersOfAnEnvelope(t *testing.T) {
+	for _, credentials := range []bool{false, true} {
+		var got http.Header
+		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() }, func(c *pyfunc.Config) { c.Credentials = credentials })
+		inner := get("/v1/x")
+		for _, name := range []string{"x-rouse-wait", "X-Rouse-Tenant", "x-rouse-trusted", "k-proxy-request", "knative-serving-revision", "ce-id", "server-timing", "authorization", "cookie", "x-own"} {
+			inner.Header = append(inner.Header, envelope.Field{Name: name, Value: "inner"})
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/invocations", strings.NewReader(call(inner)))
+		r.Header = http.Header{"Content-Type": {"application/json"}, control.HeaderTenant: {"a"}}
+		h.ServeHTTP(w, r)
+		predictions(t, w)
+		want := http.Header{"X-Own": {"inner"}, control.HeaderTenant: {"a"}}
+		if credentials {
+			want["Authorization"], want["Cookie"] = []string{"inner"}, []string{"inner"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("credentials %t (-want +got):\n%s", credentials, diff)
+		}
 	}
 }
 

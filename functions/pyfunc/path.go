@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/hop"
 )
@@ -100,29 +101,37 @@ func printable(query string) string {
 }
 
 // ours says whether a header of an inner request is not the caller's to set: those
-// of a connection, and those that follow from the body or from what is done with
-// the answer.
+// of a connection, those that follow from the body or from what is done with
+// the answer, and those by which Rouse speaks.
 func ours(name string) bool {
-	return hop.PerConnection(name) || name == "Host" || name == "Content-Length" || name == "Expect" || name == "Accept-Encoding"
+	return hop.PerConnection(name) || control.Reserved(name) || name == "Host" || name == "Content-Length" || name == "Expect" || name == "Accept-Encoding"
 }
 
 // shared are headers of a call that its inner requests get where they have none:
 // what joins logs and traces together.
 var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 
+// said are headers of a call that say what counts of who asks, for its inner requests too.
+var said = []string{control.HeaderTenant, control.HeaderTrusted}
+
 // header makes the header of an inner request.
-func header(fields []envelope.Field, outer http.Header) (http.Header, *api.Error) {
+func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {
 		if !hop.ValidName(f.Name) || !hop.ValidValue(f.Value) {
 			return nil, api.BadRequest("headers", "the header %q can't be sent: want a name of letters, digits and dashes, and a value without control characters", f.Name)
 		}
-		if name := http.CanonicalHeaderKey(f.Name); !ours(name) {
+		if name := http.CanonicalHeaderKey(f.Name); !ours(name) && (credentials || !control.Credential(name)) {
 			h[name] = append(h[name], f.Value)
 		}
 	}
 	for _, name := range shared {
 		if v, found := outer[name]; found && h[name] == nil {
+			h[name] = v
+		}
+	}
+	for _, name := range said {
+		if v, found := outer[name]; found {
 			h[name] = v
 		}
 	}

@@ -166,7 +166,7 @@ func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
 // one runs one task and keeps its answer.
 func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 	rec := &recorder{header: make(http.Header, 8), body: buffers.get(), limit: int64(h.cfg.MaxAnswer)}
-	inner, bad := innerRequest(ctx, outer, t.request)
+	inner, bad := innerRequest(ctx, outer, t.request, h.cfg.Credentials)
 	if bad == nil {
 		err := h.call(rec, inner)
 		_ = inner.Body.Close() // never fails
@@ -204,7 +204,7 @@ func (h *Handler) askBack(header http.Header) {
 }
 
 // innerRequest makes the request that an envelope holds.
-func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request) (*http.Request, *api.Error) {
+func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request, credentials bool) (*http.Request, *api.Error) {
 	url, bad := target(e.Path, e.Compat)
 	if bad != nil {
 		return nil, bad
@@ -212,7 +212,7 @@ func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request)
 	if !hop.ValidName(e.Method) || len(e.Method) > 32 {
 		return nil, api.BadRequest("method", "the method can't be sent: want a word such as POST")
 	}
-	h, bad := header(e.Header, outer.Header)
+	h, bad := header(e.Header, outer.Header, credentials)
 	if bad != nil {
 		return nil, bad
 	}

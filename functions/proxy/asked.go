@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// Prefixes is how a runtime keeps apart what it has computed for different clients.
+type Prefixes int
+
+// How a runtime does it.
+const (
+	// PrefixesAsTheyAre: it can't, or all clients are to share.
+	PrefixesAsTheyAre Prefixes = iota
+	// PrefixesSalted: by the field cache_salt, as vLLM has it.
+	PrefixesSalted
+	// PrefixesForgotten: only by using nothing again, where the field cache_prompt is false, as llama-server has it.
+	PrefixesForgotten
+)
+
+// generates are the paths whose prompts a runtime keeps.
+func generates(path string) bool {
+	switch path {
+	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/generate", "/completion", "/completions", "/chat/completions":
+		return true
+	}
+	return false
+}
+
+// asked puts into the body what counts of who asks. What a client may not say is taken out:
+// its priority, unless the activator trusts it. Who asks goes into the salt of prompts.
+func (x *exchange) asked(body []byte) []byte {
+	if !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
+		body = field.DeleteFold(body, "priority")
+	}
+	tenant := x.r.Header.Get(control.HeaderTenant)
+	if tenant == "" || !generates(x.r.URL.Path) {
+		return body
+	}
+	switch x.proxy.cfg.Prefixes {
+	case PrefixesSalted:
+		own, found := field.Find(body, "cache_salt")
+		if found && (own[0] != '"' || len(own) == 2) {
+			return body // the runtime says what is wrong with it
+		}
+		return field.Set(body, "cache_salt", salt(tenant, own))
+	case PrefixesForgotten:
+		return field.Set(body, "cache_prompt", []byte("false"))
+	}
+	return body
+}
+
+// salt is what no other tenant's requests have, whatever salt of its own each adds: a string of JSON.
+func salt(tenant string, own []byte) []byte {
+	sum := sha256.Sum256(append(append([]byte(tenant), 0), own...))
+	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
+}
+
+// private takes out of a request's header what the runtime is not to know.
+func (x *exchange) private(h http.Header) {
+	for name := range h {
+		switch {
+		case name == control.HeaderTenant && x.proxy.cfg.Tenants:
+		case control.Reserved(name), !x.proxy.cfg.Credentials && control.Credential(name):
+			delete(h, name)
+		}
+	}
+}
