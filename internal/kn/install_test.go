@@ -202,7 +202,7 @@ func TestUninstallRefuses(t *testing.T) {
 	}
 	before := len(c.changes())
 	c.take("pods/activator-1")
-	c.fails([]string{"no pod of Knative's own activator is ready, so nothing was given back", "--timeout 2s"}, "uninstall", "--timeout", "2s", "--grace", "0s")
+	c.fails([]string{"no pod of Knative's own activator is ready, so nothing was given back", "--timeout 5s"}, "uninstall", "--timeout", "5s", "--grace", "0s")
 	if got := nested(c.object(activatorService), "spec", "selector", "app"); got != "rouse-activator" {
 		t.Errorf("activator-service selects %s though nobody else can serve, want rouse-activator", got)
 	}
@@ -216,7 +216,7 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: tiny-00001-x, namespace: default, labels: {kubernetes.io/service-name: tiny-00001}}
 endpoints: [{addresses: [10.0.0.2]}]`)
-	c.fails([]string{"Service default/tiny-00001 still sends requests to Rouse's activator"}, "uninstall", "--timeout", "2s")
+	c.fails([]string{"Service default/tiny-00001 still sends requests to Rouse's activator"}, "uninstall", "--timeout", "5s")
 	if slices.Contains(c.changes()[before:], "delete deployments/rouse-activator") {
 		t.Error("the activator was deleted while requests went there")
 	}
@@ -268,7 +268,7 @@ func TestInstallRefuses(t *testing.T) {
 					"status": map[string]any{"containerStatuses": []any{map[string]any{"state": map[string]any{
 						"waiting": map[string]any{"reason": "ImagePullBackOff", "message": "not found"}}}}}}
 			}
-		}, []string{"--timeout", "300ms"}, []string{"not done within --timeout 300ms", "a: ImagePullBackOff not found", "--registry"}},
+		}, []string{"--timeout", "5s"}, []string{"not done within --timeout 5s", "a: ImagePullBackOff not found", "--registry"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newFakeCluster(t)
