@@ -151,7 +151,3 @@ func (t *target) pick() *function {
 
 // first is the function with the greatest share.
 func (t *target) first() *function { return t.shares[0].f }
-
-func (t *target) has(f *function) bool {
-	return slices.ContainsFunc(t.shares, func(s share) bool { return s.f == f })
-}

@@ -25,7 +25,7 @@ const adapters = "testdata/adapters.yaml"
 // client, through the activator and the function.
 func TestEngineGo(t *testing.T) {
 	t.Parallel()
-	p := newServer(t, "-f", absolute(t, adapters))
+	p := newServer(t, "-f", absolute(t, adapters), "--trusted-peers", "127.0.0.1")
 	c := newOpenAI(p, option.WithMaxRetries(0))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -271,7 +271,7 @@ func testPriority(ctx context.Context, t *testing.T, c openai.Client) {
 // TestEngineNode does the same with the official JavaScript client.
 func TestEngineNode(t *testing.T) {
 	t.Parallel()
-	p := newServer(t, "-f", absolute(t, adapters))
+	p := newServer(t, "-f", absolute(t, adapters), "--trusted-peers", "127.0.0.1")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	runNode(ctx, t, "engine.mjs", p.server.url)

@@ -20,57 +20,50 @@ func Regex(ctx context.Context, b *Budget, pattern string) (Form, error) {
 	if m.err != nil {
 		return Form{}, m.err
 	}
-	x, _, err := parseRegex(pattern, plainClass)
+	x, err := parseRegex(pattern, plainClass)
 	return Form{x}, err
 }
-
-// anchors says which ends a pattern has fixed.
-type anchors struct{ begin, end bool }
 
 // encoder says how characters of a class are written: as they are, or as in a JSON string.
 type encoder func(class) expr
 
 func plainClass(c class) expr { return c }
 
-// parseRegex reads a pattern. ^ and $ at its ends are dropped and reported.
-func parseRegex(pattern string, enc encoder) (expr, anchors, error) {
-	var a anchors
+// parseRegex reads a pattern of a whole text. ^ and $ at its ends say nothing then.
+func parseRegex(pattern string, enc encoder) (expr, error) {
 	if len(pattern) > maxSource {
-		return nil, a, formError("the pattern has %d bytes: want at most %d", len(pattern), maxSource)
+		return nil, formError("the pattern has %d bytes: want at most %d", len(pattern), maxSource)
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		var e *syntax.Error
 		if errors.As(err, &e) {
-			return nil, a, formError("the pattern %s can't be used: %s %s; look-around and references back are not supported, repetition goes up to 1000",
+			return nil, formError("the pattern %s can't be used: %s %s; look-around and references back are not supported, repetition goes up to 1000",
 				clip(pattern), e.Code, clip(e.Expr))
 		}
-		return nil, a, formError("the pattern %s can't be used: %v", clip(pattern), err)
+		return nil, formError("the pattern %s can't be used: %v", clip(pattern), err)
 	}
-	a.strip(&re)
+	strip(&re)
 	r := regexReader{encode: enc, pattern: pattern}
 	x := r.read(re)
-	return x, a, r.err
+	return x, r.err
 }
 
 // strip takes ^ and $ off the ends of a pattern.
-func (a *anchors) strip(re **syntax.Regexp) {
+func strip(re **syntax.Regexp) {
 	r := *re
 	for r.Op == syntax.OpCapture {
 		r = r.Sub[0]
 	}
 	switch r.Op {
-	case syntax.OpBeginText, syntax.OpBeginLine:
-		a.begin = true
-	case syntax.OpEndText, syntax.OpEndLine:
-		a.end = true
+	case syntax.OpBeginText, syntax.OpBeginLine, syntax.OpEndText, syntax.OpEndLine:
 	case syntax.OpConcat:
 		sub := r.Sub
 		for len(sub) > 0 && (sub[0].Op == syntax.OpBeginText || sub[0].Op == syntax.OpBeginLine) {
-			a.begin, sub = true, sub[1:]
+			sub = sub[1:]
 		}
 		for n := len(sub) - 1; n >= 0 && (sub[n].Op == syntax.OpEndText || sub[n].Op == syntax.OpEndLine); n-- {
-			a.end, sub = true, sub[:n]
+			sub = sub[:n]
 		}
 		*re = &syntax.Regexp{Op: syntax.OpConcat, Sub: sub}
 		return

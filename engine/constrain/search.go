@@ -55,8 +55,6 @@ type look struct {
 	final  []bool    // it holds if the text ends here
 }
 
-const never = -2 // a condition that can't hold any more
-
 func newSearch(m *meter, n *node) *search {
 	s := &search{meter: m}
 	// Anything, the pattern, anything.

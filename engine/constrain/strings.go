@@ -106,7 +106,7 @@ func (c *schemaReader) stringForm(f *facts) expr {
 		if !ok || p == `(?s:.)*` {
 			continue
 		}
-		y, _, err := parseRegex(p, jsonClass)
+		y, err := parseRegex(p, jsonClass)
 		if err != nil {
 			panic("constrain: the pattern of the format " + name + " is broken")
 		}
