@@ -108,7 +108,7 @@ var Keys = []Key{
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
 	{AnnotationCredentials, CredentialsDrop, "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
-	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (1)"},
+	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (10)"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},
 }
