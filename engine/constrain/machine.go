@@ -16,12 +16,17 @@ const (
 	maxSeen    = 16384    // places on the way to them
 )
 
-// frame is the place to return to when a rule ends, in its surroundings.
+// frame is where a text may return to when a rule ends: all the places that called
+// the rule at the same point of the text, each with its own surroundings. So texts
+// that can be read in many ways have no more frames than rules, however deep they are.
 type frame struct {
-	id     int32
-	ret    int32
-	parent *frame // nil: the bottom, where the text ends
-	after  *state // where the text goes on when the rule ends; nil until needed
+	id      int32
+	returns []thread // none: the bottom, where the text ends
+	after   *state   // where the text goes on when the rule ends; nil until needed
+
+	// While a closure is made:
+	made  *frame // the one frame of these returns; nil until it is known
+	empty bool   // the rule may end where it begins
 }
 
 // thread is one of the places where a text may be.
@@ -48,11 +53,6 @@ var errCrowded = formError("it is too ambiguous: a text may be in more than %d p
 // threadSize is what a thread takes in a state and in the key that finds it, in bytes.
 const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
-type frameKey struct {
-	ret    int32
-	parent *frame
-}
-
 // machine is the pushdown automaton of a program over a vocabulary. Its states
 // are made when a text reaches them.
 type machine struct {
@@ -63,7 +63,7 @@ type machine struct {
 	mu       sync.Mutex
 	bottom   *frame
 	start    *state
-	frames   map[frameKey]*frame
+	frames   map[string]*frame // by what they return to
 	states   map[string]*state
 	nextID   int32
 	masked   []*state // with a mask or local
@@ -73,13 +73,14 @@ type machine struct {
 
 	// scratch of closure and walk
 	seen  map[thread]struct{}
+	calls map[int32]*frame // by rule
 	stack []thread
 	key   []byte
 	path  []*state
 }
 
 func newMachine(p *program, v *Vocabulary) *machine {
-	m := &machine{program: p, vocab: v, bottom: &frame{}, seen: map[thread]struct{}{}, path: make([]*state, v.deep+1)}
+	m := &machine{program: p, vocab: v, bottom: &frame{}, seen: map[thread]struct{}{}, calls: map[int32]*frame{}, path: make([]*state, v.deep+1)}
 	m.reset()
 	m.start = m.closure([]thread{{p.starts[0], m.bottom}})
 	return m
@@ -87,26 +88,19 @@ func newMachine(p *program, v *Vocabulary) *machine {
 
 // reset forgets all states and frames. Those that matchers are in stay good: they lead to new ones.
 func (m *machine) reset() {
-	m.frames, m.states, m.weight = map[frameKey]*frame{}, map[string]*state{}, 0
+	m.frames, m.states, m.weight = map[string]*frame{}, map[string]*state{}, 0
 	m.forgetMasks()
 }
 
-// push returns the frame for a return to a place.
-func (m *machine) push(ret int32, parent *frame) *frame {
-	key := frameKey{ret, parent}
-	f := m.frames[key]
-	if f == nil {
-		m.nextID++
-		f = &frame{id: m.nextID, ret: ret, parent: parent}
-		m.frames[key] = f
-		m.weight += 4
-	}
-	return f
-}
-
 // closure is the state of everything that is reached from threads without a byte.
+//
+//  1. A call goes to the rule's beginning, with a frame that all calls of the rule here have together.
+//  2. The end of a rule goes on wherever its frame returns to. Where a rule may be
+//     empty, it goes on behind later calls of it too.
+//  3. When all calls are known, frames are replaced by those that have the same returns.
 func (m *machine) closure(from []thread) *state {
 	clear(m.seen)
+	clear(m.calls)
 	m.stack = m.stack[:0]
 	var threads []thread
 	end := false
@@ -130,23 +124,84 @@ func (m *machine) closure(from []thread) *state {
 		for _, s := range p.skips {
 			push(thread{s, t.frame})
 		}
-		for _, c := range p.calls {
+		for _, c := range p.calls { // 1
 			f := t.frame
 			if !m.program.last[c.to] {
-				f = m.push(c.to, f)
+				f = m.call(c, f, push)
 			}
 			push(thread{m.program.starts[c.rule], f})
 		}
-		if p.final && t.frame.parent == nil {
-			end = true
-		} else if p.final {
-			push(thread{t.frame.ret, t.frame.parent})
+		if p.final { // 2
+			end = end || t.frame == m.bottom
+			t.frame.empty = t.frame.id == 0
+			for _, r := range t.frame.returns {
+				push(r)
+			}
 		}
 		if len(m.seen) >= maxSeen || len(threads) > maxThreads {
 			return crowded
 		}
 	}
+	for i := range threads { // 3
+		threads[i].frame = m.settle(threads[i].frame)
+	}
 	return m.intern(threads, end)
+}
+
+// call adds a place to return to to the frame of a rule that begins here.
+func (m *machine) call(c call, from *frame, push func(thread)) *frame {
+	f := m.calls[c.rule]
+	if f == nil {
+		f = &frame{}
+		m.calls[c.rule] = f
+	}
+	to := thread{c.to, from}
+	f.returns = append(f.returns, to)
+	if f.empty {
+		push(to)
+	}
+	return f
+}
+
+// settle returns the one frame that has the returns of a frame, which is complete.
+func (m *machine) settle(f *frame) *frame {
+	if f.id != 0 || f == m.bottom {
+		return f
+	}
+	if f.made != nil {
+		return f.made
+	}
+	returns := make([]thread, len(f.returns))
+	for i, r := range f.returns {
+		returns[i] = thread{r.place, m.settle(r.frame)}
+	}
+	slices.SortFunc(returns, compareThreads)
+	returns = slices.Compact(returns)
+	key := string(m.keyOf(returns))
+	if f.made = m.frames[key]; f.made == nil {
+		m.nextID++
+		f.made = &frame{id: m.nextID, returns: returns}
+		m.frames[key] = f.made
+		m.weight += 4 + 2*len(returns)
+	}
+	return f.made
+}
+
+func compareThreads(a, b thread) int {
+	if a.frame.id != b.frame.id {
+		return int(a.frame.id) - int(b.frame.id)
+	}
+	return int(a.place) - int(b.place)
+}
+
+// keyOf identifies sorted threads, until it is called again.
+func (m *machine) keyOf(threads []thread) []byte {
+	m.key = m.key[:0]
+	for _, t := range threads {
+		m.key = binary.LittleEndian.AppendUint32(m.key, uint32(t.place))
+		m.key = binary.LittleEndian.AppendUint32(m.key, uint32(t.frame.id))
+	}
+	return m.key
 }
 
 // intern returns the one state of a set of threads.
@@ -154,21 +209,11 @@ func (m *machine) intern(threads []thread, end bool) *state {
 	if len(threads) == 0 && !end {
 		return dead
 	}
-	slices.SortFunc(threads, func(a, b thread) int {
-		if a.frame.id != b.frame.id {
-			return int(a.frame.id) - int(b.frame.id)
-		}
-		return int(a.place) - int(b.place)
-	})
-	key := m.key[:0]
-	for _, t := range threads {
-		key = binary.LittleEndian.AppendUint32(key, uint32(t.place))
-		key = binary.LittleEndian.AppendUint32(key, uint32(t.frame.id))
-	}
+	slices.SortFunc(threads, compareThreads)
+	key := m.keyOf(threads)
 	if end {
 		key = append(key, 1)
 	}
-	m.key = key
 	s := m.states[string(key)]
 	if s == nil {
 		s = &state{threads: slices.Clone(threads), end: end, next: make([]*state, len(m.program.samples))}
@@ -206,7 +251,7 @@ func (m *machine) step(s *state, b byte) *state {
 // returned is the state after the rule of a frame has ended.
 func (m *machine) returned(f *frame) *state {
 	if f.after == nil {
-		f.after = m.closure([]thread{{f.ret, f.parent}})
+		f.after = m.closure(f.returns)
 	}
 	return f.after
 }

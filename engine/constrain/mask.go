@@ -133,7 +133,7 @@ func (w *walk) group(threads []thread) {
 	w.work -= l.work
 	l.inside.set(w.mask)
 	f := threads[0].frame
-	if f.parent == nil || len(l.escapes) == 0 {
+	if f == m.bottom || len(l.escapes) == 0 {
 		return
 	}
 	after := m.returned(f) // 2
