@@ -97,7 +97,6 @@ func (c *schemaReader) indexIn(schema any, base string, d draft) {
 		}
 	}
 	c.refs.base[o] = base
-	c.drafts[o] = d
 	for _, keyword := range holdSchema {
 		c.indexIn(o.get(keyword), base, d)
 	}

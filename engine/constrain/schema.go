@@ -32,7 +32,7 @@ func Schema(ctx context.Context, b *Budget, source []byte) (Form, error) {
 	}
 	c := &schemaReader{
 		root: root, json: newJSONRules(), meter: newMeter(ctx, b), rules: map[string]*rule{}, ids: map[*object]int{}, parts: map[part]int{},
-		drafts: map[*object]draft{}, scopes: [][]int{nil}, scopeIDs: map[string]int{"": 0}, patterns: map[string]*pattern{},
+		scopes: [][]int{nil}, scopeIDs: map[string]int{"": 0}, patterns: map[string]*pattern{},
 	}
 	c.index()
 	x := c.schema(root)
@@ -61,7 +61,6 @@ type schemaReader struct {
 	json     *jsonRules
 	meter    *meter
 	refs     references
-	drafts   map[*object]draft
 	rules    map[string]*rule // by set of parts
 	ids      map[*object]int
 	parts    map[part]int
@@ -350,18 +349,9 @@ func (c *schemaReader) check(o *object) {
 	if o.get("uniqueItems") == true {
 		c.fail("the keyword uniqueItems of JSON schema is not supported: leave it out and check the answer")
 	}
-	if c.drafts[o] >= draft2019 && c.declared() {
-		return // where contents are notes for readers
-	}
 	for _, k := range []string{"contentMediaType", "contentEncoding"} {
 		if text, ok := o.get(k).(string); ok && (k != "contentEncoding" || text != "base64") {
-			c.fail("the keyword %s of JSON schema is %s, which is not supported: leave it out, or name a $schema in which it is a note", k, clip(text))
+			c.fail("the keyword %s of JSON schema is %s, which is not supported: leave it out", k, clip(text))
 		}
 	}
-}
-
-// declared says whether the document names its draft.
-func (c *schemaReader) declared() bool {
-	o, ok := c.root.(*object)
-	return ok && o.has("$schema")
 }

@@ -26,7 +26,7 @@ var formats = map[string]string{
 	"ipv6":         `([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|::([0-9a-f]{1,4})?`,
 
 	"uri":           uriPattern,
-	"url":           uriPattern,
+	"url":           `https?://(` + labelPattern + `\.){1,4}[a-z]{2,10}(:[1-9]\d{1,3})?(/[A-Za-z0-9._~-]{0,60}){0,10}`,
 	"iri":           uriPattern,
 	"uri-reference": uriPattern + `|` + pathPattern,
 	"iri-reference": uriPattern + `|` + pathPattern,
