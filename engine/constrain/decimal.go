@@ -324,10 +324,11 @@ func digitAt(digits string, pos int) byte {
 	return '0'
 }
 
-// multiples is the integers that m divides, as an automaton: a place for each remainder.
-func multiples(m int) *graph {
-	// Places: 0 the start, 1 behind the sign, 2 behind a first zero, 3 + r behind digits with the remainder r.
-	g := &graph{places: make([]place, 3+m)}
+// multiples is the numbers with at most so many places behind the point that m
+// divides when the point is left out: an automaton with a place for each remainder.
+func multiples(m, places int) *graph {
+	// Places: 0 the start, 1 behind the sign, 2 behind a first zero, 3 + q·m + r behind q places with the remainder r.
+	g := &graph{places: make([]place, 3+m*(places+1))}
 	link := func(from int, b byte, to int) {
 		g.places[from].edges = append(g.places[from].edges, edge{byteRange{b, b}, int32(to)})
 	}
@@ -338,11 +339,36 @@ func multiples(m int) *graph {
 			link(from, byte('0'+d), 3+d%m)
 		}
 	}
-	for r := range m {
-		for d := range 10 {
-			link(3+r, byte('0'+d), 3+(10*r+d)%m)
+	point := func(from, r int) { // the first place behind the point
+		for d := 0; d < 10 && places > 0; d++ {
+			link(from, byte('0'+d), 3+m+(10*r+d)%m)
 		}
 	}
-	g.places[2].final, g.places[3].final = true, true
+	for q := range places + 1 {
+		for r := range m {
+			from := 3 + q*m + r
+			for d := 0; d < 10 && q != 0 && q < places; d++ {
+				link(from, byte('0'+d), 3+(q+1)*m+(10*r+d)%m)
+			}
+			for d := 0; d < 10 && q == 0; d++ {
+				link(from, byte('0'+d), 3+(10*r+d)%m)
+			}
+			n := r
+			for range places - q {
+				n = 10 * n % m
+			}
+			g.places[from].final = n == 0
+		}
+	}
+	if places > 0 { // behind the point itself
+		at := len(g.places)
+		g.places = append(g.places, make([]place, m)...)
+		for r := range m {
+			link(3+r, '.', at+r)
+			point(at+r, r)
+		}
+		link(2, '.', at)
+	}
+	g.places[2].final = true
 	return g
 }

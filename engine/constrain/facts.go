@@ -135,6 +135,9 @@ func (c *schemaReader) enum(f *facts, o *object) {
 	}
 }
 
+// maxBits bounds what numbers of a schema are combined to.
+const maxBits = 4096
+
 // rat reads a keyword's number.
 func (c *schemaReader) rat(o *object, keyword string) *big.Rat {
 	n, ok := o.get(keyword).(json.Number)
@@ -180,8 +183,13 @@ func (c *schemaReader) number(f *facts, o *object) {
 	case m == nil:
 	case m.Sign() <= 0:
 		c.fail("multipleOf of the schema is %s: want more than 0", m.RatString())
-	case f.multiple != nil && f.multiple.Cmp(m) != 0:
-		c.fail("two different multipleOf for one value are not supported")
+	case f.multiple != nil: // what both divide
+		a, b := new(big.Int).Mul(m.Num(), f.multiple.Denom()), new(big.Int).Mul(f.multiple.Num(), m.Denom())
+		gcd := new(big.Int).GCD(nil, nil, a, b)
+		f.multiple = new(big.Rat).SetFrac(a.Mul(a, b.Div(b, gcd)), new(big.Int).Mul(m.Denom(), f.multiple.Denom()))
+		if f.multiple.Num().BitLen() > maxBits || f.multiple.Denom().BitLen() > maxBits {
+			c.fail("the multipleOf of one value together have too many digits")
+		}
 	default:
 		f.multiple = m
 	}

@@ -10,7 +10,7 @@ import (
 // Limits of a machine. Beyond the first two it forgets what it can make again.
 // Where a text would be in more places at once than the others say, it may not go.
 const (
-	maxWeight  = 1 << 19  // threads and edges of all states
+	maxWeight  = 1 << 21  // threads and edges of all states
 	maxMasks   = 16 << 20 // bytes
 	maxThreads = 2048     // of one state
 	maxSeen    = 16384    // places on the way to them

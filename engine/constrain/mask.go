@@ -47,11 +47,11 @@ type local struct {
 	work    int     // what it took to find out
 }
 
-// maxWork bounds a walk, in threads over nodes of the trie. Forms in use take a
-// quarter of it at most. A walk that reaches it looks at single bytes only from
+// maxWork bounds a walk, in threads over nodes of the trie. Forms in use take
+// half of it at most. A walk that reaches it looks at single bytes only from
 // there on: it offers less, and never nothing. What it offers does not depend on
 // what is remembered from before.
-const maxWork = 1 << 22
+const maxWork = 1 << 21
 
 // maskOf returns the tokens that may follow a state, end tokens aside.
 func (m *machine) maskOf(s *state) *tokens {

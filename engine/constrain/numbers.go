@@ -8,9 +8,9 @@ const maxMultiple = 10000
 // numberForm is the form of a number.
 //
 //  1. No limits: any number, any integer.
-//  2. multipleOf a power of ten below 1: so many places behind the point.
-//  3. multipleOf an integer: an integer that it divides.
-//  4. Else the numbers, or integers, between the limits.
+//  2. Integers, between the limits. Those that a/b divides are those that a divides.
+//  3. Numbers between the limits, with as many places behind the point as multipleOf has, if there is one.
+//  4. Of either, those that multipleOf divides.
 func (c *schemaReader) numberForm(f *facts) expr {
 	whole := f.types&typeNumber == 0
 	low, high := c.limits(f)
@@ -20,42 +20,65 @@ func (c *schemaReader) numberForm(f *facts) expr {
 		}
 		return c.json.number
 	}
-	places := -1
-	if f.multiple != nil && !f.multiple.IsInt() { // 2
-		inverse := new(big.Rat).Inv(f.multiple)
-		if digits, exact := f.multiple.FloatPrec(); exact && inverse.IsInt() && inverse.Num().String() == "1"+zeros(digits) {
-			places = digits
-		} else {
-			c.fail("multipleOf of the schema is %s: want an integer, or 0.1, 0.01 and so on", f.multiple.RatString())
+	m, places := big.NewInt(1), -1
+	if f.multiple != nil {
+		var exact bool
+		if places, exact = f.multiple.FloatPrec(); !exact {
+			places = 0
+		}
+		m.Set(f.multiple.Num())
+		if !whole && exact {
+			m.Mul(m, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil))
+			m.Div(m, f.multiple.Denom())
+		}
+		if !agreed(f.multiple, whole) {
+			c.fail("multipleOf of the schema is %s: readers that compute in float64 disagree about its multiples; want an integer, 0.5, 0.25 and so on, or an integer of smaller units", decimalText(f.multiple))
+			return choice{}
+		}
+		if !whole && !exact || m.Cmp(big.NewInt(maxMultiple/int64(places+1))) > 0 {
+			c.fail("multipleOf of the schema is %s: want one with fewer digits, at most %d", decimalText(f.multiple), maxMultiple)
 			return choice{}
 		}
 	}
-	if f.multiple != nil && f.multiple.IsInt() { // 3
-		m := f.multiple.Num()
-		if m.Cmp(big.NewInt(maxMultiple)) > 0 {
-			c.fail("multipleOf of the schema is %s: want at most %d", m, maxMultiple)
+	var x expr
+	if size := maxDigits; whole || places == 0 { // 2
+		if f.multiple != nil {
+			size, places = safeDigits, 0
+		}
+		x = integersBetween(c.meter, low, high, size)
+	} else { // 3
+		var err error
+		if x, err = decimals(c.meter, low, high, places); err != nil {
+			c.fail("%v", err)
 			return choice{}
 		}
-		c.meter.spend(int(m.Int64()), int(m.Int64())*(placeSize+10*edgeSize))
-		return c.both(integersBetween(c.meter, low, high, safeDigits), multiples(int(m.Int64())))
 	}
-	if whole { // 4
-		return integersBetween(c.meter, low, high, maxDigits)
+	if m.Cmp(big.NewInt(1)) == 0 {
+		return x
 	}
-	x, err := decimals(c.meter, low, high, places)
-	if err != nil {
-		c.fail("%v", err)
-		return choice{}
-	}
-	return x
+	n := int(m.Int64()) // 4
+	c.meter.spend(n*(places+1), n*(places+1)*(placeSize+10*edgeSize))
+	return c.both(x, multiples(n, places))
 }
 
-func zeros(n int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = '0'
+// agreed says whether all readers agree about the multiples of a number: a
+// float64 holds it, or it is so near to one that the quotient of an integer is rounded to the true one.
+func agreed(m *big.Rat, whole bool) bool {
+	near, exact := m.Float64()
+	if exact || !whole || near == 0 {
+		return exact
 	}
-	return string(b)
+	off := new(big.Rat).SetFloat64(near)
+	off.Quo(off.Sub(off, m), m)
+	return off.Abs(off).Cmp(new(big.Rat).SetFrac64(1, 1<<54)) < 0
+}
+
+// decimalText is a number as people write it.
+func decimalText(r *big.Rat) string {
+	if digits, exact := r.FloatPrec(); exact {
+		return r.FloatString(digits)
+	}
+	return r.RatString()
 }
 
 // integersBetween is the integers within the limits, of at most size digits where one is missing.

@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"encoding/json"
+	"math"
 	"math/big"
 	"unicode/utf8"
 )
@@ -82,7 +83,12 @@ func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
 	if high != nil && (r.Cmp(high.at) > 0 || r.Cmp(high.at) == 0 && high.strict) {
 		return false
 	}
-	return f.multiple == nil || new(big.Rat).Quo(r, f.multiple).IsInt()
+	if f.multiple == nil {
+		return true
+	}
+	x, _ := r.Float64() // as some readers compute
+	y, _ := f.multiple.Float64()
+	return new(big.Rat).Quo(r, f.multiple).IsInt() && x/y == math.Trunc(x/y)
 }
 
 // fitsText says whether a text surely is one that the facts allow.
