@@ -15,6 +15,7 @@ export CGO_ENABLED ?= 0
 # The linters are built once for each version of what they are made of.
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
+SUITE := engine/constrain/testdata/suite
 
 .PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake cover fmt keys clean help
 .DEFAULT_GOAL := help
@@ -49,6 +50,13 @@ cluster-down: ## take that cluster down; what was built stays in the cache
 
 $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 	cd e2e/clients && npm ci --no-audit --no-fund
+
+.PHONY: schemas
+schemas: $(SUITE)/node_modules/.package-lock.json ## the engine's JSON schemas: the test suite, 10000 random ones and SCHEMAS, a folder, by two validators
+	ROUSE_TRIALS=10000 ROUSE_SCHEMAS=$(abspath $(or $(SCHEMAS),$(SUITE)/node_modules/@asyncapi/specs/schemas)) $(GO) test -count=1 -timeout 60m -v -run 'TestSuite|TestRandomSchemas|TestCorpus' ./engine/constrain
+
+$(SUITE)/node_modules/.package-lock.json: $(SUITE)/package-lock.json
+	cd $(SUITE) && npm ci --ignore-scripts --no-audit --no-fund
 
 avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
 	$(GO) run ./engine/kernel/internal/emulate $(ARGS)

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"testing"
@@ -16,14 +18,20 @@ import (
 )
 
 // TestCorpus runs a folder of schemas that people wrote through grammar and
-// validator: ROUSE_SCHEMAS names it. A file is a schema, or an object with a
-// schema and tests, as collections of them have.
+// validator: ROUSE_SCHEMAS names it. A file is a schema, which is run with each of
+// its definitions, or an object with a schema and tests, as collections of them have.
 func TestCorpus(t *testing.T) {
 	folder := os.Getenv("ROUSE_SCHEMAS")
 	if folder == "" {
 		t.Skip("ROUSE_SCHEMAS names no folder of schemas")
 	}
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	var files []string
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".json") {
+			files = append(files, path)
+		}
+		return err
+	})
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: no schemas, %v", folder, err)
 	}
@@ -41,8 +49,44 @@ func TestCorpus(t *testing.T) {
 			file.Schema, file.Tests = data, nil
 		}
 		c.schema(filepath.Base(name), file.Schema, file.Tests)
+		for _, d := range definitions(file.Schema) {
+			c.schema(filepath.Base(name), d, nil)
+		}
 	}
 	c.report()
+}
+
+// definitions are the schemas that a schema defines, each with the others that it refers to.
+func definitions(source json.RawMessage) (all []json.RawMessage) {
+	var top map[string]json.RawMessage
+	var defs map[string]json.RawMessage
+	if json.Unmarshal(source, &top) != nil || json.Unmarshal(top["definitions"], &defs) != nil {
+		return nil
+	}
+	reference := regexp.MustCompile(`"#/definitions/([^"/]+)"`)
+	escape, unescape := strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
+	for name := range defs {
+		needed := map[string]json.RawMessage{name: defs[name]}
+		for queue := []string{name}; len(queue) > 0; {
+			for _, m := range reference.FindAllSubmatch(defs[queue[0]], -1) {
+				to, err := url.PathUnescape(string(m[1]))
+				to = unescape.Replace(to)
+				if _, known := needed[to]; err == nil && !known && defs[to] != nil {
+					needed[to] = defs[to]
+					queue = append(queue, to)
+				}
+			}
+			queue = queue[1:]
+		}
+		one := map[string]any{"$ref": "#/definitions/" + url.PathEscape(escape.Replace(name)), "definitions": needed}
+		if top["$schema"] != nil {
+			one["$schema"] = top["$schema"]
+		}
+		if b, err := json.Marshal(one); err == nil {
+			all = append(all, b)
+		}
+	}
+	return all
 }
 
 // instance is a value with what a schema says of it.
@@ -62,6 +106,7 @@ type check struct {
 	texts                 int
 	right, narrower       int // valid instances that the grammar has, and has not
 	forbidden             int // invalid ones that it has not
+	judged                []judged
 	reasons               map[string]int
 	steps, bytes          []int64
 }
@@ -92,7 +137,7 @@ func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 	full := constrain.NewBudget()
 	c.steps, c.bytes = append(c.steps, full.Steps-budget.Steps), append(c.bytes, full.Bytes-budget.Bytes)
 	for _, i := range tests {
-		text := plain(i.Data)
+		text := compactOf(i.Data)
 		takes := accepts(g, english, text)
 		switch {
 		case takes && !i.Valid:
@@ -107,10 +152,11 @@ func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 	}
 	other, err := compileOther(source)
 	if err != nil {
-		c.other++
-		return
+		c.other++ // look-ahead, for one, which Ajv knows
 	}
 	c.taken++
+	j := judged{Name: name, Schema: source}
+	defer func() { c.judged = append(c.judged, j) }()
 	r := rand.New(rand.NewPCG(uint64(c.taken), 1))
 	for range c.walks {
 		text, done := speak(c.t, g, english, r, 400)
@@ -118,8 +164,9 @@ func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 			continue
 		}
 		c.texts++
+		j.Texts = append(j.Texts, text)
 		v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-		if err == nil {
+		if err == nil && other != nil {
 			err = other.Validate(v)
 		}
 		if err != nil {
@@ -129,11 +176,7 @@ func (c *check) schema(name string, source json.RawMessage, tests []instance) {
 	}
 }
 
-// plain is JSON without blanks, with characters as they are.
-func plain(data json.RawMessage) string {
-	return compactOf(data)
-}
-
+// compactOf is JSON without blanks, with characters as they are.
 func compactOf(data json.RawMessage) string {
 	var v any
 	d := json.NewDecoder(strings.NewReader(string(data)))
@@ -198,4 +241,5 @@ func (c *check) report() {
 	}
 	c.t.Logf("%d taken, %d refused, %d that the validator refuses; %d texts; valid instances: %d have a text, %d have none; %d invalid ones have none",
 		c.taken, c.refused, c.other, c.texts, c.right, c.narrower, c.forbidden)
+	secondOpinion(c.t, c.judged)
 }
