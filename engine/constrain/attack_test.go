@@ -204,6 +204,7 @@ var attacks = []attack{
 
 	{name: "choice of 100000", choice: strings.Split(join(100000, "|", func(i int) string { return fmt.Sprintf("choice number %d", i) }), "|")},
 	{name: "choice of a million of one", choice: strings.Split(strings.Repeat("a|", 999999)+"a", "|")},
+	{name: "choice of four million", choice: strings.Split(strings.Repeat("ab|", 4000000)+"a", "|")},
 	{name: "choice of beginnings", choice: strings.Split(join(1399, "|", func(i int) string { return strings.Repeat("a", i+1) }), "|")},
 }
 
@@ -221,7 +222,7 @@ func (a *attack) form(ctx context.Context, b *constrain.Budget) (constrain.Form,
 	case a.gbnf != "":
 		return constrain.GBNF(ctx, b, a.gbnf)
 	case a.choice != nil:
-		return constrain.Choice(a.choice...)
+		return constrain.Choice(ctx, b, a.choice...)
 	}
 	source, err := json.Marshal(a.schema)
 	if err != nil {

@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"unicode/utf8"
@@ -68,25 +69,25 @@ func AnyOf(forms ...Form) Form {
 // Repeat is a form min to max times; a negative max is no limit.
 func Repeat(f Form, min, max int) Form { return Form{repeat{f.x, min, max}} }
 
-// Choice is any one of the texts. It fails if there is none, or one is empty or not UTF-8.
-func Choice(texts ...string) (Form, error) {
+// Choice is any one of the texts. It fails if there is none, or one is empty or
+// not UTF-8, or they take more than the budget (nil is one of its own); with the
+// cause of ctx when that ends.
+func Choice(ctx context.Context, b *Budget, texts ...string) (Form, error) {
 	if len(texts) == 0 {
 		return Form{}, formError("there is nothing to choose from: want at least one text")
 	}
+	m := newMeter(ctx, b)
+	c := choice{}
 	for i, t := range texts {
 		if t == "" || !utf8.ValidString(t) {
 			return Form{}, formError("choice %d is empty or not valid UTF-8", i)
 		}
-	}
-	return Form{texts2choice(texts)}, nil
-}
-
-func texts2choice(texts []string) expr {
-	c := choice{}
-	for _, t := range texts {
+		if !m.spend(1+len(t)/16, 32) {
+			return Form{}, m.err
+		}
 		c = append(c, literal(t))
 	}
-	return c
+	return Form{c}, nil
 }
 
 func formError(format string, args ...any) error {

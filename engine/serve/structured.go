@@ -82,8 +82,8 @@ func (s *structure) wish() (*wish, error) {
 	choice := func(param string, texts []string) {
 		if texts != nil {
 			source, _ := json.Marshal(texts) // strings always can be
-			all = append(all, &wish{param, "choice", string(source), func(context.Context, *constrain.Budget) (constrain.Form, error) {
-				return constrain.Choice(texts...)
+			all = append(all, &wish{param, "choice", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+				return constrain.Choice(ctx, b, texts...)
 			}})
 		}
 	}
