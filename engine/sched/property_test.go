@@ -153,7 +153,7 @@ func TestSoak(t *testing.T) {
 	for start := time.Now(); time.Since(start) < *soak; games++ {
 		seed++
 		r := rand.New(rand.NewPCG(seed, 3))
-		cfg := sched.Config{Seats: 1 + r.IntN(32), Prefix: r.IntN(4) > 0, Depth: r.IntN(4), Draft: r.IntN(8), DraftSeats: r.IntN(20), Patience: r.IntN(20)}
+		cfg := sched.Config{Seats: 1 + r.IntN(32), Prefix: r.IntN(4) > 0, Depth: r.IntN(4), Draft: r.IntN(8), DraftSeats: r.IntN(20), Patience: r.IntN(20), Aging: r.IntN(20)}
 		cfg.Budget = cfg.Seats + r.IntN(100)
 		pool := block.New(1+r.IntN(200), 1+r.IntN(16))
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -34,7 +34,8 @@
 // that are served now, so that being idle earns nothing); of one tenant the sequence that came
 // first. A tenant with a thousand sequences and one with a single one thus get every other turn. So
 // that nobody waits for ever behind better priorities, each Config.Patience-th turn belongs to the
-// sequence that has waited longest of all; it goes first from then on and is preempted last.
+// sequence that has waited longest of all, and so does the next one after Config.Aging steps, for
+// turns are rare where answers are long; it goes first from then on and is preempted last.
 //
 // The first of all running sequences is never preempted so that others grow, and [Scheduler.Add]
 // refuses what the whole pool could not hold, so every sequence comes to its end.
@@ -67,6 +68,7 @@ type Config struct {
 	DraftSeats int // nobody guesses while more sequences than these run: the step is not short of work then; 0 means 8
 
 	Patience int // how many turns pass before one belongs to the sequence that has waited longest; 0 means 64
+	Aging    int // how many steps, where somebody waits in all of them, before the next turn belongs to the sequence that has waited longest; 0 means 128
 }
 
 // Validate reports what is wrong with c.
@@ -74,8 +76,8 @@ func (c Config) Validate() error {
 	if c.Seats < 1 || c.Budget < c.Seats {
 		return fmt.Errorf("scheduler: %d running sequences in a budget of %d tokens per step: want at least 1 sequence, and at least as many tokens", c.Seats, c.Budget)
 	}
-	if c.Depth < 0 || c.Draft < 0 || c.DraftSeats < 0 || c.Patience < 0 {
-		return fmt.Errorf("scheduler: depth %d, draft %d, draft seats %d, patience %d: want none of them negative", c.Depth, c.Draft, c.DraftSeats, c.Patience)
+	if c.Depth < 0 || c.Draft < 0 || c.DraftSeats < 0 || c.Patience < 0 || c.Aging < 0 {
+		return fmt.Errorf("scheduler: depth %d, draft %d, draft seats %d, patience %d, aging %d: want none of them negative", c.Depth, c.Draft, c.DraftSeats, c.Patience, c.Aging)
 	}
 	return nil
 }
@@ -84,7 +86,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		v *int
 		d int
-	}{{&c.Depth, 1}, {&c.DraftSeats, 8}, {&c.Patience, 64}} {
+	}{{&c.Depth, 1}, {&c.DraftSeats, 8}, {&c.Patience, 64}, {&c.Aging, 128}} {
 		if *f.v == 0 {
 			*f.v = f.d
 		}
@@ -180,6 +182,7 @@ type Scheduler struct {
 	parked  int // waiting sequences that are not in the queue but with their group
 	tokens  int // of all sequences
 	turns   int // since the sequence that has waited longest had one
+	waited  int // steps since then, or since somebody waits
 
 	step    uint64
 	batch   Batch

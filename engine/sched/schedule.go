@@ -21,6 +21,7 @@ func (s *Scheduler) Schedule() *Batch {
 	f := &s.flights[(s.first+s.flying)%s.cfg.Depth]
 	f.entries = f.entries[:0]
 
+	s.age()
 	s.makeRoom()             // 1
 	preempted := s.decode(f) // 2
 	s.fill(f, !preempted)    // 3
@@ -48,6 +49,24 @@ func (s *Scheduler) settleBatch() {
 		if g.leader != nil {
 			s.unpark(g)
 		}
+	}
+}
+
+// age puts the sequence that has waited longest before all priorities, after so many steps.
+func (s *Scheduler) age() {
+	if s.queue.len == 0 {
+		s.waited = 0
+		return
+	}
+	if s.waited++; s.waited < s.cfg.Aging {
+		return
+	}
+	s.waited = 0
+	if q := s.queue.oldest(); q.rank != promoted && q != s.queue.peek() {
+		s.counts.Promoted++
+		s.queue.remove(q)
+		q.rank = promoted
+		s.queue.push(q)
 	}
 }
 

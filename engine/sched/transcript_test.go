@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata wit
 
 // TestTranscripts plays testdata/*.txt: prose, commands after "> ", and what each answers.
 //
-//	new blocks=N size=N budget=N seats=N [depth=N] [prefix] [draft=N] [patience=N]
+//	new blocks=N size=N budget=N seats=N [depth=N] [prefix] [draft=N] [patience=N] [aging=N]
 //	add NAME prompt=N|text=LETTERS max=N     queue a sequence; a letter is a token, a prompt=N is like no other
 //	    [priority=N] [tenant=NAME] [salt=TEXT] [siblings=N] [score] [pool] [lockstep]
 //	schedule                                 a batch goes to the worker
@@ -122,7 +122,7 @@ func (p *player) do(words []string) string {
 		p.pool = block.New(p.n("blocks", -1), p.n("size", -1))
 		p.sched = sched.New(sched.Config{
 			Budget: p.n("budget", -1), Seats: p.n("seats", -1), Depth: p.n("depth", 1), Prefix: p.has("prefix"),
-			Draft: p.n("draft", 0), Patience: p.n("patience", 0),
+			Draft: p.n("draft", 0), Patience: p.n("patience", 0), Aging: p.n("aging", 0),
 		}, p.pool)
 		p.names, p.flights = []string{"nobody"}, nil
 		return ""

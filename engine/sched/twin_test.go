@@ -20,6 +20,7 @@ type twin struct {
 	flows   map[string]int // virtual times, by priority and tenant
 	clocks  map[int]int    // by priority
 	turns   int
+	waited  int
 	step    int
 	flights [][]twinEntry
 	ends    []sched.ID
@@ -139,6 +140,7 @@ func (w *twin) schedule() []string {
 	w.step++
 	w.items, w.chosen, w.copies, w.tokens = nil, nil, nil, 0
 	w.flights = append(w.flights, nil)
+	w.age()
 	w.makeRoom()
 	preempted := w.decode()
 	done := w.fill(!preempted)
@@ -159,6 +161,23 @@ func (w *twin) schedule() []string {
 	}
 	w.ends = nil
 	return append(w.items, fmt.Sprint(w.copies))
+}
+
+func (w *twin) age() {
+	line := w.line(waits)
+	if len(line) == 0 {
+		w.waited = 0
+		return
+	}
+	if w.waited++; w.waited < cmp.Or(w.cfg.Aging, 128) {
+		return
+	}
+	w.waited = 0
+	old := slices.MinFunc(line, func(a, b *twinSeq) int { return cmp.Compare(a.order, b.order) })
+	if old != line[0] && old.rank != first {
+		old.rank = first
+		w.stats.Promoted++
+	}
 }
 
 func (w *twin) makeRoom() {
