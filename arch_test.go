@@ -84,7 +84,7 @@ var rules = []struct {
 	}, {
 		from: []string{"engine"},
 		not: func(p string) bool {
-			return in(p, "activator", "autoscaler", "functions", "internal", "config") && !in(p, "internal/closing")
+			return in(p, "activator", "autoscaler", "functions", "internal", "config") && !in(p, "internal/closing", "internal/field", "internal/inbound")
 		},
 		why: "the engine is a model server like any other and knows nothing of Rouse but its error bodies",
 	}, {

@@ -32,6 +32,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 const (
@@ -206,6 +207,7 @@ func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	bare := newServer(cfg)
 	bare.Handler = api.InTurn(h)
 	s := serving{closing.New(bare), make(chan error, 1)}
+	listener = inbound.Guard(s.Server.Server, listener)
 	go func() { s.served <- s.Serve(listener) }()
 	if cfg.Listening != nil {
 		cfg.Listening(cfg.Listen)

@@ -3,6 +3,7 @@ package knative
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
 	"knative.dev/serving/pkg/networking"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Ports that requests come to, as Knative's Service for its activator has them.
@@ -37,6 +40,15 @@ func newServer(addr string, h http.Handler) *http.Server {
 	p.SetUnencryptedHTTP2(true)
 	return &http.Server{Addr: addr, Handler: h, Protocols: &p,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+}
+
+// listenAndServe serves where clients are, see [inbound.Guard].
+func listenAndServe(s *http.Server) error {
+	l, err := net.Listen("tcp", s.Addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return s.Serve(inbound.Guard(s, l)) //nolint:wrapcheck // the caller names the server
 }
 
 // tlsConfig is that of the TLS port, with certificates that may change while it serves.

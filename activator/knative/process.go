@@ -286,7 +286,10 @@ func (p *process) listen() (servers, <-chan error) {
 			}
 		}()
 	}
-	for _, server := range append(s.requests, s.others...) {
+	for _, server := range s.requests {
+		run(server, func() error { return listenAndServe(server) })
+	}
+	for _, server := range s.others {
 		run(server, server.ListenAndServe)
 	}
 	if p.stock.certs == nil {

@@ -4,7 +4,8 @@
 // re-encodes it, and ignores every field that it does not know.
 //
 // [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8,
-// nested at most [MaxDepth] deep, whose known fields have the right types.
+// nested at most [MaxDepth] deep, whose known fields have the right types, each at most
+// once and spelt as it is: what the model server reads must be what was read here.
 // Everything else is a 400 that says what is wrong and at which byte: a body
 // that no runtime could read must not wake one.
 //
@@ -51,9 +52,12 @@ func JSON(body []byte) (Request, *api.Error) {
 	if !utf8.Valid(body) {
 		return Request{}, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
-	var f fields
+	f := fields{watch: field.Watch{Names: field.Read}}
 	if err := field.Each(body, MaxDepth, f.see); err != nil {
 		return Request{}, api.BadRequest("", "%v", err)
+	}
+	if f.ambiguous != nil {
+		return Request{}, api.BadRequest("", "%v", f.ambiguous)
 	}
 	return f.request(body)
 }
@@ -70,13 +74,18 @@ func invalidAt(body []byte) int {
 	return len(body)
 }
 
-// fields are the raw values of the known fields, nil where absent; of a repeated field the last counts, as in most parsers.
+// fields are the raw values of the known fields, nil where absent.
 type fields struct {
+	watch                                                         field.Watch
+	ambiguous                                                     error // the first name that servers may take for different fields
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
 }
 
 // see takes a field as it is written.
 func (f *fields) see(name, value []byte) bool {
+	if f.ambiguous == nil {
+		f.ambiguous = f.watch.See(name)
+	}
 	if bytes.IndexByte(name, '\\') >= 0 {
 		f.set([]byte(text(name)), value)
 	} else {
@@ -202,6 +211,9 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 		n, _ := readFull(part, value)
 		switch part.FormName() {
 		case "model":
+			if r.Model != "" {
+				return Request{}, api.BadRequest("model", "the form has two fields model: send one")
+			}
 			r.Model = string(value[:n])
 		case "stream":
 			r.Stream = string(value[:n]) == "true"

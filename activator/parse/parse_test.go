@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
 )
 
 func TestJSON(t *testing.T) {
@@ -26,9 +27,9 @@ func TestJSON(t *testing.T) {
 		{"empty object", `{}`, Request{}},
 		{"nulls", `{"model":null,"stream":null}`, Request{}},
 		{"escaped key and value", `{"mod\u0065l":"a\/b\u00e9"}`, Request{Model: "a/bé"}},
-		{"a repeated field: the last counts", `{"model":"a","model":"b"}`, Request{Model: "b"}},
+		{"a repeated field that says nothing here", `{"user":"a","user":"b"}`, Request{}},
 		{"only at the top", `{"x":{"model":"no","stream":true},"y":[{"model":"no"}],"model":"m"}`, Request{Model: "m"}},
-		{"case counts", `{"Model":"x","model":"m"}`, Request{Model: "m"}},
+		{"a name within another", `{"models":"x","model":"m","mode":"y"}`, Request{Model: "m"}},
 		{"quotes in strings", `{"a":"\"model\":\"x\"","model":"m"}`, Request{Model: "m"}},
 		{"max_tokens", `{"max_tokens":100}`, Request{Tokens: 100}},
 		{"max_completion_tokens wins", `{"max_tokens":100,"max_completion_tokens":7}`, Request{Tokens: 7}},
@@ -83,6 +84,11 @@ func TestJSONRefuses(t *testing.T) {
 		{"UTF-16", "\xff\xfe{\x00", "", "not valid UTF-8 at byte 0"},
 		{"too deep", `{"a":` + strings.Repeat("[", 100000), "", "more than 512 deep"},
 		{"zero byte", "{\"a\":1}\x00", "", "want nothing after the object"},
+		{"model twice", `{"model":"a","model":"b"}`, "", "the field model occurs twice"},
+		{"model twice, once escaped", `{"mod\u0065l":"a","model":"b"}`, "", "the field model occurs twice"},
+		{"model in another case", `{"Model":"x","model":"m"}`, "", `the field "Model" is not model`},
+		{"stream with a long s", `{"ſtream":true}`, "", `is not stream`},
+		{"an escaped capital", `{"\u004dODEL":"x"}`, "", `the field "MODEL" is not model`},
 		{"model is a number", `{"model":5}`, "model", "the field model is a number: want a string"},
 		{"model is an object", `{"model":{"id":"m"}}`, "model", "the field model is an object"},
 		{"model is a list", `{"model":["m"]}`, "model", "the field model is an array"},
@@ -141,7 +147,26 @@ func slow(body []byte) (r Request, ok bool) {
 		return !found || json.Unmarshal(raw, into) == nil
 	}
 	ok = read("model", &r.Model) && read("stream", &r.Stream)
-	return r, ok
+	return r, ok && unambiguous(body)
+}
+
+// unambiguous says whether every server reads the same fields of an object.
+func unambiguous(body []byte) bool {
+	seen := map[string]bool{}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	for _, _ = dec.Token(); dec.More(); { // the first is the opening brace
+		name, _ := dec.Token()
+		var value json.RawMessage
+		_ = dec.Decode(&value)
+		for _, n := range field.Read {
+			key := name.(string)
+			if strings.EqualFold(key, n) && (key != n || seen[n]) {
+				return false
+			}
+			seen[n] = seen[n] || key == n
+		}
+	}
+	return true
 }
 
 // depth is an upper bound of how deep brackets are nested.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
 )
 
 // readBody reads the whole body, at most limit bytes.
@@ -32,7 +33,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
 	return parse(body, v)
 }
 
-// parse decodes a JSON object into v. Unknown fields are ignored. Every error is an
+// parse decodes a JSON object into v. Unknown fields are ignored; one that a server before this one may
+// read differently, because it occurs twice or in another case, is refused. Every error is an
 // [*api.Error] with status 400, whose Param is the path of the field at fault.
 func parse(body []byte, v any) error {
 	if len(body) == 0 {
@@ -40,6 +42,15 @@ func parse(body []byte, v any) error {
 	}
 	if !utf8.Valid(body) {
 		return api.BadRequest("", "the body is not valid UTF-8")
+	}
+	watch := field.Watch{Names: field.Read}
+	var ambiguous error
+	_ = field.Each(body, 0, func(name, _ []byte) bool { // what is wrong with it otherwise is said below
+		ambiguous = watch.See(name)
+		return ambiguous == nil
+	})
+	if ambiguous != nil {
+		return api.BadRequest("", "%v", ambiguous)
 	}
 	err := json.Unmarshal(body, v)
 	var known *api.Error

@@ -217,3 +217,13 @@ func FuzzString(f *testing.F) {
 		}
 	})
 }
+
+// What a server before this one may read differently is refused, as that one does.
+func TestAmbiguousBodies(t *testing.T) {
+	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"a"}`, `{"model":"a","mod\u0065l":"b"}`, `{"\u017ftream":true}`, `{"Priority":-5}`, `{"cache_salt":"a","cache_salt":"b"}`} {
+		var c chatRequest
+		if err := parse([]byte(body), &c); api.AsError(err).Status != http.StatusBadRequest {
+			t.Errorf("%s: got %v, want a 400", body, err)
+		}
+	}
+}

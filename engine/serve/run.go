@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 	"github.com/rouse-dev/rouse/internal/closing"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // lastGasp is how long the step under way has to end, and handlers to tell their clients.
@@ -104,6 +105,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	})
+	l = inbound.Guard(server.Server, l)
 	failed := make(chan error, 1) // the accept loop sends its end
 	go func() { failed <- server.Serve(l) }()
 	select {

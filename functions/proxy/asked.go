@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"net/http"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/field"
 )
@@ -33,10 +34,25 @@ func generates(path string) bool {
 
 // asked puts into the body what counts of who asks. What a client may not say is taken out:
 // its priority, unless the activator trusts it. Who asks goes into the salt of prompts.
-func (x *exchange) asked(body []byte) []byte {
-	if !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
-		body = field.DeleteFold(body, "priority")
+// A body that servers read differently is refused: who routed it may have read another.
+func (x *exchange) asked(body []byte) ([]byte, error) {
+	watch := field.Watch{Names: field.Read}
+	var ambiguous error
+	_ = field.Each(body, 0, func(name, _ []byte) bool { // what is no object is the runtime's to refuse
+		ambiguous = watch.See(name)
+		return ambiguous == nil
+	})
+	if ambiguous != nil {
+		return nil, api.BadRequest("", "%v", ambiguous)
 	}
+	if !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
+		body = field.Delete(body, "priority")
+	}
+	return x.salted(body), nil
+}
+
+// salted keeps what is computed for the request's client apart from what others get.
+func (x *exchange) salted(body []byte) []byte {
 	tenant := x.r.Header.Get(control.HeaderTenant)
 	if tenant == "" || !generates(x.r.URL.Path) {
 		return body

@@ -40,11 +40,11 @@ func ask(t *testing.T, path, body, tenant string, trusted bool, change func(*pro
 	return got, header
 }
 
-// A priority counts where the activator says so, however it is spelt.
+// A priority counts where the activator says so.
 func TestPriority(t *testing.T) {
-	const path, body = "/v1/completions", `{"priority":-5, "prompt":"a","\u0070riority":1,"PRIORITY": 2 }`
+	const path, body = "/v1/completions", `{"\u0070riority":-5, "prompt":"a" }`
 	none := func(*proxy.Config) {}
-	if got, _ := ask(t, path, body, "", false, none); got != `{ "prompt":"a"}` {
+	if got, _ := ask(t, path, body, "", false, none); got != `{ "prompt":"a" }` {
 		t.Errorf("the runtime got %s", got)
 	}
 	if got, _ := ask(t, path, body, "", true, none); got != body {
@@ -52,6 +52,17 @@ func TestPriority(t *testing.T) {
 	}
 	if got, _ := ask(t, path, body, "", false, func(c *proxy.Config) { c.Inside = true }); got != body {
 		t.Errorf("of a handler the runtime got %s", got)
+	}
+}
+
+// What two servers read differently reaches none.
+func TestAmbiguousBodies(t *testing.T) {
+	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") })
+	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"b"}`, `{"priority":1,"PRIORITY":2}`, `{"cache_\u017falt":"x"}`} {
+		if resp, text, err := b.post(t, "/v1/completions", body); err != nil || resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %v %v %s, want 400", body, err, resp, text)
+		}
+		b.wantIdle(t)
 	}
 }
 

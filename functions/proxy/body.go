@@ -27,7 +27,9 @@ func (x *exchange) prepare() ([]byte, error) {
 	if x.proxy.cfg.Adapter != nil {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(body)
 	}
-	body = x.asked(body)
+	if body, err = x.asked(body); err != nil {
+		return nil, err
+	}
 	if x.proxy.cfg.Dialect == nil {
 		return body, nil
 	}

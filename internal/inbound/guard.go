@@ -1,0 +1,122 @@
+package inbound
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Guard has s refuse requests that say twice where they end, by Content-Length and by
+// Transfer-Encoding: who stands before us may have believed the other one, and then what
+// is a body here was a request there (RFC 9112, 6.1). Package net/http believes the second
+// and hides the first, so the connections of the listener that is returned are looked at
+// as they are read. s serves on that one, and must have no ConnContext of its own. TLS
+// and HTTP/2 are not looked at; HTTP/2 has no such thing.
+func Guard(s *http.Server, l net.Listener) net.Listener {
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, watchedKey{}, c)
+	}
+	next := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
+			if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && c.both.Load() {
+				w.Header().Set("Connection", "close")
+				api.WriteError(w, api.BadRequest("", "the request has a Content-Length and a Transfer-Encoding: send one of them"))
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+	return guarded{l}
+}
+
+// watchedKey is the connection's in a request's context.
+type watchedKey struct{}
+
+type guarded struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l guarded) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // a listener's error is its own
+	}
+	return &watched{Conn: c}, nil
+}
+
+// watched is a connection whose lines are looked at. It does not know where a header ends
+// and a body begins: of both, lines between two empty ones belong together. So what is
+// taken for a header of both kinds may have been the text of one in a body, which
+// matters only to requests with a Transfer-Encoding.
+type watched struct {
+	net.Conn
+	line   [len(transferEncoding)]byte // the beginning of the line that is being read
+	n      int                         // bytes of the line, as many as matter
+	length bool                        // since the last empty line there was a Content-Length
+	chunks bool                        // and a Transfer-Encoding
+	both   atomic.Bool                 // there were both once
+}
+
+const (
+	contentLength    = "content-length:"
+	transferEncoding = "transfer-encoding:"
+)
+
+// Read reads, and looks at the lines.
+func (c *watched) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.look(p[:n])
+	return n, err //nolint:wrapcheck // a connection's error is its own
+}
+
+// CloseWrite ends what is sent, so that an answer is read before the connection ends.
+func (c *watched) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite() //nolint:wrapcheck // a connection's error is its own
+	}
+	return nil
+}
+
+// look takes the next bytes.
+func (c *watched) look(p []byte) {
+	for len(p) > 0 {
+		end := bytes.IndexByte(p, '\n')
+		part := p
+		if end >= 0 {
+			part = p[:end]
+		}
+		if c.n < len(c.line) {
+			c.n += copy(c.line[c.n:], part)
+		}
+		if end < 0 {
+			return
+		}
+		c.endLine()
+		p = p[end+1:]
+	}
+}
+
+// endLine takes the line for what it is.
+func (c *watched) endLine() {
+	line := c.line[:c.n]
+	c.n = 0
+	switch {
+	case len(bytes.TrimRight(line, "\r")) == 0:
+		c.length, c.chunks = false, false
+	case begins(line, contentLength):
+		c.length = true
+	case begins(line, transferEncoding):
+		c.chunks = true
+	}
+	if c.length && c.chunks {
+		c.both.Store(true)
+	}
+}
+
+func begins(line []byte, with string) bool {
+	return len(line) >= len(with) && bytes.EqualFold(line[:len(with)], []byte(with))
+}

@@ -1,0 +1,67 @@
+package inbound_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+// TestGuard sends requests on one connection, each after the answer to the one before, as they are or byte by byte.
+func TestGuard(t *testing.T) {
+	const post = "POST / HTTP/1.1\r\nHost: x\r\n"
+	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+	const length = post + "Content-Length: 2\r\n\r\n{}"
+	for name, tc := range map[string]struct {
+		sent []string
+		want []int
+	}{
+		"each":                      {[]string{chunked, length, chunked}, []int{200, 200, 200}},
+		"both":                      {[]string{post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, []int{400}},
+		"both, the other way round": {[]string{post + "transfer-encoding:chunked\r\ncontent-LENGTH:5\r\n\r\n0\r\n\r\n"}, []int{400}},
+		"both, later":               {[]string{chunked, length, post + "Content-Length: 5\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, []int{200, 200, 400}},
+		"without returns":           {[]string{"POST / HTTP/1.1\nHost: x\nContent-Length: 5\nTransfer-Encoding: chunked\n\n0\r\n\r\n"}, []int{400}},
+		"names of others":           {[]string{post + "X-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, []int{200}},
+		"in two requests":           {[]string{length, chunked}, []int{200, 200}},
+	} {
+		for _, slowly := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })}
+				go func() { _ = s.Serve(inbound.Guard(s, l)) }()
+				defer s.Close()
+				conn, err := net.Dial("tcp", l.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for i, want := range tc.want {
+					var from io.Reader = strings.NewReader(tc.sent[i])
+					if slowly && i+1 == len(tc.want) {
+						from = iotest.OneByteReader(from)
+					}
+					if _, err := io.Copy(struct{ io.Writer }{conn}, from); err != nil {
+						t.Fatal(err)
+					}
+					resp, err := http.ReadResponse(in, nil)
+					if err != nil {
+						t.Fatalf("answer %d: %v", i, err)
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					if resp.StatusCode != want || (want == 400) != resp.Close {
+						t.Errorf("answer %d: %s, closes %t; want %d", i, resp.Status, resp.Close, want)
+					}
+				}
+			})
+		}
+	}
+}
