@@ -24,6 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // otherNames are what clients may call the model beside its own name: the
@@ -154,8 +155,9 @@ func (f *function) makeProxy() (err error) {
 		return err
 	}
 	gate := f.supervisor.Gate()
+	f.door = inbound.New(inbound.Config{MaxBody: f.cfg.MaxBody})
 	direct := proxy.Config{
-		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, MaxBody: f.cfg.MaxBody,
+		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
 	}
@@ -201,7 +203,7 @@ func (f *function) makePyfunc() (err error) {
 	}
 	f.pyfunc, err = pyfunc.New(pyfunc.Config{
 		Next: http.HandlerFunc(f.client), Status: f.supervisor.Status, Refusal: f.supervisor.Gate().Refusal, Model: f.cfg.Function.Model, Version: f.cfg.Version,
-		Engine: pyfunc.EngineName(f.cfg.Function.Runtime.Kind), MaxBody: f.cfg.MaxBody, Timeout: timeout,
+		Engine: pyfunc.EngineName(f.cfg.Function.Runtime.Kind), Door: f.door, Timeout: timeout,
 		Parallel: f.cfg.Function.Concurrency, Credentials: f.cfg.Function.PassCredentials, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
 	})
 	return err

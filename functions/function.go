@@ -57,6 +57,7 @@ type function struct {
 	supervisor *supervise.Supervisor
 	adapters   *adapters.Registry
 	handler    *handler.Handler // nil: none
+	door       *inbound.Door    // reads clients' bodies
 	proxy      *proxy.Proxy
 	clients    http.Handler // the proxy, and what is wrapped around it
 	pyfunc     *pyfunc.Handler

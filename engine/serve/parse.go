@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strings"
@@ -14,23 +14,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/field"
 )
 
-// readBody reads the whole body, at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) && r.Context().Err() == nil {
-		return nil, api.BadRequest("", "the body ends too early: %v", err)
-	}
-	return body, err
-}
-
 // read reads and parses a request's body.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
-	body, err := readBody(w, r, s.cfg.MaxBody)
-	if err != nil {
-		return err
+	client := tenant(r)
+	if client == "" {
+		client, _, _ = net.SplitHostPort(r.RemoteAddr) // empty on a Unix socket
 	}
-	return parse(body, v)
+	body, err := s.door.Read(w, r, client)
+	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of it is not worth reading
+		return err                            //nolint:wrapcheck // it is for the client
+	}
+	defer body.Release()
+	return parse(body.Bytes(), v)
 }
 
 // parse decodes a JSON object into v. Unknown fields are ignored; one that a server before this one may

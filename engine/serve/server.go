@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Server is the HTTP face of one engine. It is an http.Handler, safe for many
@@ -27,6 +28,7 @@ type Server struct {
 	// toolFormat is how the model writes calls.
 	toolFormat *toolFormat
 	created    int64
+	door       *inbound.Door // reads bodies
 	log        *slog.Logger
 	handler    http.Handler
 }
@@ -36,7 +38,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, &cfg),
-		created: time.Now().Unix(), log: cfg.Log, grammars: newGrammars(e.Tokenizer()),
+		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: api.Bytes(cfg.MaxBody)}), grammars: newGrammars(e.Tokenizer()),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
 	s.handler = s.routes()

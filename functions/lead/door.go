@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 const (
@@ -32,6 +33,7 @@ const (
 // door is the handler of a worker's own listener.
 type door struct {
 	cfg       Config
+	bodies    *inbound.Door
 	local     atomic.Pointer[http.Handler] // where this worker leads
 	last      atomic.Bool                  // the worker ends: who meets no leader does not wait for one
 	transport *hop.Transport
@@ -39,7 +41,7 @@ type door struct {
 }
 
 func newDoor(cfg Config) *door {
-	d := &door{cfg: cfg, transport: hop.New(idlePerWorker, idleConnection)}
+	d := &door{cfg: cfg, bodies: inbound.New(inbound.Config{MaxBody: cfg.MaxBody}), transport: hop.New(idlePerWorker, idleConnection)}
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite:        d.rewrite,
 		Transport:      d,
@@ -57,13 +59,16 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(*h).ServeHTTP(w, r)
 		return
 	}
-	body, err := proxy.ReadBody(w, r, d.cfg.MaxBody)
+	read, err := d.bodies.Read(w, r, proxy.Client(r))
 	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		if r.Context().Err() == nil {
 			api.WriteError(w, err)
 		}
 		return
 	}
+	defer read.Release()
+	body := read.Keep() // the transport may read it after its answer
 	out := r.WithContext(r.Context())
 	out.Body, out.ContentLength, out.TransferEncoding = http.NoBody, int64(len(body)), nil
 	if len(body) > 0 {

@@ -1,14 +1,13 @@
 package proxy
 
 import (
-	"errors"
-	"io"
+	"net"
 	"net/http"
-	"os"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // prepare reads the whole body and makes of it what the runtime gets. Its errors
@@ -17,10 +16,13 @@ func (x *exchange) prepare() ([]byte, error) {
 	if err := x.encoding(); err != nil {
 		return nil, err
 	}
-	body, err := ReadBody(x.w, x.r, x.proxy.cfg.MaxBody)
+	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
-		return nil, err
+		x.w.Header().Set("Connection", "close") // what is left of it is not worth reading
+		return nil, err                         //nolint:wrapcheck // it is for the client
 	}
+	x.body = read
+	body := read.Keep() // a transport may read it after its answer
 	if isText(x.r.Header.Get("Content-Type")) && !utf8.Valid(body) {
 		return nil, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
@@ -52,41 +54,13 @@ func (x *exchange) encoding() error {
 	return nil
 }
 
-// firstStep bounds what is allocated on a client's word alone; after that memory
-// follows the bytes that came.
-const firstStep = 1 << 20
-
-// ReadBody reads the whole body of a request. Its errors are the client's faults,
-// as [api.WriteError] takes them, or that it left. It waits for as long as the
-// server's ReadTimeout lets it.
-func ReadBody(w http.ResponseWriter, r *http.Request, most api.Bytes) ([]byte, error) {
-	limit, want := int64(most), r.ContentLength
-	if want > limit {
-		return nil, &http.MaxBytesError{Limit: limit}
+// Client is who pays for a request's body: whom the activator says, else an address.
+func Client(r *http.Request) string {
+	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
+		return tenant
 	}
-	var body []byte
-	var err error
-	switch {
-	case want == 0:
-		return nil, nil
-	case want > 0 && want <= firstStep:
-		body = make([]byte, want)
-		_, err = io.ReadFull(r.Body, body)
-	default:
-		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	}
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil || errors.As(err, &tooLarge):
-		return body, err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, api.Errorf(http.StatusRequestTimeout, "", "the body came too slowly: send it faster, or less of it")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, api.BadRequest("", "the body ends before its Content-Length or last chunk")
-	case r.Context().Err() != nil:
-		return nil, r.Context().Err()
-	}
-	return nil, api.BadRequest("", "read the request's body: %v", err)
+	host, _, _ := net.SplitHostPort(r.RemoteAddr) // empty on a Unix socket
+	return host
 }
 
 // isText says whether a body of a Content-Type is JSON, or what people send as

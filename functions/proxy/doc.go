@@ -8,7 +8,7 @@
 //  1. Its path is looked up: unknown ones are answered 404 unknown_path.
 //  2. It takes a place at the [Gate], or is refused: 503 with
 //     control.HeaderRefused, which promises that the runtime never sees it.
-//  3. Its whole body is read, at most MaxBody (golang/go#40747: an upstream that
+//  3. Its whole body is read, at most so much (golang/go#40747: an upstream that
 //     answers early must not meet a body that is still on its way). One that takes longer
 //     than the server's ReadTimeout is 408, a compressed one 415, JSON that is not
 //     UTF-8 400. The dialect changes the rest.

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -54,8 +54,8 @@ type Config struct {
 	Credentials bool
 	// Inside says that requests are a handler's, which may say how urgent they are.
 	Inside bool
-	// MaxBody bounds a request's body; 0: 64 MiB.
-	MaxBody api.Bytes
+	// Door reads bodies; nil: one of its own.
+	Door *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
 	Timeout time.Duration
 	// Observe gets the outcome of each request, from its goroutine; nil: nobody.
@@ -95,8 +95,8 @@ type Proxy struct {
 
 // New makes a proxy.
 func New(cfg Config) *Proxy {
-	if cfg.MaxBody == 0 {
-		cfg.MaxBody = 64 * api.MiB
+	if cfg.Door == nil {
+		cfg.Door = inbound.New(inbound.Config{})
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(Outcome) {}
@@ -119,6 +119,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.outcome.Path = x.route.pattern
 	x.serve()
+	if x.body != nil {
+		x.body.Release()
+	}
 	x.outcome.Total = time.Since(x.began)
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
@@ -132,6 +135,7 @@ type exchange struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	route   route
+	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
 	began   time.Time
 	outcome Outcome
 	meter   meter
@@ -227,7 +231,11 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 // refuse answers that the runtime has not seen the request. The body is read
 // first: a connection closed on an unread one can lose the answer.
 func (x *exchange) refuse(err *api.Error) {
-	_, _ = io.Copy(io.Discard, io.LimitReader(x.r.Body, int64(x.proxy.cfg.MaxBody)))
+	if x.body == nil {
+		if x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r)); x.body == nil {
+			x.w.Header().Set("Connection", "close")
+		}
+	}
 	x.w.Header().Set(control.HeaderRefused, err.Code)
 	x.fail(err)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // gate is open for base, or refuses.
@@ -200,7 +201,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestBodyTooLarge(t *testing.T) {
-	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") }, func(c *proxy.Config) { c.MaxBody = 10 })
+	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") }, func(c *proxy.Config) { c.Door = inbound.New(inbound.Config{MaxBody: 10}) })
 	for name, body := range map[string]io.Reader{"known length": strings.NewReader("12345678901"), "unknown length": io.MultiReader(strings.NewReader("12345678901"))} {
 		resp, err := http.Post(b.URL+"/v1/completions", "application/json", body)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
+	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Config of a [Handler].
@@ -29,8 +30,8 @@ type Config struct {
 	Engine string
 	// Credentials says that the inner request of an envelope may carry some.
 	Credentials bool
-	// MaxBody bounds a call's body; 0: 64 MiB.
-	MaxBody api.Bytes
+	// Door reads bodies; nil: one of its own.
+	Door *bodies.Door
 	// MaxAnswer bounds one answer of the runtime that is put into an envelope, after
 	// it is unpacked; 0: 256 MiB. A longer one is a 502 in its envelope.
 	MaxAnswer api.Bytes
@@ -80,14 +81,14 @@ func (c *Config) defaults() error {
 	switch {
 	case c.Next == nil || c.Status == nil || c.Refusal == nil:
 		return errors.New("pyfunc: Config needs Next, Status and Refusal")
-	case c.MaxBody < 0 || c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
+	case c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
 		return errors.New("pyfunc: a limit in Config is negative")
 	}
 	if c.Version == "" {
 		c.Version = "unknown"
 	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 64 * api.MiB
+	if c.Door == nil {
+		c.Door = bodies.New(bodies.Config{})
 	}
 	if c.MaxAnswer == 0 {
 		c.MaxAnswer = 256 * api.MiB

@@ -2,7 +2,6 @@ package pyfunc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 // Handler answers the paths of a scoring server, see the package comment. It is
@@ -102,16 +102,17 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusUnsupportedMediaType, "text/plain; charset=utf-8", bad)
 		return
 	}
-	body := buffers.get()
-	defer buffers.put(body)
-	if err := readAll(w, r, body, int64(h.cfg.MaxBody)); err != nil {
+	body, err := h.cfg.Door.Read(w, r, proxy.Client(r))
+	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler) // there is nobody to answer
 		}
 		fail(w, unreadable(err))
 		return
 	}
-	q, err := parse(body.b, csv)
+	defer body.Release()
+	q, err := parse(body.Bytes(), csv)
 	var strings [][]byte
 	switch {
 	case err == nil && q.unified():
@@ -134,36 +135,10 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	h.predict(w, r, tasks)
 }
 
-// readAll reads a body of at most limit bytes. It takes memory for what has come,
-// not for what was announced.
-func readAll(w http.ResponseWriter, r *http.Request, body *buffer, limit int64) error {
-	if r.ContentLength > limit {
-		w.Header().Set("Connection", "close") // what is on its way is not read
-		return &http.MaxBytesError{Limit: limit}
-	}
-	in := http.MaxBytesReader(w, r.Body, limit)
-	for {
-		if len(body.b) == cap(body.b) {
-			body.b = append(body.b, 0)[:len(body.b)]
-		}
-		n, err := in.Read(body.b[len(body.b):cap(body.b)])
-		body.b = body.b[:len(body.b)+n]
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // unreadable is the failure of a body that can't be read.
 func unreadable(err error) failure {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return failure{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the body is larger than the limit of %s", api.Bytes(tooLarge.Limit))}
-	}
-	return failure{Message: fmt.Sprintf("read the request's body: %v", err)}
+	e := api.AsError(err)
+	return failure{Status: e.Status, Message: e.Message}
 }
 
 // answer writes a whole answer.

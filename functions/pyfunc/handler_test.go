@@ -23,6 +23,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // call makes the body of a call with requests in envelopes.
@@ -231,7 +232,9 @@ func TestBounds(t *testing.T) {
 		if r.URL.Path == "/v1/long" && err == nil {
 			t.Error("a writer that goes on is not told to stop")
 		}
-	}, func(c *pyfunc.Config) { c.MaxBody, c.MaxAnswer, c.MaxInputs = 1000, 2000, 2 })
+	}, func(c *pyfunc.Config) {
+		c.Door, c.MaxAnswer, c.MaxInputs = bodies.New(bodies.Config{MaxBody: 1000}), 2000, 2
+	})
 	for _, path := range []string{"/bomb", "/long"} {
 		p := predictions(t, post(t.Context(), h, call(get(path))))[0]
 		if p.Status != http.StatusBadGateway || !strings.Contains(string(p.Body), `"code":"body_too_large"`) {

@@ -65,6 +65,13 @@ func (b *Body) Bytes() []byte { return b.data }
 // Len is its length.
 func (b *Body) Len() int { return len(b.data) }
 
+// Keep leaves the body's memory to the garbage collector: its bytes may be used after
+// [Body.Release], which then ends only what is charged.
+func (b *Body) Keep() []byte {
+	b.whole = nil
+	return b.data
+}
+
 // Release says that no further reader will be asked for. It must be called once.
 func (b *Body) Release() { b.unref() }
 
