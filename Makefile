@@ -97,6 +97,7 @@ fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them
 bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
 	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
 	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
+	$(GO) run ./e2e/bench -only '^hostile' -o docs/bench/hostile.json
 
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json

@@ -30,6 +30,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", serveRelay(os.Args[2]))
 		os.Exit(1)
 	}
+	if len(os.Args) > 2 && os.Args[1] == crowdProgram {
+		if err := runCrowd(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
@@ -62,6 +69,7 @@ var suites = []struct {
 	{"idle", (*bench).idle},
 	{"wake-one", (*bench).wakeOne},
 	{"wake-crowd", (*bench).wakeCrowd},
+	{"hostile", (*bench).hostileBodies},
 	{"function-hop", (*bench).functionHop},
 	{"function-stream", (*bench).functionStream},
 	{"function-envelope", (*bench).functionEnvelope},

@@ -131,8 +131,8 @@ type server struct {
 }
 
 // startServer starts "rouse up" on a free port, with the functions of a manifest
-// or, if it is empty, with the built-in one. It returns when it says that it is ready.
-func (b *bench) startServer(ctx context.Context, manifest string) (*server, error) {
+// or, if it is empty, with the built-in one, and env besides the environment. It returns when it says that it is ready.
+func (b *bench) startServer(ctx context.Context, manifest string, env ...string) (*server, error) {
 	args := []string{"up", "--listen", "127.0.0.1:0", "--no-gpu", "--log-format", "json"}
 	if manifest != "" {
 		path := filepath.Join(b.dir, "functions.yaml")
@@ -143,6 +143,7 @@ func (b *bench) startServer(ctx context.Context, manifest string) (*server, erro
 	}
 	cmd := exec.CommandContext(ctx, b.rouse, args...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+b.dir)
+	cmd.Env = append(cmd.Env, env...)
 	c, line, err := start(cmd, func(c *exec.Cmd) (io.ReadCloser, error) { return c.StderrPipe() }, `"msg":"ready"`)
 	if err != nil {
 		return nil, err

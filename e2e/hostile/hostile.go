@@ -1,0 +1,130 @@
+// Package hostile is a crowd of clients that mean harm by the bodies of their requests:
+// they promise and send nothing, send a byte now and then, or send without end. Who is
+// cut off comes again. It knows nothing of what it attacks but HTTP.
+//
+// [Crowd.Run] opens the connections and keeps them open until its context ends; it waits
+// for every goroutine that it started. One client of a crowd belongs to one goroutine.
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Crowd is so many clients of one server, from so many addresses of the loopback network.
+type Crowd struct {
+	// Address is the server's host and port.
+	Address string
+	// Clients is how many there are, a third of each kind.
+	Clients int
+	// Sources is how many addresses they come from: 127.0.1.1 and so on (Linux has them all).
+	Sources int
+
+	open, refused atomic.Int64
+}
+
+// Paces of the crowd.
+const (
+	dripEvery  = 2 * time.Second // of who sends slowly
+	floodEvery = time.Second     // of who sends without end
+	floodPiece = 16 << 10
+	comeAgain  = 2 * time.Second
+	opening    = 2000 // connections a second, while the crowd gathers
+)
+
+// Open is how many are connected and have sent their header.
+func (c *Crowd) Open() int { return int(c.open.Load()) }
+
+// Refused is how often one was cut off.
+func (c *Crowd) Refused() int { return int(c.refused.Load()) }
+
+// Run attacks until ctx ends.
+func (c *Crowd) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	pace := time.NewTicker(10 * time.Millisecond)
+	defer pace.Stop()
+	for i := range c.Clients {
+		if i%(opening/100) == 0 {
+			select {
+			case <-pace.C:
+			case <-ctx.Done():
+			}
+		}
+		all.Go(func() { c.client(ctx, i) })
+	}
+	all.Wait()
+}
+
+// client is one of them.
+func (c *Crowd) client(ctx context.Context, i int) {
+	source := &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i%c.Sources/250), byte(1+i%c.Sources%250))}
+	for ctx.Err() == nil {
+		conn, err := (&net.Dialer{LocalAddr: source, Timeout: 10 * time.Second}).DialContext(ctx, "tcp", c.Address)
+		if err == nil {
+			c.attack(ctx, conn, i)
+			_ = conn.Close()
+		}
+		pause(ctx, comeAgain)
+	}
+}
+
+// attack goes on until the connection or ctx ends.
+func (c *Crowd) attack(ctx context.Context, conn net.Conn, i int) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	header := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + c.Address + "\r\nContent-Type: application/json\r\n"
+	piece, every := "", time.Duration(0)
+	switch i % 3 {
+	case 0: // announced and never sent
+		header += "Content-Length: 67108864\r\n\r\n"
+	case 1: // slow
+		header += "Content-Length: 1000000\r\n\r\n"
+		piece, every = "x", dripEvery
+	case 2: // without end
+		header += "Transfer-Encoding: chunked\r\n\r\n"
+		piece, every = fmt.Sprintf("%x\r\n%s\r\n", floodPiece, flood), floodEvery
+	}
+	if _, err := conn.Write([]byte(header)); err != nil {
+		return
+	}
+	c.open.Add(1)
+	defer c.open.Add(-1)
+	cut := make(chan struct{}) // closed when the server has answered or closed
+	go func() {
+		defer close(cut)
+		_, _ = conn.Read(make([]byte, 1))
+	}()
+	defer func() { _ = conn.Close(); <-cut }()
+	for {
+		var next <-chan time.Time
+		if every > 0 {
+			next = time.After(every)
+		}
+		select {
+		case <-next:
+			if _, err := conn.Write([]byte(piece)); err == nil {
+				continue
+			}
+		case <-cut:
+		case <-ctx.Done():
+			return
+		}
+		c.refused.Add(1)
+		return
+	}
+}
+
+// flood is what is sent without end.
+var flood = strings.Repeat("x", floodPiece)
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
