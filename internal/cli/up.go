@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/local"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/trace"
@@ -85,6 +86,9 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 // processor time. $GOGC wins.
 const gcPercent = 400
 
+// spareMemory is what this process may use besides requests' bodies before the heap is collected more often.
+const spareMemory = 256 << 20
+
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, err := f.config()
 	if err != nil {
@@ -97,7 +101,9 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	cfg.MemoryLimit = memlimit.Set()
+	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
+		debug.SetMemoryLimit(int64(inbound.Within(0).Memory) + spareMemory) // or bodies leave four times as much garbage
+	}
 	cfg.Logger = console.log
 	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/bits"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -21,30 +22,33 @@ type Body struct {
 	refs    atomic.Int32
 }
 
-// Buffers are pooled in four sizes; larger ones are left to the garbage collector.
-var pools = [...]*sync.Pool{pool(4 << 10), pool(16 << 10), pool(64 << 10), pool(256 << 10)}
+// Buffers are pooled by size, in powers of two; what is larger than the largest is left
+// to the garbage collector. So a body that grows leaves its smaller buffers to others,
+// and not to the collector, which takes its time.
+const (
+	smallest = 12 // 4 KiB
+	largest  = 26 // 64 MiB
+)
 
-// sizes are the pools'.
-var sizes = [len(pools)]int64{4 << 10, 16 << 10, 64 << 10, 256 << 10}
+// pools are those of 1 << smallest, and so on.
+var pools [largest - smallest + 1]sync.Pool
 
-func pool(size int) *sync.Pool {
-	return &sync.Pool{New: func() any { b := make([]byte, size); return &b }}
-}
-
-// fitting is the size of the buffer that a wish for so many bytes gets.
+// fitting is the size of the buffer that a wish for so many bytes gets: the next power of two, as long as that
+// wastes little.
 func fitting(want int64) int64 {
-	for _, size := range sizes {
-		if want <= size {
-			return size
-		}
+	if size := int64(1) << poolOf(want); want <= 1<<largest && (want <= 256<<10 || want > size*7/8) {
+		return size
 	}
 	return want
 }
 
+// poolOf is the power of two that so many bytes fit into, and no less than the smallest.
+func poolOf(size int64) int { return max(bits.Len64(uint64(size-1)), smallest) }
+
 func grab(size int64) *[]byte {
-	for i := range sizes {
-		if size == sizes[i] {
-			return pools[i].Get().(*[]byte)
+	if n := poolOf(size); n <= largest && size == 1<<n {
+		if b, ok := pools[n-smallest].Get().(*[]byte); ok {
+			return b
 		}
 	}
 	b := make([]byte, size)
@@ -52,10 +56,8 @@ func grab(size int64) *[]byte {
 }
 
 func giveBack(b *[]byte) {
-	for i := range sizes {
-		if int64(len(*b)) == sizes[i] {
-			pools[i].Put(b)
-		}
+	if n := poolOf(int64(len(*b))); n <= largest && len(*b) == 1<<n {
+		pools[n-smallest].Put(b)
 	}
 }
 

@@ -103,7 +103,7 @@ type Door struct {
 func New(cfg Config) *Door {
 	cfg = cfg.WithDefaults()
 	// A body that grows takes half as much again.
-	one := int64(cfg.MaxBody)*3/2 + requestCost + sizes[len(sizes)-1]
+	one := int64(cfg.MaxBody)*3/2 + requestCost + 256<<10
 	limit := max(int64(cfg.Memory), one)
 	return &Door{cfg: cfg, memory: budget.New(limit, max(limit/2, one))}
 }
@@ -221,7 +221,7 @@ func (in *reading) whole() (*Body, error) {
 // grow makes the buffer larger: in steps at first, whatever was promised, and by no
 // more than there can come.
 func (in *reading) grow(most int64) error {
-	size := sizes[0]
+	size := int64(1) << smallest
 	if in.buf != nil {
 		size = 2 * int64(len(*in.buf))
 		if most <= 2*size { // the promise is half kept
