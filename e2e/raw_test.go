@@ -25,6 +25,9 @@ func TestBrokenRequests(t *testing.T) {
 		"a body that ends":      {post + "Content-Length: 500\r\n\r\n" + `{"model":"fake"`, []string{" 400 ", "the body ends after 15 bytes"}, nil},
 		"a chunk that ends":     {post + "Transfer-Encoding: chunked\r\n\r\nff\r\n" + `{"model":"fake"`, []string{" 400 ", "the body ends"}, nil},
 		"a bad chunk":           {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", []string{" 400 ", "read the body"}, nil},
+		"two ends":              {post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{" 400 ", "a Content-Length and a Transfer-Encoding"}, []string{"200"}},
+		"two models":            {post + "Content-Length: 32\r\n\r\n" + `{"model":"fake","model":"other"}`, []string{" 400 ", "the field model occurs twice"}, nil},
+		"a model in capitals":   {post + "Content-Length: 31\r\n\r\n" + `{"model":"fake","Model":"fake"}`, []string{" 400 ", "is not model"}, []string{"200"}},
 		"nothing":               {"", nil, []string{"200"}},
 		"a client that listens": {post + "X-Fault: pause=5ms\r\nContent-Length: " + strconv.Itoa(len(stream)) + "\r\n\r\n" + stream, nil, []string{"[DONE]", "\r\n0\r\n\r\n"}},
 	} {
