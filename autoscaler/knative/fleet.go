@@ -136,6 +136,8 @@ type Fleet struct {
 	pairs chan struct{}
 	dual  *dualMetrics
 
+	fenced fenced
+
 	// naming rings when names of models may have gone to others. One place, as above.
 	naming chan struct{}
 

@@ -34,7 +34,8 @@ var (
 
 // ReconcileKind brings one PodAutoscaler up to date:
 //
-//  1. what its revision declares goes to the core, and what is wrong with it to the user
+//  1. what its revision declares goes to the core, and what is wrong with it to the user; who
+//     may reach its pods is written
 //  2. the ServerlessService is in proxy mode, with every activator in it
 //  3. the Deployment has the scale that the fleet wants
 //  4. the status says how many are awake and wanted
@@ -57,6 +58,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 		events.Event(rev, corev1.EventTypeWarning, reasonAnnotation, problem)
 		events.Event(pa, corev1.EventTypeWarning, reasonAnnotation, problem)
 	}
+	r.fleet.fence(ctx, rev)
 	ready, err := r.service(ctx, pa) // 2
 	if err != nil {
 		return err
@@ -88,6 +90,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 // ObserveDeletion has the fleet forget the function.
 func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName) error {
 	r.fleet.forget(api.NewFunctionName(key.Namespace, key.Name))
+	r.fleet.unfence(api.NewFunctionName(key.Namespace, key.Name))
 	return nil
 }
 

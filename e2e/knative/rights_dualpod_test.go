@@ -14,6 +14,12 @@ func TestPodsThatTheAutoscalerMayMake(t *testing.T) {
 	c := f.c
 	f.mustComplete("the first request")
 	from := f.providers()[0]
+	n := networkOf(t, c)
+	provider := n.pod("default", "rouse.dev/provider")
+	n.fencedOff(provider)
+	if !n.reaches(n.pod("default", "serving.knative.dev/service="+f.name), provider, 8080) {
+		t.Error("a requester does not reach its provider")
+	}
 	for _, name := range []string{"rights-strong", "rights-meant"} {
 		if out, err := c.Kubectl(t.Context(), "create", "serviceaccount", name); err != nil {
 			t.Fatalf("%v: %s", err, out)

@@ -179,7 +179,7 @@ func (i *installer) prune(ctx context.Context, keep []object) error {
 	for _, o := range keep {
 		kept[o.id()] = true
 	}
-	there, err := i.ours(ctx)
+	there, err := i.ours(ctx, false)
 	if err != nil {
 		return fmt.Errorf("look for what an older version has left: %w", err)
 	}

@@ -136,7 +136,15 @@ metadata: {name: tiny-00001-x, namespace: default, labels: {serving.knative.dev/
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: plain-00001-x, namespace: default, labels: {serving.knative.dev/revision: plain-00001}}`)
+metadata: {name: plain-00001-x, namespace: default, labels: {serving.knative.dev/revision: plain-00001}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: tiny-00001-rouse, namespace: default, labels: {app.kubernetes.io/part-of: rouse, app.kubernetes.io/managed-by: rouse-autoscaler}, ownerReferences: [{kind: Revision, name: tiny-00001}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: of-the-user, namespace: default, labels: {app.kubernetes.io/part-of: rouse}, ownerReferences: [{kind: Service, name: tiny}]}`)
 	before := len(c.changes())
 	if out, err = c.run("uninstall", "--grace", "0s", "--timeout", "5s"); err != nil {
 		t.Fatalf("uninstall: %v\n%s", err, out)
@@ -146,6 +154,12 @@ metadata: {name: plain-00001-x, namespace: default, labels: {serving.knative.dev
 	}
 	if got := fmt.Sprint(c.object("/api/v1/namespaces/default/pods/tiny-00001-x")["metadata"].(map[string]any)["finalizers"]); got != "[other/one]" {
 		t.Errorf("the requester has the finalizers %s, want another's only", got)
+	}
+	if c.object("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/tiny-00001-rouse") != nil {
+		t.Error("a NetworkPolicy is left that keeps Knative from the pods of a function")
+	}
+	if c.object("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/of-the-user") == nil {
+		t.Error("a NetworkPolicy of one's own was deleted")
 	}
 	if c.object("/api/v1/namespaces/default/pods/plain-00001-x") == nil {
 		t.Error("a pod of one's own was deleted")

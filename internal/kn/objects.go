@@ -164,8 +164,9 @@ func (c *cluster) remove(ctx context.Context, o object) error {
 
 // ours returns the objects of Rouse that are in the cluster, in the order in which
 // they would be applied. What other objects made (pods, the objects of a user's
-// Service that has the same label) has an owner, and is not among them.
-func (c *cluster) ours(ctx context.Context) ([]object, error) {
+// Service that has the same label) has an owner, and is not among them; what the
+// autoscaler made for a revision is among them where made is true.
+func (c *cluster) ours(ctx context.Context, made bool) ([]object, error) {
 	var out []object
 	for _, kind := range kinds {
 		resource, namespaced, err := c.resource(kind)
@@ -187,7 +188,7 @@ func (c *cluster) ours(ctx context.Context) ([]object, error) {
 		}
 		for i := range found.Items {
 			u := &found.Items[i]
-			if len(u.GetOwnerReferences()) > 0 {
+			if len(u.GetOwnerReferences()) > 0 && (!made || u.GetLabels()["app.kubernetes.io/managed-by"] != control.AutoscalerName) {
 				continue
 			}
 			u.SetGroupVersionKind(kind)

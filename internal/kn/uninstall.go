@@ -151,7 +151,7 @@ once Rouse is installed again. To have Knative scale one itself:
 // remains are all objects of Rouse: those of the manifests, and those that it made
 // itself: the token and the lease.
 func (i *installer) remains(ctx context.Context) ([]object, error) {
-	there, err := i.ours(ctx)
+	there, err := i.ours(ctx, true)
 	if err != nil {
 		return nil, fmt.Errorf("look for what is installed: %w", err)
 	}

@@ -1,0 +1,114 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+)
+
+// Labels of namespaces, by which who runs the cluster says who else reaches the pods of functions.
+const (
+	// labelReach is on namespaces whose pods may reach every function's pods.
+	labelReach = "rouse.dev/reach-functions"
+	// labelMonitoring is on namespaces whose pods read metrics.
+	labelMonitoring = "rouse.dev/monitoring"
+)
+
+// queueMetrics are the ports at which the queue-proxy has metrics, its own and of requests.
+var queueMetrics = []int32{9090, 9091}
+
+// fenceAgain is how often a fence is written anew that somebody may have changed.
+const fenceAgain = 10 * time.Minute
+
+// fenced is when the fences of a revision were last written.
+type fenced struct {
+	mu sync.Mutex // guards at
+	at map[api.FunctionName]time.Time
+}
+
+// fences are the NetworkPolicies of a revision's pods: activators, the autoscaler, and whom the
+// operator names reach them, and nobody else. They end with the revision.
+func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
+	byLabel := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	from := []networkingv1.NetworkPolicyPeer{
+		{
+			NamespaceSelector: byLabel(corev1.LabelMetadataName, control.SystemNamespace),
+			// Knative's own activator is on the path while Rouse's is not.
+			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+				Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{control.ActivatorName, control.AutoscalerName, "activator"}}}},
+		},
+		{NamespaceSelector: byLabel(labelReach, "true")},
+	}
+	metrics := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: byLabel(labelMonitoring, "true")}}}
+	for _, port := range queueMetrics {
+		metrics.Ports = append(metrics.Ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))})
+	}
+	fence := func(name, label string, rules ...networkingv1.NetworkPolicyIngressRule) *networkingv1.NetworkPolicy {
+		return &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: rev.Namespace, Name: name,
+				Labels:          map[string]string{"app.kubernetes.io/managed-by": control.AutoscalerName, "app.kubernetes.io/part-of": "rouse"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "serving.knative.dev/v1", Kind: "Revision", Name: rev.Name, UID: rev.UID, Controller: new(true)}},
+			},
+			Spec: networkingv1.NetworkPolicySpec{PodSelector: *byLabel(label, rev.Name), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: rules},
+		}
+	}
+	all := []*networkingv1.NetworkPolicy{fence(rev.Name+"-rouse", serving.RevisionLabelKey, networkingv1.NetworkPolicyIngressRule{From: from}, metrics)}
+	if dual, err := strconv.ParseBool(rev.Annotations[api.AnnotationDualPods]); err == nil && dual {
+		requesters := networkingv1.NetworkPolicyPeer{PodSelector: byLabel(serving.RevisionLabelKey, rev.Name)}
+		all = append(all, fence(rev.Name+"-rouse-provider", dualpod.LabelProvider, networkingv1.NetworkPolicyIngressRule{From: append(from, requesters)}))
+	}
+	return all
+}
+
+// fence writes a revision's fences where that is due. A function serves without them: what fails
+// is logged, and tried again at the next pass.
+func (f *Fleet) fence(ctx context.Context, rev *servingv1.Revision) {
+	name := api.NewFunctionName(rev.Namespace, rev.Name)
+	f.fenced.mu.Lock()
+	due := time.Since(f.fenced.at[name]) >= fenceAgain
+	f.fenced.mu.Unlock()
+	if !due {
+		return
+	}
+	for _, p := range fences(rev) {
+		client := f.deps.Kube.NetworkingV1().NetworkPolicies(p.Namespace)
+		_, err := client.Update(ctx, p, metav1.UpdateOptions{FieldManager: manager})
+		if apierrors.IsNotFound(err) {
+			_, err = client.Create(ctx, p, metav1.CreateOptions{FieldManager: manager})
+		}
+		if err != nil {
+			f.log.Warn("the pods of a function have no NetworkPolicy", "function", name, "error", fmt.Errorf("write the NetworkPolicy %s: %w", p.Name, err))
+			return
+		}
+	}
+	f.fenced.mu.Lock()
+	defer f.fenced.mu.Unlock()
+	if f.fenced.at == nil {
+		f.fenced.at = map[api.FunctionName]time.Time{}
+	}
+	f.fenced.at[name] = time.Now()
+}
+
+// unfence forgets a revision, whose fences Kubernetes deletes with it.
+func (f *Fleet) unfence(name api.FunctionName) {
+	f.fenced.mu.Lock()
+	defer f.fenced.mu.Unlock()
+	delete(f.fenced.at, name)
+}
