@@ -71,6 +71,46 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestImagesAreOfOneDigest: an image that somebody else makes is named by its digest: a tag may
+// be another's tomorrow.
+func TestImagesAreOfOneDigest(t *testing.T) {
+	found := 0
+	check := func(file, image string) {
+		if strings.HasPrefix(image, "dev.local/") || strings.HasPrefix(image, "registry.example.com/") || strings.HasPrefix(image, "$") {
+			return // one's own
+		}
+		found++
+		if _, digest, pinned := strings.Cut(image, "@sha256:"); !pinned || len(digest) != 64 {
+			t.Errorf("%s: the image %s has no digest", file, image)
+		}
+	}
+	for _, file := range yamlFiles(t, "examples/functions") {
+		for _, s := range of[*serving.Service](decode(t, read(t, file))) {
+			for _, c := range slices.Concat(s.Spec.Template.Spec.InitContainers, s.Spec.Template.Spec.Containers) {
+				check(file, c.Image)
+			}
+		}
+	}
+	entries, err := fs.ReadDir(files, "examples/images")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		for line := range strings.Lines(string(read(t, "examples/images/"+e.Name()))) {
+			if words := strings.Fields(line); len(words) > 1 && words[0] == "FROM" {
+				check(e.Name(), words[1])
+			}
+			if _, image, onto := strings.Cut(line, "--onto "); onto {
+				_, image, _ = strings.Cut(strings.TrimSpace(image), "=")
+				check(e.Name(), image)
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("%d images: the test looks in the wrong place", found)
+	}
+}
+
 // afterInstall is Knative's configuration with what Rouse sets in it.
 func afterInstall() context.Context {
 	autoscaler := autoscalerconfig.Config{AllowZeroInitialScale: true}
