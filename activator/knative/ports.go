@@ -12,8 +12,6 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
 	"knative.dev/serving/pkg/networking"
-
-	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Ports that requests come to, as Knative's Service for its activator has them.
@@ -42,13 +40,13 @@ func newServer(addr string, h http.Handler) *http.Server {
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 }
 
-// listenAndServe serves where clients are, see [inbound.Guard].
-func listenAndServe(s *http.Server) error {
+// listenAndServe serves what the listener that wrap makes of its own accepts.
+func listenAndServe(s *http.Server, wrap func(net.Listener) net.Listener) error {
 	l, err := net.Listen("tcp", s.Addr)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	return s.Serve(inbound.Guard(s, l)) //nolint:wrapcheck // the caller names the server
+	return s.Serve(wrap(l)) //nolint:wrapcheck // the caller names the server
 }
 
 // tlsConfig is that of the TLS port, with certificates that may change while it serves.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -39,6 +40,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/peertls"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
 
@@ -62,6 +64,7 @@ type process struct {
 	stock    *stock
 	handler  http.Handler // of the ports that requests come to
 	control  http.Handler
+	peers    peertls.Identity
 	metrics  http.Handler
 	profiler *http.Server
 	ending   chan struct{} // closed by Run when the end was asked for; nothing is sent
@@ -166,7 +169,10 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 	transport := hop.New(lanes, idleConnection)
 	client := control.NewFor(transport, known.token)
 	var err error
-	if p.events, err = newEvents(p.cfg, withToken{control.NewTransport(lanes), token}, p.log); err != nil {
+	if err = p.meetPeers(injected); err != nil {
+		return err
+	}
+	if p.events, err = newEvents(p.cfg, withToken{p.peers.Transport(control.NewTransport(lanes)), token}, p.log); err != nil {
 		return err
 	}
 	if p.cfg.Env != nil {
@@ -287,10 +293,19 @@ func (p *process) listen() (servers, <-chan error) {
 		}()
 	}
 	for _, server := range s.requests {
-		run(server, func() error { return listenAndServe(server) })
+		run(server, func() error {
+			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l) })
+		})
 	}
 	for _, server := range s.others {
-		run(server, server.ListenAndServe)
+		run(server, func() error {
+			return listenAndServe(server, func(l net.Listener) net.Listener {
+				if server == s.others[0] {
+					return p.peers.Listen(l)
+				}
+				return l
+			})
+		})
 	}
 	if p.stock.certs == nil {
 		return s, failed

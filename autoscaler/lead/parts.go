@@ -30,6 +30,7 @@ type leader struct {
 	gate       *gate
 	keeper     *takeover.Keeper
 	token      *token
+	peers      *peers
 	activators *server.Activators
 	pods       *activatorPods
 	events     *tail.Log
@@ -60,7 +61,9 @@ func (p *process) lead(ctx context.Context, term uint64) error {
 			}
 		})
 	}
-	run("server", func(ctx context.Context) error { return serveHTTP(ctx, listener, l.gate, l.log) })
+	run("server", func(ctx context.Context) error {
+		return serveHTTP(ctx, l.peers.identity.Listen(listener), l.gate, l.log)
+	})
 	run("label", l.claim)
 	if err := l.prepare(running); err != nil && running.Err() == nil {
 		return err
@@ -79,6 +82,9 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	}
 	if err := l.token.ensure(ctx); err != nil {
 		return err
+	}
+	if err := l.peers.look(ctx); err != nil && ctx.Err() == nil {
+		l.log.Warn("internal TLS", "error", err) // looked at again when what it lacks is there
 	}
 	if err := l.fleet.Sync(ctx); err != nil {
 		return fmt.Errorf("read the cluster: %w", err)
@@ -108,6 +114,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("activators", l.activators.Run)
 	run("usage", l.watchUsage)
 	run("token", l.token.keep)
+	run("internal TLS", l.peers.keep)
 	run("pods", func(ctx context.Context) error { return l.pods.run(ctx, l.keeper.Look) })
 	run("controller", l.reconcile)
 	run("take-over", l.keeper.Run)
@@ -127,7 +134,8 @@ func ended(ctx context.Context, err error) error {
 // build makes the parts that need nothing of the cluster yet. It starts nothing.
 func (l *leader) build() (err error) {
 	l.token = newToken(l.kube, l.log)
-	l.activators = server.NewActivators(l.token.current, l.log)
+	l.peers = newPeers(l.kube, l.log)
+	l.activators = server.NewActivators(l.peers.identity.Transport(server.NewTransport()), l.token.current, l.log)
 	l.pods = newActivatorPods(l.kube, l.activators.Set)
 	l.keeper = takeover.NewKeeper(takeover.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
 		ReadyActivators: func() int { return int(l.pods.ready.Load()) }, Log: l.log})

@@ -59,13 +59,12 @@ type Activators struct {
 	grants  map[api.InstanceID]api.Grant
 }
 
+// NewTransport makes the transport of calls to activators, without TLS.
+func NewTransport() http.RoundTripper { return hop.New(16, 30*time.Second) }
+
 // NewActivators makes a set of activators that is empty until [Activators.Set].
 // token returns the cluster's token.
-func NewActivators(token func() string, log *slog.Logger) *Activators {
-	return newActivators(hop.New(16, 30*time.Second), token, log)
-}
-
-func newActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
+func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
 		client: &http.Client{Transport: transport}, token: token, log: log, peers: map[string]*peer{},
 		reports: map[api.InstanceID]control.InstanceReport{}, grants: map[api.InstanceID]api.Grant{},

@@ -106,7 +106,7 @@ func (n *network) heard(host string) []string {
 func crowd(t *testing.T, test func(t *testing.T, n *network, a *Activators)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{t: t, down: map[string]bool{}, hang: map[string]chan struct{}{}, told: map[string][]string{}, says: map[string]api.Activity{}}
-		a := newActivators(n, func() string { return clusterToken }, slog.New(slog.DiscardHandler))
+		a := NewActivators(n, func() string { return clusterToken }, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx) }()

@@ -137,7 +137,7 @@ func newBench(t *testing.T) *bench {
 			resolve: map[api.FunctionName][]api.FunctionName{"default/tiny": {"default/tiny-00002", "default/tiny-00001"}}}}
 	log := slog.New(slog.DiscardHandler)
 	token := func() string { return clusterToken }
-	b.peers = NewActivators(token, log)
+	b.peers = NewActivators(NewTransport(), token, log)
 	h, err := Handler(Config{Decider: b.brain, Fleet: b.pods, Activators: b.peers, Events: b.events, Token: token, Log: log,
 		Info: func() Info { return Info{Version: "v1", Leader: "pod-a"} }})
 	if err != nil {

@@ -73,7 +73,7 @@ func TestRightsOfTheAutoscaler(t *testing.T) {
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "of-others", "namespace": "knative-serving"}}))
 	for who, refused := range map[string][][]string{
 		"rouse-autoscaler": {{"get", "secrets"}, {"create", "secrets"}, {"get", "secrets", "-n", "knative-serving"}, {"list", "secrets", "-n", "knative-serving"},
-			{"get", "secret/routing-serving-certs", "-n", "knative-serving"}, {"patch", "deployments"}, {"create", "rolebindings"}},
+			{"update", "secret/routing-serving-certs", "-n", "knative-serving"}, {"get", "secret/other", "-n", "knative-serving"}, {"patch", "deployments"}, {"create", "rolebindings"}},
 		"rouse-activator": {{"get", "secrets"}, {"list", "secrets", "-n", "knative-serving"}, {"get", "secret/other", "-n", "knative-serving"}, {"patch", "pods"}, {"patch", "deployments/scale"}},
 	} {
 		for _, args := range refused {

@@ -115,7 +115,8 @@ func internalTLS(ctx context.Context, c *cluster.Cluster, value string) error {
 
 // TestInternalTLS turns system-internal-tls on. The activator serves stock functions and
 // ours over TLS with the certificate of Knative's Secret, reaches the queue-proxy of
-// stock ones over TLS, and still serves the ports that speak none. The requests go
+// stock ones over TLS, and still serves the ports that speak none; control traffic between
+// activators and autoscaler goes over TLS. The requests go
 // straight to an activator: the ingress of these tests speaks no TLS.
 func TestInternalTLS(t *testing.T) {
 	c := node(t)
@@ -135,7 +136,7 @@ func TestInternalTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := create(t, "tls-ours", functionImage, lasting)
-	stock := create(t, "tls-stock", helloImage, nil)
+	stock := create(t, "tls-stock", helloImage, nil, "--request", "cpu=10m")
 	pod := pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0]
 	secure, plain := a.client(), client
 	for _, way := range []struct {
@@ -148,6 +149,16 @@ func TestInternalTLS(t *testing.T) {
 		if got, err := direct(way.client, way.base+"/", stock, nil); err != nil || got == "" {
 			t.Errorf("%s: a stock function answers %q, %v", way.base, got, err)
 		}
+	}
+	// The function was started and woken by control traffic that goes over TLS now, or not at all.
+	autoscaler := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")[0]
+	for _, address := range []string{pod.Status.PodIP + ":8014", autoscaler.Status.PodIP + ":8080"} {
+		conn, err := tls.Dial("tcp", address, secure.Transport.(*http.Transport).TLSClientConfig)
+		if err != nil {
+			t.Errorf("the control port %s: %v", address, err)
+			continue
+		}
+		_ = conn.Close()
 	}
 	queue := stock.pods()[0].Status.PodIP
 	conn, err := tls.Dial("tcp", queue+":8112", &tls.Config{RootCAs: secure.Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "kn-user-default"})

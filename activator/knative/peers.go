@@ -1,0 +1,45 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/networking/pkg/apis/networking"
+	kubeclient "knative.dev/pkg/client/injection/kube/client"
+	nssecretinformer "knative.dev/pkg/injection/clients/namespacedkube/informers/core/v1/secret"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// meetPeers has control traffic with the autoscaler go over TLS where Knative's system-internal-tls was on
+// when the process began, as it is for requests. The control port takes TLS as soon as there is a
+// certificate. It returns when that is known.
+func (p *process) meetPeers(ctx context.Context) error {
+	take := func(s *corev1.Secret) {
+		bundles, err := kubeclient.Get(ctx).CoreV1().ConfigMaps(control.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: networking.TrustBundleLabelKey})
+		var trusted []string
+		if err == nil {
+			for _, b := range bundles.Items {
+				for _, pem := range b.Data {
+					trusted = append(trusted, pem)
+				}
+			}
+			err = p.peers.Set(s.Data, trusted...)
+		}
+		if err != nil {
+			p.log.Warn("internal TLS stays as it was", "error", err)
+		}
+	}
+	p.peers.Use(p.stock.certs != nil)
+	registered, err := nssecretinformer.Get(ctx).Informer().AddEventHandler(on(take, func(*corev1.Secret) {}))
+	if err != nil {
+		return fmt.Errorf("watch the certificate of internal TLS: %w", err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		return fmt.Errorf("wait for the certificate of internal TLS: %w", context.Cause(ctx))
+	}
+	return nil
+}

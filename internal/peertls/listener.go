@@ -1,0 +1,84 @@
+package peertls
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+)
+
+// recordHandshake is the first byte of a TLS connection; no HTTP request begins with it.
+const recordHandshake = 0x16
+
+type listener struct {
+	net.Listener
+	of *Identity
+}
+
+// Accept implements [net.Listener]. It waits for no byte.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c, of: l.of}, nil
+}
+
+// conn is a connection that is TLS or not: its first byte says so, when it is first read or written.
+type conn struct {
+	net.Conn
+	of *Identity
+
+	once   sync.Once
+	chosen net.Conn // written once
+	err    error    // why there is none
+}
+
+// choose reads the first byte.
+func (c *conn) choose() (net.Conn, error) {
+	c.once.Do(func() {
+		first := make([]byte, 1)
+		if _, c.err = c.Conn.Read(first); c.err != nil {
+			return
+		}
+		var in net.Conn = &prefixed{Conn: c.Conn, prefix: first}
+		if first[0] == recordHandshake {
+			in = tls.Server(in, c.of.server())
+		}
+		c.chosen = in
+	})
+	return c.chosen, c.err
+}
+
+// Read implements [net.Conn].
+func (c *conn) Read(p []byte) (int, error) {
+	in, err := c.choose()
+	if err != nil {
+		return 0, err
+	}
+	return in.Read(p)
+}
+
+// Write implements [net.Conn].
+func (c *conn) Write(p []byte) (int, error) {
+	in, err := c.choose()
+	if err != nil {
+		return 0, err
+	}
+	return in.Write(p)
+}
+
+// prefixed gives back the byte that was read.
+type prefixed struct {
+	net.Conn
+	prefix []byte
+}
+
+// Read implements [net.Conn].
+func (p *prefixed) Read(into []byte) (int, error) {
+	if len(p.prefix) > 0 && len(into) > 0 {
+		n := copy(into, p.prefix)
+		p.prefix = p.prefix[n:]
+		return n, nil
+	}
+	return p.Conn.Read(into)
+}

@@ -1,0 +1,122 @@
+// Package peertls is TLS between Rouse's own processes in the system namespace of a cluster, with
+// the certificate that Knative has there for its internal encryption. It knows nothing of Kubernetes:
+// who has the certificate gives it to an [Identity].
+//
+// It refuses to go back: a client that was told to use TLS opens no other connection. A server
+// takes both on one port, so that processes may learn of the setting one after another.
+//
+// The life of a connection between two processes:
+//
+//  1. The client dials, and checks the peer's certificate against the authority's, by the name of
+//     Knative's data path.
+//  2. The server looks at the first byte: a handshake, or a request without TLS, as functions
+//     send, which have no certificate of the authority.
+//  3. Requests go on as ever. A new certificate counts from the next connection on.
+package peertls
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Name is in the certificates of Knative's data path in the system namespace.
+const Name = "kn-routing"
+
+// Keys of the Secret that has the certificate.
+const (
+	keyCertificate = "tls.crt"
+	keyPrivate     = "tls.key"
+	keyAuthority   = "ca.crt"
+)
+
+// handshake bounds the time of a client's.
+const handshake = 5 * time.Second
+
+// Identity is what a process has of the certificate. The zero value has none. It is safe for many goroutines.
+type Identity struct {
+	certificate atomic.Pointer[tls.Certificate]
+	roots       atomic.Pointer[x509.CertPool]
+	use         atomic.Bool
+}
+
+// Set takes in the data of the Secret, and bundles of authorities, as PEM, that are trusted besides. What
+// was there before stays where there is an error.
+func (i *Identity) Set(secret map[string][]byte, bundles ...string) error {
+	certificate, err := tls.X509KeyPair(secret[keyCertificate], secret[keyPrivate])
+	if err != nil {
+		return fmt.Errorf("read the certificate of internal TLS: %w", err)
+	}
+	roots := x509.NewCertPool()
+	known := roots.AppendCertsFromPEM(secret[keyAuthority])
+	for _, b := range bundles {
+		known = roots.AppendCertsFromPEM([]byte(b)) || known
+	}
+	if !known {
+		return errors.New("read the certificate of internal TLS: there is no authority to check peers by, in ca.crt or a trust bundle")
+	}
+	i.certificate.Store(&certificate)
+	i.roots.Store(roots)
+	return nil
+}
+
+// Use says whether clients use TLS from their next connection on.
+func (i *Identity) Use(use bool) { i.use.Store(use) }
+
+// Listen makes of l a listener whose connections may be TLS. They are what they are from their first byte on.
+func (i *Identity) Listen(l net.Listener) net.Listener { return listener{l, i} }
+
+// server is the side of a connection that was dialled.
+func (i *Identity) server() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if c := i.certificate.Load(); c != nil {
+			return c, nil
+		}
+		return nil, errors.New("there is no certificate yet")
+	}}
+}
+
+// Transport makes requests to peers by base, or over TLS while that is used. Requests have the
+// scheme http and the same address either way.
+func (i *Identity) Transport(base http.RoundTripper) http.RoundTripper {
+	return &transport{of: i, plain: base, secure: &http.Transport{
+		DialTLSContext: i.dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: time.Minute,
+	}}
+}
+
+// dial opens a connection to a peer and checks who it is.
+func (i *Identity) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	roots := i.roots.Load()
+	if roots == nil {
+		return nil, fmt.Errorf("dial %s: internal TLS is on, and there is no certificate yet", address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshake)
+	defer cancel()
+	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: Name}}
+	return d.DialContext(ctx, network, address)
+}
+
+// transport is that of [Identity.Transport].
+type transport struct {
+	of            *Identity
+	plain, secure http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !t.of.use.Load() {
+		return t.plain.RoundTrip(r)
+	}
+	r = r.Clone(r.Context())
+	if r.URL.Scheme == "http" && r.URL.Port() == "" {
+		r.URL.Host = net.JoinHostPort(r.URL.Hostname(), "80")
+	}
+	r.URL.Scheme = "https"
+	return t.secure.RoundTrip(r)
+}
