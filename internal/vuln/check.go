@@ -98,7 +98,7 @@ func (c *check) local(db string) (folder string, done func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("the database %s: %w", db, err)
 	}
-	defer archive.Close()
+	defer func() { _ = archive.Close() }() // it was only read
 	if folder, err = os.MkdirTemp("", "vulndb-"); err != nil {
 		return "", nil, err
 	}
