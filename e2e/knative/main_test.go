@@ -44,8 +44,12 @@ var (
 // envInstalled says that the cluster has this checkout's images, and Rouse, already.
 const envInstalled = "ROUSE_E2E_INSTALLED"
 
-// setUp loads the images, installs Rouse and gives the front door a host.
+// setUp loads the images, installs Rouse, gives the front door a host, and the namespace of the
+// tests the right to ask for more than others.
 func setUp(ctx context.Context, c *cluster.Cluster) error {
+	if out, err := c.Kubectl(ctx, "annotate", "namespace", "default", "rouse.dev/max-priority=10", "rouse.dev/max-min-scale=10", "--overwrite"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
 	if os.Getenv(envInstalled) != "" {
 		return addPlugin(ctx, c)
 	}
