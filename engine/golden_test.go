@@ -82,7 +82,7 @@ func TestGolden(t *testing.T) {
 				t.Errorf("%q: llama.cpp says %q and Ollama %q: the files do not belong together", run.Prompt, run.Text, ollama.Answers[i].Text)
 			}
 			message := chat.Message{Role: "user", Content: ollama.Answers[i].User}
-			if text, err = template.Render([]chat.Message{message}, chat.Options{AddGenerationPrompt: true, Guard: tok.Guard}); err != nil || text != run.Prompt {
+			if text, err = template.Render(t.Context(), []chat.Message{message}, chat.Options{AddGenerationPrompt: true, Guard: tok.Guard}); err != nil || text != run.Prompt {
 				t.Errorf("the template gives %q, %v, want %q", text, err, run.Prompt)
 			}
 		}

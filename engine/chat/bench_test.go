@@ -12,7 +12,7 @@ func BenchmarkRender(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := t.Render(messages, chat.Options{AddGenerationPrompt: true}); err != nil {
+				if _, err := t.Render(b.Context(), messages, chat.Options{AddGenerationPrompt: true}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,17 +1,15 @@
 // Package chat turns a conversation into the prompt text that a model was trained on.
 //
-// A model file carries a Jinja template for that. The gonja library runs it, with Hugging Face's conventions
-// (trim_blocks and lstrip_blocks on; raise_exception, strftime_now, tojson as json.dumps) and Python's insertion order
-// of objects. A file without a template gets ChatML. The plain ChatML templates that many files carry are recognised
-// by their text and rendered without Jinja, which tests compare with the Jinja result.
+// A model file carries a Jinja template for that. Package jinja runs it as Hugging Face's transformers would; this package
+// makes its variables of a request. A file without a template gets ChatML. The plain ChatML templates that many files carry
+// are recognised by their text and rendered without Jinja, which tests compare with the Jinja result.
 //
-// What it refuses: templates that read other files (include, import, extends), that call themselves without end, nest
-// or grow beyond measure (range, macros, brackets and the prompt's size are limited), and conversations that the
-// template itself refuses with raise_exception: that is a RefusedError, whose reason is meant for the client. A template
-// never panics its caller.
+// What it refuses: templates that hold what package jinja does not support, when they are parsed; renderings that take more
+// steps, memory, text or time than a template may (a BudgetError); and conversations that the template itself refuses with
+// raise_exception: that is a RefusedError, whose reason is meant for the client. A template never panics its caller.
 //
-// Known differences from Jinja2: an undefined variable and None are the same ("none is defined" is false), text is indexed
-// by bytes ("é"[0]), x ** y is a float, a division by zero is no error.
+// Templates do not agree whether the arguments of a call are an object or JSON text, and whether a message that only calls
+// tools has the content None or "". New finds out with a conversation of its own, and Render writes what the template takes.
 //
 // Special tokens. Templates write special tokens as text ("<|im_end|>"), so the prompt must be encoded with
 // parseSpecial, and then a user who writes "<|im_end|>" into a message would end his turn and speak in another role.
@@ -26,10 +24,14 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
 // Message is one turn of a conversation, as in OpenAI's API.
@@ -65,19 +67,29 @@ func (e *RefusedError) Error() string {
 	return "the model's chat template refuses this conversation: " + e.Reason
 }
 
+// BudgetError says that the template takes more for a conversation than a template may: it is broken, or hostile, or the
+// conversation is far too long. Trying again does not help.
+type BudgetError struct{ cause *jinja.BudgetError }
+
+func (e *BudgetError) Error() string {
+	return "the model's chat template exceeds its budget with this conversation: " + e.cause.Error()
+}
+
 // Template renders conversations for one model. It does not change; Render may be called from many goroutines.
 type Template struct {
 	bos, eos string
 	source   string
 	direct   func(*strings.Builder, []Message, Options) // instead of Jinja, for templates known by their text
-	jinja    *jinja
+	jinja    *jinja.Template
+	taste    taste
 }
 
 // ChatML is the template of files that carry none.
 const ChatML = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-// New parses a template. An empty source means ChatML. bos and eos are the texts of the special tokens, "" for none.
+// New parses a template. An empty source means ChatML. bos and eos are the texts of the special tokens, "" for none. The
+// error names the line of what is wrong or not supported.
 func New(source, bos, eos string) (*Template, error) {
 	if source == "" {
 		source = ChatML
@@ -88,19 +100,42 @@ func New(source, bos, eos string) (*Template, error) {
 		return t, nil
 	}
 	var err error
-	t.jinja, err = parseJinja(source)
+	t.jinja, err = jinja.Parse(source)
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
+	t.taste = t.findTaste()
 	return t, nil
+}
+
+// probeBudget bounds one of the renderings that find a template's taste.
+var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20, Time: time.Second}
+
+// findTaste is the first way of writing a call that the template renders, arguments included; the first of all where it
+// renders none.
+func (t *Template) findTaste() taste {
+	for _, way := range []taste{{}, {emptyContent: true}, {textArguments: true}, {textArguments: true, emptyContent: true}} {
+		as := *t
+		as.taste = way
+		o := Options{AddGenerationPrompt: true, Tools: probeTools, Guard: func(s string) string { return s }}
+		vars, err := as.variables(probe, o)
+		if err != nil {
+			return taste{}
+		}
+		text, err := t.jinja.Render(context.Background(), vars, jinja.Options{Budget: probeBudget})
+		if err == nil && strings.Contains(text, "needle") {
+			return way
+		}
+	}
+	return taste{}
 }
 
 // Source is the template as the file has it; [ChatML] for a file without one.
 func (t *Template) Source() string { return t.source }
 
-// Render returns the prompt of a conversation. A *RefusedError is the template's own refusal; any other error tells
-// what in the request or the template cannot be rendered.
-func (t *Template) Render(messages []Message, o Options) (string, error) {
+// Render returns the prompt of a conversation; it stops when ctx ends. A *RefusedError is the template's own refusal, a
+// *BudgetError the end of its budget; any other error tells what in the request or the template cannot be rendered.
+func (t *Template) Render(ctx context.Context, messages []Message, o Options) (string, error) {
 	if o.Guard == nil {
 		o.Guard = func(s string) string { return s }
 	}
@@ -113,9 +148,16 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	now := o.Now
-	if now.IsZero() {
-		now = time.Now()
+	text, err := t.jinja.Render(ctx, vars, jinja.Options{Now: o.Now})
+	var raised *jinja.RaisedError
+	var budget *jinja.BudgetError
+	switch {
+	case errors.As(err, &raised):
+		return "", &RefusedError{Reason: raised.Reason}
+	case errors.As(err, &budget):
+		return "", &BudgetError{budget}
+	case err != nil:
+		return "", fmt.Errorf("chat template: %w", err)
 	}
-	return t.jinja.render(vars, now)
+	return text, nil
 }

@@ -111,7 +111,7 @@ func TestTemplates(t *testing.T) {
 			}
 			t.Run(filepath.Base(path)+"/"+base, func(t *testing.T) {
 				messages, o := parseCase(t, text)
-				got, err := a.template.Render(messages, o)
+				got, err := a.template.Render(t.Context(), messages, o)
 				if want, ok := a.files[base+".error"]; ok {
 					var refused *chat.RefusedError
 					if !errors.As(err, &refused) || refused.Reason != want {

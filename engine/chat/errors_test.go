@@ -14,19 +14,23 @@ import (
 // TestSyntax: a broken template is refused when the model is loaded.
 func TestSyntax(t *testing.T) {
 	for source, want := range map[string]string{
-		"{% for m in messages %}":            "syntax",
-		"{{ messages":                        "syntax",
-		"{% if %}":                           "syntax",
-		"{% nonsense %}":                     "'nonsense' not found",
-		"{% include 'chat_template' %}":      "'include' not found",
-		"{% extends '/etc/passwd' %}":        "'extends' not found",
-		"{% import '/etc/passwd' as p %}":    "'import' not found",
-		"{% macro f( %}x{% endmacro %}":      "syntax",
-		strings.Repeat("x", 1<<16+1):         "at most 65536",
-		"{{ " + strings.Repeat("(", 5000):    "nests brackets 5002 deep",
-		"{{ " + strings.Repeat("not ", 4000): "syntax",
-		"{{ " + strings.Repeat("-", 20000):   "syntax",
-		strings.Repeat("{%if a%}", 2000):     "syntax",
+		"{% for m in messages %}":            "line 1: the template ends where 'endfor' or 'else' is missing",
+		"a\nb {{ messages":                   "line 2: expected '}}', found end of template",
+		"{% if %}":                           "expected an expression",
+		"{% nonsense %}":                     "unknown tag 'nonsense'",
+		"{% include 'chat_template' %}":      "the tag 'include' reads other templates",
+		"{% extends '/etc/passwd' %}":        "the tag 'extends' reads other templates",
+		"{% import '/etc/passwd' as p %}":    "the tag 'import' reads other templates",
+		"{% macro f( %}x{% endmacro %}":      "unexpected '}'",
+		"{{ messages | pprint }}":            "the filter 'pprint' is not supported",
+		"{{ messages is odder }}":            "the test 'odder' is not supported",
+		"{{ 'x'.encode() }}":                 "the method 'encode' is not supported",
+		strings.Repeat("x", 1<<18+1):         "at most 262144",
+		"{{ " + strings.Repeat("(", 5000):    "nest deeper than 200",
+		"{{ " + strings.Repeat("not ", 4000): "nest deeper than 200",
+		"{{ " + strings.Repeat("-", 20000):   "nest deeper than 200",
+		"{{ 1" + strings.Repeat("+1", 20000): "more than 2000 operators in a row",
+		strings.Repeat("{%if a%}", 2000):     "nest deeper than 200",
 	} {
 		_, err := chat.New(source, "", "")
 		if len(source) > 40 {
@@ -43,18 +47,18 @@ func TestSyntax(t *testing.T) {
 // TestRenderErrors: what goes wrong while rendering is an error that says what, never a panic or a hang.
 func TestRenderErrors(t *testing.T) {
 	for source, want := range map[string]string{
-		"{{ raise_exception('no tools here') }}":                    "refuses this conversation: no tools here",
-		"{{ raise_exception() }}":                                   "refuses this conversation: no reason given",
-		"{{ messages[0].tool_calls[0].name }}":                      "chat template: ",
-		"{{ nothing() }}":                                           "chat template: ",
-		"{{ 'a' + messages }}":                                      "",
-		"{{ strftime_now('%Q') }}":                                  "unknown directive %Q",
-		"{{ range(100000000) }}":                                    "range is longer than 65536",
-		"{% for i in range(60000) %}{{ range(60000) }}{% endfor %}": "the prompt is longer than",
-		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}":           "more than 200 calls within calls",
+		"{{ raise_exception('no tools here') }}": "refuses this conversation: no tools here",
+		"{{ raise_exception() }}":                "refuses this conversation: no reason given",
+		"{{ messages[0].tool_calls[0].name }}":   "chat template: ",
+		"{{ nothing() }}":                        "chat template: ",
+		"{{ 'a' + messages }}":                   "unsupported operand types for +: 'str' and 'list'",
+		"{{ strftime_now('%Q') }}":               "unknown directive %Q",
+		"{{ range(100000000) }}":                 "range is longer than 100000",
+		"{% for i in range(60000) %}{{ range(60000) | list }}{% endfor %}":             "exceeds its budget",
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}":                              "more than 200 calls within calls",
 		"{% macro f(n) %}{% if n %}x{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(9) }}": "",
 		"{{ 1 % 0 }}":             "chat template: ",
-		"{{ 'x'.split('') }}":     "the separator is empty",
+		"{{ 'x'.split('') }}":     "empty separator",
 		"{{ messages | tojson }}": "",
 	} {
 		tmpl, err := chat.New(source, "", "")
@@ -62,7 +66,7 @@ func TestRenderErrors(t *testing.T) {
 			t.Errorf("%s: %v", source, err)
 			continue
 		}
-		out, err := tmpl.Render([]chat.Message{{Role: "user", Content: "hi"}}, chat.Options{})
+		out, err := tmpl.Render(t.Context(), []chat.Message{{Role: "user", Content: "hi"}}, chat.Options{})
 		switch {
 		case want == "":
 			if err != nil {
@@ -92,7 +96,7 @@ func TestRequestErrors(t *testing.T) {
 		`template variable "messages" is set by the server`: {Extra: map[string]json.RawMessage{"messages": json.RawMessage(`[]`)}},
 		`template variable "x": not valid JSON`:             {Extra: map[string]json.RawMessage{"x": json.RawMessage(`}`)}},
 	} {
-		if _, err := tmpl.Render(nil, o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := tmpl.Render(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want one with %q", err, want)
 		}
 	}
@@ -127,8 +131,8 @@ func TestChatML(t *testing.T) {
 		}
 		for _, messages := range conversations {
 			for _, o := range []chat.Options{{}, {AddGenerationPrompt: true}, {AddGenerationPrompt: true, Guard: strings.ToUpper}} {
-				got, err := direct.Render(messages, o)
-				want, err2 := jinja.Render(messages, o)
+				got, err := direct.Render(t.Context(), messages, o)
+				want, err2 := jinja.Render(t.Context(), messages, o)
 				if err != nil || err2 != nil || got != want {
 					t.Errorf("%q:\n got %q %v\nwant %q %v", form, got, err, want, err2)
 				}
@@ -145,7 +149,7 @@ func TestGuard(t *testing.T) {
 		seen[s] = true
 		return strings.ReplaceAll(s, "<|", "<!|")
 	}
-	out, err := tmpl.Render([]chat.Message{
+	out, err := tmpl.Render(t.Context(), []chat.Message{
 		{Role: "user", Content: "<|im_end|>1"},
 		{Role: "assistant", ToolCalls: []chat.ToolCall{{ID: "i", Name: "<|f", Arguments: `{"<|k": ["<|v"]}`}, {Name: "g", Arguments: "no <| JSON"}}},
 		{Role: "tool", Content: "<|r", ToolCallID: "i", Name: "<|n"},
@@ -176,7 +180,7 @@ func TestConcurrent(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 5 {
-					got, err := a.template.Render(messages, o)
+					got, err := a.template.Render(t.Context(), messages, o)
 					if err != nil || got != a.files[base+".want"] {
 						t.Errorf("%s: got %q, %v", name, got, err)
 						return
@@ -194,7 +198,7 @@ func TestGeneration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := tmpl.Render([]chat.Message{{Content: "a"}, {Content: "b"}}, chat.Options{}); err != nil || got != "ab" {
+	if got, err := tmpl.Render(t.Context(), []chat.Message{{Content: "a"}, {Content: "b"}}, chat.Options{}); err != nil || got != "ab" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -204,7 +208,7 @@ func TestStrftime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := tmpl.Render(nil, chat.Options{Now: time.Date(2025, 7, 4, 15, 5, 3, 0, time.UTC)})
+	got, err := tmpl.Render(t.Context(), nil, chat.Options{Now: time.Date(2025, 7, 4, 15, 5, 3, 0, time.UTC)})
 	if want := "04 Jul 2025|4 July 25|15:05:03|03 PM|Friday Fri 185 2025-07-04 %"; err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
@@ -217,13 +221,10 @@ func FuzzTemplate(f *testing.F) {
 	}
 	f.Add("{% raw %}{{ x }}{% endraw %}{%- if a -%} b {%+ endif +%}{{ '%}' }}{# {{ #}")
 	f.Fuzz(func(t *testing.T, source string) {
-		if strings.Contains(source, "range") { // three nested ranges take hours
-			return
-		}
 		tmpl, err := chat.New(source, "<s>", "</s>")
 		if err != nil {
 			return
 		}
-		_, _ = tmpl.Render([]chat.Message{{Role: "user", Content: "hi"}, {Role: "assistant", ToolCalls: []chat.ToolCall{{Name: "f", Arguments: "{}"}}}}, chat.Options{AddGenerationPrompt: true})
+		_, _ = tmpl.Render(t.Context(), []chat.Message{{Role: "user", Content: "hi"}, {Role: "assistant", ToolCalls: []chat.ToolCall{{Name: "f", Arguments: "{}"}}}}, chat.Options{AddGenerationPrompt: true})
 	})
 }

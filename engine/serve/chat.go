@@ -33,7 +33,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if req.Grammar, err = s.grammar(r.Context(), &c.structure, use); err != nil {
 		return err
 	}
-	if req.Prompt, err = s.chatPrompt(&c.prompt); err != nil {
+	if req.Prompt, err = s.chatPrompt(r.Context(), &c.prompt); err != nil {
 		return err
 	}
 	req.Adapter, req.Tenant = adapter, tenant(r)
@@ -76,8 +76,8 @@ func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (const
 	return s.grammars.get(ctx, w) // 3
 }
 
-// chatPrompt renders a conversation with the model's template.
-func (s *Server) chatPrompt(p *prompt) ([]int32, error) {
+// chatPrompt renders a conversation with the model's template, as long as ctx lasts.
+func (s *Server) chatPrompt(ctx context.Context, p *prompt) ([]int32, error) {
 	turns, err := p.turns()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *Server) chatPrompt(p *prompt) ([]int32, error) {
 	if string(tools) == "null" {
 		tools = nil
 	}
-	text, err := s.template.Render(turns, chat.Options{
+	text, err := s.template.Render(ctx, turns, chat.Options{
 		AddGenerationPrompt: or(p.AddGenerationPrompt, true),
 		Tools:               tools,
 		Extra:               p.TemplateArgs,

@@ -20,6 +20,7 @@ func toError(err error) *api.Error {
 	var request *engine.RequestError
 	var outOfRange *sample.RangeError
 	var refused *chat.RefusedError
+	var exceeded *chat.BudgetError
 	var step *engine.StepError
 	var form *constrain.FormError
 	switch {
@@ -33,6 +34,10 @@ func toError(err error) *api.Error {
 		return api.BadRequest(outOfRange.Param, "%s", outOfRange.Error())
 	case errors.As(err, &refused):
 		return api.BadRequest("messages", "%s", refused.Error())
+	case errors.As(err, &exceeded): // the same request would end the same way
+		e := api.Errorf(http.StatusUnprocessableEntity, "", "%s: shorten it, or give the model another template", exceeded.Error())
+		e.Param = "messages"
+		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
 		return unavailable(api.CodeAsleep, err)
 	case errors.Is(err, engine.ErrFull):

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -28,7 +29,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case t.Prompt == nil:
 		var err error
-		if ids, err = s.chatPrompt(&t.prompt); err != nil {
+		if ids, err = s.chatPrompt(r.Context(), &t.prompt); err != nil {
 			return err
 		}
 	case t.Messages != nil:
@@ -87,7 +88,8 @@ func (s *Server) checkTokens(param string, ids []int32) error {
 // templateError is a failed rendering. The conversation is the client's, so is the mistake.
 func templateError(err error) error {
 	var refused *chat.RefusedError
-	if errors.As(err, &refused) {
+	var exceeded *chat.BudgetError
+	if errors.As(err, &refused) || errors.As(err, &exceeded) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return api.BadRequest("messages", "the messages can't be made a prompt: %v", err)

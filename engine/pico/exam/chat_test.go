@@ -28,7 +28,7 @@ func TestTemplateOfTheFileIsChatML(t *testing.T) {
 		for _, m := range q.Messages {
 			messages = append(messages, chat.Message{Role: string(m.Role), Content: m.Text})
 		}
-		got, err := template.Render(messages, chat.Options{AddGenerationPrompt: true})
+		got, err := template.Render(t.Context(), messages, chat.Options{AddGenerationPrompt: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,131 @@
+package jinja_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/engine/jinja"
+)
+
+// attacks are templates that take all they can get.
+var attacks = map[string]string{
+	"nested ranges":    "{% for a in range(65536) %}{% for b in range(65536) %}{% for c in range(65536) %}{% endfor %}{% endfor %}{% endfor %}",
+	"text times":       "{{ 'x' * 10 ** 12 }}",
+	"text times 2":     "{{ 10 ** 40 * 'xy' }}",
+	"list times":       "{{ ([1] * 10 ** 9) | length }}",
+	"list doubling":    "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+	"text doubling":    "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+	"shared lists":     "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+	"shared JSON":      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
+	"shared equal":     "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
+	"shared keys":      "{% set ns = namespace(l=(1,)) %}{% for i in range(60) %}{% set ns.l = (ns.l, ns.l) %}{% endfor %}{{ {ns.l: 1} }}",
+	"deep list":        "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+	"deep order":       "{% set ns = namespace(l=[], m=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% set ns.m = [ns.m] %}{% endfor %}{{ ns.l < ns.m }}",
+	"center":           "{{ 'x'.center(600000000) }}",
+	"center filter":    "{{ 'x' | center(600000000) }}",
+	"justify":          "{{ 'x'.ljust(600000000) }}{{ 'x'.zfill(600000000) }}",
+	"percent":          "{{ '%600000000d' % 1 }}",
+	"percent point":    "{{ '%.600000000f' % 1 }}",
+	"percent star":     "{{ '%*d' % (600000000, 1) }}",
+	"format":           "{{ '{:>600000000}'.format(1) }}",
+	"format comma":     "{{ '{:0600000000,}'.format(1) }}",
+	"indent":           "{{ 'a\nb' | indent(600000000) }}",
+	"indents":          "{{ (('a\n' * 10000) | indent('x' * 1000000)) | length }}",
+	"JSON indent":      "{{ [1] | tojson(indent=600000000) }}",
+	"JSON separator":   "{{ range(9999) | list | tojson(separators=('x' * 1000000, ':')) }}",
+	"join":             "{{ range(99999) | join('x' * 100000) }}",
+	"replace":          "{{ ('x' * 100000).replace('', 'y' * 100000) }}",
+	"replace filter":   "{{ ('x' * 100000) | replace('x', 'y' * 100000) }}",
+	"batch":            "{{ [1] | batch(10 ** 9, 0) | list }}",
+	"slice":            "{{ [1] | slice(10 ** 9) | list }}",
+	"tabs":             "{{ ('\t' * 1000).expandtabs(10 ** 8) }}",
+	"macro fan-out":    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(100) }}",
+	"macro forever":    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+	"caller forever":   "{% macro f() %}{{ caller() }}{% call f() %}x{% endcall %}{% endmacro %}{% call f() %}{% endcall %}",
+	"recursive loop":   "{% set l = [1] %}{% for x in [1] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+	"macro in field":   "{% set ns = namespace() %}{% macro f() %}{{ ns.f() }}{% endmacro %}{% set ns.f = f %}{{ ns.f() }}",
+	"output":           "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
+	"block output":     "{% set x %}{% for i in range(99999) %}{{ 'x' * 10000 }}{% endfor %}{% endset %}",
+	"quadratic search": "{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{{ 'y' in s }}{% endfor %}",
+	"sort":             "{% for i in range(99999) %}{{ range(99999) | sort | length }}{% endfor %}",
+	"generator":        "{% for x in range(99999) | map('string') %}{{ range(99999) | map('string') | select('in', [1]) | list }}{% endfor %}",
+	"upper":            "{% set s = 'é' * 1000000 %}{% for i in range(99999) %}{% set x = s.upper() %}{% endfor %}",
+	"strip set":        "{% set s = 'é' * 1000000 %}{{ s.strip(s) }}{% for i in range(999) %}{{ (s ~ 'x').strip('yyyyyyyyyyyyyyyé')|length }}{% endfor %}",
+	"unique":           "{% for i in range(99999) %}{{ range(9999) | unique | list | length }}{% endfor %}",
+	"slices":           "{% set l = range(99999) | list %}{% for i in range(99999) %}{% set x = l[1:] %}{% endfor %}",
+	"characters":       "{% set s = 'é' * 10000000 %}{% for i in range(99999) %}{% set x = s[9999999] %}{% endfor %}",
+	"split":            "{% set s = 'é ' * 1000000 %}{% for i in range(99999) %}{% set x = s.split() %}{% endfor %}",
+	"dict":             "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor %}",
+}
+
+// TestAttacks: each ends within its budget, in little time and memory, with an error that says which limit.
+func TestAttacks(t *testing.T) {
+	for name, source := range attacks {
+		t.Run(name, func(t *testing.T) {
+			tmpl, err := jinja.Parse(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			text, err := tmpl.Render(t.Context(), nil, jinja.Options{Budget: jinja.Budget{Steps: 1_000_000}})
+			runtime.ReadMemStats(&after)
+			var exceeded *jinja.BudgetError
+			if !errors.As(err, &exceeded) {
+				t.Fatalf("got %.50q, %v, want a BudgetError", text, err)
+			}
+			if exceeded.Line == 0 || !strings.Contains(err.Error(), "more than") {
+				t.Errorf("the error is %q", err)
+			}
+			if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 2500 {
+				t.Errorf("made %d MiB: %v", made, err)
+			} else {
+				t.Logf("%v; %d MiB", err, made)
+			}
+		})
+	}
+}
+
+// TestBudget: each limit can be set, and is kept.
+func TestBudget(t *testing.T) {
+	for _, test := range []struct {
+		source string
+		budget jinja.Budget
+		want   string
+	}{
+		{"{% for i in range(100) %}{% endfor %}", jinja.Budget{Steps: 50}, "more than 50 steps"},
+		{"{% set x = 'x' * 2000 %}", jinja.Budget{Memory: 1000}, "more than 1,000 bytes of values"},
+		{"0123456789", jinja.Budget{Output: 9}, "more than 9 bytes of text"},
+		{"{% macro f(n) %}{{ f(n - 1) if n }}{% endmacro %}{{ f(5) }}", jinja.Budget{Depth: 5}, "more than 5 calls within calls"},
+		{"{% for i in range(99999) %}{% endfor %}", jinja.Budget{Time: time.Nanosecond}, "more than 1ns"},
+		{"0123456789", jinja.Budget{Output: 10}, ""},
+		{"{% macro f(n) %}{{ f(n - 1) if n }}{% endmacro %}{{ f(4) }}", jinja.Budget{Depth: 5}, ""},
+	} {
+		tmpl, err := jinja.Parse(test.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tmpl.Render(t.Context(), nil, jinja.Options{Budget: test.budget})
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s with %+v: got %v, want %q", test.source, test.budget, err, test.want)
+		}
+	}
+}
+
+// TestContext: a client who leaves ends the work for him.
+func TestContext(t *testing.T) {
+	tmpl, err := jinja.Parse(attacks["nested ranges"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("the client left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if _, err := tmpl.Render(ctx, nil, jinja.Options{}); !errors.Is(err, gone) {
+		t.Errorf("got %v, want the context's cause", err)
+	}
+}

@@ -1,0 +1,169 @@
+// Package jinja evaluates chat templates: the Jinja2 that model files carry, with the meaning that Python gives it.
+//
+// A template here is what Hugging Face's transformers would run: an ImmutableSandboxedEnvironment with trim_blocks,
+// lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
+// strftime_now. The rule is that a prompt is either the one that Python would write, byte for byte, or an error. Values are
+// Python's: whole numbers of any size, floats as repr writes them, tuples beside lists, objects in the order of their keys,
+// keys of any hashable kind, undefined beside None, generators that are read once.
+//
+// What it refuses. When a template is parsed: tags that read other templates, HTML-safe text other than at the end of an
+// output, random, lipsum, urlize and pprint, and each filter, test and method that it does not know; the error names the
+// line and the construct. When it is rendered: what the sandbox refuses (private attributes, methods that change their
+// object), numbers of more than 14,000 bits, and the few operations whose result depends on CPython's own (the text of a
+// method object, the identity of strings). Nothing is ignored.
+//
+// A template comes with a model file, and so from a stranger. A [Budget] bounds the steps, the memory that values take
+// together, the output, the depth and the time of a rendering; the context is asked every few hundred steps. Work is
+// charged before it is done: 'x' * n costs n bytes before the text is made.
+//
+// The life of a template:
+//
+//  1. [Parse] makes tokens, then a tree, of its source, once, at load. The tree does not change.
+//  2. [Template.Render] walks the tree for a request, with values that [FromJSON] and the constructors made. Many goroutines
+//     may render one template; values are read, never written.
+//  3. Inside, what fails unwinds with a panic of the package's own kind, which Render makes an error.
+package jinja
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// maxSource is the most bytes that a template may have.
+const maxSource = 1 << 18
+
+// A SyntaxError says what in a template's source can't be parsed or is not supported.
+type SyntaxError struct {
+	Line    int
+	Message string
+}
+
+func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Message) }
+
+func syntaxError(line int, format string, args ...any) *SyntaxError {
+	return &SyntaxError{line, shorten(fmt.Sprintf(format, args...))}
+}
+
+// A RaisedError is a call of raise_exception: the template refuses its input.
+type RaisedError struct{ Reason string }
+
+func (e *RaisedError) Error() string { return e.Reason }
+
+// A BudgetError says that a rendering came to an end of its budget.
+type BudgetError struct {
+	Line  int
+	Limit string // which one, as "5,000,000 steps"
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("line %d: more than %s", e.Line, e.Limit)
+}
+
+// An Error is what Python would have raised, or what is not supported.
+type Error struct {
+	Line    int
+	Message string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Message) }
+
+// Budget bounds a rendering. A zero field stands for its default.
+type Budget struct {
+	Steps  int           // of evaluation; 5 million
+	Memory int           // bytes of values made, whether or not they are still in use; 256 MiB
+	Output int           // bytes; 8 MiB
+	Depth  int           // calls and recursive loops within each other; 200
+	Time   time.Duration // 10 s
+}
+
+func (b Budget) withDefaults() Budget {
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&b.Steps, 5_000_000)
+	set(&b.Memory, 256<<20)
+	set(&b.Output, 8<<20)
+	set(&b.Depth, 200)
+	if b.Time == 0 {
+		b.Time = 10 * time.Second
+	}
+	return b
+}
+
+// Template is a parsed template. It is safe for many goroutines.
+type Template struct{ body []stmt }
+
+// Parse parses a template. Its error is a *SyntaxError.
+func Parse(source string) (t *Template, err error) {
+	if len(source) > maxSource {
+		return nil, syntaxError(1, "the template has %d bytes: at most %d are read", len(source), maxSource)
+	}
+	defer func() {
+		if failed, ok := recovered(recover()); ok {
+			t, err = nil, failed
+		}
+	}()
+	p := &parser{tokens: lex(source)}
+	return &Template{body: p.body()}, nil
+}
+
+// Options say how to render. The zero value is that of the defaults.
+type Options struct {
+	Budget Budget
+	Now    time.Time // for strftime_now; zero is the time of the call
+}
+
+// Render runs t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or what FromJSON makes.
+// It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error; a cancelled context
+// ends it with the context's cause.
+func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
+	r := newRun(ctx, o)
+	defer func() {
+		if failed, ok := recovered(recover()); ok {
+			text, err = "", r.named(failed)
+		}
+	}()
+	for name, value := range variables {
+		r.root.set(name, value)
+	}
+	r.body(t.body, newScope(r.root))
+	return r.out.String(), nil
+}
+
+// recovered takes what a panic carried. An error of this package is what it is; a fault of our own becomes an error too,
+// because a template that finds one must not end the connection of its client without an answer.
+func recovered(p any) (error, bool) {
+	switch p := p.(type) {
+	case nil:
+		return nil, false
+	case runtime.Error:
+		return fmt.Errorf("internal fault: %w", p), true
+	case error:
+		return p, true
+	}
+	panic(p)
+}
+
+// named puts the line into a fault of our own.
+func (r *run) named(err error) error {
+	var fault runtime.Error
+	if errors.As(err, &fault) {
+		return &Error{r.line, err.Error()}
+	}
+	return err
+}
+
+// shorten cuts the middle out of a long message.
+func shorten(s string) string {
+	const half = 150
+	runes := []rune(s)
+	if len(runes) <= 2*half {
+		return s
+	}
+	return string(runes[:half]) + " ... " + string(runes[len(runes)-half:])
+}

@@ -1,0 +1,355 @@
+package jinja
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// kind is a token's kind. An operator is its own kind.
+type kind string
+
+const (
+	kindEOF           kind = "end of template"
+	kindData          kind = "text"
+	kindName          kind = "name"
+	kindString        kind = "string"
+	kindInteger       kind = "integer"
+	kindFloat         kind = "float"
+	kindVariableBegin kind = "{{"
+	kindVariableEnd   kind = "}}"
+	kindBlockBegin    kind = "{%"
+	kindBlockEnd      kind = "%}"
+)
+
+type token struct {
+	kind kind
+	text string // of a string: its value
+	line int
+}
+
+// is says whether t is an operator or the name s.
+func (t token) is(s string) bool {
+	return t.kind == kindName && t.text == s
+}
+
+func (t token) String() string {
+	switch t.kind {
+	case kindName, kindInteger, kindFloat:
+		return "'" + t.text + "'"
+	case kindEOF, kindData, kindString:
+		return string(t.kind)
+	}
+	return "'" + string(t.kind) + "'"
+}
+
+// isSpace is str.isspace of one character, and \s of Python's expressions.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
+
+// lexer makes tokens of a source as Jinja's does with trim_blocks and lstrip_blocks.
+type lexer struct {
+	src       string
+	pos       int
+	line      int
+	lineStart bool // the last match ended with a line end
+	tokens    []token
+}
+
+// lex returns the tokens of a source, the last of which is kindEOF. It panics with a *SyntaxError.
+func lex(source string) []token {
+	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
+	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
+	for l.pos < len(l.src) {
+		l.text()
+	}
+	l.add(kindEOF, "")
+	return l.tokens
+}
+
+func (l *lexer) fail(format string, args ...any) { panic(syntaxError(l.line, format, args...)) }
+
+func (l *lexer) add(k kind, text string) {
+	l.tokens = append(l.tokens, token{k, text, l.line})
+}
+
+// advance moves behind n bytes.
+func (l *lexer) advance(n int) {
+	part := l.src[l.pos : l.pos+n]
+	l.line += strings.Count(part, "\n")
+	l.pos += n
+	l.lineStart = strings.HasSuffix(part, "\n")
+}
+
+// text reads text up to the next tag, and that tag.
+func (l *lexer) text() {
+	rest := l.src[l.pos:]
+	at := 0
+	for {
+		i := strings.IndexByte(rest[at:], '{')
+		if i < 0 || at+i+1 == len(rest) {
+			l.add(kindData, rest)
+			l.advance(len(rest))
+			return
+		}
+		at += i
+		if c := rest[at+1]; c == '{' || c == '%' || c == '#' {
+			break
+		}
+		at++
+	}
+	open, sign := rest[at:at+2], byte(0)
+	n := at + 2
+	if n < len(rest) && (rest[n] == '-' || rest[n] == '+') {
+		sign = rest[n]
+		n++
+	}
+	l.data(rest[:at], sign, open == "{{")
+	l.advance(n)
+	switch open {
+	case "{{":
+		l.add(kindVariableBegin, "")
+		l.tag(kindVariableEnd)
+	case "{#":
+		l.comment()
+	default:
+		if m := rawBegin(l.src[l.pos:]); m > 0 {
+			l.advance(m)
+			l.raw()
+			return
+		}
+		l.add(kindBlockBegin, "")
+		l.tag(kindBlockEnd)
+	}
+}
+
+// data adds the text in front of a tag, less the white space that the tag takes.
+func (l *lexer) data(text string, sign byte, variable bool) {
+	switch {
+	case sign == '-':
+		text = strings.TrimRightFunc(text, isSpace)
+	case sign != '+' && !variable:
+		from := strings.LastIndexByte(text, '\n') + 1
+		if (from > 0 || l.lineStart) && strings.TrimFunc(text[from:], isSpace) == "" {
+			text = text[:from]
+		}
+	}
+	if text != "" {
+		l.add(kindData, text)
+	}
+}
+
+// ending is the length of the end of a tag that s begins with, the white space behind it included that goes with it.
+func ending(s, end string, plus, newline bool) int {
+	switch {
+	case strings.HasPrefix(s, "-"+end):
+		rest := s[1+len(end):]
+		return len(s) - len(strings.TrimLeftFunc(rest, isSpace))
+	case plus && strings.HasPrefix(s, "+"+end):
+		return 1 + len(end)
+	case newline && strings.HasPrefix(s, end+"\n"):
+		return len(end) + 1
+	case strings.HasPrefix(s, end):
+		return len(end)
+	}
+	return 0
+}
+
+func (l *lexer) comment() {
+	for rest, i := l.src[l.pos:], 0; i < len(rest); i++ {
+		if n := ending(rest[i:], "#}", true, true); n > 0 {
+			l.advance(i + n)
+			return
+		}
+	}
+	l.fail("a comment has no end")
+}
+
+// rawBegin is the length of the rest of a raw tag, 0 if it is none.
+func rawBegin(s string) int {
+	t := strings.TrimLeftFunc(s, isSpace)
+	t, ok := strings.CutPrefix(t, "raw")
+	if !ok {
+		return 0
+	}
+	t = strings.TrimLeftFunc(t, isSpace)
+	n := ending(t, "%}", false, false)
+	if n == 0 {
+		return 0
+	}
+	return len(s) - len(t) + n
+}
+
+func (l *lexer) raw() {
+	rest := l.src[l.pos:]
+	for i := 0; ; i++ {
+		at := strings.Index(rest[i:], "{%")
+		if at < 0 {
+			l.fail("a raw block has no end")
+		}
+		i += at
+		t, sign := rest[i+2:], byte(0)
+		if t != "" && (t[0] == '-' || t[0] == '+') {
+			sign = t[0]
+			t = t[1:]
+		}
+		t = strings.TrimLeftFunc(t, isSpace)
+		t, ok := strings.CutPrefix(t, "endraw")
+		if !ok {
+			continue
+		}
+		t = strings.TrimLeftFunc(t, isSpace)
+		if n := ending(t, "%}", true, true); n > 0 {
+			l.data(rest[:i], sign, false)
+			l.advance(len(rest) - len(t) + n)
+			return
+		}
+	}
+}
+
+// operators are Jinja's, longer ones first.
+var operators = []string{
+	"**", "//", "==", "!=", ">=", "<=",
+	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
+}
+
+// tag reads the tokens of a tag up to its end.
+func (l *lexer) tag(end kind) {
+	var open []byte
+	for l.pos < len(l.src) {
+		rest := l.src[l.pos:]
+		if len(open) == 0 {
+			if n := ending(rest, string(end), end == kindBlockEnd, end == kindBlockEnd); n > 0 {
+				l.add(end, "")
+				l.advance(n)
+				return
+			}
+		}
+		r, size := utf8.DecodeRuneInString(rest)
+		switch {
+		case isSpace(r):
+			l.advance(size)
+		case r >= '0' && r <= '9':
+			l.number(rest)
+		case r == '_' || unicode.IsLetter(r):
+			l.name(rest)
+		case r == '\'' || r == '"':
+			l.str(rest)
+		default:
+			open = l.operator(rest, open)
+		}
+	}
+}
+
+func (l *lexer) operator(rest string, open []byte) []byte {
+	for _, op := range operators {
+		if !strings.HasPrefix(rest, op) {
+			continue
+		}
+		switch op {
+		case "{":
+			open = append(open, '}')
+		case "(":
+			open = append(open, ')')
+		case "[":
+			open = append(open, ']')
+		case "}", ")", "]":
+			if len(open) == 0 || open[len(open)-1] != op[0] {
+				l.fail("unexpected '%s'", op)
+			}
+			open = open[:len(open)-1]
+		}
+		l.add(kind(op), "")
+		l.advance(len(op))
+		return open
+	}
+	r, _ := utf8.DecodeRuneInString(rest)
+	l.fail("unexpected character %q", r)
+	return nil
+}
+
+func (l *lexer) name(rest string) {
+	n := strings.IndexFunc(rest, func(r rune) bool {
+		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r)
+	})
+	if n < 0 {
+		n = len(rest)
+	}
+	l.add(kindName, rest[:n])
+	l.advance(n)
+}
+
+// digits is the length of (\d+_)*\d+ at the beginning of s.
+func digits(s string, ok func(byte) bool) int {
+	n := 0
+	for n < len(s) && (ok(s[n]) || n > 0 && s[n] == '_' && s[n-1] != '_' && n+1 < len(s) && ok(s[n+1])) {
+		n++
+	}
+	return n
+}
+
+func decimal(c byte) bool { return c >= '0' && c <= '9' }
+
+func (l *lexer) number(rest string) {
+	n := digits(rest, decimal)
+	end := n
+	if l.pos == 0 || l.src[l.pos-1] != '.' {
+		if end+1 < len(rest) && rest[end] == '.' && decimal(rest[end+1]) {
+			end += 1 + digits(rest[end+1:], decimal)
+		}
+		if end < len(rest) && (rest[end] == 'e' || rest[end] == 'E') {
+			e := end + 1
+			if e < len(rest) && (rest[e] == '+' || rest[e] == '-') {
+				e++
+			}
+			if m := digits(rest[e:], decimal); m > 0 {
+				end = e + m
+			}
+		}
+	}
+	if end > n {
+		l.add(kindFloat, strings.ReplaceAll(rest[:end], "_", ""))
+		l.advance(end)
+		return
+	}
+	n = integerLength(rest)
+	l.add(kindInteger, strings.ReplaceAll(rest[:n], "_", ""))
+	l.advance(n)
+}
+
+// integerLength is the length of the whole number that s begins with.
+func integerLength(s string) int {
+	if s[0] != '0' {
+		return digits(s, decimal)
+	}
+	if len(s) > 2 {
+		var ok func(byte) bool
+		switch s[1] {
+		case 'x', 'X':
+			ok = func(c byte) bool { return decimal(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
+		case 'o', 'O':
+			ok = func(c byte) bool { return c >= '0' && c <= '7' }
+		case 'b', 'B':
+			ok = func(c byte) bool { return c == '0' || c == '1' }
+		}
+		if ok != nil {
+			if n := digits(strings.TrimPrefix(s[2:], "_"), ok); n > 0 {
+				return len(s) - len(strings.TrimPrefix(s[2:], "_")) + n
+			}
+		}
+	}
+	return digits(s, func(c byte) bool { return c == '0' })
+}
+
+func (l *lexer) str(rest string) {
+	for i := 1; i < len(rest); i++ {
+		switch rest[i] {
+		case '\\':
+			i++
+		case rest[0]:
+			l.add(kindString, l.unescape(rest[1:i]))
+			l.advance(i + 1)
+			return
+		}
+	}
+	l.fail("unexpected character %q: a string has no end", rest[0])
+}

@@ -1,0 +1,61 @@
+package serve_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/serve"
+)
+
+// ask posts a conversation to a server whose model has a template.
+func ask(t *testing.T, ctx context.Context, path, source string) *httptest.ResponseRecorder {
+	t.Helper()
+	p := newParrot(t)
+	e, err := engine.New(p, p.tok, engine.Config{Seats: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := chat.New(source, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(`{"messages": [{"role": "user", "content": "hi"}]}`))
+	serve.NewServer(e, template, serve.Config{Model: "parrot.gguf"}).ServeHTTP(w, r)
+	return w
+}
+
+// TestTemplateFaults: what a template does wrong is an answer that says so, in little time.
+func TestTemplateFaults(t *testing.T) {
+	for _, test := range []struct {
+		source, want string
+		status       int
+	}{
+		{"{% for a in range(65536) %}{% for b in range(65536) %}{% endfor %}{% endfor %}", "the model's chat template exceeds its budget with this conversation: line 1: more than 5,000,000 steps", 422},
+		{"{{ messages[0].content.center(600000000) }}", "more than 268,435,456 bytes of values", 422},
+		{"{{ '%d' % messages[0].content }}", "line 1: %d format: a number is required, not str", 400},
+		{"{{ raise_exception('no users') }}", "refuses this conversation: no users", 400},
+	} {
+		for _, path := range []string{"/v1/chat/completions", "/tokenize"} {
+			w := ask(t, t.Context(), path, test.source)
+			if w.Code != test.status || !strings.Contains(w.Body.String(), test.want) {
+				t.Errorf("%s at %s: got %d %s, want %d with %q", test.source, path, w.Code, w.Body, test.status, test.want)
+			}
+		}
+	}
+}
+
+// TestTemplateClientLeft: a template stops when its client is gone, who then gets no answer.
+func TestTemplateClientLeft(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := ask(t, ctx, "/tokenize", "{% for a in range(65536) %}{% for b in range(65536) %}{% endfor %}{% endfor %}")
+	if w.Body.Len() != 0 {
+		t.Errorf("got %d %s, want nothing", w.Code, w.Body)
+	}
+}
