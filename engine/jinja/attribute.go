@@ -8,7 +8,7 @@ import (
 
 // attribute is v.name: an attribute of the object, else its element of that name.
 func (r *run) attribute(v any, name string) any {
-	if u, ok := v.(*undefined); ok {
+	if u, ok := v.(*undefined); ok && !privateAttribute(name) {
 		r.fail("%s", u.message)
 	}
 	if a, ok := r.own(v, name); ok {
@@ -60,7 +60,7 @@ func (r *run) own(v any, name string) (any, bool) {
 	}
 	t := typeName(v)
 	if mutating[t][name] || privateAttribute(name) {
-		return &undefined{message: "access to attribute '" + name + "' of '" + t + "' object is unsafe", unsafe: true}, true
+		return &undefined{message: "access to attribute '" + name + "' of '" + t + "' object is unsafe and not supported"}, true
 	}
 	if m := methods["str"][name]; m != nil && t == "Markup" {
 		return &function{name: name, self: v, call: func(r *run, a args) any { return markupMethod(name, m)(r, v, a) }}, true
@@ -210,24 +210,21 @@ func isASCII(s string) bool {
 	return true
 }
 
-// slice is v[from:to:step].
+// slice is v[from:to:step]. Other than an index, it fails where Python has none.
 func (r *run) slice(v, from, to, step any) any {
 	r.check(v)
 	if m, ok := v.(markup); ok {
-		out := r.slice(string(m), from, to, step)
-		if s, ok := out.(string); ok {
-			return markup(s)
-		}
-		return out
+		s, _ := r.slice(string(m), from, to, step).(string) // a string's slice is one
+		return markup(s)
 	}
 	n, at, ok := elements(v)
 	s, isString := v.(string)
-	if !ok && !isString {
-		return r.noAttribute(v, nil)
-	}
 	switch v.(type) {
 	case *Dict, *view:
-		return r.noAttribute(v, nil)
+		ok = false
+	}
+	if !ok && !isString {
+		r.fail("'%s' object can't be sliced", typeName(v))
 	}
 	var runes []rune
 	if isString {
@@ -239,7 +236,7 @@ func (r *run) slice(v, from, to, step any) any {
 	}
 	a, b, by, ok := r.bounds(n, from, to, step)
 	if !ok {
-		return r.noAttribute(v, nil)
+		r.fail("slice indices must be integers or None")
 	}
 	if rv, ok := v.(*rangeValue); ok {
 		return &rangeValue{rv.from + int64(a)*rv.step, rv.from + int64(b)*rv.step, rv.step * int64(by)}

@@ -77,6 +77,10 @@ type (
 	undefinedKey struct{}
 	tupleKey     string
 	bigKey       string
+	rangeKey     struct {
+		n          int
+		from, step int64
+	}
 )
 
 // hashKey is a Go value that is equal for equal Python values. It fails where Python finds v unhashable.
@@ -109,6 +113,15 @@ func (r *run) hashKey(v any) any {
 		var b strings.Builder
 		r.hashTuple(&b, v)
 		return tupleKey(b.String())
+	case *rangeValue: // ranges are what they yield
+		k := rangeKey{n: v.len()}
+		if k.n > 0 {
+			k.from = v.from
+		}
+		if k.n > 1 {
+			k.step = v.step
+		}
+		return k
 	case *function:
 		if v.self != nil {
 			r.fail("a method as a key is not supported")

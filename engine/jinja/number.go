@@ -168,6 +168,9 @@ func (r *run) power(p, q *big.Int) any {
 		}
 		return r.floats("**", r.float(r.whole(p)), r.float(r.whole(q)))
 	}
+	if q.Sign() == 0 {
+		return int64(1)
+	}
 	if p.BitLen() > 1 && (!q.IsInt64() || times(p.BitLen()-1, int(min(q.Int64(), 1<<40))) > maxBits) {
 		r.fail("a number of more than %d bits is not supported", maxBits)
 	}
@@ -228,10 +231,22 @@ func (r *run) floatPower(x, y float64) any {
 	switch {
 	case x == 0 && y < 0:
 		r.fail("0.0 cannot be raised to a negative power")
-	case x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0):
-		r.fail("a negative number to a broken power is not supported")
+	case math.IsNaN(x), math.IsNaN(y), math.IsInf(x, 0), math.IsInf(y, 0), x == 0:
+		return math.Pow(x, y)
+	case y == 0.5 && x > 0:
+		return math.Sqrt(x)
+	case y != math.Trunc(y) || math.Abs(y) > 2048: // Go rounds others than C does
+		r.fail("a float to the power of %s is not supported", floatRepr(y))
 	}
-	v := math.Pow(x, y)
+	exact, base := new(big.Float).SetPrec(4096).SetInt64(1), new(big.Float).SetFloat64(x)
+	for range int(math.Abs(y)) {
+		r.step(8)
+		exact.Mul(exact, base)
+	}
+	if y < 0 {
+		exact.Quo(new(big.Float).SetPrec(4096).SetInt64(1), exact)
+	}
+	v, _ := exact.Float64()
 	if math.IsInf(v, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		r.fail("the result of ** is too large for a float")
 	}

@@ -34,6 +34,11 @@ func (r *run) binary(op string, a, b any) any {
 			}
 		}
 	}
+	for _, v := range []any{a, b} {
+		if _, ok := v.(*view); ok && op == "-" {
+			r.fail("the views of an object as sets are not supported")
+		}
+	}
 	r.fail("unsupported operand types for %s: '%s' and '%s'", op, typeName(a), typeName(b))
 	return nil
 }
@@ -221,7 +226,7 @@ func (r *run) ordered(op string, a, b any) bool {
 		order, comparable = r.order(a, b)
 	}
 	if !comparable {
-		r.fail("'%s' not supported between instances of '%s' and '%s'", op, typeName(a), typeName(b))
+		r.fail("'%s' can't compare '%s' and '%s'", op, typeName(a), typeName(b))
 	}
 	switch op {
 	case "<":

@@ -47,14 +47,14 @@ func (r *run) statement(st stmt, s *scope) signal {
 		var sig signal
 		text := r.capture(func() { sig = r.body(st.body, newScope(s)) })
 		if sig == done {
-			r.write(r.str(r.filterText(st.filters, text, s)))
+			r.write(r.text("a filter block", r.filterText(st.filters, text, s)))
 		}
 		return sig
 	case *macroStmt:
 		r.line = st.line
 		s.set(st.macro.name, &macro{def: st.macro, scope: s})
 	case *callStmt:
-		r.write(r.str(r.evalCall(st.call, s, &macro{def: st.caller, scope: s})))
+		r.write(r.text("a call block", r.evalCall(st.call, s, &macro{def: st.caller, scope: s})))
 	case *generationStmt:
 		r.call(func() { r.write(r.capture(func() { r.body(st.body, newScope(s)) })) })
 	case *breakStmt:

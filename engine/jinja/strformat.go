@@ -138,7 +138,7 @@ func (f *formatter) value(name string) any {
 	if end < 0 {
 		end = len(name)
 	}
-	v := f.argument(name[:end])
+	v := f.argument(name[:end], end == len(name))
 	for rest := name[end:]; rest != ""; {
 		if rest[0] == '.' {
 			end := strings.IndexAny(rest[1:], ".[") + 1
@@ -168,29 +168,32 @@ func (f *formatter) value(name string) any {
 	return v
 }
 
-func (f *formatter) argument(name string) any {
-	i, err := strconv.Atoi(name)
+// argument is the one that the beginning of a field's name means. As in Python's string.Formatter, whole names are what
+// makes the numbering automatic or not.
+func (f *formatter) argument(name string, whole bool) any {
+	number := everyRune(name, isDecimal)
 	switch {
-	case name == "":
+	case name == "" && whole:
 		if f.auto < 0 {
 			f.r.fail("cannot switch from manual field specification to automatic field numbering")
 		}
-		i = f.auto
+		name = strconv.Itoa(f.auto)
 		f.auto++
-	case err == nil && everyRune(name, isDecimal):
+	case number && whole:
 		if f.auto > 0 {
 			f.r.fail("cannot switch from automatic field numbering to manual field specification")
 		}
 		f.auto = -1
-	default:
+	case !number:
 		v, ok := f.named.find(name)
 		if !ok {
 			f.r.fail("the format's field '%s' has no argument", name)
 		}
 		return v
 	}
-	if i >= len(f.pos) {
-		f.r.fail("replacement index %d out of range for positional args", i)
+	i, err := strconv.Atoi(name)
+	if err != nil || i >= len(f.pos) {
+		f.r.fail("replacement index %s out of range for positional args", name)
 	}
 	return f.pos[i]
 }

@@ -89,6 +89,8 @@ func (r *run) swapcase(s string) string {
 	var b strings.Builder
 	for _, c := range s {
 		switch {
+		case c == 'Σ':
+			r.fail("swapcase of a capital sigma is not supported")
 		case isUpper(c):
 			b.WriteString(r.lower(string(c)))
 		case isLower(c):

@@ -213,13 +213,16 @@ func round(r *run, in any, a args) any {
 			r.fail("round: a precision of %d is not supported", n)
 		}
 		scale := r.arithmetic("**", int64(10), int64(n))
-		v := r.float(r.arithmetic("*", in, scale))
-		if how == "ceil" {
-			v = math.Ceil(v)
-		} else {
-			v = math.Floor(v)
+		v := r.arithmetic("*", in, scale)
+		if f, ok := v.(float64); ok {
+			if how == "ceil" {
+				f = math.Ceil(f)
+			} else {
+				f = math.Floor(f)
+			}
+			v = r.truncate(f)
 		}
-		return r.arithmetic("/", r.truncate(v), scale)
+		return r.arithmetic("/", v, scale)
 	}
 	f, isFloat := in.(float64)
 	switch {
@@ -258,24 +261,25 @@ func indent(r *run, in any, a args) any {
 
 func truncate(r *run, in any, a args) any {
 	p := r.bind("truncate", a, 0, "length", "killwords", "end", "leeway")
-	length, end := r.number("truncate", or(p[0], int64(255))), r.text("truncate", or(p[2], "..."))
+	limit, end := r.number("truncate", or(p[0], int64(255))), r.text("truncate", or(p[2], "..."))
 	leeway := or(p[3], nil)
 	if leeway == nil {
 		leeway = int64(5)
 	}
 	slack := r.number("truncate", leeway)
-	if length < utf8.RuneCountInString(end) || slack < 0 {
+	if limit < utf8.RuneCountInString(end) || slack < 0 {
 		r.fail("truncate: the length must be at least that of the end, and leeway at least 0")
 	}
-	if _, ok := in.(*undefined); ok {
+	n, ok := length(in)
+	if !ok {
+		r.fail("object of type '%s' has no len()", typeName(in))
+	}
+	if n <= limit+slack {
 		return in
 	}
 	s := r.text("truncate", in)
 	r.grow(len(s) >> 2)
-	if utf8.RuneCountInString(s) <= length+slack {
-		return s
-	}
-	s = r.cut(s, length-utf8.RuneCountInString(end))
+	s = r.cut(s, limit-utf8.RuneCountInString(end))
 	if i := strings.LastIndexByte(s, ' '); i >= 0 && !r.truth(or(p[1], false)) {
 		s = s[:i]
 	}

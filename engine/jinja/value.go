@@ -24,10 +24,7 @@ type tuple struct {
 }
 
 // undefined is what a name without a value stands for. Most uses of it fail.
-type undefined struct {
-	message string
-	unsafe  bool // the sandbox keeps it back
-}
+type undefined struct{ message string }
 
 // rangeValue is Python's range.
 type rangeValue struct{ from, to, step int64 }
