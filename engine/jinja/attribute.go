@@ -62,12 +62,16 @@ func (r *run) own(v any, name string) (any, bool) {
 	if mutating[t][name] || privateAttribute(name) {
 		return &undefined{message: "access to attribute '" + name + "' of '" + t + "' object is unsafe and not supported"}, true
 	}
-	if m := methods["str"][name]; m != nil && t == "Markup" {
-		return &function{name: name, self: v, call: func(r *run, a args) any { return markupMethod(name, m)(r, v, a) }}, true
+	m := methods[t][name]
+	if t == "Markup" && methods["str"][name] != nil {
+		m = markupMethod(name, methods["str"][name])
 	}
-	if m := methods[t][name]; m != nil {
+	if m != nil {
 		r.grow(4 * valueSize)
-		return &function{name: name, self: v, call: func(r *run, a args) any { return m(r, v, a) }}, true
+		return &function{name: name, self: v, call: func(r *run, a args) any {
+			r.reads(v, a)
+			return m(r, v, a)
+		}}, true
 	}
 	if unsupportedAttributes[t][name] {
 		r.fail("the attribute '%s' of '%s' objects is not supported", name, t)

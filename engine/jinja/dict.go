@@ -88,7 +88,10 @@ func (r *run) hashKey(v any) any {
 	switch v := unmark(v).(type) {
 	case nil:
 		return noneKey{}
-	case string, int64:
+	case string:
+		r.step(len(v) >> 6)
+		return v
+	case int64:
 		return v
 	case bool:
 		return intOf(v)

@@ -25,6 +25,7 @@ func (r *run) eval(e expr, s *scope) any {
 		v := r.eval(e.of, s)
 		a := r.arguments(&e.args, s)
 		r.line = e.line
+		r.reads(v, a)
 		return e.run(r, v, a)
 	case *binaryExpr:
 		left, right := r.eval(e.left, s), r.eval(e.right, s)

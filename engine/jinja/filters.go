@@ -410,7 +410,11 @@ func selector(keep, attribute bool) filter {
 				r.fail("the test '%s' is not supported", r.str(pos[0]))
 			}
 			rest := args{pos[1:], a.names, a.values}
-			return func(v any) (any, bool) { return v, is(r, get(v), rest) == keep }
+			return func(v any) (any, bool) {
+				of := get(v)
+				r.reads(of, rest)
+				return v, is(r, of, rest) == keep
+			}
 		})
 	}
 }

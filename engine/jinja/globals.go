@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// maxReason bounds the text of raise_exception, in bytes.
+const maxReason = 4096
+
 // maxRange is the sandbox's limit for range().
 const maxRange = 100000
 
@@ -99,7 +102,7 @@ func raise(r *run, a args) any {
 	if reason == "" {
 		reason = "no reason given"
 	}
-	panic(&RaisedError{reason})
+	panic(&RaisedError{strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")})
 }
 
 func strftimeNow(r *run, a args) any {

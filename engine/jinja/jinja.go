@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -161,9 +162,8 @@ func (r *run) named(err error) error {
 // shorten cuts the middle out of a long message.
 func shorten(s string) string {
 	const half = 150
-	runes := []rune(s)
-	if len(runes) <= 2*half {
+	if len(s) <= 2*half {
 		return s
 	}
-	return string(runes[:half]) + " ... " + string(runes[len(runes)-half:])
+	return strings.ToValidUTF8(s[:half]+" ... "+s[len(s)-half:], "")
 }

@@ -10,8 +10,7 @@ type loop struct {
 	index0          int64
 	before, current any
 	after           any
-	hasAfter, ended bool
-	hasCurrent      bool
+	hasAfter        bool
 	known           int // the length, -1 before it is asked for
 	changedTo       []any
 	wasChanged      bool

@@ -89,6 +89,7 @@ var (
 
 // filter runs a filter.
 func (r *run) filter(name string, f filter, in any, a args) any {
+	r.reads(in, a)
 	m, isMarkup := in.(markup)
 	with := func(v any) bool { _, ok := v.(markup); return ok }
 	if name != "default" && name != "d" && name != "join" && (slices.ContainsFunc(a.pos, with) || slices.ContainsFunc(a.values, with)) {

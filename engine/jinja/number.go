@@ -240,7 +240,7 @@ func (r *run) floatPower(x, y float64) any {
 	}
 	exact, base := new(big.Float).SetPrec(4096).SetInt64(1), new(big.Float).SetFloat64(x)
 	for range int(math.Abs(y)) {
-		r.step(8)
+		r.step(16)
 		exact.Mul(exact, base)
 	}
 	if y < 0 {

@@ -216,7 +216,8 @@ func (r *run) equalViews(a *view, other any) bool {
 // ordered is a op b for <, <=, > and >=.
 func (r *run) ordered(op string, a, b any) bool {
 	r.check(a, b)
-	order, comparable := 0, true
+	var order int
+	var comparable bool
 	switch {
 	case isNumber(a) && isNumber(b):
 		if order, comparable = compareNumbers(a, b); !comparable {

@@ -9,6 +9,7 @@ import (
 
 // percent is format % v, Python's older formatting.
 func (r *run) percent(format string, v any) string {
+	r.step(len(format) >> 6)
 	p := &percentFormat{r: r, rest: format, single: v}
 	switch v := v.(type) {
 	case *tuple:
@@ -69,21 +70,21 @@ func (p *percentFormat) peek() byte {
 }
 
 // number reads a width or precision: digits, or * for the next argument.
-func (p *percentFormat) number() (int, bool) {
+func (p *percentFormat) number() int {
 	if p.peek() == '*' {
 		p.rest = p.rest[1:]
 		v := p.next()
 		if !isInt(v) {
 			p.r.fail("* wants int")
 		}
-		return p.r.number("*", v), true
+		return p.r.number("*", v)
 	}
-	n, found := 0, false
+	n := 0
 	for decimal(p.peek()) {
-		n, found = min(n*10+int(p.rest[0]-'0'), 1<<40), true
+		n = min(n*10+int(p.rest[0]-'0'), 1<<40)
 		p.rest = p.rest[1:]
 	}
-	return n, found
+	return n
 }
 
 // field formats one %…, whose sign has been read.
@@ -111,15 +112,14 @@ func (p *percentFormat) field() {
 		}
 		p.rest = p.rest[1:]
 	}
-	s.width, _ = p.number()
+	s.width = p.number()
 	if s.width < 0 {
 		s.width, s.align = -s.width, '<'
 	}
 	s.precision = -1
 	if p.peek() == '.' {
 		p.rest = p.rest[1:]
-		s.precision, _ = p.number()
-		s.precision = max(s.precision, 0)
+		s.precision = max(p.number(), 0)
 	}
 	for c := p.peek(); c == 'h' || c == 'l' || c == 'L'; c = p.peek() {
 		p.rest = p.rest[1:]

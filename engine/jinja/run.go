@@ -70,6 +70,23 @@ func (r *run) grow(n int) {
 	r.step(1 + n>>6)
 }
 
+// reads charges the work of a function that reads its arguments from end to end.
+func (r *run) reads(self any, a args) {
+	n := textLen(self)
+	for _, v := range a.pos {
+		n += textLen(v)
+	}
+	for _, v := range a.values {
+		n += textLen(v)
+	}
+	r.step(n >> 6)
+}
+
+func textLen(v any) int {
+	s, _ := unmark(v).(string)
+	return len(s)
+}
+
 // valueSize is what an element of a list costs, in bytes.
 const valueSize = 16
 
