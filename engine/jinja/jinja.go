@@ -74,7 +74,7 @@ func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Mes
 // Budget bounds a rendering. A zero field stands for its default.
 type Budget struct {
 	Steps  int           // of evaluation; 5 million
-	Memory int           // bytes of values made, whether or not they are still in use; 256 MiB
+	Memory int           // bytes of values made, whether or not they are still in use; 512 MiB
 	Output int           // bytes; 8 MiB
 	Depth  int           // calls and recursive loops within each other; 200
 	Time   time.Duration // 10 s
@@ -87,7 +87,7 @@ func (b Budget) withDefaults() Budget {
 		}
 	}
 	set(&b.Steps, 5_000_000)
-	set(&b.Memory, 256<<20)
+	set(&b.Memory, 512<<20)
 	set(&b.Output, 8<<20)
 	set(&b.Depth, 200)
 	if b.Time == 0 {

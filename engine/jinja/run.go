@@ -67,7 +67,7 @@ func (r *run) grow(n int) {
 		r.exceed(grouped(r.budget.Memory) + " bytes of values")
 	}
 	r.memory += n
-	r.step(1 + n>>6)
+	r.step(1 + n>>8)
 }
 
 // reads charges the work of a function that reads its arguments from end to end.
@@ -116,7 +116,7 @@ func (r *run) write(s string) {
 	if r.output > r.budget.Output+r.budget.Memory || r.out.Len()+len(s) > r.budget.Output {
 		r.exceed(grouped(r.budget.Output) + " bytes of text")
 	}
-	r.step(len(s) >> 6)
+	r.step(len(s) >> 8)
 	r.out.WriteString(s)
 }
 

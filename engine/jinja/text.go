@@ -12,6 +12,7 @@ import (
 // upper and lower are those of Python, which know the letters that change their number ("ß") and the final sigma.
 func (r *run) upper(s string) string {
 	r.grow(3 * len(s))
+	r.step(len(s) >> 6)
 	if isASCII(s) {
 		return strings.ToUpper(s)
 	}
@@ -20,6 +21,7 @@ func (r *run) upper(s string) string {
 
 func (r *run) lower(s string) string {
 	r.grow(3 * len(s))
+	r.step(len(s) >> 6)
 	if isASCII(s) {
 		return strings.ToLower(s)
 	}
@@ -63,6 +65,7 @@ func isUpper(c rune) bool { return unicode.IsUpper(c) || unicode.Is(unicode.Othe
 // title is str.title: a capital behind each character without case.
 func (r *run) title(s string) string {
 	r.grow(3 * len(s))
+	r.step(len(s) >> 5)
 	var b strings.Builder
 	lower, at, inside := r.lower(s), 0, false
 	for _, c := range s {
