@@ -15,7 +15,7 @@ import (
 var attacks = map[string]string{
 	"nested ranges":    "{% for a in range(65536) %}{% for b in range(65536) %}{% for c in range(65536) %}{% endfor %}{% endfor %}{% endfor %}",
 	"text times":       "{{ 'x' * 10 ** 12 }}",
-	"text times 2":     "{{ 10 ** 40 * 'xy' }}",
+	"text times 2":     "{{ 10 ** 15 * 'xy' }}",
 	"list times":       "{{ ([1] * 10 ** 9) | length }}",
 	"list doubling":    "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
 	"text doubling":    "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",

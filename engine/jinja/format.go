@@ -319,9 +319,9 @@ func (r *run) padGrouped(s *spec, t numberText, size int) string {
 	if s.align == 0 {
 		s.align = '>'
 	}
-	if s.group != "" {
+	if infinite := strings.ContainsAny(t.digits, "nN"); s.group != "" && !infinite { // inf and nan have no digits to group
 		at := strings.IndexAny(t.digits, ".e%")
-		if at < 0 {
+		if at < 0 || size == 4 { // e is a digit of a hexadecimal number
 			at = len(t.digits)
 		}
 		whole := t.digits[:at]
@@ -336,7 +336,7 @@ func (r *run) padGrouped(s *spec, t numberText, size int) string {
 		r.grow(2 * len(whole))
 		var b strings.Builder
 		for i := range len(whole) {
-			if i > 0 && (len(whole)-i)%size == 0 && decimal(whole[i]) {
+			if i > 0 && (len(whole)-i)%size == 0 {
 				b.WriteString(s.group)
 			}
 			b.WriteByte(whole[i])

@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"math/big"
-	"strings"
-)
+import "strings"
 
 // binary is a op b.
 func (r *run) binary(op string, a, b any) any {
@@ -76,10 +73,7 @@ func (r *run) count(v any) (int, bool) {
 	}
 	n, ok := small(v)
 	if !ok {
-		if v.(*big.Int).Sign() < 0 {
-			return 0, true
-		}
-		return 1 << 40, true
+		r.fail("cannot fit 'int' into an index-sized integer")
 	}
 	return int(max(min(n, 1<<40), 0)), true
 }
