@@ -37,7 +37,7 @@ func (p *parser) fail(line int, format string, args ...any) {
 	panic(syntaxError(line, format, args...))
 }
 
-// deeper counts a level; call the result to leave it.
+// deeper counts a level; p.nest-- leaves it.
 func (p *parser) deeper() {
 	if p.nest++; p.nest > maxNest {
 		p.fail(p.cur().line, "blocks or brackets nest deeper than %d", maxNest)
