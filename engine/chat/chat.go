@@ -109,7 +109,7 @@ func New(source, bos, eos string) (*Template, error) {
 }
 
 // probeBudget bounds one of the renderings that find a template's taste.
-var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20, Time: time.Second}
+var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20}
 
 // findTaste is the first way of writing a call that the template renders, arguments included; the first of all where it
 // renders none.
