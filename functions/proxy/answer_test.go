@@ -188,6 +188,10 @@ func TestOutcomeCountsTokens(t *testing.T) {
 		streamed           bool
 	}{
 		"usage of a whole answer": {"/v1/chat/completions", "application/json", `{"choices":[{"message":{"content":"\"usage\":{\"prompt_tokens\":99}"}}],"usage":{"prompt_tokens":12,"total_tokens":15,"completion_tokens": 3,"prompt_tokens_details":{}}}`, 12, 3, false},
+		"llama-server's times":    {"/v1/completions", "application/json", `{"choices":[{"text":"x"}],"usage":{"completion_tokens":3,"prompt_tokens":12},"timings":{"predicted_n":3,"predicted_ms":0.012}}`, 12, 3, true},
+		"llama-server's own API":  {"/completion", "application/json", `{"content":"\"predicted_ms\":5","tokens_predicted":3,"tokens_evaluated":12,"timings":{"predicted_ms":0.012}}`, 12, 3, true},
+		"Ollama's own API":        {"/api/generate", "application/json", `{"response":"x","done":true,"prompt_eval_count":12,"prompt_eval_duration":1,"eval_count":3,"eval_duration":12000}`, 12, 3, true},
+		"times that can't be":     {"/v1/completions", "application/json", `{"usage":{"completion_tokens":3,"prompt_tokens":12},"timings":{"predicted_ms":1e300}}`, 12, 3, false},
 		"usage across buffers":    {"/v1/embeddings", "application/json", `{"data":"` + strings.Repeat("x", 32<<10-530) + `","usage":{"prompt_tokens":12,"total_tokens":12}}`, 12, 0, false},
 		"usage of a stream":       {"/v1/chat/completions", "text/event-stream", delta(`"role":"assistant","content":""`) + delta(`"content":"a"`) + `data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9}}` + "\n\n" + done, 5, 9, true},
 		"a stream without usage":  {"/v1/chat/completions", "text/event-stream", delta(`"role":"assistant","content":""`) + delta(`"content":"a"`) + delta(`"reasoning_content":"b"`) + done, 0, 2, true},
@@ -254,7 +258,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	want(proxy.Load{Requests: 1, Tokens: 5, QueuedTokens: 5, Adapters: []api.ModelName{"lora"}})
+	want(proxy.Load{Requests: 1, Tokens: 5, Queued: 1, QueuedTokens: 5, Adapters: []api.ModelName{"lora"}})
 	next <- struct{}{}
 	resp := <-answered
 	defer resp.Body.Close()

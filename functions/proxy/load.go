@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -8,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// bytesPerToken is the usual mean for English text. It estimates prompts that
-// only the runtime has counted.
+// bytesPerToken is the usual mean for English text. It estimates prompts until the
+// runtime has said how long the first ones were.
 const bytesPerToken = 4
 
 // Load is what the requests that the runtime has now amount to.
@@ -18,7 +19,8 @@ type Load struct {
 	Requests int
 	// Tokens is the length of their prompts, estimated, and of what was generated for them.
 	Tokens api.Tokens
-	// QueuedTokens is the part of it that belongs to prompts of which no answer has begun.
+	// Queued is how many have no answer that has begun, and QueuedTokens their part of Tokens.
+	Queued       int
 	QueuedTokens api.Tokens
 	// Adapters are those that they name, sorted.
 	Adapters []api.ModelName
@@ -29,7 +31,8 @@ func (p *Proxy) Load() Load { return p.load.read() }
 
 // load counts the requests in the runtime.
 type load struct {
-	requests, tokens, queued atomic.Int64
+	requests, tokens, silent, queued atomic.Int64
+	perToken                         atomic.Uint64 // bytes of a body by token of its prompt, as bits of a float; 0: none was counted
 
 	mu       sync.Mutex // guards adapters
 	adapters map[api.ModelName]int
@@ -39,14 +42,16 @@ type load struct {
 type live struct {
 	load           *load
 	adapter        api.ModelName
+	size           int
 	prompt, tokens int64
 	begun          bool // its answer has begun
 }
 
 // begin counts a request whose body has size bytes.
 func (l *load) begin(adapter api.ModelName, size int) live {
-	v := live{load: l, adapter: adapter, prompt: int64(size / bytesPerToken)}
+	v := live{load: l, adapter: adapter, size: size, prompt: int64(float64(size) / l.bytesPerToken())}
 	l.requests.Add(1)
+	l.silent.Add(1)
 	l.tokens.Add(v.prompt)
 	l.queued.Add(v.prompt)
 	if adapter != "" {
@@ -64,6 +69,7 @@ func (l *load) begin(adapter api.ModelName, size int) live {
 func (v *live) answered() {
 	if !v.begun {
 		v.begun = true
+		v.load.silent.Add(-1)
 		v.load.queued.Add(-v.prompt)
 	}
 }
@@ -75,6 +81,26 @@ func (v *live) generated(n int) {
 		v.tokens += int64(n)
 		v.load.tokens.Add(int64(n))
 	}
+}
+
+// bytesPerToken is the mean of the last prompts that were counted.
+func (l *load) bytesPerToken() float64 {
+	if bits := l.perToken.Load(); bits != 0 {
+		return math.Float64frombits(bits)
+	}
+	return bytesPerToken
+}
+
+// counted says how many tokens the prompt had. Of two who say it at once one may be forgotten.
+func (v *live) counted(prompt int) {
+	if prompt <= 0 || v.size <= 0 {
+		return
+	}
+	mean := float64(v.size) / float64(prompt)
+	if v.load.perToken.Load() != 0 {
+		mean = (7*v.load.bytesPerToken() + mean) / 8
+	}
+	v.load.perToken.Store(math.Float64bits(mean))
 }
 
 // end takes the request out.
@@ -93,7 +119,7 @@ func (v *live) end() {
 }
 
 func (l *load) read() Load {
-	r := Load{Requests: int(l.requests.Load()), Tokens: api.Tokens(l.tokens.Load()), QueuedTokens: api.Tokens(l.queued.Load())}
+	r := Load{Requests: int(l.requests.Load()), Tokens: api.Tokens(l.tokens.Load()), Queued: int(l.silent.Load()), QueuedTokens: api.Tokens(l.queued.Load())}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name := range l.adapters {

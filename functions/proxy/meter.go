@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/internal/stream"
@@ -15,13 +17,16 @@ type meter struct {
 	prompt, generated int           // as the runtime says; 0: it does not
 	events            int           // that carry text
 	first, last       time.Duration // when they came, since the request's arrival
+	decode            time.Duration // how long it generated, as the runtime says; 0: it does not
 }
 
 // field names of usage by style.
 var (
-	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`)}
-	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`)}
+	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
+	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`)}
 	usageName      = []byte(`"usage"`)
+	millisName     = []byte(`"predicted_ms"`)  // llama-server's
+	nanosName      = []byte(`"eval_duration"`) // Ollama's, of its own API
 	textNames      = [][]byte{[]byte(`"content":"`), []byte(`"text":"`), []byte(`"reasoning_content":"`), []byte(`"reasoning":"`), []byte(`"arguments":"`)}
 )
 
@@ -74,17 +79,40 @@ func (m *meter) text(line []byte) bool {
 
 // usage reads the numbers of tokens that stand in p. The last ones count: they are totals.
 func (m *meter) usage(p []byte) {
+	if d := duration(p, millisName, time.Millisecond) + duration(p, nanosName, time.Nanosecond); d > 0 {
+		m.decode = d
+	}
 	if m.style != stream.Lines {
 		at := bytes.Index(p, usageName) // most have none; LastIndex is far slower
-		if at < 0 {
+		switch {
+		case at >= 0:
+			p = p[at+bytes.LastIndex(p[at:], usageName):]
+		case m.decode == 0: // llama-server's own API has numbers without usage, beside its times
 			return
 		}
-		p = p[at+bytes.LastIndex(p[at:], usageName):]
 	} else if !bytes.Contains(p, []byte(`eval_count"`)) {
 		return
 	}
 	m.prompt = number(p, promptNames, m.prompt)
 	m.generated = number(p, generatedNames, m.generated)
+}
+
+// duration is the number of units behind a name, 0 where there is none.
+func duration(p, name []byte, unit time.Duration) time.Duration {
+	at := bytes.Index(p, name)
+	if at < 0 {
+		return 0
+	}
+	p = bytes.TrimLeft(p[at+len(name):], " :")
+	end := bytes.IndexFunc(p, func(r rune) bool { return (r < '0' || r > '9') && !strings.ContainsRune("+-.eE", r) })
+	if end <= 0 {
+		return 0
+	}
+	n, err := strconv.ParseFloat(string(p[:end]), 64)
+	if most := float64(24 * time.Hour / unit); err != nil || !(n > 0 && n < most) {
+		return 0
+	}
+	return time.Duration(n * float64(unit))
 }
 
 // number is the number behind one of the names, or otherwise.

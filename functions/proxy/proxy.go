@@ -77,7 +77,8 @@ type Outcome struct {
 	Code string
 	// Sent is when it went to the runtime, FirstByte when its answer began, Total when it was over.
 	Sent, FirstByte, Total time.Duration
-	// FirstToken and LastToken are when a stream's first and last text came.
+	// FirstToken and LastToken are when the first and the last text came: of a stream, and of any
+	// answer in which the runtime says how long it generated.
 	FirstToken, LastToken time.Duration
 	// PromptTokens is the length of its prompt as the runtime says; 0: it does not.
 	PromptTokens int
@@ -207,6 +208,11 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 	x.answer(ctx, resp)
 	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.prompt, x.meter.tokens()
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.first, x.meter.last
+	if x.meter.first == 0 && x.meter.decode > 0 && resp.StatusCode == http.StatusOK { // no stream, of a runtime that says how long it generated
+		x.outcome.LastToken = x.outcome.FirstByte
+		x.outcome.FirstToken = max(x.outcome.Sent, x.outcome.FirstByte-x.meter.decode)
+	}
+	x.live.counted(x.meter.prompt)
 }
 
 // answer passes the answer on by its kind: 1. a stream of events or lines; 2. a
