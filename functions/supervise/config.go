@@ -63,6 +63,9 @@ type Config struct {
 	Report func(api.InstanceStatus)
 	// Trace is what the instance was started for; zero: nobody traces it.
 	Trace api.Trace
+	// Leave is called before a runtime that has answered sleeps or is ended, with no request
+	// in it: for the last look at it. It ends soon, and with ctx. Nil: nobody looks.
+	Leave func(ctx context.Context, e api.Endpoint)
 	// Rose is told of each start and wake after its report, which it gets too, from the
 	// same goroutine. It must not block. Nil: nobody.
 	Rose func(api.InstanceStatus, Rise)

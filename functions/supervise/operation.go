@@ -45,6 +45,7 @@ type operation struct {
 	grace     time.Duration   // of an end
 	busy      bool            // of a probe: requests run
 	run       func()          // starts the goroutine; begin calls it where nothing is left to be set
+	drained   bool            // an end, of a runtime that was awake and has nothing to do
 	stopped   bool            // cancelled by the owner
 	suspect   bool            // of a start: the canary decides
 
@@ -117,10 +118,16 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		if s.cfg.Canary && op.canary == nil && level == api.LevelAwake {
 			op.canary = s.learn(ctx, launch)
 		}
+		if s.cfg.Leave != nil && level == api.LevelAwake {
+			s.cfg.Leave(ctx, launch.Endpoint)
+		}
 		err = s.cfg.Runtime.Sleep(ctx, launch.Endpoint, op.level)
 	case opProbe:
 		err = s.sendProbe(ctx, op, child, launch)
 	case opEnd:
+		if s.cfg.Leave != nil && op.drained {
+			s.cfg.Leave(ctx, launch.Endpoint)
+		}
 		child.Stop(op.grace)
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {

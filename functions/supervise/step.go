@@ -253,6 +253,7 @@ func (s *Supervisor) end(grace time.Duration) {
 		s.child, s.exitSeen, s.phase = nil, false, off
 		return
 	}
+	drained := s.phase == draining && !s.hard
 	s.phase = ending
 	if s.state == api.Asleep || s.state == api.Awake {
 		s.enter(api.Draining, "stopping")
@@ -261,7 +262,7 @@ func (s *Supervisor) end(grace time.Duration) {
 		grace = 0
 	}
 	s.begin(opEnd)
-	s.op.grace = grace
+	s.op.grace, s.op.drained = grace, drained
 	s.op.run()
 }
 

@@ -419,3 +419,25 @@ func TestMemoryIsReported(t *testing.T) {
 		}
 	})
 }
+
+// A runtime that has answered is looked at once more before it sleeps or is ended; one that sleeps is not.
+func TestLeave(t *testing.T) {
+	w := &world{traits: runtime.Traits{Sleeps: true, Deepens: true}}
+	var looked []string
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		wantCode(t, "a deeper sleep", sleep(s, 3, 2, 0), "")
+		wantCode(t, "wake", wake(s, 4), "")
+		if len(looked) != 1 {
+			t.Errorf("looked at it %d times before one sleep", len(looked))
+		}
+		if _, err := s.Stop(t.Context(), control.StopRequest{}); err != nil {
+			t.Error(err)
+		}
+		if len(looked) != 2 {
+			t.Errorf("looked at it %d times before a sleep and an end", len(looked))
+		}
+	}, func(c *supervise.Config) {
+		c.Leave = func(_ context.Context, e api.Endpoint) { looked = append(looked, string(e)) }
+	})
+}
