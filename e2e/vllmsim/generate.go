@@ -71,6 +71,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f form
 		panic(http.ErrAbortHandler)
 	}
 	head["object"], head["choices"], head["usage"] = f.object, choices, s.engine.usage(a, jobs, generated)
+	if s.cfg.Surface == LlamaCpp {
+		head["timings"] = s.engine.timings(jobs[0])
+	}
 	write(w, http.StatusOK, head)
 }
 

@@ -83,7 +83,10 @@ func (s *Server) slots(w http.ResponseWriter, r *http.Request) {
 		slot := map[string]any{"id": i, "n_ctx": s.cfg.MaxModelLen, "is_processing": false}
 		if i < len(all) && all[i].Running() {
 			slot["is_processing"] = true
-			slot["next_token"] = map[string]any{"n_decoded": all[i].Generated}
+			slot["next_token"] = []any{map[string]any{"n_decoded": all[i].Generated}}
+			if !s.cfg.OldMetrics {
+				slot["n_prompt_tokens"] = all[i].Prompt + all[i].Generated // what the slot holds
+			}
 			idle--
 		}
 		slots = append(slots, slot)
@@ -208,7 +211,7 @@ func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill ai
 }
 
 func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill ailments) {
-	ev, text, sent, begin := s.events(w, ill), "", 0, time.Now()
+	ev, text, sent := s.events(w, ill), "", 0
 	for p := range s.follow(r, []*job{j}) {
 		if p.err != nil {
 			if ev.started {
@@ -234,7 +237,7 @@ func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask,
 		}
 		last := map[string]any{"index": 0, "content": "", "stop": true, "model": a.name, "tokens_predicted": len(p.tokens), "tokens_evaluated": j.seq.Prompt,
 			"stop_type": map[string]string{"stop": "eos", "length": "limit", "abort": "none"}[j.reason], "stopping_word": j.stopped,
-			"timings": map[string]any{"predicted_ms": float64(time.Since(begin).Microseconds()) / 1000, "predicted_n": len(p.tokens), "prompt_n": j.seq.Prompt - j.seq.Cached}}
+			"timings": s.engine.timings(j)}
 		if a.stream {
 			_ = ev.send("", last) // the client has left
 			return
@@ -257,4 +260,15 @@ func (s *Server) rayRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Path "+strconv.Quote(r.URL.Path)+" not found. Please ping http://.../-/routes for route table.", http.StatusNotFound)
 	})
+}
+
+// timings say how long a job took, as llama-server does in every whole answer.
+func (e *engine) timings(j *job) map[string]any {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	millis := func(from, to time.Time) float64 { return max(0, float64(to.Sub(from).Microseconds())/1000) }
+	return map[string]any{
+		"prompt_n": j.seq.Prompt - j.seq.Cached, "prompt_ms": millis(j.begun, j.first),
+		"predicted_n": j.seq.Generated, "predicted_ms": millis(j.first, j.last),
+	}
 }
