@@ -118,7 +118,7 @@ func (f *function) makeSupervisor() (err error) {
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
 		},
 		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
-		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose,
+		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Look(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if f.models != nil {
@@ -139,7 +139,7 @@ func (f *function) makeAdapters() (err error) {
 	}
 	f.adapters, err = adapters.New(adapters.Config{
 		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
-		Loader: f.runtime, Gate: f.supervisor.Gate(), Fetch: bring, Changed: f.supervisor.SetAdapters, Transport: f.transport, Logger: f.cfg.Logger,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Fetch: bring, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.transport, Logger: f.cfg.Logger,
 	})
 	return err
 }

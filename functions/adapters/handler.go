@@ -49,6 +49,8 @@ type info struct {
 	Config struct {
 		// Enabled: adapters can be registered, or some are.
 		Enabled bool `json:"enabled"`
+		// MaxActiveAdapters is how many can be active at once; 0: the runtime has not said.
+		MaxActiveAdapters int `json:"maxActiveAdapters,omitempty"`
 	} `json:"config"`
 	State struct {
 		ActiveAdapters []api.ModelName `json:"activeAdapters"`
@@ -63,6 +65,9 @@ func (r *Registry) info() info {
 		if a.State == Loaded {
 			v.State.ActiveAdapters = append(v.State.ActiveAdapters, a.Name)
 		}
+	}
+	if r.cfg.Most != nil {
+		v.Config.MaxActiveAdapters = r.cfg.Most()
 	}
 	v.Config.Enabled = r.cfg.Root != "" || len(v.Adapters) > 0
 	if v.Adapters == nil {

@@ -49,6 +49,8 @@ type Config struct {
 	// Fetch turns a reference ("hf://…") into a path, which may lie outside Root; nil:
 	// references are refused.
 	Fetch func(ctx context.Context, reference string) (path string, err error)
+	// Most is how many adapters the runtime can use at once, 0 where it has not said; nil: nobody knows.
+	Most func() int
 	// Changed gets the names of the loaded adapters, sorted, when they have changed. It
 	// must not block. Nil: nobody.
 	Changed func([]api.ModelName)

@@ -12,7 +12,8 @@ import (
 type Meter struct {
 	metrics *Metrics
 	last    runtime.Signals // at the last look; meaningless while at is zero
-	at      time.Time       // of the last look, or of the moment since when requests run
+	firsts  runtime.Histogram
+	at      time.Time // of the last look, or of the moment since when requests run
 }
 
 // Meter makes a meter that has not looked yet.
@@ -31,19 +32,27 @@ func (m *Meter) Begin() {
 // Rates and the time to first token are of what happened since the look before, and
 // 0 at the first look and after the runtime's counters began anew.
 func (m *Meter) Look() api.Load {
-	v, _, _ := m.metrics.protocol.read()
-	now := time.Now()
+	v, _ := m.metrics.protocol.read()
+	now, firsts := time.Now(), m.metrics.firsts(v)
 	load := api.Load{Running: int(sane(v.Running)), Waiting: int(sane(v.Waiting)), KVUsage: sane(v.KVUsage)}
 	if passed := now.Sub(m.at).Seconds(); !m.at.IsZero() && passed > 0 {
 		load.TokensPerSecond = sane((v.GeneratedTokens - m.last.GeneratedTokens) / passed)
 		load.PromptTokensPerSecond = sane((v.PromptTokens - m.last.PromptTokens) / passed)
-		first, took := v.FirstTokens-m.last.FirstTokens, sane(v.FirstTokenSeconds-m.last.FirstTokenSeconds)
+		first, took := float64(firsts.Count)-float64(m.firsts.Count), sane(firsts.Sum-m.firsts.Sum)
 		if each := took / first; first >= 1 && each <= mostFirstToken {
 			load.TTFT = time.Duration(each * float64(time.Second))
 		}
 	}
-	m.last, m.at = v, now
+	m.last, m.firsts, m.at = v, firsts, now
 	return load
+}
+
+// firsts are the times to the first token: the runtime's, else what the function measured.
+func (m *Metrics) firsts(v runtime.Signals) runtime.Histogram {
+	if h, theirs := v.Times[runtime.FirstToken]; theirs {
+		return h
+	}
+	return runtime.Histogram{Count: m.firstTokens.Load(), Sum: time.Duration(m.firstTokenTime.Load()).Seconds()}
 }
 
 // mostFirstToken is how many seconds a first token may take on average; more is a fault of the counters.

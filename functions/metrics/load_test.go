@@ -14,10 +14,15 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
+// firsts are so many times to the first token, of so many seconds together.
+func firsts(count uint64, seconds float64) map[string]runtime.Histogram {
+	return map[string]runtime.Histogram{runtime.FirstToken: {Count: count, Sum: seconds}}
+}
+
 func TestMeterMakesRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
-		i.signals = runtime.Signals{GeneratedTokens: 100, PromptTokens: 50, FirstTokens: 10, FirstTokenSeconds: 3}
+		i.signals = runtime.Signals{GeneratedTokens: 100, PromptTokens: 50, Times: firsts(10, 3)}
 		meter := set(t, i.config()).Meter()
 		look := func(want api.Load) {
 			t.Helper()
@@ -27,7 +32,7 @@ func TestMeterMakesRates(t *testing.T) {
 		}
 		meter.Begin()
 		time.Sleep(2 * time.Second)
-		i.signals = runtime.Signals{Running: 3, Waiting: 1, KVUsage: .5, GeneratedTokens: 300, PromptTokens: 70, FirstTokens: 12, FirstTokenSeconds: 3.5}
+		i.signals = runtime.Signals{Running: 3, Waiting: 1, KVUsage: .5, GeneratedTokens: 300, PromptTokens: 70, Times: firsts(12, 3.5)}
 		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5, TokensPerSecond: 100, PromptTokensPerSecond: 10, TTFT: 250 * time.Millisecond})
 		time.Sleep(time.Second)
 		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5}) // nothing happened
@@ -37,10 +42,10 @@ func TestMeterMakesRates(t *testing.T) {
 		i.signals.GeneratedTokens = 310
 		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5, TokensPerSecond: 10})
 		time.Sleep(time.Second)
-		i.signals = runtime.Signals{Running: 1, GeneratedTokens: 5, FirstTokens: 1, FirstTokenSeconds: 9} // it has started again
+		i.signals = runtime.Signals{Running: 1, GeneratedTokens: 5, Times: firsts(1, 9)} // it has started again
 		look(api.Load{Running: 1})
 		time.Sleep(time.Second)
-		i.signals = runtime.Signals{Running: math.Inf(1), Waiting: 1e300, KVUsage: math.NaN(), GeneratedTokens: math.Inf(1), FirstTokens: 2, FirstTokenSeconds: math.Inf(1)}
+		i.signals = runtime.Signals{Running: math.Inf(1), Waiting: 1e300, KVUsage: math.NaN(), GeneratedTokens: math.Inf(1), Times: firsts(2, math.Inf(1))}
 		look(api.Load{})
 	})
 }
@@ -53,7 +58,7 @@ func TestMeterOfAbsurdMetrics(t *testing.T) {
 			meter := set(t, i.config()).Meter()
 			meter.Begin()
 			time.Sleep(time.Second)
-			i.signals = runtime.Signals{Running: v, Waiting: v, KVUsage: v, BlockTokens: v, Blocks: v, PromptTokens: v, GeneratedTokens: v, FirstTokens: 1, FirstTokenSeconds: 1e8}
+			i.signals = runtime.Signals{Running: v, Waiting: v, KVUsage: v, BlockTokens: v, Blocks: v, PromptTokens: v, GeneratedTokens: v, Times: firsts(1, 1e8)}
 			if diff := cmp.Diff(api.Load{Running: 2, KVUsage: .25}, meter.Look()); diff != "" {
 				t.Errorf("load of a runtime that says %v (-want +got):\n%s", v, diff)
 			}
@@ -65,7 +70,7 @@ func TestMeterOfAbsurdMetrics(t *testing.T) {
 func TestMeterOfWhatTheFunctionCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
-		i.signals = runtime.Signals{Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: -1, Blocks: -1, PromptTokens: -1, GeneratedTokens: -1}
+		i.signals = runtime.Unknown()
 		m := set(t, i.config())
 		meter := m.Meter()
 		meter.Begin()

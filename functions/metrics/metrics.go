@@ -6,32 +6,41 @@
 // extension (its proposal 003), which are vLLM's: an endpoint picker reads them
 // without being configured. They carry the label model_name.
 //
-//	vllm:num_requests_running                gauge      requests that generate
-//	vllm:num_requests_waiting                gauge      requests that the runtime has queued
-//	vllm:kv_cache_usage_perc                 gauge      share of the KV cache in use, 0 to 1
-//	vllm:gpu_cache_usage_perc                gauge      the same by its older name, which pickers before 2026 read
-//	vllm:cache_config_info                   gauge 1    labels block_size, num_gpu_blocks; "0": unknown
-//	vllm:lora_requests_info                  gauge      time of writing; labels max_lora, running_lora_adapters, waiting_lora_adapters
-//	vllm:num_tokens_running                  gauge      tokens in the batch
-//	vllm:num_tokens_waiting                  gauge      tokens of prompts that wait for their first token
-//	vllm:max_token_capacity                  gauge      tokens that the KV cache holds; 0: unknown
-//	vllm:prompt_tokens_total                 counter    tokens of prompts
-//	vllm:generation_tokens_total             counter    tokens generated
-//	vllm:time_to_first_token_seconds         histogram  of streams, from their arrival
-//	vllm:request_time_per_output_token_seconds histogram  time per decode token: of a stream, the mean after its first
-//	rouse_time_per_prefill_token_seconds     histogram  of a stream whose prompt the runtime counted: time to its first token by its prompt
+//	vllm:num_requests_running                  gauge      requests that generate
+//	vllm:num_requests_waiting                  gauge      requests that the runtime has queued
+//	vllm:kv_cache_usage_perc                   gauge      share of the KV cache in use, 0 to 1
+//	vllm:gpu_cache_usage_perc                  gauge      the same by its older name, which pickers before 2026 read
+//	vllm:cache_config_info                     gauge 1    labels block_size, num_gpu_blocks
+//	vllm:lora_requests_info                    gauge      time of writing; labels max_lora, running_lora_adapters, waiting_lora_adapters
+//	vllm:num_tokens_running                    gauge      tokens in the KV cache of the requests that generate
+//	vllm:num_tokens_waiting                    gauge      tokens of the requests that the runtime has queued
+//	vllm:max_token_capacity                    gauge      tokens that the KV cache holds
+//	vllm:prompt_tokens_total                   counter    tokens of prompts
+//	vllm:generation_tokens_total               counter    tokens generated
+//	vllm:time_to_first_token_seconds           histogram  from a request's arrival
+//	vllm:time_per_output_token_seconds         histogram  time per decode token
+//	vllm:request_time_per_output_token_seconds histogram  the same, a mean of each request
+//	rouse_time_per_prefill_token_seconds       histogram  time to the first token by the tokens of the prompt
 //
-// Those of the protocol are always there, for a picker may take an instance
-// without one of them for broken. Where a value comes from:
+// Where a value comes from:
 //
 //  1. The runtime's own metrics, if it has them, asked for when we are asked, at
-//     most every 200 ms and for at most 250 ms. A sleeper is never asked.
+//     most every 200 ms and for at most 250 ms, histograms included. A sleeper is never
+//     asked: what does not change by a sleep, sizes and what was counted, is what it said
+//     last, and it is asked before each sleep.
 //  2. Else what the proxy counts: requests in the runtime as running, none as
-//     waiting (who has no place is refused, and waits elsewhere); tokens by the
-//     length of bodies and by what was generated; the adapters that requests name.
-//  3. The share of the KV cache is then tokens by capacity where the runtime says
-//     the blocks it has, else requests by places, which is what a server with a fixed piece
-//     of the cache for each place has in use.
+//     waiting (who has no place is refused, and waits elsewhere); tokens by the length of
+//     bodies, as long as those of the last prompts that the runtime counted, and by what was
+//     generated; times of streams, and of answers in which the runtime says how long it generated.
+//  3. The share of the KV cache is then tokens by capacity where the capacity is known,
+//     else requests by places, which is what a server with a fixed piece of the cache for
+//     each place has in use.
+//  4. A size that neither knows is not there: cache_config_info, max_token_capacity,
+//     lora_requests_info; and a histogram of which there is no observation. The others always
+//     are, for a picker may take an instance without one of them for broken.
+//
+// An adapter is running only while a request that names it is in the runtime: what
+// runtimes say of adapters is often that they are loaded.
 //
 // The instance's own metrics are under rouse_function_.
 package metrics
@@ -70,9 +79,11 @@ type Metrics struct {
 	handler                     http.Handler
 	requests, errors            *prometheus.CounterVec
 	firstByte, total            *prometheus.HistogramVec
-	firstToken, decode, prefill prometheus.Histogram
-	prompt, generated           atomic.Uint64 // tokens
-	firstTokens, firstTokenTime atomic.Uint64 // how many, and the sum in nanoseconds
+	firstToken, prefill         prometheus.Histogram
+	decode, request             prometheus.Histogram // one by two names
+	measured                    atomic.Bool          // a request's first token was seen
+	prompt, generated           atomic.Uint64        // tokens
+	firstTokens, firstTokenTime atomic.Uint64        // how many, and the sum in nanoseconds
 	protocol                    *protocol
 }
 
@@ -105,14 +116,15 @@ func New(cfg Config) (*Metrics, error) {
 		errors:     counter("rouse_function_errors_total", "Requests that this instance refused or could not bring to a good end, by code.", "code"),
 		firstByte:  histogram("rouse_function_first_byte_seconds", "Time from a request's arrival to the first byte of its answer."),
 		total:      histogram("rouse_function_request_seconds", "Time from a request's arrival to the last byte of its answer."),
-		firstToken: tokens("vllm:time_to_first_token_seconds", "Time from a stream's request to its first token.", latencies),
-		decode:     tokens("vllm:request_time_per_output_token_seconds", "Time per token of a stream, after its first.", perToken),
-		prefill:    tokens("rouse_time_per_prefill_token_seconds", "Time to a stream's first token, by the tokens of its prompt.", perToken),
+		firstToken: tokens(runtime.FirstToken, "Time from a request to its first token.", latencies),
+		decode:     tokens(runtime.PerOutputToken, "Time per token of a request, after its first.", perToken),
+		request:    tokens(runtime.PerRequestToken, "Mean time per token of a request, after its first.", perToken),
+		prefill:    tokens(runtime.PerPrefillToken, "Time to a request's first token, by the tokens of its prompt.", perToken),
 	}
 	m.protocol = newProtocol(cfg, model, m)
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
-		m.requests, m.errors, m.firstByte, m.total, m.firstToken, m.decode, m.prefill,
+		m.requests, m.errors, m.firstByte, m.total,
 		newStateCollector(cfg.Status), m.protocol,
 	} {
 		if err := registry.Register(c); err != nil {
@@ -125,6 +137,16 @@ func New(cfg Config) (*Metrics, error) {
 
 // Handler answers scrapes, within half a second whatever the runtime does.
 func (m *Metrics) Handler() http.Handler { return m.handler }
+
+// Look reads the runtime's own metrics, for what is remembered while it sleeps. It ends
+// within a quarter of a second, and with ctx.
+func (m *Metrics) Look(ctx context.Context) { m.protocol.scraper.look(ctx) }
+
+// MaxAdapters is how many adapters the runtime can use at once, 0 where it has not said.
+func (m *Metrics) MaxAdapters() int {
+	v, _ := m.protocol.read()
+	return v.MaxAdapters
+}
 
 // Observe counts one request of a client.
 func (m *Metrics) Observe(o proxy.Outcome) {
@@ -141,6 +163,7 @@ func (m *Metrics) Observe(o proxy.Outcome) {
 	if o.FirstToken == 0 {
 		return
 	}
+	m.measured.Store(true)
 	m.firstToken.Observe(o.FirstToken.Seconds())
 	m.firstTokens.Add(1)
 	m.firstTokenTime.Add(uint64(max(0, o.FirstToken)))
@@ -148,6 +171,8 @@ func (m *Metrics) Observe(o proxy.Outcome) {
 		m.prefill.Observe((o.FirstToken - o.Sent).Seconds() / float64(o.PromptTokens))
 	}
 	if o.GeneratedTokens > 1 {
-		m.decode.Observe((o.LastToken - o.FirstToken).Seconds() / float64(o.GeneratedTokens-1))
+		each := (o.LastToken - o.FirstToken).Seconds() / float64(o.GeneratedTokens-1)
+		m.decode.Observe(each)
+		m.request.Observe(each)
 	}
 }

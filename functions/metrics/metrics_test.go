@@ -82,8 +82,9 @@ func set(t *testing.T, cfg metrics.Config) *metrics.Metrics {
 func TestTheRuntimesOwnNumbers(t *testing.T) {
 	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}, load: proxy.Load{Requests: 3, Tokens: 90, QueuedTokens: 40}}
 	i.signals = runtime.Signals{
-		Running: 2, Waiting: 1, KVUsage: .25, BlockTokens: 16, Blocks: 100, PromptTokens: 1000, GeneratedTokens: 500,
+		Running: 2, Waiting: 1, KVUsage: .25, BlockTokens: 16, Blocks: 100, Capacity: 1600, Tokens: 400, QueuedTokens: 40, PromptTokens: 1000, GeneratedTokens: 500,
 		RunningAdapters: []string{"a", "b"}, WaitingAdapters: []string{"c"}, MaxAdapters: 4,
+		Times: map[string]runtime.Histogram{runtime.FirstToken: {Count: 5, Sum: 2.5, Buckets: map[float64]uint64{.1: 1, 1: 5}}, runtime.QueueTime: {Count: 5, Sum: 1}},
 	}
 	got := scrape(t, set(t, i.config()))
 	want(t, got, map[string]string{
@@ -91,9 +92,11 @@ func TestTheRuntimesOwnNumbers(t *testing.T) {
 		`vllm:kv_cache_usage_perc{model_name="m"}`: "0.25", `vllm:gpu_cache_usage_perc{model_name="m"}`: "0.25",
 		`vllm:cache_config_info{block_size="16",model_name="m",num_gpu_blocks="100"}`: "1",
 		`vllm:max_token_capacity{model_name="m"}`:                                     "1600",
-		`vllm:num_tokens_running{model_name="m"}`:                                     "50", `vllm:num_tokens_waiting{model_name="m"}`: "40",
+		`vllm:num_tokens_running{model_name="m"}`:                                     "400", `vllm:num_tokens_waiting{model_name="m"}`: "40",
 		`vllm:prompt_tokens_total{model_name="m"}`: "1000", `vllm:generation_tokens_total{model_name="m"}`: "500",
-		`rouse_function_signals{model_name="m"}`: "1", `rouse_function_state{state="awake"}`: "1",
+		`vllm:time_to_first_token_seconds_bucket{model_name="m",le="0.1"}`: "1", `vllm:time_to_first_token_seconds_count{model_name="m"}`: "5",
+		`vllm:request_queue_time_seconds_sum{model_name="m"}`: "1",
+		`rouse_function_signals{model_name="m"}`:              "1", `rouse_function_state{state="awake"}`: "1",
 	})
 	lora := `vllm:lora_requests_info{max_lora="4",model_name="m",running_lora_adapters="a,b",waiting_lora_adapters="c"}`
 	if got[lora] == "" {
@@ -103,7 +106,9 @@ func TestTheRuntimesOwnNumbers(t *testing.T) {
 
 // blocks are the signals of a runtime that says only how large its KV cache is.
 func blocks(n float64) runtime.Signals {
-	return runtime.Signals{Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: 1, Blocks: n, PromptTokens: -1, GeneratedTokens: -1}
+	s := runtime.Unknown()
+	s.BlockTokens, s.Blocks, s.Capacity, s.MaxAdapters = 1, n, n, 2
+	return s
 }
 
 // A runtime that says little: the function counts. Nothing of the protocol is missing.
@@ -115,11 +120,12 @@ func TestTheFunctionCounts(t *testing.T) {
 		usage   string
 		blocks  string
 	}{
-		{"by places", runtime.Signals{}, errors.ErrUnsupported, "0.375", `vllm:cache_config_info{block_size="0",model_name="m",num_gpu_blocks="0"}`},
+		{"by places", runtime.Signals{}, errors.ErrUnsupported, "0.375", ""},
 		{"by tokens", blocks(1000), nil, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
 		{"no more than all", blocks(10), nil, "1", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="10"}`},
 		{"no number", runtime.Signals{
-			Running: math.NaN(), Waiting: -1, KVUsage: math.NaN(), BlockTokens: 1, Blocks: 1000, PromptTokens: -1, GeneratedTokens: math.NaN(),
+			Running: math.NaN(), Waiting: -1, KVUsage: math.NaN(), BlockTokens: 1, Blocks: 1000, Capacity: math.Inf(1), Tokens: -1, QueuedTokens: math.NaN(),
+			PromptTokens: -1, GeneratedTokens: math.NaN(), MaxAdapters: 2,
 		}, nil, "0.09", `vllm:cache_config_info{block_size="1",model_name="m",num_gpu_blocks="1000"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -130,13 +136,16 @@ func TestTheFunctionCounts(t *testing.T) {
 			got := scrape(t, m)
 			want(t, got, map[string]string{
 				`vllm:num_requests_running{model_name="m"}`: "3", `vllm:num_requests_waiting{model_name="m"}`: "0",
-				`vllm:kv_cache_usage_perc{model_name="m"}`: tc.usage, tc.blocks: "1",
+				`vllm:kv_cache_usage_perc{model_name="m"}`: tc.usage, `vllm:num_tokens_waiting{model_name="m"}`: "0",
 				`vllm:prompt_tokens_total{model_name="m"}`: "7", `vllm:generation_tokens_total{model_name="m"}`: "5",
 			})
-			if got[`vllm:lora_requests_info{max_lora="2",model_name="m",running_lora_adapters="a",waiting_lora_adapters=""}`] == "" {
-				t.Errorf("no info on adapters in %v", got)
-			}
 			for name, value := range got {
+				if strings.HasPrefix(name, "vllm:cache_config_info") && name != tc.blocks {
+					t.Errorf("%s is there, want %s", name, tc.blocks)
+				}
+				if lora := `vllm:lora_requests_info{max_lora="2",model_name="m",running_lora_adapters="a",waiting_lora_adapters=""}`; strings.HasPrefix(name, "vllm:lora") && name != lora {
+					t.Errorf("%s is there, want %s", name, lora)
+				}
 				if value == "NaN" {
 					t.Errorf("%s is no number", name)
 				}
@@ -206,6 +215,7 @@ func TestObserve(t *testing.T) {
 		`rouse_function_errors_total{code="asleep"}`: "1", `rouse_function_request_seconds_count{path="/v1/completions"}`: "1",
 		`vllm:time_to_first_token_seconds_sum{model_name="m"}`:             "0.011",
 		`rouse_time_per_prefill_token_seconds_sum{model_name="m"}`:         "0.001",
+		`vllm:time_per_output_token_seconds_sum{model_name="m"}`:           "0.005",
 		`vllm:request_time_per_output_token_seconds_sum{model_name="m"}`:   "0.005",
 		`vllm:request_time_per_output_token_seconds_count{model_name="m"}`: "1",
 	})
@@ -214,5 +224,65 @@ func TestObserve(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	if _, err := metrics.New(metrics.Config{Model: "m"}); err == nil {
 		t.Error("no error without a status")
+	}
+}
+
+// Adapters are running while a request names them, and not because the runtime says so.
+func TestIdleAdaptersDoNotRun(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		load    []api.ModelName
+		waiting float64
+		says    [2]string // running, waiting
+		want    [2]string
+	}{
+		{"loaded, and nobody asks", nil, 0, [2]string{"a,b", "a,b"}, [2]string{"", ""}},
+		{"one of two", []api.ModelName{"b"}, 0, [2]string{"a,b", ""}, [2]string{"b", ""}},
+		{"the runtime has not noticed", []api.ModelName{"a"}, 0, [2]string{"", ""}, [2]string{"a", ""}},
+		{"one waits", []api.ModelName{"a", "b"}, 1, [2]string{"a", "b"}, [2]string{"a", "b"}},
+		{"in both lists", []api.ModelName{"a", "b"}, 1, [2]string{"a,b", "a,b"}, [2]string{"a,b", ""}},
+		{"one that the runtime brought", []api.ModelName{"a"}, 0, [2]string{"a,own", ""}, [2]string{"a,own", ""}},
+	} {
+		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8, Adapters: []api.ModelName{"a", "b"}}, load: proxy.Load{Requests: len(tc.load), Adapters: tc.load}}
+		i.signals = runtime.Unknown()
+		list := func(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) }
+		i.signals.Running, i.signals.Waiting, i.signals.MaxAdapters = float64(len(tc.load)), tc.waiting, 4
+		i.signals.RunningAdapters, i.signals.WaitingAdapters = list(tc.says[0]), list(tc.says[1])
+		got := scrape(t, set(t, i.config()))
+		lora := `vllm:lora_requests_info{max_lora="4",model_name="m",running_lora_adapters="` + tc.want[0] + `",waiting_lora_adapters="` + tc.want[1] + `"}`
+		if got[lora] == "" {
+			t.Errorf("%s: no %s", tc.name, lora)
+		}
+	}
+}
+
+// A runtime that tells requests and not tokens: as many of those without an answer wait as it has queued.
+func TestTokensThatWait(t *testing.T) {
+	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}, load: proxy.Load{Requests: 4, Tokens: 500, Queued: 3, QueuedTokens: 300}}
+	i.signals = runtime.Unknown()
+	i.signals.Running, i.signals.Waiting, i.signals.Capacity = 3, 1, 350
+	want(t, scrape(t, set(t, i.config())), map[string]string{
+		`vllm:num_tokens_waiting{model_name="m"}`: "100", `vllm:num_tokens_running{model_name="m"}`: "350", `vllm:max_token_capacity{model_name="m"}`: "350",
+	})
+}
+
+// Asleep, sizes and totals are what the runtime said before; what runs is nothing.
+func TestAsleepItRemembers(t *testing.T) {
+	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
+	i.signals = runtime.Signals{
+		Running: 3, Waiting: 2, KVUsage: .5, BlockTokens: 16, Blocks: 10, Capacity: 160, Tokens: 80, QueuedTokens: 20, PromptTokens: 70, GeneratedTokens: 30,
+		MaxAdapters: 4, Times: firsts(9, 4.5),
+	}
+	m := set(t, i.config())
+	m.Look(t.Context())
+	i.status.State, i.asked = api.Asleep, 0
+	want(t, scrape(t, m), map[string]string{
+		`vllm:num_requests_running{model_name="m"}`: "0", `vllm:num_requests_waiting{model_name="m"}`: "0", `vllm:kv_cache_usage_perc{model_name="m"}`: "0",
+		`vllm:num_tokens_running{model_name="m"}`: "0", `vllm:num_tokens_waiting{model_name="m"}`: "0", `vllm:max_token_capacity{model_name="m"}`: "160",
+		`vllm:cache_config_info{block_size="16",model_name="m",num_gpu_blocks="10"}`: "1", `vllm:prompt_tokens_total{model_name="m"}`: "70",
+		`vllm:time_to_first_token_seconds_count{model_name="m"}`: "9", `rouse_function_signals{model_name="m"}`: "0",
+	})
+	if i.asked != 0 || m.MaxAdapters() != 4 {
+		t.Errorf("the sleeper was asked %d times; adapters at most %d", i.asked, m.MaxAdapters())
 	}
 }

@@ -18,54 +18,65 @@ const (
 type scraper struct {
 	read func(context.Context) (runtime.Signals, error)
 
-	mu     sync.Mutex // guards what follows; held while the runtime is asked, so that it is asked once for many
-	asked  time.Time
-	given  time.Time // when last was given; zero: never, or forgotten
-	last   runtime.Signals
-	prompt float64 // the highest totals: counters must not go back to ours when the runtime is silent
-	tokens float64
-	counts bool // the runtime gives totals
+	mu    sync.Mutex // guards what follows; held while the runtime is asked, so that it is asked once for many
+	asked time.Time
+	given time.Time // when last was given; zero: never, or it sleeps since
+	last  runtime.Signals
+	any   bool // last was given at some time
 }
 
 // signals returns the runtime's signals, asking it if the last answer is old.
 // found is false where there are none.
 func (s *scraper) signals() (v runtime.Signals, found bool) {
 	if s.read == nil {
-		return unknown, false
+		return runtime.Unknown(), false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.asked) >= scrapeEvery {
-		ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-		v, err := s.read(ctx)
-		cancel()
-		s.asked = time.Now()
-		if err == nil {
-			s.given, s.last = s.asked, v
-			if v.PromptTokens >= 0 && v.GeneratedTokens >= 0 {
-				s.prompt, s.tokens, s.counts = v.PromptTokens, v.GeneratedTokens, true
-			}
-		}
+		s.ask(context.Background())
 	}
 	if s.given.IsZero() || time.Since(s.given) >= scrapeKept {
-		return unknown, false
+		return runtime.Unknown(), false
 	}
 	return s.last, true
 }
 
-// forget drops what the runtime said: it does not run any more, or sleeps.
+// look asks the runtime whenever it was asked last.
+func (s *scraper) look(ctx context.Context) {
+	if s.read == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ask(ctx)
+}
+
+// ask asks the runtime. The caller holds mu.
+func (s *scraper) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	v, err := s.read(ctx)
+	s.asked = time.Now()
+	if err == nil {
+		s.given, s.last, s.any = s.asked, v, true
+	}
+}
+
+// forget drops what the runtime said of its load: it does not run any more, or sleeps.
 func (s *scraper) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.given, s.asked = time.Time{}, time.Time{}
 }
 
-// totals are the last totals that the runtime gave, negative where it never did.
-func (s *scraper) totals() (prompt, generated float64) {
+// remembered is what the runtime said last, whenever that was. What it is, how much it
+// holds and what it has counted stays true.
+func (s *scraper) remembered() runtime.Signals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.counts {
-		return -1, -1
+	if !s.any {
+		return runtime.Unknown()
 	}
-	return s.prompt, s.tokens
+	return s.last
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -160,5 +162,46 @@ func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter)
 }
 
 func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
-	return scrape(ctx, r.client, e, llamaCppMetrics)
+	s, err := scrape(ctx, r.client, e, llamaCppMetrics)
+	if err != nil {
+		return s, err
+	}
+	s.MaxAdapters = len(r.cfg.Spec.Adapters) // any of them in any request
+	r.readSlots(ctx, e, &s)
+	s.complete()
+	return s, nil
+}
+
+// readSlots reads what the metrics do not say: how many tokens the slots hold and have.
+// Servers before 2026 do not say the latter.
+func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
+	var slots []struct {
+		Context    float64  `json:"n_ctx"`
+		Processing bool     `json:"is_processing"`
+		Tokens     *float64 `json:"n_prompt_tokens"` // those that are in the slot, generated ones too
+	}
+	if r.client.ask(ctx, http.MethodGet, e, "/slots", nil, &slots) != nil || len(slots) == 0 {
+		return // it was started without --slots
+	}
+	capacity, tokens := 0.0, 0.0
+	for _, slot := range slots {
+		capacity += slot.Context
+		switch {
+		case !slot.Processing:
+		case slot.Tokens == nil:
+			tokens = math.NaN()
+		default:
+			tokens += *slot.Tokens
+		}
+	}
+	if !math.IsNaN(tokens) {
+		s.Tokens = tokens
+	}
+	args := r.cfg.Spec.Args
+	switch unified := has(args, "-kvu", "--kv-unified"); {
+	case unified || len(slots) == 1:
+		s.Capacity = slots[0].Context
+	case r.cfg.Spec.Endpoint == "" && (r.cfg.Concurrency > 0 || has(args, "-np", "--parallel")): // a number of slots parts the cache
+		s.Capacity = capacity
+	}
 }

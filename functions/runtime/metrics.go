@@ -19,15 +19,17 @@ import (
 // metricNames are the names of a server's metrics; where there are several, names
 // of different versions: the first that is there counts.
 type metricNames struct {
-	running, waiting, usage []string
-	prompt, generated       []string
-	firstToken              []string // histograms
-	blockTokens, blocks     []string // gauges
-	cacheInfo               string   // has the block's size and number as labels
-	sizeLabel, numberLabel  string   // of cacheInfo
-	adapters                string   // has lists of adapters as labels, and a time as its value
-	runningLabel, waitLabel string   // of adapters
-	maxLabel                string   // of adapters
+	running, waiting, usage  []string
+	prompt, generated        []string
+	tokens, queued, capacity []string
+	times                    map[string][]string // histograms, by their names in Signals.Times
+	prompts                  string              // histogram of the prompts' tokens; with the time of prefills it gives the time per token
+	blockTokens, blocks      []string            // gauges
+	cacheInfo                string              // has the block's size and number as labels
+	sizeLabel, numberLabel   string              // of cacheInfo
+	adapters                 string              // has lists of adapters as labels, and a time as its value
+	runningLabel, waitLabel  string              // of adapters
+	maxLabel                 string              // of adapters
 }
 
 // vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics"). Rouse's engine has its names too.
@@ -35,8 +37,14 @@ var vllmMetrics = metricNames{
 	running: []string{"vllm:num_requests_running"}, waiting: []string{"vllm:num_requests_waiting"},
 	usage:  []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
 	prompt: []string{"vllm:prompt_tokens_total", "vllm:prompt_tokens"}, generated: []string{"vllm:generation_tokens_total", "vllm:generation_tokens"},
-	firstToken: []string{"vllm:time_to_first_token_seconds"},
-	cacheInfo:  "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
+	tokens: []string{"vllm:num_tokens_running"}, queued: []string{"vllm:num_tokens_waiting"}, capacity: []string{"vllm:max_token_capacity"},
+	times: map[string][]string{
+		FirstToken: {FirstToken}, PerOutputToken: {PerOutputToken, InterToken}, InterToken: {InterToken, PerOutputToken}, PerRequestToken: {PerRequestToken},
+		PerPrefillToken: {PerPrefillToken}, WholeRequest: {WholeRequest}, QueueTime: {QueueTime}, InferenceTime: {InferenceTime},
+		PrefillTime: {PrefillTime}, DecodeTime: {DecodeTime},
+	},
+	prompts:   "vllm:request_prompt_tokens",
+	cacheInfo: "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
 	adapters: "vllm:lora_requests_info", runningLabel: "running_lora_adapters", waitLabel: "waiting_lora_adapters", maxLabel: "max_lora",
 }
 
@@ -44,7 +52,13 @@ var vllmMetrics = metricNames{
 var sglangMetrics = metricNames{
 	running: []string{"sglang:num_running_reqs"}, waiting: []string{"sglang:num_queue_reqs"}, usage: []string{"sglang:token_usage"},
 	prompt: []string{"sglang:prompt_tokens_total"}, generated: []string{"sglang:generation_tokens_total"},
-	firstToken:  []string{"sglang:time_to_first_token_seconds"},
+	tokens: []string{"sglang:num_used_tokens"}, capacity: []string{"sglang:max_total_num_tokens"},
+	times: map[string][]string{
+		FirstToken:     {"sglang:time_to_first_token_seconds"},
+		PerOutputToken: {"sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"},
+		InterToken:     {"sglang:inter_token_latency_seconds"}, PerRequestToken: {"sglang:time_per_output_token_seconds"},
+		WholeRequest: {"sglang:e2e_request_latency_seconds"}, QueueTime: {"sglang:queue_time_seconds"},
+	},
 	blockTokens: []string{"sglang:page_size"}, blocks: []string{"sglang:num_pages"},
 	cacheInfo: "sglang:cache_config_info", sizeLabel: "page_size", numberLabel: "num_pages",
 }
@@ -90,14 +104,16 @@ func (n metricNames) read(found promtext.Families) Signals {
 		Running: sum(first(found, n.running)), Waiting: sum(first(found, n.waiting)), KVUsage: mean(first(found, n.usage)),
 		PromptTokens: sum(first(found, n.prompt)), GeneratedTokens: sum(first(found, n.generated)),
 		BlockTokens: mean(first(found, n.blockTokens)), Blocks: sum(first(found, n.blocks)),
+		Capacity: sum(first(found, n.capacity)), Tokens: sum(first(found, n.tokens)), QueuedTokens: sum(first(found, n.queued)),
 	}
-	s.FirstTokens, s.FirstTokenSeconds = observed(first(found, n.firstToken))
+	n.readTimes(found, &s)
 	if info := found[n.cacheInfo]; info != nil && s.Blocks < 0 {
 		s.BlockTokens, s.Blocks = cache(info, n.sizeLabel, n.numberLabel)
 	}
 	if info := found[n.adapters]; info != nil {
 		n.readAdapters(info, &s)
 	}
+	s.complete()
 	return s
 }
 
@@ -139,20 +155,6 @@ func mean(f *dto.MetricFamily) float64 {
 		return -1
 	}
 	return sum(f) / float64(n)
-}
-
-// observed is the number of a histogram's observations, and their sum.
-func observed(f *dto.MetricFamily) (count, total float64) {
-	if f == nil {
-		return 0, 0
-	}
-	for _, m := range f.Metric {
-		h := m.GetHistogram()
-		if v := h.GetSampleSum(); v >= 0 { // not where it is no number
-			count, total = count+float64(h.GetSampleCount()), total+v
-		}
-	}
-	return count, total
 }
 
 // cache reads a block's size, and the number of blocks of all engines.

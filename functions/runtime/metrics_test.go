@@ -12,9 +12,8 @@ import (
 )
 
 func TestSignals(t *testing.T) {
-	unknown := runtime.Signals{Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: -1, Blocks: -1, PromptTokens: -1, GeneratedTokens: -1}
 	with := func(change func(*runtime.Signals)) runtime.Signals {
-		s := unknown
+		s := runtime.Unknown()
 		change(&s)
 		return s
 	}
@@ -57,7 +56,8 @@ vllm:e2e_request_latency_seconds_bucket{le="+Inf",engine="0"} 3.0
 vllm:e2e_request_latency_seconds_count{engine="0"} 3.0
 vllm:e2e_request_latency_seconds_sum{engine="0"} 3.5
 `, runtime.Signals{
-			Running: 3, Waiting: 5, KVUsage: 0.375, BlockTokens: 16, Blocks: 2200, PromptTokens: 30, GeneratedTokens: 7, FirstTokens: 4, FirstTokenSeconds: 1.75,
+			Running: 3, Waiting: 5, KVUsage: 0.375, BlockTokens: 16, Blocks: 2200, PromptTokens: 30, GeneratedTokens: 7, Capacity: 35200, Tokens: 13200, QueuedTokens: -1,
+			Times:           map[string]runtime.Histogram{runtime.FirstToken: {Count: 4, Sum: 1.75}, runtime.WholeRequest: {Count: 3, Sum: 3.5}, runtime.PerPrefillToken: {Count: 30, Sum: 1.75}},
 			RunningAdapters: []string{"a", "b"}, WaitingAdapters: []string{"c"}, MaxAdapters: 4,
 		}},
 		"vLLM before V1": {api.RuntimeVLLM, `
@@ -65,7 +65,7 @@ vllm:num_requests_running{model_name="m"} 1
 vllm:num_requests_waiting{model_name="m"} 0
 vllm:gpu_cache_usage_perc{model_name="m"} 0.75
 vllm:cache_config_info{block_size="None",num_gpu_blocks="None"} 1
-`, with(func(s *runtime.Signals) { s.Running, s.Waiting, s.KVUsage = 1, 0, 0.75 })},
+`, with(func(s *runtime.Signals) { s.Running, s.Waiting, s.KVUsage, s.QueuedTokens = 1, 0, 0.75, 0 })},
 		"SGLang, ranks of one engine": {api.RuntimeSGLang, `
 sglang:num_running_reqs{tp_rank="0"} 3
 sglang:num_running_reqs{tp_rank="1"} 3
@@ -76,12 +76,12 @@ sglang:num_pages{tp_rank="0"} 100
 sglang:num_pages{tp_rank="1"} 100
 sglang:prompt_tokens_total{tp_rank="0"} 5
 sglang:generation_tokens_total{tp_rank="0"} 6
-`, runtime.Signals{Running: 3, Waiting: 1, KVUsage: 0.1, BlockTokens: 64, Blocks: 100, PromptTokens: 5, GeneratedTokens: 6}},
+`, runtime.Signals{Running: 3, Waiting: 1, KVUsage: 0.1, BlockTokens: 64, Blocks: 100, Capacity: 6400, Tokens: 640, QueuedTokens: -1, PromptTokens: 5, GeneratedTokens: 6}},
 		"SGLang before 0.5.11": {api.RuntimeSGLang, `
 sglang:num_running_reqs{dp_rank="0"} 3
 sglang:num_running_reqs{dp_rank="1"} 4
 sglang:cache_config_info{page_size="1",num_pages="500"} 1
-`, with(func(s *runtime.Signals) { s.Running, s.BlockTokens, s.Blocks = 7, 1, 500 })},
+`, with(func(s *runtime.Signals) { s.Running, s.BlockTokens, s.Blocks, s.Capacity = 7, 1, 500, 500 })},
 		"llama-server": {api.RuntimeLlamaCpp, `
 # TYPE llamacpp:requests_processing gauge
 llamacpp:requests_processing 2

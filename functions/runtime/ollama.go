@@ -110,9 +110,7 @@ func (r *ollama) Launch(model string) (Launch, error) {
 		"OLLAMA_HOST=127.0.0.1:" + port, "HOME=" + r.home(), "OLLAMA_MODELS=" + from.store,
 		"OLLAMA_KEEP_ALIVE=-1", "OLLAMA_MAX_LOADED_MODELS=1", "OLLAMA_NOPRUNE=1", "OLLAMA_NO_CLOUD=1",
 	}
-	if r.cfg.Concurrency > 0 {
-		env = append(env, "OLLAMA_NUM_PARALLEL="+strconv.Itoa(r.cfg.Concurrency))
-	}
+	env = append(env, r.parallel()...)
 	l, err := r.launch(e, nil, env)
 	if err != nil {
 		return Launch{}, err
@@ -120,6 +118,14 @@ func (r *ollama) Launch(model string) (Launch, error) {
 	l.Env = append(l.Env, "OLLAMA_MODELS="+from.store) // that of the user says where to look, not where to make
 	r.begin(from)
 	return l, nil
+}
+
+// parallel tells Ollama how many requests it computes at once.
+func (r *ollama) parallel() []string {
+	if r.cfg.Concurrency <= 0 {
+		return nil
+	}
+	return []string{"OLLAMA_NUM_PARALLEL=" + strconv.Itoa(r.cfg.Concurrency)}
 }
 
 // begin is the beginning of a launch with a model.
@@ -301,21 +307,9 @@ func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 		return err
 	}
 	for pause := firstLook; ; pause = min(2*pause, laterLooks) {
-		var list struct {
-			Models []struct {
-				Name  string `json:"name"`
-				Model string `json:"model"`
-			} `json:"models"`
-		}
-		if err := r.client.ask(ctx, http.MethodGet, e, "/api/ps", nil, &list); err != nil {
+		loaded, err := r.loaded(ctx, e, name)
+		if err != nil || loaded == nil {
 			return err
-		}
-		loaded := false
-		for _, m := range list.Models {
-			loaded = loaded || canonical(m.Name) == canonical(name) || canonical(m.Model) == canonical(name)
-		}
-		if !loaded {
-			return nil
 		}
 		select {
 		case <-time.After(pause):
@@ -327,4 +321,59 @@ func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 
 func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
 	return r.Canary(ctx, e)
+}
+
+// ollamaLoaded is what /api/ps says of a model.
+type ollamaLoaded struct {
+	Name    string `json:"name"`
+	Model   string `json:"model"`
+	Context int    `json:"context_length"` // of one request; since Ollama 0.11
+	Details struct {
+		Family string `json:"family"`
+	} `json:"details"`
+}
+
+// loaded finds a model among those in memory; nil: it is not.
+func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*ollamaLoaded, error) {
+	var list struct {
+		Models []ollamaLoaded `json:"models"`
+	}
+	if err := r.client.ask(ctx, http.MethodGet, e, "/api/ps", nil, &list); err != nil {
+		return nil, err
+	}
+	for i, m := range list.Models {
+		if canonical(m.Name) == canonical(name) || canonical(m.Model) == canonical(name) {
+			return &list.Models[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// alone are the families of models that Ollama computes one request at a time of,
+// whatever it was told (Ollama 0.17, server/sched.go).
+var alone = []string{"mllama", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"}
+
+// Signals has what Ollama says, which is how many tokens the KV cache holds: as many
+// contexts as it computes requests at once.
+func (r *ollama) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
+	r.mu.Lock()
+	name, embeds := r.origin.name, r.embeds
+	r.mu.Unlock()
+	m, err := r.loaded(ctx, e, name)
+	switch {
+	case err != nil && !missing(err):
+		return Signals{}, fmt.Errorf("read the runtime's metrics: %w", err)
+	case err != nil || m == nil || m.Context <= 0:
+		return Signals{}, fmt.Errorf("read the runtime's metrics: it does not say how long a context is: %w", errors.ErrUnsupported)
+	}
+	parallel, err := strconv.Atoi(environ.Value(slices.Concat(r.cfg.Env, r.parallel(), r.cfg.Spec.Env), "OLLAMA_NUM_PARALLEL"))
+	switch {
+	case embeds || slices.Contains(alone, m.Details.Family):
+		parallel = 1
+	case r.cfg.Spec.Endpoint != "" || err != nil:
+		return Signals{}, fmt.Errorf("read the runtime's metrics: how many requests it computes at once is not known: %w", errors.ErrUnsupported)
+	}
+	s := Unknown()
+	s.Capacity = float64(m.Context * max(1, parallel))
+	return s, nil
 }

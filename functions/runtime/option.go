@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -53,4 +54,22 @@ func option(arg string) string {
 // has says whether one of the options is among args.
 func has(args []string, options ...string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
+}
+
+// valueOf is the number that an option has, the last one where it is given more than once,
+// or otherwise.
+func valueOf(args []string, name string, otherwise int) int {
+	for i, arg := range args {
+		if option(arg) != name {
+			continue
+		}
+		_, text, given := strings.Cut(arg, "=")
+		if !given && i+1 < len(args) {
+			text = args[i+1]
+		}
+		if n, err := strconv.Atoi(text); err == nil {
+			otherwise = n
+		}
+	}
+	return otherwise
 }

@@ -102,27 +102,6 @@ type Dialect interface {
 	Failure(path string, status int, body []byte) []byte
 }
 
-// Signals is a server's load at one moment. A negative number means that the
-// server does not say.
-type Signals struct {
-	// Running and Waiting are numbers of requests.
-	Running, Waiting float64
-	// KVUsage is the share of the KV cache that is in use, 0 to 1.
-	KVUsage float64
-	// BlockTokens and Blocks are the size of a KV block in tokens, and the number of
-	// blocks; their product is the number of tokens that the cache holds.
-	BlockTokens, Blocks float64
-	// PromptTokens and GeneratedTokens were processed since the server's start.
-	PromptTokens, GeneratedTokens float64
-	// FirstTokens is how many requests got their first token since the server's start, and
-	// FirstTokenSeconds the time that they took to it, all together. 0 where it does not say.
-	FirstTokens, FirstTokenSeconds float64
-	// RunningAdapters and WaitingAdapters are adapters with requests; MaxAdapters
-	// is how many can be active at once.
-	RunningAdapters, WaitingAdapters []string
-	MaxAdapters                      int
-}
-
 // Config says which runtime.
 type Config struct {
 	// Spec is the runtime as the function declares it.

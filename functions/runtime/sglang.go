@@ -31,9 +31,10 @@ type sglang struct {
 	names
 	sleeps, lora bool
 
-	mu       sync.Mutex // guards what follows, which is of this launch
-	adapters []string   // that are loaded
-	weights  string     // what to read the weights from after a sleep; empty: they are kept
+	mu         sync.Mutex // guards what follows, which is of this launch
+	adapters   []string   // that are loaded
+	batchLoRAs *int       // adapters of a batch; nil: it was not asked
+	weights    string     // what to read the weights from after a sleep; empty: they are kept
 }
 
 var sglangReserved = reserved{
@@ -72,7 +73,7 @@ func (r *sglang) Traits() Traits { return Traits{Sleeps: r.sleeps} }
 
 func (r *sglang) Launch(model string) (Launch, error) {
 	r.mu.Lock()
-	r.adapters = nil
+	r.adapters, r.batchLoRAs = nil, nil
 	r.mu.Unlock()
 	r.client.forget()
 	if l, attached := r.attached(); attached {
@@ -265,5 +266,38 @@ func (r *sglang) changeAdapter(ctx context.Context, e api.Endpoint, path string,
 }
 
 func (r *sglang) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
-	return scrape(ctx, r.client, e, sglangMetrics)
+	s, err := scrape(ctx, r.client, e, sglangMetrics)
+	if err == nil {
+		s.MaxAdapters = r.maxAdapters(ctx, e)
+	}
+	return s, err
+}
+
+// maxAdapters is how many adapters a batch may have, which no metric says: what the server
+// was started with, and 0 where it has none. A server that somebody else starts is asked once.
+func (r *sglang) maxAdapters(ctx context.Context, e api.Endpoint) int {
+	const loras = 8 // SGLang's default
+	if r.cfg.Spec.Endpoint == "" {
+		if !r.lora {
+			return 0
+		}
+		return valueOf(r.cfg.Spec.Args, "--max-loras-per-batch", loras)
+	}
+	r.mu.Lock()
+	most := r.batchLoRAs
+	r.mu.Unlock()
+	if most != nil {
+		return *most
+	}
+	var info struct {
+		LoRA *bool `json:"enable_lora"`
+		Most int   `json:"max_loras_per_batch"`
+	}
+	if r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, &info) != nil || info.LoRA == nil || !*info.LoRA {
+		info.Most = 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batchLoRAs = &info.Most
+	return info.Most
 }

@@ -185,5 +185,9 @@ func noRoute(err error) bool {
 }
 
 func (r *vllm) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
-	return scrape(ctx, r.client, e, vllmMetrics)
+	s, err := scrape(ctx, r.client, e, vllmMetrics)
+	if err == nil && s.MaxAdapters == 0 && r.lora && r.cfg.Spec.Endpoint == "" {
+		s.MaxAdapters = valueOf(r.cfg.Spec.Args, "--max-loras", 1) // vLLM's default
+	}
+	return s, err
 }
