@@ -63,7 +63,7 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	if err := m.addMerges(v.Merges); err != nil {
 		return err
 	}
-	t.merger, t.addBOS, t.repair = m, pre.addBOS, true
+	t.merger, t.addBOS, t.repair, t.nfc = m, pre.addBOS, true, pre.nfc
 	return nil
 }
 

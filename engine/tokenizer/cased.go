@@ -42,7 +42,7 @@ func wordCased(s string, digits int, contractions bool) int {
 	}
 	// 2. digits
 	if c == number {
-		return runAtMost(s, number, digits)
+		return numbers(s, digits)
 	}
 	// 3. punctuation, with a space in front, and line ends and slashes behind
 	start = 0
@@ -92,12 +92,12 @@ func casedLetters(s string) int {
 	}
 }
 
-// runAtMost returns the length of the characters of class c, at most most of them, that s begins with.
-func runAtMost(s string, c class, most int) int {
+// numbers returns the length of the numbers, at most most of them, that s begins with.
+func numbers(s string, most int) int {
 	end := 0
 	for ; most > 0 && end < len(s); most-- {
 		r, n := decodeRune(s[end:])
-		if classOf(r) != c {
+		if classOf(r) != number {
 			break
 		}
 		end += n

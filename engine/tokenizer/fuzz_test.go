@@ -92,6 +92,12 @@ func FuzzEncodeDecode(f *testing.F) {
 			f.Add(c.Text)
 		}
 	}
+	var vocab struct{ Vocab tokenizer.Vocab }
+	readJSON(f, "vocab-bpe.json", &vocab)
+	for _, pre := range []string{"deepseek-v3", "deepseek-llm", "falcon", "command-r"} {
+		vocab.Vocab.Pre = pre
+		toks = append(toks, build(f, vocab.Vocab))
+	}
 	f.Add("\xff\xfe<|im_start|>\xc3")
 	f.Fuzz(func(t *testing.T, text string) {
 		for i, tok := range toks {

@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -41,13 +43,21 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 	if v.Model == "llama" && len(v.Tokens) > 2 { // sentencepiece's own numbering
 		unknown, bos, eos = 0, 1, 2
 	}
+	v.Sep = None
+	if v.Model == "bert" {
+		unknown, v.Sep = named(v.Tokens, "[UNK]"), r.id("tokenizer.ggml.seperator_token_id", named(v.Tokens, "[SEP]")) // GGUF's spelling
+		bos = r.id("tokenizer.ggml.cls_token_id", named(v.Tokens, "[CLS]"))
+		v.AddSep, v.Lowercase = r.flag("tokenizer.ggml.add_sep_token"), r.flag("tokenizer.ggml.normalizer.lowercase")
+	}
 	v.BOS = r.id("tokenizer.ggml.bos_token_id", bos)
 	v.EOS = r.id("tokenizer.ggml.eos_token_id", eos)
 	v.EOT = r.id("tokenizer.ggml.eot_token_id", None)
 	v.EOM = r.id("tokenizer.ggml.eom_token_id", None)
 	v.Unknown = r.id("tokenizer.ggml.unknown_token_id", unknown)
 	v.AddBOS = r.flag("tokenizer.ggml.add_bos_token")
+	v.AddEOS = r.flag("tokenizer.ggml.add_eos_token")
 	v.AddSpacePrefix = r.flag("tokenizer.ggml.add_space_prefix")
+	v.NFC = r.normalizes(v.Model)
 	v.StripAfter = stripsAfter(f, v.Model)
 	if b := r.flag("tokenizer.ggml.remove_extra_whitespaces"); b != nil && *b && v.Model == "llama" && r.err == nil {
 		r.err = fmt.Errorf("tokenizer: tokenizer.ggml.remove_extra_whitespaces = true is not supported with an SPM vocabulary")
@@ -112,3 +122,53 @@ func list[T any](r *reader, key, want string, read func(string) ([]T, bool)) []T
 	}
 	return v
 }
+
+// normalizes reads what the model's own tokenizer.json, which a file may carry whole, says of the text that it gets; nil:
+// the file carries none. SPM's is part of the kind.
+func (r *reader) normalizes(model string) *bool {
+	raw := r.text("tokenizer.huggingface.json")
+	if raw == "" || model != "gpt2" {
+		return nil
+	}
+	var file struct {
+		Normalizer *normalizer `json:"normalizer"`
+	}
+	err := json.Unmarshal([]byte(raw), &file)
+	nfc := false
+	if err == nil && file.Normalizer != nil {
+		err = file.Normalizer.check(&nfc)
+	}
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("tokenizer: tokenizer.huggingface.json: %w", err)
+	}
+	return &nfc
+}
+
+// normalizer is one of tokenizer.json's, or a sequence of them.
+type normalizer struct {
+	Type string        `json:"type"`
+	Of   []*normalizer `json:"normalizers"`
+}
+
+// check finds NFC, and refuses all other forms: without them the tokens would be wrong, and nobody would see it.
+func (n *normalizer) check(nfc *bool) error {
+	switch n.Type {
+	case "NFC":
+		*nfc = true
+	case "Sequence":
+		for _, part := range n.Of {
+			if part == nil {
+				continue
+			}
+			if err := part.check(nfc); err != nil {
+				return err
+			}
+		}
+	default:
+		return fmt.Errorf("the normalizer %q is not supported with byte-level BPE: want NFC or none", n.Type)
+	}
+	return nil
+}
+
+// named is the id of the token with a text, None where there is none.
+func named(tokens []string, text string) int32 { return int32(slices.Index(tokens, text)) }

@@ -83,7 +83,10 @@ func TestFromGGUFErrors(t *testing.T) {
 		"no scores":    {"llama", map[string]any{"tokenizer.ggml.scores": nil}, "0 scores for 4 tokens"},
 		"few types":    {"llama", map[string]any{"tokenizer.ggml.token_type": []int32{1}}, "1 token types for 4 tokens"},
 		"white space":  {"llama", map[string]any{"tokenizer.ggml.remove_extra_whitespaces": true}, "remove_extra_whitespaces = true is not supported"},
-		"unknown kind": {"bert", nil, `tokenizer.ggml.model = "bert"; supported are`},
+		"unknown kind": {"t5", nil, `tokenizer.ggml.model = "t5"; supported are`},
+		"normalizer":   {"gpt2", map[string]any{"tokenizer.huggingface.json": `{"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]}}`}, `the normalizer "Lowercase" is not supported`},
+		"no json":      {"gpt2", map[string]any{"tokenizer.huggingface.json": `{`}, "tokenizer.huggingface.json: unexpected end"},
+		"no unknown":   {"bert", map[string]any{"tokenizer.ggml.tokens": []string{"[CLS]", "[SEP]", "a", "b"}}, "needs an unknown token"},
 	} {
 		_, err := tokenizer.FromGGUF(file(t, test.model, test.set))
 		if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -48,6 +48,7 @@ func (g golden) open(t testing.TB) *tokenizer.Tokenizer {
 	readJSON(t, g.Vocab, &file)
 	v := file.Vocab
 	v.Pre, v.BOS, v.AddSpacePrefix = g.Pre, g.BOS, g.AddSpacePrefix
+	v.NFC = new(bool) // llama.cpp does not know it
 	return build(t, v)
 }
 

@@ -16,6 +16,7 @@ type preTokenizer struct {
 	split        splitter
 	ignoreMerges bool // a word that is a token as a whole is taken as it is
 	addBOS       bool // default of tokenizer.ggml.add_bos_token
+	nfc          bool // text is normalized to NFC first, as the tokenizer.json of this model family has it
 }
 
 var (
@@ -24,23 +25,32 @@ var (
 	preLlama3  = preTokenizer{split: splitLlama3, ignoreMerges: true, addBOS: true}
 	preTriples = preTokenizer{split: splitLlama3}
 	preQwen2   = preTokenizer{split: splitQwen2}
+	preQwenNFC = preTokenizer{split: splitQwen2, nfc: true}
+	preNeoX    = preTokenizer{split: splitGPT2, nfc: true}
+	preCohere  = preTokenizer{split: splitDigits, nfc: true}
 	preTekken  = preTokenizer{split: splitTekken, ignoreMerges: true, addBOS: true}
 	preGPT4o   = preTokenizer{split: splitGPT4o}
 	preDefault = preTokenizer{split: splitDefault}
+
+	preDeepSeekLLM   = preTokenizer{split: splitDeepSeekLLM}
+	preDeepSeekCoder = preTokenizer{split: splitDeepSeekCoder}
+	preDeepSeek3     = preTokenizer{split: splitDeepSeek3}
+	preFalcon        = preTokenizer{split: splitFalcon}
 )
 
 // preTokenizers maps the names that converters write to the splitter with the same regular expression.
 var preTokenizers = map[string]preTokenizer{
 	"": preDefault, "default": preDefault,
-	"gpt-2": preGPT2, "phi-2": preGPT2, "mpt": preGPT2, "olmo": preGPT2, "jais": preGPT2, "trillion": preGPT2,
+	"gpt-2": preGPT2, "phi-2": preGPT2, "mpt": preNeoX, "olmo": preNeoX, "jais": preGPT2, "trillion": preGPT2,
 	"exaone4": preGPT2, "granite-docling": preGPT2, "gigachat": preGPT2, "mellum": preGPT2, "a.x-4.0": preGPT2,
-	"smollm": preDigits, "starcoder": preDigits, "refact": preDigits, "command-r": preDigits, "codeshell": preDigits,
+	"smollm": preDigits, "starcoder": preDigits, "refact": preDigits, "command-r": preCohere, "codeshell": preDigits,
 	"exaone": preDigits, "minerva-7b": preDigits,
 	"llama3": preLlama3, "llama-v3": preLlama3, "llama-bpe": preLlama3, "falcon3": preLlama3, "falcon-h1": preLlama3,
 	"pixtral": preLlama3, "midm-2.0": preLlama3, "lfm2": preLlama3,
 	"dbrx": preTriples, "smaug-bpe": preTriples, "glm4": preTriples, "chatglm-bpe": preTriples,
-	"qwen2": preQwen2, "deepseek-r1-qwen": preQwen2, "kormo": preQwen2, "megrez": preQwen2, "stablelm2": preQwen2,
+	"qwen2": preQwenNFC, "deepseek-r1-qwen": preQwen2, "kormo": preQwen2, "megrez": preQwen2, "stablelm2": preQwen2,
 	"hunyuan": preQwen2, "grok-2": preQwen2,
+	"deepseek-llm": preDeepSeekLLM, "deepseek-coder": preDeepSeekCoder, "deepseek-v3": preDeepSeek3, "hunyuan-dense": preDeepSeek3, "falcon": preFalcon,
 	"tekken": preTekken, "gpt-4o": preGPT4o, "llama4": preGPT4o,
 }
 
@@ -202,7 +212,7 @@ func wordLlama3(s string, digits int) int {
 	}
 	// 3. digits
 	if c == number {
-		return runAtMost(s, number, digits)
+		return numbers(s, digits)
 	}
 	// 4. punctuation, with a space in front and line ends behind
 	start := 0

@@ -1,11 +1,13 @@
 // Package tokenizer turns text into the token ids of one model and back.
 //
-// A Tokenizer is built from the vocabulary that a GGUF file carries. There are two kinds of vocabulary:
+// A Tokenizer is built from the vocabulary that a GGUF file carries. There are three kinds of vocabulary:
 //
 //   - byte-level BPE (tokenizer.ggml.model = "gpt2"): the text is cut into words by a pre-tokenizer (tokenizer.ggml.pre
 //     names it), each word starts as its single bytes, and neighbours are merged in the order of the file's merge list;
 //   - SPM (tokenizer.ggml.model = "llama"): spaces become "▁", the text starts as its characters, and the pair that
-//     makes the token with the highest score is merged first; a character without a token is written as byte tokens.
+//     makes the token with the highest score is merged first; a character without a token is written as byte tokens;
+//   - WordPiece (tokenizer.ggml.model = "bert"): words, most often lower-cased, are made of the longest pieces from the left. What
+//     Decode gives is not the text, but its words.
 //
 // The life of one Encode:
 //
@@ -13,7 +15,9 @@
 //     text, ...) count only where the caller says parseSpecial. At each place the longest special token wins, and the
 //     scan goes from left to right.
 //  2. Byte-level BPE only: invalid UTF-8 becomes one U+FFFD for each invalid byte.
-//  3. Each stretch between special tokens is cut into words (BPE) or taken whole (SPM) and merged.
+//  3. Where the file or its pre-tokenizer wants it, each stretch between special tokens is put into Unicode's normalization
+//     form C; Decode gives that back.
+//  4. Each stretch is cut into words (BPE) or taken whole (SPM) and merged, or made of pieces (WordPiece).
 //
 // What it refuses: a kind of vocabulary or a pre-tokenizer that it does not know (a wrong pre-tokenizer gives wrong
 // tokens without any sign of it, so a guess is worse than an error), a vocabulary whose parts contradict one another.
@@ -29,6 +33,8 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // None is the id of a special token that a vocabulary does not have.
@@ -49,7 +55,7 @@ const (
 
 // Vocab is what a file says about its tokens. Special ids are None where there is no such token.
 type Vocab struct {
-	Model  string    // "gpt2" (byte-level BPE) or "llama" (SPM)
+	Model  string    // "gpt2" (byte-level BPE), "llama" (SPM) or "bert" (WordPiece)
 	Pre    string    // pre-tokenizer of a BPE vocabulary; "" is the same as "default"
 	Tokens []string  // text of each id; byte-level BPE writes bytes as the printable characters of GPT-2
 	Types  []Type    // one for each token, or nil: then all are Normal but the special ids below
@@ -59,7 +65,15 @@ type Vocab struct {
 	BOS, EOS, EOT, EOM, Unknown int32
 
 	AddBOS         *bool // nil: the kind's own default
+	Sep            int32 // WordPiece: the token at the end of a text
+	AddSep         *bool // WordPiece: nil is true
+	AddEOS         *bool // the others: a text ends with EOS; nil is false
+	Lowercase      *bool // WordPiece: text is lower-cased and loses its accents; nil: if no piece has a capital letter
 	AddSpacePrefix *bool // SPM: nil is true
+
+	// NFC: text between special tokens is put into Unicode's normalization form C; nil: byte-level BPE does what the models
+	// of its pre-tokenizer do, SPM does not.
+	NFC *bool
 
 	// StripAfter: special tokens but <unk>, <s> and <|endoftext|> swallow the white space behind them, as Phi 3's do.
 	StripAfter bool
@@ -79,9 +93,12 @@ type Tokenizer struct {
 	ends    map[int32]bool
 	bos     int32
 	addBOS  bool
+	end     int32
+	addEnd  bool
 	spaced  bool // Decode drops the space that Encode put in front
 	strip   bool // some special tokens swallow the white space behind them
 	repair  bool // invalid UTF-8 is replaced before encoding
+	nfc     bool // text is normalized before it is merged
 	always  trie // user-defined tokens
 	control trie // control and unknown tokens
 	special trie // all of them
@@ -96,7 +113,7 @@ func New(v Vocab) (*Tokenizer, error) {
 	if v.Types != nil && len(v.Types) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), len(v.Tokens))
 	}
-	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, strip: v.StripAfter}
+	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter}
 	if err := t.setTypes(&v); err != nil {
 		return nil, err
 	}
@@ -106,14 +123,24 @@ func New(v Vocab) (*Tokenizer, error) {
 		err = t.initBPE(&v)
 	case "llama":
 		err = t.initSPM(&v)
+	case "bert":
+		err = t.initWPM(&v)
 	default:
-		err = fmt.Errorf("tokenizer: unknown vocabulary kind tokenizer.ggml.model = %q; supported are gpt2 (byte-level BPE) and llama (SPM)", v.Model)
+		err = fmt.Errorf("tokenizer: unknown vocabulary kind tokenizer.ggml.model = %q; supported are gpt2 (byte-level BPE), llama (SPM) and bert (WordPiece)", v.Model)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if v.AddBOS != nil {
 		t.addBOS = *v.AddBOS
+	}
+	if v.Model == "bert" {
+		t.end, t.addEnd = v.Sep, v.Sep != None && (v.AddSep == nil || *v.AddSep)
+	} else {
+		t.end, t.addEnd = v.EOS, v.EOS != None && v.AddEOS != nil && *v.AddEOS
+	}
+	if v.NFC != nil {
+		t.nfc = *v.NFC
 	}
 	if t.addBOS && t.bos == None {
 		return nil, fmt.Errorf("tokenizer: the file wants a beginning-of-text token (tokenizer.ggml.add_bos_token) but names none (tokenizer.ggml.bos_token_id)")
@@ -128,6 +155,12 @@ func (t *Tokenizer) setTypes(v *Vocab) error {
 		name string
 		id   int32
 	}{{"bos", v.BOS}, {"eos", v.EOS}, {"eot", v.EOT}, {"eom", v.EOM}, {"unknown", v.Unknown}}
+	if v.Model == "bert" {
+		ids = append(ids, struct {
+			name string
+			id   int32
+		}{"seperator", v.Sep}) //nolint:misspell // GGUF's spelling
+	}
 	for _, s := range ids {
 		if s.id != None && (s.id < 0 || int(s.id) >= len(v.Tokens)) {
 			return fmt.Errorf("tokenizer: tokenizer.ggml.%s_token_id = %d is outside the vocabulary of %d tokens", s.name, s.id, len(v.Tokens))
@@ -191,6 +224,9 @@ func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 		if guarded {
 			plain = unguard(plain)
 		}
+		if t.nfc {
+			plain = norm.NFC.String(plain)
+		}
 		if plain != "" {
 			ids = t.merger.encode(ids, plain, first)
 		}
@@ -218,6 +254,10 @@ func (t *Tokenizer) strips(id int32) bool {
 // BOS returns the beginning-of-text token and whether the file asks for it in front of every prompt. The id is None
 // where the vocabulary has no such token.
 func (t *Tokenizer) BOS() (id int32, add bool) { return t.bos, t.addBOS }
+
+// End returns the token that closes a text, and whether the file asks for it behind every text that is whole, as those are
+// that become vectors: WordPiece's separator, the end of text of others. The id is None where the vocabulary has no such token.
+func (t *Tokenizer) End() (id int32, add bool) { return t.end, t.addEnd }
 
 // IsEnd says whether a generation ends at id: end of text, end of turn, end of message.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.ends[id] }

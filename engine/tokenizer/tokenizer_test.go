@@ -158,7 +158,7 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		"kind":        {set(func(v *tokenizer.Vocab) { v.Model = "t5" }), `tokenizer.ggml.model = "t5"; supported are gpt2`},
-		"pre":         {set(func(v *tokenizer.Vocab) { v.Pre = "deepseek-llm" }), `tokenizer.ggml.pre = "deepseek-llm"; supported are a.x-4.0, `},
+		"pre":         {set(func(v *tokenizer.Vocab) { v.Pre = "bloom" }), `tokenizer.ggml.pre = "bloom"; supported are a.x-4.0, `},
 		"empty":       {set(func(v *tokenizer.Vocab) { v.Tokens = nil }), "vocabulary is empty"},
 		"types":       {set(func(v *tokenizer.Vocab) { v.Types = v.Types[1:] }), "258 token types for 259 tokens"},
 		"no merges":   {set(func(v *tokenizer.Vocab) { v.Merges = nil }), "needs tokenizer.ggml.merges"},

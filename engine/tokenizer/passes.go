@@ -1,0 +1,201 @@
+package tokenizer
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Some pre-tokenizers cut the text in passes: each cuts the words of the one before, at what its own
+// regular expression finds, and leaves what lies between as a word. A pass here is the function
+// that returns the length of a match at the beginning of s, 0 for none. A look-ahead sees no further than
+// the word's end.
+type pass func(s string) int
+
+// inPasses makes a splitter of passes. The expressions are those of the models' tokenizer.json, which llama.cpp has
+// too (src/llama-vocab.cpp).
+func inPasses(passes ...pass) splitter {
+	if len(passes) == 0 {
+		return func(text string, emit func(string)) { emit(text) }
+	}
+	rest := inPasses(passes[1:]...)
+	return func(text string, emit func(string)) {
+		from := 0
+		for at := 0; at < len(text); {
+			n := passes[0](text[at:])
+			if n == 0 {
+				_, n = decodeRune(text[at:])
+				at += n
+				continue
+			}
+			if at > from {
+				rest(text[from:at], emit)
+			}
+			rest(text[at:at+n], emit)
+			at += n
+			from = at
+		}
+		if from < len(text) {
+			rest(text[from:], emit)
+		}
+	}
+}
+
+var (
+	// splitDeepSeek3: \p{N}{1,3}, [一-龥぀-ゟ゠-ヿ]+ and wordDeepSeek3
+	splitDeepSeek3 = inPasses(
+		func(s string) int { return numbers(s, 3) },
+		while(func(r rune) bool { return r >= '一' && r <= '龥' || r >= 0x3040 && r <= 0x30ff }),
+		wordDeepSeek3,
+	)
+	// splitDeepSeekLLM: [\r\n], \s?[cased]+, \s?[!-/:-~！-／：-～‘-‟　-。]+, \s+$, [一-龥ࠀ-一가-퟿]+, \p{N}+
+	splitDeepSeekLLM = inPasses(
+		lineEnd, spaced(within(cased)), spaced(within(tableOf("!-/:-~！-／：-～‘-‟\u3000-。"))), trailingSpaces, while(cjk),
+		func(s string) int { return run(s, number) },
+	)
+	// splitDeepSeekCoder: [\r\n], \s?\p{L}+, \s?\p{P}+, [一-龥ࠀ-一가-퟿]+, \p{N}
+	splitDeepSeekCoder = inPasses(
+		lineEnd, spaced(unicode.IsLetter), spaced(unicode.IsPunct), while(cjk),
+		func(s string) int { return numbers(s, 1) },
+	)
+	// splitFalcon: [\p{P}$+<=>^~|`]+, GPT-2's, [0-9][0-9][0-9]
+	splitFalcon = inPasses(
+		while(func(r rune) bool { return unicode.IsPunct(r) || r < 0x80 && strings.ContainsRune("$+<=>^~|`", r) }),
+		wordGPT2,
+		func(s string) int {
+			for i := range 3 {
+				if i >= len(s) || s[i] < '0' || s[i] > '9' {
+					return 0
+				}
+			}
+			return 3
+		},
+	)
+)
+
+// while is the longest run of characters that are so.
+func while(is func(rune) bool) pass {
+	return func(s string) int {
+		for i, r := range s {
+			if !is(r) {
+				return i
+			}
+		}
+		return len(s)
+	}
+}
+
+// spaced is \s? and a run of characters that are so.
+func spaced(is func(rune) bool) pass {
+	run := while(is)
+	return func(s string) int {
+		if r, n := decodeRune(s); classOf(r) == space {
+			if k := run(s[n:]); k > 0 {
+				return n + k
+			}
+		}
+		return run(s)
+	}
+}
+
+func within(table *unicode.RangeTable) func(rune) bool {
+	return func(r rune) bool { return unicode.Is(table, r) }
+}
+
+// lineEnd is [\r\n].
+func lineEnd(s string) int {
+	if s[0] == '\r' || s[0] == '\n' {
+		return 1
+	}
+	return 0
+}
+
+// trailingSpaces is \s+$.
+func trailingSpaces(s string) int {
+	if n := run(s, space); n == len(s) {
+		return n
+	}
+	return 0
+}
+
+// cjk is [一-龥ࠀ-一가-퟿].
+func cjk(r rune) bool {
+	return r >= 0x0800 && r <= '龥' || r >= '가' && r <= 0xd7ff
+}
+
+var (
+	letters = while(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsMark(r) })
+	marks   = while(func(r rune) bool { return unicode.IsPunct(r) || unicode.IsSymbol(r) })
+)
+
+// wordDeepSeek3 is [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
+// ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+func wordDeepSeek3(s string) int {
+	r, n := decodeRune(s)
+	// 1. ASCII punctuation and ASCII letters
+	if r < 0x80 && (unicode.IsPunct(r) || unicode.IsSymbol(r)) {
+		if k := asciiLetters(s[n:]); k > 0 {
+			return n + k
+		}
+	}
+	// 2. letters and marks, with one character in front that is neither letter, punctuation, symbol nor line end
+	if r != '\r' && r != '\n' && !unicode.IsLetter(r) && !unicode.IsPunct(r) && !unicode.IsSymbol(r) {
+		if k := letters(s[n:]); k > 0 {
+			return n + k
+		}
+	}
+	if k := letters(s); k > 0 {
+		return k
+	}
+	// 3. punctuation and symbols, with a space in front and line ends behind
+	start := 0
+	if r == ' ' {
+		start = 1
+	}
+	if k := marks(s[start:]); k > 0 {
+		end := start + k
+		for end < len(s) && (s[end] == '\r' || s[end] == '\n') {
+			end++
+		}
+		return end
+	}
+	// 4. white space up to its last line end, or other white space
+	return lineSpaces(s)
+}
+
+func asciiLetters(s string) int {
+	for i := range len(s) {
+		if c := s[i] | 0x20; c < 'a' || c > 'z' {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// tableOf reads the inside of a character class: characters, and ranges with "-" between.
+func tableOf(class string) *unicode.RangeTable {
+	t := &unicode.RangeTable{}
+	runes := []rune(class)
+	for i := 0; i < len(runes); i++ {
+		from, to := runes[i], runes[i]
+		if i+2 < len(runes) && runes[i+1] == '-' {
+			to = runes[i+2]
+			i += 2
+		}
+		if to <= 0xffff {
+			t.R16 = append(t.R16, unicode.Range16{Lo: uint16(from), Hi: uint16(to), Stride: 1})
+		} else {
+			t.R32 = append(t.R32, unicode.Range32{Lo: uint32(from), Hi: uint32(to), Stride: 1})
+		}
+	}
+	slices.SortFunc(t.R16, func(a, b unicode.Range16) int { return cmp.Compare(a.Lo, b.Lo) }) // as unicode.Is wants them
+	slices.SortFunc(t.R32, func(a, b unicode.Range32) int { return cmp.Compare(a.Lo, b.Lo) })
+	return t
+}
+
+// cased are the letters that have a case, as DeepSeek's first models list them.
+var cased = tableOf("" +
+	"A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ" +
+	"Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-" +
+	"Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃")

@@ -1,0 +1,136 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// wpm is WordPiece, BERT's (google-research/bert, tokenization.py): words of the text, lower-cased and without accents where
+// the vocabulary is, are made of the longest pieces from the left. A word that can't be made is the unknown
+// token. In GGUF a piece that begins a word has "▁" in front, and one that goes on has not.
+type wpm struct {
+	begin, goOn map[string]int32
+	longest     int // bytes of the longest piece
+	unknown     int32
+	lower       bool // without accents, too
+}
+
+// longestWord is how many characters a word may have that is looked up.
+const longestWord = 100
+
+// initWPM reads a WordPiece vocabulary.
+func (t *Tokenizer) initWPM(v *Vocab) error {
+	if v.Unknown == None {
+		return fmt.Errorf("tokenizer: a WordPiece vocabulary needs an unknown token (tokenizer.ggml.unknown_token_id)")
+	}
+	m := &wpm{begin: map[string]int32{}, goOn: map[string]int32{}, unknown: v.Unknown, lower: true}
+	t.pieces = make([]string, len(v.Tokens))
+	for i, text := range v.Tokens {
+		switch t.types[i] {
+		case Control, Unknown, Unused:
+			continue
+		case UserDefined:
+			t.pieces[i] = text
+			continue
+		}
+		piece, begins := strings.CutPrefix(text, spaceMark)
+		of := m.goOn
+		if t.pieces[i] = text; begins {
+			of, t.pieces[i] = m.begin, " "+piece
+		}
+		if _, dup := of[piece]; !dup && piece != "" {
+			of[piece] = int32(i)
+			m.longest = max(m.longest, len(piece))
+		}
+		m.lower = m.lower && strings.ToLower(piece) == piece
+	}
+	if v.Lowercase != nil {
+		m.lower = *v.Lowercase
+	}
+	t.merger, t.addBOS, t.spaced = m, v.BOS != None, true
+	return nil
+}
+
+func (m *wpm) encode(ids []int32, text string, _ bool) []int32 {
+	m.words(m.normal(text), func(word string) { ids = m.word(ids, word) })
+	return ids
+}
+
+// normal is the text without control characters, and, where the vocabulary is so, small and without accents.
+func (m *wpm) normal(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || r == '\n' || r == '\r' || unicode.IsSpace(r):
+			return ' '
+		case r == 0 || r == utf8.RuneError || unicode.Is(unicode.C, r) || !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z):
+			return -1 // the last: not assigned
+		}
+		return r
+	}, text)
+	if !m.lower {
+		return text
+	}
+	return strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFD.String(text)))
+}
+
+// words cuts at white space, and before and after punctuation and Chinese characters.
+func (m *wpm) words(text string, emit func(string)) {
+	from := 0
+	cut := func(to int) {
+		if to > from {
+			emit(text[from:to])
+		}
+	}
+	for at := 0; at < len(text); {
+		r, n := decodeRune(text[at:])
+		switch {
+		case unicode.IsSpace(r):
+			cut(at)
+			from = at + n
+		case unicode.IsPunct(r) || r < 0x80 && unicode.IsSymbol(r) || chinese(r):
+			cut(at)
+			emit(text[at : at+n])
+			from = at + n
+		}
+		at += n
+	}
+	cut(len(text))
+}
+
+// word appends the pieces of a word.
+func (m *wpm) word(ids []int32, word string) []int32 {
+	known := len(ids)
+	if utf8.RuneCountInString(word) > longestWord {
+		return append(ids, m.unknown)
+	}
+	of := m.begin
+	for word != "" {
+		n := min(len(word), m.longest)
+		for ; n > 0; n-- {
+			if id, ok := of[word[:n]]; ok {
+				ids = append(ids, id)
+				break
+			}
+		}
+		if n == 0 {
+			return append(ids[:known], m.unknown)
+		}
+		word, of = word[n:], m.goOn
+	}
+	return ids
+}
+
+// chinese are the blocks of Chinese characters that BERT means, in the form of Hugging Face's normalizer.
+func chinese(r rune) bool {
+	return r >= 0x4e00 && r <= 0x9fff || r >= 0x3400 && r <= 0x4dbf || r >= 0x20000 && r <= 0x2a6df || r >= 0x2a700 && r <= 0x2b73f ||
+		r >= 0x2b740 && r <= 0x2b81f || r >= 0x2b920 && r <= 0x2ceaf || r >= 0xf900 && r <= 0xfaff || r >= 0x2f800 && r <= 0x2fa1f
+}
