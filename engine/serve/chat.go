@@ -108,6 +108,15 @@ func (s *Server) encode(text string) []int32 {
 	return ids
 }
 
+// whole makes a text tokens that nothing will follow, with the token that closes it where the model wants one.
+func (s *Server) whole(text string) []int32 {
+	ids := s.encode(text)
+	if end, add := s.engine.Tokenizer().End(); add && (len(ids) == 0 || ids[len(ids)-1] != end) {
+		ids = append(ids, end)
+	}
+	return ids
+}
+
 // chatAnswer is the form of /v1/chat/completions.
 type chatAnswer struct {
 	words    words

@@ -54,7 +54,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	for i, in := range e.Input {
 		ids := in.tokens
 		if ids == nil {
-			ids = s.encode(in.text)
+			ids = s.whole(in.text)
 		}
 		if ids, err = s.truncate(ids, e.Truncate); err != nil {
 			return err
