@@ -200,6 +200,7 @@ func (c *call) run() {
 		if c.given >= maxGiven {
 			last := *failed.Err
 			last.NoRetry = true
+			c.a.log.Warn("request failed", "request", c.id, "function", c.f.name, "instance", s.instance.ID, "error", failed)
 			c.refuse(&last)
 			return
 		}
@@ -307,7 +308,7 @@ func (c *call) end(answer *forward.Answer, err error) error {
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
 	}
-	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut: %v", err)
+	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", c.id)
 	if cause := context.Cause(c.ctx); cause != nil {
 		if !errors.As(cause, &e) {
 			return cause // the client left
@@ -317,9 +318,9 @@ func (c *call) end(answer *forward.Answer, err error) error {
 	case c.ollama && lines(c.w.Header()):
 		c.kind = stream.Lines
 	case !answer.Events():
-		return errors.Join(e, errAbort)
+		return errors.Join(e, err, errAbort)
 	}
-	return errors.Join(e, c.event(e))
+	return errors.Join(e, err, c.event(e))
 }
 
 // event writes an error as the last event of a stream.
@@ -330,9 +331,20 @@ func (c *call) event(e *api.Error) error {
 	return c.Flush()
 }
 
+// traced is e with the request's id where the client is not told why: its operator finds that by it.
+func (c *call) traced(e *api.Error) *api.Error {
+	switch e.Code {
+	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:
+		t := *e
+		t.Message += " (request " + c.id + ")"
+		return &t
+	}
+	return e
+}
+
 // refuse answers with an error that is Rouse's own.
 func (c *call) refuse(err error) {
-	e := api.AsError(err)
+	e := c.traced(api.AsError(err))
 	m := c.a.nobody
 	if c.f != nil {
 		m = c.f.metrics

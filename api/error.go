@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,6 +151,12 @@ func WritePlainError(w http.ResponseWriter, err error) {
 	e.write(w, e.Line())
 }
 
+// WriteMessagesError is [WriteError] with the body of Anthropic's API.
+func WriteMessagesError(w http.ResponseWriter, err error) {
+	e := AsError(err)
+	e.write(w, append(e.Messages(), '\n'))
+}
+
 // WriteJSON answers a request with v, which must marshal, on a line of its own.
 // Nothing may have been written to w before.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
@@ -184,6 +191,28 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 func (e *Error) SSE() []byte {
 	body, _ := e.MarshalJSON()
 	return append(append([]byte("data: "), body...), '\n', '\n')
+}
+
+// messagesTypes are Anthropic's classes by status, where they are not OpenAI's.
+var messagesTypes = map[int]string{
+	http.StatusConflict:              "invalid_request_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusServiceUnavailable:    "overloaded_error",
+}
+
+// Messages returns err as the body of Anthropic's API, {"type":"error","error":{…}}.
+func (e *Error) Messages() []byte {
+	type detail struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+		Code    string `json:"code,omitempty"`
+	}
+	kind := cmp.Or(messagesTypes[e.Status], errorTypes[e.Status], "api_error")
+	body, _ := json.Marshal(struct { // strings always marshal
+		Type  string `json:"type"`
+		Error detail `json:"error"`
+	}{"error", detail{kind, e.Message, e.Code}})
+	return body
 }
 
 // Line returns err as the line that ends a broken stream of Ollama's own API: {"error":"text"}.

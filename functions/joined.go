@@ -249,8 +249,8 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // loading is what is said to clients before the instance knows what it is.
 func (e *entry) loading() *api.Error {
-	if why := e.member.Reason(); why != nil {
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance does not know from its control plane what it is: %v", why).WithRetryAfter(time.Second)
+	if e.member.Reason() != nil { // for who reads the log
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance does not know from its control plane what it is: its log says why").WithRetryAfter(time.Second)
 	}
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second)
 }

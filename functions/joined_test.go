@@ -262,8 +262,8 @@ func TestAWrongRevisionWaits(t *testing.T) {
 		<-p.joins
 	}
 	resp, body, err := i.ask("/v1/chat/completions", whole, "")
-	if err != nil || resp.StatusCode != 503 || !strings.Contains(body, "rouse.dev/x") {
-		t.Errorf("%v, %v, %s; want a refusal that says what is wrong", resp, err, body)
+	if err != nil || resp.StatusCode != 503 || strings.Contains(body, "rouse.dev/x") || !strings.Contains(body, api.CodeLoading) {
+		t.Errorf("%v, %v, %s; want a refusal without what the control plane says", resp, err, body)
 	}
 }
 
@@ -279,8 +279,8 @@ func TestAnInstanceThatCannotBeWhatItIsToldToBe(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	resp, body, err := i.ask("/v1/chat/completions", whole, "")
-	if err != nil || resp.StatusCode != 503 || !strings.Contains(body, "cuda") {
-		t.Errorf("%v, %v, %s; want a refusal that says why", resp, err, body)
+	if err != nil || resp.StatusCode != 503 || strings.Contains(body, "cuda") || !strings.Contains(body, api.CodeUnhealthy) {
+		t.Errorf("%v, %v, %s; want a refusal that leaves the reason to the status", resp, err, body)
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, control.PathState: 401} {
 		if got := i.status(http.MethodGet, path, ""); got != want {

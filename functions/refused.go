@@ -76,7 +76,7 @@ func (x *refused) report() { x.events.Emit(stateEvent(x.now())) }
 
 // ServeHTTP says what is wrong to everybody, and lets the control plane end it.
 func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	why := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s", x.status.Message)
+	why := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance can't be what it was declared to be: who operates it finds out why with kn rouse why")
 	switch r.URL.Path {
 	case "/healthz": // another start would change nothing
 		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -106,7 +106,7 @@ func (x *refused) administer(w http.ResponseWriter, r *http.Request, why *api.Er
 		}
 		api.WriteJSON(w, http.StatusOK, x.gone())
 		x.stop()
-	default:
-		api.WriteError(w, why)
+	default: // who controls it
+		api.WriteError(w, api.Errorf(why.Status, why.Code, "%s", x.status.Message))
 	}
 }

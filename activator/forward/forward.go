@@ -91,10 +91,17 @@ type Failure struct {
 	Code string
 	// Err is what a client is told if nobody else answers.
 	Err *api.Error
+	// Cause is what only the operator is told: it may name addresses and paths. Nil: nothing.
+	Cause error
 }
 
 // Error says what happened.
-func (f *Failure) Error() string { return f.Err.Message }
+func (f *Failure) Error() string {
+	if f.Cause != nil {
+		return f.Err.Message + ": " + f.Cause.Error()
+	}
+	return f.Err.Message
+}
 
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
@@ -214,16 +221,16 @@ func copyHeader(to, from http.Header) {
 func unanswered(err error) *Failure {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED) {
-		return &Failure{Code: api.CodeUnhealthy, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
-			"the instance can't be reached: %v", err)}
+		return &Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
+			"the instance can't be reached")}
 	}
 	return broken(err)
 }
 
 // broken is the failure of a request that the runtime may have seen.
 func broken(err error) *Failure {
-	return &Failure{Given: true, Code: api.CodeRuntimeFailed, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
-		"the instance failed before it answered: %v", err)}
+	return &Failure{Given: true, Code: api.CodeRuntimeFailed, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
+		"the instance failed before it answered")}
 }
 
 // failure tells an instance's refusal, and its runtime's failure, from an answer.

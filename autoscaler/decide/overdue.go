@@ -91,10 +91,12 @@ func (p *plan) refuse(f *fn) {
 	if !p.failing(f) || f.awake > 0 || !f.asking() || !f.FailedAt.After(f.RefusedAt) {
 		return
 	}
+	// What a runtime says last, paths and all, is for its operator: the reason of the action.
+	const ask = "who operates it finds out why with rouse why, in a cluster kn rouse why"
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
-		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), f.LastError)
+		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), ask)
 	if f.Hopeless {
-		err.Message = fmt.Sprintf("%s can't be brought up: %s", f.Spec.Name, f.LastError)
+		err.Message = fmt.Sprintf("%s can't be brought up: %s", f.Spec.Name, ask)
 		err.NoRetry = true
 	}
 	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))

@@ -57,7 +57,8 @@ type Handler struct {
 	mu      sync.Mutex    // guards what follows
 	failed  int           // starts that failed in a row
 	base    string        // URL of the program; empty while it is not ready
-	why     *api.Error    // why it is not
+	why     *api.Error    // why it is not, for clients
+	reason  error         // the same, for the operator: with its last output
 	changed chan struct{} // closed, and made anew, when base or why changes
 }
 
@@ -79,7 +80,8 @@ func New(cfg Config) (*Handler, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Handler{cfg: cfg, key: rand.Text(), changed: make(chan struct{})}
-	h.why = api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the handler %s is starting", cfg.Command[0])
+	h.why = api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the function's handler is starting")
+	h.reason = fmt.Errorf("the handler %s is starting", cfg.Command[0])
 	return h, nil
 }
 
@@ -99,27 +101,27 @@ const patience = 3
 func (h *Handler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
-		why, changed, failed := h.why, h.changed, h.failed
+		why, reason, changed, failed := h.why, h.reason, h.changed, h.failed
 		h.mu.Unlock()
 		if why == nil {
 			return nil
 		}
 		if failed >= patience {
-			return fmt.Errorf("wait for the handler: %w", why)
+			return fmt.Errorf("wait for the handler: %w", reason)
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the handler: %w (%w)", context.Cause(ctx), why)
+			return fmt.Errorf("wait for the handler: %w (%w)", context.Cause(ctx), reason)
 		}
 	}
 }
 
-// become says how the program is from now on.
-func (h *Handler) become(base string, why *api.Error) {
+// become says how the program is from now on: to clients why it is not ready, and to its operator reason.
+func (h *Handler) become(base string, why *api.Error, reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.base, h.why = base, why; why == nil {
+	if h.base, h.why, h.reason = base, why, reason; why == nil {
 		h.failed = 0
 	} else {
 		h.failed++
@@ -154,14 +156,14 @@ func (h *Handler) Run(ctx context.Context) error {
 			message += "; its last output:\n" + tail
 		}
 		h.cfg.Logger.Warn("handler failed", "error", err, "restart in", pause)
-		h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s", message).WithRetryAfter(pause))
+		h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the function's handler does not run").WithRetryAfter(pause), errors.New(message))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 		pause = min(2*pause, longestPause)
 	}
-	h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the instance is shutting down"))
+	h.become("", api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the instance is shutting down"), errors.New("the instance is shutting down"))
 	err = server.Close()
 	<-served //nolint:errcheck // it was told to end
 	return err
@@ -203,7 +205,7 @@ func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration
 		return 0, err
 	}
 	began := time.Now()
-	h.become("http://127.0.0.1:"+port, nil)
+	h.become("http://127.0.0.1:"+port, nil, nil)
 	select {
 	case <-p.Exited():
 		return time.Since(began), errors.New(p.Status())

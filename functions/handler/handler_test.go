@@ -140,6 +140,7 @@ func TestACrashedProgramIsStartedAgain(t *testing.T) {
 	}
 }
 
+// Clients are told that the handler does not run, and who waits for it on the operator's behalf, why.
 func TestRefusalsSayWhatIsWrong(t *testing.T) {
 	for mode, want := range map[string][]string{
 		"exits":   {"exit status 3", "no configuration found"},
@@ -161,15 +162,19 @@ func TestRefusalsSayWhatIsWrong(t *testing.T) {
 				goruntime.Gosched()
 				_, refused = h.Base()
 			}
-			for _, w := range want {
-				if !strings.Contains(refused.Message, w) {
-					t.Errorf("the refusal %q lacks %q", refused.Message, w)
-				}
-			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if err := h.Await(ctx); !errors.Is(err, context.Canceled) {
+			err := h.Await(ctx)
+			if !errors.Is(err, context.Canceled) {
 				t.Errorf("await: %v, want that its context has ended", err)
+			}
+			for _, w := range want {
+				if strings.Contains(refused.Message, w) {
+					t.Errorf("the refusal %q tells a client %q", refused.Message, w)
+				}
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("the reason %q lacks %q", err, w)
+				}
 			}
 		})
 	}

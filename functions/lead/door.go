@@ -116,7 +116,7 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		var dial *net.OpError
 		if !errors.As(err, &dial) || dial.Op != "dial" {
 			if met++; met == deaths {
-				return nil, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "%d workers failed before they answered this request: %v", met, err)
+				return nil, fmt.Errorf("%w: %w", api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "%d workers failed before they answered this request", met), err)
 			}
 		}
 		waited := time.Since(began)
@@ -138,7 +138,7 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	var refused *api.Error
 	if !errors.As(err, &refused) {
-		refused = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "pass the request to the worker that leads: %v", err)
+		refused = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the request could not be passed to the worker that leads")
 	}
 	if refused.Status == http.StatusServiceUnavailable {
 		w.Header().Set(control.HeaderRefused, refused.Code) // no runtime has seen it

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -57,7 +58,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 			return
 		}
 		if err != nil {
-			x.proxy.cfg.Logger.Warn("runtime cut its answer", "path", x.route.pattern, "error", err)
+			x.log("runtime cut its answer", err)
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
 			return
 		}
@@ -96,6 +97,9 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	}
 	text := x.proxy.cfg.Dialect.Failure(x.r.URL.Path, resp.StatusCode, raw)
 	if !bytes.Equal(text, raw) {
+		if resp.StatusCode >= http.StatusInternalServerError { // its own words were taken out
+			x.log("runtime answers an error", fmt.Errorf("%s: %.500q", resp.Status, raw))
+		}
 		resp.Header.Set("Content-Type", "application/json")
 	}
 	resp.Header.Set("Content-Length", strconv.Itoa(len(text)))
@@ -117,7 +121,8 @@ func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	} else {
-		err = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime cut its answer short: %v", err)
+		x.log("runtime cut its answer short", err)
+		err = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime cut its answer short")
 	}
 	x.fail(err)
 }

@@ -234,6 +234,11 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	}
 }
 
+// log tells the operator what a client is told without its cause.
+func (x *exchange) log(what string, err error) {
+	x.proxy.cfg.Logger.Warn(what, "path", x.route.pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
+}
+
 // refuse answers that the runtime has not seen the request. The body is read
 // first: a connection closed on an unread one can lose the answer.
 func (x *exchange) refuse(err *api.Error) {
@@ -279,9 +284,9 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 		x.fail(ctx.Err())
 	case errors.As(err, &dial) && dial.Op == "dial":
 		x.proxy.cfg.Gate.Unreachable()
-		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached: %v", dial.Err))
+		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached"))
 	default:
-		x.proxy.cfg.Logger.Warn("runtime failed before its answer", "path", x.route.pattern, "error", err)
-		x.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime failed before it answered: %v", err))
+		x.log("runtime failed before its answer", err)
+		x.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime failed before it answered"))
 	}
 }

@@ -17,7 +17,7 @@ type complaint struct {
 	Code    json.RawMessage `json:"code"`
 }
 
-// failure makes an OpenAI error body of a server's answer:
+// failure makes an error body of a server's answer, in the shape that the path's clients know:
 //
 //  1. Paths of Ollama's own API have errors of their own, {"error":"text"}, and
 //     /v1/messages has Anthropic's: those stay.
@@ -27,7 +27,36 @@ type complaint struct {
 //  3. A flat {"message":…} (SGLang, older vLLM), {"error":"text"} (Ollama) and
 //     {"detail":…} (FastAPI) are wrapped.
 //  4. Any other text is the message; a page of HTML is not shown to anybody.
+//  5. What a server says of its own failures, with a status of 500 or more, is for its operator: it names
+//     paths, addresses and what it was told. Clients get that it failed, or that it is busy.
 func failure(path string, status int, body []byte) []byte {
+	e, right := understood(path, status, body)
+	switch {
+	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented: // 5.
+		e = &api.Error{Status: status, Code: codeFor(status, e.Message), Message: "the model server failed: its operator finds out why in its log"}
+		if e.Code == api.CodeBusy {
+			e.Message = "the model server is busy: try again later"
+		}
+	case right:
+		return body
+	case e.Code == "":
+		e.Code = codeFor(status, e.Message)
+	}
+	switch {
+	case strings.HasPrefix(path, "/api/"):
+		return e.Line()
+	case isMessages(path):
+		return e.Messages()
+	}
+	raw, _ := e.MarshalJSON() // strings always marshal
+	return raw
+}
+
+// isMessages says whether a path is of Anthropic's API.
+func isMessages(path string) bool { return strings.HasPrefix(path, "/v1/messages") }
+
+// understood reads a server's error, and says whether its shape is right for the path.
+func understood(path string, status int, body []byte) (e *api.Error, right bool) {
 	var outer struct {
 		Kind   json.RawMessage `json:"type"`
 		Error  json.RawMessage `json:"error"`
@@ -37,22 +66,14 @@ func failure(path string, status int, body []byte) []byte {
 	ok := json.Unmarshal(body, &outer) == nil
 	kind, _ := str(outer.Kind)
 	plain, isText := str(outer.Error)
-	switch { // 1.
-	case ok && isText && strings.HasPrefix(path, "/api/"):
-		return body
-	case ok && kind == "error" && strings.HasPrefix(path, "/v1/messages"):
-		return body
-	}
 	var c complaint
-	e := &api.Error{Status: status}
+	e = &api.Error{Status: status}
 	switch {
-	case ok && json.Unmarshal(outer.Error, &c) == nil && len(c.Message) > 0: // 2.
-		if c.proper() {
-			return body
-		}
+	case ok && json.Unmarshal(outer.Error, &c) == nil && len(c.Message) > 0:
 		c.into(e)
-	case ok && isText: // 3.
-		e.Message = plain
+		right = c.proper() && !isMessages(path) || kind == "error" && isMessages(path) // 2., 1.
+	case ok && isText: // 1., 3.
+		e.Message, right = plain, strings.HasPrefix(path, "/api/")
 	case ok && len(outer.Message) > 0:
 		complaint{Message: outer.Message, Type: outer.Kind, Param: outer.Param, Code: outer.Code}.into(e)
 	case ok && len(outer.Detail) > 0:
@@ -60,14 +81,7 @@ func failure(path string, status int, body []byte) []byte {
 	default: // 4.
 		e.Message = readable(status, body)
 	}
-	if e.Code == "" {
-		e.Code = codeFor(status, e.Message)
-	}
-	if strings.HasPrefix(path, "/api/") {
-		return e.Line()
-	}
-	raw, _ := e.MarshalJSON() // strings always marshal
-	return raw
+	return e, right
 }
 
 // complaintFlat has no type: at the top level that field is read once, as kind.

@@ -69,7 +69,7 @@ func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error
 	select {
 	case s.calls <- c:
 	case <-s.done:
-		return s.afterEnd(c, refusal(api.Gone, ""))
+		return s.afterEnd(c, refusal(api.Gone, false))
 	case <-ctx.Done():
 		return api.InstanceStatus{}, context.Cause(ctx)
 	}
@@ -123,7 +123,7 @@ func (s *Supervisor) check(c *call) error {
 	case c.goal.state == api.Gone:
 		return nil
 	case s.want.state == api.Gone: // 1.
-		return refusal(api.Gone, "")
+		return refusal(api.Gone, false)
 	case c.goal.state == api.Asleep && c.goal.level != api.Level1 && c.goal.level != api.Level2: // 2.
 		return api.BadRequest("level", "level is %d: want 1 or 2", c.goal.level)
 	case c.drain < 0:
@@ -195,8 +195,8 @@ func (s *Supervisor) takeStop(c *call) {
 	}
 	s.leaving = c.leave && (s.leaving || s.want.state != api.Gone)
 	s.want = goal{state: api.Gone}
-	s.answer(api.Asleep, refusal(api.Gone, ""))
-	s.answer(api.Awake, refusal(api.Gone, ""))
+	s.answer(api.Asleep, refusal(api.Gone, false))
+	s.answer(api.Awake, refusal(api.Gone, false))
 	s.waiting = append(s.waiting, c)
 }
 

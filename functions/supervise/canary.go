@@ -60,7 +60,7 @@ func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.
 	if op.canary == nil || !op.canary.Known() || !got.Known() || op.canary.Agrees(got) {
 		return nil
 	}
-	if err := s.gate.clear(ctx, refusal(api.Unhealthy, errChanged.Error())); err != nil {
+	if err := s.gate.clear(ctx, refusal(api.Unhealthy, true)); err != nil {
 		return err
 	}
 	again, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)

@@ -58,7 +58,7 @@ func (r reopening) fromNow() time.Duration {
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
-		refusal: refusal(api.Starting, ""), back: reopening{after: unknownWait},
+		refusal: refusal(api.Starting, false), back: reopening{after: unknownWait},
 	}
 	close(g.idle)
 	return g
@@ -258,13 +258,14 @@ func (g *Gate) expect(back reopening) {
 	g.back = back
 }
 
-// refusal is what a request is told in a state that takes none.
-func refusal(state api.State, message string) *api.Error {
+// refusal is what a request is told in a state that takes none; failed says that the runtime has failed
+// before. Why it has is for its operator: the status says it.
+func refusal(state api.State, failed bool) *api.Error {
 	code, text := api.CodeLoading, "the instance is starting"
 	switch state {
 	case api.Starting:
-		if message != "" {
-			text = "the instance is starting again, after this: " + message
+		if failed {
+			text = "the instance is starting again: its runtime had failed"
 		}
 	case api.Draining:
 		code, text = api.CodeDraining, "the instance is draining and takes nothing new"
@@ -273,7 +274,7 @@ func refusal(state api.State, message string) *api.Error {
 	case api.Gone:
 		code, text = api.CodeShutdown, "the instance is shutting down"
 	case api.Unhealthy:
-		code, text = api.CodeUnhealthy, "the instance is unhealthy: "+message
+		code, text = api.CodeUnhealthy, "the instance is unhealthy: its runtime has failed"
 	}
 	return api.Errorf(http.StatusServiceUnavailable, code, "%s", text)
 }

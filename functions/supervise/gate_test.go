@@ -18,7 +18,7 @@ func TestInside(t *testing.T) {
 	if _, refused := g.Enter(); refused != nil {
 		t.Fatal(refused)
 	}
-	g.shut(refusal(api.Draining, ""), reopening{})
+	g.shut(refusal(api.Draining, false), reopening{})
 	if base, refused := g.Inside(); refused != nil || base != "http://127.0.0.1:1" {
 		t.Errorf("a draining gate: %q, %v; want the runtime", base, refused)
 	}
@@ -50,19 +50,19 @@ func TestEnterBehind(t *testing.T) {
 		}
 		await(time.Second)
 		want("the limit", time.Second)
-		g.shut(refusal(api.Asleep, ""), reopening{})
+		g.shut(refusal(api.Asleep, false), reopening{})
 		await(time.Minute)
 		time.Sleep(time.Second)
-		g.shut(refusal(api.Starting, ""), reopening{}) // it is woken
+		g.shut(refusal(api.Starting, false), reopening{}) // it is woken
 		time.Sleep(time.Second)
 		g.open("http://127.0.0.1:1")
 		want("a wake", 2*time.Second)
 		await(time.Minute)
 		want("an open gate", 0)
-		g.shut(refusal(api.Asleep, ""), reopening{})
+		g.shut(refusal(api.Asleep, false), reopening{})
 		await(time.Minute)
 		time.Sleep(time.Second)
-		g.shut(refusal(api.Unhealthy, "it did not wake"), reopening{})
+		g.shut(refusal(api.Unhealthy, true), reopening{})
 		want("a wake that failed", time.Second)
 	})
 }

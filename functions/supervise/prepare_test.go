@@ -271,8 +271,11 @@ func TestRetryAfterWhenGivenUp(t *testing.T) {
 	w := &world{exits: true}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		_ = wake(s, 1)
-		if _, refused := s.Gate().Enter(); refused.Code != api.CodeUnhealthy || refused.RetryAfter != 10*second || !strings.Contains(refused.Message, "exit status 3") {
-			t.Errorf("%+v: want unhealthy, why, and ten seconds", refused)
+		if _, refused := s.Gate().Enter(); refused.Code != api.CodeUnhealthy || refused.RetryAfter != 10*second || strings.Contains(refused.Message, "exit status 3") {
+			t.Errorf("%+v: want unhealthy, ten seconds, and nothing of the runtime's", refused)
+		}
+		if message := s.Status().Message; !strings.Contains(message, "exit status 3") {
+			t.Errorf("the operator is told %q, want the exit status", message)
 		}
 	})
 }

@@ -145,7 +145,7 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 		pid = s.child.PID()
 	}
 	if state != api.Awake {
-		s.idle = s.gate.shut(refusal(state, s.message), s.expected(state))
+		s.idle = s.gate.shut(refusal(state, s.message != ""), s.expected(state))
 	}
 	s.state = state
 	s.cfg.Logger.Debug("state", "state", state, "level", level, "stage", stage, "pid", pid)

@@ -184,8 +184,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 func (s *Supervisor) abandon() {
 	s.hard, s.leaving = true, false
 	s.want, s.drainUntil = goal{state: api.Gone}, time.Now()
-	s.answer(api.Asleep, refusal(api.Gone, ""))
-	s.answer(api.Awake, refusal(api.Gone, ""))
+	s.answer(api.Asleep, refusal(api.Gone, false))
+	s.answer(api.Awake, refusal(api.Gone, false))
 	if s.child != nil {
 		s.child.Kill()
 	}

@@ -20,7 +20,6 @@ package stream
 
 import (
 	"bytes"
-	"encoding/json"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -43,16 +42,7 @@ func (s Style) Error(err *api.Error) []byte {
 	case Lines:
 		return err.Line()
 	case Messages: // a client of Anthropic's looks at the name of an event first
-		type detail struct {
-			Type    string `json:"type"`
-			Message string `json:"message"`
-			Code    string `json:"code,omitempty"`
-		}
-		body, _ := json.Marshal(struct { // strings always marshal
-			Type  string `json:"type"`
-			Error detail `json:"error"`
-		}{"error", detail{"api_error", err.Message, err.Code}})
-		return append(append([]byte("event: error\ndata: "), body...), '\n', '\n')
+		return append(append([]byte("event: error\ndata: "), err.Messages()...), '\n', '\n')
 	}
 	return err.SSE()
 }
