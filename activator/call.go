@@ -359,11 +359,7 @@ func (c *call) refuse(err error) {
 		if !c.held.IsZero() {
 			c.w.Header().Set(headerTiming, c.timing.String())
 		}
-		if c.ollama {
-			api.WritePlainError(c.w, e)
-			return
-		}
-		api.WriteError(c.w, e)
+		writeError(c.w, c.r, c.ollama, e)
 	}
 }
 

@@ -16,21 +16,26 @@ import (
 // modelPaths are the paths whose JSON body names a model, and what a stream
 // that answers ends with. Which of them an instance has is its runtime's affair.
 var modelPaths = map[string]forward.Kind{
-	"/v1/chat/completions":      forward.Chat,
-	"/v1/completions":           forward.Chat,
-	"/v1/embeddings":            forward.Opaque,
-	"/v1/responses":             forward.Responses,
-	"/v1/messages":              forward.Messages,
-	"/v1/messages/count_tokens": forward.Opaque,
-	"/v1/rerank":                forward.Opaque,
-	"/v2/rerank":                forward.Opaque,
-	"/rerank":                   forward.Opaque,
-	"/v1/score":                 forward.Opaque,
-	"/score":                    forward.Opaque,
-	"/pooling":                  forward.Opaque,
-	"/classify":                 forward.Opaque,
-	"/tokenize":                 forward.Opaque,
-	"/detokenize":               forward.Opaque,
+	"/v1/chat/completions":        forward.Chat,
+	"/v1/completions":             forward.Chat,
+	"/v1/embeddings":              forward.Opaque,
+	"/v1/responses":               forward.Responses,
+	"/v1/messages":                forward.Messages,
+	"/v1/messages/count_tokens":   forward.Opaque,
+	"/v1/chat/completions/batch":  forward.Opaque,
+	"/v1/chat/completions/render": forward.Opaque,
+	"/v1/completions/render":      forward.Opaque,
+	"/inference/v1/generate":      forward.Opaque,
+	"/v2/embed":                   forward.Opaque,
+	"/v1/rerank":                  forward.Opaque,
+	"/v2/rerank":                  forward.Opaque,
+	"/rerank":                     forward.Opaque,
+	"/v1/score":                   forward.Opaque,
+	"/score":                      forward.Opaque,
+	"/pooling":                    forward.Opaque,
+	"/classify":                   forward.Opaque,
+	"/tokenize":                   forward.Opaque,
+	"/detokenize":                 forward.Opaque,
 }
 
 // formPaths are the paths whose multipart form names a model.
@@ -140,11 +145,19 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	w.Header()[forward.HeaderID] = []string{requestID(r)}
 	a.nobody.Refused(err.Code)
 	a.nobody.Done(err.Status, 0)
-	if isOllama(r.URL.Path, nil) {
+	writeError(w, r, isOllama(r.URL.Path, nil), err)
+}
+
+// writeError answers with an error in the shape that the path's clients know.
+func writeError(w http.ResponseWriter, r *http.Request, ollama bool, err *api.Error) {
+	switch {
+	case ollama:
 		api.WritePlainError(w, err)
-		return
+	case strings.HasPrefix(r.URL.Path, "/v1/messages"):
+		api.WriteMessagesError(w, err)
+	default:
+		api.WriteError(w, err)
 	}
-	api.WriteError(w, err)
 }
 
 func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, unknownPath(r)) }

@@ -130,7 +130,11 @@ func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
 // header sends status and headers.
 func (x *exchange) header(resp *http.Response) {
 	x.outcome.FirstByte = time.Since(x.began)
-	copyHeader(x.w.Header(), resp.Header)
+	head := x.w.Header()
+	copyHeader(head, resp.Header)
+	if busy := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable; busy && head["Retry-After"] == nil {
+		head["Retry-After"] = []string{"1"} // clients that come again at once, and all together, help nobody
+	}
 	x.w.WriteHeader(resp.StatusCode)
 }
 

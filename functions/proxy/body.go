@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"mime"
 	"net"
 	"net/http"
 	"strings"
@@ -23,6 +25,9 @@ func (x *exchange) prepare() ([]byte, error) {
 	}
 	x.body = read
 	body := read.Keep() // a transport may read it after its answer
+	if err := form(x.r.Header.Get("Content-Type"), body); err != nil {
+		return nil, err
+	}
 	if isText(x.r.Header.Get("Content-Type")) && !utf8.Valid(body) {
 		return nil, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
@@ -40,6 +45,19 @@ func (x *exchange) prepare() ([]byte, error) {
 		return nil, refused
 	}
 	return out, nil
+}
+
+// form refuses a multipart body that does not begin with its boundary: what stands before it is read by
+// one reader and not by another.
+func form(kind string, body []byte) error {
+	media, params, err := mime.ParseMediaType(kind)
+	if err != nil || !strings.HasPrefix(media, "multipart/") {
+		return nil
+	}
+	if begin := "--" + params["boundary"]; params["boundary"] == "" || !bytes.HasPrefix(body, []byte(begin+"\r\n")) {
+		return api.BadRequest("", "the form does not begin with the boundary that its Content-Type names: send it as it was encoded")
+	}
+	return nil
 }
 
 // encoding refuses a body that is compressed: model servers do not expand one,

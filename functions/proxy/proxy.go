@@ -264,11 +264,14 @@ func (x *exchange) fail(err error) {
 
 // writeError answers in the shape that the path's clients know.
 func (x *exchange) writeError(e *api.Error) {
-	if x.route.native {
+	switch {
+	case x.route.native:
 		api.WritePlainError(x.w, e)
-		return
+	case strings.HasPrefix(x.r.URL.Path, "/v1/messages"):
+		api.WriteMessagesError(x.w, e)
+	default:
+		api.WriteError(x.w, e)
 	}
-	api.WriteError(x.w, e)
 }
 
 // unanswered deals with a request that got no answer: 1. it was cut off on trial; 2. the client left or its

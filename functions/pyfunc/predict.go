@@ -168,6 +168,7 @@ func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 	rec := &recorder{header: make(http.Header, 8), body: buffers.get(), limit: int64(h.cfg.MaxAnswer)}
 	inner, bad := innerRequest(ctx, outer, t.request, h.cfg.Credentials)
 	if bad == nil {
+		rec.bare = inner.Method == http.MethodHead
 		err := h.call(rec, inner)
 		_ = inner.Body.Close() // never fails
 		if err == nil {

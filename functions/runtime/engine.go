@@ -42,6 +42,14 @@ func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "engine.sock"))
 }
 
+// Failure changes nothing but the shape where clients know another: the engine's errors are ours.
+func (r *engine) Failure(path string, status int, body []byte) []byte {
+	if isMessages(path) {
+		return failure(path, status, body)
+	}
+	return body
+}
+
 func (r *engine) Traits() Traits { return Traits{Sleeps: true, Deepens: true} }
 
 func (r *engine) Launch(model string) (Launch, error) {

@@ -86,6 +86,14 @@ func (n *names) rename(body []byte) []byte {
 	if own == nil || len(body) == 0 {
 		return body
 	}
+	if isForm(body) {
+		return setInForm(body, "model", func(asked string) string {
+			if n.known(asked) {
+				return own.name
+			}
+			return asked
+		})
+	}
 	if asked, found := modelOf(body); !found || !n.known(asked) {
 		return body
 	}

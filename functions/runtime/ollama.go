@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -158,12 +159,18 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return body, nil
 	}
+	if isForm(body) {
+		return r.form(body)
+	}
 	if err := field.Check(body); err != nil {
 		return nil, api.BadRequest("", "the body is no JSON object: %v", err)
 	}
 	body = field.DeleteFold(body, "keep_alive")
-	if path == "/v1/chat/completions" {
+	switch path {
+	case "/v1/chat/completions":
 		body = limitOf(body)
+	case "/v1/completions":
+		body = promptOf(body)
 	}
 	name := "model"
 	raw, found := field.FindFold(body, name)
@@ -182,6 +189,37 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 		return nil, unknownModel(asked, &r.names)
 	}
 	return field.SetFold(body, name, own.json), nil
+}
+
+// form is Request for a multipart form, as audio comes in: the field "model" is renamed.
+func (r *ollama) form(body []byte) ([]byte, *api.Error) {
+	own := r.own.Load()
+	var refused *api.Error
+	body = setInForm(body, "model", func(asked string) string {
+		switch {
+		case own == nil || asked == own.name:
+			return asked
+		case !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name):
+			refused = unknownModel(asked, &r.names)
+			return asked
+		}
+		return own.name
+	})
+	return body, refused
+}
+
+// promptOf makes a prompt that is a list of one text, as OpenAI's API has it too, that text: Ollama takes
+// nothing else.
+func promptOf(body []byte) []byte {
+	raw, found := field.FindFold(body, "prompt")
+	var list []json.RawMessage
+	if !found || !bytes.HasPrefix(raw, []byte{'['}) || json.Unmarshal(raw, &list) != nil || len(list) != 1 {
+		return body
+	}
+	if _, isText := text(list[0], true); !isText {
+		return body
+	}
+	return field.SetFold(body, "prompt", list[0])
 }
 
 // limitOf gives max_completion_tokens, which Ollama ignores, the older name, unless

@@ -93,13 +93,34 @@ func TestOllamaLaunch(t *testing.T) {
 	}
 }
 
+// aForm is a form as audio comes in; a file may hold anything.
+func aForm(model string) string {
+	return strings.ReplaceAll(`--b
+Content-Disposition: form-data; name="file"; filename="model"
+
+--c
+Content-Disposition: form-data; name="model"
+
+m
+--b
+content-disposition: form-data; name=model
+
+`+model+`
+--b
+Content-Disposition: form-data; name="language"
+
+m
+--b--
+`, "\n", "\r\n")
+}
+
 func TestOllamaRequest(t *testing.T) {
 	store := aStore(t, "registry.ollama.ai/library/qwen/0.5b")
 	r := anOllama(t, "qwen:0.5b", "OLLAMA_MODELS="+store)
 	if _, err := r.Launch("qwen:0.5b"); err != nil {
 		t.Fatal(err)
 	}
-	const chat, generate = "/v1/chat/completions", "/api/generate"
+	const chat, generate, complete = "/v1/chat/completions", "/api/generate", "/v1/completions"
 	for _, tt := range []struct{ path, body, want string }{
 		{chat, `{"model":"qwen:0.5b", "x": 1}`, `{"model":"qwen:0.5b", "x": 1}`},
 		{chat, `{"model":"m"}`, `{"model":"qwen:0.5b"}`},
@@ -110,6 +131,12 @@ func TestOllamaRequest(t *testing.T) {
 		{chat, `{"max_completion_tokens":3,"max_tokens":null}`, `{"max_tokens":3}`},
 		{"/v1/responses", `{"max_completion_tokens":3}`, `{"max_completion_tokens":3}`},
 		{generate, `{"keep_alive":0,"model":"m","keep\u005falive":1,"Keep_Alive":2}`, `{"model":"qwen:0.5b"}`},
+		{complete, `{"prompt":["one"]}`, `{"prompt":"one"}`},
+		{complete, `{"prompt":["one","two"]}`, `{"prompt":["one","two"]}`},
+		{complete, `{"prompt":[[1,2]]}`, `{"prompt":[[1,2]]}`},
+		{generate, `{"prompt":["one"]}`, `{"prompt":["one"]}`},
+		{"/v1/audio/transcriptions", aForm("m"), aForm("qwen:0.5b")},
+		{"/v1/audio/transcriptions", aForm("llama"), `the model "llama" is not here: this function serves "m"`},
 		{generate, `{"options":{"keep_alive":0}}`, `{"options":{"keep_alive":0}}`},
 		{generate, `{"model":"library/qwen:0.5b"}`, `{"model":"qwen:0.5b"}`},
 		{"/api/show", `{"name":"m"}`, `{"name":"qwen:0.5b"}`},
