@@ -75,7 +75,7 @@ const (
 
 // Keys is the table of all keys, in the order of the documentation. docs/keys.md is made from it.
 var Keys = []Key{
-	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(PORT)` in them is the port it must listen on)"},
+	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(SOCKET)` in them is the Unix socket that it must listen on, or `$(PORT)` the port)"},
 	{AnnotationModel, "the environment variable " + EnvModel, "the model's reference: `pico` (ships with Rouse), a path (a relative one counts from the manifest's folder), a URL that is fetched before the start (`https://`, `hf://org/name`, `oci://`, `s3://`, `ollama://name:tag`), or the runtime's own name for a model"},
 	{AnnotationEndpoint, "none: the instance starts its runtime", "where a runtime listens that somebody else starts: a sidecar container of the pod, or a server that runs already, such as `http://127.0.0.1:11434`"},
 	{AnnotationAdapters, "none", "LoRA adapters to load at the start, as `name=path` separated by commas; a relative path counts from rouse.dev/adapter-root"},

@@ -105,7 +105,7 @@ The model server is one of these (--runtime):
   ollama      ollama serve
   llamacpp    llama-server of llama.cpp
   ray-serve   serve run of Ray Serve
-  command     any command that serves the OpenAI API on port $(PORT) of 127.0.0.1
+  command     any command that serves the OpenAI API on the Unix socket $(SOCKET), or on port $(PORT) of 127.0.0.1
 
 What stands after -- are its own options; words before the first option replace the
 program that is started. --runtime-endpoint attaches to a server that somebody else

@@ -3,13 +3,14 @@ package runtime
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
-// command runs any server that speaks the OpenAI API and listens on a port of
-// 127.0.0.1 that we choose. Where it sleeps, it does so by vLLM's calls.
+// command runs any server that speaks the OpenAI API and listens where we say: on a
+// Unix socket, where its command line has $(SOCKET), else on a port of 127.0.0.1. Where it sleeps, it does so by vLLM's calls.
 //
 // What it calls its model is asked of it, unless the function's model reference is
 // no path and no URL: then that is its name. Requests that use the function's names
@@ -20,16 +21,17 @@ type command struct {
 }
 
 // Words in the command, its options and its environment that are replaced: the
-// port to listen on, and what to load. A server that reads PORT from its
+// port or the path of the socket to listen on, and what to load. A server that reads PORT from its
 // environment needs no portWord.
 const (
-	portWord  = "$(PORT)"
-	modelWord = "$(MODEL)"
+	portWord   = "$(PORT)"
+	socketWord = "$(SOCKET)"
+	modelWord  = "$(MODEL)"
 )
 
 func newCommand(cfg Config, c *client) (Runtime, error) {
 	if len(cfg.Spec.Command) == 0 && cfg.Spec.Endpoint == "" {
-		return nil, errors.New("runtime command: no command line; give the server's command, with $(PORT) where the port goes")
+		return nil, errors.New("runtime command: no command line; give the server's command, with $(SOCKET) where the path of its socket goes, or $(PORT) where the port goes")
 	}
 	r := &command{server: server{cfg: cfg, client: c}, names: names{clients: clientNames(cfg), learn: true}}
 	if !isPath(cfg.Spec.Model) && !strings.Contains(cfg.Spec.Model, "://") {
@@ -51,15 +53,27 @@ func (r *command) Launch(model string) (Launch, error) {
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
-	e, port, err := loopback()
+	spec := r.cfg.Spec
+	var e api.Endpoint
+	var err error
+	var env, words []string
+	if strings.Contains(strings.Join(slices.Concat(spec.Command, spec.Args, spec.Env), "\n"), socketWord) {
+		var path string
+		e, path, err = r.socket("server")
+		words = []string{socketWord, path}
+	} else {
+		var port string
+		e, port, err = loopback()
+		words, env = []string{portWord, port}, []string{"PORT=" + port}
+	}
 	if err != nil {
 		return Launch{}, err
 	}
-	words := strings.NewReplacer(portWord, port, modelWord, model)
+	replacer := strings.NewReplacer(append(words, modelWord, model)...)
 	fill := func(in []string) []string {
 		out := make([]string, len(in))
 		for i, s := range in {
-			out[i] = words.Replace(s)
+			out[i] = replacer.Replace(s)
 		}
 		return out
 	}
@@ -67,7 +81,7 @@ func (r *command) Launch(model string) (Launch, error) {
 	filled.cfg.Spec.Command = fill(r.cfg.Spec.Command)
 	filled.cfg.Spec.Args = fill(r.cfg.Spec.Args)
 	filled.cfg.Spec.Env = fill(r.cfg.Spec.Env)
-	return filled.launch(e, nil, []string{"PORT=" + port})
+	return filled.launch(e, nil, env)
 }
 
 func (r *command) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }

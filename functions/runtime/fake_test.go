@@ -122,21 +122,26 @@ func launched(t *testing.T, r runtime.Runtime, model string) runtime.Launch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := strings.TrimPrefix(string(l.Endpoint), "http://127.0.0.1:")
-	if port == string(l.Endpoint) || port == "0" {
-		t.Errorf("it listens on %s, want a port of 127.0.0.1", l.Endpoint)
+	where, word := strings.TrimPrefix(string(l.Endpoint), "http://127.0.0.1:"), "PORT"
+	if path, unix := l.Endpoint.Socket(); unix {
+		where, word = path, "SOCKET"
+	} else if where == string(l.Endpoint) || where == "0" {
+		t.Errorf("it listens on %s, want a socket or a port of 127.0.0.1", l.Endpoint)
 	}
 	for _, list := range [][]string{l.Args, l.Env} {
 		for i := range list {
-			list[i] = strings.ReplaceAll(list[i], port, "PORT")
+			list[i] = strings.ReplaceAll(list[i], where, word)
 		}
 	}
-	l.Endpoint = api.Endpoint(strings.ReplaceAll(string(l.Endpoint), port, "PORT"))
+	l.Endpoint = api.Endpoint(strings.ReplaceAll(string(l.Endpoint), where, word))
 	l.Env = slices.DeleteFunc(l.Env, func(kv string) bool { return kv == "NCCL_SHM_DISABLE=1" })
 	return l
 }
 
-const there = api.Endpoint("http://127.0.0.1:PORT")
+const (
+	there  = api.Endpoint("http://127.0.0.1:PORT")
+	inside = api.Endpoint("unix:SOCKET") // where nobody else gets
+)
 
 // request sends a body through a runtime's dialect.
 func request(t *testing.T, r runtime.Runtime, path, body string) string {

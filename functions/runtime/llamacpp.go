@@ -17,7 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/field"
 )
 
-// llamaCpp runs llama-server of llama.cpp, with one model, on a port of 127.0.0.1.
+// llamaCpp runs llama-server of llama.cpp, with one model, on a Unix socket, which it takes
+// as a host whose name ends with .sock.
 //
 // It does not sleep in place: with one model it has no call for it (its router mode
 // has, and does it by ending a process too). Adapters are given to it at its start
@@ -60,11 +61,11 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
-	e, port, err := loopback()
+	e, path, err := r.socket("llama")
 	if err != nil {
 		return Launch{}, err
 	}
-	args := []string{"--host", "127.0.0.1", "--port", port, "--alias", r.clients[0], "--metrics", "--slots"}
+	args := []string{"--host", path, "--alias", r.clients[0], "--metrics", "--slots"}
 	if model != "" {
 		file, err := ggufFile(model)
 		if err != nil {

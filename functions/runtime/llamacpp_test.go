@@ -20,7 +20,7 @@ func TestLlamaCppLaunch(t *testing.T) {
 	shards := t.TempDir()
 	first := write(t, filepath.Join(shards, "y-00001-of-00002.gguf"), "GGUF")
 	write(t, filepath.Join(shards, "y-00002-of-00002.gguf"), "GGUF")
-	base := []string{"--host", "127.0.0.1", "--port", "PORT", "--alias", "m", "--metrics", "--slots"}
+	base := []string{"--host", "SOCKET", "--alias", "m", "--metrics", "--slots"}
 	for name, tt := range map[string]struct {
 		spec  api.Runtime
 		model string
@@ -37,7 +37,7 @@ func TestLlamaCppLaunch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.spec.Kind, tt.spec.Model, tt.spec.Command = api.RuntimeLlamaCpp, tt.model, []string{server}
-			want := runtime.Launch{Path: server, Args: tt.args, Env: []string{"HOME=/h"}, Endpoint: there}
+			want := runtime.Launch{Path: server, Args: tt.args, Env: []string{"HOME=/h"}, Endpoint: inside}
 			if diff := cmp.Diff(want, launched(t, adapter(t, tt.spec), tt.model)); diff != "" {
 				t.Errorf("launch (-want +got):\n%s", diff)
 			}

@@ -28,6 +28,16 @@ type server struct {
 
 const oneToken = `{"choices":[{"text":"x","finish_reason":"length"}]}`
 
+// A server that can listen on a socket is told which: in a folder that nobody else enters.
+func TestCommandOnASocket(t *testing.T) {
+	srv := program(t, "srv")
+	r := adapter(t, api.Runtime{Kind: api.RuntimeCommand, Command: []string{srv, "--bind=unix:$(SOCKET)"}, Model: "x"})
+	want := runtime.Launch{Path: srv, Args: []string{"--bind=unix:SOCKET"}, Env: []string{"HOME=/h"}, Endpoint: inside}
+	if diff := cmp.Diff(want, launched(t, r, "x")); diff != "" {
+		t.Errorf("launch (-want +got):\n%s", diff)
+	}
+}
+
 func serve(t *testing.T, answer func(r *http.Request) (int, string)) *server {
 	t.Helper()
 	s := &server{answer: answer}

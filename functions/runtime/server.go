@@ -120,7 +120,25 @@ func without(env []string, names ...string) []string {
 	})
 }
 
-// loopback is an endpoint of 127.0.0.1 that nobody listens on now, and its port.
+// socket is an endpoint in the instance's own folder, for a server of that name: nobody else who uses the
+// machine gets there. What another start has left of it is removed.
+func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
+	if s.cfg.Dir == "" {
+		return "", "", fmt.Errorf("runtime %s: no folder for its socket", s.cfg.Spec.Kind)
+	}
+	path = filepath.Join(s.cfg.Dir, name+".sock")
+	e = api.Endpoint("unix:" + path)
+	if err := api.CheckEndpoint(e); err != nil {
+		return "", "", fmt.Errorf("runtime %s: choose a folder with a shorter path: %w", s.cfg.Spec.Kind, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("runtime %s: remove the old socket: %w", s.cfg.Spec.Kind, err)
+	}
+	return e, path, nil
+}
+
+// loopback is an endpoint of 127.0.0.1 that nobody listens on now, and its port. Everybody who uses the
+// machine reaches it: it is for servers that know no sockets.
 func loopback() (e api.Endpoint, port string, err error) {
 	port, err = process.FreePort()
 	if err != nil {

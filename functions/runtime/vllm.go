@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// vllm runs "vllm serve" on a port of 127.0.0.1. Its sleep mode is on, unless the
+// vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless the
 // option --no-enable-sleep-mode is among the function's: then its sleep is a stop.
 // At level 1 the weights move to host memory, at level 2 they are dropped and read
 // from disk at the wake; it can't go from 1 to 2 without a wake.
@@ -64,12 +64,12 @@ func (r *vllm) Launch(model string) (Launch, error) {
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
-	e, port, err := loopback()
+	e, path, err := r.socket("vllm")
 	if err != nil {
 		return Launch{}, err
 	}
 	model, revision := hub(model)
-	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--host", "127.0.0.1", "--port", port})
+	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--uds", path})
 	if revision != "" {
 		args = append(args, "--revision", revision)
 	}

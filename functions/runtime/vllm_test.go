@@ -18,7 +18,7 @@ import (
 func TestVLLMLaunch(t *testing.T) {
 	vllm := program(t, "vllm")
 	command := []string{vllm, "serve"}
-	names := []string{"--served-model-name", "m", "n", "default", "--host", "127.0.0.1", "--port", "PORT"}
+	names := []string{"--served-model-name", "m", "n", "default", "--uds", "SOCKET"}
 	for name, tt := range map[string]struct {
 		spec    api.Runtime
 		model   string
@@ -56,7 +56,7 @@ func TestVLLMLaunch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := runtime.Launch{Path: vllm, Args: tt.args, Env: tt.env, Endpoint: there}
+			want := runtime.Launch{Path: vllm, Args: tt.args, Env: tt.env, Endpoint: inside}
 			if diff := cmp.Diff(want, launched(t, r, tt.model)); diff != "" {
 				t.Errorf("launch (-want +got):\n%s", diff)
 			}
