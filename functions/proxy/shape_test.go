@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 // Who is told to come again is told when: as the runtime says, or in a second.
@@ -36,6 +37,37 @@ func TestShapesOfErrors(t *testing.T) {
 	} {
 		if _, got, err := b.post(t, path, "{}"); err != nil || !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, %v; want %s", path, got, err, want)
+		}
+	}
+}
+
+// failing is a dialect whose failures are written over, but for a client's own.
+type failing struct{}
+
+func (failing) Request(_ string, body []byte) ([]byte, *api.Error) { return body, nil }
+func (failing) Failure(_ string, status int, body []byte) []byte {
+	if status < 500 {
+		return body
+	}
+	return []byte(`{"error":{"message":"it failed"}}` + "\n")
+}
+
+// What a runtime says of its own failures in the middle of a stream reaches no client.
+func TestFailuresInStreams(t *testing.T) {
+	const word = `{"choices":[{"delta":{"content":"error"}}],"error":null}`
+	for _, tc := range []struct{ path, kind, text, want string }{
+		{"/v1/chat/completions", "text/event-stream", "data: " + word + "\n\ndata: {\"error\":{\"message\":\"/secret\",\"code\":500}}\r\n\r\ndata: [DONE]\n\n",
+			"data: " + word + "\n\ndata: {\"error\":{\"message\":\"it failed\"}}\r\n\r\ndata: [DONE]\n\n"},
+		{"/v1/chat/completions", "text/event-stream", "data: {\"error\":{\"message\":\"too long\",\"code\":400}}\n\n", "data: {\"error\":{\"message\":\"too long\",\"code\":400}}\n\n"},
+		{"/v1/messages", "text/event-stream", "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"/secret\"}}\n\n", "event: error\ndata: {\"error\":{\"message\":\"it failed\"}}\n\n"},
+		{"/api/chat", "application/x-ndjson", "{\"message\":{\"content\":\"\\\"error\\\"\"}}\n{\"error\":\"/secret\"}\n", "{\"message\":{\"content\":\"\\\"error\\\"\"}}\n{\"error\":{\"message\":\"it failed\"}}\n"},
+	} {
+		b := set(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", tc.kind)
+			_, _ = w.Write([]byte(tc.text))
+		}, func(c *proxy.Config) { c.Dialect = failing{} })
+		if _, got, err := b.post(t, tc.path, `{"stream":true}`); got != tc.want || err != nil {
+			t.Errorf("%s: %v, got\n%q, want\n%q", tc.path, err, got, tc.want)
 		}
 	}
 }

@@ -3,12 +3,15 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/field"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -81,7 +84,7 @@ func (e *events) pass(resp *http.Response, n int) bool {
 	if n == 0 {
 		return true
 	}
-	p := e.buf[:n]
+	p := e.failures(e.buf[:n])
 	e.judge.See(p)
 	e.live.generated(e.meter.see(p, time.Since(e.began)))
 	if !e.sent {
@@ -93,6 +96,49 @@ func (e *events) pass(resp *http.Response, n int) bool {
 	}
 	e.n = copy(e.buf, e.buf[n:e.n])
 	return true
+}
+
+// failures puts what a runtime says of its failures, in whole events, into the words that clients know, as
+// [exchange.failure] does where the answer has not begun.
+func (e *events) failures(p []byte) []byte {
+	x := e.exchange
+	if x.proxy.cfg.Dialect == nil || e.style == stream.Plain || !bytes.Contains(p, []byte(`"error"`)) {
+		return p
+	}
+	var out []byte
+	for line := range bytes.Lines(p) {
+		data, found := line, true
+		if e.style != stream.Lines {
+			data, found = bytes.CutPrefix(line, []byte("data:"))
+		}
+		data = bytes.TrimSpace(data)
+		what, failed := []byte(nil), false
+		if found {
+			what, failed = field.Find(data, "error")
+		}
+		if !failed || string(what) == "null" {
+			out = append(out, line...)
+			continue
+		}
+		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", data))
+		if e.style != stream.Lines {
+			out = append(out, "data: "...)
+		}
+		out = append(out, bytes.TrimSpace(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))...)
+		out = append(out, line[len(bytes.TrimRight(line, "\r\n")):]...)
+	}
+	return out
+}
+
+// statusOf is the status that an error object names as its code, as vLLM does; 500 where it names none.
+func statusOf(what []byte) int {
+	var e struct {
+		Code int `json:"code"`
+	}
+	if json.Unmarshal(what, &e) == nil && e.Code >= 400 && e.Code < 600 {
+		return e.Code
+	}
+	return http.StatusInternalServerError
 }
 
 // send says whether the client is still there.
