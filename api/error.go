@@ -52,6 +52,8 @@ const (
 	CodeUnknownPath    = "unknown_path"
 	CodeClientLeft     = "client_left"
 	CodeRequestTimeout = "request_timeout"
+
+	CodeForbiddenOrigin = "forbidden_origin"
 )
 
 // StatusClientClosed is nginx's status for a client that left; it is only ever counted, never seen.

@@ -157,7 +157,7 @@ func (f *function) makeProxy() (err error) {
 	gate := f.supervisor.Gate()
 	f.door = inbound.New(inbound.Config{MaxBody: f.cfg.MaxBody})
 	direct := proxy.Config{
-		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, Door: f.door,
+		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
 	}

@@ -43,6 +43,22 @@ func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
 	return l, api.Endpoint("http://" + l.Addr().String()), nil
 }
 
+// toldHost is what a runtime is told as the host of requests that come in at e. Runtimes that listen on
+// loopback refuse names that they don't know: a web page can have its own name lead to this machine
+// (DNS rebinding). Behind a listener that only this machine reaches they go on doing so. One that others
+// reach is found by whatever name a cluster gives it, and the runtime is told one that it knows.
+func toldHost(e api.Endpoint) string {
+	if _, unix := e.Socket(); unix {
+		return ""
+	}
+	_, address := e.Network()
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "localhost" || ip != nil && ip.IsLoopback()) {
+		return ""
+	}
+	return "localhost"
+}
+
 // removeStale removes a socket that a dead process left behind, and nothing else.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)

@@ -43,6 +43,9 @@ type Config struct {
 	Dialect Dialect
 	// Transport reaches the runtime.
 	Transport http.RoundTripper
+	// Host is what the runtime gets as the request's host; empty: what the client wrote, for
+	// a runtime that guards itself against names that it does not know.
+	Host string
 	// Adapter returns the loaded adapter that a request's body names as its model,
 	// empty where it names none; nil: there are no adapters.
 	Adapter func(body []byte) api.ModelName

@@ -499,3 +499,24 @@ func (p *pieces) Read(b []byte) (int, error) {
 	p.rest = p.rest[n:]
 	return n, nil
 }
+
+// TestHost: the runtime sees the host that the client wrote, unless another one was configured.
+func TestHost(t *testing.T) {
+	for configured, want := range map[string]string{"": "evil.example", "localhost": "localhost"} {
+		b := set(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, func(c *proxy.Config) { c.Host = configured })
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.URL+"/v1/completions", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "evil.example"
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(got) != want {
+			t.Errorf("configured %q: the runtime sees %q, want %q", configured, got, want)
+		}
+	}
+}

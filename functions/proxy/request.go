@@ -22,8 +22,9 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 		Scheme: "http", Host: strings.TrimPrefix(base, "http://"),
 		Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery,
 	}
-	// Servers that guard against DNS rebinding refuse names that they don't know.
-	out.Host = "localhost"
+	if host := x.proxy.cfg.Host; host != "" {
+		out.Host = host
+	}
 	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
 	hop.DropConnection(out.Header)
 	x.private(out.Header)

@@ -30,6 +30,7 @@ import (
 // upFlags are the command line of rouse up.
 type upFlags struct {
 	files, models       []string
+	origins             []string
 	listen, memory      string
 	adminToken          string
 	logFormat, logLevel string
@@ -66,6 +67,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions; - is standard input (repeatable)")
 	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico (repeatable)")
 	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at; port 0 picks one")
+	s.StringSliceVar(&f.origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
 	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
 	s.StringArrayVar(&f.dcgm, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
@@ -143,7 +145,7 @@ func again(signals <-chan os.Signal) {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Listen: f.listen, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{Listen: f.listen, Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	var err error
 	if cfg.MaxEvent, err = api.ParseBytes(f.maxEvent); err != nil {
 		return cfg, fmt.Errorf("--max-event: %w", err)

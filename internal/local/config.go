@@ -18,6 +18,9 @@ import (
 type Config struct {
 	// Listen is the host and port of the front door. Default "127.0.0.1:8080"; port 0 picks one.
 	Listen string
+	// Origins are the web pages that may use the front door in a browser, such as
+	// "https://chat.example.com", besides those of this machine; "*": all. See package comment.
+	Origins []string
 	// Functions are served from the start.
 	Functions []api.Function
 	// Memory is the host memory that instances may use, all together. 0: four fifths of the machine's.
@@ -112,6 +115,11 @@ const DefaultListen = "127.0.0.1:8080"
 func (c Config) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil && c.Listen != "" {
 		return fmt.Errorf("listen address %q: want host:port, such as 127.0.0.1:8080", c.Listen)
+	}
+	for _, o := range c.Origins {
+		if err := checkOrigin(o); err != nil {
+			return err
+		}
 	}
 	if c.Memory < 0 {
 		return fmt.Errorf("memory %d: want a positive amount, such as 2Gi", c.Memory)

@@ -17,6 +17,10 @@
 //     removes its folder. Whoever kills it leaves no process behind either: see
 //     package functions/process.
 //
+// Browsers run programs of whoever the user visits, on this machine. The front door refuses them unless
+// they come from a page of this machine or one that [Config.Origins] names, and where it listens on
+// loopback it refuses requests for a host that it does not know.
+//
 // Run is called once per server, from one goroutine; several servers may run in
 // one process on different ports.
 package local
@@ -217,7 +221,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
-	public := closing.New(&http.Server{Handler: s.frontDoor(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
+	public := closing.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	front = inbound.Guard(public.Server, front)

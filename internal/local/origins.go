@@ -1,0 +1,211 @@
+package local
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// origins decides which web pages may use the front door, and by which names of this
+// machine. It answers for the runtimes: what it lets in has no Origin any more.
+//
+//  1. A listener on loopback is known by loopback addresses, localhost and names below it, the machine's
+//     name, that of --listen, and those of the pages that are allowed. Whatever other name leads
+//     here is a page's that had it changed: refused. One that others reach has any name.
+//  2. A request of no page passes, unless a browser says that another site's page caused it; a
+//     link that somebody followed is no such thing.
+//  3. A page that --origins names, one of this machine, and one that the front door itself
+//     serves may read the answers, which say so. A preflight is answered here.
+//  4. Every other page is refused.
+type origins struct {
+	loopback bool
+	all      bool
+	allowed  []string // "scheme://host:port", in lower case
+	hosts    []string // in lower case
+}
+
+func newOrigins(cfg Config, at net.Addr) *origins {
+	o := &origins{}
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		o.loopback = tcp.IP.IsLoopback()
+	}
+	if name, err := os.Hostname(); err == nil {
+		o.hosts = append(o.hosts, strings.ToLower(name))
+	}
+	if name, _, err := net.SplitHostPort(cfg.Listen); err == nil && name != "" {
+		o.hosts = append(o.hosts, strings.ToLower(name))
+	}
+	for _, allowed := range cfg.Origins {
+		allowed = strings.ToLower(allowed)
+		if allowed == "*" {
+			o.all = true
+			continue
+		}
+		o.allowed = append(o.allowed, allowed)
+		if u, err := url.Parse(allowed); err == nil && u.Hostname() != "" {
+			o.hosts = append(o.hosts, u.Hostname())
+		}
+	}
+	return o
+}
+
+// checkOrigin reports why text is no origin.
+func checkOrigin(text string) error {
+	u, err := url.Parse(text)
+	if text == "*" || text == "null" || err == nil && u.Scheme != "" && u.Host != "" && u.Scheme+"://"+u.Host == text {
+		return nil
+	}
+	return fmt.Errorf("origin %q: want the scheme and host of a page, such as https://chat.example.com, or *", text)
+}
+
+// guard lets what may come through to next.
+func (o *origins) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if o.loopback && !o.known(hostname(r.Host)) { // 1
+			refuseOrigin(w, r, fmt.Sprintf("this server is not known as %.100q: ask http://localhost, or name the page that asks with --origins", r.Host))
+			return
+		}
+		asked := r.Host
+		if !o.loopback && !isLocal(hostname(asked)) {
+			r.Host = "localhost" // a runtime on loopback need not know by which names others reach us
+		}
+		list := r.Header["Origin"]
+		if len(list) == 0 { // 2
+			if r.Header.Get("Sec-Fetch-Site") == "cross-site" && !(r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Method == http.MethodGet) {
+				refuseOrigin(w, r, "a page of another site caused this request: name that page with --origins")
+				return
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
+		origin := list[0]
+		if len(list) > 1 || !o.may(origin, asked) { // 4
+			refuseOrigin(w, r, fmt.Sprintf("the page %.100q may not use this server: name it with --origins", strings.Join(list, ", ")))
+			return
+		}
+		if r.Method == http.MethodOptions && // 3
+			r.Header.Get("Access-Control-Request-Method") != "" {
+			preflight(w, r, origin)
+			return
+		}
+		delete(r.Header, "Origin")
+		next.ServeHTTP(&readable{ResponseWriter: w, origin: origin}, r)
+	})
+}
+
+// known says whether a listener on loopback is known by a name.
+func (o *origins) known(host string) bool {
+	return host == "" || isLocal(host) || slices.Contains(o.hosts, host)
+}
+
+// may says whether a page may use the front door.
+func (o *origins) may(origin, host string) bool {
+	origin = strings.ToLower(origin)
+	if o.all || slices.Contains(o.allowed, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
+		return false
+	}
+	return isLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
+}
+
+// isLocal says whether nothing but this machine can be meant by a name.
+func isLocal(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// hostname is a Host header without port, brackets and final dot, in lower case.
+func hostname(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// allow tells a browser that a page may read the answer, whatever a runtime said of that.
+func allow(h http.Header, origin string) {
+	for key := range h {
+		if strings.HasPrefix(key, "Access-Control-") {
+			delete(h, key)
+		}
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, X-Rouse-Instance, Server-Timing, Retry-After, WWW-Authenticate")
+}
+
+// readable is the answer to a page that may read it.
+type readable struct {
+	http.ResponseWriter
+	origin string
+	begun  bool
+}
+
+func (a *readable) begin() {
+	if !a.begun {
+		a.begun = true
+		allow(a.Header(), a.origin)
+	}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *readable) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		a.begin()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (a *readable) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// FlushError is what a [http.ResponseController] calls.
+func (a *readable) FlushError() error {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap leads a [http.ResponseController] to the rest.
+func (a *readable) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// preflight tells a browser what a page may send.
+func preflight(w http.ResponseWriter, r *http.Request, origin string) {
+	h := w.Header()
+	allow(h, origin)
+	h.Add("Vary", "Access-Control-Request-Method")
+	h.Add("Vary", "Access-Control-Request-Headers")
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+	if wanted := r.Header.Get("Access-Control-Request-Headers"); wanted != "" {
+		h.Set("Access-Control-Allow-Headers", wanted)
+	}
+	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
+		h.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// refuseOrigin answers a request that may not be made.
+func refuseOrigin(w http.ResponseWriter, r *http.Request, message string) {
+	e := api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "%s", message)
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		api.WritePlainError(w, e)
+		return
+	}
+	api.WriteError(w, e)
+}

@@ -1,0 +1,136 @@
+package local_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/local"
+)
+
+// ask sends a request as a browser would, and returns the answer and its body.
+func (s *serverOf) ask(method, path, host string, header ...string) (*http.Response, string) {
+	s.t.Helper()
+	body := ""
+	if method == http.MethodPost {
+		body = question
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.info.URL+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if host != "" {
+		r.Host = host
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var text strings.Builder
+	if err := json.NewDecoder(resp.Body).Decode(&json.RawMessage{}); err != nil && method == http.MethodPost {
+		text.WriteString(err.Error())
+	}
+	return resp, text.String()
+}
+
+const allowOrigin = "Access-Control-Allow-Origin"
+
+// TestForeignPages: pages of other sites, and those that have their name lead here, get nothing; pages of
+// this machine and those that are named do.
+func TestForeignPages(t *testing.T) {
+	s := start(t, func(c *local.Config) { c.Origins = []string{"https://chat.example.com", "app://obsidian.md"} })
+	port := s.info.URL[strings.LastIndex(s.info.URL, ":"):]
+	for name, tc := range map[string]struct {
+		method, path, host string
+		header             []string
+		status             int
+		allowed            string
+	}{
+		"no page":                     {"GET", "/v1/models", "", nil, 200, ""},
+		"localhost":                   {"GET", "/v1/models", "localhost" + port, nil, 200, ""},
+		"localhost.":                  {"GET", "/v1/models", "LocalHost." + port, nil, 200, ""},
+		"IPv6":                        {"GET", "/v1/models", "[::1]" + port, nil, 200, ""},
+		"a function's own host":       {"POST", "/v1/chat/completions", "pico.default.localhost" + port, nil, 200, ""},
+		"another name":                {"GET", "/v1/models", "evil.example" + port, nil, 403, ""},
+		"another name without a port": {"GET", "/v1/models", "evil.example", nil, 403, ""},
+		"a name that looks local":     {"GET", "/v1/models", "localhost.evil.example", nil, 403, ""},
+		"another address":             {"GET", "/v1/models", "192.0.2.1", nil, 403, ""},
+		"a page that rebinds":         {"POST", "/v1/chat/completions", "evil.example" + port, []string{"Origin", "http://evil.example" + port}, 403, ""},
+		"an administrative path":      {"GET", "/rouse/v1/functions", "evil.example", nil, 403, ""},
+		"the name of an allowed page": {"GET", "/v1/models", "chat.example.com", nil, 200, ""},
+		"a foreign page":              {"POST", "/v1/chat/completions", "", []string{"Origin", "https://evil.example"}, 403, ""},
+		"a foreign page in Ollama's":  {"POST", "/api/chat", "", []string{"Origin", "https://evil.example"}, 403, ""},
+		"no page that can be named":   {"POST", "/v1/chat/completions", "", []string{"Origin", "null"}, 403, ""},
+		"almost an allowed page":      {"GET", "/v1/models", "", []string{"Origin", "https://chat.example.com.evil.example"}, 403, ""},
+		"an allowed one, not by TLS":  {"GET", "/v1/models", "", []string{"Origin", "http://chat.example.com"}, 403, ""},
+		"a script without CORS":       {"GET", "/v1/models", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403, ""},
+		"a form without an origin":    {"POST", "/v1/chat/completions", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 403, ""},
+		"a link":                      {"GET", "/v1/models", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200, ""},
+		"an allowed page":             {"POST", "/v1/chat/completions", "", []string{"Origin", "https://chat.example.com", "Sec-Fetch-Site", "cross-site"}, 200, "https://chat.example.com"},
+		"an allowed program":          {"GET", "/v1/models", "", []string{"Origin", "app://obsidian.md"}, 200, "app://obsidian.md"},
+		"a page of this machine":      {"GET", "/v1/models", "", []string{"Origin", "http://localhost:3000"}, 200, "http://localhost:3000"},
+		"its error":                   {"GET", "/nothing", "", []string{"Origin", "http://127.0.0.1:3000"}, 404, "http://127.0.0.1:3000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, broken := s.ask(tc.method, tc.path, tc.host, tc.header...)
+			if resp.StatusCode != tc.status || resp.Header.Get(allowOrigin) != tc.allowed || broken != "" {
+				t.Errorf("got %s, allowed %q, %s; want %d, %q", resp.Status, resp.Header.Get(allowOrigin), broken, tc.status, tc.allowed)
+			}
+			if tc.allowed != "" && !strings.Contains(strings.Join(resp.Header.Values("Vary"), ","), "Origin") {
+				t.Error("caches are not told that the answer is for this page")
+			}
+		})
+	}
+}
+
+// TestPreflight: a browser's question before a request is answered for those that may, without waking anybody.
+func TestPreflight(t *testing.T) {
+	s := start(t, func(c *local.Config) { c.Origins = []string{"https://chat.example.com"} })
+	ask := []string{"Origin", "https://chat.example.com", "Access-Control-Request-Method", "POST",
+		"Access-Control-Request-Headers", "authorization,content-type,x-stainless-lang", "Access-Control-Request-Private-Network", "true"}
+	resp, _ := s.ask(http.MethodOptions, "/v1/chat/completions", "", ask...)
+	h := resp.Header
+	if resp.StatusCode != http.StatusNoContent || h.Get(allowOrigin) != "https://chat.example.com" || !strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") ||
+		h.Get("Access-Control-Allow-Headers") != "authorization,content-type,x-stainless-lang" || h.Get("Access-Control-Allow-Private-Network") != "true" || h.Get("Access-Control-Allow-Credentials") != "" {
+		t.Errorf("got %s %v", resp.Status, h)
+	}
+	ask[1] = "https://evil.example"
+	if resp, _ := s.ask(http.MethodOptions, "/v1/chat/completions", "", ask...); resp.StatusCode != http.StatusForbidden || resp.Header.Get(allowOrigin) != "" {
+		t.Errorf("a foreign page: got %s %v", resp.Status, resp.Header)
+	}
+}
+
+// TestOpenListener: where others reach the front door any host is right, but foreign pages are refused all the same.
+func TestOpenListener(t *testing.T) {
+	s := start(t, func(c *local.Config) { c.Listen = "0.0.0.0:0" })
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.info.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.info.URL = "http://127.0.0.1:" + port
+	if resp, _ := s.ask(http.MethodPost, "/v1/chat/completions", "gpu-box.lan"); resp.StatusCode != 200 {
+		t.Errorf("by its name in the network: got %s", resp.Status)
+	}
+	if resp, _ := s.ask(http.MethodGet, "/v1/models", "gpu-box.lan", "Origin", "http://gpu-box.lan"); resp.StatusCode != 200 {
+		t.Errorf("a page that it serves itself: got %s", resp.Status)
+	}
+	if resp, _ := s.ask(http.MethodPost, "/v1/chat/completions", "gpu-box.lan", "Origin", "https://evil.example"); resp.StatusCode != 403 {
+		t.Errorf("a foreign page: got %s", resp.Status)
+	}
+}
+
+func TestOriginsThatAreNone(t *testing.T) {
+	for _, bad := range []string{"example.com", "https://example.com/", "https://", "https://example.com/path", ""} {
+		c := local.Config{Functions: []api.Function{{}}, Origins: []string{bad}}
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "https://chat.example.com") {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+}
