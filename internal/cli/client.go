@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/local"
+	"github.com/rouse-dev/rouse/internal/owner"
 	"github.com/rouse-dev/rouse/internal/view"
 )
 
@@ -37,7 +38,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 	if endpoint == "" {
 		endpoint = os.Getenv("ROUSE_SERVER")
 	}
-	c := &client{endpoint: api.Endpoint(strings.TrimSuffix(endpoint, "/")), http: &http.Client{Transport: api.NewTransport(256)}}
+	c := &client{endpoint: api.Endpoint(strings.TrimSuffix(endpoint, "/")), http: &http.Client{Transport: guarded(api.NewTransport(256))}}
 	if file, _ := cmd.Flags().GetString("token-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -58,11 +59,35 @@ func dial(cmd *cobra.Command) (*client, error) {
 	return c, nil
 }
 
+// guarded has a transport talk to no Unix socket of another user: manifests hold secrets.
+func guarded(t *http.Transport) *http.Transport {
+	dial := t.DialContext
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if socket, unix := conn.(*net.UnixConn); unix && err == nil {
+			if err := owner.CheckPeer(socket); err != nil {
+				_ = conn.Close()
+				return nil, err
+			}
+		}
+		return conn, err
+	}
+	return t
+}
+
 // findServer looks for servers of this user: the one on the usual port, else the only one.
 func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
 	var ports []int
-	for _, path := range sockets {
+	for i, path := range sockets {
+		if i == 0 {
+			if err := owner.CheckFolder(base); err != nil {
+				return "", err
+			}
+		}
+		if err := owner.CheckFolder(filepath.Dir(path)); err != nil {
+			return "", err
+		}
 		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 		if err != nil {
 			continue

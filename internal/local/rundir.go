@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/owner"
 )
 
 // BaseDir is where running servers of this user keep their sockets:
@@ -38,7 +39,7 @@ func openRunDir(base string, port int) (*runDir, error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for sockets: %w", err)
 	}
-	if err := checkPrivate(base); err != nil {
+	if err := owner.CheckFolder(base); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(base, strconv.Itoa(port))
@@ -56,19 +57,6 @@ func openRunDir(base string, port int) (*runDir, error) {
 		return nil, fmt.Errorf("make the folder for sockets: %w", err)
 	}
 	return d, nil
-}
-
-// checkPrivate refuses a folder that another user could have made or can write to.
-func checkPrivate(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return fmt.Errorf("check the folder for sockets: %w", err)
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !ok || int(stat.Uid) != os.Getuid() {
-		return fmt.Errorf("the folder %s must be yours alone (mode 0700): remove it, or set XDG_RUNTIME_DIR to a folder of your own", path)
-	}
-	return nil
 }
 
 func (d *runDir) close() {
