@@ -142,7 +142,7 @@ func (c *call) understand() error {
 	names := c.a.names.Load()
 	if c.f != nil {
 		c.adapter = names.adapter(c.req.Model, c.f)
-		return nil
+		return orNil(c.f.speaks(c.r.URL.Path))
 	}
 	t, bad := names.find(c.req.Model)
 	if bad != nil && c.ollama {
@@ -156,12 +156,15 @@ func (c *call) understand() error {
 		c.group = t
 	}
 	c.f, c.adapter = f, names.adapter(c.req.Model, f)
-	if c.ollama {
-		if bad := f.speaksOllama(c.r.URL.Path); bad != nil {
-			return bad
-		}
+	return orNil(t.lacks(f, c.r.URL.Path))
+}
+
+// orNil keeps an error that is none from being one.
+func orNil(e *api.Error) error {
+	if e == nil {
+		return nil
 	}
-	return nil
+	return e
 }
 
 // run gets the request answered: it waits for a slot, sends, and where the

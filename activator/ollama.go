@@ -78,16 +78,6 @@ func (a *Activator) refuseChange(w http.ResponseWriter, r *http.Request) {
 		"%s %s: clients can't change the models here; each is declared in the manifest of a function", quoteMethod(r.Method), r.URL.Path))
 }
 
-// speaksOllama refuses a request in Ollama's API for a function that certainly does not speak it.
-func (f *function) speaksOllama(path string) *api.Error {
-	kind := f.runtime()
-	if kind == api.RuntimeOllama || kind == api.RuntimeCommand || kind == "" {
-		return nil
-	}
-	return &api.Error{Status: http.StatusNotImplemented, Code: api.CodeUnknownPath, NoRetry: true,
-		Message: "the model runs on " + kind + ", which does not speak Ollama's API: instead of " + path + " use " + ollamaPaths[path]}
-}
-
 // oldName is the field "name", which Ollama's command line still sends instead of "model"; empty where there is none.
 func oldName(body []byte) string {
 	var old struct{ Name string }

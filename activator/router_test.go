@@ -86,7 +86,8 @@ func TestHosts(t *testing.T) {
 		{"POST", "m.default.localhost:8080", chatPath, `{"model":"anything"}`, 200, `{"model":"anything"}`},
 		{"POST", "M.Default.LOCALHOST.", chatPath, `{}`, 200, `{}`},
 		{"POST", "m.default.localhost", chatPath, `{"mod`, 400, "ends too early"},
-		{"POST", "m.default.localhost", "/generate", "not JSON", 200, "not JSON"},
+		{"POST", "m.default.localhost", "/anything", "not JSON", 200, "not JSON"},
+		{"POST", "m.default.localhost", "/generate", "not JSON", 404, "runs on engine, which has no /generate"},
 		{"GET", "m.default.localhost", "/v1/models?x=1", "", 200, ""},
 		{"DELETE", "m.default.localhost", "/a%2Fb//c", "", 200, ""},
 		// But not the control paths, however they are written.
