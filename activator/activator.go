@@ -66,6 +66,8 @@ type Deps struct {
 	Transport http.RoundTripper
 	// Peers says who a request is from; nil: whoever has its address, and nobody is trusted.
 	Peers peer.Finder
+	// Lists says who may see which functions there are, and the metrics; nil: everybody.
+	Lists func(*http.Request) bool
 	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
 	Traces func(api.Outline)
 	// Logger; nil: nothing is logged.

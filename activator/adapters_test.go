@@ -78,7 +78,7 @@ func TestClashingAdapters(t *testing.T) {
 	b.function("other", nil)
 	names := a.names.Load()
 	for name, want := range map[string]api.FunctionName{"z": "default/z", "shared": "default/a", "a": "default/a"} {
-		f, err := names.model(name)
+		f, err := names.model(name, true)
 		if err != nil || f.name != want {
 			t.Errorf("%s: got %v, %v, want %s", name, f, err, want)
 		}

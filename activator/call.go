@@ -144,7 +144,7 @@ func (c *call) understand() error {
 		c.adapter = names.adapter(c.req.Model, c.f)
 		return orNil(c.f.speaks(c.r.URL.Path))
 	}
-	t, bad := names.find(c.req.Model)
+	t, bad := names.findFor(c.req.Model, c.a.mayList(c.r))
 	if bad != nil && c.ollama {
 		t = names.untagged(c.req.Model)
 	}

@@ -160,17 +160,20 @@ func (d *directory) lostBy(spec api.Function) (lost []string) {
 	return lost
 }
 
-// model finds the function that serves a request which names a model.
-func (d *directory) model(name string) (*function, *api.Error) {
-	t, err := d.find(name)
+// model finds the function that serves a request which names a model, as findFor does.
+func (d *directory) model(name string, list bool) (*function, *api.Error) {
+	t, err := d.findFor(name, list)
 	if err != nil {
 		return nil, err
 	}
 	return t.pick(), nil
 }
 
-// find finds what a name that a client wrote in "model" leads to.
-func (d *directory) find(name string) (*target, *api.Error) {
+// find finds what a name that a client wrote in "model" leads to. Its error names what is like it.
+func (d *directory) find(name string) (*target, *api.Error) { return d.findFor(name, true) }
+
+// findFor is find for a client who may see which names there are, or may not.
+func (d *directory) findFor(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {
 		return t, nil
 	}
@@ -182,6 +185,9 @@ func (d *directory) find(name string) (*target, *api.Error) {
 	}
 	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist", quoteName(name))
 	e.Param = "model"
+	if !list {
+		return nil, e
+	}
 	names := make([]string, len(d.models))
 	for i, m := range d.models {
 		names[i] = string(m.name)
@@ -237,12 +243,15 @@ func (d *directory) ownHost(host string) (rest string, own bool) {
 	return rest, strings.Contains(rest, ".")
 }
 
-// host finds a function by its own host.
-func (d *directory) host(host string) (*function, *api.Error) {
+// host finds a function by its own host. With list its error names those that there are.
+func (d *directory) host(host string, list bool) (*function, *api.Error) {
 	rest, _ := d.ownHost(host)
 	name, namespace, _ := strings.Cut(strings.ToLower(rest), ".")
 	if f := d.byName[api.NewFunctionName(namespace, name)]; f != nil {
 		return f, nil
+	}
+	if !list {
+		return nil, api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "no function has the host %s", quoteName(host))
 	}
 	known := make([]string, 0, len(d.list))
 	for _, f := range d.list {

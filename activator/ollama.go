@@ -60,8 +60,8 @@ func (a *Activator) routeOllama(r *mux.Router) {
 		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	}
 	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listOllama)
-	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listRunning)
+	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listing(a.listOllama))
+	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listing(a.listRunning))
 	r.Path("/api/version").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, r, map[string]string{"version": ollamaVersion})
 	})

@@ -53,16 +53,32 @@ func (a *Activator) router() http.Handler {
 	a.routeOllama(r)
 	r.Path("/serving-endpoints/{function}/invocations").Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
 	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listModels)
+	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listing(a.listModels))
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.readyz)
 	if !a.cfg.PrivateMetrics {
-		r.Path("/metrics").Methods(reads...).Handler(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}))
+		r.Path("/metrics").Methods(reads...).HandlerFunc(a.listing(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	}
 	r.NotFoundHandler = http.HandlerFunc(a.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(a.methodNotAllowed)
 	return r
+}
+
+// mayList says who may see which functions there are.
+func (a *Activator) mayList(r *http.Request) bool { return a.deps.Lists == nil || a.deps.Lists(r) }
+
+// listing lets those to next who may see which functions there are.
+func (a *Activator) listing(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if a.mayList(r) {
+			next(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		a.refuse(w, r, api.Errorf(http.StatusUnauthorized, "",
+			"%s is for callers on this machine, those that --trusted-peers names, and bearers of the token of --admin-token-file", r.URL.Path))
+	}
 }
 
 func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
@@ -81,7 +97,7 @@ func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve
 // serveEndpoint serves a call of a function's MLflow endpoint, as clients of
 // Databricks write it: the path names the function, not the body.
 func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	f, err := a.names.Load().model(mux.Vars(r)["function"])
+	f, err := a.names.Load().model(mux.Vars(r)["function"], a.mayList(r))
 	if err != nil {
 		a.refuse(w, r, err)
 		return
@@ -91,7 +107,7 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 
 // serveHost serves a request at a function's own host.
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
-	f, err := a.names.Load().host(r.Host)
+	f, err := a.names.Load().host(r.Host, a.mayList(r))
 	if err != nil {
 		a.refuse(w, r, err)
 		return

@@ -46,7 +46,7 @@ func TestClashingNames(t *testing.T) {
 	b.a.PutFunction(api.Function{Name: "other/a", Model: "c"})
 	d := b.a.names.Load()
 	for name, want := range map[string]api.FunctionName{"a": "default/a", "b": "default/b", "shared": "default/a", "c": "other/a", "other/a": "other/a"} {
-		f, err := d.model(name)
+		f, err := d.model(name, true)
 		if err != nil || f.name != want {
 			t.Errorf("%s: got %v, %v, want %s", name, f, err, want)
 		}

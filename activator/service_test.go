@@ -29,7 +29,7 @@ func (b *bench) share(name string) map[api.FunctionName]float64 {
 	const n = 20000
 	got := map[api.FunctionName]float64{}
 	for range n {
-		f, err := b.a.names.Load().model(name)
+		f, err := b.a.names.Load().model(name, true)
 		if err != nil {
 			b.t.Fatalf("%s: %v", name, err)
 		}

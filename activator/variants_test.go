@@ -73,7 +73,7 @@ func TestVariantsAreListedOnce(t *testing.T) {
 	if got, want := strings.Join(names, ", "), "big awake, one awake, three gone, two gone"; got != want {
 		t.Errorf("models %s, want %s", got, want)
 	}
-	if f, err := b.a.names.Load().model("other/big"); err != nil || f.name != "other/three" {
+	if f, err := b.a.names.Load().model("other/big", true); err != nil || f.name != "other/three" {
 		t.Errorf("other/big: %v, %v, want other/three", f, err)
 	}
 }

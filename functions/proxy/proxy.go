@@ -219,7 +219,7 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 }
 
 // answer passes the answer on by its kind: 1. a stream of events or lines; 2. a
-// failure, in the words that clients know; 3. anything else.
+// failure, in the words that clients know; 3. what it says of its models; 4. anything else.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	kind, readable := resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding") == ""
 	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.route.style == stream.Lines
@@ -232,6 +232,8 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 		x.stream(ctx, resp, style)
 	case resp.StatusCode >= http.StatusBadRequest && x.proxy.cfg.Dialect != nil && readable:
 		x.failure(ctx, resp)
+	case x.route.describes && readable:
+		x.describe(ctx, resp)
 	default:
 		x.pass(ctx, resp, resp.ContentLength >= 0 || strings.HasPrefix(kind, "application/json"))
 	}

@@ -28,6 +28,9 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
 	hop.DropConnection(out.Header)
 	x.private(out.Header)
+	if x.route.describes {
+		delete(out.Header, "Accept-Encoding") // the answer is read here
+	}
 	delete(out.Header, "Expect") // the body is here, nobody has to ask for it
 	if _, found := out.Header["User-Agent"]; !found {
 		out.Header["User-Agent"] = []string{""} // else the transport makes one up

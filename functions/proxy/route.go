@@ -12,6 +12,8 @@ type route struct {
 	pattern string // for metrics; ends with "/…" where deeper paths belong to it
 	style   stream.Style
 	native  bool // of Ollama's own API, whose errors are {"error":"text"}
+	// describes says that the answer tells of models, whose places on the host stay the host's.
+	describes bool
 }
 
 // routes are the client paths by method and path. None of them changes which
@@ -43,6 +45,11 @@ var routes = func() map[string]route {
 	add(post, stream.Lines, "/api/chat", "/api/generate")
 	add(post, stream.Plain, "/api/embed", "/api/embeddings", "/api/show")
 	add(get, stream.Plain, "/api/tags", "/api/version", "/api/ps")
+	for _, p := range []string{"GET /v1/models", "GET /get_model_info", "GET /api/tags", "GET /api/ps", "POST /api/show"} {
+		r := m[p]
+		r.describes = true
+		m[p] = r
+	}
 	return m
 }()
 
@@ -52,7 +59,7 @@ var deeper = []struct {
 	segments               int // at most
 	route                  route
 }{
-	{http.MethodGet, "/v1/models/", "", 8, route{pattern: "/v1/models/…"}},
+	{http.MethodGet, "/v1/models/", "", 8, route{pattern: "/v1/models/…", describes: true}},
 	{http.MethodPost, "/v1/audio/", "", 8, route{pattern: "/v1/audio/…"}},
 	{http.MethodGet, "/v1/responses/", "", 1, route{pattern: "/v1/responses/…", style: stream.Responses}},
 	{http.MethodPost, "/v1/responses/", "/cancel", 1, route{pattern: "/v1/responses/…/cancel"}},

@@ -59,20 +59,38 @@ func refuse(status int, message string) http.Handler {
 	})
 }
 
-// guard lets bearers of the administrative token through to next.
-func guard(token func() (string, error), next http.Handler) http.Handler {
+// guard lets bearers of the administrative token through to next. Others are not told where it is
+// or what is wrong with it: that is logged.
+func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		want, err := token()
-		got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		switch {
-		case err != nil:
-			api.WriteError(w, fmt.Errorf("read the administrative token: %w", err))
-		case want == "" || !isBearer || subtle.ConstantTimeCompare([]byte(got), []byte(want)) != 1:
+		if !s.isAdmin(r) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
 			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "administrative paths want the token of --admin-token-file as a bearer token"))
-		default:
-			next.ServeHTTP(w, r)
+			return
 		}
+		next.ServeHTTP(w, r)
 	})
+}
+
+// isAdmin says whether a request bears the administrative token.
+func (s *server) isAdmin(r *http.Request) bool {
+	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !isBearer || s.cfg.AdminToken == nil {
+		return false
+	}
+	want, err := s.cfg.AdminToken()
+	if err != nil {
+		s.cfg.Logger.Error("nobody is let in by the administrative token", "error", err)
+		return false
+	}
+	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
+}
+
+// mayList says who may see which functions there are, and the metrics, where others than this machine
+// reach the front door.
+func (s *server) mayList(r *http.Request) bool {
+	p := s.cfg.Peers.Peer(r)
+	return p.Local || p.Trusted || s.isAdmin(r)
 }
 
 func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {

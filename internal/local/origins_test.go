@@ -2,8 +2,10 @@ package local_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -132,5 +134,46 @@ func TestOriginsThatAreNone(t *testing.T) {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "https://chat.example.com") {
 			t.Errorf("%q: got %v", bad, err)
 		}
+	}
+}
+
+// TestListsOfAnOpenListener: which functions there are, and the metrics, are for this machine, trusted peers
+// and the administrator once others reach the front door; nobody else is told a path of the host.
+func TestListsOfAnOpenListener(t *testing.T) {
+	token := func() (string, error) { return "a-token-that-is-long-enough", nil }
+	s := start(t, func(c *local.Config) {
+		c.Listen, c.AdminToken = "0.0.0.0:0", func() (string, error) { return token() }
+		c.Peers.Proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		c.Peers.Trusted = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	})
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.info.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string, header ...string) (int, string) {
+		t.Helper()
+		return s.send(http.MethodGet, api.Endpoint("http://127.0.0.1:"+port), path, "", header...)
+	}
+	stranger, friend := []string{"X-Forwarded-For", "203.0.113.9"}, []string{"X-Forwarded-For", "198.51.100.7"}
+	admin := append([]string{"Authorization", "Bearer a-token-that-is-long-enough"}, stranger...)
+	for _, path := range []string{"/metrics", "/v1/models", "/api/tags", "/api/ps"} {
+		for who, tc := range map[string]struct {
+			header []string
+			status int
+		}{"a stranger": {stranger, 401}, "a trusted peer": {friend, 200}, "the administrator": {admin, 200}, "this machine": {nil, 200}} {
+			if status, body := get(path, tc.header...); status != tc.status {
+				t.Errorf("%s of %s: got %d %s, want %d", path, who, status, body, tc.status)
+			}
+		}
+	}
+	if status, body := s.send(http.MethodPost, api.Endpoint("http://127.0.0.1:"+port), "/v1/chat/completions", `{"model":"picoo"}`, stranger...); status != 404 || strings.Contains(body, `\"pico\"`) || strings.Contains(body, "did you mean") {
+		t.Errorf("a stranger's wrong name: got %d %s", status, body)
+	}
+	if status, _ := s.send(http.MethodPost, api.Endpoint("http://127.0.0.1:"+port), "/v1/chat/completions", question, stranger...); status != 200 {
+		t.Errorf("a stranger's request: got %d", status)
+	}
+	token = func() (string, error) { return "", errors.New("open /etc/rouse/secret-place: no such file") }
+	if status, body := get("/rouse/v1/info", admin...); status != 401 || strings.Contains(body, "secret-place") {
+		t.Errorf("without the token's file: got %d %s", status, body)
 	}
 }

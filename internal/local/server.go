@@ -75,6 +75,8 @@ type server struct {
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
 	clock     ages
+
+	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
 }
 
 // Run serves until ctx ends and everything is stopped. It returns nil then, and
@@ -95,7 +97,11 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer front.Close()
 	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}}
-	port := front.Addr().(*net.TCPAddr).Port
+	at := front.Addr().(*net.TCPAddr)
+	port := at.Port
+	if !at.IP.IsLoopback() {
+		s.lists = s.mayList
+	}
 	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
 		return err
 	}
@@ -133,7 +139,7 @@ func (s *server) build(ctx context.Context) error {
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
 	bodies := inbound.Within(cfg.MemoryLimit)
 	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, MaxEvent: cfg.MaxEvent},
-		activator.Deps{Peers: &cfg.Peers, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
 			Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err
@@ -273,7 +279,7 @@ func (s *server) frontDoor() http.Handler {
 	if s.cfg.AdminToken == nil {
 		return clients
 	}
-	admin := guard(s.cfg.AdminToken, s.adminHandler())
+	admin := s.guard(s.adminHandler())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAdminPath(r.URL.Path) {
 			admin.ServeHTTP(w, r)
