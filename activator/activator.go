@@ -68,6 +68,9 @@ type Deps struct {
 	Peers peer.Finder
 	// Lists says who may see which functions there are, and the metrics; nil: everybody.
 	Lists func(*http.Request) bool
+	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
+	// not known; it must not block for long. Nil: nobody knows.
+	Waits func(api.FunctionName) string
 	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
 	Traces func(api.Outline)
 	// Logger; nil: nothing is logged.

@@ -74,10 +74,19 @@ func (m *comments) stop() (started bool) {
 	return m.started
 }
 
+// leastExpected is the shortest time that a comment tells: what should have taken less, and has not,
+// takes nobody knows how long.
+const leastExpected = 50 * time.Millisecond
+
 // tick writes one comment.
 func (m *comments) tick() {
 	now := time.Now()
 	stage, why, expected := m.c.f.stage(now)
+	if waits := m.c.a.deps.Waits; why == "" && waits != nil {
+		if why = waits(m.c.f.name); why != "" {
+			expected = 0 // nobody knows
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state != commentOn {
@@ -91,7 +100,7 @@ func (m *comments) tick() {
 		stage, why, expected = "first-token", "", 0
 	}
 	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.c.held).Seconds())
-	if expected > 0 {
+	if expected >= leastExpected {
 		line += fmt.Sprintf(" expected=%.1fs", expected.Seconds())
 	}
 	if why != "" {

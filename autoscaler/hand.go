@@ -35,7 +35,7 @@ func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
 // Sleep puts all awake instances of a function to sleep at level (0: the
 // function's own) and returns when they sleep; requests that run may finish. It
 // refuses where the function would be woken again at once: while requests wait,
-// and where min-scale keeps it awake.
+// and where min-scale or a scale from outside keeps it awake.
 func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api.Level) error {
 	if level < api.LevelAwake || level > api.Level2 {
 		return api.BadRequest("level", "level %d: want 1 or 2", level)
@@ -86,6 +86,8 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting requests, which would bring it back at once", name, f.Waiting)
 		case f.Spec.MinScale > 0:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has min-scale %d, which would bring it back at once: set it to 0 first", name, f.Spec.MinScale)
+		case f.Function.Scale.On(time.Now()) && f.Function.Scale.Bound(f.Spec) > 0:
+			return api.Errorf(http.StatusConflict, api.CodeBusy, "of %s %s, which would bring it back at once: set the scale to 0 first, or wait", name, f.Function.Scale)
 		}
 	}
 	if f.Order != decide.OrderNone && f.Order != order {

@@ -93,6 +93,12 @@ func (s *server) mayList(r *http.Request) bool {
 	return p.Local || p.Trusted || s.isAdmin(r)
 }
 
+// waits says what a function waits for.
+func (s *server) waits(name api.FunctionName) string {
+	v, _ := s.autoscaler.Status(name)
+	return v.Waits
+}
+
 func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {
 	list := []admin.Function{}
 	for _, v := range s.autoscaler.List() {

@@ -139,7 +139,7 @@ func (s *server) build(ctx context.Context) error {
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
 	bodies := inbound.Within(cfg.MemoryLimit)
 	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, MaxEvent: cfg.MaxEvent},
-		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
 			Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err
