@@ -44,7 +44,7 @@ func newEvents(cfg Config, autoscaler http.RoundTripper, log *slog.Logger) (*eve
 	if err != nil {
 		return nil, err
 	}
-	s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Transport: api.NewTransport(lanes), Logger: log})
+	s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Keep: true, Transport: api.NewTransport(lanes), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("K_SINK: %w", err)
 	}

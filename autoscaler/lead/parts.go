@@ -146,7 +146,7 @@ func (l *leader) build() (err error) {
 		if err != nil {
 			return err
 		}
-		if l.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: l.cfg.Sink, Overrides: overrides, Logger: l.log}); err != nil {
+		if l.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: l.cfg.Sink, Overrides: overrides, Keep: true, Logger: l.log}); err != nil {
 			return fmt.Errorf("K_SINK: %w", err)
 		}
 		l.events.Receive(l.sink.Emit)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/internal/view"
 )
@@ -61,6 +60,9 @@ func benchCommand() *cobra.Command {
 			}
 			r := bench(ctx, ask, requests, concurrency, progress(cmd.ErrOrStderr(), requests))
 			r.Function = args[0]
+			if r.Failed > 0 && r.Failed == r.Requests { // there is nothing to show
+				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
+			}
 			if err := view.Print(cmd, r, r.text); err != nil {
 				return err
 			}
@@ -81,8 +83,7 @@ func benchCommand() *cobra.Command {
 
 // progress shows how far a measurement is, on a terminal only.
 func progress(w io.Writer, n int) func() {
-	file, isFile := w.(*os.File)
-	if !isFile || !term.IsTerminal(int(file.Fd())) {
+	if !isTerminal(w) {
 		return func() {}
 	}
 	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(barEvery), progressbar.OptionClearOnFinish())

@@ -43,9 +43,13 @@ type measured struct {
 	tokens            int
 }
 
-// rate is the tokens per second after the first one.
+// leastRated is the shortest time of generating that says how fast it was: what came in less came
+// at once, out of some buffer.
+const leastRated = 20 * time.Millisecond
+
+// rate is the tokens per second after the first one; 0: nobody knows.
 func (m measured) rate() float64 {
-	if m.tokens < 2 || m.total <= m.firstToken {
+	if m.tokens < 2 || m.total < m.firstToken+leastRated {
 		return 0
 	}
 	return float64(m.tokens-1) / (m.total - m.firstToken).Seconds()

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,9 @@ func runCommand() *cobra.Command {
 		Use:   "run NAME [PROMPT …]",
 		Short: "Ask a function and stream its answer",
 		Long: `Ask a function and stream its answer. Without a PROMPT it is read from standard
-input; on a terminal that becomes a conversation, one line a turn, until Ctrl-D.
+input; on a terminal that becomes a conversation, one line a turn, with a history of
+lines (arrow keys). Ctrl-C ends an answer; /bye, Ctrl-D, or Ctrl-C at the prompt ends
+the conversation, and /clear has the model forget what was said.
 What the answer took (hold, wake, first token, tokens per second) goes to standard error.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: functionNames,
@@ -34,10 +35,8 @@ What the answer took (hold, wake, first token, tokens per second) goes to standa
 				return err
 			}
 			o.model = args[0]
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-			defer stop()
-			chat := &conversation{client: c, door: door, options: o, out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), quiet: quiet}
-			return chat.run(ctx, strings.Join(args[1:], " "), cmd.InOrStdin())
+			chat := &conversation{client: c, door: door, options: o, out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), quiet: quiet, progress: isTerminal(cmd.ErrOrStderr())}
+			return chat.run(cmd.Context(), strings.Join(args[1:], " "), cmd.InOrStdin())
 		},
 	}
 	s := cmd.Flags()
@@ -55,7 +54,14 @@ type conversation struct {
 	options   chatOptions
 	out, errs io.Writer
 	quiet     bool
+	progress  bool // errs is a terminal, on which a line can be written again
 	messages  []message
+}
+
+// isTerminal says whether w, or r, is a terminal.
+func isTerminal(stream any) bool {
+	file, isFile := stream.(*os.File)
+	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -65,7 +71,7 @@ func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) err
 	if prompt != "" {
 		return c.turn(ctx, prompt)
 	}
-	if file, isFile := in.(*os.File); !isFile || !term.IsTerminal(int(file.Fd())) {
+	if !isTerminal(in) {
 		all, err := io.ReadAll(in)
 		if err != nil {
 			return fmt.Errorf("read the prompt: %w", err)
@@ -75,32 +81,58 @@ func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) err
 		}
 		return c.turn(ctx, prompt)
 	}
-	lines := bufio.NewScanner(in)
-	for fmt.Fprint(c.errs, "> "); lines.Scan(); fmt.Fprint(c.errs, "> ") {
-		if strings.TrimSpace(lines.Text()) == "" {
+	return c.talk(ctx, newEditor(in.(*os.File), c.errs))
+}
+
+// lineReader gives one line of a person after the other, and [io.EOF] when the person has left.
+type lineReader interface{ ReadLine() (string, error) }
+
+// talk takes turns until the person leaves.
+func (c *conversation) talk(ctx context.Context, lines lineReader) error {
+	said := len(c.messages) // the system message
+	for ctx.Err() == nil {
+		line, err := lines.ReadLine()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the prompt: %w", err)
+		}
+		switch line = strings.TrimSpace(line); line {
+		case "":
+			continue
+		case "/bye", "/exit":
+			return nil
+		case "/clear":
+			c.messages = c.messages[:said]
 			continue
 		}
-		if err := c.turn(ctx, lines.Text()); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
+		err = c.turn(ctx, line)
+		var interrupted *ExitError // the person has read enough
+		if err != nil && !errors.As(err, &interrupted) {
 			fmt.Fprintln(c.errs, "rouse:", err)
 		}
 	}
-	fmt.Fprintln(c.errs)
-	return lines.Err()
+	return nil
 }
 
-// turn asks one question and prints the answer as it comes.
+// turn asks one question and prints the answer as it comes. Ctrl-C ends it with an [ExitError]; what was
+// said until then counts.
 func (c *conversation) turn(ctx context.Context, prompt string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	messages := append(c.messages, message{"user", prompt})
 	var answer strings.Builder
 	waits := false
 	m, err := c.client.chat(ctx, c.door, c.options, messages, chatEvents{
 		comment: func(text string) {
-			if !c.quiet && strings.Contains(text, "stage=") {
+			switch text = strings.TrimPrefix(text, "rouse "); {
+			case c.quiet || !strings.Contains(text, "stage="):
+			case c.progress:
 				waits = true
-				fmt.Fprintf(c.errs, "\r\x1b[K%s", strings.TrimPrefix(text, "rouse "))
+				fmt.Fprintf(c.errs, "\r\x1b[K%s", text)
+			default:
+				fmt.Fprintln(c.errs, text)
 			}
 		},
 		text: func(s string) {
@@ -118,13 +150,16 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	if answer.Len() > 0 {
 		fmt.Fprintln(c.out)
 	}
-	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return &ExitError{130}
-		}
+	cut := err != nil && ctx.Err() != nil
+	if err != nil && !cut {
 		return err
 	}
-	c.messages = append(messages, message{"assistant", answer.String()})
+	if answer.Len() > 0 {
+		c.messages = append(messages, message{"assistant", answer.String()})
+	}
+	if cut {
+		return &ExitError{130}
+	}
 	if !c.quiet {
 		fmt.Fprintln(c.errs, m.line())
 	}
@@ -149,7 +184,7 @@ func (m measured) line() string {
 	if m.tokens > 0 {
 		parts = append(parts, fmt.Sprintf("%d tokens", m.tokens))
 	}
-	if rate := m.rate(); m.tokens >= rateTokens {
+	if rate := m.rate(); m.tokens >= rateTokens && rate > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f tokens/s", rate))
 	}
 	return "[" + strings.Join(parts, " · ") + "]"

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -218,8 +217,7 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
-	file, isFile := stdout.(*os.File)
-	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	terminal := isTerminal(stdout)
 	switch f.logFormat {
 	case "auto":
 		return newConsole(stdout, stderr, terminal, terminal, level), nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/view"
 )
 
@@ -66,6 +67,10 @@ func eventsCommand() *cobra.Command {
 			if len(args) == 1 {
 				name := api.FunctionName(args[0])
 				path += "&function=" + string(api.NewFunctionName(name.Namespace(), name.Name()))
+				var f admin.Function
+				if err := c.call(cmd.Context(), http.MethodGet, functionPath(args[0], ""), nil, &f); err != nil {
+					return err
+				}
 			}
 			resp, err := c.do(cmd.Context(), http.MethodGet, c.endpoint, path, nil)
 			if err != nil {

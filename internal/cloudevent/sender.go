@@ -27,6 +27,9 @@ type SenderConfig struct {
 	Queue int
 	// Attempts is how often one event is tried; 0: 3. Tries are 50 ms, then 100 ms, … apart.
 	Attempts int
+	// Keep has an event tried until it is accepted or refused for good, however often, at most 2 s
+	// apart: a receiver that comes late gets all that the queue holds.
+	Keep bool
 	// Timeout bounds one try; 0: 5 s.
 	Timeout time.Duration
 	// Logger gets a warning when sending begins to fail and a line when it works again.
@@ -43,6 +46,8 @@ type Sender struct {
 	queue []api.Event
 
 	dropped, sent, failed atomic.Int64
+
+	failing bool // the last event, or the tries of this one, did not arrive; of Run
 }
 
 // NewSender makes a sender; it sends nothing until [Sender.Run] runs.
@@ -97,7 +102,6 @@ func (s *Sender) Failed() int64 { return s.failed.Load() }
 
 // Run sends until ctx ends, then makes one last try with what is queued, for at most a second.
 func (s *Sender) Run(ctx context.Context) error {
-	failing := false
 	for {
 		e, found := s.next()
 		if !found {
@@ -120,15 +124,23 @@ func (s *Sender) Run(ctx context.Context) error {
 			return nil
 		}
 		s.count(err)
-		switch {
-		case err != nil && !failing:
-			s.cfg.Logger.Warn("events don't reach their receiver; requests go on", "url", s.cfg.URL, "error", err)
-		case err == nil && failing:
-			s.cfg.Logger.Info("events reach their receiver again", "url", s.cfg.URL)
-		}
-		failing = err != nil
+		s.tell(err)
 	}
 }
+
+// tell logs that events begin to fail, or arrive again.
+func (s *Sender) tell(err error) {
+	switch {
+	case err != nil && !s.failing:
+		s.cfg.Logger.Warn("events don't reach their receiver; requests go on", "url", s.cfg.URL, "kept", s.cfg.Keep, "error", err)
+	case err == nil && s.failing:
+		s.cfg.Logger.Info("events reach their receiver again", "url", s.cfg.URL)
+	}
+	s.failing = err != nil
+}
+
+// longestPause is the longest time between two tries.
+const longestPause = 2 * time.Second
 
 // flush tries first and all that is queued, once each, within a second.
 func (s *Sender) flush(first api.Event) {
@@ -153,10 +165,13 @@ func (s *Sender) next() (api.Event, bool) {
 // try posts e until it is accepted or refused for good, or the attempts or ctx end.
 func (s *Sender) try(ctx context.Context, e api.Event) error {
 	var err error
-	for i := range s.cfg.Attempts {
+	for i := 0; i < s.cfg.Attempts || s.cfg.Keep; i++ {
+		if i == s.cfg.Attempts {
+			s.tell(err)
+		}
 		if i > 0 {
 			select {
-			case <-time.After(time.Duration(50<<(i-1)) * time.Millisecond):
+			case <-time.After(min(time.Duration(50<<min(i-1, 10))*time.Millisecond, longestPause)):
 			case <-ctx.Done():
 				return ctx.Err()
 			}

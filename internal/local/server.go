@@ -157,7 +157,7 @@ func (s *server) build(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Logger: cfg.Logger}); err != nil {
+		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Keep: true, Logger: cfg.Logger}); err != nil {
 			return fmt.Errorf("K_SINK: %w", err)
 		}
 		s.bus.Receive(s.sink.Emit)

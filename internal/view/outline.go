@@ -50,7 +50,7 @@ func Waterfall(w io.Writer, o api.Outline) error {
 	for _, r := range tree(o) {
 		name := strings.Repeat("  ", r.depth) + r.Name
 		lines = append(lines, fmt.Sprintf("%s  %s  %s  %*s",
-			pad(string(r.Part), partWidth), pad(name, nameWidth), paint(r.Part, bar(r.Span, o.Total)), timeWidth, Rounded(r.Took)))
+			pad(string(r.Part), partWidth), pad(name, nameWidth), paint(r.Part, bar(r.Span, o.Total)), timeWidth, millis(r.Took, o.Total)))
 		if note := strings.TrimSuffix(join(": ", string(r.Who), OneLine(r.Note)), ": "); note != "" {
 			notes = append(notes, r.Name+": "+note)
 		}
@@ -91,9 +91,9 @@ func Waterfalls(w io.Writer, list []api.Outline) error {
 			if k < 0 {
 				return "-"
 			}
-			return Rounded(o.Spans[k].Took).String()
+			return millis(o.Spans[k].Took, time.Second)
 		}
-		rows = append(rows, []string{o.Start.Local().Format("15:04:05.000"), string(o.Path), Rounded(o.Total).String(), took(api.SpanHold), took(api.SpanFirstToken),
+		rows = append(rows, []string{o.Start.Local().Format("15:04:05.000"), string(o.Path), millis(o.Total, time.Second), took(api.SpanHold), took(api.SpanFirstToken),
 			cmp.Or(string(o.By), "-"), string(o.Instance), o.Trace})
 	}
 	return Table(w, rows)
@@ -167,6 +167,18 @@ func bar(s api.Span, total time.Duration) string {
 		b += string(eighths[n%8-1])
 	}
 	return pad(b, barWidth)
+}
+
+// millis writes a part of total: in one column all have one unit and as many digits.
+func millis(d, total time.Duration) string {
+	digits := 2
+	switch {
+	case total >= 10*time.Second:
+		digits = 0
+	case total >= time.Second:
+		digits = 1
+	}
+	return fmt.Sprintf("%.*fms", digits, float64(d)/float64(time.Millisecond))
 }
 
 func width(s string) int { return utf8.RuneCountInString(s) }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,8 @@ func Explain(root *cobra.Command) {
 	}
 }
 
-// Print writes v in the format that was asked for; text writes it for people.
+// Print writes v in the format that was asked for; text writes it for people. In JSON and YAML
+// durations are texts such as "1m30s".
 func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 	format, _ := cmd.Flags().GetString("output")
 	w := cmd.OutOrStdout()
@@ -52,9 +54,9 @@ func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return enc.Encode(human(reflect.ValueOf(v)))
 	case "yaml":
-		return YAML(w, v)
+		return YAML(w, human(reflect.ValueOf(v)))
 	}
 	return fmt.Errorf("--output %q: want text, json or yaml", format)
 }

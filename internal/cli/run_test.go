@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// typed are the lines of a person, who then leaves.
+type typed []string
+
+func (l *typed) ReadLine() (string, error) {
+	if len(*l) == 0 {
+		return "", io.EOF
+	}
+	line := (*l)[0]
+	*l = (*l)[1:]
+	return line, nil
+}
+
+// talker answers "yes" to everything but "long", whose answer ends with its client only.
+func talker(t *testing.T) (door endpoint, asked func() [][]message) {
+	t.Helper()
+	var all [][]message
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Messages []message }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		all = append(all, body.Messages)
+		_, _ = io.WriteString(w, ": rouse stage=waking waited=1.0s\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"yes\"}}]}\n\n")
+		if body.Messages[len(body.Messages)-1].Content == "long" {
+			w.(http.Flusher).Flush()
+			if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil { // Ctrl-C
+				t.Error(err)
+			}
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	t.Cleanup(server.Close)
+	return endpoint(server.URL), func() [][]message { return all }
+}
+
+// TestConversation: what was said is remembered until /clear; Ctrl-C ends an answer and not the conversation; /bye ends that.
+func TestConversation(t *testing.T) {
+	door, asked := talker(t)
+	var out, errs bytes.Buffer
+	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: &out, errs: &errs}
+	lines := typed{"one", "", "long", "two", "/clear", "three", "/bye", "never"}
+	if err := c.talk(t.Context(), &lines); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]message{
+		{{"user", "one"}},
+		{{"user", "one"}, {"assistant", "yes"}, {"user", "long"}},
+		{{"user", "one"}, {"assistant", "yes"}, {"user", "long"}, {"assistant", "yes"}, {"user", "two"}},
+		{{"user", "three"}},
+	}
+	if diff := cmp.Diff(want, asked()); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	if got := out.String(); got != "yes\nyes\nyes\nyes\n" {
+		t.Errorf("it prints %q", got)
+	}
+	if got := errs.String(); strings.Contains(got, "\x1b") || !strings.Contains(got, "stage=waking waited=1.0s\n") {
+		t.Errorf("what is no terminal gets %q, want lines without escapes", got)
+	}
+	if len(lines) != 1 {
+		t.Errorf("left are %q", lines)
+	}
+}
+
+// TestInterrupted: Ctrl-C ends a single question with the shell's code.
+func TestInterrupted(t *testing.T) {
+	door, _ := talker(t)
+	var out bytes.Buffer
+	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: &out, errs: io.Discard}
+	var exit *ExitError
+	if err := c.run(t.Context(), "long", strings.NewReader("")); !errors.As(err, &exit) || exit.Code != 130 {
+		t.Errorf("got %v, want the exit code 130", err)
+	}
+}
+
+// TestRate: what came all at once says nothing of speed.
+func TestRate(t *testing.T) {
+	for _, tc := range []struct {
+		m    measured
+		want float64
+	}{
+		{measured{tokens: 21, firstToken: time.Second, total: time.Second + 100*time.Microsecond}, 0},
+		{measured{tokens: 21, firstToken: time.Second, total: 2 * time.Second}, 20},
+		{measured{tokens: 1, firstToken: time.Second, total: 2 * time.Second}, 0},
+	} {
+		if got := tc.m.rate(); got != tc.want {
+			t.Errorf("%+v: got %.0f, want %.0f", tc.m, got, tc.want)
+		}
+	}
+}
