@@ -180,6 +180,9 @@ func (d *directory) findFor(name string, list bool) (*target, *api.Error) {
 	if t := d.untagged(name); t != nil && t.first().runtime() == api.RuntimeOllama {
 		return t, nil
 	}
+	if name == "" && len(d.services) == 1 { // there is nothing to choose
+		return d.byModel[string(d.list[0].service())], nil
+	}
 	if name == "" {
 		return nil, api.BadRequest("model", "the field model is missing or empty: GET /v1/models lists the names")
 	}
@@ -294,4 +297,11 @@ func nearest(name string, names []string, most int) []string {
 		out = append(out, m.name)
 	}
 	return out
+}
+
+// service is the service that f belongs to.
+func (f *function) service() api.FunctionName {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.spec.ServiceName()
 }

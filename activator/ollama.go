@@ -60,16 +60,29 @@ func (a *Activator) routeOllama(r *mux.Router) {
 		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	}
 	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listing(a.listOllama))
-	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listing(a.listRunning))
-	r.Path("/api/version").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listing(a.likeOllama(a.listOllama)))
+	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listing(a.likeOllama(a.listRunning)))
+	r.Path("/api/version").Methods(reads...).HandlerFunc(a.likeOllama(func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, r, map[string]string{"version": ollamaVersion})
-	})
+	}))
 	for _, p := range ollamaChanges {
 		r.Path(p).HandlerFunc(a.refuseChange)
 	}
 	// Ollama's clients look here first.
 	r.Path("/").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("Rouse is running\n")) })
+}
+
+// likeOllama is next where a function runs on Ollama. Elsewhere there is no such server: a client
+// that looks for one is to see that, and not one without models.
+func (a *Activator) likeOllama(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if slices.ContainsFunc(a.names.Load().list, func(f *function) bool { return f.runtime() == api.RuntimeOllama }) {
+			next(w, r)
+			return
+		}
+		a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath,
+			"no function here runs on Ollama, whose API %s is of: GET /v1/models lists the models, for POST /v1/chat/completions", r.URL.Path))
+	}
 }
 
 // refuseChange answers what only a manifest can do.

@@ -71,7 +71,7 @@ var spellings = map[string]string{
 }
 
 // annotate applies one annotation; has says which others there are. What is
-// Knative's or someone else's is left alone.
+// Knative's or someone else's is left alone, but for keys of Knative's autoscalers that none of them has.
 func annotate(f *api.Function, key, value string, has func(key string) bool) error {
 	name := key
 	if newer, older := spellings[key]; older {
@@ -85,7 +85,7 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 	case !known && strings.HasPrefix(key, "rouse.dev/"):
 		return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, nearest(key))
 	case !known:
-		return nil
+		return checkScaling(key)
 	}
 	if err := set(f, strings.TrimSpace(value)); err != nil {
 		return fmt.Errorf("annotation %s: %w", key, err)

@@ -2,9 +2,10 @@
 //
 // A manifest is a plain Knative Service (serving.knative.dev/v1): the same
 // file goes to a cluster with kubectl apply -f. The package reads the few
-// fields that matter to Rouse, leaves the rest to Knative, and is strict about
-// what is Rouse's own: an unknown rouse.dev/ key or a value of the wrong kind
-// is an error that names file, line, key and what was wanted.
+// fields that matter to Rouse, leaves the rest to Knative, and is strict:
+// a field that a Service does not have, an unknown rouse.dev/ or
+// autoscaling.knative.dev/ key or a value of the wrong kind is an error that names
+// file, line, key and what was wanted.
 //
 // In a cluster the same keys come with a Knative revision: see [Revision], which
 // tells all that is wrong at once, and [RevisionPort].
@@ -169,6 +170,9 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	if s.Kind != Kind || s.APIVersion != APIVersion {
 		return api.Function{}, src.errorf(n, "found kind %q of apiVersion %q, want kind %s of %s", s.Kind, s.APIVersion, Kind, APIVersion)
 	}
+	if err := checkFields(n, serviceFields, "", src); err != nil {
+		return api.Function{}, err
+	}
 	if err := api.CheckName(s.Metadata.Name); err != nil {
 		return api.Function{}, src.errorf(n, "metadata.%v", err)
 	}
@@ -266,14 +270,24 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 
 // asCommandLine reads args that begin with "--", which is how a cluster wants
 // them: there they are the function program's command line, and what stands behind
-// is the runtime's: options, or for [api.RuntimeCommand] all of its command.
+// is the runtime's, as that program reads it: for [api.RuntimeCommand], and where no kind
+// is named and it begins with a program, all of it is the command; for the other kinds words
+// before the first option replace the program.
 func asCommandLine(rt *api.Runtime) {
 	if len(rt.Args) == 0 || rt.Args[0] != "--" {
 		return
 	}
 	rt.Args = rt.Args[1:]
-	if rt.Kind == api.RuntimeCommand && len(rt.Command) == 0 {
-		rt.Command, rt.Args = rt.Args, nil
+	n := slices.IndexFunc(rt.Args, func(a string) bool { return strings.HasPrefix(a, "-") })
+	if n < 0 {
+		n = len(rt.Args)
+	}
+	switch {
+	case n == 0 && rt.Kind != api.RuntimeCommand || len(rt.Command) > 0 || rt.Kind == api.RuntimeEngine:
+	case rt.Kind == api.RuntimeCommand || rt.Kind == "":
+		rt.Kind, rt.Command, rt.Args = api.RuntimeCommand, rt.Args, nil
+	default:
+		rt.Command, rt.Args = rt.Args[:n], rt.Args[n:]
 	}
 }
 
@@ -347,7 +361,14 @@ func fromFolder(path, dir string) string {
 
 // ForModel declares a function that serves the model at ref, a path, a URL to
 // fetch it from or the name of a model that ships with Rouse, under a name made from it.
+// "NAME=REF" gives it that name instead.
 func ForModel(ref, origin string) (api.Function, error) {
+	if name, rest, found := strings.Cut(ref, "="); found && rest != "" && !strings.ContainsAny(name, "/.:?#") {
+		if err := api.CheckName(name); err != nil {
+			return api.Function{}, fmt.Errorf("%s: %w", ref, err)
+		}
+		return forModel(rest, name, origin), nil
+	}
 	plain, _, _ := strings.Cut(ref, "#") // a checksum
 	base := strings.TrimSuffix(filepath.Base(plain), ".gguf")
 	name := strings.Trim(strings.Map(func(r rune) rune {
@@ -366,19 +387,24 @@ func ForModel(ref, origin string) (api.Function, error) {
 	if err := api.CheckName(name); err != nil {
 		return api.Function{}, fmt.Errorf("make a function's name from %s: %w", ref, err)
 	}
+	f := forModel(ref, name, origin)
+	if base != name {
+		f.Aliases = slices.DeleteFunc([]api.ModelName{api.ModelName(base)}, func(m api.ModelName) bool { return m == "" })
+	}
+	return f, nil
+}
+
+// forModel declares a function of that name.
+func forModel(ref, name, origin string) api.Function {
 	kind := api.RuntimeEngine
 	if strings.HasPrefix(ref, "ollama://") {
 		kind = api.RuntimeOllama
 	}
-	f := api.Function{
+	return api.Function{
 		Name:       api.NewFunctionName("", name),
 		Runtime:    api.Runtime{Kind: kind, Model: resolveModel(kind, ref, ".")},
 		SleepAfter: api.DefaultSleepAfter,
 		GoneAfter:  api.DefaultGoneAfter,
 		Origin:     origin,
-	}
-	if base != name {
-		f.Aliases = slices.DeleteFunc([]api.ModelName{api.ModelName(base)}, func(m api.ModelName) bool { return m == "" })
-	}
-	return f.WithDefaults(), nil
+	}.WithDefaults()
 }

@@ -42,6 +42,8 @@ type Declared struct {
 	Result string `json:"result"`
 	// LostNames say which of its names mean another function, each with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
+	// Doubts say why it would not start as things are, in one line.
+	Doubts string `json:"doubts,omitempty"`
 }
 
 // Scale says how many instances somebody outside wants awake, and for how long: who

@@ -40,6 +40,9 @@ func applyCommand() *cobra.Command {
 					return fmt.Errorf("apply %s: %w", view.Name(f.Name), err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", view.Name(f.Name), done.Result)
+				if done.Doubts != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", view.Name(f.Name), done.Doubts)
+				}
 				for _, lost := range done.LostNames {
 					fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)
 				}

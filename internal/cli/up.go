@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -56,6 +57,7 @@ Nothing is loaded until the first request asks for it.
 The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 		Example: `  rouse up
   rouse up --model ./qwen2.5-0.5b-instruct-q8_0.gguf
+  rouse up --model small=./a/model.gguf --model large=./b/model.gguf
   rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +66,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	}
 	s := cmd.Flags()
 	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions; - is standard input (repeatable)")
-	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico (repeatable)")
+	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico; NAME=FILE gives it a name (repeatable)")
 	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at; port 0 picks one")
 	s.StringSliceVar(&f.origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
@@ -169,6 +171,9 @@ func (f *upFlags) config() (local.Config, error) {
 		fn, err := config.ForModel(ref, "--model")
 		if err != nil {
 			return cfg, err
+		}
+		if slices.ContainsFunc(cfg.Functions, func(f api.Function) bool { return f.Name == fn.Name }) {
+			return cfg, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), ref)
 		}
 		cfg.Functions = append(cfg.Functions, fn)
 	}

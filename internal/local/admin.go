@@ -136,7 +136,10 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stats, _ := s.activator.Stats(f.Name)
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames})
+	s.declaring.Lock()
+	declared := s.functions[f.Name]
+	s.declaring.Unlock()
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Doubts: s.doubts(declared)})
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {

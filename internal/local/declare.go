@@ -29,6 +29,9 @@ func (s *server) declareAll(ctx context.Context) error {
 		if _, err := s.declare(ctx, f); err != nil {
 			return err
 		}
+		if doubts := s.doubts(s.functions[f.Name]); doubts != "" {
+			s.cfg.Logger.Warn("a function can't start as things are", "function", f.Name, "because", doubts)
+		}
 	}
 	return nil
 }

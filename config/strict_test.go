@@ -1,0 +1,88 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+)
+
+const plain = `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: m}
+spec:
+  template:
+    metadata:
+      annotations:
+        rouse.dev/model: pico
+        autoscaling.knative.dev/target: "5"
+    spec:
+      timeoutSeconds: 300
+      containers:
+        - image: a
+          env: [{name: A, value: b}]
+          resources: {limits: {memory: 1Gi}}
+          livenessProbe: {whatever: 1}
+`
+
+// TestMisspeltFields: what Knative would drop, or nobody reads, is an error that says what was meant.
+func TestMisspeltFields(t *testing.T) {
+	if _, err := config.Parse(strings.NewReader(plain), "m.yaml", "."); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ old, wrong, want string }{
+		{"timeoutSeconds", "timeoutSecond", "m.yaml:11: unknown field spec.template.spec.timeoutSecond: did you mean timeoutSeconds?"},
+		{"containers:", "contianers:", "unknown field spec.template.spec.contianers: did you mean containers?"},
+		{"resources", "resource", "unknown field spec.template.spec.containers.resource: did you mean resources?"},
+		{"limits", "limit", "unknown field spec.template.spec.containers.resources.limit: did you mean limits?"},
+		{"value: b", "vlaue: b", "unknown field spec.template.spec.containers.env.vlaue: did you mean value?"},
+		{"template:", "tempalte:", "unknown field spec.tempalte: did you mean template?"},
+		{"      annotations", "      annotation", "unknown field spec.template.metadata.annotation: did you mean annotations?"},
+		{"dev/target", "dev/traget", "m.yaml:9: unknown annotation autoscaling.knative.dev/traget: did you mean autoscaling.knative.dev/target?"},
+		{"dev/target", "dev/minscale", "did you mean autoscaling.knative.dev/minScale?"},
+	} {
+		_, err := config.Parse(strings.NewReader(strings.Replace(plain, tc.old, tc.wrong, 1)), "m.yaml", ".")
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %s", tc.wrong, err, tc.want)
+		}
+	}
+	_, err := config.Revision(config.RevisionSource{Namespace: "a", Name: "b", Annotations: map[string]string{"autoscaling.knative.dev/min-scael": "1"}, Spec: []byte(`{"containers":[{}]}`)})
+	if err == nil || !strings.Contains(err.Error(), "did you mean autoscaling.knative.dev/min-scale?") {
+		t.Errorf("a revision: got %v", err)
+	}
+}
+
+// TestArgsBehindDashes: they mean in a manifest what they mean to the function program.
+func TestArgsBehindDashes(t *testing.T) {
+	for _, tc := range []struct {
+		runtime, args string
+		want          api.Runtime
+	}{
+		{"command", `["--", "/bin/server", "--port", "$(PORT)"]`, api.Runtime{Kind: api.RuntimeCommand, Command: []string{"/bin/server", "--port", "$(PORT)"}}},
+		{"", `["--", "/bin/server", "--port", "$(PORT)"]`, api.Runtime{Kind: api.RuntimeCommand, Command: []string{"/bin/server", "--port", "$(PORT)"}}},
+		{"vllm", `["--", "/opt/vllm", "serve", "--enforce-eager"]`, api.Runtime{Kind: api.RuntimeVLLM, Command: []string{"/opt/vllm", "serve"}, Args: []string{"--enforce-eager"}}},
+		{"vllm", `["--", "--enforce-eager"]`, api.Runtime{Kind: api.RuntimeVLLM, Args: []string{"--enforce-eager"}}},
+		{"engine", `["--", "--threads", "2"]`, api.Runtime{Kind: api.RuntimeEngine, Args: []string{"--threads", "2"}}},
+	} {
+		text := strings.Replace(plain, "- image: a", "- image: a\n          args: "+tc.args, 1)
+		if tc.runtime != "" {
+			text = strings.Replace(text, "rouse.dev/model: pico", "rouse.dev/model: pico\n        rouse.dev/runtime: "+tc.runtime, 1)
+		}
+		got, err := config.Parse(strings.NewReader(text), "m.yaml", ".")
+		if err != nil {
+			t.Errorf("%s %s: %v", tc.runtime, tc.args, err)
+			continue
+		}
+		rt := got[0].Runtime
+		rt.Env, rt.Model = nil, ""
+		if len(rt.Args) == 0 {
+			rt.Args = nil
+		}
+		if diff := cmp.Diff(tc.want, rt); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", tc.runtime, tc.args, diff)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+// doubts says, in one line, why a function that was declared would not start as things are now; empty:
+// nothing is known against it. It is told when it is declared and not with each request: it is declared
+// all the same, since a file, a program or a GPU may come later.
+func (s *server) doubts(f api.Function) string {
+	var against []string
+	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
+	if f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp {
+		if begins, wrong := noGGUF(f.Runtime.Model); wrong {
+			add("its model %s is no GGUF file: it begins with %q", f.Runtime.Model, begins)
+		}
+	}
+	for _, program := range programs(f) {
+		if !findProgram(program, f.Runtime.Env) {
+			add("its program %s is not there, or not in PATH", program)
+		}
+	}
+	if s.host.Capacity > 0 && f.Memory.Host > s.host.Capacity {
+		add("it needs %s of host memory and models may use %s (--memory)", f.Memory.Host, s.host.Capacity)
+	}
+	if n := len(s.gpus); f.Memory.Devices > n {
+		add("it needs %d GPUs and this machine has %d", f.Memory.Devices, n)
+	}
+	return strings.Join(against, "; ")
+}
+
+// noGGUF says whether a model is a file that can be read and is no GGUF, and what it begins with.
+func noGGUF(model string) (begins string, wrong bool) {
+	if model == "" || model == pico.Name || strings.Contains(model, "://") {
+		return "", false
+	}
+	if info, err := os.Stat(model); err != nil || !info.Mode().IsRegular() {
+		return "", false
+	}
+	file, err := os.Open(model)
+	if err != nil {
+		return "", false
+	}
+	defer file.Close()
+	head := make([]byte, 4)
+	n, err := io.ReadFull(file, head)
+	return string(head[:n]), err != nil || !bytes.Equal(head, []byte("GGUF"))
+}
+
+// programs are those that an instance starts.
+func programs(f api.Function) (list []string) {
+	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "serve", api.RuntimeSGLang: "python3"}
+	switch rt := f.Runtime; {
+	case rt.Endpoint != "":
+	case len(rt.Command) > 0:
+		list = append(list, rt.Command[0])
+	case kinds[rt.Kind] != "":
+		list = append(list, kinds[rt.Kind])
+	}
+	if len(f.Handler) > 0 {
+		list = append(list, f.Handler[0])
+	}
+	return list
+}
+
+// findProgram says whether a program is found by a process that has env besides ours.
+func findProgram(name string, env []string) bool {
+	if strings.ContainsRune(name, filepath.Separator) {
+		_, err := exec.LookPath(name)
+		return err == nil
+	}
+	path := os.Getenv("PATH")
+	for _, pair := range env {
+		if value, found := strings.CutPrefix(pair, "PATH="); found {
+			path = value
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if _, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(dir) {
+			return true
+		}
+	}
+	return false
+}
