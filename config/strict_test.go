@@ -35,11 +35,11 @@ func TestMisspeltFields(t *testing.T) {
 	}
 	for _, tc := range []struct{ old, wrong, want string }{
 		{"timeoutSeconds", "timeoutSecond", "m.yaml:11: unknown field spec.template.spec.timeoutSecond: did you mean timeoutSeconds?"},
-		{"containers:", "contianers:", "unknown field spec.template.spec.contianers: did you mean containers?"},
+		{"containers:", "containrs:", "unknown field spec.template.spec.containrs: did you mean containers?"},
 		{"resources", "resource", "unknown field spec.template.spec.containers.resource: did you mean resources?"},
 		{"limits", "limit", "unknown field spec.template.spec.containers.resources.limit: did you mean limits?"},
 		{"value: b", "vlaue: b", "unknown field spec.template.spec.containers.env.vlaue: did you mean value?"},
-		{"template:", "tempalte:", "unknown field spec.tempalte: did you mean template?"},
+		{"template:", "templte:", "unknown field spec.templte: did you mean template?"},
 		{"      annotations", "      annotation", "unknown field spec.template.metadata.annotation: did you mean annotations?"},
 		{"dev/target", "dev/traget", "m.yaml:9: unknown annotation autoscaling.knative.dev/traget: did you mean autoscaling.knative.dev/target?"},
 		{"dev/target", "dev/minscale", "did you mean autoscaling.knative.dev/minScale?"},
