@@ -52,6 +52,10 @@ type InstanceStatus struct {
 	Concurrency int `json:"concurrency"`
 	// Node is the machine that it runs on; empty where there is only one, or while it is unknown.
 	Node string `json:"node,omitempty"`
+	// Requests is what Kubernetes keeps of the node for its pod, awake or asleep; nil on one machine.
+	Requests Requests `json:"requests,omitempty"`
+	// Candidates are the nodes that could take it, of one that no node has taken; between parts of one process only.
+	Candidates []string `json:"-"`
 	// Load is what its runtime says of its work; nil where it says nothing.
 	Load *Load `json:"load,omitempty"`
 	// Steps are the stages of the last start or wake, in their order, for people and traces.

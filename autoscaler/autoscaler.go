@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
@@ -41,6 +42,7 @@ type Autoscaler struct {
 	traces    func(api.Outline) // nil: nobody exports them
 	world     *decide.World
 	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
+	rooms     []inventory.Room           // what nodes have left of what pods request
 	agenda
 	again bool // the next plan is only for what the last one began
 	// twin, where a test has set it, sees each plan.

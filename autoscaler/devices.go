@@ -22,6 +22,15 @@ func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 	a.box.post(func() { a.notice(seen, time.Now()) })
 }
 
+// SetRooms replaces what nodes have left of what pods may request. It matters, and has to be current, while an
+// instance says that no node takes its pod. It does not block.
+func (a *Autoscaler) SetRooms(rooms []inventory.Room) {
+	a.box.post(func() {
+		a.rooms = rooms
+		a.world.SetRooms(rooms)
+	})
+}
+
 // notice works out what others use.
 func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
 	used := make(map[api.DeviceID]api.Bytes, len(seen))

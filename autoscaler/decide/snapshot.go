@@ -14,6 +14,8 @@ type Snapshot struct {
 	Policy Policy
 	// Devices are the memories, a host's first. Each GPU is booked with the host memory of its node.
 	Devices []inventory.Device
+	// Rooms is what nodes have left of what pods may request; see [World.SetRooms].
+	Rooms []inventory.Room
 	// Functions are the declared ones, by name.
 	Functions []Function
 	// Instances are all that exist, by function's name and then by ID. One of an

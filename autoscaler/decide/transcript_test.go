@@ -182,6 +182,8 @@ func (s *sim) command(t *testing.T, line string) string {
 				dev.Cost, dev.Others = float64(a.number("cost")), a.bytes("others")
 			}
 		}
+	case "room":
+		s.room(a)
 	case "policy":
 		s.Policy.SleepersPerDevice, s.Policy.ResidueShare = a.number("sleepers"), a.float("residue-share")
 	case "function":
@@ -298,6 +300,29 @@ func (s *sim) declareFrom(a args) {
 	}
 }
 
+// requests reads amounts such as cpu:100,pods:1.
+func (a args) requests(name string) api.Requests {
+	if a.named[name] == "" {
+		return nil
+	}
+	r := api.Requests{}
+	for _, part := range strings.Split(a.named[name], ",") {
+		resource, text, _ := strings.Cut(part, ":")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			a.t.Fatalf("%q: %v", a.line, err)
+		}
+		r[resource] = n
+	}
+	return r
+}
+
+// room says what a node has left of what pods request.
+func (s *sim) room(a args) {
+	room := inventory.Room{Node: a.word(1), Free: a.requests("free"), Leaving: a.requests("leaving")}
+	s.Rooms = append(slices.DeleteFunc(s.Rooms, func(r inventory.Room) bool { return r.Node == room.Node }), room)
+}
+
 // place puts an instance into the world as it is.
 func (s *sim) place(a args) {
 	id := api.InstanceID(a.word(1))
@@ -309,7 +334,10 @@ func (s *sim) place(a args) {
 			i.Status.Devices = append(i.Status.Devices, api.DeviceID(d))
 		}
 	}
-	i.Status.Node = a.named["node"]
+	i.Status.Node, i.Status.Requests = a.named["node"], a.requests("requests")
+	if a.named["candidates"] != "" {
+		i.Status.Candidates = strings.Split(a.named["candidates"], ",")
+	}
 	i.Failures = a.number("failures")
 	if i.Status.State == api.Asleep {
 		i.Status.Level = max(i.Status.Level, api.Level1)

@@ -27,6 +27,9 @@ type World struct {
 	on [][]*inst
 
 	fns map[api.FunctionName]*fn
+	// rooms is what nodes have left of what pods request; seekers are the functions with pods that find no node.
+	rooms   []inventory.Room
+	seekers map[*fn]struct{}
 	// groups are the variants of models that have any; see elect.
 	groups map[group][]*fn
 	// active are the functions that the next plan looks at.
@@ -49,7 +52,7 @@ type World struct {
 
 // NewWorld makes a world without functions.
 func NewWorld(policy Policy, devices []inventory.Device) *World {
-	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*fn)}
+	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*fn), seekers: make(map[*fn]struct{})}
 	w.SetDevices(devices)
 	return w
 }
@@ -129,6 +132,7 @@ func (w *World) Remove(name api.FunctionName) {
 	w.stir(f.at)
 	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
 	w.enrol(f)
+	w.seek(f)
 	w.looks.set(f, time.Time{})
 	delete(w.fns, name)
 }
@@ -173,6 +177,7 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 		f.is = append(f.is, i)
 	}
 	slices.SortStableFunc(f.is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
+	w.seek(f)
 	w.activate(f)
 }
 
@@ -216,8 +221,9 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	p.obey()    // 2
 	p.limit()   // 3
 	p.claim()   // 4
-	p.rest()    // 5
-	p.grant()   // 6
+	p.seat()    // 5
+	p.rest()    // 6
+	p.grant()   // 7
 	return w.end(p)
 }
 

@@ -68,6 +68,7 @@ type cluster struct {
 	functions map[api.FunctionName]api.Function
 	removed   []api.FunctionName
 	devices   []inventory.Device
+	rooms     []inventory.Room
 	// gpus are claimed by each pod; annotations are those of its revision.
 	gpus        int64
 	annotations map[string]string
@@ -365,6 +366,12 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 }
 
 func (c *cluster) NotePodSteps(api.FunctionName, api.InstanceID, api.Path, ...autoscaler.PodStep) {}
+
+func (c *cluster) SetRooms(rooms []inventory.Room) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rooms = rooms
+}
 
 func (c *cluster) SetDevices(d []inventory.Device) {
 	c.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	networkingclient "knative.dev/networking/pkg/client/clientset/versioned"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
@@ -101,6 +102,7 @@ type Core interface {
 	RemoveFunction(name api.FunctionName)
 	ObserveInstance(s api.InstanceStatus)
 	SetDevices(devices []inventory.Device)
+	SetRooms(rooms []inventory.Room)
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
 }
 
@@ -148,6 +150,8 @@ type Fleet struct {
 	wanted    int                     // the number of the last want
 	nodes     map[string]*node
 	devices   []inventory.Device       // as last given to the core
+	rooms     []inventory.Room         // as last given to the core
+	ending    map[types.UID]bool       // pods that are on their way out, while rooms are given
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 	parting   parting
 	lost      map[api.FunctionName][]string // names that a service has lost, with reasons
@@ -178,6 +182,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		naming:    make(chan struct{}, 1),
 		dual:      newDualMetrics(),
 		nodes:     make(map[string]*node),
+		ending:    make(map[types.UID]bool),
 		changed:   func(api.FunctionName) {},
 		parting:   parting{some: make(chan struct{}, 1)},
 	}

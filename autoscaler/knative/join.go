@@ -183,7 +183,7 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	if ids := f.holds(p, s.Devices); len(ids) > 0 {
 		p.devices = ids
 	}
-	s.Devices, s.Node = p.devices, p.object.Spec.NodeName
+	s.Devices, s.Node, s.Requests = p.devices, p.object.Spec.NodeName, requestsOf(p.object)
 	if p.role == control.RoleProvider { // it claims nothing: what it leaves is another's
 		return s
 	}

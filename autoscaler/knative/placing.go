@@ -2,6 +2,7 @@ package knative
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,15 +114,21 @@ func (f *Fleet) place(p *pod, now time.Time) {
 		}
 	}
 	s := p.status
-	if s.State != api.Starting || s.Stage == stage && s.Message == message {
+	if s.State != api.Starting || s.Stage != stageCreating && !s.Unplaced() {
 		return
 	}
-	switch s.Stage {
-	case stageCreating, api.StageUnschedulable, api.StageProvisioning:
-		s.Stage, s.Message = stage, message
-		s.Seq++
-		f.pass(p, s)
+	var nodes []string
+	if stage != stageCreating {
+		s.Requests = requestsOf(p.object)
+		nodes = f.candidates(p.object, s.Requests)
 	}
+	if s.Stage == stage && s.Message == message && slices.Equal(s.Candidates, nodes) {
+		return
+	}
+	s.Stage, s.Message, s.Candidates, s.Node = stage, message, nodes, p.object.Spec.NodeName
+	s.Seq++
+	f.pass(p, s)
+	f.offer()
 }
 
 // stageCreating is the stage of an instance of which there is no more than a pod.

@@ -98,6 +98,9 @@ func (f *Fleet) follow() error {
 			return fmt.Errorf("watch pods: %w", err)
 		}
 	}
+	if err := f.followRooms(); err != nil {
+		return err
+	}
 	// At once: the handlers hear of those that exist in their own time.
 	if err := f.takeIn(labels.Everything(), f.watch.podLister.List, f.watch.providerLister.List); err != nil {
 		return err
@@ -195,7 +198,7 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	f.pods[p.id] = p
 	// Its time to start begins now: after a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
-		Concurrency: r.spec.Concurrency, Stage: stageCreating}
+		Concurrency: r.spec.Concurrency, Stage: stageCreating, Requests: requestsOf(o)}
 	if p.role != control.RoleInstance {
 		f.addPair(r, p)
 		return p
@@ -221,6 +224,8 @@ func (f *Fleet) end(p *pod, message string) {
 		return
 	}
 	p.ended = true
+	p.status.Candidates = nil
+	f.leaves(p)
 	f.part(p)
 	close(p.gone)
 	delete(f.pods, p.id)

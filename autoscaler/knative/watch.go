@@ -40,6 +40,8 @@ type watch struct {
 	routes    servinglisters.RouteLister
 	pas       autoscalingtyped.PodAutoscalerInformer
 	skss      networkingtyped.ServerlessServiceInformer
+	// everyPod are all pods of the cluster, as [lean] keeps them.
+	everyPod cache.SharedIndexInformer
 	// events are those of [nodeEvents], one informer each.
 	events []cache.SharedIndexInformer
 
@@ -79,7 +81,11 @@ func newWatch(d Deps) *watch {
 	}
 	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.namespaces, w.revisions.Informer(),
 		w.services.Informer(), w.routeChanges, w.pas.Informer(), w.skss.Informer()}
-	w.all = append(w.all, w.events...)
+	ofAll := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0, informers.WithTransform(lean))
+	w.everyPod = ofAll.Core().V1().Pods().Informer()
+	_ = w.everyPod.AddIndexers(cache.Indexers{indexNode: byNode})
+	w.start, w.ended = append(w.start, ofAll.Start), append(w.ended, ofAll.Shutdown)
+	w.all = append(append(w.all, w.events...), w.everyPod)
 	return w
 }
 

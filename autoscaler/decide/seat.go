@@ -1,0 +1,198 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// SetRooms replaces what the nodes have left of what pods may request. It is needed while a pod finds no node.
+func (w *World) SetRooms(rooms []inventory.Room) { w.rooms = slices.Clone(rooms) }
+
+// seek notes whether f has an instance that no node takes.
+func (w *World) seek(f *fn) {
+	if f.declared && slices.ContainsFunc(f.is, (*inst).unplaced) {
+		w.seekers[f] = struct{}{}
+	} else {
+		delete(w.seekers, f)
+	}
+}
+
+// unplaced says whether i is a pod that no node has taken.
+func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
+
+// seat makes room for the pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
+//
+//  1. nobody needs it any more: nothing is done for it
+//  2. a node has what it requests, or gets it back from pods that are on their way out: it waits for that
+//  3. sleepers, and then instances that nobody uses, go: on the node where the least is lost by it
+//  4. nobody can go now: it waits
+//
+// What was booked by claims is memory, which is another matter: a pod has found its place there before it is made.
+func (p *plan) seat() {
+	if len(p.w.seekers) == 0 {
+		return
+	}
+	var fs []*fn
+	for f := range p.w.seekers {
+		fs = append(fs, f)
+	}
+	slices.SortFunc(fs, func(a, b *fn) int {
+		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.WaitingSince.Compare(b.WaitingSince), cmp.Compare(a.Spec.Name, b.Spec.Name))
+	})
+	rooms := make(map[string]api.Requests, len(p.w.rooms)) // what is left, and comes
+	for _, r := range p.w.rooms {
+		rooms[r.Node] = r.Free.Plus(r.Leaving).Plus(p.departing(r.Node))
+	}
+	for _, f := range fs {
+		spare := f.desired - f.awake // so many of them are needed
+		for _, i := range f.is {
+			if !i.unplaced() || i.phase != phaseRising || i.Doing == DoingStop {
+				continue
+			}
+			if spare--; spare >= 0 { // 1
+				p.seatOne(i, rooms)
+			}
+		}
+	}
+}
+
+// departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet.
+func (p *plan) departing(node string) (sum api.Requests) {
+	for _, i := range p.on(node) {
+		if i.phase == phaseLeaving && !i.unplaced() {
+			sum = sum.Plus(i.Status.Requests)
+		}
+	}
+	return sum
+}
+
+// on lists the instances on a node, by ID.
+func (p *plan) on(node string) []*inst {
+	k, found := p.w.named[node]
+	if !found {
+		return nil
+	}
+	is := slices.Clone(p.w.on[p.w.nodes[k].host])
+	slices.SortFunc(is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
+	return is
+}
+
+// seating is what makes room on a node.
+type seating struct {
+	node   string
+	goes   []*inst
+	idlers int     // of them are awake
+	regret float64 // in seconds
+}
+
+// seatOne finds a place for i, and books it in rooms.
+func (p *plan) seatOne(i *inst, rooms map[string]api.Requests) {
+	need := i.Status.Requests
+	var best *seating
+	var lack api.Requests
+	for _, node := range i.Status.Candidates {
+		room, known := rooms[node]
+		if !known {
+			continue
+		}
+		without := room.Lack(need)
+		if without == nil { // 2
+			rooms[node] = room.Minus(need)
+			return
+		}
+		if lack == nil {
+			lack = without
+		}
+		if s := p.clear(i, node, room); s != nil && (best == nil || cmp.Or(cmp.Compare(s.idlers, best.idlers), cmp.Compare(s.regret, best.regret)) < 0) {
+			best = s
+		}
+	}
+	if best == nil && lack == nil {
+		return // what nodes have is not known yet
+	}
+	if best == nil { // 4
+		p.wait(&claim{f: i.f}, fmt.Sprintf("no node takes the pod %s, which requests %s; it lacks %s, and nobody can go now", i.Status.Instance, need, lack))
+		return
+	}
+	lack = rooms[best.node].Lack(need)
+	rooms[best.node] = rooms[best.node].Minus(need)
+	p.gainer = i.f.Spec.Name
+	defer func() { p.gainer = "" }()
+	for _, v := range best.goes { // 3
+		rooms[best.node] = rooms[best.node].Plus(v.Status.Requests)
+		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no node and lacks %s on %s", p.gainer, i.Status.Instance, lack, best.node)
+		switch {
+		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
+			p.withdraw(v, reason)
+		case v.phase == phaseAsleep:
+			p.stop(v, 0, fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.Since)), reason))
+		default:
+			p.stop(v, p.pol.Drain, fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v, 1))), reason))
+		}
+	}
+}
+
+// clear says who on a node has to go for i, nil if all that may go is not enough: sleepers before those
+// that are awake, the lower priority first, then what is regretted least.
+func (p *plan) clear(i *inst, node string, room api.Requests) *seating {
+	type candidate struct {
+		*inst
+		idle   bool
+		regret float64
+	}
+	var cs []candidate
+	for _, v := range p.on(node) {
+		if v.f == i.f || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
+			continue
+		}
+		cs = append(cs, candidate{v, v.phase == phaseAwake, p.untilWanted(v).over(v.past().Return(inventory.Stopped)).v})
+	}
+	slices.SortStableFunc(cs, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(btoi(a.idle), btoi(b.idle)), cmp.Compare(priority(a.inst), priority(b.inst)), cmp.Compare(a.regret, b.regret))
+	})
+	s := &seating{node: node}
+	need, lack := i.Status.Requests, room.Lack(i.Status.Requests)
+	for _, c := range cs {
+		if lack == nil {
+			break
+		}
+		if c.Status.Requests.Meets(lack) {
+			s.goes = append(s.goes, c.inst)
+			room = room.Plus(c.Status.Requests)
+			lack = room.Lack(need)
+		}
+	}
+	if lack != nil {
+		return nil
+	}
+	for k := len(s.goes) - 1; k >= 0; k-- { // the dearest first: it may not be needed after all
+		if less := room.Minus(s.goes[k].Status.Requests); less.Lack(need) == nil {
+			room, s.goes = less, slices.Delete(s.goes, k, k+1)
+		}
+	}
+	for _, c := range cs {
+		if slices.Contains(s.goes, c.inst) {
+			s.idlers += btoi(c.idle)
+			s.regret += c.regret
+		}
+	}
+	return s
+}
+
+// dispensable says whether v may end for another's pod now: a sleeper that nobody is about to wake, or one
+// that is awake, has nothing to do and had a moment for its client's next request.
+func (p *plan) dispensable(v *inst) bool {
+	switch {
+	case !p.quiet(v):
+		return false
+	case v.phase == phaseAsleep:
+		return !p.promised(v.f, v)
+	case v.phase == phaseAwake:
+		return v.f.live() > v.f.desired && !v.f.busy() && p.due(v.f, p.usedUntil(v, v.f.awake).Add(p.pol.IdleGrace))
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+package knative
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// requestsOf is what the scheduler counts of a pod: its containers together, or the largest of those that
+// run before them, and itself.
+func requestsOf(o *corev1.Pod) api.Requests {
+	sum := amounts(o.Spec.Overhead).Plus(api.Requests{api.RequestPods: 1})
+	for k := range o.Spec.Containers {
+		sum = sum.Plus(amounts(o.Spec.Containers[k].Resources.Requests))
+	}
+	beside := api.Requests{} // of init containers that go on
+	for k := range o.Spec.InitContainers {
+		c := &o.Spec.InitContainers[k]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			beside = beside.Plus(amounts(c.Resources.Requests))
+			continue
+		}
+		for name, n := range beside.Plus(amounts(c.Resources.Requests)) {
+			sum[name] = max(sum[name], n-beside[name])
+		}
+	}
+	return sum.Plus(beside)
+}
+
+// amounts reads a list of Kubernetes' quantities.
+func amounts(list corev1.ResourceList) api.Requests {
+	r := make(api.Requests, len(list))
+	for name, q := range list {
+		if name == corev1.ResourceCPU {
+			r[api.RequestCPU] = q.MilliValue()
+		} else {
+			r[string(name)] = q.Value()
+		}
+	}
+	return r
+}
+
+// lean keeps of a pod what the account of its node needs: there may be many pods.
+func lean(o any) (any, error) {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	q := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp},
+		Status: corev1.PodStatus{Phase: p.Status.Phase}}
+	q.Spec.NodeName, q.Spec.Overhead = p.Spec.NodeName, p.Spec.Overhead
+	of := func(cs []corev1.Container) (out []corev1.Container) {
+		for _, c := range cs {
+			out = append(out, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: corev1.ResourceRequirements{Requests: c.Resources.Requests}})
+		}
+		return out
+	}
+	q.Spec.Containers, q.Spec.InitContainers = of(p.Spec.Containers), of(p.Spec.InitContainers)
+	return q, nil
+}
+
+const indexNode = "node"
+
+// byNode indexes pods by the node that they are on.
+func byNode(o any) ([]string, error) {
+	if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" {
+		return []string{p.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+// candidates lists the nodes that could take a pod if nothing else were on them: they are in use, have
+// what it requests, the labels that it asks for, and no taint that it does not tolerate.
+func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
+	all, err := f.watch.nodeLister.List(labels.Everything())
+	if err != nil {
+		f.log.Error("the nodes can't be listed", "error", err)
+	}
+	var names []string
+	for _, n := range all {
+		if !n.Spec.Unschedulable && selects(o, n) && tolerates(o, n) && amounts(n.Status.Allocatable).Lack(need) == nil {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// selects says whether a node has the labels that a pod's selector names.
+func selects(o *corev1.Pod, n *corev1.Node) bool {
+	for name, value := range o.Spec.NodeSelector {
+		if have, found := n.Labels[name]; !found || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+// tolerates says whether no taint of a node keeps a pod away.
+func tolerates(o *corev1.Pod, n *corev1.Node) bool {
+	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(o.Spec.Tolerations, func(have corev1.Toleration) bool {
+			return (have.Effect == "" || have.Effect == t.Effect) && (have.Key == "" || have.Key == t.Key) &&
+				(have.Operator == corev1.TolerationOpExists || have.Operator != corev1.TolerationOpExists && have.Key != "" && have.Value == t.Value)
+		})
+	})
+}
+
+// offer gives the core what the nodes have left that could take the pods which have none. Without such
+// a pod nobody asks.
+func (f *Fleet) offer() {
+	nodes := make(map[string]bool)
+	for _, p := range f.pods {
+		if p.status.Unplaced() {
+			for _, name := range p.status.Candidates {
+				nodes[name] = true
+			}
+		}
+	}
+	var rooms []inventory.Room
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		room, err := f.roomOf(name)
+		if err != nil {
+			f.log.Error("what a node has left can't be said", "node", name, "error", err)
+			continue
+		}
+		rooms = append(rooms, room)
+	}
+	if len(rooms) == 0 {
+		clear(f.ending)
+	}
+	if reflect.DeepEqual(rooms, f.rooms) {
+		return
+	}
+	f.rooms = rooms
+	f.core.SetRooms(rooms)
+}
+
+// roomOf adds up what a node has left.
+func (f *Fleet) roomOf(name string) (inventory.Room, error) {
+	n, err := f.watch.nodeLister.Get(name)
+	if err != nil {
+		return inventory.Room{}, err
+	}
+	pods, err := f.watch.everyPod.GetIndexer().ByIndex(indexNode, name)
+	if err != nil {
+		return inventory.Room{}, fmt.Errorf("list the pods of %s: %w", name, err)
+	}
+	room := inventory.Room{Node: name, Free: amounts(n.Status.Allocatable)}
+	for _, o := range pods {
+		p := o.(*corev1.Pod)
+		if finished(p) {
+			continue
+		}
+		needs := requestsOf(p)
+		room.Free = room.Free.Minus(needs)
+		if p.DeletionTimestamp != nil || f.ending[p.UID] {
+			room.Leaving = room.Leaving.Plus(needs)
+		}
+	}
+	return room, nil
+}
+
+// onAnyPod looks again at what nodes have left, where a pod waits for one.
+func (f *Fleet) onAnyPod() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.rooms) > 0 {
+		f.offer()
+	}
+}
+
+// leaves takes in that a pod is on its way out before the core hears of it, which would take what it leaves for lost:
+// of pods one hears in two ways, and either may be the first.
+func (f *Fleet) leaves(p *pod) {
+	if len(f.rooms) > 0 {
+		f.ending[p.object.UID] = true
+		f.offer()
+	}
+}
+
+// followRooms has the fleet hear of every pod that comes to a node or leaves it.
+func (f *Fleet) followRooms() error {
+	_, err := f.watch.everyPod.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { f.onAnyPod() },
+		UpdateFunc: func(any, any) { f.onAnyPod() },
+		DeleteFunc: func(any) { f.onAnyPod() },
+	})
+	if err != nil {
+		return fmt.Errorf("watch the pods of nodes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package knative
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+func quantities(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for k := 0; k < len(pairs); k += 2 {
+		list[corev1.ResourceName(pairs[k])] = resource.MustParse(pairs[k+1])
+	}
+	return list
+}
+
+// TestRequestsOfAPod: as the scheduler counts them.
+func TestRequestsOfAPod(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	one := func(pairs ...string) corev1.Container {
+		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: quantities(pairs...)}}
+	}
+	beside := one("cpu", "50m")
+	beside.RestartPolicy = &always
+	o := &corev1.Pod{Spec: corev1.PodSpec{
+		Overhead:       quantities("memory", "10Mi"),
+		InitContainers: []corev1.Container{beside, one("cpu", "2", "memory", "1Mi")},
+		Containers:     []corev1.Container{one("cpu", "100m", "memory", "64Mi", "nvidia.com/gpu", "1"), one("cpu", "25m")},
+	}}
+	want := api.Requests{"cpu": 2050, "memory": 74 << 20, "nvidia.com/gpu": 1, "pods": 1}
+	if d := cmp.Diff(want, requestsOf(o)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	slim, err := lean(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, requestsOf(slim.(*corev1.Pod))); d != "" {
+		t.Errorf("what is kept of it has other requests, -want +got:\n%s", d)
+	}
+}
+
+// TestWhatNodesHaveLeft is told while a pod finds no node, of those that could take it, and followed until it has one.
+func TestWhatNodesHaveLeft(t *testing.T) {
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		node := func(name string, change func(*corev1.Node)) {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "2", "memory", "8Gi", "pods", "10")}}
+			change(n)
+			c.add(n)
+		}
+		node("fits", func(*corev1.Node) {})
+		node("cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		node("tainted", func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "others", Effect: corev1.TaintEffectNoSchedule}}
+		})
+		node("small", func(n *corev1.Node) { n.Status.Allocatable = quantities("cpu", "10m", "pods", "10") })
+		other := func(name, cpu string, change func(*corev1.Pod)) {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "others", Name: name, UID: "uid-1"}, Spec: corev1.PodSpec{NodeName: "fits",
+				Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: quantities("cpu", cpu)}}}}}
+			change(p)
+			c.add(p)
+		}
+		other("works", "1500m", func(*corev1.Pod) {})
+		other("over", "1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+		c.declare(scaling{initialized: true})
+		c.begin("tiny-00001-0001", api.Grant{})
+		c.edit("pod-1", func(p *corev1.Pod) {
+			without(p)
+			p.Spec.Containers[0].Resources.Requests = quantities("cpu", "100m")
+		})
+		time.Sleep(2 * lookEvery)
+		synctest.Wait()
+		if got := c.last("pod-1").Candidates; !cmp.Equal(got, []string{"fits"}) {
+			t.Errorf("it could go to %v, want only where it fits and is let in", got)
+		}
+		free := func(when string, want ...inventory.Room) {
+			t.Helper()
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if d := cmp.Diff(want, c.rooms); d != "" {
+				t.Errorf("%s, -want +got:\n%s", when, d)
+			}
+		}
+		left := func(cpu, pods int64) api.Requests { return api.Requests{"cpu": cpu, "memory": 8 << 30, "pods": pods} }
+		free("at first", inventory.Room{Node: "fits", Free: left(500, 9)})
+		other("leaves", "200m", beingDeleted)
+		free("one is being deleted", inventory.Room{Node: "fits", Free: left(300, 8), Leaving: api.Requests{"cpu": 200, "pods": 1}})
+		c.edit("pod-1", func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Status.Conditions[0].Status, p.Status.Conditions[0].Reason = "fits", corev1.ConditionTrue, ""
+		})
+		time.Sleep(2 * lookEvery)
+		free("it has a node")
+	})
+}
