@@ -43,6 +43,7 @@ type Autoscaler struct {
 	world     *decide.World
 	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
 	rooms     []inventory.Room           // what nodes have left of what pods request
+	elastic   bool                       // nodes may be added
 	agenda
 	again bool // the next plan is only for what the last one began
 	// twin, where a test has set it, sees each plan.

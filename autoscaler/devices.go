@@ -31,6 +31,15 @@ func (a *Autoscaler) SetRooms(rooms []inventory.Room) {
 	})
 }
 
+// SetElastic says whether nodes may be added where those that there are can't hold an instance: it is started all the
+// same then, for its pod to wait. It does not block.
+func (a *Autoscaler) SetElastic(on bool) {
+	a.box.post(func() {
+		a.elastic = on
+		a.world.SetElastic(on)
+	})
+}
+
 // notice works out what others use.
 func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
 	used := make(map[api.DeviceID]api.Bytes, len(seen))

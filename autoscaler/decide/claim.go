@@ -171,9 +171,11 @@ func (p *plan) serve(c *claim) {
 		p.wait(c, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
-	// 2. It never fits.
+	// 2. It never fits, on the nodes that there are.
 	if reason, err := p.impossible(f); err != nil {
-		if f.asking() {
+		if p.w.elastic {
+			p.hope(c, reason)
+		} else if f.asking() {
 			p.fail(f, err, reason)
 		} else {
 			p.wait(c, reason)

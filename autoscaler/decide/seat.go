@@ -12,6 +12,24 @@ import (
 // SetRooms replaces what the nodes have left of what pods may request. It is needed while a pod finds no node.
 func (w *World) SetRooms(rooms []inventory.Room) { w.rooms = slices.Clone(rooms) }
 
+// SetElastic says whether nodes may be added: see [Snapshot.Elastic].
+func (w *World) SetElastic(on bool) {
+	if w.elastic != on {
+		w.elastic = on
+		for _, f := range w.fns {
+			w.activate(f)
+		}
+	}
+}
+
+// hope starts an instance where no node could ever hold it: its pod waits for one that may be added.
+func (p *plan) hope(c *claim, reason string) {
+	p.do(c.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: c.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", c.why, reason)})
+}
+
+// NodeToCome is the node of a start for which there is none.
+const NodeToCome = "a-node-to-come"
+
 // seek notes whether f has an instance that no node takes.
 func (w *World) seek(f *fn) {
 	if f.declared && slices.ContainsFunc(f.is, (*inst).unplaced) {
@@ -60,10 +78,11 @@ func (p *plan) seat() {
 	}
 }
 
-// departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet.
+// departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet; and sleepers
+// whose grant is being taken back: who goes is said when that is done, in a moment.
 func (p *plan) departing(node string) (sum api.Requests) {
 	for _, i := range p.on(node) {
-		if i.phase == phaseLeaving && !i.unplaced() {
+		if (i.phase == phaseLeaving || i.phase == phaseAsleep && i.Doing == DoingRevoke) && !i.unplaced() {
 			sum = sum.Plus(i.Status.Requests)
 		}
 	}

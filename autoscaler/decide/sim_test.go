@@ -34,7 +34,10 @@ type sim struct {
 	// flaky, where there is one, says which calls fail: they are tried again after a while.
 	flaky *rand.Rand
 	// told are the actions since the last look, a line each; waits are told once.
-	told     []string
+	told []string
+	// total is what nodes have of what pods request; nil: nobody asks a scheduler. bound is where pods are.
+	total    map[string]api.Requests
+	bound    map[api.InstanceID]string
 	lastWait map[api.FunctionName]string
 }
 
@@ -43,6 +46,7 @@ type nature struct {
 	load, wake, sleep time.Duration
 	residue           [3]api.Bytes // of host, by level
 	perResidue        [3]api.Bytes // of each device, by level
+	requests          api.Requests // of its pods
 	users             int
 	work              Load // inside the runtimes, all together; TTFT is that of one alone
 	// starving is since when users wait without an instance; worst is the longest that lasted.
@@ -206,6 +210,7 @@ func (s *sim) once() (next time.Time, quiet bool) {
 	if s.twin != nil {
 		s.twin.check(s)
 	}
+	s.schedule()
 	for k := range s.Functions {
 		s.demand(&s.Functions[k])
 	}
@@ -253,6 +258,10 @@ func (s *sim) act(a Action) {
 			Status: api.InstanceStatus{Instance: id, Function: a.Function, State: api.Starting, Devices: a.Devices, Node: a.Node}})
 		s.Sort()
 		i = s.instance(id)
+		if s.total != nil { // its pod is made, and finds a node first
+			i.Doing, i.Status.Requests = Nothing, n.requests
+			return
+		}
 		later(n.load, become(api.Awake, 0))
 	case Wake:
 		i.Doing, i.Since = DoingWake, s.now
@@ -318,6 +327,7 @@ func (s *sim) run(d time.Duration, check func()) {
 				e.do(i)
 			}
 		}
+		s.schedule()
 		for k := range s.Functions {
 			s.demand(&s.Functions[k])
 		}

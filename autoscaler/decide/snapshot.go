@@ -16,6 +16,8 @@ type Snapshot struct {
 	Devices []inventory.Device
 	// Rooms is what nodes have left of what pods may request; see [World.SetRooms].
 	Rooms []inventory.Room
+	// Elastic says that nodes may be added: what no node could ever hold is tried all the same.
+	Elastic bool
 	// Functions are the declared ones, by name.
 	Functions []Function
 	// Instances are all that exist, by function's name and then by ID. One of an

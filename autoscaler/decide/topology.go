@@ -78,7 +78,7 @@ func (t *topology) same(devices []inventory.Device) bool {
 //
 //  1. on the node that it names
 //  2. else where its GPUs are
-//  3. else on the only machine
+//  3. else on the only machine, unless it has refused it
 //
 // One of which a device or the node is not there, or that may be anywhere, is
 // lost: what is known of it is counted, and it is not woken.
@@ -103,7 +103,7 @@ func (t *topology) locate(i *inst) {
 			i.at = append(i.at, d)
 		}
 	}
-	if n < 0 && len(t.nodes) == 1 && (s.Node == "" || t.nodes[0].name == "") {
+	if n < 0 && len(t.nodes) == 1 && (s.Node == "" && !s.Unplaced() || t.nodes[0].name == "") {
 		n = 0 // 3
 	}
 	if n < 0 {

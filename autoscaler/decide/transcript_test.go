@@ -182,6 +182,8 @@ func (s *sim) command(t *testing.T, line string) string {
 				dev.Cost, dev.Others = float64(a.number("cost")), a.bytes("others")
 			}
 		}
+	case "elastic":
+		s.Elastic = true
 	case "room":
 		s.room(a)
 	case "policy":

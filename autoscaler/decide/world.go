@@ -30,6 +30,7 @@ type World struct {
 	// rooms is what nodes have left of what pods request; seekers are the functions with pods that find no node.
 	rooms   []inventory.Room
 	seekers map[*fn]struct{}
+	elastic bool // see [Snapshot.Elastic]
 	// groups are the variants of models that have any; see elect.
 	groups map[group][]*fn
 	// active are the functions that the next plan looks at.

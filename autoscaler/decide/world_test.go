@@ -44,6 +44,8 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 		t.devices = slices.Clone(s.Devices)
 		t.w.SetDevices(s.Devices)
 	}
+	t.w.SetRooms(s.Rooms)
+	t.w.SetElastic(s.Elastic)
 	now := map[api.FunctionName]put{}
 	c := clone(s.Snapshot)
 	for _, f := range c.Functions {

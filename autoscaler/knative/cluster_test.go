@@ -69,6 +69,7 @@ type cluster struct {
 	removed   []api.FunctionName
 	devices   []inventory.Device
 	rooms     []inventory.Room
+	elastic   bool
 	// gpus are claimed by each pod; annotations are those of its revision.
 	gpus        int64
 	annotations map[string]string
@@ -366,6 +367,12 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 }
 
 func (c *cluster) NotePodSteps(api.FunctionName, api.InstanceID, api.Path, ...autoscaler.PodStep) {}
+
+func (c *cluster) SetElastic(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.elastic = on
+}
 
 func (c *cluster) SetRooms(rooms []inventory.Room) {
 	c.mu.Lock()

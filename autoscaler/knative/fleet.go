@@ -30,6 +30,9 @@ type Config struct {
 	// ProvisionTimeout is how long the clocks of a start, and of the requests that wait for it, stand still
 	// while a node is being added for its pod. Default 15 min.
 	ProvisionTimeout time.Duration
+	// NodesOnDemand says that nodes are added where pods need them. Where it is false, that is taken to be so
+	// if a node is one of a cloud's or Karpenter's, or an event of who adds nodes was seen.
+	NodesOnDemand bool
 	// JoinTimeout is how long a running container may take to join before it is looked at. Default 10 s.
 	JoinTimeout time.Duration
 	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
@@ -103,6 +106,7 @@ type Core interface {
 	ObserveInstance(s api.InstanceStatus)
 	SetDevices(devices []inventory.Device)
 	SetRooms(rooms []inventory.Room)
+	SetElastic(on bool)
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
 }
 
@@ -151,6 +155,8 @@ type Fleet struct {
 	nodes     map[string]*node
 	devices   []inventory.Device       // as last given to the core
 	rooms     []inventory.Room         // as last given to the core
+	elastic   bool                     // as last given to the core
+	pooled    bool                     // see [pooled]
 	ending    map[types.UID]bool       // pods that are on their way out, while rooms are given
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 	parting   parting

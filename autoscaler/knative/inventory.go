@@ -74,6 +74,8 @@ func (f *Fleet) takeStock() {
 			delete(f.nodes, name)
 		}
 	}
+	f.pooled = slices.ContainsFunc(all, pooled)
+	f.stretch()
 	f.publish()
 	for _, r := range f.revisions { // whether GPUs are shared may have changed
 		f.tell(r)

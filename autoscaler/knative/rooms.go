@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,27 @@ func byNode(o any) ([]string, error) {
 		return []string{p.Spec.NodeName}, nil
 	}
 	return nil, nil
+}
+
+// labelNodePool is on the nodes that Karpenter has made.
+const labelNodePool = "karpenter.sh/nodepool"
+
+// pooled says whether a node is one of those that are added and taken away: a cloud's, or Karpenter's.
+func pooled(n *corev1.Node) bool {
+	id := n.Spec.ProviderID
+	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
+}
+
+// stretch tells the core whether nodes may be added: the operator says so, the nodes look like it, or somebody
+// has said so of a pod of late, for events are kept for an hour.
+func (f *Fleet) stretch() {
+	on := f.cfg.NodesOnDemand || f.pooled || slices.ContainsFunc(f.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
+	if on == f.elastic || f.core == nil {
+		return
+	}
+	f.elastic = on
+	f.log.Info("what no node can hold is started", "nodes may be added", on)
+	f.core.SetElastic(on)
 }
 
 // candidates lists the nodes that could take a pod if nothing else were on them: they are in use, have

@@ -48,6 +48,41 @@ func TestRequestsOfAPod(t *testing.T) {
 	}
 }
 
+// TestNodesThatMayBeAdded: in a cloud, with Karpenter, where the operator says so, and once somebody has said that he adds one.
+func TestNodesThatMayBeAdded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*corev1.Node)
+		event  *corev1.Event
+		want   bool
+	}{
+		"neither":   {func(*corev1.Node) {}, nil, false},
+		"by kind":   {func(n *corev1.Node) { n.Spec.ProviderID = "kind://docker/kind/kind-control-plane" }, nil, false},
+		"cloud":     {func(n *corev1.Node) { n.Spec.ProviderID = "gce://project/zone/name" }, nil, true},
+		"Karpenter": {func(n *corev1.Node) { n.Labels = map[string]string{labelNodePool: "gpus"} }, nil, true},
+		"an event":  {func(*corev1.Node) {}, says(eventScaleUp, "pool 0->1", "x"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+				c.declare(scaling{initialized: true})
+				c.edit("pod-1", without)
+				if tt.event != nil {
+					c.add(tt.event)
+				}
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}
+				tt.change(n)
+				c.add(n)
+				time.Sleep(2 * lookEvery)
+				synctest.Wait()
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.elastic != tt.want {
+					t.Errorf("the core takes it that nodes may be added: %t, want %t", c.elastic, tt.want)
+				}
+			})
+		})
+	}
+}
+
 // TestWhatNodesHaveLeft is told while a pod finds no node, of those that could take it, and followed until it has one.
 func TestWhatNodesHaveLeft(t *testing.T) {
 	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {

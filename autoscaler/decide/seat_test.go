@@ -1,0 +1,186 @@
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// schedule does what Kubernetes' scheduler does: each pod goes to the first node that has what it requests, or waits.
+func (s *sim) schedule() {
+	if s.total == nil {
+		return
+	}
+	for id := range s.bound {
+		if s.instance(id) == nil {
+			delete(s.bound, id)
+		}
+	}
+	names := slices.Sorted(maps.Keys(s.total))
+	waits := false
+	for k := range s.Instances {
+		i := &s.Instances[k]
+		if i.Status.State != api.Starting || i.Doing != Nothing || s.bound[i.Status.Instance] != "" {
+			continue
+		}
+		need := i.Status.Requests
+		i.Status.Stage, i.Status.Candidates = api.StageUnschedulable, nil
+		for _, name := range names {
+			if s.total[name].Lack(need) == nil {
+				i.Status.Candidates = append(i.Status.Candidates, name)
+			}
+		}
+		for _, name := range i.Status.Candidates {
+			if s.left(name).Lack(need) == nil {
+				s.bound[i.Status.Instance] = name
+				i.Status.Node, i.Status.Stage, i.Status.Candidates = name, "", nil
+				s.due = append(s.due, end{s.now.Add(s.nature[i.Status.Function].load), i.Status.Instance, func(i *Instance) {
+					if i.Status.State == api.Starting {
+						i.Since, i.Status.State = s.now, api.Awake
+						s.weigh(i)
+					}
+				}})
+				break
+			}
+		}
+		waits = waits || i.Status.Stage != ""
+	}
+	s.Rooms = nil
+	for _, name := range names {
+		if waits {
+			s.Rooms = append(s.Rooms, inventory.Room{Node: name, Free: s.left(name)})
+		}
+	}
+}
+
+// left is what a node has left.
+func (s *sim) left(name string) api.Requests {
+	left := s.total[name]
+	for id, node := range s.bound {
+		if node == name {
+			left = left.Minus(s.instance(id).Status.Requests)
+		}
+	}
+	return left
+}
+
+// withScheduler has pods request something of nodes.
+func (s *sim) withScheduler(total map[string]api.Requests, of func() api.Requests) {
+	s.total, s.bound = total, map[api.InstanceID]string{}
+	for _, name := range sortedKeys(s.nature) {
+		s.nature[name].requests = of()
+	}
+}
+
+// TestAHundredInTurn asks for a hundred functions, one after the other, where a node has room for ten pods: all are
+// served, those that stay longest are those that were used last, and who has a place keeps it as long as nobody needs it.
+func TestAHundredInTurn(t *testing.T) {
+	s := newSim()
+	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}
+	const functions, room = 100, 10
+	name := func(k int) api.FunctionName { return api.FunctionName(fmt.Sprintf("default/f%03d", k)) }
+	for k := range functions {
+		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, GoneAfter: time.Hour}.WithDefaults())
+	}
+	s.withScheduler(map[string]api.Requests{"n1": {"cpu": 1000, "pods": 110}}, func() api.Requests { return api.Requests{"cpu": 100, "pods": 1} })
+	for round := range 2 {
+		for k := range functions {
+			began := s.now
+			s.use(name(k), 1)
+			for f := s.function(name(k)); f.Running == 0; {
+				s.run(100*time.Millisecond, nil)
+				if s.now.Sub(began) > time.Minute || s.nature[name(k)].users == 0 {
+					t.Fatalf("round %d: %s is not served within a minute:\n%s\n%s", round, name(k), describe(s), strings.Join(s.tell(), "\n"))
+				}
+				f = s.function(name(k))
+			}
+			s.use(name(k), 0)
+			s.run(time.Second, nil)
+			if got, want := len(s.bound), min(room, round*functions+k+1); got != want {
+				t.Errorf("round %d: after %s %d pods are on the node, want %d", round, name(k), got, want)
+			}
+		}
+		for k := functions - room; k < functions; k++ {
+			if !slices.ContainsFunc(s.Instances, func(i Instance) bool { return i.Status.Function == name(k) }) {
+				t.Errorf("round %d: %s is gone, and was used after others that stayed", round, name(k))
+			}
+		}
+	}
+}
+
+// FuzzSeat runs random worlds whose pods request something of their nodes, with users that come and go. Nobody goes who
+// works, or whom min-scale keeps; a world in which only what changes is put plans what the whole plan does; plans
+// come to rest; and where nobody is busy, all who wait get their turn.
+func FuzzSeat(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		s := randomFleet(r, 2+r.IntN(10), 1+r.IntN(3), func() int { return 0 })
+		for k := range s.Functions {
+			spec := &s.Functions[k].Spec
+			spec.Memory.Devices, spec.Memory.PerDevice, spec.MinScale, spec.VariantOf = 0, 0, 0, ""
+			spec.Memory.Host /= 8
+			s.Functions[k].Need = spec.Memory
+		}
+		total := map[string]api.Requests{}
+		for _, d := range s.Devices {
+			total[d.Node] = api.Requests{"cpu": int64(200 + r.IntN(600)), "pods": int64(1 + r.IntN(5))}
+		}
+		s.withScheduler(total, func() api.Requests { return api.Requests{"cpu": int64(10 + r.IntN(190)), "pods": 1} })
+		s.twin = newTwin(s)
+		var log []string
+		fail := func(format string, args ...any) {
+			t.Helper()
+			log = append(log, s.tell()...)
+			t.Fatalf("seed %d at %s: %s\n%s\n%s", seed, s.now.Sub(s.start), fmt.Sprintf(format, args...), describe(s), strings.Join(log[max(0, len(log)-60):], "\n"))
+		}
+		s.watch = func(actions []Action) {
+			for _, a := range actions {
+				if a.Kind != Stop || !strings.Contains(a.Reason, "finds no node") {
+					continue
+				}
+				i, f := s.instance(a.Instance), s.function(a.Function)
+				if i.Status.State == api.Awake && f.Running > 0 && f.Running > f.Spec.Concurrency*(f.Load.Awake-1) {
+					fail("%s goes, which works", a)
+				}
+			}
+		}
+		run := func(d time.Duration) {
+			s.run(d, func() {
+				switch {
+				case s.twin.diff != "":
+					fail("%s", s.twin.diff)
+				case s.restless:
+					fail("plans go on acting without anything having changed")
+				}
+			})
+			log = append(log, s.tell()...)
+		}
+		for range 10 {
+			for k := range s.Functions {
+				if r.IntN(2) == 0 {
+					s.use(s.Functions[k].Spec.Name, r.IntN(6)*r.IntN(2))
+				}
+			}
+			run(time.Duration(1+r.IntN(40)) * time.Second)
+		}
+		for k := range s.Functions {
+			s.use(s.Functions[k].Spec.Name, 0)
+		}
+		last := s.Functions[r.IntN(len(s.Functions))].Spec.Name
+		s.use(last, 1)
+		run(2 * time.Minute)
+		if f := s.function(last); f.Running == 0 && s.nature[last].users > 0 {
+			fail("%s waits for longer than two minutes, and nobody else works", last)
+		}
+	})
+}
