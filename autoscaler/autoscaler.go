@@ -43,6 +43,7 @@ type Autoscaler struct {
 	world     *decide.World
 	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
 	rooms     []inventory.Room           // what nodes have left of what pods request
+	strangers []inventory.Stranger       // pods of others that find no node
 	elastic   bool                       // nodes may be added
 	agenda
 	again bool // the next plan is only for what the last one began

@@ -22,12 +22,12 @@ func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 	a.box.post(func() { a.notice(seen, time.Now()) })
 }
 
-// SetRooms replaces what nodes have left of what pods may request. It matters, and has to be current, while an
-// instance says that no node takes its pod. It does not block.
-func (a *Autoscaler) SetRooms(rooms []inventory.Room) {
+// SetRooms replaces what nodes have left of what pods may request, and the pods of others that no node takes. It matters, and has
+// to be current, while there is such a pod or an instance says that no node takes its own. It does not block.
+func (a *Autoscaler) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
 	a.box.post(func() {
-		a.rooms = rooms
-		a.world.SetRooms(rooms)
+		a.rooms, a.strangers = rooms, strangers
+		a.world.SetRooms(rooms, strangers)
 	})
 }
 

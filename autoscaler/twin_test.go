@@ -33,7 +33,7 @@ func followTwin(t *testing.T, a *Autoscaler) {
 
 // snapshot is all that plans look at.
 func (a *Autoscaler) snapshot() decide.Snapshot {
-	s := decide.Snapshot{Policy: a.cfg.Policy, Devices: a.cfg.Devices, Rooms: a.rooms, Elastic: a.elastic}
+	s := decide.Snapshot{Policy: a.cfg.Policy, Devices: a.cfg.Devices, Rooms: a.rooms, Strangers: a.strangers, Elastic: a.elastic}
 	for _, f := range a.order {
 		if spec, declared := a.planned(f); declared {
 			s.Functions = append(s.Functions, spec)

@@ -20,7 +20,7 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 // worldOf makes a world of s that shares its memory.
 func worldOf(s *Snapshot) *World {
 	w := NewWorld(s.Policy, s.Devices)
-	w.rooms, w.elastic = s.Rooms, s.Elastic
+	w.rooms, w.strangers, w.elastic = s.Rooms, s.Strangers, s.Elastic
 	w.fns = make(map[api.FunctionName]*fn, len(s.Functions))
 	rest := s.Instances
 	of := func(name api.FunctionName) (is []Instance) {

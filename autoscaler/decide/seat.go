@@ -9,8 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// SetRooms replaces what the nodes have left of what pods may request. It is needed while a pod finds no node.
-func (w *World) SetRooms(rooms []inventory.Room) { w.rooms = slices.Clone(rooms) }
+// SetRooms replaces what the nodes have left of what pods may request, and the pods of others that find no
+// node. It is needed while any pod finds none.
+func (w *World) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
+	w.rooms, w.strangers = slices.Clone(rooms), slices.Clone(strangers)
+}
 
 // SetElastic says whether nodes may be added: see [Snapshot.Elastic].
 func (w *World) SetElastic(on bool) {
@@ -49,9 +52,11 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 //  3. sleepers, and then instances that nobody uses, go: on the node where the least is lost by it
 //  4. nobody can go now: it waits
 //
+// Then the same is done for the pods of others, but that only sleepers go.
+//
 // What was booked by claims is memory, which is another matter: a pod has found its place there before it is made.
 func (p *plan) seat() {
-	if len(p.w.seekers) == 0 {
+	if len(p.w.seekers)+len(p.w.strangers) == 0 {
 		return
 	}
 	var fs []*fn
@@ -72,10 +77,21 @@ func (p *plan) seat() {
 				continue
 			}
 			if spare--; spare >= 0 { // 1
-				p.seatOne(i, rooms)
+				p.seatOne(seat{i.f, string(i.Status.Instance), i.Status.Requests, i.Status.Candidates}, rooms)
 			}
 		}
 	}
+	for _, s := range p.w.strangers {
+		p.seatOne(seat{nil, s.Name, s.Requests, s.Candidates}, rooms)
+	}
+}
+
+// seat is what a pod looks for; f is nil for one of somebody else.
+type seat struct {
+	f     *fn
+	pod   string
+	need  api.Requests
+	nodes []string
 }
 
 // departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet; and sleepers
@@ -108,12 +124,12 @@ type seating struct {
 	regret float64 // in seconds
 }
 
-// seatOne finds a place for i, and books it in rooms.
-func (p *plan) seatOne(i *inst, rooms map[string]api.Requests) {
-	need := i.Status.Requests
+// seatOne finds a place for a pod, and books it in rooms.
+func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
+	need := c.need
 	var best *seating
 	var lack api.Requests
-	for _, node := range i.Status.Candidates {
+	for _, node := range c.nodes {
 		room, known := rooms[node]
 		if !known {
 			continue
@@ -126,24 +142,27 @@ func (p *plan) seatOne(i *inst, rooms map[string]api.Requests) {
 		if lack == nil {
 			lack = without
 		}
-		if s := p.clear(i, node, room); s != nil && (best == nil || cmp.Or(cmp.Compare(s.idlers, best.idlers), cmp.Compare(s.regret, best.regret)) < 0) {
+		if s := p.clear(c, node, room); s != nil && (best == nil || cmp.Or(cmp.Compare(s.idlers, best.idlers), cmp.Compare(s.regret, best.regret)) < 0) {
 			best = s
 		}
 	}
-	if best == nil && lack == nil {
-		return // what nodes have is not known yet
-	}
 	if best == nil { // 4
-		p.wait(&claim{f: i.f}, fmt.Sprintf("no node takes the pod %s, which requests %s; it lacks %s, and nobody can go now", i.Status.Instance, need, lack))
+		if c.f != nil && lack != nil { // else what nodes have is not known yet
+			p.wait(&claim{f: c.f}, fmt.Sprintf("no node takes the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
+		}
 		return
 	}
 	lack = rooms[best.node].Lack(need)
 	rooms[best.node] = rooms[best.node].Minus(need)
-	p.gainer = i.f.Spec.Name
-	defer func() { p.gainer = "" }()
+	gainer := "somebody else"
+	if c.f != nil {
+		gainer = string(c.f.Spec.Name)
+		p.gainer = c.f.Spec.Name
+		defer func() { p.gainer = "" }()
+	}
 	for _, v := range best.goes { // 3
 		rooms[best.node] = rooms[best.node].Plus(v.Status.Requests)
-		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no node and lacks %s on %s", p.gainer, i.Status.Instance, lack, best.node)
+		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no node and lacks %s on %s", gainer, c.pod, lack, best.node)
 		switch {
 		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
 			p.withdraw(v, reason)
@@ -155,9 +174,9 @@ func (p *plan) seatOne(i *inst, rooms map[string]api.Requests) {
 	}
 }
 
-// clear says who on a node has to go for i, nil if all that may go is not enough: sleepers before those
+// clear says who on a node has to go for a pod, nil if all that may go is not enough: sleepers before those
 // that are awake, the lower priority first, then what is regretted least.
-func (p *plan) clear(i *inst, node string, room api.Requests) *seating {
+func (p *plan) clear(wants seat, node string, room api.Requests) *seating {
 	type candidate struct {
 		*inst
 		idle   bool
@@ -165,7 +184,7 @@ func (p *plan) clear(i *inst, node string, room api.Requests) *seating {
 	}
 	var cs []candidate
 	for _, v := range p.on(node) {
-		if v.f == i.f || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
+		if v.f == wants.f || wants.f == nil && v.phase != phaseAsleep || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
 			continue
 		}
 		cs = append(cs, candidate{v, v.phase == phaseAwake, p.untilWanted(v).over(v.past().Return(inventory.Stopped)).v})
@@ -174,7 +193,7 @@ func (p *plan) clear(i *inst, node string, room api.Requests) *seating {
 		return cmp.Or(cmp.Compare(btoi(a.idle), btoi(b.idle)), cmp.Compare(priority(a.inst), priority(b.inst)), cmp.Compare(a.regret, b.regret))
 	})
 	s := &seating{node: node}
-	need, lack := i.Status.Requests, room.Lack(i.Status.Requests)
+	lack := room.Lack(wants.need)
 	for _, c := range cs {
 		if lack == nil {
 			break
@@ -182,14 +201,14 @@ func (p *plan) clear(i *inst, node string, room api.Requests) *seating {
 		if c.Status.Requests.Meets(lack) {
 			s.goes = append(s.goes, c.inst)
 			room = room.Plus(c.Status.Requests)
-			lack = room.Lack(need)
+			lack = room.Lack(wants.need)
 		}
 	}
 	if lack != nil {
 		return nil
 	}
 	for k := len(s.goes) - 1; k >= 0; k-- { // the dearest first: it may not be needed after all
-		if less := room.Minus(s.goes[k].Status.Requests); less.Lack(need) == nil {
+		if less := room.Minus(s.goes[k].Status.Requests); less.Lack(wants.need) == nil {
 			room, s.goes = less, slices.Delete(s.goes, k, k+1)
 		}
 	}

@@ -54,7 +54,7 @@ func (s *sim) schedule() {
 	}
 	s.Rooms = nil
 	for _, name := range names {
-		if waits {
+		if waits || len(s.Strangers) > 0 {
 			s.Rooms = append(s.Rooms, inventory.Room{Node: name, Free: s.left(name)})
 		}
 	}
@@ -171,8 +171,12 @@ func FuzzSeat(f *testing.F) {
 					s.use(s.Functions[k].Spec.Name, r.IntN(6)*r.IntN(2))
 				}
 			}
+			if s.Strangers = nil; r.IntN(3) == 0 {
+				s.Strangers = []inventory.Stranger{{Name: "shop/web", Requests: api.Requests{"cpu": int64(10 + r.IntN(500)), "pods": 1}, Candidates: []string{s.Devices[0].Node}}}
+			}
 			run(time.Duration(1+r.IntN(40)) * time.Second)
 		}
+		s.Strangers = nil
 		for k := range s.Functions {
 			s.use(s.Functions[k].Spec.Name, 0)
 		}

@@ -28,9 +28,10 @@ type World struct {
 
 	fns map[api.FunctionName]*fn
 	// rooms is what nodes have left of what pods request; seekers are the functions with pods that find no node.
-	rooms   []inventory.Room
-	seekers map[*fn]struct{}
-	elastic bool // see [Snapshot.Elastic]
+	rooms     []inventory.Room
+	strangers []inventory.Stranger
+	seekers   map[*fn]struct{}
+	elastic   bool // see [Snapshot.Elastic]
 	// groups are the variants of models that have any; see elect.
 	groups map[group][]*fn
 	// active are the functions that the next plan looks at.

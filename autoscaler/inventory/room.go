@@ -9,3 +9,12 @@ type Room struct {
 	// Free is what no pod has; Leaving is what those have that are being deleted.
 	Free, Leaving api.Requests
 }
+
+// Stranger is a pod of somebody else that no node takes. Sleepers make room for it, as they would have gone
+// where nothing sleeps.
+type Stranger struct {
+	Name     string // namespace/name
+	Requests api.Requests
+	// Candidates are the nodes that could take it.
+	Candidates []string
+}

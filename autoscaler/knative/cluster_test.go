@@ -69,6 +69,7 @@ type cluster struct {
 	removed   []api.FunctionName
 	devices   []inventory.Device
 	rooms     []inventory.Room
+	strangers []inventory.Stranger
 	elastic   bool
 	// gpus are claimed by each pod; annotations are those of its revision.
 	gpus        int64
@@ -374,10 +375,10 @@ func (c *cluster) SetElastic(on bool) {
 	c.elastic = on
 }
 
-func (c *cluster) SetRooms(rooms []inventory.Room) {
+func (c *cluster) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rooms = rooms
+	c.rooms, c.strangers = rooms, strangers
 }
 
 func (c *cluster) SetDevices(d []inventory.Device) {

@@ -105,7 +105,7 @@ type Core interface {
 	RemoveFunction(name api.FunctionName)
 	ObserveInstance(s api.InstanceStatus)
 	SetDevices(devices []inventory.Device)
-	SetRooms(rooms []inventory.Room)
+	SetRooms(rooms []inventory.Room, strangers []inventory.Stranger)
 	SetElastic(on bool)
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
 }
@@ -136,6 +136,8 @@ type Fleet struct {
 	core  Core
 	// costs rings when a pod's deletion cost may be out of date. One place: who rings never waits.
 	costs chan struct{}
+	// stale rings when what nodes have left may be another. One place, as above.
+	stale chan struct{}
 
 	// pairs rings when requesters and providers may have to be bound, parted, made or let go.
 	// One place, as above.
@@ -157,6 +159,7 @@ type Fleet struct {
 	rooms     []inventory.Room         // as last given to the core
 	elastic   bool                     // as last given to the core
 	pooled    bool                     // see [pooled]
+	strangers []inventory.Stranger     // as last given to the core
 	ending    map[types.UID]bool       // pods that are on their way out, while rooms are given
 	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 	parting   parting
@@ -181,6 +184,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	f := &Fleet{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),
 		costs:     make(chan struct{}, 1),
+		stale:     make(chan struct{}, 1),
 		revisions: make(map[api.FunctionName]*revision),
 		pods:      make(map[api.InstanceID]*pod),
 		leaving:   make(map[api.InstanceID]*pod),
@@ -236,6 +240,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	background.Go(func() { f.askAll(ctx) })
 	background.Go(func() { f.keepCosts(ctx) })
 	background.Go(func() { f.keepPairs(ctx) })
+	background.Go(func() { f.keepRooms(ctx) })
 	background.Go(func() { f.keepParting(ctx) })
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -180,6 +180,9 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 // names and address, and its devices as the ledger calls them.
 func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	s.Instance, s.Function, s.Endpoint = p.id, p.function, p.endpoint
+	if s.Unplaced() { // it has a node: no clock stands still on its word
+		s.Stage = ""
+	}
 	if ids := f.holds(p, s.Devices); len(ids) > 0 {
 		p.devices = ids
 	}

@@ -1,15 +1,16 @@
 package knative
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/api"
@@ -57,8 +58,15 @@ func lean(o any) (any, error) {
 		return o, nil
 	}
 	q := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp},
-		Status: corev1.PodStatus{Phase: p.Status.Phase}}
+		Status: corev1.PodStatus{Phase: p.Status.Phase, NominatedNodeName: p.Status.NominatedNodeName}}
 	q.Spec.NodeName, q.Spec.Overhead = p.Spec.NodeName, p.Spec.Overhead
+	if c := refusedBy(p); c != nil && p.Spec.NodeName == "" {
+		q.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason}}
+		if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			q.Spec.Affinity = a
+		}
+		q.Spec.Priority, q.Spec.NodeSelector, q.Spec.Tolerations = p.Spec.Priority, p.Spec.NodeSelector, p.Spec.Tolerations
+	}
 	of := func(cs []corev1.Container) (out []corev1.Container) {
 		for _, c := range cs {
 			out = append(out, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: corev1.ResourceRequirements{Requests: c.Resources.Requests}})
@@ -71,12 +79,33 @@ func lean(o any) (any, error) {
 
 const indexNode = "node"
 
-// byNode indexes pods by the node that they are on.
+// byNode indexes pods by the node that they are on; those that none takes are on "".
 func byNode(o any) ([]string, error) {
-	if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" {
+	if p, ok := o.(*corev1.Pod); ok && (p.Spec.NodeName != "" || refusedBy(p) != nil) {
 		return []string{p.Spec.NodeName}, nil
 	}
 	return nil, nil
+}
+
+// others are the pods of others that no node takes. For one that counts less than the common pod, that the scheduler
+// makes room for itself, or that asks for nodes by more than labels, as those of a DaemonSet do, nobody goes.
+func (f *Fleet) others() (strangers []inventory.Stranger) {
+	waiting, _ := f.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index is there
+	for _, o := range waiting {
+		p := o.(*corev1.Pod)
+		if own := f.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
+			continue
+		}
+		if p.DeletionTimestamp != nil || p.Status.NominatedNodeName != "" || p.Spec.Affinity != nil || p.Spec.Priority != nil && *p.Spec.Priority < 0 {
+			continue
+		}
+		s := inventory.Stranger{Name: p.Namespace + "/" + p.Name, Requests: requestsOf(p)}
+		if s.Candidates = f.candidates(p, s.Requests); len(s.Candidates) > 0 {
+			strangers = append(strangers, s)
+		}
+	}
+	slices.SortFunc(strangers, func(a, b inventory.Stranger) int { return strings.Compare(a.Name, b.Name) })
+	return strangers
 }
 
 // labelNodePool is on the nodes that Karpenter has made.
@@ -100,16 +129,17 @@ func (f *Fleet) stretch() {
 	f.core.SetElastic(on)
 }
 
-// candidates lists the nodes that could take a pod if nothing else were on them: they are in use, have
-// what it requests, the labels that it asks for, and no taint that it does not tolerate.
+// candidates lists the nodes on which instances are, for only there can room be made, and which could take a pod if nothing
+// else were on them: they are in use, have what it requests, the labels that it asks for, and no taint that it does not tolerate.
 func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
-	all, err := f.watch.nodeLister.List(labels.Everything())
-	if err != nil {
-		f.log.Error("the nodes can't be listed", "error", err)
+	ours := make(map[string]bool)
+	for _, p := range f.pods {
+		ours[p.object.Spec.NodeName] = true
 	}
 	var names []string
-	for _, n := range all {
-		if !n.Spec.Unschedulable && selects(o, n) && tolerates(o, n) && amounts(n.Status.Allocatable).Lack(need) == nil {
+	for name := range ours {
+		n, err := f.watch.nodeLister.Get(name)
+		if err == nil && !n.Spec.Unschedulable && selects(o, n) && tolerates(o, n) && amounts(n.Status.Allocatable).Lack(need) == nil {
 			names = append(names, n.Name)
 		}
 	}
@@ -137,7 +167,7 @@ func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	})
 }
 
-// offer gives the core what the nodes have left that could take the pods which have none. Without such
+// offer gives the core what the nodes have left that could take the pods which have none, its own and others'. Without such
 // a pod nobody asks.
 func (f *Fleet) offer() {
 	nodes := make(map[string]bool)
@@ -146,6 +176,12 @@ func (f *Fleet) offer() {
 			for _, name := range p.status.Candidates {
 				nodes[name] = true
 			}
+		}
+	}
+	strangers := f.others()
+	for _, s := range strangers {
+		for _, name := range s.Candidates {
+			nodes[name] = true
 		}
 	}
 	var rooms []inventory.Room
@@ -160,11 +196,11 @@ func (f *Fleet) offer() {
 	if len(rooms) == 0 {
 		clear(f.ending)
 	}
-	if reflect.DeepEqual(rooms, f.rooms) {
+	if reflect.DeepEqual(rooms, f.rooms) && reflect.DeepEqual(strangers, f.strangers) {
 		return
 	}
-	f.rooms = rooms
-	f.core.SetRooms(rooms)
+	f.rooms, f.strangers = rooms, strangers
+	f.core.SetRooms(rooms, strangers)
 }
 
 // roomOf adds up what a node has left.
@@ -192,30 +228,59 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 	return room, nil
 }
 
-// onAnyPod looks again at what nodes have left, where a pod waits for one.
-func (f *Fleet) onAnyPod() {
+// onAnyPod has what nodes have left looked at again, where a pod waits for one.
+func (f *Fleet) onAnyPod(o any) {
+	p, is := o.(*corev1.Pod)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.rooms) > 0 {
+	if len(f.rooms) > 0 || is && p.Spec.NodeName == "" && refusedBy(p) != nil {
+		select {
+		case f.stale <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepRooms looks again at what nodes have left until ctx ends, but not at every pod's every word.
+func (f *Fleet) keepRooms(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.stale:
+		}
+		f.mu.Lock()
 		f.offer()
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookEvery / 10):
+		}
 	}
 }
 
 // leaves takes in that a pod is on its way out before the core hears of it, which would take what it leaves for lost:
 // of pods one hears in two ways, and either may be the first.
 func (f *Fleet) leaves(p *pod) {
-	if len(f.rooms) > 0 {
-		f.ending[p.object.UID] = true
-		f.offer()
+	k := slices.IndexFunc(f.rooms, func(r inventory.Room) bool { return r.Node == p.object.Spec.NodeName })
+	if k < 0 {
+		return
+	}
+	f.ending[p.object.UID] = true
+	if room, err := f.roomOf(p.object.Spec.NodeName); err == nil {
+		f.rooms = slices.Clone(f.rooms)
+		f.rooms[k] = room
+		f.core.SetRooms(f.rooms, f.strangers)
 	}
 }
 
 // followRooms has the fleet hear of every pod that comes to a node or leaves it.
 func (f *Fleet) followRooms() error {
 	_, err := f.watch.everyPod.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { f.onAnyPod() },
-		UpdateFunc: func(any, any) { f.onAnyPod() },
-		DeleteFunc: func(any) { f.onAnyPod() },
+		AddFunc:    f.onAnyPod,
+		UpdateFunc: func(_, o any) { f.onAnyPod(o) },
+		DeleteFunc: f.onAnyPod,
 	})
 	if err != nil {
 		return fmt.Errorf("watch the pods of nodes: %w", err)

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"knative.dev/pkg/ptr"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -83,9 +86,56 @@ func TestNodesThatMayBeAdded(t *testing.T) {
 	}
 }
 
+// TestPodsOfOthersThatFindNoNode are told, but for those that count less than the common pod, that the scheduler makes
+// room for, or that ask for their node by name.
+func TestPodsOfOthersThatFindNoNode(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
+		c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = "big" })
+		c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "big"}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "2", "pods", "10")}})
+		c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "without-ours"}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "2", "pods", "10")}})
+		stranger := func(name string, change func(*corev1.Pod)) {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1500m")}}}}}
+			without(p)
+			change(p)
+			c.add(p)
+		}
+		stranger("web", func(*corev1.Pod) {})
+		stranger("spare", func(p *corev1.Pod) { p.Spec.Priority = ptr.Int32(-10) })
+		stranger("preempts", func(p *corev1.Pod) { p.Status.NominatedNodeName = "big" })
+		stranger("huge", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = quantities("cpu", "50") })
+		stranger("new", func(p *corev1.Pod) { p.Status.Conditions = nil })
+		stranger("daemon", func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
+		})
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		told := func(want ...inventory.Stranger) {
+			t.Helper()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if d := cmp.Diff(want, c.strangers); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			if rooms := len(c.rooms); rooms != len(want) {
+				t.Errorf("what %d nodes have left is told, want %d", rooms, len(want))
+			}
+		}
+		told(inventory.Stranger{Name: "shop/web", Requests: api.Requests{"cpu": 1500, "pods": 1}, Candidates: []string{"big"}})
+		if err := c.kube.Tracker().Delete(podResource, "shop", "web"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		told()
+	})
+}
+
 // TestWhatNodesHaveLeft is told while a pod finds no node, of those that could take it, and followed until it has one.
 func TestWhatNodesHaveLeft(t *testing.T) {
-	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+	inCluster(t, 4, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
 		node := func(name string, change func(*corev1.Node)) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "2", "memory", "8Gi", "pods", "10")}}
 			change(n)
@@ -105,8 +155,9 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 		}
 		other("works", "1500m", func(*corev1.Pod) {})
 		other("over", "1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
-		c.declare(scaling{initialized: true})
-		c.begin("tiny-00001-0001", api.Grant{})
+		for k, name := range []string{"fits", "cordoned", "small"} {
+			c.edit(fmt.Sprintf("pod-%d", k+2), func(p *corev1.Pod) { p.Spec.NodeName = name })
+		}
 		c.edit("pod-1", func(p *corev1.Pod) {
 			without(p)
 			p.Spec.Containers[0].Resources.Requests = quantities("cpu", "100m")
@@ -118,6 +169,7 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 		}
 		free := func(when string, want ...inventory.Room) {
 			t.Helper()
+			time.Sleep(lookEvery)
 			synctest.Wait()
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -126,9 +178,9 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 			}
 		}
 		left := func(cpu, pods int64) api.Requests { return api.Requests{"cpu": cpu, "memory": 8 << 30, "pods": pods} }
-		free("at first", inventory.Room{Node: "fits", Free: left(500, 9)})
+		free("at first", inventory.Room{Node: "fits", Free: left(500, 8)})
 		other("leaves", "200m", beingDeleted)
-		free("one is being deleted", inventory.Room{Node: "fits", Free: left(300, 8), Leaving: api.Requests{"cpu": 200, "pods": 1}})
+		free("one is being deleted", inventory.Room{Node: "fits", Free: left(300, 7), Leaving: api.Requests{"cpu": 200, "pods": 1}})
 		c.edit("pod-1", func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Status.Conditions[0].Status, p.Status.Conditions[0].Reason = "fits", corev1.ConditionTrue, ""
 		})
