@@ -80,7 +80,7 @@ func TestMissingClass(t *testing.T) {
 	f := &function{t: t, c: c, name: "classless"}
 	t.Cleanup(f.remove)
 	if _, err := c.Kn(t.Context(), "service", "create", f.name, "--image", functionImage, "--env", "ROUSE_MODEL=pico",
-		"--annotation-revision", "rouse.dev/sleep-after=1m", "--wait-timeout", "120"); err != nil {
+		"--annotation-revision", "rouse.dev/sleep-after=1m", "--wait-timeout", "120", "--wait-window", "100"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the event on "+f.name, func() string {

@@ -1,0 +1,125 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// ill is a way in which a revision fails to come up.
+type ill struct {
+	name  string
+	image string   // of the stock function; "": hello
+	more  []string // for kn
+	quota bool     // no pod may be made
+
+	// What stock Knative says of it without Rouse: a condition of the revision that is False, its reason and part of its message.
+	condition, reason, message string
+	// ours is part of what a function of Rouse answers to a request in this state; "": it serves all the same.
+	ours string
+}
+
+// neverUp is what remains of a revision that was given up.
+const neverUp = "Initial scale was never achieved"
+
+// ills are the ways of which stock Knative knows. Where it waits for the progress deadline, that is short.
+var ills = []ill{
+	{name: "unschedulable", more: []string{"--request", "cpu=50"},
+		condition: "ResourcesAvailable", reason: "Unschedulable", message: "Insufficient cpu", ours: "Insufficient cpu"},
+	{name: "image-missing", image: "dev.local/nothing:v1", more: shortDeadline,
+		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp, ours: "dev.local/nothing:v1"},
+	{name: "no-program", more: append([]string{"--cmd", "/no/such/program"}, shortDeadline...),
+		condition: "ContainerHealthy", reason: "ExitCode128", message: "/no/such/program", ours: "/no/such/program"},
+	{name: "exit-code", image: functionImage, more: append([]string{"--arg", "--no-such-flag"}, shortDeadline...),
+		condition: "ContainerHealthy", reason: "ExitCode1", message: "no-such-flag", ours: "no-such-flag"},
+	{name: "quota", quota: true,
+		condition: "ResourcesAvailable", reason: "FailedCreate", message: "exceeded quota", ours: "exceeded quota"},
+	{name: "probe-failing", more: append([]string{"--probe-readiness", "exec:/no/such/probe"}, shortDeadline...),
+		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp},
+	{name: "config-wrong", more: append([]string{"--env-from", "config-map:nothing"}, shortDeadline...),
+		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp, ours: `nothing\" not found`},
+}
+
+// shortDeadline is a progress deadline that a test can wait for.
+var shortDeadline = []string{"--annotation-revision", "serving.knative.dev/progress-deadline=15s"}
+
+// TestStockFunctionsFailAsEver makes functions of Knative's own class that can't come up, in every way in which
+// a revision can, and wants of each what Knative says without Rouse; and beside each a function of Rouse
+// in the same state, whose answer says what stands in the way.
+func TestStockFunctionsFailAsEver(t *testing.T) {
+	t.Parallel()
+	for _, tt := range ills {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := rouse(t)
+			in := "default"
+			if tt.quota {
+				in = "stock-" + tt.name
+				t.Cleanup(func() {
+					_, _ = c.Kubectl(context.Background(), "delete", "namespace", in, "--wait=false", "--ignore-not-found")
+				})
+				for _, step := range [][]string{{"create", "namespace", in}, {"create", "quota", "none", "--hard=pods=0", "-n", in}} {
+					if out, err := c.Kubectl(t.Context(), step...); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				}
+			}
+			stock := tt.make(t, in, "stock-"+tt.name)
+			eventually(t, "what the revision of "+stock.name+" says", func() string {
+				have := stock.condition(tt.condition)
+				if have.Status == "False" && have.Reason == tt.reason && strings.Contains(have.Message, tt.message) {
+					return ""
+				}
+				return have.Status + " " + have.Reason + ": " + have.Message
+			})
+			ours := tt.make(t, in, "ours-"+tt.name, "--annotation-revision", "autoscaling.knative.dev/class="+class,
+				"--annotation-revision", "rouse.dev/model=pico", "--annotation-revision", "rouse.dev/hold-timeout=20s", "--scale-init", "0")
+			a := answerOf(t, c, in+"/"+ours.name)
+			if tt.ours == "" && a.status != http.StatusOK || tt.ours != "" && (a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, tt.ours)) {
+				t.Errorf("a function of Rouse answers %d %s, want %q in it", a.status, a.body, tt.ours)
+			}
+		})
+	}
+}
+
+// make creates a function that is ill.
+func (i ill) make(t *testing.T, in, name string, more ...string) *function {
+	t.Helper()
+	f := &function{t: t, c: rouse(t), name: name, in: in}
+	t.Cleanup(f.remove)
+	image := i.image
+	if image == "" {
+		image = helloImage
+		if len(more) > 0 {
+			image = functionImage
+		}
+	}
+	args := append([]string{"service", "create", name, "-n", in, "--no-wait", "--image", image}, i.more...)
+	if out, err := f.c.Kn(t.Context(), append(args, more...)...); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return f
+}
+
+// condition is what a condition of the function's only revision says.
+func (f *function) condition(kind string) (have struct{ Type, Status, Reason, Message string }) {
+	f.t.Helper()
+	out, err := f.c.Kubectl(f.t.Context(), "get", "revision", f.name+"-00001", "-n", f.namespace(), "-o", "jsonpath={.status.conditions}", "--ignore-not-found")
+	if err != nil {
+		f.t.Fatalf("%v: %s", err, out)
+	}
+	all := []struct{ Type, Status, Reason, Message string }{}
+	if out != "" {
+		if err := json.Unmarshal([]byte(out), &all); err != nil {
+			f.t.Fatalf("the conditions of %s are %q: %v", f.name, out, err)
+		}
+	}
+	for _, c := range all {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return have
+}
