@@ -37,7 +37,10 @@ type fault struct {
 // faults are all points of a step.
 var faults = []fault{
 	{name: "dies before the batch arrives", batch: func(f *faulty) bool { f.Kill(); return false }},
-	{name: "dies with the batch", batch: func(f *faulty) bool { go f.Kill(); return true }},
+	{name: "dies with the batch", batch: func(f *faulty) bool {
+		go func() { f.Kill(); close(f.killed) }()
+		return true
+	}, output: func(f *faulty, p []byte) ([]byte, error) { <-f.killed; return p, nil }},
 	{name: "dies after it computed", output: func(f *faulty, _ []byte) ([]byte, error) { f.Kill(); return nil, io.EOF }},
 	{name: "dies after it answered", output: func(f *faulty, p []byte) ([]byte, error) { f.Kill(); return p, nil }},
 	{name: "dies within its answer", output: func(*faulty, []byte) ([]byte, error) { return nil, io.ErrUnexpectedEOF }},
@@ -75,6 +78,7 @@ type faulty struct {
 	worker.Running
 	fault
 	batches, outputs int
+	killed           chan struct{} // closed by a fault that kills beside the step
 }
 
 func (f *faulty) Send(kind wire.Kind, payload []byte) error {
@@ -105,7 +109,7 @@ func first(n int, f fault) func(worker.Launch) worker.Launch {
 			if launched++; err != nil || launched > n {
 				return r, err
 			}
-			return &faulty{Running: r, fault: f}, nil
+			return &faulty{Running: r, fault: f, killed: make(chan struct{})}, nil
 		}
 	}
 }
