@@ -78,6 +78,14 @@ func (f *function) makeRuntime() (err error) {
 	return err
 }
 
+// toRuntime is the transport of what goes to the runtime's server.
+func (f *function) toRuntime() http.RoundTripper {
+	if k, keyed := f.runtime.(runtime.Keyed); keyed {
+		return runtime.WithKey(f.transport, k)
+	}
+	return f.transport
+}
+
 // canaryTokens is how many tokens of the canary are compared after a wake.
 func canaryTokens(fn api.Function) int {
 	switch {
@@ -139,7 +147,7 @@ func (f *function) makeAdapters() (err error) {
 	}
 	f.adapters, err = adapters.New(adapters.Config{
 		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
-		Loader: f.runtime, Gate: f.supervisor.Gate(), Fetch: bring, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.transport, Logger: f.cfg.Logger,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Fetch: bring, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
 	})
 	return err
 }
@@ -157,7 +165,7 @@ func (f *function) makeProxy() (err error) {
 	gate := f.supervisor.Gate()
 	f.door = inbound.New(inbound.Config{MaxBody: f.cfg.MaxBody})
 	direct := proxy.Config{
-		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.transport, Host: toldHost(f.cfg.Listen), Door: f.door,
+		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
 	}
@@ -171,7 +179,7 @@ func (f *function) makeProxy() (err error) {
 		if err != nil {
 			return err
 		}
-		direct.Gate, direct.Dialect, direct.Tenants = handled{gate, f.handler}, nil, false
+		direct.Gate, direct.Dialect, direct.Tenants, direct.Transport = handled{gate, f.handler}, nil, false, f.transport
 	}
 	f.proxy = proxy.New(direct)
 	f.clients = f.proxy

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -349,6 +350,13 @@ func loraModule(s string) (Adapter, error) {
 func (cmd *Command) sglangFlags(f flags) {
 	c := &cmd.Config
 	f.text(&c.Model, "--model-path", "--model")
+	f.add(1, func(s string) error {
+		raw, err := os.ReadFile(s)
+		if key, found := strings.CutPrefix(string(raw), "api-key:"); found {
+			c.APIKeys = []string{strings.TrimSpace(key)}
+		}
+		return err
+	}, "--config")
 	f.texts(&c.Names, "--served-model-name")
 	f.yes(&c.Sleep, "--enable-memory-saver")
 	f.yes(&c.WeightsBackup, "--enable-weights-cpu-backup")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,7 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/field"
 )
 
-// sglang runs SGLang's server on a port of 127.0.0.1.
+// sglang runs SGLang's server on a port of 127.0.0.1, with a key that only the instance has: in a
+// configuration file, unless the function's options name one of their own.
 //
 // It sleeps by giving the memory of its weights and KV cache back (SGLang
 // documentation, "--enable-memory-saver"); the server must be idle, or it fails. It
@@ -30,6 +32,7 @@ type sglang struct {
 	server
 	names
 	sleeps, lora bool
+	secret       *keyFile // nil: the server has none
 
 	mu         sync.Mutex // guards what follows, which is of this launch
 	adapters   []string   // that are loaded
@@ -60,6 +63,10 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 	}
 	cfg.Env = without(cfg.Env, "SGLANG_API_KEY")
 	cfg.Spec.Args = slices.DeleteFunc(slices.Clone(spec.Args), func(arg string) bool { return option(arg) == noMemorySaver })
+	if cfg.Dir != "" && spec.Endpoint == "" && !has(spec.Args, "--config") {
+		r.secret = &keyFile{path: filepath.Join(cfg.Dir, "sglang.yaml"), option: "api-key"}
+		c.http = &http.Client{Transport: WithKey(cfg.Transport, r)}
+	}
 	r.server = server{cfg: cfg, client: c, program: []string{"python3", "-m", "sglang.launch_server"}}
 	if spec.Endpoint == "" {
 		r.set(r.clients[0]) // it has one name only
@@ -67,6 +74,14 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		r.weights = spec.Model
 	}
 	return r, nil
+}
+
+// Key is what the server lets us in by; empty: everybody is let in.
+func (r *sglang) Key() string {
+	if r.secret == nil {
+		return ""
+	}
+	return r.secret.Key()
 }
 
 func (r *sglang) Traits() Traits { return Traits{Sleeps: r.sleeps} }
@@ -87,6 +102,12 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	model, revision := hub(model)
 	given := r.cfg.Spec.Args
 	args := []string{"--model-path", model, "--served-model-name", r.clients[0], "--host", "127.0.0.1", "--port", port, "--enable-metrics"}
+	if r.secret != nil {
+		if err := r.secret.make(); err != nil {
+			return Launch{}, fmt.Errorf("runtime sglang: %w", err)
+		}
+		args = append(args, "--config", r.secret.path)
+	}
 	if revision != "" {
 		args = append(args, "--revision", revision)
 	}

@@ -2,6 +2,10 @@ package runtime_test
 
 import (
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +18,7 @@ import (
 
 func TestSGLangLaunch(t *testing.T) {
 	python := program(t, "python3")
-	base := []string{"-m", "sglang.launch_server", "--model-path", "org/x", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "PORT", "--enable-metrics"}
+	base := []string{"-m", "sglang.launch_server", "--model-path", "org/x", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "PORT", "--enable-metrics", "--config", "CONFIG"}
 	for name, tt := range map[string]struct {
 		spec    api.Runtime
 		devices int
@@ -35,8 +39,19 @@ func TestSGLangLaunch(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := runtime.Launch{Path: python, Args: slices.Concat(base, tt.args), Env: []string{"HOME=/h"}, Endpoint: there}
-			if diff := cmp.Diff(want, launched(t, r, "hf://org/x")); diff != "" {
+			got := launched(t, r, "hf://org/x")
+			file := got.Args[len(base)-1]
+			got.Args[len(base)-1] = "CONFIG"
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("launch (-want +got):\n%s", diff)
+			}
+			key := r.(runtime.Keyed).Key()
+			raw, err := os.ReadFile(file)
+			if info, err2 := os.Stat(file); err != nil || err2 != nil || info.Mode() != 0o600 || len(key) < 20 || string(raw) != "api-key: "+key+"\n" {
+				t.Errorf("the file with the key %q: %v %q, %v, %v", key, info, raw, err, err2)
+			}
+			if again, err := runtime.New(cfg); err != nil || again.(runtime.Keyed).Key() != key {
+				t.Errorf("whoever goes on with the server has another key, %v", err)
 			}
 		})
 	}
@@ -130,5 +145,38 @@ func TestSGLangAdapters(t *testing.T) {
 	}
 	if err := r.LoadAdapter(t.Context(), newFake(t).endpoint(), api.Adapter{Name: "c"}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("load by a server without adapters: %v", err)
+	}
+}
+
+// A server that has a key gets it with every call, ours and the clients'; one that a file of the user's
+// configures has none of ours.
+func TestSGLangsKey(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		_, _ = io.WriteString(w, token)
+	}))
+	defer server.Close()
+	r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x", Command: []string{program(t, "python3")}})
+	if _, err := r.Launch("x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Probe(t.Context(), api.Endpoint(server.URL)); err != nil {
+		t.Fatal(err)
+	}
+	req := httptest.NewRequest(http.MethodPost, server.URL, nil)
+	req.Header.Set("Authorization", "Bearer client")
+	resp, err := runtime.WithKey(http.DefaultTransport, r.(runtime.Keyed)).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	want := "Bearer " + r.(runtime.Keyed).Key()
+	if len(got) != 2 || got[0] != want || got[1] != want || req.Header.Get("Authorization") != "Bearer client" {
+		t.Errorf("it was shown %q, want the key alone", got)
+	}
+	own := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x", Command: []string{program(t, "python3")}, Args: []string{"--config", "mine.yaml"}})
+	if l, err := own.Launch("x"); err != nil || own.(runtime.Keyed).Key() != "" || slices.Index(l.Args, "--config") != len(l.Args)-2 {
+		t.Errorf("with a file of the user's: %v, %v", l.Args, err)
 	}
 }
