@@ -81,8 +81,11 @@ func TestStartFails(t *testing.T) {
 			t.Errorf("got %d starts, want 3 and none after everybody was refused", got)
 		}
 		got := w.refused[f.spec.Name]
-		if len(got) != 5 || !strings.HasPrefix(got[0], "503 start_failed: ") || !strings.Contains(got[0], "the model file is broken") {
-			t.Errorf("refused %q, want 5 with status 503, code start_failed and the instance's message", got)
+		if len(got) != 5 || !strings.HasPrefix(got[0], "503 start_failed: ") || strings.Contains(got[0], "the model file is broken") {
+			t.Errorf("refused %q, want 5 with status 503, code start_failed and nothing of the instance's message", got)
+		}
+		if vs := w.a.List(); len(vs) != 1 || !strings.Contains(vs[0].LastError, "the model file is broken") {
+			t.Errorf("got %+v, want a function that tells its operator the instance's message", vs)
 		}
 		// Whoever asks later makes the next try: it fails, and the one after that works.
 		w.request(f, 1, time.Second)
@@ -100,11 +103,11 @@ func TestSpawnFails(t *testing.T) {
 		f := w.add("a", api.GiB, func(f *fakeFunction) { f.failStarts, f.load = 3, 0 })
 		w.request(f, 1, time.Second)
 		pass(time.Minute)
-		if got := w.refused[f.spec.Name]; len(got) != 1 || !strings.Contains(got[0], "exec: no such file") {
-			t.Errorf("refused %q, want the spawner's message", got)
+		if got := w.refused[f.spec.Name]; len(got) != 1 || !strings.HasPrefix(got[0], "503 start_failed: ") || strings.Contains(got[0], "exec: no such file") {
+			t.Errorf("refused %q, want 1 with code start_failed and nothing of the spawner's message", got)
 		}
-		if vs := w.a.List(); len(vs) != 1 || len(vs[0].Instances) != 0 || vs[0].Failures != 3 {
-			t.Errorf("got %+v, want a function without instances and 3 failures", vs)
+		if vs := w.a.List(); len(vs) != 1 || len(vs[0].Instances) != 0 || vs[0].Failures != 3 || !strings.Contains(vs[0].LastError, "exec: no such file") {
+			t.Errorf("got %+v, want a function without instances, 3 failures and the spawner's message", vs)
 		}
 	})
 }

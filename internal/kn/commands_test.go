@@ -184,7 +184,10 @@ func TestListForPrograms(t *testing.T) {
 		Revisions []struct {
 			Name     string
 			Percent  int
-			Function *admin.Function
+			Function struct {
+				Instances []struct{ State string }
+				Function  struct{ SleepAfter string }
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
@@ -192,6 +195,9 @@ func TestListForPrograms(t *testing.T) {
 	}
 	if len(got) != 3 || got[0].Name != "default/tiny" || got[0].Revisions[0].Percent != 90 || len(got[0].Revisions[0].Function.Instances) != 1 {
 		t.Errorf("got %+v, want three services, the first with 90 %% on a revision with one instance", got)
+	}
+	if after := got[0].Revisions[0].Function.Function.SleepAfter; after == "" || strings.Trim(after, "0123456789") == "" {
+		t.Errorf("sleepAfter is %q, want a duration with its unit", after)
 	}
 }
 
