@@ -35,7 +35,9 @@ type fakeInstance struct {
 	oldSteps bool
 	// wakeTakes and wakeFails say what the next wakes do.
 	wakeTakes time.Duration
-	wakeFails atomic.Int32
+	// before and after are called in a wake before the instance is awake, and before it says so; nil: nothing.
+	before, after func()
+	wakeFails     atomic.Int32
 	// chat answers a request that the instance took; nil: one word.
 	chat http.HandlerFunc
 
@@ -138,6 +140,9 @@ func (f *fakeInstance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *fakeInstance) wake(w http.ResponseWriter, r *http.Request) {
 	f.wakes.Add(1)
 	time.Sleep(f.wakeTakes)
+	if f.before != nil {
+		f.before()
+	}
 	if f.wakeFails.Add(-1) >= 0 {
 		f.mu.Lock()
 		f.turn()
@@ -151,6 +156,9 @@ func (f *fakeInstance) wake(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Unlock()
 	st := f.set(api.Awake)
+	if f.after != nil {
+		f.after()
+	}
 	f.report(st)
 	_ = json.NewEncoder(w).Encode(st)
 }

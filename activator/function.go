@@ -47,6 +47,7 @@ type function struct {
 	waking      api.InstanceID
 	wakingUntil time.Time
 	rise        *rise // the outline of the wake that requests wait for; nil: none
+	handed      *rise // the one that the wake under way is a call of, where a request has it already; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock

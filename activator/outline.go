@@ -10,8 +10,9 @@ import (
 
 // rise is what this activator sees of one wake: the outline of it, as times. It
 // begins with the request that finds nobody awake. It is its function's, under mu,
-// until a request that waited for it gets a slot, and that request's from then on;
-// once the first byte of the answer has gone out it is written no more.
+// until a request that waited for it gets a slot, and that request's from then on. The call
+// to the instance may end last of all, where the instance answers what went ahead first:
+// it is waited for, and its end is the function's to note.
 //
 // A request that finds somebody awake has nothing to do with any of this.
 type rise struct {
@@ -27,6 +28,7 @@ type rise struct {
 	sent     time.Time          // when it was last sent to an instance
 	answered time.Time          // when the first byte of the answer was there
 	ended    time.Time          // when it had gone out
+	waits    bool               // to be told, for the end of a call; the function's, under mu
 }
 
 // wakeCall is one call that this activator made.
@@ -74,12 +76,20 @@ func (r *rise) noteCall(id api.InstanceID, now time.Time) {
 
 // noteEnd ends a call in the outline, where it is still the function's. The caller holds mu.
 func (r *rise) noteEnd(id api.InstanceID, err error, now time.Time) {
+	if c := r.underWay(id); c != nil {
+		c.ended, c.err = now, err
+	}
+}
+
+// underWay is the call to an instance that has not ended; nil: there is none. The caller holds mu.
+func (r *rise) underWay(id api.InstanceID) *wakeCall {
 	if r == nil || len(r.calls) == 0 {
-		return
+		return nil
 	}
 	if last := &r.calls[len(r.calls)-1]; last.instance == id && last.ended.IsZero() {
-		last.ended, last.err = now, err
+		return last
 	}
+	return nil
 }
 
 // noteAwake notes that an instance is awake. The caller holds mu.
@@ -96,6 +106,37 @@ func (f *function) hand(s *slot, now time.Time) {
 	}
 	s.rise, f.rise = f.rise, nil
 	s.rise.goesTo(s.instance.Status(), now)
+	if s.rise.underWay(f.waking) != nil {
+		f.handed = s.rise
+	}
+}
+
+// endCall notes the end of the wake under way, with what the instance said, in the outline that it
+// belongs to, and returns the one that waited for that to be told; nil: none did. The caller holds mu.
+func (f *function) endCall(id api.InstanceID, st api.InstanceStatus, err error, now time.Time) *rise {
+	f.waking = ""
+	f.rise.noteEnd(id, err, now)
+	r := f.handed
+	f.handed = nil
+	if r == nil {
+		return nil
+	}
+	r.noteEnd(id, err, now)
+	if err == nil && r.status.Instance == id {
+		r.status = st
+	}
+	if !r.waits {
+		return nil
+	}
+	return r
+}
+
+// calling says whether a call of r is under way. Its end sends r on.
+func (r *rise) calling() bool {
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	r.waits = r.f.handed == r
+	return r.waits
 }
 
 // goesTo notes which instance gets the request. The caller holds mu.
@@ -118,8 +159,13 @@ func (c *call) woken() {
 	r := c.ends
 	c.rise, c.ends = nil, nil
 	r.ended = time.Now()
+	c.a.send(r)
+}
+
+// send sends r to who tells of it.
+func (a *Activator) send(r *rise) {
 	select {
-	case c.a.woken <- r:
+	case a.woken <- r:
 	default: // a record is for people: a request does not wait for it
 	}
 }
@@ -127,8 +173,11 @@ func (c *call) woken() {
 // maxWoken is how many outlines wait to be sent.
 const maxWoken = 64
 
-// tellWoken sends the outline of a wake.
+// tellWoken sends the outline of a wake, unless a call of it has not ended yet.
 func (a *Activator) tellWoken(r *rise) {
+	if r.calling() {
+		return
+	}
 	o := r.outline(a.cfg.Name)
 	a.deps.Emitter.Emit(api.NewEvent(api.EventWoken, "/activator/"+a.cfg.Name, o.Function, o))
 	if a.deps.Traces != nil {
@@ -166,7 +215,7 @@ func (r *rise) outline(activator string) api.Outline {
 
 // by adds a call to o and says who woke the instance, as far as is known after it.
 func (r *rise) by(o *api.Outline, c wakeCall, hold api.Span, awake time.Time) api.Part {
-	if c.ended.IsZero() { // its report came before its answer
+	if c.ended.IsZero() || c.ended.After(awake) { // its report, or the answer to what went ahead, came before its own
 		c.ended = awake
 	}
 	s := api.Span{ID: c.span, Parent: hold.ID, Name: api.SpanWake, Part: api.PartActivator, After: c.began.Sub(r.began), Took: c.ended.Sub(c.began)}

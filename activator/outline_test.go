@@ -74,17 +74,37 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 const theClient = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // TestOutlineOfAWake: what the activator tells of one that it makes itself, in the
-// client's own trace.
+// client's own trace. What the instance says of its wake may come before the answer to the
+// request that went ahead, or after it.
 func TestOutlineOfAWake(t *testing.T) {
+	t.Run("the wake ends first", func(t *testing.T) { outlineOfAWake(t, false) })
+	t.Run("the request is answered first", func(t *testing.T) { outlineOfAWake(t, true) })
+}
+
+func outlineOfAWake(t *testing.T, answeredFirst bool) {
 	b, l, carried := outlineBench(t)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
 	i.wakeTakes = 20 * time.Millisecond
 	i.status.Steps = []api.Step{{Name: api.StepWaking, Took: 15 * time.Millisecond}, {Name: api.StepProbing, After: 15 * time.Millisecond, Took: 4 * time.Millisecond}}
+	i.before = func() { // a wake that is over before the demand is told has no event
+		b.eventually("the demand is told", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.demands) > 0 })
+	}
+	answered := make(chan struct{})
+	if answeredFirst {
+		i.after = func() { <-answered }
+	} else {
+		i.chat = func(w http.ResponseWriter, r *http.Request) {
+			f := b.a.function(name)
+			b.eventually("the activator knows that it is awake", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.set.Awake(time.Now()) })
+			answerOnce(w, r)
+		}
+	}
 	b.grant(i, 1)
 	if resp, body := b.post(chatPath, warmBody, "Traceparent", theClient); resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", resp.Status, body)
 	}
+	close(answered)
 	b.eventually("the outline is told", func() bool { return l.count() == 1 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,8 +268,13 @@ func TestOutlineFollowsItsRequest(t *testing.T) {
 	}
 	first := make(chan struct{})
 	f := b.a.function(name)
-	dies.chat = func(_ http.ResponseWriter, r *http.Request) {
+	dies.chat = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		if other.state() == api.Awake { // it is tried again meanwhile
+			w.Header().Set(control.HeaderRefused, api.CodeUnhealthy)
+			api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "it died"))
+			return
+		}
 		b.a.ObserveInstance(other.set(api.Awake))
 		go func() {
 			defer close(first)

@@ -53,8 +53,7 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
 	}
 	now := time.Now()
 	f.mu.Lock()
-	f.waking = ""
-	f.rise.noteEnd(id, err, now)
+	told := f.endCall(id, st, err, now)
 	if err == nil {
 		f.learn(st, now)
 	}
@@ -69,6 +68,9 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
 	}
 	if err != nil {
 		f.meter.Urgent() // it is the autoscaler's turn now
+	}
+	if told != nil {
+		f.a.send(told)
 	}
 }
 
