@@ -109,7 +109,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "kn-rouse/" + version()
 	config.ContentType = "application/json"
-	config.QPS, config.Burst = 100, 200 // one person, one command
+	config.QPS = -1 // one person, one command: the API server's own fairness is enough
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

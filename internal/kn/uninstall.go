@@ -282,10 +282,17 @@ func (i *installer) giveBack(ctx context.Context) (bool, error) {
 	}
 	sending := ""
 	err = i.until(ctx, func(ctx context.Context) (bool, error) {
-		var err error
-		sending, err = i.sendingToUs(ctx)
+		who, err := i.sendingToUs(ctx)
+		if err == nil {
+			sending = who
+		}
 		return err == nil && sending == "", err
-	}, func() string { return sending + " still sends requests to Rouse's activator" })
+	}, func() string {
+		if sending == "" {
+			return "" // nobody could be asked
+		}
+		return sending + " still sends requests to Rouse's activator"
+	})
 	if err == nil {
 		i.say("requests go to Knative's own activator")
 	}
