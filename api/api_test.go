@@ -132,6 +132,22 @@ func TestPlainErrorBody(t *testing.T) {
 	}
 }
 
+// Each API's clients get errors in its own shape.
+func TestErrorsByPath(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/chat/completions":      `{"error":{"message":"no","type":"`,
+		"/v1/messages":              `{"type":"error","error":{"type":"overloaded_error","message":"no","code":"loading"}}`,
+		"/v1/messages/count_tokens": `{"type":"error","error":{"type":"overloaded_error"`,
+		"/api/chat":                 `{"error":"no"}`,
+	} {
+		w := httptest.NewRecorder()
+		api.WriteErrorTo(w, httptest.NewRequest(http.MethodPost, path, nil), api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "no"))
+		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
+		}
+	}
+}
+
 func TestAsErrorKnowsTheStandardLibrary(t *testing.T) {
 	for err, status := range map[error]int{
 		&http.MaxBytesError{Limit: 10}:                413,

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -157,6 +158,19 @@ func WritePlainError(w http.ResponseWriter, err error) {
 func WriteMessagesError(w http.ResponseWriter, err error) {
 	e := AsError(err)
 	e.write(w, append(e.Messages(), '\n'))
+}
+
+// WriteErrorTo is [WriteError] with the body that clients of r's path know: Ollama's below /api/,
+// Anthropic's below /v1/messages, else OpenAI's.
+func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
+	switch path := r.URL.Path; {
+	case strings.HasPrefix(path, "/api/"):
+		WritePlainError(w, err)
+	case strings.HasPrefix(path, "/v1/messages"):
+		WriteMessagesError(w, err)
+	default:
+		WriteError(w, err)
+	}
 }
 
 // WriteJSON answers a request with v, which must marshal, on a line of its own.

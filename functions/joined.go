@@ -243,7 +243,7 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	default:
-		refuse(w, e.loading())
+		refuse(w, r, e.loading())
 	}
 }
 
@@ -256,9 +256,9 @@ func (e *entry) loading() *api.Error {
 }
 
 // refuse says that no runtime has seen the request.
-func refuse(w http.ResponseWriter, err *api.Error) {
+func refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	w.Header().Set(control.HeaderRefused, err.Code)
-	api.WriteError(w, err)
+	api.WriteErrorTo(w, r, err)
 }
 
 // ask has the instance report to its own control plane, whoever asks.

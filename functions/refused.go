@@ -87,7 +87,7 @@ func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		x.administer(w, r, why)
 	default:
-		refuse(w, why)
+		refuse(w, r, why)
 	}
 }
 

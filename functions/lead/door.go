@@ -63,7 +63,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		if r.Context().Err() == nil {
-			api.WriteError(w, err)
+			api.WriteErrorTo(w, r, err)
 		}
 		return
 	}
@@ -144,5 +144,5 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set(control.HeaderRefused, refused.Code) // no runtime has seen it
 	}
 	d.cfg.Logger.Warn("a request was not answered", "path", r.URL.Path, "error", fmt.Errorf("pass on: %w", err))
-	api.WriteError(w, refused)
+	api.WriteErrorTo(w, r, refused)
 }

@@ -264,8 +264,8 @@ func (r *Requester) aim(p Proxy) error {
 				pr.Out.Host = pr.In.Host
 				pr.SetXForwarded()
 			},
-			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-				api.WriteError(w, api.Errorf(http.StatusBadGateway, api.CodeUnhealthy, "the provider does not answer: %v", err))
+			ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
+				api.WriteErrorTo(w, req, api.Errorf(http.StatusBadGateway, api.CodeUnhealthy, "the provider does not answer: %v", err))
 			},
 			ErrorLog: slog.NewLogLogger(r.cfg.Logger.Handler(), slog.LevelDebug),
 		}
@@ -282,7 +282,7 @@ func (r *Requester) pass(w http.ResponseWriter, req *http.Request) {
 	to := r.to
 	r.mu.Unlock()
 	if to == nil {
-		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "this pod claims GPUs and runs no model, and no provider serves by its claim now"))
+		api.WriteErrorTo(w, req, api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "this pod claims GPUs and runs no model, and no provider serves by its claim now"))
 		return
 	}
 	to.ServeHTTP(w, req)

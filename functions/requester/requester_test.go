@@ -130,6 +130,9 @@ func TestOtherRequestsGoToTheProvider(t *testing.T) {
 	if status, _ := ask(r, "GET", "/v1/models", "", ""); status != 503 {
 		t.Errorf("after that it answers %d, want 503", status)
 	}
+	if _, body := ask(r, "POST", "/v1/messages", "", "{}"); !strings.HasPrefix(body, `{"type":"error","error":{"type":"overloaded_error"`) {
+		t.Errorf("an error at Anthropic's path is %s", body)
+	}
 }
 
 // ends says whether Run has returned.

@@ -25,7 +25,7 @@ func Guard(s *http.Server, l net.Listener) net.Listener {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
 			if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && c.both.Load() {
 				w.Header().Set("Connection", "close")
-				api.WriteError(w, api.BadRequest("", "the request has a Content-Length and a Transfer-Encoding: send one of them"))
+				api.WriteErrorTo(w, r, api.BadRequest("", "the request has a Content-Length and a Transfer-Encoding: send one of them"))
 				return
 			}
 		}

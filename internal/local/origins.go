@@ -202,10 +202,5 @@ func preflight(w http.ResponseWriter, r *http.Request, origin string) {
 
 // refuseOrigin answers a request that may not be made.
 func refuseOrigin(w http.ResponseWriter, r *http.Request, message string) {
-	e := api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "%s", message)
-	if strings.HasPrefix(r.URL.Path, "/api/") {
-		api.WritePlainError(w, e)
-		return
-	}
-	api.WriteError(w, e)
+	api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "%s", message))
 }

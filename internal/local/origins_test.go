@@ -3,6 +3,7 @@ package local_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,8 +14,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/local"
 )
 
-// ask sends a request as a browser would, and returns the answer and its body.
+// ask sends a request as a browser would, and returns the answer and what is wrong with its body.
 func (s *serverOf) ask(method, path, host string, header ...string) (*http.Response, string) {
+	s.t.Helper()
+	resp, body := s.said(method, path, host, header...)
+	if method == http.MethodPost && !json.Valid([]byte(body)) {
+		return resp, "no JSON: " + body
+	}
+	return resp, ""
+}
+
+// said is ask, with the body.
+func (s *serverOf) said(method, path, host string, header ...string) (*http.Response, string) {
 	s.t.Helper()
 	body := ""
 	if method == http.MethodPost {
@@ -35,11 +46,11 @@ func (s *serverOf) ask(method, path, host string, header ...string) (*http.Respo
 		s.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var text strings.Builder
-	if err := json.NewDecoder(resp.Body).Decode(&json.RawMessage{}); err != nil && method == http.MethodPost {
-		text.WriteString(err.Error())
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	return resp, text.String()
+	return resp, string(text)
 }
 
 const allowOrigin = "Access-Control-Allow-Origin"
@@ -89,6 +100,25 @@ func TestForeignPages(t *testing.T) {
 				t.Error("caches are not told that the answer is for this page")
 			}
 		})
+	}
+}
+
+// TestShapeOfRefusedPages: a refusal is an error that the path's clients can read.
+func TestShapeOfRefusedPages(t *testing.T) {
+	s := start(t, nil)
+	for path, want := range map[string]string{
+		"/v1/chat/completions": `{"error":{"message":"`,
+		"/v1/messages":         `{"type":"error","error":{"type":"permission_error",`,
+		"/api/chat":            `{"error":"`,
+	} {
+		for _, header := range [][]string{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}} {
+			if resp, body := s.said(http.MethodPost, path, "", header...); resp.StatusCode != 403 || !strings.HasPrefix(body, want) {
+				t.Errorf("%s, %s: %s %s, want %s", path, header, resp.Status, body, want)
+			}
+		}
+		if resp, body := s.said(http.MethodPost, path, "evil.example"); resp.StatusCode != 403 || !strings.HasPrefix(body, want) {
+			t.Errorf("%s by another name: %s %s, want %s", path, resp.Status, body, want)
+		}
 	}
 }
 
