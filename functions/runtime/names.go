@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/api"
@@ -98,6 +99,23 @@ func (n *names) rename(body []byte) []byte {
 		return body
 	}
 	return field.Set(body, "model", own.json)
+}
+
+// none says whether a field names nothing.
+func none(raw []byte, found bool) bool {
+	return !found || string(raw) == "null" || string(raw) == `""`
+}
+
+// named is rename for a server that wants the model's name in each request of OpenAI's API: a client of a function may leave it out.
+func (n *names) named(path string, body []byte) []byte {
+	own := n.own.Load()
+	if own == nil || !strings.HasPrefix(path, "/v1/") || isForm(body) {
+		return n.rename(body)
+	}
+	if none(field.Find(body, "model")) {
+		return field.Set(body, "model", own.json)
+	}
+	return n.rename(body)
 }
 
 // modelOf is the field "model" of a body, and whether it is a string.

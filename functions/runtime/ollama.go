@@ -153,7 +153,7 @@ func (r *ollama) store() []string {
 }
 
 // Request takes out keep_alive, gives the limit of tokens the name that Ollama
-// reads, and its own name to the model. Ollama reads fields without regard to case
+// reads, and its own name to the model, also where a client names none. Ollama reads fields without regard to case
 // and ignores what stands behind the object: nothing may hide there.
 func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -174,14 +174,16 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	}
 	name := "model"
 	raw, found := field.FindFold(body, name)
-	if !found || string(raw) == `""` { // Ollama's own API takes an old field too, and its command line writes both
-		name = "name"
-		if raw, found = field.FindFold(body, name); !found || !strings.HasPrefix(path, "/api/") {
-			return body, nil
+	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API takes an old field too, and its command line writes both
+		if old, there := field.FindFold(body, "name"); there {
+			name, raw, found = "name", old, true
 		}
 	}
-	asked, isText := text(raw, true)
 	own := r.own.Load()
+	if own != nil && none(raw, found) {
+		return field.SetFold(body, name, own.json), nil
+	}
+	asked, isText := text(raw, found)
 	if !isText || own == nil || asked == own.name {
 		return body, nil
 	}

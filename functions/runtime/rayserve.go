@@ -108,7 +108,9 @@ func (r *rayServe) configure(path, port string) (string, error) {
 	return at, nil
 }
 
-func (r *rayServe) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }
+func (r *rayServe) Request(path string, body []byte) ([]byte, *api.Error) {
+	return r.named(path, body), nil
+}
 
 func (r *rayServe) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
 

@@ -70,3 +70,25 @@ func TestRayServeProbe(t *testing.T) {
 		f.asked(want...)
 	}
 }
+
+// What a client leaves out, the application wants all the same.
+func TestRayServeNamesItsModel(t *testing.T) {
+	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"its own"}]}`).on("POST /v1/completions", 200, `{"choices":[{"text":"x","finish_reason":"stop"}]}`)
+	r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm"})
+	if err := r.Probe(t.Context(), f.endpoint()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ path, body, want string }{
+		{"/v1/chat/completions", `{"n":1}`, `{"n":1,"model":"its own"}`},
+		{"/v1/completions", `{"model":null}`, `{"model":"its own"}`},
+		{"/v1/completions", `{"model":"m"}`, `{"model":"its own"}`},
+		{"/v1/completions", `{"model":"another"}`, `{"model":"another"}`},
+		{"/v1/completions", `{"model":7}`, `{"model":7}`},
+		{"/tokenize", `{}`, `{}`},
+		{"/v1/completions", ``, ``},
+	} {
+		if got := request(t, r, tt.path, tt.body); got != tt.want {
+			t.Errorf("%s %s becomes %s, want %s", tt.path, tt.body, got, tt.want)
+		}
+	}
+}
