@@ -67,6 +67,9 @@ func (e *RefusedError) Error() string {
 	return "the model's chat template refuses this conversation: " + e.Reason
 }
 
+// ErrBusy says that other requests take all the memory that the template may have.
+var ErrBusy = jinja.ErrBusy
+
 // BudgetError says that the template takes more for a conversation than a template may: it is broken, or hostile, or the
 // conversation is far too long. Trying again does not help.
 type BudgetError struct{ cause *jinja.BudgetError }
@@ -134,7 +137,7 @@ func (t *Template) findTaste() taste {
 func (t *Template) Source() string { return t.source }
 
 // Render returns the prompt of a conversation; it stops when ctx ends. A *RefusedError is the template's own refusal, a
-// *BudgetError the end of its budget; any other error tells what in the request or the template cannot be rendered.
+// *BudgetError the end of its budget, [ErrBusy] passes; any other error tells what in the request or the template cannot be rendered.
 func (t *Template) Render(ctx context.Context, messages []Message, o Options) (string, error) {
 	if o.Guard == nil {
 		o.Guard = func(s string) string { return s }

@@ -66,6 +66,10 @@ var attacks = map[string]string{
 	"methods":          "{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% set x = s.isalpha() or s.title() %}{% endfor %}",
 	"truncate":         "{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% set x = s | truncate(9) %}{% endfor %}",
 	"select":           "{% set l = ['x' * 10000000] * 99999 %}{{ l | select('lower') | list | length }}{{ l | selectattr(0, 'upper') | list | length }}",
+	"JSON escapes":     "{{ ('\\u0001' * 30000000) | tojson | length }}",
+	"JSON characters":  "{{ ('é' * 10000000) | tojson(ensure_ascii=true) | length }}",
+	"representation":   "{{ ['\\u0001' * 10000000] * 9 }}",
+	"fields":           "{{ ('{0}' * 999).format('x' * 1000000) }}",
 	"exact powers":     "{% for i in range(99999) %}{{ 1.1 ** 2047 }}{{ 3 ** 8000 }}{{ 1.1 ** 2046 }}{% endfor %}",
 	"dict":             "{% set ns = namespace(d={}) %}{% for i in range(99999) %}{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor %}",
 }
@@ -107,6 +111,11 @@ func TestBudget(t *testing.T) {
 	}{
 		{"{% for i in range(100) %}{% endfor %}", jinja.Budget{Steps: 50}, "more than 50 steps"},
 		{"{% set x = 'x' * 2000 %}", jinja.Budget{Memory: 1000}, "more than 1,000 bytes of values"},
+		{"{% set x = 'x' * 2000 %}", jinja.Budget{Value: 1000}, "more than 1,000 bytes of one value"},
+		{"{% set x = ['x' * 900] * 5 %}{{ x | tojson }}", jinja.Budget{Value: 1000}, "more than 1,000 bytes of one value"},
+		{"{{ '\t\t'.expandtabs(900) }}", jinja.Budget{Value: 1000}, "more than 1,000 bytes of one value"},
+		{"{% set x = ['x' * 900] * 5 %}{{ x }}", jinja.Budget{Value: 1000}, "more than 1,000 bytes of one value"},
+		{"{% set x = 'x' * 900 %}{{ '%s%s' % (x, x) }}", jinja.Budget{Value: 1000}, "more than 1,000 bytes of one value"},
 		{"0123456789", jinja.Budget{Output: 9}, "more than 9 bytes of text"},
 		{"{% macro f(n) %}{{ f(n - 1) if n }}{% endmacro %}{{ f(5) }}", jinja.Budget{Depth: 5}, "more than 5 calls within calls"},
 		{"{% for i in range(99999) %}{% endfor %}", jinja.Budget{Time: time.Nanosecond}, "more than 1ns"},
@@ -121,6 +130,57 @@ func TestBudget(t *testing.T) {
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s with %+v: got %v, want %q", test.source, test.budget, err, test.want)
 		}
+	}
+}
+
+// gate is a context that is asked n times, and then keeps whoever asks until it is opened.
+type gate struct {
+	context.Context //nolint:containedctx // it is one
+	n               int
+	reached, open   chan struct{}
+}
+
+func (g *gate) Err() error {
+	if g.n--; g.n == 0 {
+		close(g.reached)
+		<-g.open
+	}
+	return nil
+}
+
+// TestBudgetShared: renderings under way hold no more together than a template may have; one that makes little is rendered
+// beside them, and what a rendering held is free when it ends.
+func TestBudgetShared(t *testing.T) {
+	tmpl, err := jinja.Parse("{% for i in range(16) %}{% set x = 'x' * n %}{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	render := func(ctx context.Context, n int64) error {
+		_, err := tmpl.Render(ctx, map[string]any{"n": n}, jinja.Options{Budget: jinja.Budget{Time: time.Hour}})
+		return err
+	}
+	const large = 31 << 20
+	ended := make(chan error, 2) // one from each of the two that are kept
+	open := make(chan struct{})
+	for range cap(ended) {
+		g := &gate{t.Context(), 17, make(chan struct{}), open} // at its first step, and at each large text
+		go func() { ended <- render(g, large) }()
+		<-g.reached
+	}
+	if err := render(t.Context(), large); !errors.Is(err, jinja.ErrBusy) {
+		t.Errorf("a third that takes half of it: got %v, want ErrBusy", err)
+	}
+	if err := render(t.Context(), 1000); err != nil {
+		t.Errorf("one that takes little: %v", err)
+	}
+	close(open)
+	for range cap(ended) {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := render(t.Context(), large); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

@@ -334,6 +334,7 @@ func (r *run) padGrouped(s *spec, t numberText, size int) string {
 			whole = r.pad(whole, digits-len(whole), 0, "0")
 		}
 		r.grow(2 * len(whole))
+		r.step(len(whole) >> 3)
 		var b strings.Builder
 		for i := range len(whole) {
 			if i > 0 && (len(whole)-i)%size == 0 {

@@ -13,8 +13,9 @@
 // method object, the identity of strings). Nothing is ignored.
 //
 // A template comes with a model file, and so from a stranger. A [Budget] bounds the steps, the memory that values take
-// together, the output, the depth and the time of a rendering; the context is asked every few hundred steps. Work is
-// charged before it is done: 'x' * n costs n bytes before the text is made.
+// together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.
+// Work is charged before it is done: 'x' * n costs n bytes before the text is made. All renderings of a template that are
+// under way have 1 GiB together, beside the first 4 MiB of each.
 //
 // The life of a template:
 //
@@ -30,6 +31,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -63,6 +65,9 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("line %d: more than %s", e.Line, e.Limit)
 }
 
+// ErrBusy says that the renderings under way have all the memory that a template may have: it helps to try again.
+var ErrBusy = errors.New("other requests take all the memory that the chat template may have: try again")
+
 // An Error is what Python would have raised, or what is not supported.
 type Error struct {
 	Line    int
@@ -75,6 +80,7 @@ func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Mes
 type Budget struct {
 	Steps  int           // of evaluation; 5 million
 	Memory int           // bytes of values made, whether or not they are still in use; 512 MiB
+	Value  int           // bytes of one text or list; 32 MiB
 	Output int           // bytes; 8 MiB
 	Depth  int           // calls and recursive loops within each other; 200
 	Time   time.Duration // 10 s
@@ -88,6 +94,7 @@ func (b Budget) withDefaults() Budget {
 	}
 	set(&b.Steps, 5_000_000)
 	set(&b.Memory, 512<<20)
+	set(&b.Value, 32<<20)
 	set(&b.Output, 8<<20)
 	set(&b.Depth, 200)
 	if b.Time == 0 {
@@ -97,7 +104,10 @@ func (b Budget) withDefaults() Budget {
 }
 
 // Template is a parsed template. It is safe for many goroutines.
-type Template struct{ body []stmt }
+type Template struct {
+	body []stmt
+	held atomic.Int64 // bytes that renderings under way have taken together
+}
 
 // Parse parses a template. Its error is a *SyntaxError.
 func Parse(source string) (t *Template, err error) {
@@ -120,10 +130,12 @@ type Options struct {
 }
 
 // Render runs t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or what FromJSON makes.
-// It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error; a cancelled context
-// ends it with the context's cause.
+// It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
+// context ends it with the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
 	r := newRun(ctx, o)
+	r.shared = &t.held
+	defer func() { t.held.Add(-int64(r.held)) }()
 	defer func() {
 		if failed, ok := recovered(recover()); ok {
 			text, err = "", r.named(failed)

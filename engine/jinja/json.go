@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // maxJSONDepth limits the nesting of JSON that comes in.
@@ -149,10 +150,7 @@ func toJSON(r *run, v any, a args) any {
 	return d.b.String()
 }
 
-func (d *dumper) write(s string) {
-	d.r.grow(len(s))
-	d.b.WriteString(s)
-}
+func (d *dumper) write(s string) { d.r.add(&d.b, s) }
 
 func (d *dumper) value(v any, line string) {
 	switch v := unmark(v).(type) {
@@ -261,32 +259,40 @@ func (d *dumper) keyText(key any) string {
 }
 
 func (d *dumper) quote(s string) {
-	d.r.grow(len(s) + 2)
-	b := &d.b
-	b.WriteByte('"')
-	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
-		case c == '\f':
-			b.WriteString(`\f`)
-		case c == '\b':
-			b.WriteString(`\b`)
-		case c < 0x20 || d.ascii && c >= 0x7f && c < 0x10000:
-			fmt.Fprintf(b, `\u%04x`, c)
-		case d.ascii && c >= 0x10000:
-			hi, lo := utf16.EncodeRune(c)
-			fmt.Fprintf(b, `\u%04x\u%04x`, hi, lo)
-		default:
-			b.WriteRune(c)
+	d.write(`"`)
+	from := 0
+	for i, c := range s {
+		if c >= 0x20 && c != '"' && c != '\\' && (!d.ascii || c < 0x7f) {
+			continue
 		}
+		d.write(s[from:i])
+		d.write(escaped(c))
+		_, n := utf8.DecodeRuneInString(s[i:])
+		from = i + n
 	}
-	b.WriteByte('"')
+	d.write(s[from:])
+	d.write(`"`)
+}
+
+// escaped is c as JSON writes what it does not leave as it is.
+func escaped(c rune) string {
+	switch c {
+	case '"', '\\':
+		return `\` + string(c)
+	case '\n':
+		return `\n`
+	case '\r':
+		return `\r`
+	case '\t':
+		return `\t`
+	case '\f':
+		return `\f`
+	case '\b':
+		return `\b`
+	}
+	if c >= 0x10000 {
+		hi, lo := utf16.EncodeRune(c)
+		return fmt.Sprintf(`\u%04x\u%04x`, hi, lo)
+	}
+	return fmt.Sprintf(`\u%04x`, c)
 }

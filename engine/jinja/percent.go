@@ -46,8 +46,7 @@ type percentFormat struct {
 }
 
 func (p *percentFormat) write(s string) {
-	p.r.grow(len(s))
-	p.out.WriteString(s)
+	p.r.add(&p.out, s)
 }
 
 func (p *percentFormat) next() any {

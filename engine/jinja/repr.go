@@ -50,10 +50,10 @@ func (r *run) repr(b *strings.Builder, v any) {
 	case float64:
 		b.WriteString(floatRepr(v))
 	case string:
-		r.grow(len(v))
+		r.extend(b, len(v))
 		quote(b, v)
 	case markup:
-		r.grow(len(v))
+		r.extend(b, len(v))
 		b.WriteString("Markup(")
 		quote(b, string(v))
 		b.WriteByte(')')
@@ -105,7 +105,7 @@ func (r *run) reprItems(b *strings.Builder, n int, at func(int) any) {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		r.grow(4)
+		r.extend(b, 4)
 		r.repr(b, at(i))
 	}
 	r.walking--
@@ -118,7 +118,7 @@ func (r *run) reprDict(b *strings.Builder, d *Dict) {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		r.grow(8)
+		r.extend(b, 8)
 		r.repr(b, d.entries[i].key)
 		b.WriteString(": ")
 		r.repr(b, d.entries[i].value)

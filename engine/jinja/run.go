@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,9 @@ type run struct {
 	steps, checkAt int
 	memory, output int
 	depth, walking int
+
+	shared *atomic.Int64 // what all renderings of the template hold; of it held is ours
+	held   int
 }
 
 func newRun(ctx context.Context, o Options) *run {
@@ -66,8 +70,46 @@ func (r *run) grow(n int) {
 	if n < 0 || n > r.budget.Memory-r.memory {
 		r.exceed(grouped(r.budget.Memory) + " bytes of values")
 	}
+	if n > r.budget.Value {
+		r.tooLarge()
+	}
 	r.memory += n
+	if r.memory > alone && r.memory-alone > r.held {
+		r.hold(r.memory - alone - r.held)
+	}
 	r.step(1 + n>>8)
+}
+
+func (r *run) tooLarge() { r.exceed(grouped(r.budget.Value) + " bytes of one value") }
+
+const (
+	alone    = 4 << 20 // bytes that a rendering has for itself, which is more than most ever make
+	together = 1 << 30 // and those that all have in common
+	portion  = 1 << 20 // by which they take from it
+)
+
+// hold takes n bytes of what all renderings have in common. It does not wait, for those that wait would hold theirs.
+func (r *run) hold(n int) {
+	n = (n + portion - 1) / portion * portion
+	if r.shared.Add(int64(n)) > together {
+		r.shared.Add(-int64(n))
+		panic(ErrBusy)
+	}
+	r.held += n
+}
+
+// extend charges n bytes that are about to be appended to b.
+func (r *run) extend(b *strings.Builder, n int) {
+	r.grow(n)
+	if b.Len()+n > r.budget.Value {
+		r.tooLarge()
+	}
+}
+
+// add appends s to b, and charges it.
+func (r *run) add(b *strings.Builder, s string) {
+	r.extend(b, len(s))
+	b.WriteString(s)
 }
 
 // reads charges the work of a function that reads its arguments from end to end.

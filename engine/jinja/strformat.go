@@ -38,10 +38,7 @@ func (f *formatter) run(format string, depth int) string {
 		f.r.fail("max string recursion exceeded")
 	}
 	var b strings.Builder
-	write := func(s string) {
-		f.r.grow(len(s))
-		b.WriteString(s)
-	}
+	write := func(s string) { f.r.add(&b, s) }
 	for format != "" {
 		i := strings.IndexAny(format, "{}")
 		if i < 0 {

@@ -309,7 +309,7 @@ func expandTabs(r *run, self any, a args) any {
 		case '\t':
 			if size > 0 {
 				n := size - column%size
-				r.grow(n)
+				r.extend(&b, n)
 				b.WriteString(strings.Repeat(" ", n))
 				column += n
 			}
@@ -317,7 +317,7 @@ func expandTabs(r *run, self any, a args) any {
 		case '\n', '\r':
 			column = -1
 		}
-		r.grow(1)
+		r.extend(&b, 1)
 		b.WriteRune(c)
 		column++
 	}

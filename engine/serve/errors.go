@@ -40,7 +40,7 @@ func toError(err error) *api.Error {
 		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
 		return unavailable(api.CodeAsleep, err)
-	case errors.Is(err, engine.ErrFull):
+	case errors.Is(err, engine.ErrFull), errors.Is(err, chat.ErrBusy):
 		return unavailable(api.CodeBusy, err)
 	case errors.Is(err, engine.ErrStopped):
 		return unavailable(api.CodeShutdown, err)

@@ -89,7 +89,7 @@ func (s *Server) checkTokens(param string, ids []int32) error {
 func templateError(err error) error {
 	var refused *chat.RefusedError
 	var exceeded *chat.BudgetError
-	if errors.As(err, &refused) || errors.As(err, &exceeded) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &refused) || errors.As(err, &exceeded) || errors.Is(err, chat.ErrBusy) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return api.BadRequest("messages", "the messages can't be made a prompt: %v", err)
