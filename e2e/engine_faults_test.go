@@ -272,7 +272,10 @@ func TestEngineMissingAdapter(t *testing.T) {
 	c := newOpenAI(p, option.WithMaxRetries(0))
 	_, err = c.Chat.Completions.New(ctx, certain("pico", "echo red"))
 	var e *openai.Error
-	if !errors.As(err, &e) || e.StatusCode != 503 || e.Code != "start_failed" || !strings.Contains(e.Message, "there are pirate, shout") {
-		t.Errorf("the error is %v, want 503 start_failed and what there is", err)
+	if !errors.As(err, &e) || e.StatusCode != 503 || e.Code != "start_failed" || strings.Contains(e.Message, "pirate") {
+		t.Errorf("the error is %v, want 503 start_failed and nothing of the adapters", err)
+	}
+	if _, err := p.rouse("run", "-q", "pico", "echo red"); err == nil || !strings.Contains(err.Error(), "there are pirate, shout") {
+		t.Errorf("rouse run: %v, want what there is", err)
 	}
 }

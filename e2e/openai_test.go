@@ -160,7 +160,7 @@ func testErrors(ctx context.Context, t *testing.T, c openai.Client) {
 		{"unknown model", "pica", "echo red", "", 404, "model_not_found", "did you mean pico?"},
 		{"long context", "pico", long, "", 400, "context_length_exceeded", "tokens"},
 		{"the runtime's own", "fake", "count", "status=422", 422, "", "a failure as told"},
-		{"a runtime that does not start", "stubborn", "count", "", 503, "start_failed", "exits as told"},
+		{"a runtime that does not start", "stubborn", "count", "", 503, "start_failed", "who operates it finds out why"},
 	} {
 		opts := []option.RequestOption{option.WithMaxRetries(0)}
 		if tt.fault != "" {

@@ -14,7 +14,7 @@ import (
 func TestBrokenRequests(t *testing.T) {
 	t.Parallel()
 	p := newServer(t, "-f", absolute(t, fakes))
-	const post = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+	const post = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 	stream := `{"model":"fake","stream":true,"max_tokens":1000,"messages":[{"role":"user","content":"count"}]}`
 	for name, tt := range map[string]struct {
 		request string

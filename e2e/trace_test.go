@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -115,7 +117,7 @@ func TestTraces(t *testing.T) {
 		if err := retry(func() error {
 			out, err := p.rouse("trace", "wake", "pico", "-o", "json")
 			if err == nil {
-				err = json.Unmarshal([]byte(out), &o)
+				o, err = outline(out)
 			}
 			if err != nil {
 				return err
@@ -196,4 +198,31 @@ func complete(t *testing.T, url, traceparent string) {
 	if raw, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s %v", resp.Status, raw, err)
 	}
+}
+
+// outline reads what `rouse trace wake -o json` prints, whose durations are texts.
+func outline(text string) (o api.Outline, err error) {
+	var v map[string]any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return o, err
+	}
+	number := func(in map[string]any, key string) {
+		if said, is := in[key].(string); is {
+			d, failed := time.ParseDuration(said)
+			in[key], err = d, errors.Join(err, failed)
+		}
+	}
+	number(v, "total")
+	spans, _ := v["spans"].([]any)
+	for _, span := range spans {
+		if span, is := span.(map[string]any); is {
+			number(span, "after")
+			number(span, "took")
+		}
+	}
+	raw, failed := json.Marshal(v)
+	if err = errors.Join(err, failed); err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(raw, &o)
 }

@@ -45,11 +45,11 @@ func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
 
 // toldHost is what a runtime is told as the host of requests that come in at e. Runtimes that listen on
 // loopback refuse names that they don't know: a web page can have its own name lead to this machine
-// (DNS rebinding). Behind a listener that only this machine reaches they go on doing so. One that others
-// reach is found by whatever name a cluster gives it, and the runtime is told one that it knows.
+// (DNS rebinding). Behind a port of this machine they go on doing so. No page leads to a Unix socket, and a
+// listener that others reach is found by whatever name a cluster gives it: the runtime is told a name that it knows.
 func toldHost(e api.Endpoint) string {
 	if _, unix := e.Socket(); unix {
-		return ""
+		return "localhost"
 	}
 	_, address := e.Network()
 	host, _, err := net.SplitHostPort(address)

@@ -305,10 +305,11 @@ func (s *Server) reload(ctx context.Context) error {
 	if err := e.pass(ctx, e.duration(e.cfg.ReloadTime, float64(e.cfg.Weights)/e.cfg.DiskBandwidth)); err != nil {
 		return err
 	}
+	_, still := s.Faults.happens("garbage-reload")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.garbage {
-		e.garbage = false
+		e.garbage = still
 		e.batch.Spoil() // whatever was computed meanwhile is worth nothing
 	}
 	logf(e.cfg.Log, "INFO", "gpu_model_runner.py:4000", "Reloading weights took %.2f seconds", float64(e.cfg.Weights)/e.cfg.DiskBandwidth)

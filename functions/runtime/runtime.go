@@ -155,6 +155,12 @@ func New(cfg Config) (Runtime, error) {
 	return nil, fmt.Errorf("runtime kind %q: want one of %s", cfg.Spec.Kind, strings.Join(api.RuntimeKinds, ", "))
 }
 
+// over says whether ctx has ended, or its deadline has come: what dials may notice that first.
+func over(ctx context.Context) bool {
+	deadline, set := ctx.Deadline()
+	return ctx.Err() != nil || set && !time.Now().Before(deadline)
+}
+
 // Await probes until the server has generated a token, which is the end of a
 // start, and returns the last failure when ctx ends first. heard is called once,
 // when the server first answers anything. The pause between two tries grows with
@@ -168,7 +174,7 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // that it was cancelled explains nothing
+		if last == nil || !over(ctx) { // that it was cancelled explains nothing
 			last = err
 		}
 		if heard != nil && answered(err) {

@@ -80,7 +80,7 @@ func wakeCommand() *cobra.Command {
 		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
 			var f admin.Function
 			if err := c.call(cmd.Context(), http.MethodPost, functionPath(name, "/wake"), nil, &f); err != nil {
-				return err
+				return c.explained(cmd.Context(), name, err)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, view.State(f))
 			return err

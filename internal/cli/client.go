@@ -149,14 +149,26 @@ func (c *client) do(ctx context.Context, method string, e api.Endpoint, path str
 	return resp, nil
 }
 
+// refusedError is what an OpenAI error body says.
+type refusedError struct {
+	message string
+	code    any // a text; some model servers have a number
+	status  int
+}
+
+func (e *refusedError) Error() string { return fmt.Sprintf("%s (status %d)", e.message, e.status) }
+
 // serverError reads an OpenAI error body.
 func serverError(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var body struct {
-		Error struct{ Message string } `json:"error"`
+		Error struct {
+			Message string
+			Code    any
+		} `json:"error"`
 	}
 	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
-		return fmt.Errorf("%s (status %d)", body.Error.Message, resp.StatusCode)
+		return &refusedError{body.Error.Message, body.Error.Code, resp.StatusCode}
 	}
 	return fmt.Errorf("the server answered %s: %s", resp.Status, bytes.TrimSpace(raw))
 }
@@ -197,6 +209,20 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 		return "", err
 	}
 	return api.Endpoint(info.URL), nil
+}
+
+// explained adds to the error of a function that could not be brought up what its runtime said:
+// clients are not told that, who operates the server is.
+func (c *client) explained(ctx context.Context, name string, err error) error {
+	var refused *refusedError
+	if !errors.As(err, &refused) || refused.code != api.CodeStartFailed && refused.code != api.CodeUnhealthy {
+		return err
+	}
+	var f admin.Function
+	if c.call(ctx, http.MethodGet, functionPath(name, ""), nil, &f) != nil || f.LastError == "" {
+		return err
+	}
+	return fmt.Errorf("%w\n%s", err, f.LastError)
 }
 
 // functionPath is the path of a function that is named as NAME or NAMESPACE/NAME, or by one of its model names.

@@ -73,8 +73,8 @@ func (o *origins) guard(next http.Handler) http.Handler {
 			return
 		}
 		asked := r.Host
-		if !o.loopback && !isLocal(hostname(asked)) {
-			r.Host = "localhost" // a runtime on loopback need not know by which names others reach us
+		if !isLocal(hostname(asked)) {
+			r.Host = "localhost" // a runtime on loopback need not know by which names we are known
 		}
 		list := r.Header["Origin"]
 		if len(list) == 0 { // 2

@@ -80,7 +80,11 @@ func start(t *testing.T, spec api.Runtime, name string) *instance {
 	if err := runtime.Await(ctx, r, l.Endpoint, nil); err != nil {
 		t.Fatal(err)
 	}
-	return &instance{r, l.Endpoint, gpus, &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+	client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	if k, keyed := r.(runtime.Keyed); keyed {
+		client.Transport = runtime.WithKey(transport, k)
+	}
+	return &instance{r, l.Endpoint, gpus, client}
 }
 
 // says sends a request through the runtime's dialect and returns the answer's body.
