@@ -95,26 +95,7 @@ func (s *Server) chatPrompt(ctx context.Context, p *prompt) ([]int32, error) {
 	if err != nil {
 		return nil, templateError(err)
 	}
-	return s.encode(text), nil
-}
-
-// encode makes a prompt's text tokens, with the beginning-of-text token where the model wants one and the text has none.
-func (s *Server) encode(text string) []int32 {
-	tok := s.engine.Tokenizer()
-	ids := tok.Encode(text, true)
-	if bos, add := tok.BOS(); add && (len(ids) == 0 || ids[0] != bos) {
-		ids = append([]int32{bos}, ids...)
-	}
-	return ids
-}
-
-// whole makes a text tokens that nothing will follow, with the token that closes it where the model wants one.
-func (s *Server) whole(text string) []int32 {
-	ids := s.encode(text)
-	if end, add := s.engine.Tokenizer().End(); add && (len(ids) == 0 || ids[len(ids)-1] != end) {
-		ids = append(ids, end)
-	}
-	return ids
+	return s.encode(ctx, "messages", text)
 }
 
 // chatAnswer is the form of /v1/chat/completions.

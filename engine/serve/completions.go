@@ -39,7 +39,9 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	for i, p := range c.Prompt {
 		requests[i] = req
 		if requests[i].Prompt = p.tokens; p.tokens == nil {
-			requests[i].Prompt = s.encode(p.text)
+			if requests[i].Prompt, err = s.encode(r.Context(), "prompt", p.text); err != nil {
+				return err
+			}
 		} else if c.Echo {
 			if err := s.checkTokens("prompt", p.tokens); err != nil {
 				return err

@@ -54,7 +54,13 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	for i, in := range e.Input {
 		ids := in.tokens
 		if ids == nil {
-			ids = s.whole(in.text)
+			most := 2 * s.engine.Context()
+			if e.Truncate != nil {
+				most = anyLength
+			}
+			if ids, err = s.whole(r.Context(), "input", in.text, most); err != nil {
+				return err
+			}
 		}
 		if ids, err = s.truncate(ids, e.Truncate); err != nil {
 			return err

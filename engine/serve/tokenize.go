@@ -26,18 +26,19 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	}
 	tok := s.engine.Tokenizer()
 	var ids []int32
+	var err error
 	switch {
 	case t.Prompt == nil:
-		var err error
-		if ids, err = s.chatPrompt(r.Context(), &t.prompt); err != nil {
-			return err
-		}
+		ids, err = s.chatPrompt(r.Context(), &t.prompt)
 	case t.Messages != nil:
 		return api.BadRequest("prompt", "prompt and messages are both set: want one")
 	case or(t.AddSpecialTokens, true):
-		ids = s.encode(*t.Prompt)
+		ids, err = s.encodeMost(r.Context(), "prompt", *t.Prompt, anyLength)
 	default:
-		ids = tok.Encode(*t.Prompt, true)
+		ids, err = s.plain(r.Context(), "prompt", *t.Prompt, anyLength)
+	}
+	if err != nil {
+		return err
 	}
 	answer := struct {
 		Count       int      `json:"count"`

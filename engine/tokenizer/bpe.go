@@ -17,7 +17,9 @@ type bpe struct {
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
 	merges map[pair]merge
 	halves []pair // of symbol size+i
-	pool   sync.Pool
+
+	longest int // bytes of the longest token; 0 where there are bytes that no token stands for
+	pool    sync.Pool
 }
 
 type pair struct{ left, right int32 }
@@ -49,6 +51,7 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 			t.pieces[i] = raw
 			if _, dup := m.ids[raw]; !dup {
 				m.ids[raw] = int32(i)
+				m.longest = max(m.longest, len(raw))
 			}
 		}
 	}
@@ -57,6 +60,9 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 		id, ok := m.ids[string([]byte{byte(b)})]
 		if !ok {
 			id = unknown
+		}
+		if id == None {
+			m.longest = 0
 		}
 		m.bytes[b] = id
 	}
@@ -107,18 +113,19 @@ func (m *bpe) addMerges(lines []string) error {
 	return nil
 }
 
-func (m *bpe) encode(ids []int32, text string, _ bool) []int32 {
+func (m *bpe) encode(j *job, text string, _ bool) {
 	s, _ := m.pool.Get().(*bpeScratch)
 	if s == nil {
 		s = &bpeScratch{}
 	}
 	m.pre.split(text, func(word string) {
-		ids = m.word(ids, word, s)
+		j.piece(len(word), m.longest)
+		m.word(j, word, s)
+		j.release()
 	})
 	if cap(s.nodes) <= 1<<16 { // a scratch blown up by one huge word is not kept
 		m.pool.Put(s)
 	}
-	return ids
 }
 
 // bpeScratch is the memory of one encode.
@@ -144,10 +151,11 @@ func (c bpeCandidate) before(d bpeCandidate) bool {
 }
 
 // word appends the ids of one word, in O(n log n) for n bytes.
-func (m *bpe) word(ids []int32, word string, s *bpeScratch) []int32 {
+func (m *bpe) word(j *job, word string, s *bpeScratch) {
 	if m.pre.ignoreMerges {
 		if id, ok := m.ids[word]; ok {
-			return append(ids, id)
+			j.ids = append(j.ids, id)
+			return
 		}
 	}
 	s.nodes, s.queue = s.nodes[:0], s.queue[:0]
@@ -158,14 +166,16 @@ func (m *bpe) word(ids []int32, word string, s *bpeScratch) []int32 {
 		}
 	}
 	if len(s.nodes) == 0 {
-		return ids
+		return
 	}
 	s.nodes[len(s.nodes)-1].next = -1
 	for i := range len(s.nodes) - 1 {
+		j.step(1)
 		m.offer(s, int32(i))
 	}
 	for len(s.queue) > 0 {
 		c := s.pop()
+		j.step(1)
 		left := &s.nodes[c.left]
 		if left.symbol != c.pair.left || left.next < 0 || s.nodes[left.next].symbol != c.pair.right {
 			continue // one of the two has changed since
@@ -182,9 +192,8 @@ func (m *bpe) word(ids []int32, word string, s *bpeScratch) []int32 {
 		m.offer(s, c.left)
 	}
 	for i := int32(0); i >= 0; i = s.nodes[i].next {
-		ids = m.emit(ids, s.nodes[i].symbol)
+		j.ids = m.emit(j.ids, s.nodes[i].symbol)
 	}
-	return ids
 }
 
 // offer queues the merge of the node left with its right neighbour, if there is one.

@@ -16,10 +16,15 @@ type pass func(s string) int
 // inPasses makes a splitter of passes. The expressions are those of the models' tokenizer.json, which llama.cpp has
 // too (src/llama-vocab.cpp).
 func inPasses(passes ...pass) splitter {
+	return before(func(text string, emit func(string)) { emit(text) }, passes...)
+}
+
+// before makes a splitter of passes that cut before last does.
+func before(last splitter, passes ...pass) splitter {
 	if len(passes) == 0 {
-		return func(text string, emit func(string)) { emit(text) }
+		return last
 	}
-	rest := inPasses(passes[1:]...)
+	rest := before(last, passes[1:]...)
 	return func(text string, emit func(string)) {
 		from := 0
 		for at := 0; at < len(text); {
@@ -50,9 +55,9 @@ var (
 		wordDeepSeek3,
 	)
 	// splitDeepSeekLLM: [\r\n], \s?[cased]+, \s?[!-/:-~！-／：-～‘-‟　-。]+, \s+$, [一-龥ࠀ-一가-퟿]+, \p{N}+
-	splitDeepSeekLLM = inPasses(
-		lineEnd, spaced(within(cased)), spaced(within(tableOf("!-/:-~！-／：-～‘-‟\u3000-。"))), trailingSpaces, while(cjk),
-		func(s string) int { return run(s, number) },
+	splitDeepSeekLLM = before(
+		trailingSpaces(inPasses(while(cjk), func(s string) int { return run(s, number) })),
+		lineEnd, spaced(within(cased)), spaced(within(tableOf("!-/:-~！-／：-～‘-‟\u3000-。"))),
 	)
 	// splitDeepSeekCoder: [\r\n], \s?\p{L}+, \s?\p{P}+, [一-龥ࠀ-一가-퟿]+, \p{N}
 	splitDeepSeekCoder = inPasses(
@@ -111,12 +116,16 @@ func lineEnd(s string) int {
 	return 0
 }
 
-// trailingSpaces is \s+$.
-func trailingSpaces(s string) int {
-	if n := run(s, space); n == len(s) {
-		return n
+// trailingSpaces cuts at \s+$, before rest does.
+func trailingSpaces(rest splitter) splitter {
+	return func(text string, emit func(string)) {
+		n := len(strings.TrimRightFunc(text, func(r rune) bool { return classOf(r) == space }))
+		for _, part := range []string{text[:n], text[n:]} {
+			if part != "" {
+				rest(part, emit)
+			}
+		}
 	}
-	return 0
 }
 
 // cjk is [一-龥ࠀ-一가-퟿].

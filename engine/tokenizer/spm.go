@@ -114,10 +114,12 @@ func (q *spmQueue) Pop() any {
 	return x
 }
 
-func (m *spm) encode(ids []int32, text string, first bool) []int32 {
+func (m *spm) encode(j *job, text string, first bool) {
 	if first && m.prefix {
 		text = " " + text
 	}
+	j.piece(len(text)+strings.Count(text, " ")*(len(spaceMark)-1), max(m.longest, 1))
+	defer j.release()
 	text = strings.ReplaceAll(text, " ", spaceMark)
 	nodes := make([]spmNode, 0, len(text))
 	for at := 0; at < len(text); {
@@ -129,6 +131,7 @@ func (m *spm) encode(ids []int32, text string, first bool) []int32 {
 	nodes[len(nodes)-1].next = -1
 	var queue spmQueue
 	for i := range len(nodes) - 1 {
+		j.step(1)
 		if c, ok := m.candidate(text, nodes, i); ok {
 			queue = append(queue, c)
 		}
@@ -136,6 +139,7 @@ func (m *spm) encode(ids []int32, text string, first bool) []int32 {
 	heap.Init(&queue)
 	for len(queue) > 0 {
 		c := heap.Pop(&queue).(spmCandidate)
+		j.step(1)
 		left := &nodes[c.left]
 		if left.n == 0 || left.next < 0 || left.n+nodes[left.next].n != c.size {
 			continue // one of the two has changed since
@@ -156,9 +160,8 @@ func (m *spm) encode(ids []int32, text string, first bool) []int32 {
 		}
 	}
 	for i := 0; i >= 0; i = nodes[i].next {
-		ids = m.emit(ids, text[nodes[i].start:nodes[i].start+nodes[i].n])
+		j.ids = m.emit(j.ids, text[nodes[i].start:nodes[i].start+nodes[i].n])
 	}
-	return ids
 }
 
 // candidate is the merge of the node left with its right neighbour, if that makes a token.

@@ -81,8 +81,9 @@ type Vocab struct {
 
 // merger is one kind of vocabulary: it encodes text that holds no special tokens.
 type merger interface {
-	// encode appends the ids of text. first says that text follows a special token or begins the input.
-	encode(ids []int32, text string, first bool) []int32
+	// encode appends the ids of text to those of the job. first says that text follows a special token or begins the
+	// input.
+	encode(j *job, text string, first bool)
 }
 
 // Tokenizer encodes and decodes with one vocabulary.
@@ -103,6 +104,7 @@ type Tokenizer struct {
 	control trie // control and unknown tokens
 	special trie // all of them
 	merger  merger
+	turn    chan struct{} // room for one: whoever merges a large piece
 }
 
 // New builds a Tokenizer. Its errors name what in the vocabulary is wrong and what would be right.
@@ -113,7 +115,7 @@ func New(v Vocab) (*Tokenizer, error) {
 	if v.Types != nil && len(v.Types) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), len(v.Tokens))
 	}
-	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter}
+	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter, turn: make(chan struct{}, 1)}
 	if err := t.setTypes(&v); err != nil {
 		return nil, err
 	}
@@ -200,10 +202,17 @@ func (t *Tokenizer) initSpecial() {
 }
 
 // Encode returns the ids of text; nil for an empty text. It adds no beginning-of-text token. With parseSpecial the
-// text of a control token becomes that token, unless Guard marked it: that is for templates and trusted prompts.
+// text of a control token becomes that token, unless Guard marked it: that is for templates and trusted prompts. It takes
+// the time and memory that the text wants; see EncodeWithin.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
+	j := unbounded()
+	t.encode(j, text, parseSpecial)
+	return j.ids
+}
+
+func (t *Tokenizer) encode(j *job, text string, parseSpecial bool) {
 	if text == "" {
-		return nil
+		return
 	}
 	if t.repair {
 		text = toValid(text)
@@ -213,7 +222,7 @@ func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 		specials = &t.special
 	}
 	guarded := parseSpecial && strings.Contains(text, guardMark)
-	ids := make([]int32, 0, len(text)/3+4)
+	j.ids = make([]int32, 0, min(len(text)/3+4, j.most))
 	first := true
 	for text != "" {
 		at, n, id := specials.find(text)
@@ -228,18 +237,19 @@ func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 			plain = norm.NFC.String(plain)
 		}
 		if plain != "" {
-			ids = t.merger.encode(ids, plain, first)
+			t.merger.encode(j, plain, first)
 		}
 		if n == 0 {
 			break
 		}
-		ids = append(ids, id)
+		j.ids = append(j.ids, id)
+		j.step(n)
 		text, first = text[at+n:], true
 		if t.strip && t.strips(id) {
 			text = strings.TrimLeft(text, " \t\n\v\f\r")
 		}
 	}
-	return ids
+	j.piece(0, 0)
 }
 
 // strips says whether a special token swallows what white space follows.

@@ -55,14 +55,36 @@ func (t *Tokenizer) initWPM(v *Vocab) error {
 	return nil
 }
 
-func (m *wpm) encode(ids []int32, text string, _ bool) []int32 {
-	m.words(m.normal(text), func(word string) { ids = m.word(ids, word) })
-	return ids
+func (m *wpm) encode(j *job, text string, _ bool) {
+	for text != "" {
+		n := portion(text)
+		m.words(m.normal(j, text[:n]), func(word string) {
+			j.piece(len(word), 0)
+			j.ids = m.word(j.ids, word)
+			j.release()
+		})
+		text = text[n:]
+	}
+}
+
+// portion is how many bytes of a text are read at a time: up to a place behind the first few thousand where words end,
+// whatever stands there.
+func portion(text string) int {
+	for at := 1 << 14; at < len(text); at++ {
+		if c := text[at]; c < 0x80 && (c == ' ' || c == '\n' || c == '.' || c == ',') {
+			return at
+		}
+		if r, n := decodeRune(text[at:]); n > 1 && r >= 0x4e00 && r <= 0x9fff {
+			return at
+		}
+	}
+	return len(text)
 }
 
 // normal is the text without control characters, and, where the vocabulary is so, small and without accents.
-func (m *wpm) normal(text string) string {
+func (m *wpm) normal(j *job, text string) string {
 	text = strings.Map(func(r rune) rune {
+		j.step(1)
 		switch {
 		case r == '\t' || r == '\n' || r == '\r' || unicode.IsSpace(r):
 			return ' '

@@ -1,0 +1,62 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+// maxText is how many bytes of text a request may have made tokens in one piece: twice what fills a context of two million.
+const maxText = 16 << 20
+
+// encode makes a prompt's text tokens, with the beginning-of-text token where the model wants one and the text has none.
+// Where the text has far more tokens than fit, it fails before they are made. param is how the client calls the text.
+func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
+	return s.encodeMost(ctx, param, text, 2*s.engine.Context())
+}
+
+// whole makes a text tokens that nothing will follow, with the token that closes it where the model wants one.
+func (s *Server) whole(ctx context.Context, param, text string, most int) ([]int32, error) {
+	ids, err := s.encodeMost(ctx, param, text, most)
+	if err != nil {
+		return nil, err
+	}
+	if end, add := s.engine.Tokenizer().End(); add && (len(ids) == 0 || ids[len(ids)-1] != end) {
+		ids = append(ids, end)
+	}
+	return ids, nil
+}
+
+// encodeMost is encode of at most most tokens.
+func (s *Server) encodeMost(ctx context.Context, param, text string, most int) ([]int32, error) {
+	ids, err := s.plain(ctx, param, text, most)
+	if err != nil {
+		return nil, err
+	}
+	if bos, add := s.engine.Tokenizer().BOS(); add && (len(ids) == 0 || ids[0] != bos) {
+		ids = append([]int32{bos}, ids...)
+	}
+	return ids, nil
+}
+
+// anyLength is the most of a text whose tokens need not fit the model's context.
+const anyLength = math.MaxInt
+
+// plain is encodeMost without the beginning-of-text token.
+func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int32, error) {
+	tooLong := func(format string, args ...any) error {
+		return &engine.RequestError{Param: param, TooLong: true, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(text) > maxText {
+		return nil, tooLong("the text has %d bytes, of which at most %d are made tokens, and the model's context is %d tokens: shorten it", len(text), maxText, s.engine.Context())
+	}
+	ids, err := s.engine.Tokenizer().EncodeWithin(ctx, text, true, most)
+	if errors.Is(err, tokenizer.ErrTooMany) {
+		return nil, tooLong("the text has more than %d tokens, but the model's context is %d tokens: shorten it", most, s.engine.Context())
+	}
+	return ids, err
+}

@@ -1,0 +1,73 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/serve"
+)
+
+// post sends a text to a server whose model has a context of 256 tokens.
+func post(t *testing.T, ctx context.Context, path string, fields map[string]any) *httptest.ResponseRecorder {
+	t.Helper()
+	p := newParrot(t)
+	e, err := engine.New(p, p.tok, engine.Config{Seats: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := chat.New("", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(string(body)))
+	serve.NewServer(e, template, serve.Config{Model: "parrot.gguf"}).ServeHTTP(w, r)
+	return w
+}
+
+// TestLongPrompts: what is far too long is refused by its size, before it is tokens.
+func TestLongPrompts(t *testing.T) {
+	text, huge := strings.Repeat("a b ", 1<<18), strings.Repeat("a", 17<<20)
+	for _, test := range []struct {
+		path, want, param string
+		fields            map[string]any
+	}{
+		{"/v1/completions", "the text has more than 512 tokens, but the model's context is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
+		{"/v1/chat/completions", "more than 512 tokens", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
+		{"/v1/embeddings", "more than 512 tokens", "input", map[string]any{"input": text}},
+		{"/v1/completions", "the text has 17825792 bytes, of which at most 16777216 are made tokens", "prompt", map[string]any{"prompt": huge}},
+		{"/v1/embeddings", "17825792 bytes", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
+		{"/tokenize", "17825792 bytes", "prompt", map[string]any{"prompt": huge}},
+		{"/tokenize", "17825792 bytes", "prompt", map[string]any{"prompt": huge, "add_special_tokens": false}},
+	} {
+		w := post(t, t.Context(), test.path, test.fields)
+		var body struct {
+			Error struct{ Message, Param, Code string }
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+			t.Fatalf("%s: %d %.300s: %v", test.path, w.Code, w.Body, err)
+		}
+		if w.Code != http.StatusBadRequest || !strings.Contains(body.Error.Message, test.want) || body.Error.Param != test.param || body.Error.Code != "context_length_exceeded" {
+			t.Errorf("%s: got %d %.300s, want 400 with %q about %s", test.path, w.Code, w.Body, test.want, test.param)
+		}
+	}
+}
+
+// TestTokenizeClientLeft: nothing is made tokens for who is gone.
+func TestTokenizeClientLeft(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if w := post(t, ctx, "/tokenize", map[string]any{"prompt": strings.Repeat("a", 1<<20)}); w.Body.Len() != 0 {
+		t.Errorf("got %d %.200s, want nothing", w.Code, w.Body)
+	}
+}
