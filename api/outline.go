@@ -51,12 +51,20 @@ const (
 	SpanDispatch   = "dispatch"       // activator: from awake until the request is sent
 	SpanFirstToken = "first token"    // activator: from then until the first byte of the answer
 
-	// Dual pods: what Kubernetes does for the pod that claims the devices.
+	// In a cluster.
+	SpanWrite     = "API write"    // autoscaler: one request that changes something at the API server; its note says what
+	SpanVictimEnd = "victim's end" // Kubernetes: from a victim's deletion until none of its processes is left
+
+	// What Kubernetes does for a pod that is made; with dual pods, for the one that claims the devices.
 	SpanCreated   = "pod created"
 	SpanScheduled = "scheduled"
 	SpanStarted   = "started"
-	SpanBound     = "bound"
-	SpanReady     = "ready"
+
+	// Dual pods: the claim and the pod that runs the server come together.
+	SpanBound    = "bound"
+	SpanMade     = "server pod made" // where it is: until it exists, those that have to go before it ended
+	SpanServerUp = "server pod up"   // from then until its function says so
+	SpanReady    = "ready"
 )
 
 // Words of [Step] beside the stages of [InstanceStatus].

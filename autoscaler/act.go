@@ -30,14 +30,12 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	case decide.Wake:
 		a.wake(i, act, now)
 	case decide.Sleep:
-		a.goes(i, act, now)
-		a.sleep(i, act)
+		a.sleep(i, act, a.goes(i, act, now))
 	case decide.Stop:
 		if act.Fault != "" {
 			a.fault(i, act.Fault, now)
 		}
-		a.goes(i, act, now)
-		a.stop(i, act)
+		a.stop(i, act, a.goes(i, act, now))
 	case decide.Grant:
 		a.grant(i, act, now)
 	case decide.Revoke:
@@ -101,9 +99,11 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	i.From = inventory.Stopped
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	g.Trace = a.rises(i, act, now).String()
+	trace, _ := api.ParseTrace(g.Trace)
+	trace.Span = i.span.id
 	real := id // written by the call, read by the loop after it
 	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {
-		real, err = a.fx.Start(ctx, spec, id, g)
+		real, err = a.fx.Start(api.WithTrace(ctx, trace), spec, id, g)
 		return s, err
 	}, func(err error, now time.Time) {
 		if err == nil {
@@ -151,14 +151,14 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 }
 
 // sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
-// activators are told so that they don't try.
-func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
+// activators are told so that they don't try. It is part of the trace of whom it makes room for.
+func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
 	i.Level = act.Level
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
 	limit, began := act.Drain+i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, time.Now()
 	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Sleep(ctx, s, act.Level, epoch, act.Drain)
+		return a.fx.Sleep(api.WithTrace(ctx, trace), s, act.Level, epoch, act.Drain)
 	}, func(err error, now time.Time) {
 		if err == nil && i.Status.State == api.Awake {
 			err = errors.New("it was put to sleep and says that it is awake")
@@ -175,12 +175,13 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	})
 }
 
-func (a *Autoscaler) stop(i *instance, act *decide.Action) {
+// stop ends an instance. It is part of the trace of whom it makes room for.
+func (a *Autoscaler) stop(i *instance, act *decide.Action, trace api.Trace) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
 	a.takeBack(i, s.Epoch)
 	a.begin(i, decide.DoingStop, act.Drain+a.cfg.StopTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
-		return api.InstanceStatus{}, a.fx.Stop(ctx, s, act.Drain)
+		return api.InstanceStatus{}, a.fx.Stop(api.WithTrace(ctx, trace), s, act.Drain)
 	}, func(err error, now time.Time) {
 		if err == nil {
 			a.dropInstance(i, now)

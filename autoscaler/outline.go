@@ -57,9 +57,20 @@ type PodStep struct {
 	Began, Ended time.Time
 }
 
+// Work is what was done in the world for a wake, in the span that its trace names.
+type Work struct {
+	Name string // [api.SpanWrite] or [api.SpanVictimEnd]
+	Part api.Part
+	// Who is the instance that it is about, where it is not that which comes up; What says more.
+	Who  api.InstanceID
+	What string
+	// Ended is zero while it goes on: told again, with its end, it is the same.
+	Began, Ended time.Time
+}
+
 const (
 	keptErrands = 4  // of a function: reports of several wakes may cross
-	mostSpans   = 24 // of an errand
+	mostSpans   = 64 // of an errand
 )
 
 // errand is the one under way; nil: none.
@@ -151,16 +162,18 @@ func (a *Autoscaler) rises(i *instance, act *decide.Action, now time.Time) api.T
 	return api.Trace{ID: e.trace.ID, Span: i.rise.id, Unsampled: e.trace.Unsampled}
 }
 
-// goes notes that an instance makes room for another function's errand.
-func (a *Autoscaler) goes(i *instance, act *decide.Action, now time.Time) {
+// goes notes that an instance makes room for another function's errand, and returns the trace that the call
+// for it carries; the zero value: it goes for nobody.
+func (a *Autoscaler) goes(i *instance, act *decide.Action, now time.Time) api.Trace {
 	f := a.functions[act.For]
 	if f == nil {
-		return
+		return api.Trace{}
 	}
 	e := f.errandFor(now)
 	e.decided(act.Reason, now)
 	e.freed = true
 	i.span = e.stretch(stretch{name: api.SpanVictim, part: api.PartAutoscaler, who: i.Status.Instance, began: now})
+	return api.Trace{ID: e.trace.ID, Span: i.span.id, Unsampled: e.trace.Unsampled}
 }
 
 // renamed follows an instance to the ID that it turned out to have.
@@ -216,6 +229,43 @@ func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, pat
 	})
 }
 
+// NoteWork adds what was done for a wake to its outline: t is the trace that the call carried which it
+// was done for. What is told of a wake that is over, or of none, is forgotten. It does not block.
+func (a *Autoscaler) NoteWork(t api.Trace, w Work) {
+	if t.Zero() {
+		return
+	}
+	a.box.post(func() {
+		e := a.errandOf(t)
+		if e == nil {
+			return
+		}
+		id := t.Child(string(w.Part), w.Name, w.What, string(w.Who), w.Began.Format(time.RFC3339Nano)).Span
+		if k := slices.IndexFunc(e.spans, func(s *stretch) bool { return s.id == id }); k >= 0 {
+			e.spans[k].ended = w.Ended
+			return
+		}
+		if e.done {
+			return
+		}
+		s := stretch{id: id, parent: t.Span, name: w.Name, part: w.Part, who: w.Who, began: w.Began, ended: w.Ended, note: clip(w.What)}
+		if w.Name == api.SpanVictimEnd {
+			s.parent = "" // the call is over when it begins
+		}
+		e.stretch(s)
+	})
+}
+
+// errandOf is the errand with a trace, of whatever function; nil: none that is remembered.
+func (a *Autoscaler) errandOf(t api.Trace) *errand {
+	for _, f := range a.functions {
+		if e := f.errandOf(t.ID); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
 // awoke notes that an instance is awake. Where no request asked for it, the record is
 // complete; else it waits for the activator's word, and is there as it is until then.
 func (a *Autoscaler) awoke(i *instance, now time.Time) {
@@ -262,15 +312,17 @@ func (i *instance) wakePath(e *errand) api.Path {
 // another says whether s is of an instance that came up beside id. What made room, and
 // what failed before, is part of id's wake.
 func (s *stretch) another(id api.InstanceID) bool {
-	return s.who != "" && s.who != id && s.name != api.SpanVictim && s.note == ""
+	return s.who != "" && s.who != id && s.name != api.SpanVictim && s.name != api.SpanVictimEnd && s.note == ""
 }
 
 // into adds the spans of e to o, whose beginning is so long before e was heard of, and
 // the steps that the instance reports of them. All lie in within, which is the request's
 // hold or the whole.
 func (e *errand) into(o *api.Outline, offset time.Duration, within api.Span, status api.InstanceStatus) {
+	others := make(map[string]bool)
 	for _, s := range e.spans {
-		if s.another(o.Instance) {
+		if s.another(o.Instance) || others[s.parent] {
+			others[s.id] = true
 			continue
 		}
 		end := offset + s.ended.Sub(e.heard)

@@ -185,6 +185,37 @@ func TestPodSteps(t *testing.T) {
 	})
 }
 
+// TestWork: what is written at the API server lies in the call that it was done for, and a victim's end beside the call to it.
+func TestWork(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		f := w.add("a", api.GiB, func(f *fakeFunction) { f.load = 5 * time.Second })
+		began := time.Now()
+		w.a.ObserveDemand(waits(f.spec.Name, 0))
+		pass(2 * time.Second)
+		call := (api.Trace{ID: theTrace, Span: theRoot}).Child(string(api.PartAutoscaler), api.SpanStart, "2")
+		end := Work{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Who: "b-0001", Began: began.Add(time.Second)}
+		w.a.NoteWork(call, Work{Name: api.SpanWrite, Part: api.PartAutoscaler, What: "scale of a to 1", Began: began.Add(10 * time.Millisecond), Ended: began.Add(30 * time.Millisecond)})
+		w.a.NoteWork(call, end)
+		w.a.NoteWork(api.Trace{}, end)
+		w.a.NoteWork(api.NewTrace(), end) // of no wake that is known
+		end.Ended = began.Add(3 * time.Second)
+		w.a.NoteWork(call, end)
+		pass(5 * time.Second)
+		end.Began = time.Now()
+		w.a.NoteWork(call, end) // it is over
+		o := w.a.Outlines("default/a")[0]
+		got := lines(o)
+		for _, want := range []string{"\n    autoscaler API write: 10ms +20ms\n", "\nkubernetes victim's end of b-0001: 1s +2s\n"} {
+			if strings.Count(got, want) != 1 {
+				t.Errorf("not once %q in\n%s", want, got)
+			}
+		}
+		if n := strings.Count(got, "victim's end"); n != 1 {
+			t.Errorf("%d ends of one victim in\n%s", n, got)
+		}
+	})
+}
+
 // TestOutlinesAreBounded, those of a function and those of all.
 func TestOutlinesAreBounded(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {

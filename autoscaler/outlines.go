@@ -54,6 +54,7 @@ func (k *outlines) register(r *prometheus.Registry) error {
 var stepLabels = map[string]string{
 	api.SpanHold: "hold", api.SpanEvent: "event", api.SpanDecision: "decision", api.SpanVictim: "victim_sleep", api.SpanWake: "wake_call",
 	api.SpanStart: "start_call", api.SpanRise: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
+	api.SpanWrite: "api_write", api.SpanVictimEnd: "victim_end", api.SpanMade: "server_pod_made", api.SpanServerUp: "server_pod_up",
 	api.SpanCreated: "pod_created", api.SpanScheduled: "pod_scheduled", api.SpanStarted: "pod_started", api.SpanBound: "pod_bound", api.SpanReady: "pod_ready",
 	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", api.StepCanary: "canary",
 	api.StepRestoring: "restore", api.StepFetching: "fetch", api.StepForking: "fork", api.StepLoading: "load",

@@ -15,8 +15,9 @@ type Marks struct {
 	// Asked is when it was wanted; Created, Scheduled and Started are the requester's pod's,
 	// Joined is when it has said which devices it was given.
 	Asked, Created, Scheduled, Started, Joined time.Time
-	// Bound is when the provider was chosen, or made; Ready when it was awake.
-	Bound, Ready time.Time
+	// Bound is when the provider was chosen, or decided to be made; where it was made, Made is when its pod
+	// was there and Up when its function said so; Ready is when it was awake.
+	Bound, Made, Up, Ready time.Time
 }
 
 // Spans are the steps as spans of an outline that began at start; each begins where
@@ -35,6 +36,8 @@ func (m Marks) Spans(start time.Time) []api.Span {
 	add(api.SpanScheduled, m.Scheduled)
 	add(api.SpanStarted, m.Started)
 	add(api.SpanBound, m.Bound)
+	add(api.SpanMade, m.Made)
+	add(api.SpanServerUp, m.Up)
 	add(api.SpanReady, m.Ready)
 	return all
 }

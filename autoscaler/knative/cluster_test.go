@@ -71,6 +71,8 @@ type cluster struct {
 	rooms     []inventory.Room
 	strangers []inventory.Stranger
 	elastic   bool
+	steps     []string // that the core was told of pods, in order
+	work      []string // that it was told of wakes, in order
 	// gpus are claimed by each pod; annotations are those of its revision.
 	gpus        int64
 	annotations map[string]string
@@ -367,7 +369,26 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 	c.seen = append(c.seen, s)
 }
 
-func (c *cluster) NotePodSteps(api.FunctionName, api.InstanceID, api.Path, ...autoscaler.PodStep) {}
+func (c *cluster) NotePodSteps(_ api.FunctionName, _ api.InstanceID, _ api.Path, steps ...autoscaler.PodStep) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range steps {
+		c.steps = append(c.steps, s.Name)
+	}
+}
+
+func (c *cluster) NoteWork(t api.Trace, w autoscaler.Work) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	line := fmt.Sprintf("%s: %s", w.Name, cmp.Or(w.What, string(w.Who)))
+	if w.Ended.IsZero() {
+		line += " begins"
+	}
+	if t != theWake {
+		line += " of another trace"
+	}
+	c.work = append(c.work, line)
+}
 
 func (c *cluster) SetElastic(on bool) {
 	c.mu.Lock()

@@ -110,7 +110,10 @@ func (f *Fleet) writeCost(ctx context.Context, p *pod) error {
 	if err != nil {
 		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
 	}
-	_, err = f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	err = f.write(ctx, func() error {
+		_, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+		return err
+	}, "deletion cost of %s", p.id)
 	if err != nil {
 		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
 	}

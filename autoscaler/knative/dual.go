@@ -33,6 +33,7 @@ type pair struct {
 	down  bool
 	used  time.Time
 	marks dualpod.Marks
+	trace api.Trace // of the call that it is to be awake for
 }
 
 // want is one instance that is to be awake.
@@ -58,7 +59,9 @@ type making struct {
 	node      string
 	devices   []api.DeviceID
 	epoch     uint64
-	quiet     bool // the core hears of it by another way
+	quiet     bool      // the core hears of it by another way
+	trace     api.Trace // of the call that it is made for
+	start     string    // the trace that its function is told
 	since     time.Time
 	marks     dualpod.Marks
 }
@@ -134,7 +137,10 @@ func (f *Fleet) ring() {
 // clock notes when a pod of a pair was placed and its container ran.
 func (p *pod) clock(o *corev1.Pod) {
 	m := &p.pair.marks
-	if p.role == control.RoleProvider { // what counts is the pod that claims
+	if p.role == control.RoleProvider { // what counts of the rest is the pod that claims
+		if p.joined() && m.Up.IsZero() && !m.Made.IsZero() {
+			m.Up = time.Now()
+		}
 		return
 	}
 	if o.Spec.NodeName != "" && m.Scheduled.IsZero() {
@@ -199,7 +205,8 @@ func (f *Fleet) addPair(r *revision, p *pod) {
 		return
 	}
 	delete(r.making, p.id)
-	p.pair.bound, p.pair.marks = m.requester, m.marks
+	p.pair.bound, p.pair.marks, p.pair.trace = m.requester, m.marks, m.trace
+	p.pair.marks.Made, p.trace = p.seen, m.start
 	p.epoch, p.status.Epoch = m.epoch, m.epoch
 	if !m.quiet {
 		f.pass(p, p.status)

@@ -39,7 +39,8 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 	case dualpod.Claim:
 		if r != nil {
 			r.raising += a.N
-			run.calls.Go(func() { f.raise(run.ctx, r, a.N) })
+			ctx := api.WithTrace(run.ctx, r.wantTrace())
+			run.calls.Go(func() { f.raise(ctx, r, a.N) })
 		}
 	case dualpod.Done, dualpod.Wake, dualpod.Make:
 		if w := f.takeWant(r, a.Want); w != nil {
@@ -120,10 +121,11 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 			tie(claim, p)
 		}
 		p.pair.busy, p.pair.down, p.pair.marks, p.pair.since = true, false, w.marks, time.Now()
+		p.pair.trace = api.TraceOf(w.ctx)
 		run.calls.Go(func() { f.wakePair(w, p) })
 	case dualpod.Make:
 		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
-		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, quiet: w.provider == "", since: time.Now(), marks: w.marks}
+		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, quiet: w.provider == "", since: time.Now(), marks: w.marks, trace: api.TraceOf(w.ctx), start: w.grant.Trace}
 		if claim != nil {
 			m.requester = claim.id
 			claim.pair.bound, claim.pair.since, claim.pair.spent = id, time.Now(), false
@@ -131,10 +133,10 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 		w.r.making[id] = m
 		for _, other := range a.Delete {
 			if q := f.pods[other]; q != nil {
-				q.stopping = true
+				q.stopping, q.freed = true, m.trace
 			}
 		}
-		run.calls.Go(func() { f.makeProvider(run.ctx, w, id, m, claim, a.Delete) })
+		run.calls.Go(func() { f.makeProvider(api.WithTrace(run.ctx, m.trace), w, id, m, claim, a.Delete) })
 	}
 }
 
@@ -231,7 +233,11 @@ func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *m
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
 	}
-	made, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
+	var made *corev1.Pod
+	err = f.write(ctx, func() (err error) {
+		made, err = f.deps.Kube.CoreV1().Pods(o.Namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
+		return err
+	}, "pod %s", id)
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot create resource") {
 		return fmt.Errorf("make the provider %s: %w: install Rouse with the overlay that may make pods: kn rouse install --overlay dual-pods", id, err)
 	}
@@ -254,8 +260,10 @@ func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
 	f.mu.Lock()
 	o := p.object
 	f.mu.Unlock()
-	err := f.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
-		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID}})
+	err := f.write(ctx, func() error {
+		return f.deps.Kube.CoreV1().Pods(o.Namespace).Delete(ctx, o.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID}})
+	}, "deletion of %s", p.id)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		f.log.Warn("a pod of a pair can't be deleted", "pod", p.id, "error", err)
 	}
@@ -296,7 +304,7 @@ func (f *Fleet) sleepLevel(name api.FunctionName) api.Level {
 // dispose deletes a provider's pod and returns when Kubernetes has begun to.
 func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 	f.mu.Lock()
-	p.stopping = true
+	p.stopping, p.freed = true, api.TraceOf(ctx)
 	f.mu.Unlock()
 	f.ring()
 	f.deletePod(ctx, p, shortGrace)

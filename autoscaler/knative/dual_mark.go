@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -52,7 +53,8 @@ func (f *Fleet) tellPairs(run *runner) {
 			do = append(do, func(ctx context.Context) error { f.deletePod(ctx, p, 0); return nil })
 		}
 		if patch := p.unmarked(); patch != nil {
-			do = append(do, func(ctx context.Context) error { return f.writeMarks(ctx, p, patch) })
+			trace := f.traceOf(p)
+			do = append(do, func(ctx context.Context) error { return f.writeMarks(api.WithTrace(ctx, trace), p, patch) })
 		}
 		if p.role == control.RoleRequester && p.joined() && !p.pair.released {
 			if partner := f.pods[p.pair.bound]; p.pair.bound == "" && p.writing.ready != "" || partner != nil && partner.status.State == api.Awake && p.writing.ready != partner.id {
@@ -124,7 +126,11 @@ func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
 	f.mu.Lock()
 	before := p.object
 	f.mu.Unlock()
-	o, err := f.deps.Kube.CoreV1().Pods(before.Namespace).Patch(ctx, before.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
+	var o *corev1.Pod
+	err := f.write(ctx, func() (err error) {
+		o, err = f.deps.Kube.CoreV1().Pods(before.Namespace).Patch(ctx, before.Name, patchPair, patch, metav1.PatchOptions{FieldManager: manager})
+		return err
+	}, "pair of %s", p.id)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

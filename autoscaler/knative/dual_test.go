@@ -61,7 +61,7 @@ func (c *cluster) requester(name, ip string, devices ...api.DeviceID) {
 }
 
 // provider has a provider's pod run, join and be awake. It sleeps and wakes when it is told to.
-func (c *cluster) provider(name api.InstanceID, ip string) {
+func (c *cluster) provider(name api.InstanceID, ip string) control.JoinAnswer {
 	c.t.Helper()
 	c.edit(string(name), func(p *corev1.Pod) { p.Spec.NodeName = "node1" })
 	c.runs(string(name), ip)
@@ -89,6 +89,7 @@ func (c *cluster) provider(name api.InstanceID, ip string) {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()
+	return answer
 }
 
 // object is a pod as it is, nil where it is not.

@@ -211,6 +211,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	if p.status.Unplaced() { // its start took too long for that
 		r.trouble = &trouble{reasonUnschedulable, p.status.Message}
 	}
+	p.freed = api.TraceOf(ctx)
 	if !p.stopping {
 		p.stopping = true
 		r.want = max(0, r.want-1)

@@ -108,6 +108,7 @@ type Core interface {
 	SetRooms(rooms []inventory.Room, strangers []inventory.Stranger)
 	SetElastic(on bool)
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
+	NoteWork(t api.Trace, w autoscaler.Work)
 }
 
 // idleConnection is less than an instance keeps an idle connection.
@@ -154,16 +155,18 @@ type Fleet struct {
 	pods      map[api.InstanceID]*pod
 	leaving   map[api.InstanceID]*pod // requesters and providers that are being deleted and may still run
 	wanted    int                     // the number of the last want
-	nodes     map[string]*node
-	devices   []inventory.Device       // as last given to the core
-	rooms     []inventory.Room         // as last given to the core
-	elastic   bool                     // as last given to the core
-	pooled    bool                     // see [pooled]
-	strangers []inventory.Stranger     // as last given to the core
-	ending    map[types.UID]bool       // pods that are on their way out, while rooms are given
-	changed   func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
-	parting   parting
-	lost      map[api.FunctionName][]string // names that a service has lost, with reasons
+
+	departures map[types.UID]departure // pods that go for a wake, until they are gone
+	nodes      map[string]*node
+	devices    []inventory.Device       // as last given to the core
+	rooms      []inventory.Room         // as last given to the core
+	elastic    bool                     // as last given to the core
+	pooled     bool                     // see [pooled]
+	strangers  []inventory.Stranger     // as last given to the core
+	ending     map[types.UID]bool       // pods that are on their way out, while rooms are given
+	changed    func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
+	parting    parting
+	lost       map[api.FunctionName][]string // names that a service has lost, with reasons
 }
 
 var (
@@ -188,13 +191,15 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		revisions: make(map[api.FunctionName]*revision),
 		pods:      make(map[api.InstanceID]*pod),
 		leaving:   make(map[api.InstanceID]*pod),
-		pairs:     make(chan struct{}, 1),
-		naming:    make(chan struct{}, 1),
-		dual:      newDualMetrics(),
-		nodes:     make(map[string]*node),
-		ending:    make(map[types.UID]bool),
-		changed:   func(api.FunctionName) {},
-		parting:   parting{some: make(chan struct{}, 1)},
+
+		departures: make(map[types.UID]departure),
+		pairs:      make(chan struct{}, 1),
+		naming:     make(chan struct{}, 1),
+		dual:       newDualMetrics(),
+		nodes:      make(map[string]*node),
+		ending:     make(map[types.UID]bool),
+		changed:    func(api.FunctionName) {},
+		parting:    parting{some: make(chan struct{}, 1)},
 	}
 	if deps.Registry != nil {
 		if err := f.dual.register(deps.Registry); err != nil {

@@ -43,7 +43,8 @@ type pod struct {
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
-	trace   string // the wake that it was started for
+	trace   string    // the wake that it was started for
+	wanted  time.Time // when that was; zero: nobody here asked for it
 	// outlined is when that was asked for of which the core has its outline.
 	outlined time.Time
 	// again says that a process of it has joined, before that the pod ran when it was first
@@ -64,6 +65,7 @@ type pod struct {
 	// stopping says that the scale was lowered for it. swapped gets a word when Kubernetes
 	// took another pod instead; one place, so that who says it never waits.
 	stopping bool
+	freed    api.Trace // the wake that it makes room for; the zero value: none
 	swapped  chan struct{}
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is
@@ -147,6 +149,13 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 
 // see is onPod for who holds the lock.
 func (f *Fleet) see(o *corev1.Pod) {
+	f.lookAt(o)
+	if finished(o) {
+		f.departed(o)
+	}
+}
+
+func (f *Fleet) lookAt(o *corev1.Pod) {
 	r := f.revision(functionOf(o))
 	if r == nil {
 		f.onOrphan(o)
@@ -182,6 +191,7 @@ func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 	if p := f.pods[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
 		f.end(p, o.Status.Message)
 	}
+	f.departed(o)
 	f.onGone(o)
 }
 
@@ -227,6 +237,7 @@ func (f *Fleet) end(p *pod, message string) {
 	p.status.Candidates = nil
 	f.leaves(p)
 	f.part(p)
+	f.departs(p)
 	close(p.gone)
 	delete(f.pods, p.id)
 	r := f.revisions[p.function]

@@ -22,6 +22,7 @@ const manager = "rouse-autoscaler"
 // word that comes.
 type start struct {
 	grant  api.Grant
+	began  time.Time
 	pod    chan api.InstanceID
 	failed chan error
 }
@@ -124,8 +125,11 @@ func (f *Fleet) setScale(ctx context.Context, r *revision, d *appsv1.Deployment)
 		return nil
 	}
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, want)
-	_, err := f.deps.Kube.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{FieldManager: manager}, "scale")
+	err := f.write(ctx, func() error {
+		_, err := f.deps.Kube.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{FieldManager: manager}, "scale")
+		return err
+	}, "scale of %s to %d", d.Name, want)
 	if err != nil {
 		return fmt.Errorf("scale %s to %d: %w", r.name, want, err)
 	}
@@ -165,7 +169,7 @@ func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 // decided, as with the pods of a Deployment's initial scale: it is the one. Where it was known, one
 // more is decided at once.
 func (f *Fleet) claim(r *revision, g api.Grant) *start {
-	s := &start{grant: g, pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
+	s := &start{grant: g, began: time.Now(), pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
 	for _, p := range f.podsOf(r.name) {
 		if p.epoch == 0 && !p.joined() && !p.before && !p.stopping && time.Since(p.seen) < lately {
 			p.take(s)
@@ -184,7 +188,7 @@ const lately = 2 * time.Second
 
 // take makes p the pod of a start.
 func (p *pod) take(s *start) {
-	p.epoch, p.devices, p.trace = s.grant.Epoch, s.grant.Devices, s.grant.Trace
+	p.epoch, p.devices, p.trace, p.wanted = s.grant.Epoch, s.grant.Devices, s.grant.Trace, s.began
 	p.status.Epoch, p.status.Devices = p.epoch, p.devices
 	s.pod <- p.id
 }
