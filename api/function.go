@@ -221,3 +221,7 @@ func (f Function) Price() float64 {
 
 // Names returns the model's name and its aliases.
 func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }
+
+// ExitModel is the status that a model server ends with which can't use its model, now or in another
+// try: EX_DATAERR of sysexits.h.
+const ExitModel = 65

@@ -292,6 +292,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 		if old.State != api.Awake && old.State != api.Draining {
 			a.fault(i, s.Message, now)
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
+			return
 		}
 		a.log.Warn("an instance is unhealthy", "function", f.name, "instance", s.Instance, "was", old.State, "message", s.Message)
 	}
@@ -316,7 +317,7 @@ func because(message string) string {
 	return ": " + message
 }
 
-// fault counts a failed start or wake, once for each rise.
+// fault counts a failed start or wake, once for each rise. It is no warning yet: giving up is one.
 func (a *Autoscaler) fault(i *instance, message string, now time.Time) {
 	if i.faulted {
 		return
@@ -326,7 +327,7 @@ func (a *Autoscaler) fault(i *instance, message string, now time.Time) {
 	f.Failures++
 	f.FailedAt, f.LastError, f.FailedOn = now, message, slices.Clone(i.Status.Devices)
 	f.RetryAt = now.Add(backoff(f.Failures))
-	a.log.Warn("a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
+	a.log.Info("a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }
 
 // Backoff after failures in a row.

@@ -370,6 +370,9 @@ func ForModel(ref, origin string) (api.Function, error) {
 		return forModel(rest, name, origin), nil
 	}
 	plain, _, _ := strings.Cut(ref, "#") // a checksum
+	if strings.Contains(ref, "://") {
+		plain, _, _ = strings.Cut(plain, "?") // which files
+	}
 	base := strings.TrimSuffix(filepath.Base(plain), ".gguf")
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
@@ -385,7 +388,7 @@ func ForModel(ref, origin string) (api.Function, error) {
 	}
 	name = strings.TrimRight(name[:min(len(name), 63)], "-")
 	if err := api.CheckName(name); err != nil {
-		return api.Function{}, fmt.Errorf("make a function's name from %s: %w", ref, err)
+		return api.Function{}, fmt.Errorf("no function's name can be made from %s: name it with NAME=%s", ref, ref)
 	}
 	f := forModel(ref, name, origin)
 	if base != name {

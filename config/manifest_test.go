@@ -203,11 +203,12 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 		name    api.FunctionName
 		aliases []api.ModelName
 	}{
-		"pico":                           {"default/pico", nil},
-		"/models/Qwen2.5-0.5B-Q8_0.gguf": {"default/qwen2-5-0-5b-q8-0", []api.ModelName{"Qwen2.5-0.5B-Q8_0"}},
-		"ollama://qwen2.5:0.5b":          {"default/qwen2-5-0-5b", []api.ModelName{"qwen2.5:0.5b"}},
-		"./0x.gguf":                      {"default/m-0x", []api.ModelName{"0x"}},
-		"/m/" + strings.Repeat("a", 80):  {api.FunctionName("default/" + strings.Repeat("a", 63)), []api.ModelName{api.ModelName(strings.Repeat("a", 80))}},
+		"pico": {"default/pico", nil},
+		"https://host/x.gguf?include=*.gguf#sha256=00": {"default/x", nil},
+		"/models/Qwen2.5-0.5B-Q8_0.gguf":               {"default/qwen2-5-0-5b-q8-0", []api.ModelName{"Qwen2.5-0.5B-Q8_0"}},
+		"ollama://qwen2.5:0.5b":                        {"default/qwen2-5-0-5b", []api.ModelName{"qwen2.5:0.5b"}},
+		"./0x.gguf":                                    {"default/m-0x", []api.ModelName{"0x"}},
+		"/m/" + strings.Repeat("a", 80):                {api.FunctionName("default/" + strings.Repeat("a", 63)), []api.ModelName{api.ModelName(strings.Repeat("a", 80))}},
 	} {
 		f, err := config.ForModel(ref, "test")
 		if err != nil {

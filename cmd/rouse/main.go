@@ -20,6 +20,6 @@ func main() {
 		os.Exit(exit.Code)
 	default:
 		fmt.Fprintln(os.Stderr, "rouse:", err)
-		os.Exit(1)
+		os.Exit(cli.Status(err))
 	}
 }

@@ -16,7 +16,17 @@ type loaded struct {
 	pooling  string // how the model's vectors are meant to be made; empty: it does not say
 }
 
+// ModelError says that the file of a model can't be used, however often it is tried.
+type ModelError struct{ Err error }
+
+// Error is what is wrong with the file.
+func (e *ModelError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *ModelError) Unwrap() error { return e.Err }
+
 // load reads the vocabulary of the model of a configuration. The worker opens the file itself.
+// What is wrong with the file is a [ModelError].
 func load(cfg Config) (*loaded, error) {
 	if cfg.Model == pico.Name {
 		f, err := gguf.Parse(pico.GGUF())
@@ -27,14 +37,14 @@ func load(cfg Config) (*loaded, error) {
 	}
 	f, err := gguf.Open(cfg.Model)
 	if err != nil {
-		return nil, err
+		return nil, &ModelError{err}
 	}
 	l, err := vocabulary(f)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return nil, fmt.Errorf("load model file %s: %w", cfg.Model, err)
+		return nil, &ModelError{fmt.Errorf("load model file %s: %w", cfg.Model, err)}
 	}
 	return l, nil
 }

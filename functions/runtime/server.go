@@ -96,8 +96,18 @@ func findProgram(name string, env []string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", fmt.Errorf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
+	return "", &noProgram{name, path}
 }
+
+// noProgram is a program that is not there: the next try does not find it either.
+type noProgram struct{ name, path string }
+
+func (e *noProgram) Error() string {
+	return fmt.Sprintf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", e.name, e.path)
+}
+
+// Permanent says that another try ends the same way.
+func (e *noProgram) Permanent() bool { return true }
 
 // checkProgram says why path can't be executed.
 func checkProgram(path string) error {

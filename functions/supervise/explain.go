@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os/exec"
 	"strings"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // explain adds the last lines of output.
@@ -35,6 +37,9 @@ func adviseTimeout(err error) string {
 	return err.Error()
 }
 
+// exitModel is how a server ends that can't use its model: so it does the next time.
+var exitModel = fmt.Sprintf("exit status %d", api.ExitModel)
+
 // adviseExit says what to do about a runtime that ended before it generated a
 // token. What most of them say on a port that is taken, they have from the system.
 func adviseExit(output, status string) string {
@@ -44,6 +49,8 @@ func adviseExit(output, status string) string {
 		advice = "its port is taken: let it listen on $(PORT), or end who listens there"
 	case status == "exit status 0":
 		advice = "a model server must go on running, and not in the background"
+	case status == exitModel:
+		advice = "it can't use its model: mend the file, or name another"
 	case status == "exit status 127":
 		advice = "a shell did not find the program"
 	case status == "signal: killed":

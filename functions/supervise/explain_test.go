@@ -19,11 +19,13 @@ func TestFailedStartsAdvise(t *testing.T) {
 		w      *world
 		output string
 		status string
+		once   bool // it is not tried again
 		want   []string
 	}{
 		"exits":      {w: &world{}, status: "exit status 2", output: "unknown option", want: []string{"exit status 2", "its options", "unknown option"}},
 		"port taken": {w: &world{}, status: "exit status 1", output: "[Errno 98] Address already in use", want: []string{"$(PORT)", "Errno 98"}},
 		"background": {w: &world{}, status: "exit status 0", want: []string{"not in the background"}},
+		"bad model":  {w: &world{}, status: "exit status 65", output: "model.gguf is cut off", once: true, want: []string{"mend the file", "cut off"}},
 		"no memory":  {w: &world{}, status: "signal: killed", want: []string{"memory"}},
 		"no program": {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrNotExist)}, want: []string{"start srv", "set the runtime's command"}},
 		"no right":   {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrPermission)}, want: []string{"may be executed"}},
@@ -36,6 +38,9 @@ func TestFailedStartsAdvise(t *testing.T) {
 			run(t, tt.w, func(t *testing.T, s *supervise.Supervisor) {
 				err := wake(s, 1)
 				wantCode(t, "wake", err, api.CodeStartFailed)
+				if n := len(tt.w.children); tt.once && n != 1 {
+					t.Errorf("it was started %d times, want once", n)
+				}
 				for _, want := range tt.want {
 					if err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("error %v, want %q in it", err, want)

@@ -287,7 +287,7 @@ func (s *Supervisor) cleared() {
 		if was == starting {
 			reason = adviseExit(s.cfg.Log.Message(messageTail), status)
 		}
-		s.failedToCome(reason, false)
+		s.failedToCome(reason, was == starting && status == exitModel)
 	default:
 		s.failed(reason)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/engine/serve"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/local"
 	"github.com/rouse-dev/rouse/internal/owner"
@@ -255,6 +256,14 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 
 // ExitError ends the program with a code and without a message: what is to say was said.
 type ExitError struct{ Code int }
+
+// Status is what the program ends with for an error that is no [ExitError].
+func Status(err error) int {
+	if unusable := (*serve.ModelError)(nil); errors.As(err, &unusable) {
+		return api.ExitModel
+	}
+	return 1
+}
 
 // Error says which code.
 func (e *ExitError) Error() string { return fmt.Sprintf("exit with code %d", e.Code) }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -201,7 +202,7 @@ func change(old, s api.InstanceStatus) string {
 	case api.Asleep:
 		return fmt.Sprintf("is asleep (level %d)", s.Level)
 	case api.Unhealthy:
-		return "is unhealthy: " + s.Message
+		return "is unhealthy: " + strings.ReplaceAll(s.Message, "\n", " ")
 	case api.Gone:
 		return "is gone"
 	}

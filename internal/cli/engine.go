@@ -42,7 +42,7 @@ where to connect:
     listening on http://127.0.0.1:41234
     listening on unix:/run/rouse/engine.sock
 
-Logs go to standard error. SIGTERM and SIGINT let running requests finish first.`,
+Logs go to standard error. Where the model's file can't be used the status is 65. SIGTERM and SIGINT let running requests finish first.`,
 		Example: "  rouse engine serve --model pico\n  rouse engine serve --model qwen2.5-0.5b-q8_0.gguf --listen unix:/tmp/engine.sock --name qwen",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

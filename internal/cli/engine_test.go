@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rouse-dev/rouse/api"
 	measure "github.com/rouse-dev/rouse/engine/bench"
 )
 
@@ -60,8 +61,12 @@ func TestEngineServeRefuses(t *testing.T) {
 		c.SetArgs(append([]string{"serve"}, strings.Fields(args)...))
 		c.SetOut(io.Discard)
 		c.SetErr(io.Discard)
-		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		err := c.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("serve %s: %v, want an error with %q", args, err, want)
+		}
+		if got := Status(err) == api.ExitModel; got != strings.Contains(args, "file.gguf") {
+			t.Errorf("serve %s: status %d", args, Status(err))
 		}
 	}
 }

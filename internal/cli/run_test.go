@@ -29,8 +29,26 @@ func (l *typed) ReadLine() (string, error) {
 	return line, nil
 }
 
-// talker answers "yes" to everything but "long", whose answer ends with its client only.
-func talker(t *testing.T) (door endpoint, asked func() [][]message) {
+// screen is what a person reads.
+type screen struct {
+	bytes.Buffer
+	written chan struct{} // has one where something was written; one place, so that who writes never waits
+}
+
+func newScreen() *screen { return &screen{written: make(chan struct{}, 1)} }
+
+func (s *screen) Write(p []byte) (int, error) {
+	defer func() {
+		select {
+		case s.written <- struct{}{}:
+		default:
+		}
+	}()
+	return s.Buffer.Write(p)
+}
+
+// talker answers "yes" to everything but "long", whose answer ends with its client only, who leaves once it is on the screen.
+func talker(t *testing.T, on *screen) (door endpoint, asked func() [][]message) {
 	t.Helper()
 	var all [][]message
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,9 +57,14 @@ func talker(t *testing.T) (door endpoint, asked func() [][]message) {
 			t.Error(err)
 		}
 		all = append(all, body.Messages)
+		select {
+		case <-on.written: // of the answer before
+		default:
+		}
 		_, _ = io.WriteString(w, ": rouse stage=waking waited=1.0s\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"yes\"}}]}\n\n")
 		if body.Messages[len(body.Messages)-1].Content == "long" {
 			w.(http.Flusher).Flush()
+			<-on.written
 			if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil { // Ctrl-C
 				t.Error(err)
 			}
@@ -56,9 +79,10 @@ func talker(t *testing.T) (door endpoint, asked func() [][]message) {
 
 // TestConversation: what was said is remembered until /clear; Ctrl-C ends an answer and not the conversation; /bye ends that.
 func TestConversation(t *testing.T) {
-	door, asked := talker(t)
-	var out, errs bytes.Buffer
-	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: &out, errs: &errs}
+	out := newScreen()
+	door, asked := talker(t, out)
+	var errs bytes.Buffer
+	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: out, errs: &errs}
 	lines := typed{"one", "", "long", "two", "/clear", "three", "/bye", "never"}
 	if err := c.talk(t.Context(), &lines); err != nil {
 		t.Fatal(err)
@@ -85,9 +109,9 @@ func TestConversation(t *testing.T) {
 
 // TestInterrupted: Ctrl-C ends a single question with the shell's code.
 func TestInterrupted(t *testing.T) {
-	door, _ := talker(t)
-	var out bytes.Buffer
-	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: &out, errs: io.Discard}
+	out := newScreen()
+	door, _ := talker(t, out)
+	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: out, errs: io.Discard}
 	var exit *ExitError
 	if err := c.run(t.Context(), "long", strings.NewReader("")); !errors.As(err, &exit) || exit.Code != 130 {
 		t.Errorf("got %v, want the exit code 130", err)

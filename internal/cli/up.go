@@ -173,7 +173,7 @@ func (f *upFlags) config() (local.Config, error) {
 			return cfg, err
 		}
 		if slices.ContainsFunc(cfg.Functions, func(f api.Function) bool { return f.Name == fn.Name }) {
-			return cfg, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), ref)
+			return cfg, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), strings.TrimPrefix(ref, fn.Name.Name()+"="))
 		}
 		cfg.Functions = append(cfg.Functions, fn)
 	}

@@ -20,8 +20,8 @@ func (s *server) doubts(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
 	if f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp {
-		if begins, wrong := noGGUF(f.Runtime.Model); wrong {
-			add("its model %s is no GGUF file: it begins with %q", f.Runtime.Model, begins)
+		if is, wrong := noGGUF(f.Runtime.Model); wrong {
+			add("its model %s is no GGUF file: it %s", f.Runtime.Model, is)
 		}
 	}
 	for _, program := range programs(f) {
@@ -38,8 +38,8 @@ func (s *server) doubts(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF says whether a model is a file that can be read and is no GGUF, and what it begins with.
-func noGGUF(model string) (begins string, wrong bool) {
+// noGGUF says whether a model is a file that can be read and is no GGUF, and what it is instead.
+func noGGUF(model string) (is string, wrong bool) {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
 		return "", false
 	}
@@ -53,7 +53,10 @@ func noGGUF(model string) (begins string, wrong bool) {
 	defer file.Close()
 	head := make([]byte, 4)
 	n, err := io.ReadFull(file, head)
-	return string(head[:n]), err != nil || !bytes.Equal(head, []byte("GGUF"))
+	if n == 0 {
+		return "is empty", true
+	}
+	return fmt.Sprintf("begins with %q", head[:n]), err != nil || !bytes.Equal(head, []byte("GGUF"))
 }
 
 // programs are those that an instance starts.
