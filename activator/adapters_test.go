@@ -56,6 +56,33 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
+// An adapter on standby is a name as well, and whoever has it loaded goes first.
+func TestStandbyAdapters(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	loaded, standby, without := b.instance(name, "m-0001", api.Awake), b.instance(name, "m-0002", api.Awake), b.instance(name, "m-0003", api.Awake)
+	standby.mu.Lock()
+	standby.status.Standby = []api.ModelName{"fr"}
+	standby.mu.Unlock()
+	b.adapters(standby)
+	ask := func() {
+		for range 4 {
+			if resp, got := b.post(chatPath, `{"model":"fr"}`); resp.StatusCode != 200 {
+				t.Errorf("got %s %s", resp.Status, got)
+			}
+		}
+	}
+	ask()
+	if n := standby.served.Load(); n != 4 {
+		t.Errorf("the one that can load it served %d, want 4", n)
+	}
+	b.adapters(loaded, "fr")
+	ask()
+	if n := loaded.served.Load(); n != 4 || without.served.Load() != 0 {
+		t.Errorf("the one that has it loaded served %d, want 4; the one without %d", n, without.served.Load())
+	}
+}
+
 // TestClashingAdapters: an adapter never takes a function's name, of two adapters the first function's counts, and each is said once.
 func TestClashingAdapters(t *testing.T) {
 	var log bytes.Buffer

@@ -146,7 +146,7 @@ func isControl(method, p string) bool {
 	switch {
 	case p == "/rouse" || strings.HasPrefix(p, "/rouse/") || p == "/metrics":
 		return true
-	case strings.HasPrefix(p, "/adapters/"):
+	case p == "/adapters" || strings.HasPrefix(p, "/adapters/"):
 		return method != http.MethodGet && method != http.MethodHead
 	}
 	return false

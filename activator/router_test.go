@@ -94,6 +94,7 @@ func TestHosts(t *testing.T) {
 		{"POST", "m.default.localhost", "/rouse/v1/sleep", "{}", 404, "unknown_path"},
 		{"GET", "m.default.localhost", "/metrics", "", 404, "unknown_path"},
 		{"POST", "m.default.localhost", "/adapters/a", "{}", 404, "unknown_path"},
+		{"POST", "m.default.localhost", "/adapters", "{}", 404, "unknown_path"},
 		{"DELETE", "m.default.localhost", "/x/../adapters/a", "", 404, "unknown_path"},
 		{"POST", "localhost", "/serving-endpoints/nobody/invocations", "{}", 404, "model_not_found"},
 		{"POST", "m.default.localhost", "//rouse/v1/sleep", "{}", 404, "unknown_path"},

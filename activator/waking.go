@@ -97,14 +97,14 @@ func (f *function) renamed() bool {
 	return true
 }
 
-// adapters are the names of the adapters that are declared, or loaded in any instance, in order. The caller holds mu.
+// adapters are the names of the adapters that are declared, or that any instance has, in order. The caller holds mu.
 func (f *function) adapters() []api.ModelName {
 	var names []api.ModelName
 	for _, a := range f.spec.Runtime.Adapters {
 		names = append(names, a.Name)
 	}
 	for _, i := range f.set.All() {
-		names = append(names, i.Status().Adapters...)
+		names = append(append(names, i.Status().Adapters...), i.Status().Standby...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -82,6 +82,8 @@ type InstanceStatus struct {
 	Message string `json:"message,omitempty"`
 	// Adapters are the names of the LoRA adapters that are loaded; clients may write them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`
+	// Standby are the names of those that are loaded as soon as a request names them.
+	Standby []ModelName `json:"standby,omitempty"`
 	// PID is the runtime's process, 0 where there is none.
 	PID int `json:"pid,omitempty"`
 }

@@ -129,7 +129,7 @@ func (f *function) makeSupervisor() (err error) {
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Look(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
-	if f.models != nil {
+	if f.models.fetches() {
 		cfg.Prepare = f.models.prepare
 	}
 	if f.keeper != nil {
@@ -141,13 +141,9 @@ func (f *function) makeSupervisor() (err error) {
 
 func (f *function) makeAdapters() (err error) {
 	rt := f.cfg.Function.Runtime
-	var bring func(context.Context, string) (string, error)
-	if f.models != nil {
-		bring = f.models.adapter
-	}
 	f.adapters, err = adapters.New(adapters.Config{
 		Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function), Root: rt.AdapterRoot, Declared: rt.Adapters,
-		Loader: f.runtime, Gate: f.supervisor.Gate(), Fetch: bring, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
+		Loader: f.runtime, Gate: f.supervisor.Gate(), Fixed: !f.runtime.Traits().Adapts, Room: f.runtime.Traits().Room, Fetch: f.models.adapter, Changed: f.supervisor.SetAdapters, Most: func() int { return f.metrics.MaxAdapters() }, Transport: f.toRuntime(), Logger: f.cfg.Logger,
 	})
 	return err
 }
@@ -165,7 +161,7 @@ func (f *function) makeProxy() (err error) {
 	gate := f.supervisor.Gate()
 	f.door = inbound.New(inbound.Config{MaxBody: f.cfg.MaxBody})
 	direct := proxy.Config{
-		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
+		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Hold: f.adapters.Hold, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
 	}

@@ -52,7 +52,7 @@ type function struct {
 	transport  *hop.Transport
 	log        *process.Log
 	keeper     *keeper.Client // the runtime's parent; nil: we are
-	models     *models        // nil: nothing has to be fetched
+	models     *models
 	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
 	adapters   *adapters.Registry

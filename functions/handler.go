@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
@@ -36,9 +37,9 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.administer(w, r)
-	case path == "/adapters/info" && r.Method == http.MethodGet:
+	case (path == adapters.Path || path == "/adapters/info") && r.Method == http.MethodGet:
 		f.adapters.ServeHTTP(w, r)
-	case strings.HasPrefix(path, "/adapters/"):
+	case path == adapters.Path || strings.HasPrefix(path, "/adapters/"):
 		if err := f.authorize(r); err != nil {
 			api.WriteError(w, err)
 			return
@@ -125,7 +126,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	want := map[string]string{
 		"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
 		control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
-		control.PathFence: http.MethodPost,
+		control.PathFence: http.MethodPost, control.PathAdapters: http.MethodPut,
 	}[r.URL.Path]
 	if want != r.Method {
 		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
@@ -154,6 +155,12 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case control.PathFence:
 		var s control.FenceRequest
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Fence(r.Context(), s) })
+	case control.PathAdapters:
+		var a control.AdaptersRequest
+		f.answer(w, r, &a, func() (api.InstanceStatus, error) {
+			err := f.adapters.Declare(r.Context(), a.Adapters)
+			return f.supervisor.Status(), err
+		})
 	case control.PathStop:
 		var s control.StopRequest
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Stop(r.Context(), s) })

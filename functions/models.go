@@ -17,9 +17,9 @@ import (
 // models brings the model, and adapters that are references, to this machine. It
 // is safe for many goroutines: adapters are registered while a start fetches.
 type models struct {
-	cache    *fetch.Cache
 	spec     api.Runtime
-	progress func(fetch.Progress) // nil: nobody
+	open     func() (*fetch.Cache, error) // opens the cache, once
+	progress func(fetch.Progress)         // nil: nobody
 
 	mu   sync.Mutex             // guards held
 	held map[string]fetch.Model // by reference: what may not be evicted; nil: the instance has ended
@@ -31,19 +31,34 @@ func here(spec api.Runtime) bool {
 	return spec.Model == "" || spec.Endpoint != "" || fetch.Local(spec.Model)
 }
 
-// newModels opens the cache of models, if anything has to be fetched; nil: nothing has.
+// fetches says whether a start has to fetch something.
+func (m *models) fetches() bool {
+	return !here(m.spec) || slices.ContainsFunc(m.spec.Adapters, func(a api.Adapter) bool { return strings.Contains(a.Path, "://") })
+}
+
+// newModels opens the cache of models, if a start has to fetch something; else the first adapter
+// that has to be fetched opens it.
 func newModels(cfg Config) (*models, error) {
 	spec := cfg.Function.Runtime
-	remote := func(ref string) bool { return strings.Contains(ref, "://") }
-	if here(spec) && !slices.ContainsFunc(spec.Adapters, func(a api.Adapter) bool { return remote(a.Path) }) {
-		return nil, nil
+	m := &models{spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}
+	m.open = sync.OnceValues(func() (*fetch.Cache, error) { return cacheOf(cfg) })
+	if !m.fetches() {
+		return m, nil
 	}
 	if !here(spec) {
 		if _, err := fetch.Parse(spec.Model); err != nil {
 			return nil, err
 		}
 	}
-	env := slices.Concat(cfg.Env, spec.Env)
+	if _, err := m.open(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// cacheOf opens the cache of an instance.
+func cacheOf(cfg Config) (*fetch.Cache, error) {
+	env := slices.Concat(cfg.Env, cfg.Function.Runtime.Env)
 	from := fetch.Environment(func(name string) string { return environ.Value(env, name) })
 	if cfg.Models != "" {
 		from.Dir = cfg.Models
@@ -55,11 +70,7 @@ func newModels(cfg Config) (*models, error) {
 		from.Hub.TokenFile = cfg.HubTokenFile
 	}
 	from.Limit, from.Logger = cfg.ModelsLimit, cfg.Logger
-	cache, err := openCache(from, cfg.Models != "" || environ.Value(env, "ROUSE_CACHE") != "")
-	if err != nil {
-		return nil, err
-	}
-	return &models{cache: cache, spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}, nil
+	return openCache(from, cfg.Models != "" || environ.Value(env, "ROUSE_CACHE") != "")
 }
 
 // prepare is the hook of the supervisor before each start.
@@ -99,7 +110,11 @@ func (m *models) adapter(ctx context.Context, ref string) (string, error) {
 
 // fetch holds what it fetches in place of what the reference meant before.
 func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Progress)) (fetch.Model, error) {
-	model, err := m.cache.Fetch(ctx, ref, progress)
+	cache, err := m.open()
+	if err != nil {
+		return fetch.Model{}, err
+	}
+	model, err := cache.Fetch(ctx, ref, progress)
 	if err != nil {
 		return model, err
 	}
@@ -116,9 +131,6 @@ func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Prog
 
 // release lets go of everything.
 func (m *models) release() {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, model := range m.held {

@@ -41,7 +41,11 @@ func TestModelsAtOnce(t *testing.T) {
 	if _, err := m.adapter(t.Context(), files.URL+"/late"); err == nil {
 		t.Error("an instance that has ended holds a model")
 	}
-	list, err := m.cache.List(t.Context())
+	cache, err := m.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := cache.List(t.Context())
 	if err != nil || len(list) != 10 {
 		t.Fatalf("the cache has %v, %v, want the model and 9 adapters", list, err)
 	}

@@ -9,7 +9,8 @@
 // The rule of [Set.Pick], in order:
 //
 //  1. Only instances that are awake, have a free slot and are not being avoided.
-//  2. Of these the ones that have the adapter loaded which the request names, if any has.
+//  2. Of these the ones that have the adapter loaded which the request names, if any has; else those
+//     that load it when a request names it.
 //  3. Of these the one with the smallest share of its slots in use.
 //  4. Ties rotate, so that the first of several idle ones is not always the same.
 //
@@ -140,17 +141,17 @@ func (s *Set) bury(st api.InstanceStatus, at int, now time.Time) {
 // [Set.Release] gives the slot back. adapter is empty for the model itself.
 func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	var best *Instance
-	bestHas := false
+	bestHas := 0
 	n := len(s.all)
 	for k := range n {
 		i := s.all[(s.turn+k)%n]
 		if !i.status.Ready() || i.running >= i.slots || i.avoided(now) {
 			continue
 		}
-		has := adapter != "" && slices.Contains(i.status.Adapters, adapter)
+		has := i.has(adapter)
 		if best != nil && has != bestHas {
-			if has {
-				best, bestHas = i, true
+			if has > bestHas {
+				best, bestHas = i, has
 			}
 			continue
 		}
@@ -167,6 +168,19 @@ func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	}
 	best.running++
 	return best
+}
+
+// has is 2 where an adapter is loaded, 1 where it is on standby, and else 0.
+func (i *Instance) has(adapter api.ModelName) int {
+	switch {
+	case adapter == "":
+		return 0
+	case slices.Contains(i.status.Adapters, adapter):
+		return 2
+	case slices.Contains(i.status.Standby, adapter):
+		return 1
+	}
+	return 0
 }
 
 // Reserve reserves a slot of i, which has taken a request already, whatever it reports.

@@ -21,10 +21,13 @@ import (
 
 // Paths of the function's administrative interface, and of the receiver of events.
 const (
-	PathState  = "/rouse/v1/state"  // GET: InstanceStatus
-	PathWake   = "/rouse/v1/wake"   // POST Grant: blocks until awake, InstanceStatus
-	PathSleep  = "/rouse/v1/sleep"  // POST SleepRequest: blocks until asleep, InstanceStatus
-	PathFence  = "/rouse/v1/fence"  // POST FenceRequest: refuses older orders from now on, InstanceStatus
+	PathState = "/rouse/v1/state" // GET: InstanceStatus
+	PathWake  = "/rouse/v1/wake"  // POST Grant: blocks until awake, InstanceStatus
+	PathSleep = "/rouse/v1/sleep" // POST SleepRequest: blocks until asleep, InstanceStatus
+	PathFence = "/rouse/v1/fence" // POST FenceRequest: refuses older orders from now on, InstanceStatus
+	// PathAdapters: PUT AdaptersRequest: blocks until they are what is loaded, InstanceStatus
+	PathAdapters = "/rouse/v1/adapters"
+
 	PathStop   = "/rouse/v1/stop"   // POST StopRequest: drains, answers, then the process ends
 	PathLogs   = "/rouse/v1/logs"   // GET ?tail=N&follow=true: the runtime's output, text lines
 	PathEvents = "/rouse/v1/events" // POST CloudEvent, to the autoscaler's side
@@ -54,6 +57,12 @@ type SleepRequest struct {
 // epoch are refused from now on. What is under way goes on.
 type FenceRequest struct {
 	Epoch uint64 `json:"epoch"`
+}
+
+// AdaptersRequest is the whole list of LoRA adapters that a function declares, where it has changed
+// since the instance was started.
+type AdaptersRequest struct {
+	Adapters []api.Adapter `json:"adapters"`
 }
 
 // StopRequest ends an instance.
@@ -105,6 +114,14 @@ func (c *Client) Sleep(ctx context.Context, e api.Endpoint, r SleepRequest) (api
 // that it returns is true after that: an instance that sleeps then does so until a later order.
 func (c *Client) Fence(ctx context.Context, e api.Endpoint, r FenceRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathFence, r)
+}
+
+// Adapters gives an instance the list of adapters that its function declares. What is new in it is
+// loaded, at the next wake where the instance sleeps, and what is gone from it unloaded. An error with
+// status 501 says that the runtime takes adapters at its start only; any other that one of them can't be
+// loaded, while the others are.
+func (c *Client) Adapters(ctx context.Context, e api.Endpoint, r AdaptersRequest) (api.InstanceStatus, error) {
+	return c.call(ctx, http.MethodPut, e, PathAdapters, r)
 }
 
 // Stop drains an instance and ends it. It returns once the runtime is gone; the process ends right after.

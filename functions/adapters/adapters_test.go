@@ -86,6 +86,7 @@ type bench struct {
 	runtime *runtime
 	root    string
 	changes [][]api.ModelName
+	standby [][]api.ModelName
 }
 
 func set(t *testing.T, change ...func(*adapters.Config)) *bench {
@@ -98,7 +99,9 @@ func set(t *testing.T, change ...func(*adapters.Config)) *bench {
 	}
 	cfg := adapters.Config{
 		Model: "m", Aliases: []api.ModelName{"alias"}, Root: b.root, Loader: b.runtime, Gate: b.runtime,
-		Changed: func(names []api.ModelName) { b.changes = append(b.changes, names) },
+		Changed: func(loaded, standby []api.ModelName) {
+			b.changes, b.standby = append(b.changes, loaded), append(b.standby, standby)
+		},
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -218,7 +221,7 @@ func TestRegisterRefuses(t *testing.T) {
 
 func TestOtherPathsAndMethods(t *testing.T) {
 	b := restored(t)
-	for call, want := range map[string]int{"GET /adapters/": 404, "GET /adapters": 404, "PUT /adapters/x": 405, "GET /adapters/x": 405, "PATCH /adapters/info": 405, "DELETE /adapters/info": 404} {
+	for call, want := range map[string]int{"GET /adapters/": 404, "GET /adapters": 200, "DELETE /adapters": 405, "POST /adapters": 400, "PUT /adapters/x": 405, "GET /adapters/x": 405, "PATCH /adapters/info": 405, "DELETE /adapters/info": 404} {
 		method, path, _ := strings.Cut(call, " ")
 		if got, answer := b.call(method, path, "{}"); got != want {
 			t.Errorf("%s: %d %s, want %d", call, got, answer, want)

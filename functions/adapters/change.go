@@ -21,7 +21,7 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	defer r.end()
 	r.mu.Lock()
 	r.endpoint = e
-	unload, adapters := r.unload, slices.Clone(r.adapters)
+	unload, adapters := slices.Clone(r.unload), r.order()
 	r.mu.Unlock()
 	for _, name := range unload {
 		if err := r.cfg.Loader.UnloadAdapter(ctx, e, name); err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -31,7 +31,11 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	r.mu.Lock()
 	r.unload = nil
 	r.mu.Unlock()
-	for _, a := range adapters {
+	for k, a := range adapters {
+		if r.cfg.Room > 0 && k >= r.cfg.Room {
+			r.standBy(a.Name)
+			continue
+		}
 		err := r.load(ctx, e, &a)
 		a.State, a.Message = Loaded, ""
 		if err != nil {
@@ -41,12 +45,20 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 		r.mu.Lock()
 		r.put(a)
 		r.mu.Unlock()
-		if err != nil && (a.declared || ctx.Err() != nil) {
+		if err != nil && (a.required || ctx.Err() != nil) {
 			return fmt.Errorf("load adapter %s: %w", a.Name, err)
 		}
 	}
 	r.askRuntime(ctx, e)
 	return nil
+}
+
+// standBy leaves an adapter for later.
+func (r *Registry) standBy(name api.ModelName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.find(name)
+	r.adapters[i].State, r.adapters[i].Message = Standby, ""
 }
 
 // load resolves an adapter's path, if that was not done, and loads it.
@@ -68,11 +80,19 @@ func (r *Registry) load(ctx context.Context, e api.Endpoint, a *Adapter) error {
 // Its path is resolved before the change begins: what is fetched may take long, and
 // a wake, which ends with [Registry.Restore], must not wait for it.
 func (r *Registry) Register(ctx context.Context, name api.ModelName, path string) (Adapter, error) {
+	return r.register(ctx, name, path, false)
+}
+
+// register registers an adapter that is declared with the function, or is not.
+func (r *Registry) register(ctx context.Context, name api.ModelName, path string, declared bool) (Adapter, error) {
 	if err := r.checkName(name); err != nil {
 		return Adapter{}, err
 	}
-	a, _, err := r.draft(name, path)
-	if err != nil || a.State == Loaded {
+	if r.cfg.Fixed {
+		return Adapter{}, fixed(name)
+	}
+	a, _, err := r.draft(name, path, declared)
+	if err != nil || a.State != Pending {
 		return a, err
 	}
 	resolved, err := r.resolve(ctx, a)
@@ -83,8 +103,8 @@ func (r *Registry) Register(ctx context.Context, name api.ModelName, path string
 		return Adapter{}, err
 	}
 	defer r.end()
-	a, e, err := r.draft(name, path) // another change may have come before
-	if err != nil || a.State == Loaded {
+	a, e, err := r.draft(name, path, declared) // another change may have come before
+	if err != nil || a.State != Pending {
 		return a, err
 	}
 	a.path = resolved
@@ -94,10 +114,9 @@ func (r *Registry) Register(ctx context.Context, name api.ModelName, path string
 	}
 	if now {
 		defer r.cfg.Gate.Leave()
-		if err := r.load(ctx, e, &a); err != nil {
+		if err := r.bringIn(ctx, e, &a); err != nil {
 			return Adapter{}, refusal(ctx, "load", name, err)
 		}
-		a.State = Loaded
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,9 +125,35 @@ func (r *Registry) Register(ctx context.Context, name api.ModelName, path string
 	return a, nil
 }
 
+// bringIn loads a new adapter, or leaves it on standby where all others are in use. One of its name that was removed
+// and is still there goes first, when nobody uses it any more.
+func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) error {
+	r.mu.Lock()
+	before, used := slices.Contains(r.unload, a.Name), r.use.running[a.Name] > 0
+	r.mu.Unlock()
+	if used {
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "requests still use the adapter %s that was removed: try again when they have ended", a.Name).WithRetryAfter(time.Second)
+	}
+	if before {
+		if err := r.cfg.Loader.UnloadAdapter(ctx, e, a.Name); err != nil {
+			return err
+		}
+	}
+	room, err := r.makeRoom(ctx, e, false)
+	if err != nil {
+		return err
+	}
+	if !room {
+		a.State = Standby
+		return nil
+	}
+	a.State = Loaded
+	return r.load(ctx, e, a)
+}
+
 // draft is the adapter as it stands if it is loaded, and else as it would be
 // registered now; and where the runtime is.
-func (r *Registry) draft(name api.ModelName, path string) (Adapter, api.Endpoint, error) {
+func (r *Registry) draft(name api.ModelName, path string, declared bool) (Adapter, api.Endpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var old Adapter
@@ -117,14 +162,19 @@ func (r *Registry) draft(name api.ModelName, path string) (Adapter, api.Endpoint
 			return Adapter{}, "", api.Errorf(http.StatusConflict, "", "adapter %s is registered with the path %s: delete it first, or choose another name", name, old.Path)
 		}
 	}
-	if old.State == Loaded {
+	if old.State == Loaded || old.State == Standby {
+		if declared && !old.declared {
+			old.declared = true
+			r.put(old)
+		}
 		return old, r.endpoint, nil
 	}
-	return Adapter{Name: name, Path: path, Parent: r.cfg.Model, State: Pending, declared: old.declared, created: time.Now()}, r.endpoint, nil
+	return Adapter{Name: name, Path: path, Parent: r.cfg.Model, State: Pending, declared: declared || old.declared, required: old.required, created: time.Now()}, r.endpoint, nil
 }
 
 // Remove unloads an adapter and forgets it. Where the runtime can't be asked now,
-// it is unloaded when it wakes. The error is an *[api.Error].
+// it is unloaded when it wakes, and where requests use it, at the end of the last: no other begins to. The
+// error is an *[api.Error].
 func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	if err := r.begin(ctx); err != nil {
 		return err
@@ -132,11 +182,18 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	defer r.end()
 	r.mu.Lock()
 	i := r.find(name)
-	state, e := Pending, r.endpoint
+	state, e, used := Pending, r.endpoint, r.use.running[name] > 0
 	if i >= 0 {
 		state = r.adapters[i].State
 	}
+	if used = used && i >= 0; used { // from now on nobody begins to use it
+		r.adapters = slices.Delete(r.adapters, i, i+1)
+		r.unload = append(r.unload, name)
+	}
 	r.mu.Unlock()
+	if used {
+		return nil
+	}
 	if i < 0 {
 		return api.Errorf(http.StatusNotFound, "", "there is no adapter %s: GET /adapters/info lists them", name)
 	}
@@ -148,7 +205,7 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 		}
 		if now {
 			defer r.cfg.Gate.Leave()
-			if err := r.cfg.Loader.UnloadAdapter(ctx, e, name); err != nil {
+			if err := r.drop(ctx, e, name); err != nil {
 				return refusal(ctx, "unload", name, err)
 			}
 		}
@@ -161,6 +218,56 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 		r.unload = append(r.unload, name)
 	}
 	return nil
+}
+
+// Declare makes the adapters that are declared with the function those of list: what is new in it is
+// registered, and what is no longer in it removed, while those that were registered otherwise stay. Where
+// one can't be, the others are changed all the same, and the error, an *[api.Error], says which and why.
+// None of them fails a later start or wake. Doing it again does nothing.
+func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
+	var errs []error
+	for _, a := range r.List() {
+		if a.declared && !slices.ContainsFunc(list, func(d api.Adapter) bool { return d.Name == a.Name && d.Path == a.Path }) {
+			if r.cfg.Fixed {
+				return fixed(a.Name)
+			}
+			errs = append(errs, r.Remove(ctx, a.Name))
+		}
+	}
+	for _, d := range list {
+		if d.Path == "" {
+			errs = append(errs, api.BadRequest("path", "the adapter %s has no path: name a folder or a reference", d.Name))
+			continue
+		}
+		if err := r.outside(d.Path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if r.declares(d) {
+			continue
+		}
+		_, err := r.register(ctx, d.Name, d.Path, true)
+		errs = append(errs, err)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// declares says whether an adapter is declared already. One that has failed is tried again.
+func (r *Registry) declares(d api.Adapter) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.find(d.Name)
+	return i >= 0 && r.adapters[i].declared && r.adapters[i].Path == d.Path && r.adapters[i].State != Failed
+}
+
+// fixed is the error of a change at a runtime that takes none while it runs.
+func fixed(name api.ModelName) *api.Error {
+	return api.Errorf(http.StatusNotImplemented, api.CodeUnsupported, "the adapter %s: the runtime takes adapters at its start only: an instance that is started anew has what is declared", name)
 }
 
 // A runtime that was just restored takes requests a moment later: so long, and

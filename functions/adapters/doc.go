@@ -12,7 +12,12 @@
 //     request, loads what is registered, after each start and each wake. One that
 //     is declared and can't be loaded fails the start. Another one is then failed,
 //     and the instance serves without it.
-//  4. DELETE /adapters/{id} unloads and forgets it.
+//  4. DELETE /adapters/{id} unloads and forgets it. [Registry.Declare] does both for the
+//     list that the function declares, where that changes while the instance runs.
+//
+// Where there is room for fewer than there are ([Config.Room]), the others are on standby: a request that names
+// one has it loaded, in the place of the one that was not used for longest ([Registry.Hold]). One that a
+// request uses stays: it is unloaded neither to make room nor, when it is removed, before its last request has ended.
 //
 // GET /adapters/info and the paths are those of the model server protocol of the
 // Gateway API inference extension (its first proposal), with a list of all

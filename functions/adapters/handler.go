@@ -14,20 +14,30 @@ import (
 // maxBody bounds the body of a registration.
 const maxBody = 64 << 10
 
-// prefix of the paths of [Registry.ServeHTTP].
-const prefix = "/adapters/"
+// Path is the first of the paths of [Registry.ServeHTTP]; the others are below it.
+const Path = "/adapters"
 
-// ServeHTTP answers GET /adapters/info, POST /adapters/{id} and DELETE
-// /adapters/{id}. All but GET change the instance and are the control plane's.
+// prefix is that of the others.
+const prefix = Path + "/"
+
+// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST
+// /adapters, which has the name in its body. All but GET change the instance and are the control plane's.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id, found := strings.CutPrefix(req.URL.Path, prefix)
 	switch {
+	case req.URL.Path == Path && req.Method == http.MethodGet:
+		api.WriteJSON(w, http.StatusOK, r.info())
+	case req.URL.Path == Path && req.Method == http.MethodPost:
+		r.post(w, req, "")
+	case req.URL.Path == Path:
+		w.Header().Set("Allow", "GET, POST")
+		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want GET or POST; DELETE %s/NAME removes an adapter", req.Method, Path, Path))
 	case !found || id == "":
 		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s: GET /adapters/info lists the adapters", req.URL.Path))
 	case req.Method == http.MethodGet && id == "info":
 		api.WriteJSON(w, http.StatusOK, r.info())
 	case req.Method == http.MethodPost:
-		r.register(w, req, api.ModelName(id))
+		r.post(w, req, api.ModelName(id))
 	case req.Method == http.MethodDelete:
 		if err := r.Remove(req.Context(), api.ModelName(id)); err != nil {
 			api.WriteError(w, err)
@@ -76,15 +86,17 @@ func (r *Registry) info() info {
 	return v
 }
 
-// register answers 200 for an adapter that is loaded, 202 for one that will be.
-func (r *Registry) register(w http.ResponseWriter, req *http.Request, id api.ModelName) {
+// post registers an adapter, whose name is in the body where it is not in the path: it answers 200 for one
+// that is loaded, 202 for one that will be.
+func (r *Registry) post(w http.ResponseWriter, req *http.Request, id api.ModelName) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {
 		api.WriteError(w, err)
 		return
 	}
 	var in struct {
-		Path string `json:"path"`
+		Name api.ModelName `json:"name"`
+		Path string        `json:"path"`
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
@@ -97,6 +109,13 @@ func (r *Registry) register(w http.ResponseWriter, req *http.Request, id api.Mod
 	if err != nil {
 		api.WriteError(w, api.BadRequest("", `the body is not what is wanted, {"path": "…"}: %v`, err))
 		return
+	}
+	if id != "" && in.Name != "" && in.Name != id {
+		api.WriteError(w, api.BadRequest("name", "the path names the adapter %s, and the body %s: want one name", id, in.Name))
+		return
+	}
+	if id == "" {
+		id = in.Name
 	}
 	a, err := r.Register(req.Context(), id, in.Path)
 	if err != nil {

@@ -42,6 +42,8 @@ type Config struct {
 	Root string
 	// Declared are the adapters that are loaded at the start.
 	Declared []api.Adapter
+	// Fixed says that the runtime has the declared ones and takes no others while it runs.
+	Fixed bool
 	// Loader is the runtime.
 	Loader Loader
 	// Gate is the runtime's.
@@ -49,11 +51,13 @@ type Config struct {
 	// Fetch turns a reference ("hf://…") into a path, which may lie outside Root; nil:
 	// references are refused.
 	Fetch func(ctx context.Context, reference string) (path string, err error)
+	// Room is how many adapters may be loaded at once; 0: as many as there are.
+	Room int
 	// Most is how many adapters the runtime can use at once, 0 where it has not said; nil: nobody knows.
 	Most func() int
-	// Changed gets the names of the loaded adapters, sorted, when they have changed. It
-	// must not block. Nil: nobody.
-	Changed func([]api.ModelName)
+	// Changed gets the names of the adapters that are loaded, and of those on standby, sorted, when
+	// they have changed. It must not block. Nil: nobody.
+	Changed func(loaded, standby []api.ModelName)
 	// Transport reaches the runtime's own list of models; nil: it is not asked.
 	Transport http.RoundTripper
 	// Logger; nil: none.
@@ -67,6 +71,7 @@ type State string
 const (
 	Loaded  State = "loaded"
 	Pending State = "pending" // it is loaded when the runtime next starts or wakes
+	Standby State = "standby" // there is no room for it: it is loaded when a request names it
 	Failed  State = "failed"  // the runtime refused it when it last started or woke
 )
 
@@ -82,7 +87,8 @@ type Adapter struct {
 	Message string `json:"message,omitempty"`
 
 	path     string // as the runtime gets it; empty: not resolved yet
-	declared bool
+	declared bool   // with the function, whose declarer may name any path
+	required bool   // declared at the start, which fails without it
 	created  time.Time
 }
 
@@ -92,15 +98,16 @@ type Registry struct {
 	created time.Time
 	change  chan struct{} // holds one word while a change is under way; one place: changes wait for each other
 
-	loaded atomic.Pointer[map[string]api.ModelName] // for Of; nil: none
+	usable atomic.Pointer[map[string]api.ModelName] // for Of; nil: none
 
 	mu       sync.Mutex // guards what follows; changes also hold change
 	adapters []Adapter  // by name
 	endpoint api.Endpoint
-	told     []api.ModelName // what Changed got last
-	unload   []api.ModelName // what a sleeping runtime still has, to be unloaded when it wakes
-	card     *card           // what the runtime says of its model; nil: it has not said
-	asked    int             // times that it was asked for it
+	use      usage
+	told     [2][]api.ModelName // what Changed got last
+	unload   []api.ModelName    // removed, and still in the runtime: it sleeps, or requests use them
+	card     *card              // what the runtime says of its model; nil: it has not said
+	asked    int                // times that it was asked for it
 }
 
 // New makes a registry of the declared adapters, none of which is loaded yet. An
@@ -110,7 +117,7 @@ func New(cfg Config) (*Registry, error) {
 		return nil, errors.New("adapters: Config needs Model, Loader and Gate")
 	}
 	if cfg.Changed == nil {
-		cfg.Changed = func([]api.ModelName) {}
+		cfg.Changed = func(_, _ []api.ModelName) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -129,7 +136,7 @@ func New(cfg Config) (*Registry, error) {
 		if err := r.outside(d.Path); err != nil {
 			return nil, fmt.Errorf("adapter %q: %w", d.Name, err)
 		}
-		r.put(Adapter{Name: d.Name, Path: d.Path, Parent: cfg.Model, State: Pending, declared: true, created: r.created})
+		r.put(Adapter{Name: d.Name, Path: d.Path, Parent: cfg.Model, State: Pending, declared: true, required: true, created: r.created})
 	}
 	return r, nil
 }
@@ -183,11 +190,11 @@ func (r *Registry) Empty() bool {
 	return len(r.adapters) == 0 && len(r.unload) == 0
 }
 
-// Of returns the loaded adapter that a request's body names as its model, empty
-// if there is none. Where none is loaded it costs nothing.
+// Of returns the adapter that a request's body names as its model, loaded or on standby, empty if
+// there is none; see [Registry.Hold]. Where there are no adapters it costs nothing.
 func (r *Registry) Of(body []byte) api.ModelName {
-	loaded := r.loaded.Load()
-	if loaded == nil {
+	usable := r.usable.Load()
+	if usable == nil {
 		return ""
 	}
 	raw, found := field.Find(body, "model")
@@ -200,9 +207,9 @@ func (r *Registry) Of(body []byte) api.ModelName {
 		if json.Unmarshal(raw, &text) != nil {
 			return ""
 		}
-		return (*loaded)[text]
+		return (*usable)[text]
 	}
-	return (*loaded)[string(name)]
+	return (*usable)[string(name)]
 }
 
 // begin waits until no other change is under way. The caller calls end if the error is nil.
@@ -217,25 +224,38 @@ func (r *Registry) begin(ctx context.Context) error {
 
 // end ends a change and tells of it.
 func (r *Registry) end() {
+	r.publish()
+	<-r.change
+}
+
+// publish tells of a change. The caller holds change.
+func (r *Registry) publish() {
 	r.mu.Lock()
-	names := []api.ModelName{}
+	loaded, standby := []api.ModelName{}, []api.ModelName{}
 	index := map[string]api.ModelName{}
 	for _, a := range r.adapters {
-		if a.State == Loaded {
-			names = append(names, a.Name)
-			index[string(a.Name)] = a.Name
+		switch a.State {
+		case Loaded:
+			loaded = append(loaded, a.Name)
+		case Standby:
+			standby = append(standby, a.Name)
+		case Pending, Failed:
+			continue
 		}
+		index[string(a.Name)] = a.Name
 	}
-	changed := !slices.Equal(names, r.told)
-	r.told = names
+	for _, name := range r.unload { // the runtime still answers for them
+		index[string(name)] = name
+	}
+	changed := !slices.Equal(loaded, r.told[0]) || !slices.Equal(standby, r.told[1])
+	r.told = [2][]api.ModelName{loaded, standby}
 	r.mu.Unlock()
 	if len(index) > 0 {
-		r.loaded.Store(&index)
+		r.usable.Store(&index)
 	} else {
-		r.loaded.Store(nil)
+		r.usable.Store(nil)
 	}
 	if changed {
-		r.cfg.Changed(slices.Clone(names))
+		r.cfg.Changed(slices.Clone(loaded), slices.Clone(standby))
 	}
-	<-r.change
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -46,9 +47,12 @@ type Config struct {
 	// Host is what the runtime gets as the request's host; empty: what the client wrote, for
 	// a runtime that guards itself against names that it does not know.
 	Host string
-	// Adapter returns the loaded adapter that a request's body names as its model,
+	// Adapter returns the adapter that a request's body names as its model,
 	// empty where it names none; nil: there are no adapters.
 	Adapter func(body []byte) api.ModelName
+	// Hold keeps such an adapter loaded until done is called, for a request that has its place, and loads
+	// it first where it is not; nil: all are.
+	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
 	// Tenants says that the runtime is ours and may know whose a request is (control.HeaderTenant).
 	Tenants bool
 	// Prefixes is how the runtime keeps clients' prompts apart.
@@ -72,7 +76,7 @@ type Config struct {
 type Outcome struct {
 	// Path is the pattern of its route.
 	Path string
-	// Adapter is the loaded adapter that it named, empty: none.
+	// Adapter is the adapter that it named, empty: none.
 	Adapter api.ModelName
 	// Status is the answer's, or [api.StatusClientClosed].
 	Status int
@@ -191,6 +195,14 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
 		defer cancel()
 	}
+	if x.outcome.Adapter != "" && x.proxy.cfg.Hold != nil {
+		done, err := x.proxy.cfg.Hold(ctx, x.outcome.Adapter)
+		if err != nil {
+			x.unheld(ctx, err)
+			return
+		}
+		defer done()
+	}
 	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
 	defer x.live.end()
 	x.outcome.Sent = time.Since(x.began)
@@ -277,6 +289,16 @@ func (x *exchange) writeError(e *api.Error) {
 	default:
 		api.WriteError(x.w, e)
 	}
+}
+
+// unheld answers a request whose adapter can't be had.
+func (x *exchange) unheld(ctx context.Context, err error) {
+	var refused *api.Error
+	if ctx.Err() != nil && errors.As(context.Cause(ctx), &refused) {
+		x.refuse(refused)
+		return
+	}
+	x.fail(cmp.Or(ctx.Err(), err))
 }
 
 // unanswered deals with a request that got no answer: 1. it was cut off on trial; 2. the client left or its

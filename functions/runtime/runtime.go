@@ -58,6 +58,10 @@ type Traits struct {
 	Sleeps bool
 	// Deepens: asleep at level 1 it can go to level 2 without a wake.
 	Deepens bool
+	// Adapts: LoRA adapters can be loaded and unloaded while it runs.
+	Adapts bool
+	// Room is how many adapters it keeps loaded; 0: it has not said, or as many as there are.
+	Room int
 }
 
 // Runtime is one kind of model server. Every call ends when its context ends.

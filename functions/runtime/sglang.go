@@ -84,7 +84,9 @@ func (r *sglang) Key() string {
 	return r.secret.Key()
 }
 
-func (r *sglang) Traits() Traits { return Traits{Sleeps: r.sleeps} }
+func (r *sglang) Traits() Traits {
+	return Traits{Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Room: valueOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
+}
 
 func (r *sglang) Launch(model string) (Launch, error) {
 	r.mu.Lock()

@@ -57,7 +57,17 @@ func vllmEnv(env []string) []string {
 	return slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 }
 
-func (r *vllm) Traits() Traits { return Traits{Sleeps: r.sleeps} }
+func (r *vllm) Traits() Traits { return Traits{Sleeps: r.sleeps, Adapts: r.lora, Room: r.room()} }
+
+// room is how many adapters vLLM keeps in host memory, or on the device, whichever is more. Of one that somebody else
+// starts nobody knows, and it reads anew what it has dropped.
+func (r *vllm) room() int {
+	if !r.lora || r.cfg.Spec.Endpoint != "" {
+		return 0
+	}
+	onDevice := valueOf(r.cfg.Spec.Args, "--max-loras", 1)
+	return max(onDevice, valueOf(r.cfg.Spec.Args, "--max-cpu-loras", onDevice))
+}
 
 func (r *vllm) Launch(model string) (Launch, error) {
 	r.fresh(&r.names)

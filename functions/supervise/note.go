@@ -26,6 +26,7 @@ type Note struct {
 	SleepTime time.Duration   `json:"sleepTime,omitempty"`
 	Restarts  int             `json:"restarts,omitempty"`
 	Adapters  []api.ModelName `json:"adapters,omitempty"`
+	Standby   []api.ModelName `json:"standby,omitempty"`
 	// Canary is what the runtime should answer after a sleep, nil where it was not asked
 	// yet; CanaryMismatches are as in the status.
 	Canary           *runtime.Answer `json:"canary,omitempty"`
@@ -42,10 +43,11 @@ func (s *Supervisor) save() {
 	if s.leaving {
 		return // the last note before the leave is the one that counts
 	}
+	loaded, standby := s.book.adapters()
 	n := Note{
 		State: s.state, Turning: s.phase == falling || s.phase == rising, Epoch: s.epoch,
 		LoadTime: s.loadTime, WakeTime: s.wakeTime, SleepTime: s.sleepTime, Restarts: s.restarts,
-		Adapters: s.book.adapters(), Canary: s.canary, CanaryMismatches: s.mismatches,
+		Adapters: loaded, Standby: standby, Canary: s.canary, CanaryMismatches: s.mismatches,
 	}
 	switch {
 	case s.phase == falling:
@@ -71,7 +73,7 @@ func (s *Supervisor) adopt() {
 	}
 	s.loadTime, s.wakeTime, s.sleepTime, s.restarts = n.LoadTime, n.WakeTime, n.SleepTime, n.Restarts
 	s.canary, s.mismatches = n.Canary, n.CanaryMismatches
-	s.book.setAdapters(n.Adapters)
+	s.book.setAdapters(n.Adapters, n.Standby)
 	s.noteEpoch(n.Epoch)
 	if child == nil && launch.Attach && launch.Endpoint != "" {
 		child = newSidecar()

@@ -200,7 +200,7 @@ func TestReady(t *testing.T) {
 			if w.supervisor.Gate().Refusal() != nil {
 				gate = "closed"
 			}
-			w.supervisor.SetAdapters([]api.ModelName{"a"})
+			w.supervisor.SetAdapters([]api.ModelName{"a"}, nil)
 			w.call("ready " + string(e) + " " + gate)
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -214,10 +214,10 @@ func TestAdaptersAreReported(t *testing.T) {
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		synctest.Wait()
 		w.set(func() { w.reports = nil })
-		s.SetAdapters([]api.ModelName{"a", "b"})
+		s.SetAdapters([]api.ModelName{"a", "b"}, nil)
 		synctest.Wait()
-		s.SetAdapters([]api.ModelName{"a", "b"}) // no change
-		s.SetAdapters(nil)
+		s.SetAdapters([]api.ModelName{"a", "b"}, nil) // no change
+		s.SetAdapters(nil, nil)
 		synctest.Wait()
 		if len(w.reports) != 2 || len(w.reports[0].Adapters) != 2 || len(w.reports[1].Adapters) != 0 || w.reports[0].State != api.Awake {
 			t.Errorf("reports %+v, want one with two adapters, one with none", w.reports)

@@ -45,27 +45,27 @@ func (b *book) noProcess() {
 func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
 // setAdapters says whether that is a change.
-func (b *book) setAdapters(names []api.ModelName) bool {
+func (b *book) setAdapters(loaded, standby []api.ModelName) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if slices.Equal(b.status.Adapters, names) {
+	if slices.Equal(b.status.Adapters, loaded) && slices.Equal(b.status.Standby, standby) {
 		return false
 	}
-	b.status.Adapters = slices.Clone(names)
+	b.status.Adapters, b.status.Standby = slices.Clone(loaded), slices.Clone(standby)
 	return true
 }
 
-func (b *book) adapters() []api.ModelName {
+func (b *book) adapters() (loaded, standby []api.ModelName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.status.Adapters // replaced, never changed
+	return b.status.Adapters, b.status.Standby // replaced, never changed
 }
 
-// SetAdapters says which adapters are loaded; a change is reported. It does not
+// SetAdapters says which adapters are loaded, and which are on standby; a change is reported. It does not
 // block and may be called from anywhere, the hook Ready included. They outlive a
 // sleep and a restart: Ready puts them back.
-func (s *Supervisor) SetAdapters(names []api.ModelName) {
-	if s.book.setAdapters(names) {
+func (s *Supervisor) SetAdapters(loaded, standby []api.ModelName) {
+	if s.book.setAdapters(loaded, standby) {
 		select {
 		case s.changed <- struct{}{}:
 		default: // the report that is due says it all

@@ -1,0 +1,226 @@
+package adapters
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// usage is who uses which adapters. [Registry.mu] guards it.
+type usage struct {
+	running map[api.ModelName]int
+	last    map[api.ModelName]time.Time // when a request began or ended to use it
+	freed   chan struct{}               // closed when the next adapter is no longer in use; nil while nobody waits for it
+}
+
+func (u *usage) begin(name api.ModelName) {
+	if u.running == nil {
+		u.running, u.last = map[api.ModelName]int{}, map[api.ModelName]time.Time{}
+	}
+	u.running[name]++
+	u.last[name] = time.Now()
+}
+
+// end says whether that was the last use.
+func (u *usage) end(name api.ModelName) bool {
+	u.last[name] = time.Now()
+	if u.running[name]--; u.running[name] > 0 {
+		return false
+	}
+	delete(u.running, name)
+	if u.freed != nil {
+		close(u.freed)
+		u.freed = nil
+	}
+	return true
+}
+
+// wait is closed when the next adapter is no longer in use.
+func (u *usage) wait() <-chan struct{} {
+	if u.freed == nil {
+		u.freed = make(chan struct{})
+	}
+	return u.freed
+}
+
+// unloadTime bounds the unloading of an adapter that was removed while requests used it, at the end of the last.
+const unloadTime = 5 * time.Second
+
+// Hold has an adapter that [Registry.Of] has named stay loaded until done is called, and loads it first
+// where it is on standby. Where there is no room, the one that was not used for longest makes room; one that a request
+// uses never does, and the call waits for one, or for the end of ctx. The caller has a place in the
+// runtime from before the call until after done. The error is an *[api.Error], or the cause of ctx's end.
+func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), err error) {
+	if r.loadedNow(name) {
+		return func() { r.leave(name) }, nil
+	}
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer r.end()
+	if r.loadedNow(name) {
+		return func() { r.leave(name) }, nil
+	}
+	r.mu.Lock()
+	i, e := r.find(name), r.endpoint
+	var a Adapter
+	if i >= 0 {
+		a = r.adapters[i]
+	}
+	r.mu.Unlock()
+	if i < 0 || a.State == Failed {
+		return nil, &api.Error{Status: http.StatusNotFound, Code: api.CodeModelNotFound, Param: "model", Message: "the adapter " + string(name) + " is not here any more: GET /v1/models lists what is"}
+	}
+	if _, err := r.makeRoom(ctx, e, true); err != nil {
+		return nil, refusal(ctx, "make room for", name, err)
+	}
+	if err := r.load(ctx, e, &a); err != nil {
+		return nil, refusal(ctx, "load", name, err)
+	}
+	a.State, a.Message = Loaded, ""
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.put(a)
+	r.use.begin(name)
+	return func() { r.leave(name) }, nil
+}
+
+// loadedNow begins to use an adapter that is loaded.
+func (r *Registry) loadedNow(name api.ModelName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.find(name)
+	if i < 0 || r.adapters[i].State != Loaded {
+		return false
+	}
+	r.use.begin(name)
+	return true
+}
+
+// leave ends a use of an adapter. The last of one that was removed meanwhile unloads it.
+func (r *Registry) leave(name api.ModelName) {
+	r.mu.Lock()
+	removed := r.use.end(name) && slices.Contains(r.unload, name)
+	r.mu.Unlock()
+	if !removed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unloadTime)
+	defer cancel()
+	if r.begin(ctx) != nil {
+		return // it is unloaded when the runtime next wakes
+	}
+	defer r.end()
+	r.mu.Lock()
+	e, still := r.endpoint, slices.Contains(r.unload, name) && r.use.running[name] == 0
+	r.mu.Unlock()
+	if !still {
+		return
+	}
+	if err := r.cfg.Loader.UnloadAdapter(ctx, e, name); err != nil {
+		r.cfg.Logger.Warn("an adapter that was removed can't be unloaded", "adapter", name, "error", err)
+		return
+	}
+	r.unloaded(name)
+}
+
+// unloaded notes that the runtime no longer has an adapter that was removed.
+func (r *Registry) unloaded(name api.ModelName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
+}
+
+// makeRoom unloads adapters until one more fits. Where all are in use it waits for one, or says false.
+// The caller holds change.
+func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (bool, error) {
+	for {
+		r.mu.Lock()
+		victim, full := r.victim()
+		var freed <-chan struct{}
+		if full && victim == "" && wait {
+			freed = r.use.wait()
+		}
+		r.mu.Unlock()
+		switch {
+		case !full:
+			return true, nil
+		case victim != "":
+			if err := r.drop(ctx, e, victim); err != nil {
+				return false, err
+			}
+			continue
+		case !wait:
+			return false, nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// drop unloads an adapter that is on standby from then on, so that whoever begins to use it waits for the change.
+// Where a request did so already, nothing is done. The caller holds change.
+func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName) error {
+	set := func(s State) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if s == Standby && r.use.running[name] > 0 {
+			return false
+		}
+		r.adapters[r.find(name)].State = s
+		return true
+	}
+	if !set(Standby) {
+		return nil
+	}
+	err := r.cfg.Loader.UnloadAdapter(ctx, e, name)
+	if err != nil {
+		set(Loaded)
+	}
+	return err
+}
+
+// victim says whether there is no room for one more adapter, and which that no request uses was not used
+// for longest; empty: each is used. The caller holds mu.
+func (r *Registry) victim() (victim api.ModelName, full bool) {
+	loaded := 0
+	for _, a := range r.adapters {
+		if a.State != Loaded {
+			continue
+		}
+		loaded++
+		if r.use.running[a.Name] == 0 && (victim == "" || r.use.last[a.Name].Before(r.use.last[victim])) {
+			victim = a.Name
+		}
+	}
+	if r.cfg.Room <= 0 || loaded < r.cfg.Room {
+		return "", false
+	}
+	return victim, true
+}
+
+// order is that in which adapters are loaded where there is not room for all: those that a runtime which
+// slept has, then those that were used last, by name. The caller holds mu.
+func (r *Registry) order() []Adapter {
+	list := slices.Clone(r.adapters)
+	slices.SortStableFunc(list, func(a, b Adapter) int {
+		if la, lb := a.State == Loaded, b.State == Loaded; la != lb {
+			if la {
+				return -1
+			}
+			return 1
+		}
+		if c := r.use.last[b.Name].Compare(r.use.last[a.Name]); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.Name), string(b.Name))
+	})
+	return list
+}
