@@ -90,7 +90,7 @@ func TestWhatIsSent(t *testing.T) {
 	for key, value := range map[string]string{
 		"Connection": "close, X-Hop", "X-Hop": "1", "Keep-Alive": "5", "Te": "trailers", "Upgrade": "h2c", "Expect": "100-continue",
 		"Proxy-Authorization": "secret", "Authorization": "Bearer k", "Cookie": "c", "X-Api-Key": "k",
-		"X-Rouse-Wait": "true", "x-rouse-tenant": "other", "X-Rouse-Trusted": "true", "K-Proxy-Request": "activator", "Knative-Serving-Revision": "r", "Ce-Type": "t", "Server-Timing": "a",
+		"X-Rouse-Wait": "true", "x-rouse-tenant": "other", "X-Rouse-Trusted": "true", "K-Proxy-Request": "activator", "Knative-Serving-Revision": "r", "Ce-Type": "t", "Server-Timing": "a", "X_rouse_tenant": "other",
 		"X-Stainless-Lang": "js", "X-Forwarded-For": "1.2.3.4", HeaderID: "forged",
 	} {
 		in.Header.Set(key, value)

@@ -1,6 +1,9 @@
 package control
 
-import "strings"
+import (
+	"net/http"
+	"strings"
+)
 
 // HeaderTenant says whose a request is. A client's own counts only from a peer that is
 // trusted with it; the activator tells the instance, and the instance a runtime of ours.
@@ -20,6 +23,7 @@ const headerTiming = "Server-Timing"
 // Reserved says whether a header, its name written canonically, is ours to set: from
 // clients and from runtimes it is dropped.
 func Reserved(name string) bool {
+	name = dashed(name)
 	switch name[:min(len(name), 1)] {
 	case "X", "K", "C":
 		for _, prefix := range reservedPrefixes {
@@ -36,9 +40,17 @@ func Reserved(name string) bool {
 // Credential says whether a header, its name written canonically, proves to a server who
 // its client is, so that who reads it can act as the client.
 func Credential(name string) bool {
-	switch name {
+	switch dashed(name) {
 	case "Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key":
 		return true
 	}
 	return false
+}
+
+// dashed is name as servers read it that know no difference between _ and -, as those behind CGI and WSGI.
+func dashed(name string) string {
+	if strings.IndexByte(name, '_') < 0 {
+		return name
+	}
+	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }

@@ -163,15 +163,16 @@ func TestReservedHeadersOfAnEnvelope(t *testing.T) {
 		var got http.Header
 		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() }, func(c *pyfunc.Config) { c.Credentials = credentials })
 		inner := get("/v1/x")
-		for _, name := range []string{"x-rouse-wait", "X-Rouse-Tenant", "x-rouse-trusted", "k-proxy-request", "knative-serving-revision", "ce-id", "server-timing", "authorization", "cookie", "x-own"} {
+		for _, name := range []string{"x-rouse-wait", "X-Rouse-Tenant", "x-rouse-trusted", "k-proxy-request", "knative-serving-revision", "ce-id", "server-timing", "x_rouse_wait",
+			"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "authorization", "cookie", "x-own"} {
 			inner.Header = append(inner.Header, envelope.Field{Name: name, Value: "inner"})
 		}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/invocations", strings.NewReader(call(inner)))
-		r.Header = http.Header{"Content-Type": {"application/json"}, control.HeaderTenant: {"a"}}
+		r.Header = http.Header{"Content-Type": {"application/json"}, control.HeaderTenant: {"a"}, "X-Forwarded-For": {"192.0.2.1"}}
 		h.ServeHTTP(w, r)
 		predictions(t, w)
-		want := http.Header{"X-Own": {"inner"}, control.HeaderTenant: {"a"}}
+		want := http.Header{"X-Own": {"inner"}, control.HeaderTenant: {"a"}, "X-Forwarded-For": {"192.0.2.1"}}
 		if credentials {
 			want["Authorization"], want["Cookie"] = []string{"inner"}, []string{"inner"}
 		}

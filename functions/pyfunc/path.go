@@ -102,17 +102,21 @@ func printable(query string) string {
 
 // ours says whether a header of an inner request is not the caller's to set: those
 // of a connection, those that follow from the body or from what is done with
-// the answer, and those by which Rouse speaks.
+// the answer, those that say which way the call came, and those by which Rouse speaks.
 func ours(name string) bool {
-	return hop.PerConnection(name) || control.Reserved(name) || name == "Host" || name == "Content-Length" || name == "Expect" || name == "Accept-Encoding"
+	switch name {
+	case "Host", "Content-Length", "Expect", "Accept-Encoding", "Forwarded", "X-Real-Ip":
+		return true
+	}
+	return hop.PerConnection(name) || control.Reserved(name) || strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // shared are headers of a call that its inner requests get where they have none:
 // what joins logs and traces together.
 var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 
-// said are headers of a call that say what counts of who asks, for its inner requests too.
-var said = []string{control.HeaderTenant, control.HeaderTrusted}
+// said are headers of a call that say who asks and what counts of them, for its inner requests too.
+var said = []string{control.HeaderTenant, control.HeaderTrusted, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
 
 // header makes the header of an inner request.
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
