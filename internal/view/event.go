@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -24,6 +25,34 @@ func EventLine(e api.Event) string {
 		return lineOf(e.Data, Source)
 	}
 	return string(e.Data)
+}
+
+// readable is e with data of which programs know the units: durations are texts, as everywhere in
+// what is printed. Data of a type or shape that is not known stays as it is.
+func readable(e api.Event) api.Event {
+	switch e.Type {
+	case api.EventDemand:
+		e.Data = readableAs[api.Demand](e.Data)
+	case api.EventInstanceState:
+		e.Data = readableAs[api.InstanceStatus](e.Data)
+	case api.EventWoken:
+		e.Data = readableAs[api.Outline](e.Data)
+	case api.EventFunction, api.EventFunctionGone:
+		e.Data = readableAs[api.Function](e.Data)
+	}
+	return e
+}
+
+func readableAs[T any](data json.RawMessage) json.RawMessage {
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		return data
+	}
+	raw, err := json.Marshal(human(reflect.ValueOf(v)))
+	if err != nil {
+		return data
+	}
+	return raw
 }
 
 func lineOf[T any](data json.RawMessage, line func(T) string) string {

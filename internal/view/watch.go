@@ -28,10 +28,6 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 2*cloudevent.MaxSize)
 	for lines.Scan() {
-		if format == "json" && keep == nil {
-			fmt.Fprintln(cmd.OutOrStdout(), lines.Text())
-			continue
-		}
 		e, err := cloudevent.Decode(lines.Bytes())
 		switch {
 		case err != nil:
@@ -39,7 +35,11 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 		case keep != nil && !keep(e):
 			continue
 		case format == "json":
-			fmt.Fprintln(cmd.OutOrStdout(), lines.Text())
+			line, err := cloudevent.Encode(readable(e))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", line)
 			continue
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(e.Type, "dev.rouse."), ".v1")
