@@ -200,12 +200,15 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	r := Request{Tokens: api.Tokens(len(body) / bytesPerToken)}
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	for {
-		part, err := form.NextPart()
+		part, err := form.NextRawPart() // as it is: who reads it later decodes nothing
 		if err != nil {
 			break // the end, or a broken form, which is the runtime's to refuse
 		}
 		if part.FormName() != "model" && part.FormName() != "stream" {
 			continue
+		}
+		if isFile(part) {
+			return Request{}, api.BadRequest(part.FormName(), "the form has a file as its field %s: send a text", part.FormName())
 		}
 		value := make([]byte, maxPart)
 		n, _ := readFull(part, value)
@@ -220,6 +223,13 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 		}
 	}
 	return r, nil
+}
+
+// isFile says whether a part is one to who reads it later: it names a file, be the name empty.
+func isFile(part *multipart.Part) bool {
+	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+	_, named := params["filename"]
+	return named
 }
 
 // readFull is io.ReadFull for which a short part is no error.

@@ -192,6 +192,23 @@ func TestForm(t *testing.T) {
 	}
 }
 
+// What others may read in another way is refused, or read as they do.
+func TestFormsOfTwoMeanings(t *testing.T) {
+	const model = "Content-Disposition: form-data; name=\"model\""
+	for name, tt := range map[string]struct{ parts, model, refused string }{
+		"a file":            {"--b\r\n" + model + "; filename=\"x\"\r\n\r\nm\r\n--b--\r\n", "", "a file"},
+		"without a name":    {"--b\r\n" + model + "; filename=\"\"\r\n\r\nm\r\n--b--\r\n", "", "a file"},
+		"twice":             {"--b\r\n" + model + "\r\n\r\nm\r\n--b\r\n" + model + "\r\n\r\nn\r\n--b--\r\n", "", "two fields"},
+		"with an encoding":  {"--b\r\n" + model + "\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=6d\r\n--b--\r\n", "=6d", ""},
+		"by another's name": {"--b\r\nContent-Disposition: form-data; name=\"Model\"\r\n\r\nm\r\n--b--\r\n", "", ""},
+	} {
+		got, err := Form("multipart/form-data; boundary=b", []byte(tt.parts))
+		if got.Model != tt.model || (err != nil) != (tt.refused != "") || err != nil && !strings.Contains(err.Message, tt.refused) {
+			t.Errorf("%s: model %q, %v; want %q, %s", name, got.Model, err, tt.model, tt.refused)
+		}
+	}
+}
+
 func BenchmarkJSON(b *testing.B) {
 	for _, size := range []int{100, 10_000, 1_000_000} {
 		body := fmt.Appendf(nil, `{"model":"m","stream":true,"messages":[{"role":"user","content":"%s"}]}`, strings.Repeat("word and ", size/9))
