@@ -12,6 +12,8 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
 	"knative.dev/serving/pkg/networking"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Ports that requests come to, as Knative's Service for its activator has them.
@@ -47,6 +49,14 @@ func listenAndServe(s *http.Server, wrap func(net.Listener) net.Listener) error 
 		return fmt.Errorf("listen: %w", err)
 	}
 	return s.Serve(wrap(l)) //nolint:wrapcheck // the caller names the server
+}
+
+// overTLS makes the listener of a server that speaks TLS. What is in it is looked at as on the other
+// ports; which is why the server does not do it itself: it takes HTTP/2 for what came without TLS.
+func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
+	cfg = cfg.Clone()
+	cfg.NextProtos = []string{"h2", "http/1.1"}
+	return func(l net.Listener) net.Listener { return inbound.Guard(s, tls.NewListener(l, cfg)) }
 }
 
 // tlsConfig is that of the TLS port, with certificates that may change while it serves.

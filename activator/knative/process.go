@@ -316,8 +316,7 @@ func (p *process) listen() (servers, <-chan error) {
 		failed <- err
 		return s, failed
 	}
-	secure.TLSConfig = cfg
-	run(secure, func() error { return secure.ListenAndServeTLS("", "") })
+	run(secure, func() error { return listenAndServe(secure, overTLS(secure, cfg)) })
 	s.requests = append(s.requests, secure)
 	return s, failed
 }
