@@ -9,36 +9,64 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// TestFamilies renders generated conversations with the templates of testdata/families, and of the folder that
-// ROUSE_TEMPLATES names, here and in Python: no text may differ, and nothing may be refused that Python renders.
+// TestFamilies renders generated conversations with the templates of testdata/families, of engine/chat's tests, and of the
+// folder that ROUSE_TEMPLATES names, here and in Python: no text may differ, and nothing may be refused that Python renders.
 func TestFamilies(t *testing.T) {
-	paths, err := filepath.Glob("testdata/families/*.jinja")
-	if err != nil || len(paths) < 9 {
-		t.Fatalf("%d templates, %v", len(paths), err)
+	templates := readTemplates(t, "testdata/families/*.jinja")
+	archives, err := filepath.Glob("../chat/testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range archives {
+		a, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range a.Files {
+			if f.Name == "template" {
+				templates[strings.TrimSuffix(filepath.Base(path), ".txtar")] = strings.TrimSuffix(string(f.Data), "\n")
+			}
+		}
+	}
+	if len(templates) < 30 {
+		t.Fatalf("%d templates: want those of 30 families", len(templates))
 	}
 	if folder := os.Getenv("ROUSE_TEMPLATES"); folder != "" {
-		more, err := filepath.Glob(filepath.Join(folder, "*.jinja"))
-		if err != nil || len(more) == 0 {
-			t.Fatalf("ROUSE_TEMPLATES=%s: %d templates, %v", folder, len(more), err)
+		for name, source := range readTemplates(t, filepath.Join(folder, "*.jinja")) {
+			if _, err := jinja.Parse(source); err != nil {
+				t.Logf("%s is refused at load: %v", name, err)
+				continue
+			}
+			templates[name] = source
 		}
-		paths = append(paths, more...)
 	}
 	o := newOracle(t)
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".jinja"), func(t *testing.T) {
-			source, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := jinja.Parse(string(source)); err != nil && !strings.HasPrefix(path, "testdata") {
-				t.Skipf("refused at load: %v", err)
-			}
-			compareFamily(t, o, string(source))
-		})
+	for name, source := range templates {
+		t.Run(name, func(t *testing.T) { compareFamily(t, o, source) })
 	}
+}
+
+// readTemplates are the files of a pattern by their names.
+func readTemplates(t *testing.T, pattern string) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%s: no templates, %v", pattern, err)
+	}
+	templates := map[string]string{}
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		templates[strings.TrimSuffix(filepath.Base(path), ".jinja")] = string(source)
+	}
+	return templates
 }
 
 // conversations is how many each template sees.
