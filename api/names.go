@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -47,6 +48,24 @@ var dns1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 func CheckName(name string) error {
 	if !dns1035.MatchString(name) {
 		return fmt.Errorf("name %q: want 1 to 63 of a-z, 0-9 and '-', starting with a letter and ending with a letter or digit", name)
+	}
+	return nil
+}
+
+// maxAdapterName bounds an adapter's name, which becomes a label of metrics.
+const maxAdapterName = 253
+
+// CheckAdapterName reports why name can't be the name of a LoRA adapter, nil if it can.
+func CheckAdapterName(name ModelName) error {
+	switch {
+	case name == "" || len(name) > maxAdapterName:
+		return fmt.Errorf("the adapter's name has %d characters: want 1 to %d", len(name), maxAdapterName)
+	case strings.ContainsFunc(string(name), func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.:/@", c)
+	}):
+		return fmt.Errorf("the adapter's name %q: want letters, digits and - _ . : / @ only", name)
+	case name == "info":
+		return errors.New("an adapter can't be named info: GET /adapters/info lists them; choose another name")
 	}
 	return nil
 }

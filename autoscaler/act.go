@@ -97,6 +97,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
 	i.From = inventory.Stopped
+	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	g.Trace = a.rises(i, act, now).String()
 	trace, _ := api.ParseTrace(g.Trace)

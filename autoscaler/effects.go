@@ -10,7 +10,7 @@ import (
 
 // Effects is what the autoscaler does to the world. Every call may block, must
 // end when its context ends, and may come from any goroutine; there is at most
-// one call at a time for one instance. Calls repeat after a failure, so each must
+// one call at a time for one instance, but for Adapt. Calls repeat after a failure, so each must
 // be safe to repeat.
 type Effects interface {
 	// Start creates an instance of f, to be awake under the grant, and returns the ID that it
@@ -30,6 +30,9 @@ type Effects interface {
 	// Stop drains an instance for at most drain and ends it. nil says that no process is left,
 	// be it that there was none. i.Epoch is that of this order.
 	Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error
+	// Adapt makes the adapters that an instance has of its function's declaration those of list. An
+	// *[api.Error] with status 501 says that only an instance that is started anew can have them.
+	Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adapter) error
 	// State asks an instance how it is.
 	State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error)
 	// Grant lets activators wake a sleeping instance until the grant expires.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -178,6 +179,27 @@ func (w *fleet) Fence(_ context.Context, s api.InstanceStatus, epoch uint64) (ap
 	i.s.Epoch = epoch
 	i.s.Seq++
 	return i.s, nil
+}
+
+// Adapt is part of [Effects].
+func (w *fleet) Adapt(_ context.Context, s api.InstanceStatus, list []api.Adapter) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := make([]string, len(list))
+	for k, a := range list {
+		names[k] = string(a.Name) + "=" + a.Path
+	}
+	w.log("adapt %s %s", s.Instance, strings.Join(names, ","))
+	i := w.instances[s.Instance]
+	if i == nil {
+		return errors.New("connection refused")
+	}
+	if len(w.adapts) > 0 {
+		err := w.adapts[0]
+		w.adapts = w.adapts[1:]
+		return err
+	}
+	return nil
 }
 
 // State is part of [Effects].

@@ -34,6 +34,7 @@ type fleet struct {
 	instances map[api.InstanceID]*fakeInstance
 	calls     []string
 	peak      api.Bytes
+	adapts    []error // what the next calls of Adapt answer
 	refused   map[api.FunctionName][]string
 	mute      bool // state reports are lost
 	deaf      bool // the activator can't be reached

@@ -16,11 +16,12 @@ import (
 
 // PutFunction declares a function, or replaces its declaration. Where what an
 // instance runs has changed, or the function was removed in between, those that
-// exist drain and end, and new ones take their place. It does not block.
+// exist drain and end, and new ones take their place. Where only the adapters are
+// others, the instances are told. It does not block.
 func (a *Autoscaler) PutFunction(spec api.Function) {
 	a.box.post(func() {
 		f := a.record(spec.Name)
-		if f.removed || f.declared && !reflect.DeepEqual(f.Spec.Runtime, spec.Runtime) {
+		if f.removed || f.declared && !adapts(f.Spec.Runtime, spec.Runtime) {
 			for _, i := range f.instances {
 				i.Outdated = true
 			}
@@ -33,6 +34,9 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 			f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
 		}
 		f.Spec, f.declared = spec, true
+		for _, i := range f.instances {
+			a.adapt(i)
+		}
 		f.touch()
 	})
 }
@@ -183,6 +187,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if s.Load != nil {
 		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
+	a.adapt(i)
 	i.f.watch(now)
 }
 
@@ -236,6 +241,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	a.seen(i, s, now)
 	a.suspect(i, now)
 	f.watch(now)
+	a.adapt(i)
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 

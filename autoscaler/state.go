@@ -52,9 +52,11 @@ type instance struct {
 	// faulted says that the failure of this rise has been counted.
 	faulted bool
 	// heard is when it last reported or was last asked, misses how often it did not answer.
-	heard   time.Time
-	misses  int
-	probing bool
+	heard  time.Time
+	misses int
+	// adapters are those that it has.
+	adapters adapted
+	probing  bool
 	// roseAt is when its rise began, for the metrics.
 	roseAt time.Time
 	// What its outline needs: the errand that it comes up for, its span if it starts, and
@@ -131,6 +133,9 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	if known != nil {
 		known.epoch, known.roseAt, known.faulted = max(known.epoch, i.epoch), i.roseAt, known.faulted || i.faulted
 		known.errand, known.rise = i.errand, i.rise
+		if !known.adapters.known {
+			known.adapters.known, known.adapters.has = i.adapters.known, i.adapters.has
+		}
 		if len(known.Status.Devices) == 0 {
 			known.Status.Devices = i.Status.Devices
 		}

@@ -108,6 +108,14 @@ func (f *Fleet) Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (
 	})
 }
 
+// Adapt is part of [autoscaler.Effects].
+func (f *Fleet) Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adapter) error {
+	_, err := f.call(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+		return c.Adapters(ctx, e, control.AdaptersRequest{Adapters: list})
+	})
+	return err
+}
+
 // ordered notes the epoch of an order before it is sent: a process that begins anew in the
 // pod is told the highest, so that what is on its way from before stays worthless.
 func (f *Fleet) ordered(id api.InstanceID, epoch uint64) {

@@ -197,7 +197,7 @@ func TestRegisterRefuses(t *testing.T) {
 		{"x", `{"path":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "larger than the limit"},
 		{"m", `{"path":"a"}`, 409, "a name of the model itself"},
 		{"alias", `{"path":"a"}`, 409, "a name of the model itself"},
-		{"info", `{"path":"a"}`, 409, "can't be named info"},
+		{"info", `{"path":"a"}`, 400, "can't be named info"},
 		{"x%20y", `{"path":"a"}`, 400, "letters, digits"},
 		{"x,y", `{"path":"a"}`, 400, "letters, digits"},
 		{strings.Repeat("x", 300), `{"path":"a"}`, 400, "300 characters"},

@@ -141,22 +141,14 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// maxName bounds an adapter's name, which becomes a label of metrics.
-const maxName = 253
-
 // checkName refuses names that mean something else.
 func (r *Registry) checkName(name api.ModelName) *api.Error {
+	if err := api.CheckAdapterName(name); err != nil {
+		return api.BadRequest("id", "%v", err)
+	}
 	switch {
-	case name == "" || len(name) > maxName:
-		return api.BadRequest("id", "the adapter's name has %d characters: want 1 to %d", len(name), maxName)
-	case strings.ContainsFunc(string(name), func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.:/@", c)
-	}):
-		return api.BadRequest("id", "the adapter's name %q: want letters, digits and - _ . : / @ only", name)
 	case name == r.cfg.Model || slices.Contains(r.cfg.Aliases, name):
 		return api.Errorf(http.StatusConflict, "", "%s is a name of the model itself: choose another one for the adapter", name)
-	case name == "info":
-		return api.Errorf(http.StatusConflict, "", "an adapter can't be named info: GET /adapters/info lists them; choose another name")
 	}
 	return nil
 }

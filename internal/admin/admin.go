@@ -8,8 +8,10 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -23,6 +25,7 @@ const (
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
 	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
 	// + /scale: PUT or POST Scale;
+	// + /adapters: GET []Adapter; on one machine POST api.Adapter: add it, Adapter; + /adapters/ADAPTER: DELETE;
 	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.Outline.
 )
 
@@ -44,6 +47,48 @@ type Declared struct {
 	LostNames []string `json:"lostNames,omitempty"`
 	// Doubts say why it would not start as things are, in one line.
 	Doubts string `json:"doubts,omitempty"`
+}
+
+// Adapter is a LoRA adapter of a function, for people.
+type Adapter struct {
+	Function api.FunctionName `json:"function"`
+	Name     api.ModelName    `json:"name"`
+	// Path is as it was declared; empty for one that is not: an instance was given it, or its runtime brings it.
+	Path string `json:"path,omitempty"`
+	// Loaded are the instances that have it loaded, Standby those that load it when a request names it.
+	Loaded  []api.InstanceID `json:"loaded"`
+	Standby []api.InstanceID `json:"standby,omitempty"`
+	// Result is what a change of it was: "added", "changed", "unchanged" or "removed".
+	Result string `json:"result,omitempty"`
+}
+
+// Adapters are those that a function declares or that its instances have, by name.
+func Adapters(v decide.View) []Adapter {
+	list := []Adapter{}
+	at := func(name api.ModelName) *Adapter {
+		for k := range list {
+			if list[k].Name == name {
+				return &list[k]
+			}
+		}
+		list = append(list, Adapter{Function: v.Function.Name, Name: name, Loaded: []api.InstanceID{}})
+		return &list[len(list)-1]
+	}
+	for _, a := range v.Function.Runtime.Adapters {
+		at(a.Name).Path = a.Path
+	}
+	for _, i := range v.Instances {
+		for _, name := range i.Adapters {
+			a := at(name)
+			a.Loaded = append(a.Loaded, i.Instance)
+		}
+		for _, name := range i.Standby {
+			a := at(name)
+			a.Standby = append(a.Standby, i.Instance)
+		}
+	}
+	slices.SortFunc(list, func(a, b Adapter) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
 // Scale says how many instances somebody outside wants awake, and for how long: who

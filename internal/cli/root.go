@@ -49,7 +49,7 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), scaleCommand(), functionCommand(), engineCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), scaleCommand(), adaptersCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
 		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand(), traceCommand()},
 		"":      {versionCommand()},

@@ -45,6 +45,9 @@ func (s *server) adminHandler() http.Handler {
 		}
 		return s.autoscaler.Scale(r.Context(), name, scale.Replicas, lifetime, scale.By)
 	})).Methods(http.MethodPut, http.MethodPost)
+	f.HandleFunc("/adapters", s.listAdapters).Methods(http.MethodGet)
+	f.HandleFunc("/adapters", s.addAdapter).Methods(http.MethodPost)
+	f.HandleFunc("/adapters/{adapter:.+}", s.removeAdapter).Methods(http.MethodDelete)
 	f.HandleFunc("/logs", s.tailLogs).Methods(http.MethodGet)
 	f.HandleFunc("/why", s.why).Methods(http.MethodGet)
 	f.HandleFunc("/wakes", s.wakes).Methods(http.MethodGet)

@@ -141,6 +141,12 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Durat
 	return nil
 }
 
+// Adapt gives an instance the list of its adapters.
+func (a *agent) Adapt(ctx context.Context, s api.InstanceStatus, list []api.Adapter) error {
+	_, err := a.control.Adapters(ctx, s.Endpoint, control.AdaptersRequest{Adapters: list})
+	return err
+}
+
 // State asks an instance how it is.
 func (a *agent) State(ctx context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	a.mu.Lock()

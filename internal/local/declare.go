@@ -39,12 +39,21 @@ func (s *server) declareAll(ctx context.Context) error {
 // declare adds a function or replaces its declaration, and says which
 // ("created", "configured" or "unchanged"). Instances of a function that is
 // replaced drain and stop; requests that wait for it go to the new ones.
-func (s *server) declare(_ context.Context, f api.Function) (string, error) {
+//
+// Where only its adapters are others, its instances stay: they load what is new before anybody is told of
+// its names, so that one that they can't load is refused and changes nothing, and unload what is gone.
+func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if err := api.CheckName(f.Name.Name()); err != nil {
 		return "", api.BadRequest("name", "%v", err)
 	}
 	f = f.WithDefaults()
 	if err := checkModel(&f); err != nil {
+		return "", err
+	}
+	if err := checkAdapters(f); err != nil {
+		return "", err
+	}
+	if err := s.bring(ctx, f); err != nil {
 		return "", err
 	}
 	s.declaring.Lock()
@@ -73,6 +82,9 @@ func (s *server) declare(_ context.Context, f api.Function) (string, error) {
 	s.autoscaler.PutFunction(f)
 	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
 	if known {
+		if onlyAdapters(old, f) {
+			s.tellAdapters(ctx, f)
+		}
 		return "configured", nil
 	}
 	return "created", nil

@@ -205,6 +205,9 @@ func (c *core) Stop(_ context.Context, s api.InstanceStatus, _ time.Duration) er
 	return nil
 }
 
+// Adapt is part of [autoscaler.Effects]: functions here have no adapters.
+func (c *core) Adapt(context.Context, api.InstanceStatus, []api.Adapter) error { return errDead }
+
 // State is part of [autoscaler.Effects].
 func (c *core) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	c.w.mu.Lock()

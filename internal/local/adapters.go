@@ -1,0 +1,194 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+// adaptersTime bounds what a change of adapters waits for instances that unload some; who has not answered by then does
+// it later.
+const adaptersTime = 10 * time.Second
+
+// onlyAdapters says whether two declarations differ in nothing but what adapters there are, and where they come from.
+func onlyAdapters(a, b api.Function) bool {
+	a.Runtime.Adapters, b.Runtime.Adapters = nil, nil
+	a.Origin, b.Origin = "", ""
+	return reflect.DeepEqual(a, b)
+}
+
+// checkAdapters says what is wrong with the names of a function's adapters.
+func checkAdapters(f api.Function) error {
+	for k, a := range f.Runtime.Adapters {
+		if err := api.CheckAdapterName(a.Name); err != nil {
+			return api.BadRequest("name", "the function %s: %v", f.Name.Name(), err)
+		}
+		if a.Path == "" {
+			return api.BadRequest("path", "the function %s: the adapter %s has no path: name a folder or a reference", f.Name.Name(), a.Name)
+		}
+		if slices.Contains(owned(f), a.Name) {
+			return api.Errorf(http.StatusConflict, "", "%s is a name of %s itself: choose another one for the adapter", a.Name, f.Name.Name())
+		}
+		if slices.ContainsFunc(f.Runtime.Adapters[:k], func(o api.Adapter) bool { return o.Name == a.Name }) {
+			return api.BadRequest("name", "the function %s declares the adapter %s twice", f.Name.Name(), a.Name)
+		}
+	}
+	return nil
+}
+
+// owned are the names that mean the function itself.
+func owned(f api.Function) []api.ModelName {
+	return append(f.Names(), api.ModelName(f.Name.Name()), api.ModelName(f.Name))
+}
+
+// bring has the instances of a function load the adapters that a declaration adds to what they have. The error says
+// which can't be had: then they have what they had.
+func (s *server) bring(ctx context.Context, f api.Function) error {
+	s.declaring.Lock()
+	old, known := s.functions[f.Name]
+	s.declaring.Unlock()
+	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {
+		return nil
+	}
+	all := slices.Clone(f.Runtime.Adapters)
+	for _, a := range old.Runtime.Adapters {
+		if !slices.ContainsFunc(all, func(b api.Adapter) bool { return b.Name == a.Name }) {
+			all = append(all, a)
+		}
+	}
+	for _, i := range s.present(f.Name) {
+		_, err := s.agent.control.Adapters(ctx, i.Endpoint, control.AdaptersRequest{Adapters: all})
+		if err == nil {
+			continue
+		}
+		if e := api.AsError(err); e.Status < http.StatusBadRequest || e.Status >= http.StatusInternalServerError && e.Code != api.CodeRuntimeFailed {
+			continue // it is told again, or replaced
+		}
+		s.tellAdapters(ctx, old)
+		return err
+	}
+	return nil
+}
+
+// present are the instances of a function that can be asked.
+func (s *server) present(name api.FunctionName) []api.InstanceStatus {
+	v, _ := s.autoscaler.Status(name)
+	return slices.DeleteFunc(slices.Clone(v.Instances), func(i api.InstanceStatus) bool {
+		return i.Endpoint == "" || i.State != api.Awake && i.State != api.Asleep && i.State != api.Draining
+	})
+}
+
+// tellAdapters gives the instances of a function the list that it declares, and takes in how they are then. Those that
+// don't answer are told again by the autoscaler.
+func (s *server) tellAdapters(ctx context.Context, f api.Function) {
+	ctx, cancel := context.WithTimeout(ctx, adaptersTime)
+	defer cancel()
+	for _, i := range s.present(f.Name) {
+		status, err := s.agent.control.Adapters(ctx, i.Endpoint, control.AdaptersRequest{Adapters: f.Runtime.Adapters})
+		if err != nil {
+			s.cfg.Logger.Debug("an instance has not taken its adapters yet", "instance", i.Instance, "error", err)
+			continue
+		}
+		s.activator.ObserveInstance(status)
+		s.autoscaler.ObserveInstance(status)
+	}
+}
+
+func (s *server) listAdapters(w http.ResponseWriter, r *http.Request) {
+	v, found := s.autoscaler.Status(named(r))
+	if !found {
+		api.WriteError(w, s.unknown(named(r)))
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
+}
+
+// addAdapter adds an adapter to a function's declaration, or changes where it comes from.
+func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
+	var a api.Adapter
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&a); err != nil {
+		api.WriteError(w, api.BadRequest("", `the body is no adapter, such as {"name":"sql","path":"hf://org/sql-lora"}: %v`, err))
+		return
+	}
+	if other, taken := s.taken(named(r), a.Name); taken {
+		api.WriteError(w, api.Errorf(http.StatusConflict, "", "%s is a name of %s: choose another one for the adapter", a.Name, other))
+		return
+	}
+	s.changeAdapters(w, r, a.Name, func(list []api.Adapter) ([]api.Adapter, string) {
+		k := slices.IndexFunc(list, func(b api.Adapter) bool { return b.Name == a.Name })
+		switch {
+		case k < 0:
+			return append(list, a), "added"
+		case list[k].Path == a.Path:
+			return list, "unchanged"
+		}
+		list[k].Path = a.Path
+		return list, "changed"
+	})
+}
+
+func (s *server) removeAdapter(w http.ResponseWriter, r *http.Request) {
+	name := api.ModelName(mux.Vars(r)["adapter"])
+	s.changeAdapters(w, r, name, func(list []api.Adapter) ([]api.Adapter, string) {
+		n := len(list)
+		list = slices.DeleteFunc(list, func(b api.Adapter) bool { return b.Name == name })
+		if len(list) == n {
+			return nil, ""
+		}
+		return list, "removed"
+	})
+}
+
+// taken says whether a name means another function or an adapter of one.
+func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionName, bool) {
+	s.declaring.Lock()
+	defer s.declaring.Unlock()
+	for other, f := range s.functions {
+		if other != by && (slices.Contains(owned(f), name) || slices.ContainsFunc(f.Runtime.Adapters, func(a api.Adapter) bool { return a.Name == name })) {
+			return other, true
+		}
+	}
+	return "", false
+}
+
+// changeAdapters declares a function with another list of adapters, and answers with the one that was changed. An empty result:
+// there is none of that name.
+func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
+	s.declaring.Lock()
+	f, known := s.functions[named(r)]
+	s.declaring.Unlock()
+	if !known {
+		api.WriteError(w, s.unknown(named(r)))
+		return
+	}
+	list, result := change(slices.Clone(f.Runtime.Adapters))
+	if result == "" {
+		api.WriteError(w, api.Errorf(http.StatusNotFound, "", "%s declares no adapter %s: rouse adapters ls lists them", named(r).Name(), name))
+		return
+	}
+	f.Runtime.Adapters = list
+	if _, err := s.declare(r.Context(), f); err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	answer := admin.Adapter{Function: named(r), Name: name, Loaded: []api.InstanceID{}}
+	v, _ := s.autoscaler.Status(named(r))
+	for _, a := range admin.Adapters(v) {
+		if a.Name == name {
+			answer = a
+		}
+	}
+	answer.Result = result
+	api.WriteJSON(w, http.StatusOK, answer)
+}
