@@ -74,6 +74,9 @@ func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	if f.said == allTypes && hinted != 0 && !f.hasEnum {
 		f.types = hinted
 	}
+	if f.whole() {
+		f.types &^= typeNumber
+	}
 	return f
 }
 

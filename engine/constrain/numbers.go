@@ -1,6 +1,9 @@
 package constrain
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // maxMultiple bounds multipleOf: the automaton has a place for each remainder.
 const maxMultiple = 10000
@@ -112,6 +115,11 @@ var numberFormats = map[string][2]*big.Rat{
 	"int8": power(7), "int16": power(15), "int32": power(31), "int64": power(63),
 	"uint8": natural(8), "uint16": natural(16), "uint32": natural(32), "uint64": natural(64),
 	"float": {}, "double": {},
+}
+
+// whole says whether a format wants integers, as readers that keep formats see it.
+func (f *facts) whole() bool {
+	return slices.ContainsFunc(f.formats, func(name string) bool { return numberFormats[name][0] != nil })
 }
 
 // power is from -2ⁿ to 2ⁿ-1.

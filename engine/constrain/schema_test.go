@@ -161,6 +161,14 @@ func TestSchemaTakes(t *testing.T) {
 		{`{"type":"string","format":"date"}`, `"2024-02-29"`, true},
 		{`{"type":"string","format":"date"}`, `"2023-02-29"`, false},
 		{`{"type":"string","pattern":"^\\d+$"}`, `"12a"`, false},
+		{`{"type":"number","format":"int64"}`, `15`, true},
+		{`{"type":"number","format":"int64"}`, `1.5`, false},
+		{`{"type":"number","allOf":[{"format":"uint8"}]}`, `1.5`, false},
+		{`{"type":"number","format":"int32","minimum":1.5}`, `1.75`, false},
+		{`{"type":"number","format":"double"}`, `1.5`, true},
+		{`{"enum":[1.5,2],"format":"int32"}`, `2`, true},
+		{`{"enum":[1.5,2],"format":"int32"}`, `1.5`, false},
+		{`{"type":["number","string"],"format":"int32"}`, `1.5`, false},
 	} {
 		f, err := constrain.Schema(t.Context(), nil, []byte(test.schema))
 		if err != nil {

@@ -76,6 +76,9 @@ func (c *schemaReader) fits(f *facts, v any) bool {
 }
 
 func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
+	if f.whole() && !r.IsInt() {
+		return false
+	}
 	low, high := c.limits(f)
 	if low != nil && (r.Cmp(low.at) < 0 || r.Cmp(low.at) == 0 && low.strict) {
 		return false
