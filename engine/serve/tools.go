@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -98,10 +99,26 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 			return nil, api.BadRequest("tools.function.name", "tool %d has the name %s: want 1 to %d letters, digits, _, - and .", i, quote(t.Function.Name), maxToolName)
 		case (&toolUse{tools: tools}).find(t.Function.Name) != nil:
 			return nil, api.BadRequest("tools.function.name", "two tools have the name %s", quote(t.Function.Name))
+		case !describesObject(t.Function.Parameters):
+			return nil, api.BadRequest("tools.function.parameters", "the parameters of the tool %s are no JSON schema of an object: want {\"type\":\"object\",\"properties\":…}, or leave them out for no arguments", quote(t.Function.Name))
 		}
 		tools = append(tools, toolSpec{t.Function.Name, t.Function.Parameters})
 	}
 	return tools, nil
+}
+
+// describesObject says whether parameters are the schema of an object, as all arguments of a call are, or there are none.
+func describesObject(parameters json.RawMessage) bool {
+	if null(parameters) {
+		return true
+	}
+	var schema map[string]any
+	if json.Unmarshal(parameters, &schema) != nil {
+		return false
+	}
+	kind, said := schema["type"]
+	list, several := kind.([]any)
+	return !said || kind == "object" || several && slices.Contains(list, any("object"))
 }
 
 func validToolName(name string) bool {
@@ -173,10 +190,10 @@ func (u *toolUse) wish(f *toolFormat, other *wish) *wish {
 	return w
 }
 
-// objectSchema is a schema of parameters, which are always an object: it may go without saying.
+// objectSchema is a schema of parameters, which are always an object: it may go without saying, and is nothing else beside.
 func objectSchema(parameters json.RawMessage) json.RawMessage {
 	var top map[string]json.RawMessage
-	if json.Unmarshal(parameters, &top) != nil || top == nil || top["type"] != nil {
+	if json.Unmarshal(parameters, &top) != nil || top == nil {
 		return parameters
 	}
 	top["type"] = json.RawMessage(`"object"`)
