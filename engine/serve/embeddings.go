@@ -54,7 +54,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	for i, in := range e.Input {
 		ids := in.tokens
 		if ids == nil {
-			most := 2 * s.engine.Context()
+			most := s.counted()
 			if e.Truncate != nil {
 				most = anyLength
 			}

@@ -16,8 +16,11 @@ const maxText = 16 << 20
 // encode makes a prompt's text tokens, with the beginning-of-text token where the model wants one and the text has none.
 // Where the text has far more tokens than fit, it fails before they are made. param is how the client calls the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
-	return s.encodeMost(ctx, param, text, 2*s.engine.Context())
+	return s.encodeMost(ctx, param, text, s.counted())
 }
+
+// counted is up to how many tokens a text that does not fit is counted, so that its error says how long it is.
+func (s *Server) counted() int { return max(2*s.engine.Context(), 64<<10) }
 
 // whole makes a text tokens that nothing will follow, with the token that closes it where the model wants one.
 func (s *Server) whole(ctx context.Context, param, text string, most int) ([]int32, error) {

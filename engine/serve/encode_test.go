@@ -42,9 +42,9 @@ func TestLongPrompts(t *testing.T) {
 		path, want, param string
 		fields            map[string]any
 	}{
-		{"/v1/completions", "the text has more than 512 tokens, but the model's context is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
-		{"/v1/chat/completions", "more than 512 tokens", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
-		{"/v1/embeddings", "more than 512 tokens", "input", map[string]any{"input": text}},
+		{"/v1/completions", "the text has more than 65536 tokens, but the model's context is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
+		{"/v1/chat/completions", "more than 65536 tokens", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
+		{"/v1/embeddings", "more than 65536 tokens", "input", map[string]any{"input": text}},
 		{"/v1/completions", "the text has 17825792 bytes, of which at most 16777216 are made tokens", "prompt", map[string]any{"prompt": huge}},
 		{"/v1/embeddings", "17825792 bytes", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
 		{"/tokenize", "17825792 bytes", "prompt", map[string]any{"prompt": huge}},
