@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // modelPaths are the paths whose JSON body names a model, and what a stream
@@ -71,6 +72,7 @@ func (a *Activator) mayList(r *http.Request) bool { return a.deps.Lists == nil |
 // listing lets those to next who may see which functions there are.
 func (a *Activator) listing(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
 		if a.mayList(r) {
 			next(w, r)
 			return

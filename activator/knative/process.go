@@ -282,7 +282,7 @@ func (p *process) listen() (servers, <-chan error) {
 	p.profiler.IdleTimeout = idleTimeout
 	s := servers{
 		requests: []*http.Server{at(portHTTP, p.handler), at(portH2C, p.handler)},
-		others:   []*http.Server{at(control.ActivatorPort, api.InTurn(p.control)), at(control.MetricsPort, p.metrics), p.profiler},
+		others:   []*http.Server{at(control.ActivatorPort, inbound.Answered(api.InTurn(p.control))), at(control.MetricsPort, inbound.Answered(p.metrics)), p.profiler},
 	}
 	failed := make(chan error, 8)
 	run := func(server *http.Server, listen func() error) {

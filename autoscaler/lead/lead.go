@@ -40,6 +40,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/trace"
 )
 
@@ -140,7 +141,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("listen for /metrics and probes: %w", err)
 	}
-	server := &http.Server{Handler: p.health(), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, ErrorLog: quiet(p.log)}
+	server := &http.Server{Handler: inbound.Answered(p.health()), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, ErrorLog: quiet(p.log)}
 	served := make(chan error, 1) // sent to by the server, once
 	go func() { served <- server.Serve(health) }()
 	err = p.elect(ctx)

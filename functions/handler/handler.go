@@ -17,6 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Config of a [Handler].
@@ -137,7 +138,7 @@ func (h *Handler) Run(ctx context.Context) error {
 		return fmt.Errorf("handler: listen for its calls of the runtime: %w", err)
 	}
 	server := &http.Server{
-		Handler: h.door(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: inbound.Answered(h.door()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)

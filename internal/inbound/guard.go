@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -15,13 +16,14 @@ import (
 // is a body here was a request there (RFC 9112, 6.1). Package net/http believes the second
 // and hides the first, so the connections of the listener that is returned are looked at
 // as they are read. s serves on that one, and must have no ConnContext of its own. TLS
-// and HTTP/2 are not looked at; HTTP/2 has no such thing.
+// and HTTP/2 are not looked at; HTTP/2 has no such thing. s waits for bodies that nobody
+// reads as [Answered] does.
 func Guard(s *http.Server, l net.Listener) net.Listener {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, watchedKey{}, c)
 	}
 	next := s.Handler
-	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Handler = Answered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
 			if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && c.both.Load() {
 				w.Header().Set("Connection", "close")
@@ -30,8 +32,28 @@ func Guard(s *http.Server, l net.Listener) net.Listener {
 			}
 		}
 		next.ServeHTTP(w, r)
-	})
+	}))
 	return guarded{l}
+}
+
+// unread is how long a client may go on sending a body that nobody reads.
+const unread = 5 * time.Second
+
+// Answered is next for a server that waits a while, and not for ever, for the bodies of requests that next
+// answered without reading them: package net/http reads what is left before it sends the answer.
+func Answered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		Unread(w, r)
+	})
+}
+
+// Unread says that nobody reads the body of r, or what is left of it. Whoever writes a long answer to such
+// a request says so before; at the end of a handler [Answered] does.
+func Unread(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // a connection without deadlines is a test's
+	}
 }
 
 // watchedKey is the connection's in a request's context.

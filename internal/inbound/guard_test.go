@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -63,5 +65,61 @@ func TestGuard(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBodiesThatNobodyReads: a client that announces a body, and sends none of it or a little again and again, is
+// answered where its request needs none, and its connection ends.
+func TestBodiesThatNobodyReads(t *testing.T) {
+	for name, tc := range map[string]struct {
+		head, drip string
+		answer     int
+	}{
+		"never sent":        {"Content-Length: 100", "", 1},
+		"never, in chunks":  {"Transfer-Encoding: chunked", "", 1},
+		"slowly":            {"Content-Length: 100000", "x", 1},
+		"slowly, in chunks": {"Transfer-Encoding: chunked", "1\r\nx\r\n", 1},
+		"expected":          {"Content-Length: 100\r\nExpect: 100-continue", "", 1},
+		"a long answer":     {"Content-Length: 100", "", 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pipes{make(chan net.Conn), make(chan struct{})}
+				s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if tc.answer > 1 {
+						inbound.Unread(w, r)
+					}
+					_, _ = io.WriteString(w, strings.Repeat("x", tc.answer))
+				})}
+				go func() { _ = s.Serve(inbound.Guard(s, p)) }()
+				defer s.Close()
+				began := time.Now()
+				conn, server := net.Pipe()
+				p.conns <- server
+				defer time.Sleep(2 * time.Second) // until who drips has seen it
+				defer conn.Close()
+				go func() {
+					_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+tc.head+"\r\n\r\n")
+					for err == nil && tc.drip != "" {
+						time.Sleep(time.Second)
+						_, err = io.WriteString(conn, tc.drip)
+					}
+				}()
+				in := bufio.NewReader(conn)
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, err := io.Copy(io.Discard, resp.Body); n != int64(tc.answer) || err != nil || resp.StatusCode != 200 {
+					t.Errorf("got %s and %d bytes, %v", resp.Status, n, err)
+				}
+				if _, err := io.Copy(io.Discard, in); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("it has the connection for %s", took)
+				}
+			})
+		})
 	}
 }
