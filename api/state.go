@@ -56,6 +56,10 @@ type InstanceStatus struct {
 	Requests Requests `json:"requests,omitempty"`
 	// Candidates are the nodes that could take it, of one that no node has taken; between parts of one process only.
 	Candidates []string `json:"-"`
+	// Spare is what its pod could give up of Requests if it slept, nil if nothing; Shrunk says that it has done so, and gets
+	// it back before it wakes. Between parts of one process only.
+	Spare  Requests `json:"-"`
+	Shrunk bool     `json:"-"`
 	// Load is what its runtime says of its work; nil where it says nothing.
 	Load *Load `json:"load,omitempty"`
 	// Steps are the stages of the last start or wake, in their order, for people and traces.

@@ -85,6 +85,7 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, 
 			i.noteDone(err, now)
 			if err == nil && s.Instance == i.Status.Instance {
 				a.merge(s, now)
+				i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // whatever it has reported since
 			}
 			done(err, now)
 			i.f.watch(now)
@@ -156,6 +157,9 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
 	i.Level = act.Level
 	s, epoch := i.Status, a.newEpoch(i)
+	if !act.Shrink {
+		s.Spare = nil
+	}
 	a.takeBack(i, epoch)
 	limit, began := act.Drain+i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, time.Now()
 	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {

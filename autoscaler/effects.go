@@ -22,7 +22,8 @@ type Effects interface {
 	// sleeps on, and was sent no order: another of its function comes up in its place.
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
 	// Sleep drains an instance for at most drain, puts it to sleep, or deeper, and returns when
-	// it sleeps. Grants with a lower epoch are worth nothing from then on.
+	// it sleeps. Grants with a lower epoch are worth nothing from then on. Where i.Spare is not nil, the pod of a sleeper
+	// gives that up, if Kubernetes lets it: the status that is returned says what it has.
 	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error)
 	// Fence makes every grant and order with a lower epoch worthless at the instance, those on
 	// their way included, and returns the status that it has after that. It changes nothing else.

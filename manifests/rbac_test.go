@@ -139,7 +139,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 				if !known[group+"/"+plain] {
 					t.Errorf("%s: no resource %s in the group %q", r.role, plain, group)
 				}
-				if !slices.Contains([]string{"", "status", "scale", "finalizers", "proxy"}, sub) {
+				if !slices.Contains([]string{"", "status", "scale", "finalizers", "proxy", "resize"}, sub) {
 					t.Errorf("%s: no subresource %s", r.role, sub)
 				}
 			}

@@ -30,6 +30,8 @@ type Action struct {
 	Instance api.InstanceID
 	// Level is the level to sleep at, for Sleep.
 	Level api.Level
+	// Shrink says that its pod gives up what it can spare asleep of its requests, for Sleep.
+	Shrink bool
 	// Node is the machine that it is about: where Start goes; empty where there is only one.
 	Node string
 	// Devices and Memory are where and what: the grant of Start, Wake and Grant.

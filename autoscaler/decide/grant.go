@@ -96,10 +96,10 @@ func (p *plan) grantable() []*inst {
 }
 
 // mayStand says whether i is a sleeper that nobody claims or has dealt with, and that needs
-// no claim of GPUs from Kubernetes before it may wake.
+// no claim of GPUs, and none of what its pod has given up, from Kubernetes before it may wake.
 func (p *plan) mayStand(i *inst) bool {
 	f := i.f
-	return f.declared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
+	return f.declared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
 }
 
 // wanted orders sleepers, the likeliest to be wanted first.

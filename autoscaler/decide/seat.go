@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -49,10 +50,12 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 //
 //  1. nobody needs it any more: nothing is done for it
 //  2. a node has what it requests, or gets it back from pods that are on their way out: it waits for that
-//  3. sleepers, and then instances that nobody uses, go: on the node where the least is lost by it
+//  3. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that nobody uses
+//     fall asleep or go: on the node where the least is lost by it
 //  4. nobody can go now: it waits
 //
-// Then the same is done for the pods of others, but that only sleepers go.
+// Sleepers on their way up that want back what they gave up come first, for the scheduler counts that already. The pods of others
+// come last, and for them only sleepers go.
 //
 // What was booked by claims is memory, which is another matter: a pod has found its place there before it is made.
 func (p *plan) seat() {
@@ -70,6 +73,11 @@ func (p *plan) seat() {
 	for _, r := range p.w.rooms {
 		rooms[r.Node] = r.Free.Plus(r.Leaving).Plus(p.departing(r.Node))
 	}
+	for _, s := range p.w.strangers {
+		if f := p.w.fns[s.Function]; f != nil {
+			p.seatOne(seat{f, s.Name, s.Requests, s.Candidates}, rooms)
+		}
+	}
 	for _, f := range fs {
 		spare := f.desired - f.awake // so many of them are needed
 		for _, i := range f.is {
@@ -82,7 +90,9 @@ func (p *plan) seat() {
 		}
 	}
 	for _, s := range p.w.strangers {
-		p.seatOne(seat{nil, s.Name, s.Requests, s.Candidates}, rooms)
+		if s.Function == "" {
+			p.seatOne(seat{nil, s.Name, s.Requests, s.Candidates}, rooms)
+		}
 	}
 }
 
@@ -94,12 +104,16 @@ type seat struct {
 	nodes []string
 }
 
-// departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet; and sleepers
-// whose grant is being taken back: who goes is said when that is done, in a moment.
+// departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet; what sleepers
+// give up; and what those have whose grant is being taken back: who goes is said when that is done, in a moment.
 func (p *plan) departing(node string) (sum api.Requests) {
 	for _, i := range p.on(node) {
-		if (i.phase == phaseLeaving || i.phase == phaseAsleep && i.Doing == DoingRevoke) && !i.unplaced() {
+		switch {
+		case i.unplaced():
+		case i.phase == phaseLeaving, i.phase == phaseAsleep && i.Doing == DoingRevoke && i.Status.Spare == nil:
 			sum = sum.Plus(i.Status.Requests)
+		case i.Doing == DoingSleep, i.phase == phaseAsleep && i.Doing == DoingRevoke:
+			sum = sum.Plus(i.Status.Spare)
 		}
 	}
 	return sum
@@ -119,10 +133,22 @@ func (p *plan) on(node string) []*inst {
 // seating is what makes room on a node.
 type seating struct {
 	node   string
-	goes   []*inst
+	goes   []yield
 	idlers int     // of them are awake
 	regret float64 // in seconds
 }
+
+// yield is what an instance makes room by.
+type yield struct {
+	*inst
+	shrinks bool // it stays, asleep, and gives up what it can spare
+	idle    bool // it is awake
+	gives   api.Requests
+	regret  float64 // in seconds
+}
+
+// rank is the order of yields, first those by which least is lost: who goes takes half a minute for it, and as a rule longer to come back.
+func (y yield) rank() int { return 2*btoi(!y.shrinks) + btoi(y.idle) }
 
 // seatOne finds a place for a pod, and books it in rooms.
 func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
@@ -148,7 +174,7 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 	}
 	if best == nil { // 4
 		if c.f != nil && lack != nil { // else what nodes have is not known yet
-			p.wait(&claim{f: c.f}, fmt.Sprintf("no node takes the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
+			p.wait(&claim{f: c.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
 		}
 		return
 	}
@@ -161,46 +187,66 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 		defer func() { p.gainer = "" }()
 	}
 	for _, v := range best.goes { // 3
-		rooms[best.node] = rooms[best.node].Plus(v.Status.Requests)
-		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no node and lacks %s on %s", gainer, c.pod, lack, best.node)
+		rooms[best.node] = rooms[best.node].Plus(v.gives)
+		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, c.pod, lack, best.node)
 		switch {
 		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
-			p.withdraw(v, reason)
+			p.withdraw(v.inst, reason)
+		case v.shrinks && v.idle:
+			p.sleep(v.inst, max(api.Level1, v.f.Spec.SleepLevel), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(p.usedUntil(v.inst, 1))), v.gives, reason))
+			p.actions[len(p.actions)-1].Shrink = true
+		case v.shrinks:
+			p.shrink(v.inst, fmt.Sprintf("asleep for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(v.Since)), v.gives, reason))
 		case v.phase == phaseAsleep:
-			p.stop(v, 0, fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.Since)), reason))
+			p.stop(v.inst, 0, fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.Since)), reason))
 		default:
-			p.stop(v, p.pol.Drain, fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v, 1))), reason))
+			p.stop(v.inst, p.pol.Drain, fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.inst, 1))), reason))
 		}
 	}
 }
 
-// clear says who on a node has to go for a pod, nil if all that may go is not enough: sleepers before those
-// that are awake, the lower priority first, then what is regretted least.
-func (p *plan) clear(wants seat, node string, room api.Requests) *seating {
-	type candidate struct {
-		*inst
-		idle   bool
-		regret float64
-	}
-	var cs []candidate
+// growTime is about what a pod takes to get back what it gave up.
+const growTime = time.Second
+
+// yields lists what instances on a node can make room by for a pod: all that can shrink do before any goes, sleepers before those that are
+// awake; the lower priority first, then what is regretted least.
+func (p *plan) yields(wants seat, node string) (ys []yield) {
 	for _, v := range p.on(node) {
 		if v.f == wants.f || wants.f == nil && v.phase != phaseAsleep || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
 			continue
 		}
-		cs = append(cs, candidate{v, v.phase == phaseAwake, p.untilWanted(v).over(v.past().Return(inventory.Stopped)).v})
+		wanted := p.untilWanted(v)
+		idle, back := v.phase == phaseAwake, growTime
+		if idle {
+			back += v.past().Return(max(api.Level1, v.f.Spec.SleepLevel))
+		}
+		if v.Status.Spare != nil {
+			ys = append(ys, yield{v, true, idle, v.Status.Spare, wanted.over(back).v})
+		}
+		ys = append(ys, yield{v, false, idle, v.Status.Requests, wanted.over(v.past().Return(inventory.Stopped)).v})
 	}
-	slices.SortStableFunc(cs, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(btoi(a.idle), btoi(b.idle)), cmp.Compare(priority(a.inst), priority(b.inst)), cmp.Compare(a.regret, b.regret))
+	slices.SortStableFunc(ys, func(a, b yield) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(priority(a.inst), priority(b.inst)), cmp.Compare(a.regret, b.regret))
 	})
+	return ys
+}
+
+// clear says who on a node has to make room for a pod, nil if all that may go is not enough.
+func (p *plan) clear(wants seat, node string, room api.Requests) *seating {
 	s := &seating{node: node}
+	shrunk := make(map[*inst]bool)
 	lack := room.Lack(wants.need)
-	for _, c := range cs {
+	for _, y := range p.yields(wants, node) {
 		if lack == nil {
 			break
 		}
-		if c.Status.Requests.Meets(lack) {
-			s.goes = append(s.goes, c.inst)
-			room = room.Plus(c.Status.Requests)
+		if shrunk[y.inst] { // it goes instead: that gives the rest
+			y.gives = y.gives.Minus(y.Status.Spare)
+		}
+		if y.gives.Meets(lack) {
+			shrunk[y.inst] = y.shrinks
+			s.goes = append(s.goes, y)
+			room = room.Plus(y.gives)
 			lack = room.Lack(wants.need)
 		}
 	}
@@ -208,17 +254,28 @@ func (p *plan) clear(wants seat, node string, room api.Requests) *seating {
 		return nil
 	}
 	for k := len(s.goes) - 1; k >= 0; k-- { // the dearest first: it may not be needed after all
-		if less := room.Minus(s.goes[k].Status.Requests); less.Lack(wants.need) == nil {
+		if less := room.Minus(s.goes[k].gives); less.Lack(wants.need) == nil {
 			room, s.goes = less, slices.Delete(s.goes, k, k+1)
 		}
 	}
-	for _, c := range cs {
-		if slices.Contains(s.goes, c.inst) {
-			s.idlers += btoi(c.idle)
-			s.regret += c.regret
+	whole := make(map[*inst]bool) // who goes need not shrink
+	for _, y := range s.goes {
+		whole[y.inst] = whole[y.inst] || !y.shrinks
+	}
+	s.goes = slices.DeleteFunc(s.goes, func(y yield) bool { return y.shrinks && whole[y.inst] })
+	for k := range s.goes {
+		if y := &s.goes[k]; !y.shrinks {
+			y.gives = y.Status.Requests
 		}
+		s.idlers += btoi(s.goes[k].idle)
+		s.regret += s.goes[k].regret
 	}
 	return s
+}
+
+// shrink has the pod of a sleeper give up what it can spare. What the instance holds of devices stays.
+func (p *plan) shrink(i *inst, reason string) {
+	p.do(i.f, i, Action{Kind: Sleep, Level: i.Status.Level, Shrink: true, For: p.gainer, Reason: reason})
 }
 
 // dispensable says whether v may end for another's pod now: a sleeper that nobody is about to wake, or one

@@ -24,7 +24,12 @@ func (s *sim) schedule() {
 		}
 	}
 	names := slices.Sorted(maps.Keys(s.total))
-	waits := false
+	waits, pending := s.resize(), map[string]api.Requests{}
+	for _, g := range s.Strangers {
+		if g.Function != "" {
+			pending[g.Candidates[0]] = pending[g.Candidates[0]].Plus(g.Requests)
+		}
+	}
 	for k := range s.Instances {
 		i := &s.Instances[k]
 		if i.Status.State != api.Starting || i.Doing != Nothing || s.bound[i.Status.Instance] != "" {
@@ -38,7 +43,7 @@ func (s *sim) schedule() {
 			}
 		}
 		for _, name := range i.Status.Candidates {
-			if s.left(name).Lack(need) == nil {
+			if s.left(name).Minus(pending[name]).Lack(need) == nil {
 				s.bound[i.Status.Instance] = name
 				i.Status.Node, i.Status.Stage, i.Status.Candidates = name, "", nil
 				s.due = append(s.due, end{s.now.Add(s.nature[i.Status.Function].load), i.Status.Instance, func(i *Instance) {
@@ -60,6 +65,40 @@ func (s *sim) schedule() {
 	}
 }
 
+// resize does what kubelets do: pods that want back what they gave up get it where their node has it. It says
+// whether one waits.
+func (s *sim) resize() bool {
+	s.Strangers = slices.DeleteFunc(s.Strangers, func(g inventory.Stranger) bool { return g.Function != "" })
+	if !s.resizes {
+		return false
+	}
+	for k := range s.Instances {
+		i := &s.Instances[k]
+		i.Status.Spare = nil
+		if cpu := i.Status.Requests["cpu"]; (i.Status.State == api.Asleep || i.Status.State == api.Awake) && !i.Status.Shrunk && cpu > 2 && s.bound[i.Status.Instance] != "" {
+			i.Status.Spare = api.Requests{"cpu": cpu - 2}
+		}
+	}
+	waits := false
+	for _, id := range sortedKeys(s.growing) {
+		i := s.instance(id)
+		if i == nil || i.Doing != DoingWake {
+			delete(s.growing, id)
+			continue
+		}
+		node, lack := s.bound[id], i.Status.Requests.Lack(s.nature[i.Status.Function].requests)
+		if s.left(node).Lack(lack) == nil {
+			i.Status.Requests, i.Status.Shrunk = i.Status.Requests.Plus(lack), false
+			s.growing[id]()
+			delete(s.growing, id)
+			continue
+		}
+		s.Strangers = append(s.Strangers, inventory.Stranger{Name: string(id), Function: i.Status.Function, Requests: lack, Candidates: []string{node}})
+		waits = true
+	}
+	return waits
+}
+
 // left is what a node has left.
 func (s *sim) left(name string) api.Requests {
 	left := s.total[name]
@@ -73,9 +112,49 @@ func (s *sim) left(name string) api.Requests {
 
 // withScheduler has pods request something of nodes.
 func (s *sim) withScheduler(total map[string]api.Requests, of func() api.Requests) {
-	s.total, s.bound = total, map[api.InstanceID]string{}
+	s.total, s.bound, s.growing = total, map[api.InstanceID]string{}, map[api.InstanceID]func(){}
 	for _, name := range sortedKeys(s.nature) {
 		s.nature[name].requests = of()
+	}
+}
+
+// TestAHundredInTurnResized is TestAHundredInTurn where pods can be resized: nobody goes, and all are awake again in turn.
+func TestAHundredInTurnResized(t *testing.T) {
+	s := newSim()
+	s.Devices = []inventory.Device{{ID: inventory.HostOf("n1"), Node: "n1", Capacity: 1000 * api.GiB}}
+	const functions = 100
+	name := func(k int) api.FunctionName { return api.FunctionName(fmt.Sprintf("default/f%03d", k)) }
+	for k := range functions {
+		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, GoneAfter: 10 * time.Hour}.WithDefaults())
+	}
+	s.withScheduler(map[string]api.Requests{"n1": {"cpu": 1200, "pods": 110}}, func() api.Requests { return api.Requests{"cpu": 100, "pods": 1} })
+	s.resizes = true
+	s.watch = func(actions []Action) {
+		for _, a := range actions {
+			if a.Kind == Stop {
+				t.Errorf("%s: %s", s.now.Sub(s.start), a)
+			}
+		}
+	}
+	for round := range 2 {
+		for k := range functions {
+			began := s.now
+			s.use(name(k), 1)
+			for f := s.function(name(k)); f.Running == 0; f = s.function(name(k)) {
+				s.run(100*time.Millisecond, nil)
+				if s.now.Sub(began) > time.Minute {
+					t.Fatalf("round %d: %s is not served within a minute:\n%s\n%s", round, name(k), describe(s), strings.Join(s.tell(), "\n"))
+				}
+			}
+			s.use(name(k), 0)
+			s.run(5*time.Second, nil)
+			if left := s.left("n1"); left["cpu"] < 0 {
+				t.Fatalf("round %d: after %s the node has %s left", round, name(k), left)
+			}
+		}
+	}
+	if got := len(s.bound); got != functions {
+		t.Errorf("%d pods are on the node, want %d", got, functions)
 	}
 }
 
@@ -136,6 +215,7 @@ func FuzzSeat(f *testing.F) {
 			total[d.Node] = api.Requests{"cpu": int64(200 + r.IntN(600)), "pods": int64(1 + r.IntN(5))}
 		}
 		s.withScheduler(total, func() api.Requests { return api.Requests{"cpu": int64(10 + r.IntN(190)), "pods": 1} })
+		s.resizes = r.IntN(2) == 0
 		s.twin = newTwin(s)
 		var log []string
 		fail := func(format string, args ...any) {
@@ -145,7 +225,7 @@ func FuzzSeat(f *testing.F) {
 		}
 		s.watch = func(actions []Action) {
 			for _, a := range actions {
-				if a.Kind != Stop || !strings.Contains(a.Reason, "finds no node") {
+				if a.Kind != Stop || !strings.Contains(a.Reason, "makes room for") {
 					continue
 				}
 				i, f := s.instance(a.Instance), s.function(a.Function)

@@ -36,8 +36,11 @@ type sim struct {
 	// told are the actions since the last look, a line each; waits are told once.
 	told []string
 	// total is what nodes have of what pods request; nil: nobody asks a scheduler. bound is where pods are.
-	total    map[string]api.Requests
-	bound    map[api.InstanceID]string
+	total map[string]api.Requests
+	bound map[api.InstanceID]string
+	// resizes says that pods can be resized; growing are those that wait for more, and what follows when they have it.
+	resizes  bool
+	growing  map[api.InstanceID]func()
 	lastWait map[api.FunctionName]string
 }
 
@@ -265,8 +268,24 @@ func (s *sim) act(a Action) {
 		later(n.load, become(api.Awake, 0))
 	case Wake:
 		i.Doing, i.Since = DoingWake, s.now
+		if i.Status.Shrunk { // its pod grows first
+			s.growing[i.Status.Instance] = func() { later(n.wake, become(api.Awake, 0)) }
+			return
+		}
 		later(n.wake, become(api.Awake, 0))
 	case Sleep:
+		if a.Shrink {
+			fall, awake := become(api.Asleep, a.Level), i.Status.State == api.Awake
+			i.Doing, i.Level = DoingSleep, a.Level
+			later(n.sleep, func(i *Instance) {
+				if awake {
+					fall(i)
+				}
+				i.Doing, i.Level, i.Grant = Nothing, 0, api.Grant{}
+				i.Status.Requests, i.Status.Spare, i.Status.Shrunk = i.Status.Requests.Minus(i.Status.Spare), nil, true
+			})
+			return
+		}
 		s.sleeps++
 		i.Doing, i.Level = DoingSleep, a.Level
 		later(n.sleep, func(i *Instance) { i.Grant = api.Grant{}; become(api.Asleep, a.Level)(i); i.From = a.Level })

@@ -185,7 +185,7 @@ func (s *sim) command(t *testing.T, line string) string {
 	case "elastic":
 		s.Elastic = true
 	case "stranger":
-		s.Strangers = append(s.Strangers, inventory.Stranger{Name: a.word(1), Requests: a.requests("requests"), Candidates: strings.Split(a.named["candidates"], ",")})
+		s.Strangers = append(s.Strangers, inventory.Stranger{Name: a.word(1), Function: api.FunctionName(a.named["of"]), Requests: a.requests("requests"), Candidates: strings.Split(a.named["candidates"], ",")})
 	case "room":
 		s.room(a)
 	case "policy":
@@ -339,6 +339,7 @@ func (s *sim) place(a args) {
 		}
 	}
 	i.Status.Node, i.Status.Requests = a.named["node"], a.requests("requests")
+	i.Status.Spare, i.Status.Shrunk = a.requests("spare"), a.named["shrunk"] != ""
 	if a.named["candidates"] != "" {
 		i.Status.Candidates = strings.Split(a.named["candidates"], ",")
 	}

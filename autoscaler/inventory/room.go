@@ -10,10 +10,13 @@ type Room struct {
 	Free, Leaving api.Requests
 }
 
-// Stranger is a pod of somebody else that no node takes. Sleepers make room for it, as they would have gone
-// where nothing sleeps.
+// Stranger is a pod that the core does not take for one without a node: somebody else's that no node takes, for which
+// sleepers make room as they would have gone where nothing sleeps; or a sleeper's that is to have more of its node before it wakes.
 type Stranger struct {
-	Name     string // namespace/name
+	Name string // namespace/name
+	// Function is whose sleeper it is; empty for somebody else's pod.
+	Function api.FunctionName
+	// Requests are what it asks for; of a sleeper, beyond what it has.
 	Requests api.Requests
 	// Candidates are the nodes that could take it.
 	Candidates []string

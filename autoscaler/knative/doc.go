@@ -15,7 +15,8 @@
 //     its own token, and its reports ([Fleet.Report]) go to the core and to all activators.
 //  3. A pod that doesn't come up is diagnosed (trouble.go): its status says what to do
 //     about it, the core stops it and refuses what waits for it.
-//  4. It wakes and sleeps as the core says, by calls to its control paths.
+//  4. It wakes and sleeps as the core says, by calls to its control paths. Asleep its pod may give up what it requests, which it
+//     has again before it wakes (resize.go).
 //  5. [Fleet.Stop] lets it finish, marks its pod as the cheapest to delete, and lowers the scale.
 //     When Kubernetes begins to delete a pod, wanted or not, it is gone.
 //

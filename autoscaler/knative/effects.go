@@ -87,6 +87,9 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 	}
 	f.mu.Unlock()
 	f.ordered(i.Instance, g.Epoch)
+	if err := f.grow(ctx, i.Instance); err != nil {
+		return i, fmt.Errorf("wake %s: %w", i.Instance, err)
+	}
 	return f.call(i, func(p *pod) *bool { return &p.rising }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Wake(ctx, e, g)
 	})
@@ -95,9 +98,20 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 // Sleep is part of [autoscaler.Effects].
 func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
 	f.ordered(i.Instance, epoch)
-	return f.call(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
+	s, err := f.call(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Sleep(ctx, e, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
 	})
+	if err != nil || i.Spare == nil || s.State != api.Asleep {
+		return s, err
+	}
+	f.shrink(ctx, i.Instance)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.pods[i.Instance]; p != nil {
+		s = f.own(p, s)
+	}
+	f.offer() // first: what it has given up is not coming any more
+	return s, nil
 }
 
 // Fence is part of [autoscaler.Effects].

@@ -33,6 +33,8 @@ type Config struct {
 	// NodesOnDemand says that nodes are added where pods need them. Where it is false, that is taken to be so
 	// if a node is one of a cloud's or Karpenter's, or an event of who adds nodes was seen.
 	NodesOnDemand bool
+	// KeepRequests has the pods of sleepers keep the CPU and memory that they request, though Kubernetes could resize them in place.
+	KeepRequests bool
 	// JoinTimeout is how long a running container may take to join before it is looked at. Default 10 s.
 	JoinTimeout time.Duration
 	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
@@ -164,6 +166,7 @@ type Fleet struct {
 	pooled     bool                     // see [pooled]
 	strangers  []inventory.Stranger     // as last given to the core
 	ending     map[types.UID]bool       // pods that are on their way out, while rooms are given
+	rigid      map[string]bool          // nodes that don't resize pods
 	changed    func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
 	parting    parting
 	lost       map[api.FunctionName][]string // names that a service has lost, with reasons
@@ -198,6 +201,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		dual:       newDualMetrics(),
 		nodes:      make(map[string]*node),
 		ending:     make(map[types.UID]bool),
+		rigid:      make(map[string]bool),
 		changed:    func(api.FunctionName) {},
 		parting:    parting{some: make(chan struct{}, 1)},
 	}

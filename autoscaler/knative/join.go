@@ -187,6 +187,12 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 		p.devices = ids
 	}
 	s.Devices, s.Node, s.Requests = p.devices, p.object.Spec.NodeName, requestsOf(p.object)
+	switch s.Spare, s.Shrunk = nil, false; s.State {
+	case api.Asleep:
+		s.Spare, s.Shrunk = f.spare(p, s.Memory.Host), f.shrunk(p)
+	case api.Awake, api.Draining:
+		s.Spare = f.spare(p, 0) // what it will hold is not known yet
+	}
 	if p.role == control.RoleProvider { // it claims nothing: what it leaves is another's
 		return s
 	}

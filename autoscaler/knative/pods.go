@@ -59,6 +59,9 @@ type pod struct {
 	asked   bool
 	// refusedAt is since when no node takes the pod though none is being added; zero: one does, or is.
 	refusedAt time.Time
+	// rigid says that Kubernetes does not resize the pod; growing is what its containers are to get before it wakes.
+	rigid   bool
+	growing sizes
 
 	// rising and falling say that a call to wake it, or to let it sleep, is under way.
 	rising, falling bool

@@ -18,11 +18,11 @@ import (
 )
 
 // requestsOf is what the scheduler counts of a pod: its containers together, or the largest of those that
-// run before them, and itself.
+// run before them, and itself. A container that is being resized counts with what it has, where that is more.
 func requestsOf(o *corev1.Pod) api.Requests {
 	sum := amounts(o.Spec.Overhead).Plus(api.Requests{api.RequestPods: 1})
 	for k := range o.Spec.Containers {
-		sum = sum.Plus(amounts(o.Spec.Containers[k].Resources.Requests))
+		sum = sum.Plus(counted(o, &o.Spec.Containers[k]))
 	}
 	beside := api.Requests{} // of init containers that go on
 	for k := range o.Spec.InitContainers {
@@ -74,6 +74,12 @@ func lean(o any) (any, error) {
 		return out
 	}
 	q.Spec.Containers, q.Spec.InitContainers = of(p.Spec.Containers), of(p.Spec.InitContainers)
+	for k := range p.Spec.Containers { // of those that are being resized
+		c := &p.Spec.Containers[k]
+		if has := granted(p, c); !maps.Equal(amounts(has), amounts(c.Resources.Requests)) {
+			q.Status.ContainerStatuses = append(q.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Resources: &corev1.ResourceRequirements{Requests: has}})
+		}
+	}
 	return q, nil
 }
 
@@ -87,7 +93,7 @@ func byNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// others are the pods of others that no node takes. For one that counts less than the common pod, that the scheduler
+// others are the pods of others that no node takes, and the sleepers that wait for more of theirs. For one that counts less than the common pod, that the scheduler
 // makes room for itself, or that asks for nodes by more than labels, as those of a DaemonSet do, nobody goes.
 func (f *Fleet) others() (strangers []inventory.Stranger) {
 	waiting, _ := f.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index is there
@@ -104,6 +110,7 @@ func (f *Fleet) others() (strangers []inventory.Stranger) {
 			strangers = append(strangers, s)
 		}
 	}
+	strangers = append(strangers, f.growers()...)
 	slices.SortFunc(strangers, func(a, b inventory.Stranger) int { return strings.Compare(a.Name, b.Name) })
 	return strangers
 }
@@ -220,6 +227,11 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 			continue
 		}
 		needs := requestsOf(p)
+		if own := f.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
+			if needs = requestsOf(own.object); own.growing != nil { // it has not got it yet
+				needs = needs.Minus(ungranted(own.object))
+			}
+		}
 		room.Free = room.Free.Minus(needs)
 		if p.DeletionTimestamp != nil || f.ending[p.UID] {
 			room.Leaving = room.Leaving.Plus(needs)

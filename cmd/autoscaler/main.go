@@ -50,6 +50,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&cfg.Fleet.NodesOnDemand, "nodes-on-demand", false, "nodes are added where pods need them, so that what no node can hold is not refused at once (taken to be so on a cloud's nodes and Karpenter's)")
+	f.BoolVar(&cfg.Fleet.KeepRequests, "keep-requests", false, "pods of sleepers keep the CPU and memory that they request, though Kubernetes (1.33 and newer) could resize them in place")
 	f.DurationVar(&cfg.Fleet.ProvisionTimeout, "provision-timeout", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
 	f.DurationVar(&cfg.Fleet.JoinTimeout, "join-timeout", 0, "how long a running container may take to join before it is looked at (default 10s)")
 	f.Float64Var(&cfg.Fleet.MemoryShare, "memory-share", 0, "the part of the nodes' memory that functions may use (default 1)")

@@ -46,10 +46,12 @@ func TestRightsOfTheAutoscaler(t *testing.T) {
 		}
 		return ""
 	})
+	activator := "pod/" + pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name
 	for _, args := range [][]string{
 		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost=-1"},
 		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost-"},
 		{"scale", deployment, "--replicas=1"},
+		{"patch", pod, "--subresource=resize", "-p", resizeTo("queue-proxy", "requests", "cpu", "24m")},
 		{"-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler,rouse.dev/leader=true", "rouse.dev/leader=true", "--overwrite"},
 	} {
 		if out, err := asAutoscaler(t, c, args...); err != nil {
@@ -58,6 +60,8 @@ func TestRightsOfTheAutoscaler(t *testing.T) {
 	}
 	refusedTo(t, c, "is no function", "annotate", "pod", "-l", "app=rights-other", "controller.kubernetes.io/pod-deletion-cost=-1")
 	refusedTo(t, c, "is no function", "-n", "knative-serving", "annotate", "pod", "-l", "app=rouse-activator", "controller.kubernetes.io/pod-deletion-cost=-1")
+	refusedTo(t, c, "is no function", "-n", "knative-serving", "patch", activator, "--subresource=resize", "-p", resizeTo("activator", "requests", "cpu", "1m"))
+	refusedTo(t, c, "and no limit", "patch", pod, "--subresource=resize", "-p", resizeTo("user-container", "limits", "memory", "64Gi"))
 	refusedTo(t, c, "may change no label", "-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler", "app=x", "--overwrite")
 	refusedTo(t, c, "may change no annotation", "annotate", pod, "sidecar.istio.io/inject=true")
 	refusedTo(t, c, "may change no label", "label", pod, "serving.knative.dev/revision-", "app=x", "--overwrite")
@@ -84,6 +88,11 @@ func TestRightsOfTheAutoscaler(t *testing.T) {
 		}
 	}
 	ours.ask("red blue")
+}
+
+// resizeTo is a patch of a container's resources.
+func resizeTo(container, what, name, amount string) string {
+	return fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"resources":{%q:{%q:%q}}}]}}`, container, what, name, amount)
 }
 
 func lastLine(s string) string {

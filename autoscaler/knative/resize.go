@@ -1,0 +1,318 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// What a container of a sleeper goes on requesting: the least CPU that Linux weighs, and what it has in
+// memory with some room to move.
+const (
+	leastCPU    = 2 // thousandths
+	memorySlack = 16 * api.MiB
+)
+
+// resizeTimeout is how long a kubelet may take to let a pod shrink.
+const resizeTimeout = 15 * time.Second
+
+var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout)
+
+// sizes are requests of CPU and memory by container.
+type sizes map[string]corev1.ResourceList
+
+// awakeSizes are what the containers of p request awake: what its revision's Deployment says, and no more of it than
+// can be resized without a restart.
+func (f *Fleet) awakeSizes(p *pod) sizes {
+	o := p.object
+	d, err := f.deployment(p.function)
+	if err != nil || p.role != control.RoleInstance {
+		return nil
+	}
+	full := make(sizes)
+	for k := range d.Spec.Template.Spec.Containers {
+		c := &d.Spec.Template.Spec.Containers[k]
+		list := corev1.ResourceList{}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if q, found := c.Resources.Requests[name]; found && !restarts(o, c.Name, name) {
+				list[name] = q
+			}
+		}
+		if len(list) > 0 {
+			full[c.Name] = list
+		}
+	}
+	return full
+}
+
+// restarts says whether a container restarts where a resource of it is resized.
+func restarts(o *corev1.Pod, container string, name corev1.ResourceName) bool {
+	for k := range o.Spec.Containers {
+		if c := &o.Spec.Containers[k]; c.Name == container {
+			for _, p := range c.ResizePolicy {
+				if p.ResourceName == name && p.RestartPolicy == corev1.RestartContainer {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// asleepSizes are what remains of full for p while it sleeps and holds so much memory; 0: that is not known.
+func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
+	small := make(sizes, len(full))
+	own, _ := container(p.object)
+	for name, list := range full {
+		less := list.DeepCopy()
+		if q, found := list[corev1.ResourceCPU]; found {
+			less[corev1.ResourceCPU] = *resource.NewMilliQuantity(min(q.MilliValue(), leastCPU), resource.DecimalSI)
+		}
+		if q, found := list[corev1.ResourceMemory]; found && own != nil && own.Name == name && holds > 0 {
+			less[corev1.ResourceMemory] = *resource.NewQuantity(min(q.Value(), int64(holds+memorySlack)), resource.BinarySI)
+		}
+		small[name] = less
+	}
+	return small
+}
+
+// spare is what p's pod can give up while it sleeps and holds so much memory, nil if nothing. A pod keeps what it has where its class of service
+// would become another, or Kubernetes has refused to resize it.
+func (f *Fleet) spare(p *pod, holds api.Bytes) api.Requests {
+	o := p.object
+	if f.cfg.KeepRequests || p.rigid || f.rigid[o.Spec.NodeName] || o.Status.QOSClass != corev1.PodQOSBurstable {
+		return nil
+	}
+	spare := api.Requests{}
+	small := asleepSizes(p, f.awakeSizes(p), holds)
+	for k := range o.Spec.Containers {
+		c := &o.Spec.Containers[k]
+		has := counted(o, c)
+		for name, n := range amounts(small[c.Name]) {
+			spare[name] += max(0, has[name]-n)
+		}
+	}
+	if spare[api.RequestCPU] == 0 { // by its CPU one sees that it has shrunk
+		return nil
+	}
+	return spare
+}
+
+// shrunk says whether p's pod has given up what it can spare asleep.
+func (f *Fleet) shrunk(p *pod) bool {
+	full := f.awakeSizes(p)
+	for k := range p.object.Spec.Containers {
+		c := &p.object.Spec.Containers[k]
+		if amounts(full[c.Name])[api.RequestCPU] > leastCPU && amounts(c.Resources.Requests)[api.RequestCPU] == leastCPU {
+			return true
+		}
+	}
+	return false
+}
+
+// shrink has p's pod request what it needs asleep. Where Kubernetes does not let it, it keeps what it has, and
+// is not tried again.
+func (f *Fleet) shrink(ctx context.Context, id api.InstanceID) {
+	f.mu.Lock()
+	p := f.pods[id]
+	if p == nil {
+		f.mu.Unlock()
+		return
+	}
+	full := f.awakeSizes(p)
+	small := asleepSizes(p, full, p.status.Memory.Host)
+	f.mu.Unlock()
+	err := f.resize(ctx, p, small)
+	if err == nil {
+		until, cancel := context.WithTimeoutCause(ctx, resizeTimeout, errKubelet)
+		defer cancel()
+		if err = f.awaitSize(until, p, func(o *corev1.Pod) bool { return amountsOf(small).Lack(grantedOf(o, small)) == nil }); err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			err = errors.Join(err, f.resize(undo, p, full))
+		}
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.rigid = true
+	if node := p.object.Spec.NodeName; errors.Is(err, errKubelet) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		f.rigid[node] = true
+		f.log.Warn("the pods of sleepers on a node keep what they request: they can't be resized in place", "node", node, "error", err)
+		return
+	}
+	f.log.Warn("the pod of a sleeper keeps what it requests", "pod", p.id, "error", err)
+}
+
+// grow gives p's pod back what it requests awake, and returns when its node has it for it. While the node has not, room
+// is made. Where none comes until ctx ends, the pod goes on with what it has, and the error says what stands in the way.
+func (f *Fleet) grow(ctx context.Context, id api.InstanceID) error {
+	f.mu.Lock()
+	p := f.pods[id]
+	if p == nil {
+		f.mu.Unlock()
+		return nil
+	}
+	shrunk, full := f.shrunk(p), f.awakeSizes(p)
+	small := asleepSizes(p, full, p.status.Memory.Host)
+	f.mu.Unlock()
+	if !shrunk {
+		return nil
+	}
+	f.grows(p, full)
+	defer f.grows(p, nil)
+	err := f.resize(ctx, p, full)
+	if err == nil {
+		err = f.awaitSize(ctx, p, func(o *corev1.Pod) bool { return grantedOf(o, full).Lack(amountsOf(full)) == nil })
+	}
+	if err == nil {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	return fmt.Errorf("give the pod %s what it requests awake: %w", p.id, errors.Join(err, f.resize(undo, p, small)))
+}
+
+// grows notes what p grows to, nil for nothing more, and has what nodes have left looked at.
+func (f *Fleet) grows(p *pod, full sizes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.growing = full
+	f.offer()
+}
+
+// growers are the sleepers that wait for more of their node.
+func (f *Fleet) growers() (gs []inventory.Stranger) {
+	for _, p := range f.pods {
+		if p.growing == nil {
+			continue
+		}
+		if lack := grantedOf(p.object, p.growing).Lack(amountsOf(p.growing)); lack != nil {
+			gs = append(gs, inventory.Stranger{Name: string(p.id), Function: p.function, Requests: lack, Candidates: []string{p.object.Spec.NodeName}})
+		}
+	}
+	return gs
+}
+
+// amountsOf adds up sizes.
+func amountsOf(s sizes) (sum api.Requests) {
+	for _, list := range s {
+		sum = sum.Plus(amounts(list))
+	}
+	return sum
+}
+
+// grantedOf is what the kubelet has given the containers of a pod of what sizes name.
+func grantedOf(o *corev1.Pod, of sizes) api.Requests {
+	sum := api.Requests{}
+	for k := range o.Spec.Containers {
+		c := &o.Spec.Containers[k]
+		for name, n := range amounts(granted(o, c)) {
+			if _, named := of[c.Name][corev1.ResourceName(name)]; named {
+				sum[name] += n
+			}
+		}
+	}
+	return sum
+}
+
+// counted is what the scheduler counts of a container: what it requests, or what it has while it is being resized, where that is more.
+func counted(o *corev1.Pod, c *corev1.Container) api.Requests {
+	asks := amounts(c.Resources.Requests)
+	return asks.Plus(asks.Lack(amounts(granted(o, c))))
+}
+
+// granted is what the kubelet has given a container: what it requests, unless it is being resized.
+func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	for k := range o.Status.ContainerStatuses {
+		if s := &o.Status.ContainerStatuses[k]; s.Name == c.Name && s.Resources != nil {
+			return s.Resources.Requests
+		}
+	}
+	return c.Resources.Requests
+}
+
+// ungranted is what the containers of a pod request beyond what the kubelet has given them.
+func ungranted(o *corev1.Pod) (sum api.Requests) {
+	for k := range o.Spec.Containers {
+		c := &o.Spec.Containers[k]
+		sum = sum.Plus(amounts(granted(o, c)).Lack(amounts(c.Resources.Requests)))
+	}
+	return sum
+}
+
+// resize asks Kubernetes to resize a pod, and takes in what it makes of it.
+func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
+	f.mu.Lock()
+	o := p.object
+	f.mu.Unlock()
+	var containers []map[string]any
+	for k := range o.Spec.Containers { // in their order: in another it would be refused
+		c := map[string]any{"name": o.Spec.Containers[k].Name}
+		if list := to[o.Spec.Containers[k].Name]; len(list) > 0 {
+			c["resources"] = map[string]any{"requests": list}
+		}
+		containers = append(containers, c)
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID}, "spec": map[string]any{"containers": containers}})
+	if err != nil {
+		return fmt.Errorf("resize the pod %s: %w", p.id, err)
+	}
+	now, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.StrategicMergePatchType, raw, metav1.PatchOptions{FieldManager: manager}, "resize")
+	if err != nil {
+		return fmt.Errorf("resize the pod %s: %w", p.id, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !p.ended && p.object.ResourceVersion == o.ResourceVersion { // else the watch knows more
+		p.object = now
+	}
+	return nil
+}
+
+// awaitSize waits until a pod is as it should be. Its error says what the kubelet says of it.
+func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
+	look := time.NewTicker(lookEvery / 40)
+	defer look.Stop()
+	for {
+		f.mu.Lock()
+		o, ended := p.object, p.ended
+		f.mu.Unlock()
+		switch {
+		case ended:
+			return errors.New("it is being deleted")
+		case done(o):
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w%s", context.Cause(ctx), pending(o))
+		}
+	}
+}
+
+// pending is what the kubelet says of a resize that it has put off.
+func pending(o *corev1.Pod) string {
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
+			return fmt.Sprintf(" (%s: %s)", c.Reason, strings.TrimSuffix(c.Message, "."))
+		}
+	}
+	return ""
+}
