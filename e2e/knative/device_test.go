@@ -21,7 +21,7 @@ func TestTwoModelsShareOneDevice(t *testing.T) {
 	for _, name := range []string{"gpu-a", "gpu-b"} {
 		both = append(both, create(t, name, "dev.local/rouse-vllmsim:v1",
 			[]string{"rouse.dev/runtime=vllm", "rouse.dev/model=sim/llama-8b", "rouse.dev/served-model-name=" + name, "rouse.dev/device-memory=70Gi", "rouse.dev/sleep-after=0", "rouse.dev/memory=64Mi"},
-			"--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS=--time-scale 0"))
+			"--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS=--time-scale 0.05"))
 	}
 	pods := map[string]string{}
 	for turn := range 6 {

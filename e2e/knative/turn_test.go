@@ -1,0 +1,164 @@
+package knative
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/rouse-dev/rouse/e2e/cluster"
+)
+
+// fit is how many pods fit on the node in TestManyFunctionsInTurn, and functions how many functions are asked there; ROUSE_E2E_FUNCTIONS
+// has another number.
+const (
+	fit       = 10
+	functions = 14
+)
+
+// TestManyFunctionsInTurn asks for more functions than the node has room for awake, one after the other, and the first of them
+// again. None is refused and none goes: who sleeps gives up what its pod requests, and gets it back before it wakes.
+func TestManyFunctionsInTurn(t *testing.T) {
+	c := node(t)
+	n := functions
+	if v, err := strconv.Atoi(os.Getenv("ROUSE_E2E_FUNCTIONS")); err == nil {
+		n = v
+	}
+	const label = "rouse.e2e=in-turn"
+	remove := func(ctx context.Context) {
+		_, _ = c.Kubectl(ctx, "delete", "ksvc", "-l", label, "--ignore-not-found")
+		_, _ = c.Kubectl(ctx, "wait", "pods", "-l", "serving.knative.dev/service", "--for=delete", "--timeout=60s")
+	}
+	remove(t.Context())
+	t.Cleanup(func() {
+		if t.Failed() {
+			keep(t, c)
+		}
+		remove(context.Background())
+	})
+	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=90s"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	queue := int64(25) // what Knative's queue-proxy requests, in thousandths
+	request := freeCPU(t, c)/fit - queue
+	if request < 1 {
+		t.Skipf("the node has too little CPU left for %d pods", fit)
+	}
+	var manifest strings.Builder
+	for k := range n {
+		fmt.Fprintf(&manifest, `---
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: in-turn-%d, labels: {rouse.e2e: in-turn}}
+spec:
+  template:
+    metadata:
+      labels: {rouse.e2e: in-turn}
+      annotations: {autoscaling.knative.dev/class: %s, autoscaling.knative.dev/initial-scale: "0", rouse.dev/model: pico, rouse.dev/sleep-after: 15s}
+    spec:
+      containers: [{image: %q, resources: {requests: {cpu: %dm}}}]
+`, k, class, functionImage, request)
+	}
+	file := t.TempDir() + "/functions.yaml"
+	if err := os.WriteFile(file, []byte(manifest.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := c.Kubectl(t.Context(), "apply", "-f", file); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := c.Kubectl(t.Context(), "wait", "ksvc", "-l", label, "--for=condition=Ready", "--timeout=600s"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	began, slowest := time.Now(), time.Duration(0)
+	for k := range n + 2 {
+		f := &function{t: t, c: c, name: fmt.Sprintf("in-turn-%d", k%n)}
+		asked := time.Now()
+		if a := answerOf(t, c, f.name); a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", f.name, a.status, a.body)
+		}
+		slowest = max(slowest, time.Since(asked))
+		if cpu := requested(t, c, f.name); cpu != request+queue {
+			t.Errorf("%s is awake and its pod requests %dm CPU, want %dm", f.name, cpu, request+queue)
+		}
+	}
+	t.Logf("%d functions, %dm CPU each, of %dm: %s, the slowest answer after %s", n, request+queue, fit*(request+queue), time.Since(began).Round(time.Second), slowest.Round(time.Millisecond))
+	if have := len(pods(t, c, "rouse.e2e=in-turn", "-n", "default")); have != n {
+		t.Errorf("%d of %d pods are there, want all: who sleeps is in nobody's way", have, n)
+	}
+	// A function of Knative's own class finds the room that it would have had without Rouse.
+	stock := &function{t: t, c: c, name: "not-in-turn"}
+	t.Cleanup(stock.remove)
+	if out, err := c.Kn(t.Context(), "service", "create", stock.name, "--no-wait", "--image", helloImage, "--request", fmt.Sprintf("cpu=%dm", 2*request)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	eventually(t, "the stock function is ready", func() string {
+		if have := stock.condition("Ready"); have.Status != "True" {
+			return have.Status + " " + have.Reason + ": " + have.Message
+		}
+		return ""
+	})
+}
+
+// requested is what the pod of a function requests of CPU, in thousandths.
+func requested(t *testing.T, c *cluster.Cluster, name string) (sum int64) {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), "get", "pods", "-l", "serving.knative.dev/service="+name, "-o", "jsonpath={.items[*].spec.containers[*].resources.requests.cpu}")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, q := range strings.Fields(out) {
+		sum += milliCPU(t, q)
+	}
+	return sum
+}
+
+// milliCPU reads an amount of CPU, in thousandths.
+func milliCPU(t *testing.T, s string) int64 {
+	t.Helper()
+	q, err := resource.ParseQuantity(s)
+	if err != nil {
+		t.Fatalf("%q is no quantity: %v", s, err)
+	}
+	return q.MilliValue()
+}
+
+// freeCPU is what pods may still request of the node, in thousandths of a CPU.
+func freeCPU(t *testing.T, c *cluster.Cluster) int64 {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), "get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := milliCPU(t, out)
+	if out, err = c.Kubectl(t.Context(), "get", "pods", "-A", "-o", "json"); err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []struct {
+			Spec struct {
+				NodeName   string
+				Containers []struct {
+					Resources struct{ Requests struct{ CPU string } }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		for _, container := range p.Spec.Containers {
+			if cpu := container.Resources.Requests.CPU; cpu != "" && p.Spec.NodeName != "" {
+				free -= milliCPU(t, cpu)
+			}
+		}
+	}
+	return free
+}
