@@ -47,6 +47,7 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	if size := maxDigits; whole || places == 0 { // 2
 		if f.multiple != nil {
 			size, places = safeDigits, 0
+			low, high = within(low, high, f.multiple)
 		}
 		x = integersBetween(c.meter, low, high, size)
 	} else { // 3
@@ -62,6 +63,25 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	n := int(m.Int64()) // 4
 	c.meter.spend(n*(places+1), n*(places+1)*(placeSize+10*edgeSize))
 	return c.both(x, multiples(n, places))
+}
+
+// quotients is the number from which on readers that write a quotient to see whether it is whole write an exponent.
+var quotients = new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(21), nil))
+
+// within narrows limits to numbers whose quotients by m are below that, where m is so small that it matters.
+func within(low, high *bound, m *big.Rat) (lowest, highest *bound) {
+	most := new(big.Rat).Mul(quotients, m)
+	if most.Cmp(new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(safeDigits), nil))) >= 0 {
+		return low, high
+	}
+	least := new(big.Rat).Neg(most)
+	if low == nil || low.at.Cmp(least) < 0 {
+		low = &bound{at: least, strict: true}
+	}
+	if high == nil || high.at.Cmp(most) > 0 {
+		high = &bound{at: most, strict: true}
+	}
+	return low, high
 }
 
 // agreed says whether all readers agree about the multiples of a number: a

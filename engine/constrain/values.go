@@ -91,7 +91,8 @@ func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
 	}
 	x, _ := r.Float64() // as some readers compute
 	y, _ := f.multiple.Float64()
-	return new(big.Rat).Quo(r, f.multiple).IsInt() && x/y == math.Trunc(x/y)
+	q := new(big.Rat).Quo(r, f.multiple)
+	return q.IsInt() && x/y == math.Trunc(x/y) && q.Abs(q).Cmp(quotients) < 0
 }
 
 // fitsText says whether a text surely is one that the facts allow.
