@@ -31,9 +31,8 @@ type measured struct {
 	blocks, capacity bool
 	// adapters is how many adapters it can use at once; 0: none.
 	adapters int
-	// allTimes: all requests are in the histograms, and not only those of which the function sees the
-	// first token. perToken: each token but the first is an observation of time_per_output_token_seconds.
-	allTimes, perToken bool
+	// perToken: each token but the first is an observation of time_per_output_token_seconds, and not each request.
+	perToken bool
 }
 
 // runtimes are those of which the metrics are compared with what was counted.
@@ -42,23 +41,23 @@ var runtimes = map[string]measured{
 		args: func(*testing.T, string) []string {
 			return []string{"--runtime", "engine", "--model", "pico", "--adapters", "shout=pico/shout,pirate=pico/pirate", "--", "--max-num-seqs", "8"}
 		},
-		blocks: true, capacity: true, adapters: 8, allTimes: true, perToken: true,
+		blocks: true, capacity: true, adapters: 8, perToken: true,
 	},
 	"vllm": {
 		args: func(*testing.T, string) []string {
 			return []string{"--runtime", "vllm", "--model", "q/w", "--adapters", "shout=/tmp,pirate=/tmp", "--", "--max-loras", "3"}
 		},
-		blocks: true, capacity: true, adapters: 3, allTimes: true, perToken: true,
+		blocks: true, capacity: true, adapters: 3, perToken: true,
 	},
 	"vllm of 2024": {
 		args: func(*testing.T, string) []string { return []string{"--runtime", "vllm", "--model", "q/w"} },
-		env:  " --old-metrics", blocks: true, capacity: true, allTimes: true, perToken: true,
+		env:  " --old-metrics", blocks: true, capacity: true, perToken: true,
 	},
 	"sglang": {
 		args: func(*testing.T, string) []string {
 			return []string{"--runtime", "sglang", "--model", "q/w", "--adapters", "shout=/tmp,pirate=/tmp", "--", "vllmsim", "--surface", "sglang"}
 		},
-		blocks: true, capacity: true, adapters: 8, allTimes: true, perToken: true,
+		blocks: true, capacity: true, adapters: 8, perToken: true,
 	},
 	"llamacpp": {
 		args: func(t *testing.T, dir string) []string {
@@ -71,7 +70,7 @@ var runtimes = map[string]measured{
 		native: func(text string, tokens int) (string, string) {
 			return "/completion", fmt.Sprintf(`{"prompt":%q,"n_predict":%d}`, text, tokens)
 		},
-		capacity: true, allTimes: true,
+		capacity: true,
 	},
 	"ollama": {
 		args: func(t *testing.T, dir string) []string {
@@ -203,9 +202,9 @@ func (f *measuredFunction) cycle() { f.sleep(); f.wake() }
 
 // counted is what the answers say.
 type counted struct {
-	requests, native, streams int
-	prompt, generated         int
-	later                     int // tokens after the first of a request
+	requests          int
+	prompt, generated int
+	later             int // tokens after the first of a request
 }
 
 // usage is in an answer, or in the last event of a stream.
@@ -249,10 +248,8 @@ func (f *measuredFunction) ask() (c counted) {
 		switch {
 		case native:
 			path, body = f.native(text, 2+i%5)
-			c.native++
 		case i >= 24:
 			body += `,"stream":true,"stream_options":{"include_usage":true}}`
-			c.streams++
 		default:
 			body += "}"
 		}
@@ -282,17 +279,13 @@ func (f *measuredFunction) ask() (c counted) {
 // wantTotals compares what the metrics have counted in between.
 func (f *measuredFunction) wantTotals(before, after samples, c counted) {
 	f.t.Helper()
-	seen := c.requests // requests of which the time to the first token is known
-	if !f.allTimes {
-		seen = c.streams + c.native
-	}
-	perToken := seen
+	perToken := c.requests
 	if f.perToken {
 		perToken = c.later
 	}
 	for name, want := range map[string]int{
 		"vllm:prompt_tokens_total": c.prompt, "vllm:generation_tokens_total": c.generated,
-		"vllm:time_to_first_token_seconds_count": seen, "vllm:time_per_output_token_seconds_count": perToken,
+		"vllm:time_to_first_token_seconds_count": c.requests, "vllm:time_per_output_token_seconds_count": perToken,
 	} {
 		if got := after.get(name) - before.get(name); got != float64(want) {
 			f.t.Errorf("%s rose by %v, want %d", name, got, want)

@@ -31,7 +31,8 @@
 //  2. Else what the proxy counts: requests in the runtime as running, none as
 //     waiting (who has no place is refused, and waits elsewhere); tokens by the length of
 //     bodies, as long as those of the last prompts that the runtime counted, and by what was
-//     generated; times of streams, and of answers in which the runtime says how long it generated.
+//     generated; times of streams, those that the proxy puts together included, and of answers in
+//     which the runtime says how long it generated.
 //  3. The share of the KV cache is then tokens by capacity where the capacity is known,
 //     else requests by places, which is what a server with a fixed piece of the cache for
 //     each place has in use.

@@ -44,6 +44,12 @@ func (x *exchange) prepare() ([]byte, error) {
 	if refused != nil {
 		return nil, refused
 	}
+	if s, is := x.proxy.cfg.Dialect.(Streamer); is {
+		if streamed, joins := s.Stream(x.r.URL.Path, out); joins {
+			x.joins = true
+			return streamed, nil
+		}
+	}
 	return out, nil
 }
 

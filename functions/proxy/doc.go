@@ -19,6 +19,7 @@
 //     as it is whole; a short answer of known type is read to its end first, so
 //     that a broken one is a 502 and not half an answer; a failure is read whole
 //     and put into the words that clients know.
+//     An answer that was asked for as a stream though the client wants none is put together ([Streamer]).
 //  6. An answer that breaks off is never a clean one: a stream gets an error event
 //     of its own style (code stream_cut), anything else an aborted connection, or a
 //     reset stream of HTTP/2. What a runtime says of its own failures is put into those words there too. What makes a stream whole is package stream's to say.

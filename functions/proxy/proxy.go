@@ -148,6 +148,7 @@ type exchange struct {
 	outcome Outcome
 	meter   meter
 	live    live
+	joins   bool      // the answer is asked for as a stream, and the client wants none
 	guarded time.Time // when the deadline of writes was last set
 }
 
@@ -230,12 +231,14 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 	x.live.counted(x.meter.prompt)
 }
 
-// answer passes the answer on by its kind: 1. a stream of events or lines; 2. a
-// failure, in the words that clients know; 3. what it says of its models; 4. anything else.
+// answer passes the answer on by its kind: 1. a stream that the client gets as a whole; 2. a stream of events or
+// lines; 3. a failure, in the words that clients know; 4. what it says of its models; 5. anything else.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	kind, readable := resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding") == ""
 	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.route.style == stream.Lines
 	switch {
+	case x.joins && resp.StatusCode == http.StatusOK && readable && strings.HasPrefix(kind, "text/event-stream"):
+		x.join(ctx, resp)
 	case lines && readable || strings.HasPrefix(kind, "text/event-stream"):
 		style := x.route.style
 		if lines != (style == stream.Lines) || resp.StatusCode != http.StatusOK || !readable {

@@ -193,6 +193,22 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	return field.SetFold(body, name, own.json), nil
 }
 
+// Stream asks for a stream where the client wants none: of an answer without one, by OpenAI's API, Ollama does
+// not tell when its first token came, nor how long it generated.
+func (r *ollama) Stream(path string, body []byte) ([]byte, bool) {
+	if path != "/v1/chat/completions" && path != "/v1/completions" || field.Check(body) != nil {
+		return nil, false
+	}
+	if raw, found := field.FindFold(body, "stream"); found && string(raw) != "false" && string(raw) != "null" {
+		return nil, false
+	}
+	if _, found := field.FindFold(body, "_debug_render_only"); found {
+		return nil, false
+	}
+	body = field.SetFold(body, "stream", []byte("true"))
+	return field.SetFold(body, "stream_options", []byte(`{"include_usage":true}`)), true
+}
+
 // form is Request for a multipart form, as audio comes in: the field "model" is renamed.
 func (r *ollama) form(body []byte) ([]byte, *api.Error) {
 	own := r.own.Load()

@@ -1,6 +1,9 @@
 package runtime_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,6 +161,44 @@ func TestOllamaRequest(t *testing.T) {
 }
 
 const generated = `POST /api/generate {"keep_alive":-1,"model":"qwen","options":{"num_predict":1},"prompt":"a","raw":true,"stream":false}`
+
+// TestOllamaStream: what a client wants without a stream is asked for as one, and nothing else is.
+func TestOllamaStream(t *testing.T) {
+	r, is := anOllama(t, "m").(interface {
+		Stream(path string, body []byte) ([]byte, bool)
+	})
+	if !is {
+		t.Fatal("Ollama is asked for no streams")
+	}
+	for _, tc := range []struct{ path, body, want string }{
+		{"/v1/chat/completions", `{"model":"m"}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true}}`},
+		{"/v1/completions", `{"stream":false,"model":"m"}`, `{"stream":true,"model":"m","stream_options":{"include_usage":true}}`},
+		{"/v1/completions", `{"Stream":null,"stream_options":{"include_usage":false}}`, `{"Stream":true,"stream_options":{"include_usage":true}}`},
+		{"/v1/chat/completions", `{"stream":true}`, ""},
+		{"/v1/chat/completions", `{"stream":"yes"}`, ""},
+		{"/v1/chat/completions", `{"_debug_render_only":true}`, ""},
+		{"/v1/chat/completions", `{`, ""},
+		{"/v1/chat/completions", ``, ""},
+		{"/v1/embeddings", `{"model":"m"}`, ""},
+		{"/v1/responses", `{"model":"m"}`, ""},
+		{"/api/chat", `{"model":"m","stream":false}`, ""},
+	} {
+		got, joins := r.Stream(tc.path, []byte(tc.body))
+		if joins != (tc.want != "") || joins && !sameFields(t, got, tc.want) {
+			t.Errorf("%s %s: got %s, %t; want %s", tc.path, tc.body, got, joins, tc.want)
+		}
+	}
+}
+
+// sameFields compares two objects, their names without regard to case.
+func sameFields(t *testing.T, got []byte, want string) bool {
+	t.Helper()
+	var a, b map[string]any
+	if err := errors.Join(json.Unmarshal(bytes.ToLower(got), &a), json.Unmarshal(bytes.ToLower([]byte(want)), &b)); err != nil {
+		t.Error(err)
+	}
+	return cmp.Equal(a, b)
+}
 
 func TestOllamaProbe(t *testing.T) {
 	one := `{"done":true,"done_reason":"length","eval_count":1}`

@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/field"
+)
+
+// Streamer is what the [Dialect] of a runtime may have besides that tells of an answer without a stream neither
+// when its first token came nor how long it generated. Such answers are asked for as streams, so that both are
+// seen, and put together here: the client gets what it asked for.
+type Streamer interface {
+	// Stream makes of a body as the runtime gets it one that asks for a stream with its usage. False: it asks for one
+	// already, or for something that is no generation.
+	Stream(path string, body []byte) ([]byte, bool)
+}
+
+const (
+	maxLine   = 1 << 20  // of one event
+	maxJoined = 16 << 20 // of an answer that is put together
+)
+
+// whole is an answer that was put together, with the names of OpenAI's API: of a chat, or of a completion.
+type whole struct {
+	ID          string          `json:"id"`
+	Object      string          `json:"object"`
+	Created     int64           `json:"created"`
+	Model       string          `json:"model"`
+	Fingerprint string          `json:"system_fingerprint,omitempty"`
+	Choices     []*choice       `json:"choices"`
+	Usage       json.RawMessage `json:"usage,omitempty"`
+}
+
+// choice is what a chunk adds to one of the answers, and what becomes of it.
+type choice struct {
+	Text     *string   `json:"text,omitempty"`
+	Index    int       `json:"index"`
+	Delta    *message  `json:"delta,omitempty"`
+	Message  *message  `json:"message,omitempty"`
+	Finish   *string   `json:"finish_reason"`
+	Logprobs *logprobs `json:"logprobs,omitempty"`
+
+	text, content, reasoning strings.Builder // of all chunks so far
+}
+
+type message struct {
+	Role      string            `json:"role"`
+	Content   string            `json:"content"`
+	Reasoning string            `json:"reasoning,omitempty"`
+	ToolCalls []json.RawMessage `json:"tool_calls,omitempty"`
+}
+
+type logprobs struct {
+	Content []json.RawMessage `json:"content"`
+}
+
+// add takes in a chunk.
+func (w *whole) add(chunk *whole) {
+	if w.ID == "" {
+		w.ID, w.Object, w.Model, w.Fingerprint = chunk.ID, chunk.Object, chunk.Model, chunk.Fingerprint
+		if w.Object == "chat.completion.chunk" {
+			w.Object = "chat.completion"
+		}
+	}
+	w.Created = max(w.Created, chunk.Created)
+	if len(chunk.Usage) > 0 {
+		w.Usage = chunk.Usage
+	}
+	for _, c := range chunk.Choices {
+		for len(w.Choices) <= c.Index && c.Index < maxChoices {
+			w.Choices = append(w.Choices, &choice{Index: len(w.Choices)})
+		}
+		if c.Index >= 0 && c.Index < len(w.Choices) {
+			w.Choices[c.Index].add(c)
+		}
+	}
+}
+
+const maxChoices = 128
+
+func (c *choice) add(piece *choice) {
+	if piece.Text != nil {
+		c.text.WriteString(*piece.Text)
+		c.Text = piece.Text // it has one
+	}
+	if d := piece.Delta; d != nil {
+		if c.Message == nil {
+			c.Message = &message{Role: d.Role}
+		}
+		c.content.WriteString(d.Content)
+		c.reasoning.WriteString(d.Reasoning)
+		c.Message.ToolCalls = append(c.Message.ToolCalls, d.ToolCalls...)
+	}
+	if piece.Finish != nil {
+		c.Finish = piece.Finish
+	}
+	if l := piece.Logprobs; l != nil {
+		if c.Logprobs == nil {
+			c.Logprobs = &logprobs{}
+		}
+		c.Logprobs.Content = append(c.Logprobs.Content, l.Content...)
+	}
+}
+
+// end puts the texts in their places.
+func (w *whole) end() *whole {
+	for _, c := range w.Choices {
+		if c.Text != nil {
+			text := c.text.String()
+			c.Text = &text
+		}
+		if c.Message != nil {
+			c.Message.Content, c.Message.Reasoning = c.content.String(), c.reasoning.String()
+		}
+	}
+	return w
+}
+
+// join reads a stream that the client has not asked for to its end, and answers with the whole of it.
+func (x *exchange) join(ctx context.Context, resp *http.Response) {
+	answer, err := x.joined(resp)
+	if err != nil {
+		x.brokenBeforeFirstByte(ctx, err)
+		return
+	}
+	var text bytes.Buffer
+	status := http.StatusOK
+	if answer.failure != nil {
+		status = statusOf(answer.failure)
+		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", answer.failure))
+		text.Write(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, status, answer.failure))
+	} else if err := json.NewEncoder(&text).Encode(answer.whole.end()); err != nil {
+		x.brokenBeforeFirstByte(ctx, err)
+		return
+	}
+	x.outcome.Status, resp.StatusCode = status, status
+	resp.Header.Set("Content-Type", "application/json")
+	resp.Header.Set("Content-Length", strconv.Itoa(text.Len()))
+	x.header(resp)
+	x.write(text.Bytes())
+}
+
+// joinedAnswer is one of both: what the runtime says went wrong, or the whole.
+type joinedAnswer struct {
+	whole   *whole
+	failure []byte
+}
+
+func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
+	lines := bufio.NewScanner(io.LimitReader(moving{x, resp}, maxJoined))
+	lines.Buffer(nil, maxLine)
+	answer := joinedAnswer{whole: &whole{}}
+	for lines.Scan() {
+		data, found := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
+		if !found {
+			continue
+		}
+		x.live.generated(x.meter.see(lines.Bytes(), time.Since(x.began)))
+		data = bytes.TrimSpace(data)
+		if string(data) == "[DONE]" {
+			return answer, nil
+		}
+		if what, failed := field.Find(data, "error"); failed && string(what) != "null" {
+			answer.failure = bytes.Clone(data)
+			return answer, nil
+		}
+		var chunk whole
+		if err := json.Unmarshal(data, &chunk); err != nil {
+			return answer, fmt.Errorf("read an event of the runtime: %w", err)
+		}
+		answer.whole.add(&chunk)
+	}
+	if err := lines.Err(); err != nil {
+		return answer, err //nolint:wrapcheck // it is the transport's
+	}
+	return answer, io.ErrUnexpectedEOF
+}
+
+// moving tells the gate that the runtime moves.
+type moving struct {
+	x    *exchange
+	resp *http.Response
+}
+
+func (m moving) Read(p []byte) (int, error) { return m.x.read(m.resp, p) }
