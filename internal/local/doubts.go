@@ -33,7 +33,11 @@ func (s *server) doubts(f api.Function) string {
 		add("it needs %s of host memory and models may use %s (--memory)", f.Memory.Host, s.host.Capacity)
 	}
 	if n := len(s.gpus); f.Memory.Devices > n {
-		add("it needs %d GPUs and this machine has %d", f.Memory.Devices, n)
+		gpus := "GPUs"
+		if f.Memory.Devices == 1 {
+			gpus = "GPU"
+		}
+		add("it needs %d %s and this machine has %d", f.Memory.Devices, gpus, n)
 	}
 	return strings.Join(against, "; ")
 }
