@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
@@ -99,6 +100,12 @@ func TestDualPods(t *testing.T) {
 	f := dualPods(t, "dual-a")[0]
 	c := f.c
 	t.Logf("cold: %v", f.mustComplete("the first request"))
+	f.outlined(f.outline(api.PathCold), api.PathCold, api.SpanWrite, api.SpanCreated, api.SpanStarted, api.SpanBound, api.SpanMade, api.SpanServerUp, api.SpanReady, api.StepLoading)
+	if out, err := c.Kn(t.Context(), "rouse", "trace", f.name); err != nil {
+		t.Error(err)
+	} else {
+		t.Logf("\n%s", out)
+	}
 	first := f.providers()
 	if len(first) != 1 || len(f.pods()) != 1 {
 		t.Fatalf("awake there are the providers %v and %d requesters, want one each", first, len(f.pods()))

@@ -3,9 +3,11 @@ package knative
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -19,7 +21,7 @@ func TestOutline(t *testing.T) {
 	}
 	f.ask("red blue")
 	cold := f.outline("cold")
-	f.outlined(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanRise, api.SpanStart, api.SpanScheduled, api.SpanStarted,
+	f.outlined(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanRise, api.SpanStart, api.SpanWrite, api.SpanCreated, api.SpanScheduled, api.SpanStarted,
 		api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	f.hasState("asleep")
 	f.ask("sun moon")
@@ -35,13 +37,26 @@ func TestOutline(t *testing.T) {
 	t.Logf("\n%s", out)
 }
 
+// durations are those of a record as -o json prints it: texts.
+var durations = regexp.MustCompile(`"(?:total|after|took)": "[^"]+"`)
+
+// inNanoseconds writes one of them as the types of package api have it.
+func inNanoseconds(field []byte) []byte {
+	name, text, _ := strings.Cut(string(field), ": ")
+	d, err := time.ParseDuration(strings.Trim(text, `"`))
+	if err != nil {
+		return field // the record can't be read, and says so
+	}
+	return fmt.Appendf(nil, "%s: %d", name, d)
+}
+
 // outline waits for the last record to be of a path.
 func (f *function) outline(path api.Path) (o api.Outline) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("the last record of %s is of a %s start", f.name, path), func() string {
 		out, err := f.c.Kn(f.t.Context(), "rouse", "trace", f.name, "-n", f.namespace(), "-o", "json")
 		if err == nil {
-			err = json.Unmarshal([]byte(out), &o)
+			err = json.Unmarshal(durations.ReplaceAllFunc([]byte(out), inNanoseconds), &o)
 		}
 		switch {
 		case err != nil:
