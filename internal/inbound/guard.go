@@ -15,19 +15,19 @@ import (
 // Transfer-Encoding: who stands before us may have believed the other one, and then what
 // is a body here was a request there (RFC 9112, 6.1). Package net/http believes the second
 // and hides the first, so the connections of the listener that is returned are looked at
-// as they are read. s serves on that one, and must have no ConnContext of its own. TLS
-// and HTTP/2 are not looked at; HTTP/2 has no such thing. s waits for bodies that nobody
-// reads as [Answered] does.
+// as they are read. A Transfer-Encoding in HTTP/1.0, which has none, is refused too. s serves
+// on that listener, and must have no ConnContext of its own. TLS and HTTP/2 are not looked at;
+// HTTP/2 has no such thing. s waits for bodies that nobody reads as [Answered] does.
 func Guard(s *http.Server, l net.Listener) net.Listener {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, watchedKey{}, c)
 	}
 	next := s.Handler
 	s.Handler = Answered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
-			if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && c.both.Load() {
+		if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && r.ProtoMajor == 1 {
+			if why := c.ambiguous(r); why != "" {
 				w.Header().Set("Connection", "close")
-				api.WriteErrorTo(w, r, api.BadRequest("", "the request has a Content-Length and a Transfer-Encoding: send one of them"))
+				api.WriteErrorTo(w, r, api.BadRequest("", "%s", why))
 				return
 			}
 		}
@@ -73,7 +73,7 @@ func (l guarded) Accept() (net.Conn, error) {
 // watched is a connection whose lines are looked at. It does not know where a header ends
 // and a body begins: of both, lines between two empty ones belong together. So what is
 // taken for a header of both kinds may have been the text of one in a body, which
-// matters only to requests with a Transfer-Encoding.
+// matters only to requests with a Transfer-Encoding, and to those of HTTP/1.0.
 type watched struct {
 	net.Conn
 	line   [len(transferEncoding)]byte // the beginning of the line that is being read
@@ -81,6 +81,18 @@ type watched struct {
 	length bool                        // since the last empty line there was a Content-Length
 	chunks bool                        // and a Transfer-Encoding
 	both   atomic.Bool                 // there were both once
+	coded  atomic.Bool                 // there was a Transfer-Encoding once
+}
+
+// ambiguous says why others may believe that r ends elsewhere; empty: they don't.
+func (c *watched) ambiguous(r *http.Request) string {
+	switch {
+	case r.ProtoMinor == 0 && c.coded.Load():
+		return "the request is one of HTTP/1.0, which has no Transfer-Encoding: send a Content-Length"
+	case len(r.TransferEncoding) > 0 && c.both.Load():
+		return "the request has a Content-Length and a Transfer-Encoding: send one of them"
+	}
+	return ""
 }
 
 const (
@@ -133,6 +145,7 @@ func (c *watched) endLine() {
 		c.length = true
 	case begins(line, transferEncoding):
 		c.chunks = true
+		c.coded.Store(true)
 	}
 	if c.length && c.chunks {
 		c.both.Store(true)

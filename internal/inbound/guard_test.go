@@ -29,6 +29,8 @@ func TestGuard(t *testing.T) {
 		"both, later":               {[]string{chunked, length, post + "Content-Length: 5\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, []int{200, 200, 400}},
 		"without returns":           {[]string{"POST / HTTP/1.1\nHost: x\nContent-Length: 5\nTransfer-Encoding: chunked\n\n0\r\n\r\n"}, []int{400}},
 		"names of others":           {[]string{post + "X-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, []int{200}},
+		"in HTTP/1.0":               {[]string{"POST / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, []int{400}},
+		"both in HTTP/1.0":          {[]string{"POST / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}"}, []int{400}},
 		"in two requests":           {[]string{length, chunked}, []int{200, 200}},
 	} {
 		for _, slowly := range []bool{false, true} {
