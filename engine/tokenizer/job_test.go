@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -95,6 +96,29 @@ func TestLeft(t *testing.T) {
 			if _, err := tok.EncodeWithin(ctx, strings.Repeat(part, 1<<17), true, math.MaxInt); !errors.Is(err, gone) {
 				t.Errorf("%s: of %q: %v", name, part, err)
 			}
+		}
+	}
+}
+
+// TestWordPiecePortions: a long text, which is read in portions, has the tokens of its words.
+func TestWordPiecePortions(t *testing.T) {
+	tok := kinds(t)["WordPiece"]
+	r := rand.New(rand.NewPCG(3, 4))
+	parts := []string{"a", "aa", "a\u0301", "\u0301", "A", ".", ",", "'", "1", "漢", "\u200b", "é", "\u2028"}
+	for range 20 {
+		var words []string
+		var want []int32
+		for size := 0; size < 50_000; {
+			var b strings.Builder
+			for range 1 + r.IntN(1+r.IntN(300)) {
+				b.WriteString(parts[r.IntN(len(parts))])
+			}
+			words = append(words, b.String())
+			want = append(want, tok.Encode(b.String(), true)...)
+			size += b.Len() + 1
+		}
+		if got := tok.Encode(strings.Join(words, " "), true); !slices.Equal(got, want) {
+			t.Fatalf("%d tokens, want the %d of the words", len(got), len(want))
 		}
 	}
 }
