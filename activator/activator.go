@@ -195,6 +195,11 @@ func (a *Activator) PutFunction(spec api.Function) {
 	}
 	f := a.function(spec.Name)
 	f.mu.Lock()
+	for _, old := range f.spec.Runtime.Adapters {
+		if !slices.ContainsFunc(spec.Runtime.Adapters, func(a api.Adapter) bool { return a.Name == old.Name }) {
+			f.seen = slices.DeleteFunc(f.seen, func(n api.ModelName) bool { return n == old.Name })
+		}
+	}
 	f.spec, f.declared = spec, true
 	f.failed = nil
 	f.room.Limit(spec.Hold)

@@ -83,6 +83,32 @@ func TestStandbyAdapters(t *testing.T) {
 	}
 }
 
+// What the last instance had is a name while there is none, unless its declaration is taken back.
+func TestAdaptersOfNobody(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Runtime.Adapters = []api.Adapter{{Name: "declared"}} })
+	one := b.instance(name, "m-0001", api.Awake)
+	b.adapters(one, "brought", "declared")
+	known := func(want string) {
+		t.Helper()
+		var got []string
+		for _, m := range b.a.names.Load().models {
+			got = append(got, string(m.name))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	}
+	b.a.ObserveInstance(one.set(api.Gone))
+	known("brought declared m")
+	b.function("m", nil)
+	known("brought m")
+	two := b.instance(name, "m-0002", api.Starting)
+	known("brought m")
+	b.a.ObserveInstance(two.set(api.Awake))
+	known("m")
+}
+
 // TestClashingAdapters: an adapter never takes a function's name, of two adapters the first function's counts, and each is said once.
 func TestClashingAdapters(t *testing.T) {
 	var log bytes.Buffer

@@ -39,6 +39,7 @@ type function struct {
 	calls    map[*call]struct{} // all that wait or run
 	slots    int                // in use
 	known    []api.ModelName    // adapters that the directory has
+	seen     []api.ModelName    // adapters that the instances had when one of them last said so
 	last     time.Time          // when the last request arrived
 	// What the autoscaler says: the function can't start; until when (zero: until it is awake).
 	failed      *api.Error

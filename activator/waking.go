@@ -97,15 +97,24 @@ func (f *function) renamed() bool {
 	return true
 }
 
-// adapters are the names of the adapters that are declared, or that any instance has, in order. The caller holds mu.
+// adapters are the names of the adapters that are declared, or that any instance has, in order. Where there is no instance
+// that could say so, those count that the last had: a runtime may bring some of its own. The caller holds mu.
 func (f *function) adapters() []api.ModelName {
 	var names []api.ModelName
 	for _, a := range f.spec.Runtime.Adapters {
 		names = append(names, a.Name)
 	}
+	var seen []api.ModelName
+	said := false
 	for _, i := range f.set.All() {
-		names = append(append(names, i.Status().Adapters...), i.Status().Standby...)
+		st := i.Status()
+		seen = append(append(seen, st.Adapters...), st.Standby...)
+		said = said || st.State == api.Awake || st.State == api.Asleep || st.State == api.Draining
 	}
+	if said || len(seen) > 0 {
+		f.seen = seen
+	}
+	names = append(names, f.seen...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

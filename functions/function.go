@@ -264,6 +264,12 @@ func (f *function) run(ctx context.Context, door serving) error {
 		f.watchLoad(alive)
 	}()
 
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		f.watchBrought(alive)
+	}()
+
 	select {
 	case err := <-door.served:
 		failed = fmt.Errorf("serve: %w", err)
@@ -284,6 +290,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	<-door.served //nolint:errcheck // the server was told to end
 	<-sent
 	<-watched
+	<-looked
 	err = errors.Join(err, <-handled)
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err)

@@ -69,6 +69,28 @@ func (w *loadWatch) run(ctx context.Context) {
 	}
 }
 
+// lookEvery is the time between two looks at the adapters of a server that somebody else starts, who may tell it of others.
+const lookEvery = 10 * time.Second
+
+// watchBrought looks until ctx ends, where somebody else starts the server.
+func (f *function) watchBrought(ctx context.Context) {
+	if f.cfg.Function.Runtime.Endpoint == "" || !f.runtime.Traits().Brings {
+		return
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if f.supervisor.Gate().Refusal() == nil {
+			f.adapters.Look(ctx)
+		}
+	}
+}
+
 // watchLoad reports the load until ctx ends, where anybody wants reports.
 func (f *function) watchLoad(ctx context.Context) {
 	if f.events == nil {

@@ -31,7 +31,7 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	r.mu.Lock()
 	r.unload = nil
 	r.mu.Unlock()
-	for k, a := range adapters {
+	for k, a := range slices.DeleteFunc(adapters, func(a Adapter) bool { return a.brought }) {
 		if r.cfg.Room > 0 && k >= r.cfg.Room {
 			r.standBy(a.Name)
 			continue
@@ -182,6 +182,10 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	defer r.end()
 	r.mu.Lock()
 	i := r.find(name)
+	if i >= 0 && r.adapters[i].brought {
+		r.mu.Unlock()
+		return api.Errorf(http.StatusConflict, "", "the adapter %s is the runtime's own, which was started with it or was told of it by somebody else: remove it there", name)
+	}
 	state, e, used := Pending, r.endpoint, r.use.running[name] > 0
 	if i >= 0 {
 		state = r.adapters[i].State

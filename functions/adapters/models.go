@@ -3,8 +3,10 @@ package adapters
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,52 +84,108 @@ const (
 	maxCards   = 1 << 20
 )
 
+// Look asks a runtime that brings adapters which it has, where it was restored once: somebody else may have
+// told it of some. That it says nothing changes nothing.
+func (r *Registry) Look(ctx context.Context) {
+	if !r.cfg.Brings || !r.restored() || r.begin(ctx) != nil {
+		return
+	}
+	defer r.end()
+	r.mu.Lock()
+	e := r.endpoint
+	r.mu.Unlock()
+	r.askRuntime(ctx, e)
+}
+
 // askRuntime reads what the runtime says of its model, at each wake until it has
-// answered. That it says nothing is no failure.
+// answered, or each time where it brings adapters. That it says nothing is no failure. The caller holds change.
 func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	r.mu.Lock()
-	done := r.card != nil || r.asked >= mostAsked
+	done := !r.cfg.Brings && (r.card != nil || r.asked >= mostAsked)
 	r.asked++
 	r.mu.Unlock()
 	if done || r.cfg.Transport == nil {
 		return
 	}
-	c := &card{}
-	if err := r.readCard(ctx, e, c); err != nil {
+	list, err := r.readCards(ctx, e)
+	if err != nil {
 		r.cfg.Logger.Debug("the runtime does not list its models", "error", err)
 		return
 	}
+	c := &card{}
+	for i, said := range list {
+		if i == 0 || said.ID == r.cfg.Model {
+			c.MaxModelLen = max(0, said.MaxModelLen)
+		}
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.card = c
+	var brought []api.ModelName
+	if r.cfg.Brings {
+		brought = r.takeBrought(list)
+	}
+	r.mu.Unlock()
+	if k, knows := r.cfg.Loader.(interface{ KnowAdapters([]api.ModelName) }); knows && r.cfg.Brings {
+		k.KnowAdapters(brought)
+	}
 }
 
-// readCard reads the runtime's card of the model, or its first.
-func (r *Registry) readCard(ctx context.Context, e api.Endpoint, into *card) error {
+// takeBrought takes in the adapters that a runtime lists, cards with a parent, and returns those that it has of itself.
+// The caller holds mu.
+func (r *Registry) takeBrought(list []said) (brought []api.ModelName) {
+	r.adapters = slices.DeleteFunc(r.adapters, func(a Adapter) bool {
+		return a.brought && !slices.ContainsFunc(list, func(c said) bool { return c.Parent != "" && c.ID == a.Name })
+	})
+	for _, c := range list {
+		if c.Parent == "" || r.find(c.ID) >= 0 || slices.Contains(r.unload, c.ID) || len(r.adapters) >= mostBrought {
+			continue
+		}
+		if err := r.checkName(c.ID); err != nil {
+			r.cfg.Logger.Warn("an adapter of the runtime can't be called as it is", "adapter", c.ID, "error", err)
+			continue
+		}
+		r.put(Adapter{Name: c.ID, Path: c.Root, Parent: r.cfg.Model, State: Loaded, brought: true, created: time.Now()})
+	}
+	for _, a := range r.adapters {
+		if a.brought {
+			brought = append(brought, a.Name)
+		}
+	}
+	return brought
+}
+
+// mostBrought bounds the adapters that a runtime can make an instance list.
+const mostBrought = 1000
+
+// said is what a runtime says of a model or an adapter.
+type said struct {
+	ID          api.ModelName `json:"id"`
+	Root        string        `json:"root"`
+	Parent      string        `json:"parent"`
+	MaxModelLen int           `json:"max_model_len"`
+}
+
+// readCards reads the runtime's list of models.
+func (r *Registry) readCards(ctx context.Context, e api.Endpoint) ([]said, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL("/v1/models"), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	resp, err := r.cfg.Transport.RoundTrip(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	var list struct {
-		Data []struct {
-			ID          api.ModelName `json:"id"`
-			MaxModelLen int           `json:"max_model_len"`
-		} `json:"data"`
+		Data []said `json:"data"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxCards)).Decode(&list); err != nil {
-		return err
+		return nil, err
 	}
-	for i, c := range list.Data {
-		if i == 0 || c.ID == r.cfg.Model {
-			into.MaxModelLen = max(0, c.MaxModelLen)
-		}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers %s", resp.Status)
 	}
-	return nil
+	return list.Data, nil
 }

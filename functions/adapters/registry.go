@@ -20,7 +20,8 @@ import (
 
 // Loader loads adapters into a runtime; every runtime.Runtime is one. Both
 // functions do nothing where there is nothing to do; [errors.ErrUnsupported]: the
-// runtime has no adapters at run time.
+// runtime has no adapters at run time. Where it has a method KnowAdapters([]api.ModelName) too, that is told
+// which adapters the runtime has of itself.
 type Loader interface {
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
 	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
@@ -51,6 +52,9 @@ type Config struct {
 	// Fetch turns a reference ("hf://…") into a path, which may lie outside Root; nil:
 	// references are refused.
 	Fetch func(ctx context.Context, reference string) (path string, err error)
+	// Brings says that the runtime may have adapters that nobody declared or registered: it is asked for them after each
+	// start and wake, and by [Registry.Look].
+	Brings bool
 	// Room is how many adapters may be loaded at once; 0: as many as there are.
 	Room int
 	// Most is how many adapters the runtime can use at once, 0 where it has not said; nil: nobody knows.
@@ -89,6 +93,7 @@ type Adapter struct {
 	path     string // as the runtime gets it; empty: not resolved yet
 	declared bool   // with the function, whose declarer may name any path
 	required bool   // declared at the start, which fails without it
+	brought  bool   // the runtime has it of itself
 	created  time.Time
 }
 
@@ -179,7 +184,7 @@ func (r *Registry) List() []Adapter {
 func (r *Registry) Empty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.adapters) == 0 && len(r.unload) == 0
+	return len(r.unload) == 0 && !slices.ContainsFunc(r.adapters, func(a Adapter) bool { return !a.brought })
 }
 
 // Of returns the adapter that a request's body names as its model, loaded or on standby, empty if

@@ -192,7 +192,7 @@ func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName)
 func (r *Registry) victim() (victim api.ModelName, full bool) {
 	loaded := 0
 	for _, a := range r.adapters {
-		if a.State != Loaded {
+		if a.State != Loaded || a.brought {
 			continue
 		}
 		loaded++

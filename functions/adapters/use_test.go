@@ -225,3 +225,32 @@ func TestUseUnderChanges(t *testing.T) {
 		t.Errorf("the runtime has %v, %d places taken", b.runtime.has, b.runtime.inside)
 	}
 }
+
+// What a runtime has of itself is known as long as the runtime lists it, is never loaded or unloaded, and is not the function's to remove.
+func TestBrought(t *testing.T) {
+	base := `{"id":"served","root":"org/base","parent":null},`
+	runtime := answers{
+		`{"data":[` + base + `{"id":"theirs","root":"/loras/theirs","parent":"served"},{"id":"d","parent":"served"},{"id":"alias","parent":"served"},{"id":"a b","parent":"served"}]}`,
+		`{"data":[` + base + `{"id":"theirs","parent":"served"},{"id":"more","parent":"served"}]}`, "<html>", `{"data":[` + base + `{"id":"more","parent":"served"}]}`,
+	}
+	b := set(t, room(1), func(c *adapters.Config) { c.Transport, c.Brings, c.Declared = &runtime, true, list("d=a") })
+	b.Look(t.Context()) // before there is a runtime: nothing
+	if err := b.Restore(t.Context(), endpoint); err != nil || b.states() != "d loaded, theirs loaded" {
+		t.Fatalf("%v, %s", err, b.states())
+	}
+	b.hold(t, "theirs")()
+	if err := b.Remove(t.Context(), "theirs"); err == nil || api.AsError(err).Status != 409 {
+		t.Errorf("remove: %v, want 409", err)
+	}
+	if err := b.Declare(t.Context(), nil); err != nil || b.states() != "theirs loaded" || !b.Empty() {
+		t.Errorf("%v, %s; nothing is to be restored", err, b.states())
+	}
+	for _, want := range []string{"more loaded, theirs loaded", "more loaded, theirs loaded", "more loaded"} {
+		if b.Look(t.Context()); b.states() != want {
+			t.Errorf("%s, want %s", b.states(), want)
+		}
+	}
+	if diff := cmp.Diff([]string{"load d", "unload d"}, b.runtime.calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}

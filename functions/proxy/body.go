@@ -37,6 +37,17 @@ func (x *exchange) prepare() ([]byte, error) {
 	if body, err = x.asked(body); err != nil {
 		return nil, err
 	}
+	if x.held() {
+		return body, nil // how the runtime is asked for an adapter is known once it is loaded
+	}
+	return x.translate(body)
+}
+
+// held says whether a request needs an adapter that may have to be loaded.
+func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.proxy.cfg.Hold != nil }
+
+// translate makes a body one that the runtime understands.
+func (x *exchange) translate(body []byte) ([]byte, error) {
 	if x.proxy.cfg.Dialect == nil {
 		return body, nil
 	}

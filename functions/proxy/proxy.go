@@ -196,13 +196,16 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
 		defer cancel()
 	}
-	if x.outcome.Adapter != "" && x.proxy.cfg.Hold != nil {
+	if x.held() {
 		done, err := x.proxy.cfg.Hold(ctx, x.outcome.Adapter)
+		if err == nil {
+			defer done()
+			body, err = x.translate(body)
+		}
 		if err != nil {
 			x.unheld(ctx, err)
 			return
 		}
-		defer done()
 	}
 	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
 	defer x.live.end()

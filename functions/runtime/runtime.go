@@ -60,6 +60,8 @@ type Traits struct {
 	Deepens bool
 	// Adapts: LoRA adapters can be loaded and unloaded while it runs.
 	Adapts bool
+	// Brings: it may have adapters that the function does not know of, and lists them among its models.
+	Brings bool
 	// Room is how many adapters it keeps loaded; 0: it has not said, or as many as there are.
 	Room int
 }

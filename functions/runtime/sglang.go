@@ -34,10 +34,11 @@ type sglang struct {
 	sleeps, lora bool
 	secret       *keyFile // nil: the server has none
 
-	mu         sync.Mutex // guards what follows, which is of this launch
-	adapters   []string   // that are loaded
-	batchLoRAs *int       // adapters of a batch; nil: it was not asked
-	weights    string     // what to read the weights from after a sleep; empty: they are kept
+	mu         sync.Mutex      // guards what follows, which is of this launch
+	adapters   []string        // that are loaded
+	brought    []api.ModelName // adapters that it has of itself; replaced, never changed
+	batchLoRAs *int            // adapters of a batch; nil: it was not asked
+	weights    string          // what to read the weights from after a sleep; empty: they are kept
 }
 
 var sglangReserved = reserved{
@@ -85,7 +86,7 @@ func (r *sglang) Key() string {
 }
 
 func (r *sglang) Traits() Traits {
-	return Traits{Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Room: valueOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
+	return Traits{Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Brings: r.cfg.Spec.Endpoint != "", Room: valueOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
 }
 
 func (r *sglang) Launch(model string) (Launch, error) {
@@ -141,7 +142,7 @@ func (r *sglang) Request(_ string, body []byte) ([]byte, *api.Error) {
 	}
 	own := r.own.Load()
 	r.mu.Lock()
-	adapter := slices.Contains(r.adapters, asked)
+	adapter := slices.Contains(r.adapters, asked) || slices.Contains(r.brought, api.ModelName(asked))
 	r.mu.Unlock()
 	if adapter && own != nil {
 		return field.Set(field.Set(body, "model", own.json), "lora_path", []byte(quote(asked))), nil
@@ -263,6 +264,13 @@ func (r *sglang) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter)
 		r.adapters = append(r.adapters, string(a.Name))
 	}
 	return nil
+}
+
+// KnowAdapters says which adapters the server has of itself.
+func (r *sglang) KnowAdapters(names []api.ModelName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.brought = names
 }
 
 func (r *sglang) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error {

@@ -57,7 +57,9 @@ func vllmEnv(env []string) []string {
 	return slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 }
 
-func (r *vllm) Traits() Traits { return Traits{Sleeps: r.sleeps, Adapts: r.lora, Room: r.room()} }
+func (r *vllm) Traits() Traits {
+	return Traits{Sleeps: r.sleeps, Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
+}
 
 // room is how many adapters vLLM keeps in host memory, or on the device, whichever is more. Of one that somebody else
 // starts nobody knows, and it reads anew what it has dropped.
