@@ -250,12 +250,15 @@ func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
 	return nil
 }
 
-// timedOut is the error of a request that waited too long. The caller holds mu.
-func (f *function) timedOut(now time.Time) *api.Error {
+// timedOut is the error of a request that waited too long; why is what f waits for, empty if that is not known. The caller holds mu.
+func (f *function) timedOut(now time.Time, why string) *api.Error {
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout)
 	if st, found := f.obstacle(now); found {
-		err.Message += ": " + st.Message
+		why = st.Message
+	}
+	if why != "" {
+		err.Message += ": " + why
 	}
 	return err.WithRetryAfter(f.room.RetryAfter(f.expected(now)))
 }

@@ -14,13 +14,17 @@ func (f *function) patience(c *call, limit, now time.Time) (ctx context.Context,
 	still := f.still.at(now)
 	var timer *time.Timer
 	timer = time.AfterFunc(limit.Sub(now), func() {
+		why := "" // asked without the lock: it is another's answer
+		if waits := c.a.deps.Waits; waits != nil {
+			why = waits(f.name)
+		}
 		now := time.Now()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		left := limit.Add(f.still.at(now) - still).Sub(now)
 		switch {
 		case left <= 0:
-			cancel(f.timedOut(now))
+			cancel(f.timedOut(now, why))
 		case f.still.since.IsZero():
 			timer.Reset(left)
 		default: // how much longer nobody knows
