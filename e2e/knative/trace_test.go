@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
 // TestOutline: kn rouse trace shows a cold start with what Kubernetes did, and a wake.
@@ -32,6 +33,46 @@ func TestOutline(t *testing.T) {
 	}
 	out, err := f.c.Kn(t.Context(), "rouse", "trace", f.name, "-n", f.namespace())
 	if err != nil || !strings.Contains(out, "hot in ") || !strings.Contains(out, "first token") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+	t.Logf("\n%s", out)
+}
+
+// TestOutlineOfAColdStartThatDeletesAVictim: the pod of a sleeper has the only GPU, and nobody may share it, so that it has
+// to go for the next one's. The record of the next has its end, and what was written for it.
+func TestOutlineOfAColdStartThatDeletesAVictim(t *testing.T) {
+	c := node(t)
+	showGPUs(t, c, cluster.GPUs{Count: 1, Replicas: 1})
+	hasUsed(t, c, 0)
+	in := inNamespace(t, c)
+	o := newOracle(t)
+	victim := simulated(t, in, "freed-a", large, "rouse.dev/sleep-after=1s", "rouse.dev/gone-after=0")
+	o.right(victim, 0)
+	victim.hasState("asleep")
+	pod := victim.onlyPod()
+	f := simulated(t, in, "freed-b", large)
+	o.right(f, 1)
+	freed := f.outline(api.PathColdFreed)
+	f.outlined(freed, api.PathColdFreed, api.SpanHold, api.SpanDecision, api.SpanVictim, api.SpanVictimEnd, api.SpanWrite, api.SpanRise, api.SpanStart,
+		api.SpanCreated, api.SpanScheduled, api.SpanStarted, api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
+	var writes []string
+	for _, s := range freed.Spans {
+		switch s.Name {
+		case api.SpanVictim, api.SpanVictimEnd:
+			if string(s.Who) != pod {
+				t.Errorf("%s is of %s, want %s", s.Name, s.Who, pod)
+			}
+		case api.SpanWrite:
+			writes = append(writes, s.Note)
+		}
+	}
+	for _, want := range []string{"scale of freed-a-00001-deployment to 0", "scale of freed-b-00001-deployment to 1"} {
+		if !slices.Contains(writes, want) {
+			t.Errorf("no write %q among %q", want, writes)
+		}
+	}
+	out, err := f.c.Kn(t.Context(), "rouse", "trace", f.name, "-n", f.namespace())
+	if err != nil || !strings.Contains(out, "cold-freed in ") || !strings.Contains(out, "victim's end: "+pod) {
 		t.Errorf("got %v\n%s", err, out)
 	}
 	t.Logf("\n%s", out)
