@@ -197,6 +197,18 @@ func setEndpoint(f *api.Function, s string) error {
 	return nil
 }
 
+// Adapters reads a list of adapters, as the annotation [api.AnnotationAdapters] has it; empty: none.
+func Adapters(s string) ([]api.Adapter, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	var f api.Function
+	if err := setAdapters(&f, s); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", api.AnnotationAdapters, err)
+	}
+	return f.Runtime.Adapters, nil
+}
+
 func setAdapters(f *api.Function, s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		name, path, found := strings.Cut(strings.TrimSpace(pair), "=")

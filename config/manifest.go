@@ -129,8 +129,9 @@ type service struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string `yaml:"kind"`
 	Metadata   struct {
-		Name      string `yaml:"name"`
-		Namespace string `yaml:"namespace"`
+		Name        string            `yaml:"name"`
+		Namespace   string            `yaml:"namespace"`
+		Annotations map[string]string `yaml:"annotations"`
 	} `yaml:"metadata"`
 	Spec struct {
 		Template struct {
@@ -194,6 +195,11 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	}
 	if err := fromAnnotations(&f, &s.Spec.Template.Metadata.Annotations, src); err != nil {
 		return api.Function{}, err
+	}
+	if text, has := s.Metadata.Annotations[api.AnnotationAdapters]; has { // it stands for the template's, as in a cluster
+		if f.Runtime.Adapters, err = Adapters(text); err != nil {
+			return api.Function{}, src.errorf(n, "%v", err)
+		}
 	}
 	asCommandLine(&f.Runtime)
 	if len(spec.Containers) > 1 && f.Runtime.Endpoint == "" {

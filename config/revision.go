@@ -22,6 +22,9 @@ type RevisionSource struct {
 	Service string
 	// Annotations are the revision's.
 	Annotations map[string]string
+	// Adapters are those of the annotation [api.AnnotationAdapters] of the Service itself, which stands for the
+	// revision's; nil: it has none.
+	Adapters *[]api.Adapter
 	// Spec is the revision's spec as JSON.
 	Spec []byte
 }
@@ -117,6 +120,9 @@ func Revision(r RevisionSource) (api.Function, error) {
 	}
 	wrong.add(checkKind(&f, has(api.AnnotationRuntime)))
 	wrong.add(checkTogether(&f))
+	if r.Adapters != nil {
+		f.Runtime.Adapters = *r.Adapters
+	}
 	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
 		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale))
 		f.MinScale = f.MaxScale

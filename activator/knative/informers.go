@@ -13,6 +13,8 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 	servinginformers "knative.dev/serving/pkg/client/informers/externalversions"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // sources are the informers that a watch is fed from. Revisions, which are Knative's own,
@@ -77,7 +79,11 @@ func strip(object any) (any, error) {
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: kept(o.ObjectMeta)}, nil
 	case *v1.Service:
-		return &v1.Service{ObjectMeta: kept(o.ObjectMeta)}, nil
+		meta := kept(o.ObjectMeta)
+		if list, has := o.Annotations[api.AnnotationAdapters]; has {
+			meta.Annotations = map[string]string{api.AnnotationAdapters: list}
+		}
+		return &v1.Service{ObjectMeta: meta}, nil
 	}
 	return object, nil
 }

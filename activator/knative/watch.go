@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -27,6 +28,8 @@ type watch struct {
 
 	mu        sync.Mutex // guards what follows, and orders what the activator is told of revisions
 	revisions map[api.FunctionName]declared
+	objects   map[api.FunctionName]*v1.Revision  // what they were made of
+	adapters  map[api.FunctionName][]api.Adapter // those that services have in their own annotations
 }
 
 // declared is a revision as the activator was told.
@@ -37,7 +40,8 @@ type declared struct {
 }
 
 func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *watch {
-	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{}}
+	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{},
+		objects: map[api.FunctionName]*v1.Revision{}, adapters: map[api.FunctionName][]api.Adapter{}}
 }
 
 // revision takes in a revision, of whatever class.
@@ -46,10 +50,20 @@ func (w *watch) revision(rev *v1.Revision) {
 		w.noRevision(rev)
 		return
 	}
-	d := declare(rev)
-	name := d.function.Name
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.put(rev)
+}
+
+// put tells the activator of a revision of our class. w.mu is held.
+func (w *watch) put(rev *v1.Revision) {
+	var adapters *[]api.Adapter
+	if list, has := w.adapters[api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey])]; has {
+		adapters = &list
+	}
+	d := declare(rev, adapters)
+	name := d.function.Name
+	w.objects[name] = rev
 	if old, known := w.revisions[name]; known && reflect.DeepEqual(old, d) {
 		return
 	}
@@ -68,12 +82,12 @@ func (w *watch) revision(rev *v1.Revision) {
 	})
 }
 
-// declare reads a revision.
-func declare(rev *v1.Revision) declared {
+// declare reads a revision; adapters is the list of its Service's own, nil where it has none.
+func declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	spec, _ := json.Marshal(rev.Spec) // it was made from JSON
 	source := config.RevisionSource{
 		Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
-		Annotations: rev.Annotations, Spec: spec,
+		Annotations: rev.Annotations, Spec: spec, Adapters: adapters,
 	}
 	f, err := config.Revision(source)
 	d := declared{function: f, port: config.RevisionPort(source)}
@@ -90,6 +104,7 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	defer w.mu.Unlock()
 	if _, known := w.revisions[name]; known {
 		delete(w.revisions, name)
+		delete(w.objects, name)
 		w.core.RemoveFunction(name)
 		if rev.Labels[serving.ServiceLabelKey] == "" {
 			w.core.RemoveService(name)
@@ -129,14 +144,40 @@ func (w *watch) route(route *v1.Route) {
 // noRoute takes in that a route is gone.
 func (w *watch) noRoute(route *v1.Route) { w.core.RemoveTraffic(serviceOf(route)) }
 
-// service takes in a service, for its age.
+// service takes in a service, for its age and its adapters.
 func (w *watch) service(s *v1.Service) {
-	w.core.PutService(api.NewFunctionName(s.Namespace, s.Name), s.CreationTimestamp.Time)
+	name := api.NewFunctionName(s.Namespace, s.Name)
+	w.core.PutService(name, s.CreationTimestamp.Time)
+	text, has := s.Annotations[api.AnnotationAdapters]
+	list, err := config.Adapters(text)
+	if err != nil {
+		w.log.Warn("a service's adapters can't be read and stay as they are", "service", name, "error", err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old, had := w.adapters[name]; had == has && slices.Equal(old, list) {
+		return
+	}
+	if has {
+		w.adapters[name] = list
+	} else {
+		delete(w.adapters, name)
+	}
+	for _, rev := range w.objects {
+		if name == api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey]) {
+			w.put(rev)
+		}
+	}
 }
 
 // noService takes in that a service is gone.
 func (w *watch) noService(s *v1.Service) {
-	w.core.RemoveService(api.NewFunctionName(s.Namespace, s.Name))
+	name := api.NewFunctionName(s.Namespace, s.Name)
+	w.core.RemoveService(name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.adapters, name)
 }
 
 // namespace takes in a namespace, and noNamespace that one is gone.

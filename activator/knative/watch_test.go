@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,47 @@ func (g *rig) serve(revision string) (int, string) {
 func host(r *http.Request) (*http.Response, error) {
 	_ = r.Body.Close()
 	return answer(200, r.URL.Host)
+}
+
+// A Service's own list of adapters stands for that of its revisions, as long as it is there.
+func TestAdaptersOfAService(t *testing.T) {
+	g := newRig(t, host)
+	service := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny"}}
+	g.watch.service(service)
+	g.watch.revision(revision("tiny-00001", api.Class, api.AnnotationAdapters, "old=a"))
+	g.watch.route(route(map[string]int64{"tiny-00001": 100}))
+	g.core.ObserveInstance(awake("tiny-00001", "a", "10.0.0.1"))
+	want := func(known ...string) {
+		t.Helper()
+		for _, name := range []string{"old", "fr", "de"} {
+			is := slices.Contains(known, name)
+			if status, got := g.ask(name); (status == 200) != is || !is && status != 404 {
+				t.Errorf("%s: got %d %s; want it known: %t", name, status, got, is)
+			}
+		}
+	}
+	want("old")
+	for _, list := range []string{"fr=a,de=b", "de=b", ""} {
+		object, err := strip(&servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{api.AnnotationAdapters: list, "other": "x"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.watch.service(object.(*servingv1.Service))
+		var names []string
+		for pair := range strings.SplitSeq(list, ",") {
+			name, _, _ := strings.Cut(pair, "=")
+			names = append(names, name)
+		}
+		want(names...)
+	}
+	broken := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{api.AnnotationAdapters: "fr=a,,"}}}
+	g.watch.service(broken) // it takes nothing away
+	want()
+	if status, got := g.ask("tiny"); status != 200 {
+		t.Errorf("with a list that can't be read: got %d %s", status, got)
+	}
+	g.watch.service(service)
+	want("old")
 }
 
 func TestWatch(t *testing.T) {

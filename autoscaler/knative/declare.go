@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 	"knative.dev/serving/pkg/apis/serving"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
@@ -96,11 +97,72 @@ func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, 
 		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
 	}
 	fn, err := config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
-		Annotations: rev.Annotations, Spec: spec})
+		Annotations: rev.Annotations, Spec: spec, Adapters: f.adaptersOf(rev)})
 	if err != nil {
 		return fn, rev, &declarationError{err}
 	}
 	return fn, rev, nil
+}
+
+// adaptersOf is the list of adapters that a revision's Service has in its own annotations, nil where it has none
+// there: it stands for that of the revision, and can be changed without another one. One that can't be read changes nothing.
+func (f *Fleet) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
+	s, err := f.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
+	if err != nil {
+		return nil
+	}
+	text, has := s.Annotations[api.AnnotationAdapters]
+	if !has {
+		return nil
+	}
+	list, err := config.Adapters(text)
+	if err != nil {
+		f.log.Warn("a service's adapters can't be read and stay as they are", "service", s.Namespace+"/"+s.Name, "error", err)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if r := f.revisions[api.NewFunctionName(rev.Namespace, rev.Name)]; r != nil && r.loaded {
+			list = r.spec.Runtime.Adapters
+			return &list
+		}
+		return nil
+	}
+	return &list
+}
+
+// followAdapters has a Service's revisions read again where its list of adapters has changed.
+func (f *Fleet) followAdapters() error {
+	again := func(o any) {
+		s, is := o.(*servingv1.Service)
+		if !is {
+			return // it was deleted, and its revisions are next
+		}
+		name := api.NewFunctionName(s.Namespace, s.Name)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, r := range f.revisions {
+			if r.spec.ServiceName() == name {
+				f.changed(r.name)
+			}
+		}
+	}
+	_, err := f.watch.services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: again, DeleteFunc: again,
+		UpdateFunc: func(before, now any) {
+			a, b := before.(*servingv1.Service), now.(*servingv1.Service)
+			if was, had := a.Annotations[api.AnnotationAdapters]; had != hasAdapters(b) || was != b.Annotations[api.AnnotationAdapters] {
+				again(b)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch services: %w", err)
+	}
+	return nil
+}
+
+func hasAdapters(s *servingv1.Service) bool {
+	_, has := s.Annotations[api.AnnotationAdapters]
+	return has
 }
 
 // declarationError says what is wrong with a revision's annotations or spec.

@@ -244,6 +244,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 	if err := f.followNames(); err != nil {
 		return err
 	}
+	if err := f.followAdapters(); err != nil {
+		return err
+	}
 	var background sync.WaitGroup
 	background.Go(func() { f.keepNames(ctx) })
 	background.Go(func() { f.askAll(ctx) })
