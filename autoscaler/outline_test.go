@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -212,6 +213,26 @@ func TestWork(t *testing.T) {
 		}
 		if n := strings.Count(got, "victim's end"); n != 1 {
 			t.Errorf("%d ends of one victim in\n%s", n, got)
+		}
+	})
+}
+
+// TestTheSpanOfAVictimEndsWithIt: that it is gone may be known before the call that ends it returns.
+func TestTheSpanOfAVictimEndsWithIt(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		a := w.add("a", api.GiB, nil)
+		w.request(a, 1, time.Second)
+		pass(5 * time.Second)
+		var span *stretch
+		w.a.box.post(func() {
+			span = &stretch{name: api.SpanVictim, who: "a-0001", began: time.Now()}
+			w.a.instances["a-0001"].span = span
+		})
+		pass(time.Second)
+		w.a.ObserveInstance(api.InstanceStatus{Instance: "a-0001", Function: a.spec.Name, State: api.Gone, Seq: math.MaxUint64})
+		synctest.Wait()
+		if took := span.ended.Sub(span.began); took != time.Second {
+			t.Errorf("the span took %s, want 1s", took)
 		}
 	})
 }

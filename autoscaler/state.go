@@ -114,6 +114,7 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	if a.instances[id] != i {
 		return
 	}
+	i.noteDone(nil, now) // its end may be known before the call's
 	delete(a.instances, id)
 	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *instance) bool { return i == j })
 	a.gone.add(id)
