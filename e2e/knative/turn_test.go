@@ -34,7 +34,6 @@ func TestManyFunctionsInTurn(t *testing.T) {
 	const label = "rouse.e2e=in-turn"
 	remove := func(ctx context.Context) {
 		_, _ = c.Kubectl(ctx, "delete", "ksvc", "-l", label, "--ignore-not-found")
-		_, _ = c.Kubectl(ctx, "wait", "pods", "-l", "serving.knative.dev/service", "--for=delete", "--timeout=120s")
 	}
 	remove(t.Context())
 	t.Cleanup(func() {
