@@ -33,8 +33,8 @@ func (f *function) reasons() string {
 }
 
 // TestAFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be
-// woken beside another whose word is true: who asks for it hears why, it is not tried
-// again and again, and the other function does not notice.
+// woken beside another whose word is true: who asks for it is refused, its operator reads why, it is not
+// tried again and again, and the other function does not notice.
 func TestAFunctionThatLiesAboutItsMemory(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
@@ -48,8 +48,8 @@ func TestAFunctionThatLiesAboutItsMemory(t *testing.T) {
 	pod := honest.onlyPod()
 	l := underLoad(t, 2, func(ctx context.Context, i int64) error { return o.asks(ctx, honest, i) })
 	a, err := call(t.Context(), c, liar.host(), "/v1/completions", prompted(liar.name, 2))
-	if err != nil || a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "out of memory") && !strings.Contains(a.body, "Free memory") {
-		t.Errorf("who asks for what can't be woken hears %d %s (%v), Retry-After %q; want 503, that memory is missing, and when to come again", a.status, a.body, err, a.header.Get("Retry-After"))
+	if err != nil || a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "start_failed") || strings.Contains(a.body, "emory") {
+		t.Errorf("who asks for what can't be woken hears %d %s (%v), Retry-After %q; want 503, start_failed, nothing of what the runtime said, and when to come again", a.status, a.body, err, a.header.Get("Retry-After"))
 	}
 	if said := liar.reasons(); !strings.Contains(said, "memory") {
 		t.Errorf("the reasons do not speak of memory:\n%s", said)
