@@ -20,7 +20,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		more        []string
 		revision    string // in a condition of the revision; empty: not looked for
 		event       string // reason of an event on the revision
-		answer      string // in the answer to a request
+		answer      string // in the answer to a request, or in what its operator reads of a start that failed
 		status      int
 	}{
 		{"typo-key", functionImage, []string{"rouse.dev/modell=pico"}, nil, "rouse.dev/model", "InvalidDeclaration", "rouse.dev/model", 503},
@@ -64,8 +64,12 @@ func TestMistakesAreExplained(t *testing.T) {
 				}
 				return ""
 			})
-			if err != nil || a.status != tt.status || !strings.Contains(a.body, tt.answer) {
-				t.Errorf("a request is answered with %d %s (%v), want %d with %q in it", a.status, a.body, err, tt.status, tt.answer)
+			said := a.body
+			if strings.Contains(said, `"start_failed"`) {
+				said = f.reasons()
+			}
+			if err != nil || a.status != tt.status || !strings.Contains(said, tt.answer) {
+				t.Errorf("a request is answered with %d %s (%v), want %d; want %q in %s", a.status, a.body, err, tt.status, tt.answer, said)
 			}
 		})
 	}
@@ -97,7 +101,7 @@ func TestMissingClass(t *testing.T) {
 }
 
 // TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods: whoever
-// asks hears so after a few tries, and nothing is tried for ever.
+// asks is refused after a few tries, its operator reads why, and nothing is tried for ever.
 func TestPodsThatKubernetesRefuses(t *testing.T) {
 	t.Parallel()
 	c := rouse(t)
@@ -115,8 +119,11 @@ func TestPodsThatKubernetesRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := answerOf(t, c, name)
-	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "exceeded quota") {
-		t.Errorf("a request is answered with %d %s, want 503 and the quota", a.status, a.body)
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, `"start_failed"`) {
+		t.Errorf("a request is answered with %d %s, want 503 start_failed", a.status, a.body)
+	}
+	if said, err := c.Kn(t.Context(), "rouse", "why", name, "-n", name); err != nil || !strings.Contains(said, "exceeded quota") {
+		t.Errorf("its operator reads (%v)\n%s\nwant the quota", err, said)
 	}
 }
 
