@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,8 +27,8 @@ func dualPods(t *testing.T, names ...string) []*function {
 		}
 		return ""
 	})
-	if out, err := c.Kubectl(t.Context(), "apply", "-k", filepath.Join(root, "manifests/overlays/dual-pods")); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := apply(t.Context(), c, "dual-pods"); err != nil {
+		t.Fatal(err)
 	}
 	var all []*function
 	for _, name := range names {
