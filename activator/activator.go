@@ -208,6 +208,23 @@ func (a *Activator) PutFunction(spec api.Function) {
 	a.index()
 }
 
+// Brings says which adapters the runtime of a function has of itself, though no instance has said so yet: their
+// names are models of it. What an instance says replaces it. It does nothing for a function that is not declared.
+func (a *Activator) Brings(name api.FunctionName, adapters []api.ModelName) {
+	a.mu.Lock()
+	f := a.functions[name]
+	a.mu.Unlock()
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	if len(f.seen) == 0 {
+		f.seen = adapters
+	}
+	f.mu.Unlock()
+	a.index()
+}
+
 // RemoveFunction forgets a function. Requests that wait for it are refused; running ones finish.
 func (a *Activator) RemoveFunction(name api.FunctionName) {
 	a.mu.Lock()

@@ -87,8 +87,6 @@ func TestStandbyAdapters(t *testing.T) {
 func TestAdaptersOfNobody(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", func(f *api.Function) { f.Runtime.Adapters = []api.Adapter{{Name: "declared"}} })
-	one := b.instance(name, "m-0001", api.Awake)
-	b.adapters(one, "brought", "declared")
 	known := func(want string) {
 		t.Helper()
 		var got []string
@@ -99,6 +97,12 @@ func TestAdaptersOfNobody(t *testing.T) {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	}
+	b.a.Brings(name, []api.ModelName{"early"})
+	b.a.Brings(api.NewFunctionName("", "nobody"), []api.ModelName{"lost"})
+	known("declared early m")
+	one := b.instance(name, "m-0001", api.Awake)
+	b.adapters(one, "brought", "declared")
+	b.a.Brings(name, []api.ModelName{"late"})
 	b.a.ObserveInstance(one.set(api.Gone))
 	known("brought declared m")
 	b.function("m", nil)

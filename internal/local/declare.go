@@ -80,6 +80,9 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	}
 	s.activator.PutFunction(f)
 	s.autoscaler.PutFunction(f)
+	if attached(f) && !s.askAttached(ctx, f) {
+		s.silent[f.Name] = true
+	}
 	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
 	if known {
 		if onlyAdapters(old, f) {

@@ -74,6 +74,7 @@ type server struct {
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
+	silent    map[api.FunctionName]bool // attached servers that have not said yet which adapters they have
 	clock     ages
 
 	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
@@ -96,7 +97,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}}
+	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}}
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
 	if !at.IP.IsLoopback() {
@@ -205,6 +206,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("autoscaler", s.autoscaler.Run)
 	run("spare", s.agent.keepSpare)
 	run("gpus", s.watchGPUs)
+	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
