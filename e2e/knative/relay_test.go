@@ -126,7 +126,8 @@ func TestRelay(t *testing.T) {
 	stock := createIn(t, relayed, "stock-a", helloImage, []string{"autoscaling.knative.dev/window=6s"})
 	b := newBrain(t, c)
 	runRelay(t, c, b)
-	if out, err := c.Kubectl(t.Context(), "--as", "system:serviceaccount:knative-serving:rouse-relay", "-n", "knative-serving", "scale", "deployment/controller", "--replicas=1"); err == nil || !strings.Contains(out+err.Error(), "rouse-relay scales nothing") {
+	if out, err := c.Kubectl(t.Context(), "--as", "system:serviceaccount:knative-serving:rouse-relay", "-n", "knative-serving",
+		"patch", "deployment", "controller", "--subresource=scale", "--type=merge", "-p", `{"spec":{"replicas":1}}`); err == nil || !strings.Contains(out+err.Error(), "rouse-relay scales nothing") {
 		t.Errorf("the relay's account scales what is Knative's own: %v: %s", err, out)
 	}
 
