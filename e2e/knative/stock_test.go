@@ -17,7 +17,7 @@ type ill struct {
 
 	// What stock Knative says of it without Rouse: a condition of the revision that is False, its reason and part of its message.
 	condition, reason, message string
-	// ours is part of what a function of Rouse answers to a request in this state; "": it serves all the same.
+	// ours is part of what the operator of a function of Rouse in this state reads; "": it serves all the same.
 	ours string
 }
 
@@ -39,7 +39,7 @@ var ills = []ill{
 	{name: "probe-failing", more: append([]string{"--probe-readiness", "exec:/no/such/probe"}, shortDeadline...),
 		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp},
 	{name: "config-wrong", more: append([]string{"--env-from", "config-map:nothing"}, shortDeadline...),
-		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp, ours: `nothing\" not found`},
+		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp, ours: `"nothing" not found`},
 }
 
 // shortDeadline is a progress deadline that a test can wait for.
@@ -47,7 +47,7 @@ var shortDeadline = []string{"--annotation-revision", "serving.knative.dev/progr
 
 // TestStockFunctionsFailAsEver makes functions of Knative's own class that can't come up, in every way in which
 // a revision can, and wants of each what Knative says without Rouse; and beside each a function of Rouse
-// in the same state, whose answer says what stands in the way.
+// in the same state, whose operator reads what stands in the way.
 func TestStockFunctionsFailAsEver(t *testing.T) {
 	t.Parallel()
 	for _, tt := range ills {
@@ -77,8 +77,14 @@ func TestStockFunctionsFailAsEver(t *testing.T) {
 			ours := tt.make(t, in, "ours-"+tt.name, "--annotation-revision", "autoscaling.knative.dev/class="+class,
 				"--annotation-revision", "rouse.dev/model=pico", "--annotation-revision", "rouse.dev/hold-timeout=20s", "--scale-init", "0")
 			a := answerOf(t, c, in+"/"+ours.name)
-			if tt.ours == "" && a.status != http.StatusOK || tt.ours != "" && (a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, tt.ours)) {
-				t.Errorf("a function of Rouse answers %d %s, want %q in it", a.status, a.body, tt.ours)
+			if tt.ours == "" {
+				if a.status != http.StatusOK {
+					t.Errorf("a function of Rouse answers %d %s", a.status, a.body)
+				}
+				return
+			}
+			if said := ours.reasons(); a.status != http.StatusServiceUnavailable || !strings.Contains(said, tt.ours) {
+				t.Errorf("a function of Rouse answers %d %s, and its operator reads\n%s\nwant 503 and %q", a.status, a.body, said, tt.ours)
 			}
 		})
 	}
