@@ -18,12 +18,17 @@ type trial struct {
 }
 
 // verdict waits for the verdict: nil, or why the answer is to be thrown away. Where inside ends
-// before, there is none.
+// before, there is none. A verdict against the runtime ends inside too, and counts.
 func (t *trial) verdict(inside context.Context) *api.Error {
 	select {
 	case <-t.done:
 		return t.refused
 	case <-inside.Done():
+	}
+	select {
+	case <-t.done:
+		return t.refused
+	default:
 		return nil
 	}
 }

@@ -84,6 +84,11 @@ func TestTrialFails(t *testing.T) {
 		if e.inside.Err() == nil {
 			t.Error("it still runs in the runtime")
 		}
+		for range 100 { // who asks when both have happened
+			if refused := e.verdict(); refused == nil {
+				t.Fatal("the verdict is forgotten where the request was cut off")
+			}
+		}
 		time.Sleep(10 * time.Second)
 		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1")
 		s.Gate().Leave()
