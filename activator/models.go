@@ -57,7 +57,7 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request) {
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	name := mux.Vars(r)["model"]
 	names := a.names.Load()
-	t, err := names.findFor(name, a.mayList(r))
+	t, err := names.find(name, a.mayList(r))
 	if err != nil {
 		a.refuse(w, r, err)
 		return

@@ -160,20 +160,18 @@ func (d *directory) lostBy(spec api.Function) (lost []string) {
 	return lost
 }
 
-// model finds the function that serves a request which names a model, as findFor does.
+// model finds the function that serves a request which names a model, as find does.
 func (d *directory) model(name string, list bool) (*function, *api.Error) {
-	t, err := d.findFor(name, list)
+	t, err := d.find(name, list)
 	if err != nil {
 		return nil, err
 	}
 	return t.pick(), nil
 }
 
-// find finds what a name that a client wrote in "model" leads to. Its error names what is like it.
-func (d *directory) find(name string) (*target, *api.Error) { return d.findFor(name, true) }
-
-// findFor is find for a client who may see which names there are, or may not.
-func (d *directory) findFor(name string, list bool) (*target, *api.Error) {
+// find finds what a name that a client wrote in "model" leads to. With list, for who may see which names there are, its
+// error names what is like it.
+func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {
 		return t, nil
 	}

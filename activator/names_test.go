@@ -24,7 +24,7 @@ func (b *bench) tenant(service api.FunctionName, hour int, model api.ModelName, 
 func (b *bench) finds(want map[string]api.FunctionName) {
 	b.t.Helper()
 	for name, service := range want {
-		t, err := b.a.names.Load().find(name)
+		t, err := b.a.names.Load().find(name, true)
 		switch {
 		case service == "" && err == nil:
 			b.t.Errorf("%s finds %s, want nobody", name, t.service)
