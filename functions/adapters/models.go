@@ -107,7 +107,7 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	if done || r.cfg.Transport == nil {
 		return
 	}
-	list, err := r.readCards(ctx, e)
+	list, err := Listed(ctx, r.cfg.Transport, e)
 	if err != nil {
 		r.cfg.Logger.Debug("the runtime does not list its models", "error", err)
 		return
@@ -132,9 +132,9 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 
 // takeBrought takes in the adapters that a runtime lists, cards with a parent, and returns those that it has of itself.
 // The caller holds mu.
-func (r *Registry) takeBrought(list []said) (brought []api.ModelName) {
+func (r *Registry) takeBrought(list []Model) (brought []api.ModelName) {
 	r.adapters = slices.DeleteFunc(r.adapters, func(a Adapter) bool {
-		return a.brought && !slices.ContainsFunc(list, func(c said) bool { return c.Parent != "" && c.ID == a.Name })
+		return a.brought && !slices.ContainsFunc(list, func(c Model) bool { return c.Parent != "" && c.ID == a.Name })
 	})
 	for _, c := range list {
 		if c.Parent == "" || r.find(c.ID) >= 0 || slices.Contains(r.unload, c.ID) || len(r.adapters) >= mostBrought {
@@ -157,29 +157,29 @@ func (r *Registry) takeBrought(list []said) (brought []api.ModelName) {
 // mostBrought bounds the adapters that a runtime can make an instance list.
 const mostBrought = 1000
 
-// said is what a runtime says of a model or an adapter.
-type said struct {
+// Model is what a server lists of a model, or of an adapter, which has a parent.
+type Model struct {
 	ID          api.ModelName `json:"id"`
 	Root        string        `json:"root"`
 	Parent      string        `json:"parent"`
 	MaxModelLen int           `json:"max_model_len"`
 }
 
-// readCards reads the runtime's list of models.
-func (r *Registry) readCards(ctx context.Context, e api.Endpoint) ([]said, error) {
+// Listed asks a server for its list of models, as vLLM and SGLang have it. It waits for half a second at most.
+func Listed(ctx context.Context, transport http.RoundTripper, e api.Endpoint) ([]Model, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL("/v1/models"), nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := r.cfg.Transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	var list struct {
-		Data []said `json:"data"`
+		Data []Model `json:"data"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxCards)).Decode(&list); err != nil {
 		return nil, err

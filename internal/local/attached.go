@@ -2,23 +2,16 @@ package local
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/adapters"
 )
 
 // Servers that somebody else starts may have adapters of themselves, whose names are models of the
 // function. An instance says so as long as there is one; before the first one the server is asked here.
-const (
-	attachedLimit = time.Second     // an answer takes longer: later
-	attachedPause = 5 * time.Second // between two tries
-	attachedList  = 1 << 20         // bytes of an answer that are read
-)
+const attachedPause = 5 * time.Second // between two tries
 
 // attached says whether the runtime of f is a server that somebody else starts and that lists its adapters.
 func attached(f api.Function) bool {
@@ -27,8 +20,6 @@ func attached(f api.Function) bool {
 
 // askAttached asks the server of f once, and tells the activator. It says whether there was an answer.
 func (s *server) askAttached(ctx context.Context, f api.Function) bool {
-	ctx, cancel := context.WithTimeout(ctx, attachedLimit)
-	defer cancel()
 	names, err := broughtBy(ctx, f.Runtime.Endpoint)
 	if err != nil {
 		s.cfg.Logger.Debug("an attached server does not say which adapters it has", "function", f.Name, "error", err)
@@ -73,29 +64,12 @@ func (s *server) followAttached(ctx context.Context) error {
 func broughtBy(ctx context.Context, e api.Endpoint) ([]api.ModelName, error) {
 	transport := api.NewTransport(1)
 	defer transport.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL("/v1/models"), nil)
+	list, err := adapters.Listed(ctx, transport, e)
 	if err != nil {
 		return nil, err
-	}
-	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", resp.Status)
-	}
-	var list struct {
-		Data []struct {
-			ID     api.ModelName `json:"id"`
-			Parent string        `json:"parent"`
-		} `json:"data"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, attachedList)).Decode(&list); err != nil {
-		return nil, fmt.Errorf("read its list of models: %w", err)
 	}
 	var names []api.ModelName
-	for _, m := range list.Data {
+	for _, m := range list {
 		if m.Parent != "" && api.CheckAdapterName(m.ID) == nil {
 			names = append(names, m.ID)
 		}
