@@ -144,7 +144,7 @@ func (c *call) understand() error {
 		c.adapter = names.adapter(c.req.Model, c.f)
 		return orNil(c.f.speaks(c.r.URL.Path))
 	}
-	t, bad := names.findFor(c.req.Model, c.a.mayList(c.r))
+	t, bad := names.find(c.req.Model, c.a.mayList(c.r))
 	if bad != nil && c.ollama {
 		t = names.untagged(c.req.Model)
 	}
@@ -362,7 +362,11 @@ func (c *call) refuse(err error) {
 		if !c.held.IsZero() {
 			c.w.Header().Set(headerTiming, c.timing.String())
 		}
-		writeError(c.w, c.r, c.ollama, e)
+		if !c.ollama && isOllama(c.r.URL.Path, nil) { // a function's own path of that name
+			api.WriteError(c.w, e)
+			return
+		}
+		api.WriteErrorTo(c.w, c.r, e)
 	}
 }
 

@@ -163,19 +163,7 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	w.Header()[forward.HeaderID] = []string{requestID(r)}
 	a.nobody.Refused(err.Code)
 	a.nobody.Done(err.Status, 0)
-	writeError(w, r, isOllama(r.URL.Path, nil), err)
-}
-
-// writeError answers with an error in the shape that the path's clients know.
-func writeError(w http.ResponseWriter, r *http.Request, ollama bool, err *api.Error) {
-	switch {
-	case ollama:
-		api.WritePlainError(w, err)
-	case strings.HasPrefix(r.URL.Path, "/v1/messages"):
-		api.WriteMessagesError(w, err)
-	default:
-		api.WriteError(w, err)
-	}
+	api.WriteErrorTo(w, r, err)
 }
 
 func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, unknownPath(r)) }

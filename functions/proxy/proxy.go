@@ -121,8 +121,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	found := false
 	if x.route, found = lookUp(r.Method, r.URL.Path); !found {
-		x.route.native = native(r.URL.Path)
-		x.writeError(api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
+		api.WriteErrorTo(x.w, x.r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
 		return
 	}
 	x.outcome.Path = x.route.pattern
@@ -282,19 +281,7 @@ func (x *exchange) fail(err error) {
 		x.outcome.abort = true // there is nobody to answer
 		return
 	}
-	x.writeError(e)
-}
-
-// writeError answers in the shape that the path's clients know.
-func (x *exchange) writeError(e *api.Error) {
-	switch {
-	case x.route.native:
-		api.WritePlainError(x.w, e)
-	case strings.HasPrefix(x.r.URL.Path, "/v1/messages"):
-		api.WriteMessagesError(x.w, e)
-	default:
-		api.WriteError(x.w, e)
-	}
+	api.WriteErrorTo(x.w, x.r, e)
 }
 
 // unheld answers a request whose adapter can't be had.

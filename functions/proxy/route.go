@@ -11,7 +11,6 @@ import (
 type route struct {
 	pattern string // for metrics; ends with "/…" where deeper paths belong to it
 	style   stream.Style
-	native  bool // of Ollama's own API, whose errors are {"error":"text"}
 	// describes says that the answer tells of models, whose places on the host stay the host's.
 	describes bool
 }
@@ -22,7 +21,7 @@ var routes = func() map[string]route {
 	m := map[string]route{}
 	add := func(method string, style stream.Style, paths ...string) {
 		for _, p := range paths {
-			m[method+" "+p] = route{pattern: p, style: style, native: native(p)}
+			m[method+" "+p] = route{pattern: p, style: style}
 		}
 	}
 	const get, post = http.MethodGet, http.MethodPost
@@ -64,9 +63,6 @@ var deeper = []struct {
 	{http.MethodGet, "/v1/responses/", "", 1, route{pattern: "/v1/responses/…", style: stream.Responses}},
 	{http.MethodPost, "/v1/responses/", "/cancel", 1, route{pattern: "/v1/responses/…/cancel"}},
 }
-
-// native says whether a path belongs to Ollama's own API.
-func native(path string) bool { return strings.HasPrefix(path, "/api/") }
 
 // lookUp finds the route of a client path; path is decoded. A path that a runtime
 // could read as another one has no route.
