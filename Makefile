@@ -91,8 +91,7 @@ soak: ## the grant protocol searched fifteen times as far as in the tests; rando
 
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them
-	@grep -ro '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' . | sed -E 's#^(.*)/[^/]*:func (.*)#\1 \2#' | sort | $(part) | while read -r pkg target; do \
-		echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x $$pkg </dev/null || exit 1; done
+	@GO="$(GO)" FUZZTIME=$(FUZZTIME) PART=$(PART) PARTS=$(PARTS) .ci/fuzz
 
 bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
 	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
