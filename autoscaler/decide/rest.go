@@ -31,9 +31,20 @@ func (p *plan) promised(f *fn, i *inst) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
-// tire puts idle instances of f to sleep.
+// tire puts idle instances of f to sleep. Those that no node has taken go before them.
 func (p *plan) tire(f *fn) {
 	n := f.live()
+	for k := len(f.is) - 1; k >= 0 && n > f.desired; k-- {
+		i := f.is[k]
+		if i.phase != phaseRising || !i.unplaced() {
+			continue
+		}
+		used := p.usedUntil(i, n)
+		n--
+		if (f.scaled || p.due(f, used.Add(f.Spec.SleepAfter))) && p.quiet(i) {
+			p.stop(i, 0, fmt.Sprintf("no node takes its pod, and for %s %d were enough", short(p.now.Sub(used)), n))
+		}
+	}
 	for k := len(f.is) - 1; k >= 0 && n > f.desired; k-- {
 		i := f.is[k]
 		if i.phase != phaseAwake {

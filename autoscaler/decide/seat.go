@@ -49,10 +49,11 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 // seat makes room for the pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
 //
 //  1. nobody needs it any more: nothing is done for it
-//  2. a node has what it requests, or gets it back from pods that are on their way out: it waits for that
-//  3. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that nobody uses
+//  2. a sleeper of its own function has its place already: that one is woken
+//  3. a node has what it requests, or gets it back from pods that are on their way out: it waits for that
+//  4. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that nobody uses
 //     fall asleep or go: on the node where the least is lost by it
-//  4. nobody can go now: it waits
+//  5. nobody can go now: it waits
 //
 // Sleepers on their way up that want back what they gave up come first, for the scheduler counts that already. The pods of others
 // come last, and for them only sleepers go.
@@ -75,16 +76,17 @@ func (p *plan) seat() {
 	}
 	for _, s := range p.w.strangers {
 		if f := p.w.fns[s.Function]; f != nil {
+			p.instead(f)
 			p.seatOne(seat{f, s.Name, s.Requests, s.Candidates}, rooms)
 		}
 	}
 	for _, f := range fs {
-		spare := f.desired - f.awake // so many of them are needed
+		needed := f.desired - f.awake - p.instead(f)
 		for _, i := range f.is {
 			if !i.unplaced() || i.phase != phaseRising || i.Doing == DoingStop {
 				continue
 			}
-			if spare--; spare >= 0 { // 1
+			if needed--; needed >= 0 { // 1
 				p.seatOne(seat{i.f, string(i.Status.Instance), i.Status.Requests, i.Status.Candidates}, rooms)
 			}
 		}
@@ -94,6 +96,32 @@ func (p *plan) seat() {
 			p.seatOne(seat{nil, s.Name, s.Requests, s.Candidates}, rooms)
 		}
 	}
+}
+
+// instead wakes sleepers of f that have all that their pods request, for those of its instances that wait for it, where there is memory
+// for that now; see [plan.seat]. It returns how many are on their way so.
+func (p *plan) instead(f *fn) (n int) {
+	stuck := 0
+	for _, s := range p.w.strangers {
+		stuck += btoi(s.Function == f.Spec.Name)
+	}
+	for _, i := range f.is {
+		stuck += btoi(i.unplaced() && i.phase == phaseRising)
+	}
+	n = f.rising - stuck
+	for _, i := range f.is {
+		if f.awake+n >= f.desired || f.desired > f.live() { // else it claims one, by all ways that there are
+			break
+		}
+		if i.phase != phaseAsleep || i.lost || i.Status.Shrunk || !p.quiet(i) {
+			continue
+		}
+		if o := p.waking(i); o.fits(p.free, nil) {
+			p.follow(&claim{f: f, why: "another of its pods finds no room"}, o)
+			n++
+		}
+	}
+	return n
 }
 
 // seat is what a pod looks for; f is nil for one of somebody else.
@@ -161,7 +189,7 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 			continue
 		}
 		without := room.Lack(need)
-		if without == nil { // 2
+		if without == nil { // 3
 			rooms[node] = room.Minus(need)
 			return
 		}
@@ -172,7 +200,7 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 			best = s
 		}
 	}
-	if best == nil { // 4
+	if best == nil { // 5
 		if c.f != nil && lack != nil { // else what nodes have is not known yet
 			p.wait(&claim{f: c.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
 		}
@@ -186,7 +214,7 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 		p.gainer = c.f.Spec.Name
 		defer func() { p.gainer = "" }()
 	}
-	for _, v := range best.goes { // 3
+	for _, v := range best.goes { // 4
 		rooms[best.node] = rooms[best.node].Plus(v.gives)
 		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, c.pod, lack, best.node)
 		switch {

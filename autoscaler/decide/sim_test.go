@@ -269,7 +269,9 @@ func (s *sim) act(a Action) {
 	case Wake:
 		i.Doing, i.Since = DoingWake, s.now
 		if i.Status.Shrunk { // its pod grows first
-			s.growing[i.Status.Instance] = func() { later(n.wake, become(api.Awake, 0)) }
+			s.growing[a.Instance] = func() { // by then i may be another's place
+				s.due = append(s.due, end{s.now.Add(n.wake), a.Instance, become(api.Awake, 0)})
+			}
 			return
 		}
 		later(n.wake, become(api.Awake, 0))
