@@ -121,6 +121,25 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	return nil
 }
 
+// fromServiceAnnotations reads the annotations of the Service itself, which Knative leaves off its revisions: the adapters,
+// which stand for those of the template, and nothing else of Rouse's or of Knative's autoscalers.
+func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1].Value
+		if err := annotate(&api.Function{}, key.Value, value, func(string) bool { return false }); err != nil {
+			return src.errorf(key, "%v", err)
+		}
+		_, known := setters[key.Value]
+		switch {
+		case key.Value == api.AnnotationAdapters:
+			f.Runtime.Adapters, _ = Adapters(value)
+		case known, strings.HasPrefix(key.Value, scalingPrefix):
+			return src.errorf(key, "the annotation %s stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations", key.Value)
+		}
+	}
+	return nil
+}
+
 func text(field func(*api.Function) *string) func(*api.Function, string) error {
 	return func(f *api.Function, s string) error {
 		if s == "" {

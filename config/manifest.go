@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,9 +130,9 @@ type service struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string `yaml:"kind"`
 	Metadata   struct {
-		Name        string            `yaml:"name"`
-		Namespace   string            `yaml:"namespace"`
-		Annotations map[string]string `yaml:"annotations"`
+		Name        string    `yaml:"name"`
+		Namespace   string    `yaml:"namespace"`
+		Annotations yaml.Node `yaml:"annotations"`
 	} `yaml:"metadata"`
 	Spec struct {
 		Template struct {
@@ -196,10 +197,8 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	if err := fromAnnotations(&f, &s.Spec.Template.Metadata.Annotations, src); err != nil {
 		return api.Function{}, err
 	}
-	if text, has := s.Metadata.Annotations[api.AnnotationAdapters]; has { // it stands for the template's, as in a cluster
-		if f.Runtime.Adapters, err = Adapters(text); err != nil {
-			return api.Function{}, src.errorf(n, "%v", err)
-		}
+	if err := fromServiceAnnotations(&f, &s.Metadata.Annotations, src); err != nil {
+		return api.Function{}, err
 	}
 	asCommandLine(&f.Runtime)
 	if len(spec.Containers) > 1 && f.Runtime.Endpoint == "" {
@@ -253,6 +252,13 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 			f.Runtime.Model = e.Value
 		default:
 			f.Runtime.Env = append(f.Runtime.Env, e.Name+"="+e.Value)
+		}
+	}
+	for _, list := range []map[string]string{c.Resources.Requests, c.Resources.Limits} {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			if err := checkResource(name); err != nil {
+				return src.errorf(n, "%v", err)
+			}
 		}
 	}
 	memory := c.Resources.Requests["memory"]

@@ -111,3 +111,14 @@ func checkScaling(key string) error {
 	}
 	return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, scalingPrefix+nearestOf(name, scalingKeys))
 }
+
+// plainResources are what a container asks for under a name without a domain.
+var plainResources = leaves("cpu memory ephemeral-storage")
+
+// checkResource reports a resource that Kubernetes refuses as unknown; those with a domain are others' to name.
+func checkResource(name string) error {
+	if _, known := plainResources[name]; known || strings.Contains(name, "/") || strings.HasPrefix(name, "hugepages-") {
+		return nil
+	}
+	return fmt.Errorf("unknown resource %.100s: did you mean %s?", name, nearestOf(name, plainResources))
+}

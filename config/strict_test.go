@@ -24,7 +24,7 @@ spec:
       containers:
         - image: a
           env: [{name: A, value: b}]
-          resources: {limits: {memory: 1Gi}}
+          resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1, hugepages-2Mi: 4Mi}}
           livenessProbe: {whatever: 1}
 `
 
@@ -43,6 +43,10 @@ func TestMisspeltFields(t *testing.T) {
 		{"      annotations", "      annotation", "unknown field spec.template.metadata.annotation: did you mean annotations?"},
 		{"dev/target", "dev/traget", "m.yaml:9: unknown annotation autoscaling.knative.dev/traget: did you mean autoscaling.knative.dev/target?"},
 		{"dev/target", "dev/minscale", "did you mean autoscaling.knative.dev/minScale?"},
+		{"memory: 1Gi", "memry: 1Gi", "unknown resource memry: did you mean memory?"},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/modle: pico}}", "m.yaml:3: unknown annotation rouse.dev/modle: did you mean rouse.dev/model?"},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/sleep-after: 5s}}", "m.yaml:3: the annotation rouse.dev/sleep-after stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations"},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {autoscaling.knative.dev/min-scale: '1'}}", "write it in spec.template.metadata.annotations"},
 	} {
 		_, err := config.Parse(strings.NewReader(strings.Replace(plain, tc.old, tc.wrong, 1)), "m.yaml", ".")
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
