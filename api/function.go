@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Function is one model as users declare it, with every default filled in.
 // It is a value: parts copy it and never change one that they were given.
@@ -110,6 +113,28 @@ type Runtime struct {
 	AdapterRoot string `json:"adapterRoot,omitempty"`
 	// Sleeps says whether a [RuntimeCommand] has vLLM's /sleep and /wake_up; else its sleep is a stop of the process.
 	Sleeps bool `json:"sleeps,omitempty"`
+}
+
+// Behind reads the words that stand behind "--" on a function's command line, or in the args of its container. For
+// [RuntimeCommand], and where no kind is named and they begin with a program, all of them are the command. For the other
+// kinds they are the server's options; words before the first option replace its program, but for the engine's.
+func (rt Runtime) Behind(words []string) Runtime {
+	if len(words) == 0 {
+		return rt
+	}
+	n := 0
+	for rt.Kind != RuntimeEngine && n < len(words) && !strings.HasPrefix(words[n], "-") {
+		n++
+	}
+	switch {
+	case rt.Kind == RuntimeCommand, rt.Kind == "" && n > 0:
+		rt.Kind, rt.Command, rt.Args = RuntimeCommand, words, nil
+	case n > 0:
+		rt.Command, rt.Args = words[:n], words[n:]
+	default:
+		rt.Args = words
+	}
+	return rt
 }
 
 // Adapter is a LoRA adapter, which clients name in the field "model".

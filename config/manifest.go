@@ -281,25 +281,14 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 }
 
 // asCommandLine reads args that begin with "--", which is how a cluster wants
-// them: there they are the function program's command line, and what stands behind
-// is the runtime's, as that program reads it: for [api.RuntimeCommand], and where no kind
-// is named and it begins with a program, all of it is the command; for the other kinds words
-// before the first option replace the program.
+// them: there they are the function program's command line. A command of the container keeps its args.
 func asCommandLine(rt *api.Runtime) {
 	if len(rt.Args) == 0 || rt.Args[0] != "--" {
 		return
 	}
-	rt.Args = rt.Args[1:]
-	n := slices.IndexFunc(rt.Args, func(a string) bool { return strings.HasPrefix(a, "-") })
-	if n < 0 {
-		n = len(rt.Args)
-	}
-	switch {
-	case n == 0 && rt.Kind != api.RuntimeCommand || len(rt.Command) > 0 || rt.Kind == api.RuntimeEngine:
-	case rt.Kind == api.RuntimeCommand || rt.Kind == "":
-		rt.Kind, rt.Command, rt.Args = api.RuntimeCommand, rt.Args, nil
-	default:
-		rt.Command, rt.Args = rt.Args[:n], rt.Args[n:]
+	words := rt.Args[1:]
+	if rt.Args = words; len(rt.Command) == 0 {
+		*rt = rt.Behind(words)
 	}
 }
 

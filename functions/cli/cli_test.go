@@ -68,6 +68,7 @@ func TestCommandAfterTheDashes(t *testing.T) {
 		"vLLM otherwise":    {[]string{"--runtime", "vllm", "--model", "q", "--", "python3", "-m", "vllm"}, api.Runtime{Kind: api.RuntimeVLLM, Model: "q", Command: []string{"python3"}, Args: []string{"-m", "vllm"}}},
 		"a sidecar":         {[]string{"--runtime", "ollama", "--model", "q", "--runtime-endpoint", "http://127.0.0.1:1"}, api.Runtime{Kind: api.RuntimeOllama, Model: "q", Endpoint: "http://127.0.0.1:1"}},
 		"adapters":          {[]string{"--runtime", "vllm", "--model", "q", "--adapter-root", "/l", "--adapters", "a=x,b=y"}, api.Runtime{Kind: api.RuntimeVLLM, Model: "q", AdapterRoot: "/l", Adapters: []api.Adapter{{Name: "a", Path: "x"}, {Name: "b", Path: "y"}}}},
+		"no kind, options":  {[]string{"--model", "pico", "--", "--threads", "2"}, api.Runtime{Model: "pico", Args: []string{"--threads", "2"}}},
 		"the engine's args": {[]string{"--runtime", "engine", "--model", "pico", "--", "--threads", "2"}, api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Args: []string{"--threads", "2"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -130,30 +130,8 @@ func (f *flags) lists() error {
 // overlay puts what the command line says over what was declared.
 func overlay(declared, told api.Function, args []string, changed func(string) bool) api.Function {
 	fn := merge(declared, told, changed)
-	fn.Runtime = divide(fn.Runtime, args, changed("runtime"))
+	fn.Runtime = fn.Runtime.Behind(args)
 	return fn
-}
-
-// divide reads what stands after "--". For the kind command all of it is the
-// command. For the others it is the server's options; words before the first
-// option replace its program.
-func divide(rt api.Runtime, args []string, kindGiven bool) api.Runtime {
-	if len(args) == 0 {
-		return rt
-	}
-	if !kindGiven && rt.Kind == "" || rt.Kind == api.RuntimeCommand {
-		rt.Kind, rt.Command, rt.Args = api.RuntimeCommand, args, nil
-		return rt
-	}
-	n := 0
-	for rt.Kind != api.RuntimeEngine && n < len(args) && !strings.HasPrefix(args[n], "-") {
-		n++
-	}
-	if n > 0 {
-		rt.Command = args[:n]
-	}
-	rt.Args = args[n:]
-	return rt
 }
 
 // identity fills in what a Knative Service's environment says.
