@@ -15,7 +15,13 @@ import (
 // spawn starts the grandchild, if one is wanted, and writes the ids of both.
 func (o options) spawn() error {
 	ids := fmt.Sprintln(os.Getpid())
-	if o.grandchild != "" {
+	switch o.grandchild {
+	case "":
+	case "swarm":
+		if err := swarm(o.pids); err != nil {
+			return err
+		}
+	default:
 		args := []string{"linger"}
 		if o.grandchild == "orphan" {
 			args = append(args, "orphan")

@@ -65,7 +65,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.sleeps, "sleeps", o.sleeps, "have /sleep, /wake_up and vLLM's other calls")
 	f.BoolVar(&o.sleepFails, "sleep-fails", false, "answer 500 to /sleep")
 	f.BoolVar(&o.wakeFails, "wake-fails", false, "answer 500 to /wake_up")
-	f.StringVar(&o.grandchild, "grandchild", "", "start a child of its own: `how` is group, session, or orphan (a session whose parent has gone)")
+	f.StringVar(&o.grandchild, "grandchild", "", "start a child of its own: `how` is group, session, orphan (a session whose parent has gone), or swarm (many that are hard to end; with -pids)")
 	f.StringVar(&o.pids, "pids", "", "`file` to which the process ids are written, one a line")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -17,12 +17,10 @@ const clockTick = time.Second / 100
 func (p *Process) CPU() (time.Duration, error) {
 	var total time.Duration
 	found := false
-	childrenOf := family()
+	childrenOf, _ := family() // what can be read counts
 	buf := make([]byte, 1024)
 	for pids := []int{p.PID()}; len(pids) > 0; pids = pids[1:] {
-		for _, k := range childrenOf[pids[0]] {
-			pids = append(pids, k.pid)
-		}
+		pids = append(pids, childrenOf[pids[0]]...)
 		if used, ok := timesOf(pids[0], buf); ok {
 			found = true
 			total += used

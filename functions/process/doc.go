@@ -3,15 +3,16 @@
 //
 // The life of a child:
 //
-//  1. [Start] forks it in a process group of its own. On Linux the kernel sends
-//     it [Spec.DeathSignal] when we die, however we die.
+//  1. [Start] forks it in a process group of its own; on Linux that is of a session
+//     of its own too, and the kernel sends it [Spec.DeathSignal] when we die, however we die.
 //  2. Its output is read line by line and given to [Spec.Lines].
 //  3. It ends by itself, by [Process.Stop] (SIGTERM, then SIGKILL) or by
 //     [Process.Kill]. Before its process id is given back to the kernel, the
 //     rest of its group is killed.
 //  4. Where [Adopt] was called, every other descendant that is left is now a
 //     child of ours, even one that left the group by setsid or that was
-//     orphaned long ago: each is killed and waited for, until none is left.
+//     orphaned long ago: each is killed and waited for, until none is left. One that
+//     forks and ends faster than it can be looked for is caught as well.
 //  5. [Process.Exited] is closed: nothing of the child remains.
 //
 // What holds when we get no chance to do steps 3 and 4, because we are killed:

@@ -6,13 +6,18 @@ import (
 	"strconv"
 )
 
+// looks is how many looks must find nothing before nothing is believed to be there.
+const looks = 3
+
 // KillMarked kills every process that was started with mark, "KEY=VALUE", in its
 // environment, and returns once none is left that may be killed. Children inherit
 // an environment, so it reaches what has left every group and every parent; it
 // does not reach who was started with an environment of its own. Who calls it is spared.
+//
+// It looks until several looks find nothing: they are no children of ours, and one
+// that forks and ends while we look can be missed, with the child that it leaves.
 func KillMarked(mark string) {
-	for found := true; found; {
-		found = false
+	for quiet := 0; quiet < looks; quiet++ {
 		dir, err := os.Open("/proc")
 		if err != nil {
 			return
@@ -21,7 +26,7 @@ func KillMarked(mark string) {
 		dir.Close()
 		for _, name := range names {
 			if pid, err := strconv.Atoi(name); err == nil && pid != os.Getpid() && killMarked(pid, mark) {
-				found = true
+				quiet = -1
 			}
 		}
 	}

@@ -17,11 +17,9 @@ import (
 func (p *Process) Memory() (api.Bytes, error) {
 	var total api.Bytes
 	found := false
-	childrenOf := family()
+	childrenOf, _ := family() // what can be read counts
 	for pids := []int{p.PID()}; len(pids) > 0; pids = pids[1:] {
-		for _, k := range childrenOf[pids[0]] {
-			pids = append(pids, k.pid)
-		}
+		pids = append(pids, childrenOf[pids[0]]...)
 		if pss, ok := proportional(pids[0]); ok {
 			found = true
 			total += pss

@@ -29,8 +29,10 @@ func onThread(f func() error) error {
 	return <-done
 }
 
+// attributes put a child in a session, and so a group, of its own: nothing of it
+// can enter our group.
 func attributes(death syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: death}
 }
 
 // spawn starts cmd on the permanent thread and enters it among the known children.
@@ -55,11 +57,10 @@ func (p *Process) reap() error {
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
 	p.dead = true
 	p.mu.Unlock()
-	err := p.cmd.Wait()
 	children.mu.Lock()
+	defer children.mu.Unlock()
 	delete(children.known, p.PID())
-	children.mu.Unlock()
-	return err
+	return p.cmd.Wait() // at once: it has ended
 }
 
 // DieWithParent makes the kernel send us sig when the thread that started us

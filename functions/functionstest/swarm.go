@@ -1,0 +1,65 @@
+package functionstest
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+// swarmScript starts what is hard to end; all of it ignores every polite signal:
+// a session of its own, a daemon (forked twice), three chains that fork and end
+// again and again, so that nobody has the same id for long (in the runtime's group, as a
+// daemon, and in a new session each time), and one that forks as long as it lives.
+// Each ends by itself: after a minute, or after so many generations.
+const swarmScript = `
+trap "" TERM HUP INT
+chain() { [ "$1" -le 0 ] || (chain $(($1 - 1)) &) }
+case "${1-}" in
+chain) chain 3000; exit ;;
+hop) [ "$2" -le 0 ] || setsid sh -c "$SWARM_SCRIPT" swarm hop $(($2 - 1)) & exit ;;
+fork) for i in $(seq 400); do (sleep 60 &); done; exec sleep 60 ;;
+esac
+setsid sleep 60 &
+(setsid sleep 60 &)
+chain 3000
+(setsid sh -c "$SWARM_SCRIPT" swarm chain &)
+setsid sh -c "$SWARM_SCRIPT" swarm hop 1000 &
+sh -c "$SWARM_SCRIPT" swarm fork &
+echo ready
+wait
+`
+
+// swarm starts the swarm, with a mark in its environment, and returns once all of it has begun.
+func swarm(mark string) error {
+	cmd := exec.Command("sh", "-c", swarmScript, "swarm")
+	cmd.Env = append(os.Environ(), "SWARM="+mark, "SWARM_SCRIPT="+swarmScript)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(out).ReadString('\n')
+	return err
+}
+
+// Swarm lists the processes that live of the swarm that a runtime started with
+// the flags -grandchild=swarm and -pids=mark.
+func Swarm(mark string) (pids []int, err error) {
+	names, err := fs.Glob(os.DirFS("/proc"), "[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		environ, _ := os.ReadFile("/proc/" + name + "/environ") // nothing of who has ended, or is another user's
+		pid, err := strconv.Atoi(name)
+		if err == nil && bytes.Contains(environ, []byte("\x00SWARM="+mark+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
