@@ -30,7 +30,9 @@ var gpuResources = []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.share
 // node is what the fleet knows of a node's GPUs.
 type node struct {
 	// ids are the GPUs' own, "" for one that no instance has named yet.
-	ids    []api.DeviceID
+	ids []api.DeviceID
+	// was are the names of those whose place GPUs have taken.
+	was    map[api.DeviceID]api.DeviceID
 	memory api.Bytes
 	name   string    // of the product
 	host   api.Bytes // the memory that pods may have, all together
@@ -67,7 +69,7 @@ func (f *Fleet) takeStock() {
 		n.host = api.Bytes(memory.Value())
 		n.memory, n.name, n.shared = f.gpuMemory(o), o.Labels[labelGPUProduct], sharesGPUs(o)
 		n.owned = o.Labels[labelGPUs] == gpusOwned
-		n.resize(gpuCount(o), f.heldAt(o.Name, nil))
+		n.resize(gpuCount(o), f.heldAt(o.Name, func(*pod) bool { return true }))
 	}
 	for name := range f.nodes {
 		if !seen[name] {
@@ -95,7 +97,7 @@ func (f *Fleet) publish() {
 			if id == "" {
 				d.ID = placeholder(name, k)
 			} else {
-				d.Was = placeholder(name, k)
+				d.Was = cmp.Or(n.was[id], placeholder(name, k))
 			}
 			devices = append(devices, d)
 		}
@@ -181,7 +183,7 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 		}
 		real := api.DeviceID(plain)
 		if n != nil && !slices.Contains(n.ids, real) && !strings.HasPrefix(plain, host+"/gpu-") {
-			if !n.named(host, real, p.devices, f.heldAt(host, p)) {
+			if !n.named(host, real, p.devices, f.heldAt(host, func(q *pod) bool { return q != p && q.joined() })) {
 				continue
 			}
 			news = true
@@ -196,11 +198,11 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 	return ids
 }
 
-// heldAt says which GPUs of a node are held by pods, of which one does not count.
-func (f *Fleet) heldAt(host string, except *pod) func(api.DeviceID) bool {
+// heldAt says which GPUs of a node are held by those of its pods that count.
+func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) bool {
 	return func(id api.DeviceID) bool {
 		for _, p := range f.pods {
-			if p != except && p.object.Spec.NodeName == host && slices.Contains(p.devices, id) {
+			if counts(p) && p.object.Spec.NodeName == host && slices.Contains(p.devices, id) {
 				return true
 			}
 		}
@@ -222,7 +224,8 @@ func (n *node) resize(count int, held func(api.DeviceID) bool) {
 //
 //  1. the one that the pod was granted, where that has none yet
 //  2. else the first without one
-//  3. else the first that nobody holds: another GPU is in its place now
+//  3. else the first that nobody holds, the one that the pod was granted before others: another GPU is in its place now,
+//     and has what was planned for it
 //  4. else none: the node has no more
 func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) bool {
 	for k, known := range n.ids { // 1
@@ -235,11 +238,18 @@ func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held 
 		n.ids[k] = id
 		return true
 	}
-	for k, known := range n.ids { // 3
-		if !held(known) {
-			n.ids[k] = id
-			return true
-		}
+	free := func(known api.DeviceID) bool { return !held(known) }
+	k := slices.IndexFunc(n.ids, func(known api.DeviceID) bool { return free(known) && slices.Contains(granted, known) }) // 3
+	if k < 0 {
+		k = slices.IndexFunc(n.ids, free)
 	}
-	return false // 4
+	if k < 0 {
+		return false // 4
+	}
+	if n.was == nil {
+		n.was = make(map[api.DeviceID]api.DeviceID)
+	}
+	delete(n.was, n.ids[k])
+	n.was[id], n.ids[k] = n.ids[k], id
+	return true
 }

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,35 @@ func TestDevicesGetTheirNames(t *testing.T) {
 		_ = c.report(string(id), "10.0.0.1", api.Awake, 3)
 		if s := c.last(string(id)); !slices.Equal(s.Devices, []api.DeviceID{"GPU-aa"}) {
 			t.Errorf("the core heard of the devices %v", s.Devices)
+		}
+	})
+}
+
+// TestAGPUInThePlaceOfAnother: two pods were granted the GPU that the node had when its pods last named them. The first that
+// joins says which one is there now, and what was planned for the old one is planned for that.
+func TestAGPUInThePlaceOfAnother(t *testing.T) {
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.fleet.mu.Lock()
+		c.fleet.nodes["node1"].ids = []api.DeviceID{"GPU-old"}
+		c.fleet.mu.Unlock()
+		c.declare(scaling{initialized: true})
+		var pods []string
+		for k, name := range []api.InstanceID{"a", "b"} {
+			id, err := c.begin(name, api.Grant{Epoch: uint64(k + 1), Devices: []api.DeviceID{"GPU-old"}})()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pods = append(pods, string(id))
+			c.addressed(string(id), fmt.Sprintf("10.0.0.%d", k+1))
+		}
+		if _, err := c.join(pods[0], "10.0.0.1", "GPU-new"); err != nil {
+			t.Fatal(err)
+		}
+		c.mu.Lock()
+		d := slices.Clone(c.devices)
+		c.mu.Unlock()
+		if len(d) != 2 || d[1].ID != "GPU-new" || d[1].Was != "GPU-old" {
+			t.Errorf("got %+v, want GPU-new in the place of GPU-old", d)
 		}
 	})
 }

@@ -218,7 +218,7 @@ func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
 	promised := make([]api.DeviceID, 0, len(p.devices))
 	for _, id := range p.devices {
 		for k, real := range n.ids { // it may have got its own name since
-			if real != "" && id == placeholder(p.object.Spec.NodeName, k) {
+			if real != "" && (id == placeholder(p.object.Spec.NodeName, k) || id == n.was[real]) {
 				id = real
 			}
 		}
