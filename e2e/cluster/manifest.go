@@ -58,7 +58,7 @@ func (b builder) sources(ctx context.Context) (sources, error) {
 
 // assemble reads Knative's YAML from its modules and makes it fit this cluster:
 // images that are here, this cluster's ingress and domain, readiness probed every
-// second. Ingress and domain must be in the ConfigMaps from the start, for later
+// second, small requests of CPU. Ingress and domain must be in the ConfigMaps from the start, for later
 // Knative's webhook guards them.
 func (s sources) assemble() (manifests, error) {
 	join := filepath.Join
@@ -144,6 +144,8 @@ func fit(doc map[string]any) map[string]any {
 	doc = walk(doc).(map[string]any)
 	name, _ := at(doc, "metadata", "name").(string)
 	switch {
+	case doc["kind"] == "Deployment":
+		modest(doc)
 	case doc["kind"] == "ConfigMap" && name == "config-network":
 		setKey(doc, "ingress-class", ingressClass)
 	case doc["kind"] == "ConfigMap" && name == "config-domain":
@@ -176,6 +178,16 @@ func walk(v any) any {
 		}
 	}
 	return v
+}
+
+// modest has the pods of a Deployment request little CPU: the node is small, and what they request nobody else has.
+func modest(deployment map[string]any) {
+	containers, _ := at(deployment, "spec", "template", "spec", "containers").([]any)
+	for _, c := range containers {
+		if requests, ok := at(c.(map[string]any), "resources", "requests").(map[string]any); ok {
+			requests["cpu"] = "10m"
+		}
+	}
 }
 
 func at(doc map[string]any, path ...string) any {

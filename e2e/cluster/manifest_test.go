@@ -128,6 +128,13 @@ func TestAssemble(t *testing.T) {
 				t.Fatal(err)
 			}
 			got[doc["kind"].(string)]++
+			if doc["kind"] == "Deployment" {
+				for _, c := range at(doc, "spec", "template", "spec", "containers").([]any) {
+					if cpu := at(c.(map[string]any), "resources", "requests", "cpu"); cpu != "10m" {
+						t.Errorf("%v: its pods request %v CPU, want 10m", at(doc, "metadata", "name"), cpu)
+					}
+				}
+			}
 		}
 	}
 	for kind, want := range map[string]int{

@@ -28,7 +28,7 @@ const (
 
 // within is how long anything may take that a test waits for. Tests fail by it,
 // and measure nothing.
-const within = 90 * time.Second
+const within = 3 * time.Minute
 
 // function is a Knative Service that a test made.
 type function struct {

@@ -80,7 +80,7 @@ func asking(f *function) func(context.Context, int64) error {
 // rolledOut waits until a Deployment of the system is whole again.
 func rolledOut(t *testing.T, c *cluster.Cluster, name string) {
 	t.Helper()
-	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "rollout", "status", "deployment/"+name, "--timeout=90s"); err != nil {
+	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "rollout", "status", "deployment/"+name, "--timeout=180s"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }

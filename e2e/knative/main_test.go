@@ -64,7 +64,7 @@ func setUp(ctx context.Context, c *cluster.Cluster) error {
 	}
 	for _, step := range [][]string{
 		{"apply", "-f", filepath.Join(root, "manifests/examples/routes/domain-mapping.yaml")},
-		{"-n", "knative-serving", "wait", "domainmapping/" + frontHost, "--for=condition=Ready", "--timeout=60s"},
+		{"-n", "knative-serving", "wait", "domainmapping/" + frontHost, "--for=condition=Ready", "--timeout=180s"},
 	} {
 		if out, err := c.Kubectl(ctx, step...); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -73,7 +73,7 @@ func setUp(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// install is the README's command, but for how soon an activator ends. Where Rouse is installed already its pods are
+// install is the README's command, but for how soon an activator ends and for the CPU that is requested. Where Rouse is installed already its pods are
 // replaced, for the images may be others by the same name.
 func install(ctx context.Context, c *cluster.Cluster) error {
 	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "get", "deployments", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err == nil && strings.TrimSpace(out) != "" {
@@ -89,15 +89,19 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 	}
-	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "wait", "service/activator-service", "--for=jsonpath={.spec.selector.app}=rouse-activator", "--timeout=60s"); err != nil {
+	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "wait", "service/activator-service", "--for=jsonpath={.spec.selector.app}=rouse-activator", "--timeout=180s"); err != nil {
 		return fmt.Errorf("the take-over of activator-service: %w: %s", err, out)
 	}
 	return nil
 }
 
-// hurried is an overlay whose activators end sooner than they do elsewhere: the ingress here hears of it at once.
+// hurried is an overlay whose activators end sooner than they do elsewhere, for the ingress here hears of it at once, and
+// whose pods request little CPU: a small node is left to the tests.
 const hurried = `resources: [%s]
 patches:
+  - target: {kind: Deployment}
+    patch: |
+      - {op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 10m}
   - target: {kind: Deployment, name: rouse-activator}
     patch: |
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: ROUSE_PROPAGATION, value: 10s}}

@@ -44,7 +44,7 @@ spec:
 	})
 	for _, step := range [][]string{
 		{"apply", "-f", file},
-		{"wait", "ksvc", "-l", "test=many", "--for=condition=Ready", "--timeout=90s"},
+		{"wait", "ksvc", "-l", "test=many", "--for=condition=Ready", "--timeout=180s"},
 	} {
 		if out, err := c.Kubectl(t.Context(), step...); err != nil {
 			t.Fatalf("%v: %s", err, out)

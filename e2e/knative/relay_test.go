@@ -95,7 +95,7 @@ func runRelay(t *testing.T, c *cluster.Cluster, b *brain) {
 	}
 	kubectl(t, c, "apply", "-k", dir)
 	t.Cleanup(func() { kubectl(t, c, "delete", "-k", dir, "--ignore-not-found", "--wait=false") })
-	kubectl(t, c, "-n", "knative-serving", "rollout", "status", "deployment/rouse-relay", "--timeout=90s")
+	kubectl(t, c, "-n", "knative-serving", "rollout", "status", "deployment/rouse-relay", "--timeout=180s")
 }
 
 // kubectl runs kubectl and wants it to work, at the end of a test too.

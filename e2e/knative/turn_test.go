@@ -42,7 +42,7 @@ func TestManyFunctionsInTurn(t *testing.T) {
 		}
 		remove(context.Background())
 	})
-	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=90s"); err != nil {
+	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=180s"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	queue, request := int64(25), int64(0)             // the first is what Knative's queue-proxy requests, in thousandths
