@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -147,7 +148,10 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		i.heard, i.misses = now, 0
 	}
 	switch {
-	case i == nil && (s.State == api.Gone || a.gone.holds(s.Instance)):
+	case i == nil && s.State == api.Gone:
+		a.gone.add(s.Instance) // its start may be about to say what it is called
+		return
+	case i == nil && a.gone.holds(s.Instance):
 		return
 	case i == nil:
 		a.adopt(s, now)
@@ -307,10 +311,14 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 // died follows an instance to its end, wanted or not.
 func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
 	if i.Doing != decide.DoingStop {
-		if st := i.Status.State; st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake {
+		if st := i.Status.State; !s.Taken && (st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake) {
 			a.fault(i, "the process ended while it was starting"+because(s.Message), now)
 		}
-		a.log.Warn("an instance is gone", "function", i.f.name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
+		level := slog.LevelWarn
+		if s.Taken {
+			level = slog.LevelInfo
+		}
+		a.log.Log(a.opsCtx, level, "an instance is gone", "function", i.f.name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
 	}
 	a.dropInstance(i, now)
 	a.bury(i.f)

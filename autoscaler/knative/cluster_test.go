@@ -206,14 +206,27 @@ func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error)
 	return true, d, nil
 }
 
-// match makes or deletes pods until there are n. Of those to delete the cheapest go first. The
-// fake's lock is held.
+// match makes or deletes pods until there are n. Of those to delete such without a node go first, then such
+// that don't run, that aren't ready, that are cheapest. The fake's lock is held.
 func (c *cluster) match(n int) {
 	pods := slices.DeleteFunc(c.pods(), func(p *corev1.Pod) bool { return p.Labels[serving.RevisionLabelKey] == "" })
 	for k := len(pods); k < n; k++ {
 		c.makePod()
 	}
-	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(costOf(a), costOf(b)) })
+	order := func(p *corev1.Pod) []int {
+		o := []int{0, 0, 0, costOf(p)}
+		if p.Spec.NodeName != "" {
+			o[0] = 1
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			o[1] = 1
+		}
+		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+			o[2] = 1
+		}
+		return o
+	}
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return slices.Compare(order(a), order(b)) })
 	if c.backwards {
 		slices.Reverse(pods)
 	}
@@ -283,12 +296,13 @@ func (c *cluster) deletePod(name string) { c.edit(name, beingDeleted) }
 
 func beingDeleted(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
 
-// runs publishes a pod's address and says that its container runs.
+// runs publishes a pod's address and says that its container runs and is ready.
 func (c *cluster) runs(name, ip string) {
 	c.edit(name, func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "user-container", Image: "dev.local/rouse-function:v1",
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	})
 	synctest.Wait()
 }

@@ -198,8 +198,9 @@ func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) 
 
 // Stop is part of [autoscaler.Effects]: it lets the instance finish and give up its
 // memory, marks the pod as the one to go, lowers the scale by one, and returns when
-// Kubernetes has begun to delete the pod. Where it took another, that is an error, and
-// this pod lives on.
+// Kubernetes has begun to delete the pod. While another is on its way up that Kubernetes
+// would take first, it waits; see [Fleet.yields]. Where Kubernetes took another all the same,
+// that is an error, and this pod lives on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
 	f.mu.Lock()
 	p := f.pods[i.Instance]
@@ -222,10 +223,11 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 		f.mu.Unlock()
 		return nil
 	}
-	if err := f.settle(ctx, r, func() bool { return len(r.starts) == 0 || p.ended }); err != nil || p.ended {
+	before, err := f.yields(ctx, r, p)
+	if err != nil || p.ended {
 		f.mu.Unlock()
 		if err != nil {
-			err = fmt.Errorf("stop %s: wait until the pods that were asked for are made: %w", i.Instance, err)
+			err = fmt.Errorf("stop %s: %w", i.Instance, err)
 		}
 		return err
 	}
@@ -235,8 +237,10 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	}
 	p.freed = api.TraceOf(ctx)
 	if !p.stopping {
-		p.stopping = true
-		r.want = max(0, r.want-1)
+		for _, q := range append(before, p) {
+			q.stopping = true
+			r.want = max(0, r.want-1)
+		}
 		select {
 		case <-p.swapped: // of a try before
 		default:

@@ -230,7 +230,7 @@ func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
 // crashed takes in that the process of an instance that had joined has ended, while
 // its pod lives. Its next process joins anew.
 func (f *Fleet) crashed(p *pod, message string) {
-	if !p.joined() {
+	if !p.joined() || p.stopping { // it is being ended
 		return
 	}
 	f.leave(p, message)
@@ -265,4 +265,7 @@ func (f *Fleet) fail(p *pod, t *trouble) {
 	s.Message = fmt.Sprintf("%s: %s", t.reason, t.message)
 	s.Seq++
 	f.pass(p, s)
+	if r := f.revisions[p.function]; r != nil {
+		r.acted() // nobody waits for it any more
+	}
 }

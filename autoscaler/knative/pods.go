@@ -186,12 +186,14 @@ func (f *Fleet) lookAt(o *corev1.Pod) {
 	}
 	f.examine(p, time.Now())
 	f.pairUp(p)
+	r.acted() // whoever waits until it is ready looks
 }
 
 func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p := f.pods[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
+		p.object = o
 		f.end(p, o.Status.Message)
 	}
 	f.departed(o)
@@ -231,7 +233,8 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	return p
 }
 
-// end forgets a pod that Kubernetes has given up.
+// end forgets a pod that Kubernetes has given up. Where it was deleted, it was because somebody
+// wanted less of them or another in its place, we ourselves as a rule; its program did not fail.
 func (f *Fleet) end(p *pod, message string) {
 	if p.ended {
 		return
@@ -265,7 +268,12 @@ func (f *Fleet) end(p *pod, message string) {
 	if p.role == control.RoleRequester {
 		return
 	}
-	f.pass(p, api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(), Message: message})
+	s := api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(),
+		Message: message, Taken: !finished(p.object)}
+	if s.Taken {
+		s.Message = cmp.Or(message, "its pod was deleted")
+	}
+	f.pass(p, s)
 }
 
 // pass takes a status as p's last, and gives it to the core and the activators.
