@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,8 +68,11 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 	}
 	args := []string{
 		"--function", "default/fake", "--instance", "fake-0001", "--listen", string(s.at), "--events", s.receive.URL,
-		flag, "--stop-grace", "500ms", "--quiet", "--drain", "10s", "--concurrency", "64", "--",
+		flag, "--stop-grace", "500ms", "--drain", "10s", "--concurrency", "64", "--",
 		os.Args[0], "-port=$(PORT)", "-pids=" + s.file,
+	}
+	if as != "parent" { // which reads what the function prints, until it dies
+		args = slices.Insert(args, 0, "--quiet")
 	}
 	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)
 	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as, "TMPDIR="+t.TempDir()) // who is killed can't clear up

@@ -37,6 +37,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -164,6 +165,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	signals := make(chan os.Signal, 2) // from the runtime; two places: the second signal must not be lost
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
+	// Who reads our output may die before us: a write fails then, and must not end us before the runtime has
+	// ended. Not signal.Ignore, which the runtime would inherit.
+	broken := make(chan os.Signal, 1) // from the runtime; nobody receives
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	if f.exitWithParent {
 		alive, err := process.DieWithParent(syscall.SIGTERM)
 		if err != nil {
@@ -194,15 +200,27 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
+// lookForParent is the pause between two looks whether the parent has died: its death signal comes
+// when one thread of it ends, and the others may take longer.
+const lookForParent = 50 * time.Millisecond
+
 // heed waits for signals; true: the runtime is to be killed.
 func heed(signals <-chan os.Signal, ended <-chan struct{}, drain func(), orphaned func() bool) bool {
-	for first := true; ; first = false {
+	var look <-chan time.Time // nil before the first signal
+	for {
 		select {
 		case <-signals:
-			if !first || orphaned() {
+			if look != nil || orphaned() {
 				return true
 			}
 			drain()
+			tick := time.NewTicker(lookForParent)
+			defer tick.Stop()
+			look = tick.C
+		case <-look:
+			if orphaned() {
+				return true
+			}
 		case <-ended:
 			return false
 		}

@@ -12,7 +12,8 @@ import (
 // swarmScript starts what is hard to end; all of it ignores every polite signal:
 // a session of its own, a daemon (forked twice), three chains that fork and end
 // again and again, so that nobody has the same id for long (in the runtime's group, as a
-// daemon, and in a new session each time), and one that forks as long as it lives.
+// daemon, and in a new session each time), one that forks as long as it lives, and
+// one that talks.
 // Each ends by itself: after a minute, or after so many generations.
 const swarmScript = `
 trap "" TERM HUP INT
@@ -28,6 +29,7 @@ chain 3000
 (setsid sh -c "$SWARM_SCRIPT" swarm chain &)
 setsid sh -c "$SWARM_SCRIPT" swarm hop 1000 &
 sh -c "$SWARM_SCRIPT" swarm fork &
+(for i in $(seq 6000); do echo busy >&2; sleep 0.01; done) &
 echo ready
 wait
 `
@@ -36,6 +38,7 @@ wait
 func swarm(mark string) error {
 	cmd := exec.Command("sh", "-c", swarmScript, "swarm")
 	cmd.Env = append(os.Environ(), "SWARM="+mark, "SWARM_SCRIPT="+swarmScript)
+	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

@@ -265,6 +265,23 @@ func TestOutputAndExit(t *testing.T) {
 	}
 }
 
+// What a keeper does not heed, its runtime does.
+func TestRuntimeHeedsSignals(t *testing.T) {
+	c, err := keeper.Open(t.Context(), config(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	child, err := c.Start(process.Spec{Path: "sleep", Args: []string{"300"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child.Stop(5 * time.Minute)
+	if child.Status() != "signal: terminated" {
+		t.Errorf("it ended by %q, want SIGTERM", child.Status())
+	}
+}
+
 func TestStartSaysWhy(t *testing.T) {
 	c, err := keeper.Open(t.Context(), config(""))
 	if err != nil {

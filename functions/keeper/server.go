@@ -45,8 +45,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("keeper: the standard input is no socket (%w): a function starts this command, people have no need to", err)
 	}
-	_ = cfg.In.Close() // first is a copy
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+	_ = cfg.In.Close()              // first is a copy
+	deaf := make(chan os.Signal, 1) // from the runtime; nobody receives. Not signal.Ignore, which the child would inherit
+	signal.Notify(deaf, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+	defer signal.Stop(deaf)
 	if err := process.Adopt(); err != nil {
 		return errors.Join(fmt.Errorf("keeper: %w", err), first.Close())
 	}
