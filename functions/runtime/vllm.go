@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -23,6 +24,7 @@ type vllm struct {
 	server
 	names
 	sleeps, lora bool
+	met          atomic.Bool // since the launch it was found awake; of one that somebody else starts
 }
 
 var vllmReserved = reserved{
@@ -74,6 +76,7 @@ func (r *vllm) room() int {
 func (r *vllm) Launch(model string) (Launch, error) {
 	r.fresh(&r.names)
 	if l, attached := r.attached(); attached {
+		r.met.Store(false)
 		return l, nil
 	}
 	e, path, err := r.socket("vllm")
@@ -122,7 +125,29 @@ func sharedMemoryEnv(size api.Bytes, known bool) []string {
 func (r *vllm) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }
 
 func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
+	if err := r.meet(ctx, e); err != nil {
+		return err
+	}
 	return r.probe(ctx, e, &r.names)
+}
+
+// meet wakes a server that somebody else starts where it is found asleep, as another
+// instance has left it: requests would wait in it for ever. At which level it sleeps it
+// does not say; what wakes it from level 2 wakes it from level 1.
+func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
+	if r.cfg.Spec.Endpoint == "" || !r.sleeps || r.met.Load() {
+		return nil
+	}
+	mode := sleepMode{client: r.client, reload: r.reloadAdapters}
+	asleep, err := mode.asleep(ctx, e, false)
+	if err == nil && asleep {
+		err = mode.rouse(ctx, e, api.Level2)
+	}
+	if err != nil {
+		return err
+	}
+	r.met.Store(true)
+	return nil
 }
 
 func (r *vllm) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {

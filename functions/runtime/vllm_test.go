@@ -149,6 +149,30 @@ func TestVLLMAdapters(t *testing.T) {
 	}
 }
 
+// A sidecar that another instance has left asleep is woken, at whichever level it
+// sleeps: what fails on the way is tried again, and what was found awake is not asked again.
+func TestVLLMSidecarIsLeftAsleep(t *testing.T) {
+	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"org/x"}]}`).on("POST /v1/completions", 200, token).
+		on("GET /is_sleeping", 200, `{"is_sleeping":true}`).
+		on("POST /wake_up", 500, "out of memory").on("POST /wake_up", 200, nothing).
+		on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing)
+	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Endpoint: f.endpoint()})
+	if _, err := r.Launch(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Probe(t.Context(), f.endpoint()); err == nil || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("a wake that failed: %v", err)
+	}
+	f.asked("GET /is_sleeping", "POST /wake_up?tags=weights")
+	for range 2 {
+		if err := r.Probe(t.Context(), f.endpoint()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.asked("GET /is_sleeping", "POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",
+		"GET /v1/models", "GET /v1/models", probed("org/x"), probed("org/x"))
+}
+
 // A sidecar is asked what it calls its model.
 func TestVLLMSidecar(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"org/x"}]}`).on("POST /v1/completions", 200, token)
@@ -160,7 +184,7 @@ func TestVLLMSidecar(t *testing.T) {
 	if err := r.Probe(t.Context(), f.endpoint()); err != nil {
 		t.Fatal(err)
 	}
-	f.asked("GET /v1/models", probed("org/x"))
+	f.asked("GET /is_sleeping", "GET /v1/models", probed("org/x"))
 	for asked, want := range map[string]string{"m": "org/x", "n": "org/x", "default": "org/x", "org/x": "org/x", "an-adapter": "an-adapter"} {
 		if got := request(t, r, "/v1/completions", `{"model": "`+asked+`", "prompt": "a"}`); got != `{"model": "`+want+`", "prompt": "a"}` {
 			t.Errorf("%s: %s, want the model %s", asked, got, want)
