@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -68,6 +69,16 @@ func decodeSocket(host string) (string, bool) {
 		return "", false
 	}
 	return string(path), true
+}
+
+// Unreached is what an [http.Client] says of a call that got no answer, without the URL that it
+// names: of a Unix socket that is a stand-in, which nobody can read.
+func Unreached(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
 }
 
 // MaxAnswerHeader bounds the header of an answer, interim answers included, that any part reads.

@@ -81,12 +81,14 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 		return errEnded
 	}
 	if order != decide.OrderWake {
+		scaled := f.Function.Scale.On(time.Now())
+		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // who waits brings nobody back
 		switch {
-		case f.Waiting > 0:
-			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting requests, which would bring it back at once", name, f.Waiting)
+		case f.Waiting > 0 && !none:
+			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting, which would bring it back at once: let them be answered first", name, f.Waiting)
 		case f.Spec.MinScale > 0:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has min-scale %d, which would bring it back at once: set it to 0 first", name, f.Spec.MinScale)
-		case f.Function.Scale.On(time.Now()) && f.Function.Scale.Bound(f.Spec) > 0:
+		case scaled && !none:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "of %s %s, which would bring it back at once: set the scale to 0 first, or wait", name, f.Function.Scale)
 		}
 	}

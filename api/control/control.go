@@ -183,7 +183,7 @@ func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path s
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		return nil, fmt.Errorf("call %s: %w", e, api.Unreached(err))
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
@@ -46,5 +47,14 @@ func TestAnInstanceThatIsNotOurs(t *testing.T) {
 	endless = true
 	if _, err := c.State(t.Context(), at); err == nil || !strings.Contains(err.Error(), "at most 1048576 bytes") {
 		t.Errorf("an endless status: got %v", err)
+	}
+}
+
+// TestNobodyThere: the error names the socket as people do, and is still the one that came.
+func TestNobodyThere(t *testing.T) {
+	at := api.Endpoint("unix:" + t.TempDir() + "/fn.sock")
+	_, err := New(api.NewTransport(1), nil).State(t.Context(), at)
+	if err == nil || !strings.HasPrefix(err.Error(), "call "+string(at)+": dial unix ") || strings.Contains(err.Error(), "http://") || !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("got %v, want that %s can't be reached, without a stand-in", err, at)
 	}
 }

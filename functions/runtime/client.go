@@ -85,7 +85,7 @@ func (c *client) send(ctx context.Context, method string, e api.Endpoint, path s
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("call the runtime: %w", err)
+		return nil, fmt.Errorf("call the runtime: %w", api.Unreached(err))
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
