@@ -178,11 +178,13 @@ func TestSignalsAtOnceAreOne(t *testing.T) {
 // TestArgumentsAreExplained wants each wrong command line to name the right one.
 func TestArgumentsAreExplained(t *testing.T) {
 	for args, want := range map[string]string{
-		"describe":    "want rouse describe NAME [flags]",
-		"ls x":        "want rouse ls [flags]",
-		"trace pico":  "see rouse trace --help",
-		"engine pico": "see rouse engine --help",
-		"models rm":   "want rouse models rm MODEL [flags]",
+		"describe":            "want rouse describe NAME [flags]",
+		"ls x":                "want rouse ls [flags]",
+		"trace pico":          "see rouse trace --help",
+		"engine pico":         "see rouse engine --help",
+		"models rm":           "want rouse models rm MODEL [flags]",
+		"up --modle x":        "unknown flag: --modle: did you mean --model?",
+		"scale a 1 --foor 1m": "did you mean --for?",
 	} {
 		err := Execute(t.Context(), strings.Fields(args), nil, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -21,10 +21,10 @@ func newEditor(in *os.File, out io.Writer) *editor {
 	return &editor{in: in, out: out, line: term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{in, out}, "> ")}
+	}{in, out}, prompt)}
 }
 
-// ReadLine returns the next line; [io.EOF] after Ctrl-D or Ctrl-C.
+// ReadLine returns the next line, or what was pasted and then sent with Enter; [io.EOF] after Ctrl-D or Ctrl-C.
 func (e *editor) ReadLine() (string, error) {
 	fd := int(e.in.Fd())
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 {
@@ -35,7 +35,7 @@ func (e *editor) ReadLine() (string, error) {
 		return "", fmt.Errorf("edit a line: %w", err)
 	}
 	e.line.SetBracketedPasteMode(true)
-	line, err := e.line.ReadLine()
+	line, err := pasted(e.line)
 	e.line.SetBracketedPasteMode(false)
 	if failed := term.Restore(fd, before); failed != nil {
 		return "", errors.Join(err, failed)
@@ -43,8 +43,24 @@ func (e *editor) ReadLine() (string, error) {
 	if errors.Is(err, io.EOF) {
 		fmt.Fprintln(e.out)
 	}
-	if errors.Is(err, term.ErrPasteIndicator) { // it was pasted, and is a line all the same
-		err = nil
-	}
 	return line, err
+}
+
+// prompts of a line, and of those that follow what was pasted.
+const (
+	prompt = "> "
+	more   = "… "
+)
+
+// pasted reads a line that was typed, with the lines before it that were pasted whole.
+func pasted(lines *term.Terminal) (string, error) {
+	defer lines.SetPrompt(prompt)
+	for text := ""; ; {
+		line, err := lines.ReadLine()
+		if text += line; !errors.Is(err, term.ErrPasteIndicator) {
+			return text, err
+		}
+		text += "\n"
+		lines.SetPrompt(more)
+	}
 }

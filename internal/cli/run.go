@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,7 +26,7 @@ func runCommand() *cobra.Command {
 		Short: "Ask a function and stream its answer",
 		Long: `Ask a function and stream its answer. Without a PROMPT it is read from standard
 input; on a terminal that becomes a conversation, one line a turn, with a history of
-lines (arrow keys). Ctrl-C ends an answer; /bye, Ctrl-D, or Ctrl-C at the prompt ends
+lines (arrow keys); what is pasted is one turn, which Enter sends. Ctrl-C ends an answer; /bye, Ctrl-D, or Ctrl-C at the prompt ends
 the conversation, and /clear has the model forget what was said.
 What the answer took (hold, wake, first token, tokens per second) goes to standard error.`,
 		Args:              cobra.MinimumNArgs(1),
@@ -35,7 +37,7 @@ What the answer took (hold, wake, first token, tokens per second) goes to standa
 				return err
 			}
 			o.model = args[0]
-			chat := &conversation{client: c, door: door, options: o, out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), quiet: quiet, progress: isTerminal(cmd.ErrOrStderr())}
+			chat := &conversation{client: c, door: door, options: o, out: view.Harmless(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), quiet: quiet, progress: isTerminal(cmd.ErrOrStderr())}
 			return chat.run(cmd.Context(), strings.Join(args[1:], " "), cmd.InOrStdin())
 		},
 	}
@@ -62,6 +64,22 @@ type conversation struct {
 func isTerminal(stream any) bool {
 	file, isFile := stream.(*os.File)
 	return isFile && term.IsTerminal(int(file.Fd()))
+}
+
+// fitting is as much of text as one line of the terminal has room for, which can be written again.
+func fitting(text string, terminal any) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, text)
+	if file, isFile := terminal.(*os.File); isFile {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && utf8.RuneCountInString(text) >= width {
+			return string([]rune(text)[:max(0, width-2)]) + "…"
+		}
+	}
+	return text
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -130,7 +148,7 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 			case c.quiet || !strings.Contains(text, "stage="):
 			case c.progress:
 				waits = true
-				fmt.Fprintf(c.errs, "\r\x1b[K%s", text)
+				fmt.Fprintf(c.errs, "\r\x1b[K%s", fitting(text, c.errs))
 			default:
 				fmt.Fprintln(c.errs, text)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -104,6 +105,33 @@ func TestConversation(t *testing.T) {
 	}
 	if len(lines) != 1 {
 		t.Errorf("left are %q", lines)
+	}
+}
+
+// TestPasted: lines that are pasted together are one turn, which is sent when a line is entered by hand.
+func TestPasted(t *testing.T) {
+	for keys, want := range map[string][]string{
+		"one\rtwo\r": {"one", "two"},
+		"\x1b[200~one\rtwo\rthree\x1b[201~ and more\rnext\r": {"one\ntwo\nthree and more", "next"},
+		"\x1b[200~one\rtwo\r\x1b[201~\r":                     {"one\ntwo\n"},
+		"see: \x1b[200~one\x1b[201~\r":                       {"see: one"},
+	} {
+		lines := term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{strings.NewReader(keys), io.Discard}, prompt)
+		lines.SetBracketedPasteMode(true)
+		var got []string
+		for {
+			line, err := pasted(lines)
+			if err != nil {
+				break
+			}
+			got = append(got, line)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", keys, diff)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ func logsCommand() *cobra.Command {
 				return err
 			}
 			defer resp.Body.Close()
-			_, err = io.Copy(cmd.OutOrStdout(), resp.Body)
+			_, err = io.Copy(view.Harmless(cmd.OutOrStdout()), resp.Body)
 			return ended(err, follow)
 		},
 	}

@@ -209,13 +209,13 @@ func Replicas(arg string) (int, error) {
 
 // ReplicasBelow0 is what a scale command says of flags: the parser takes a negative
 // number for one.
-func ReplicasBelow0(_ *cobra.Command, err error) error {
+func ReplicasBelow0(cmd *cobra.Command, err error) error {
 	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
 		if _, bad := Replicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
 			return bad
 		}
 	}
-	return err
+	return MeantFlag(cmd, err)
 }
 
 // OneLine keeps a message of several lines in its cell.

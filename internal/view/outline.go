@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -214,8 +213,7 @@ var colours = map[api.Part]string{api.PartActivator: "36", api.PartAutoscaler: "
 
 // painter colours on a terminal, unless its user wants none (no-color.org).
 func painter(w io.Writer) func(api.Part, string) string {
-	file, is := w.(*os.File)
-	if !is || !term.IsTerminal(int(file.Fd())) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if _, terminal := Harmless(w).(*harmless); !terminal || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return func(_ api.Part, s string) string { return s }
 	}
 	return func(p api.Part, s string) string {

@@ -7,13 +7,17 @@ package view
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/internal/near"
 )
 
 // Flag adds --output to a command that lists.
@@ -22,8 +26,12 @@ func Flag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
-// Explain lets every command below root say how it is written when its arguments are wrong.
+// Explain lets every command below root say how it is written when its arguments are wrong, and
+// which flag was meant.
 func Explain(root *cobra.Command) {
+	if !root.HasParent() {
+		root.SetFlagErrorFunc(MeantFlag)
+	}
 	for _, c := range root.Commands() {
 		Explain(c)
 		check := c.Args
@@ -43,6 +51,25 @@ func Explain(root *cobra.Command) {
 	}
 }
 
+// MeantFlag adds to the error of a flag that a command does not have the one that was probably meant.
+func MeantFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	name, meant := unknown.GetSpecifiedName(), ""
+	least := len(name)/2 + 1
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := near.Distance(name, f.Name, least); d < least && !f.Hidden {
+			least, meant = d, f.Name
+		}
+	})
+	if meant == "" {
+		return err
+	}
+	return fmt.Errorf("%w: did you mean --%s?", err, meant)
+}
+
 // Print writes v in the format that was asked for; text writes it for people. In JSON and YAML
 // durations are texts such as "1m30s".
 func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
@@ -50,7 +77,7 @@ func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	switch format {
 	case "text":
-		return text(w)
+		return text(Harmless(w))
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")

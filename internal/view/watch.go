@@ -25,6 +25,7 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	if format != "text" && format != "json" {
 		return fmt.Errorf("--output %q: want text or json", format)
 	}
+	w := Harmless(cmd.OutOrStdout())
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 2*cloudevent.MaxSize)
 	for lines.Scan() {
@@ -39,11 +40,11 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", line)
+			fmt.Fprintf(w, "%s\n", line)
 			continue
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(e.Type, "dev.rouse."), ".v1")
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %-22s %-16s %s\n", e.Time.Local().Format("15:04:05.000"), name, api.FunctionName(e.Subject).Name(), EventLine(e))
+		fmt.Fprintf(w, "%s  %-22s %-16s %s\n", e.Time.Local().Format("15:04:05.000"), name, api.FunctionName(e.Subject).Name(), EventLine(e))
 	}
 	return lines.Err()
 }
