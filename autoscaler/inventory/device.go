@@ -25,7 +25,7 @@ type Device struct {
 	Capacity api.Bytes `json:"capacity"`
 	// Total is all that the device has.
 	Total api.Bytes `json:"total"`
-	// Was is a name that the device had before its own was known; empty if it had none.
+	// Was is what the device, or the one in whose place it is, was called in the list before; empty if it was called the same.
 	Was api.DeviceID `json:"-"`
 }
 

@@ -160,14 +160,15 @@ type Fleet struct {
 
 	departures map[types.UID]departure // pods that go for a wake, until they are gone
 	nodes      map[string]*node
-	devices    []inventory.Device       // as last given to the core
-	rooms      []inventory.Room         // as last given to the core
-	elastic    bool                     // as last given to the core
-	pooled     bool                     // see [pooled]
-	strangers  []inventory.Stranger     // as last given to the core
-	ending     map[types.UID]bool       // pods that are on their way out, while rooms are given
-	rigid      map[string]bool          // nodes that don't resize pods
-	changed    func(n api.FunctionName) // looks at the PodAutoscaler again; does not block
+	devices    []inventory.Device            // as last given to the core
+	renamed    map[api.DeviceID]api.DeviceID // what GPUs were called then, by what they are called now
+	rooms      []inventory.Room              // as last given to the core
+	elastic    bool                          // as last given to the core
+	pooled     bool                          // see [pooled]
+	strangers  []inventory.Stranger          // as last given to the core
+	ending     map[types.UID]bool            // pods that are on their way out, while rooms are given
+	rigid      map[string]bool               // nodes that don't resize pods
+	changed    func(n api.FunctionName)      // looks at the PodAutoscaler again; does not block
 	parting    parting
 	lost       map[api.FunctionName][]string // names that a service has lost, with reasons
 }
@@ -200,6 +201,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		naming:     make(chan struct{}, 1),
 		dual:       newDualMetrics(),
 		nodes:      make(map[string]*node),
+		renamed:    make(map[api.DeviceID]api.DeviceID),
 		ending:     make(map[types.UID]bool),
 		rigid:      make(map[string]bool),
 		changed:    func(api.FunctionName) {},

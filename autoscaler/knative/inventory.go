@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -30,9 +31,7 @@ var gpuResources = []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.share
 // node is what the fleet knows of a node's GPUs.
 type node struct {
 	// ids are the GPUs' own, "" for one that no instance has named yet.
-	ids []api.DeviceID
-	// was are the names of those whose place GPUs have taken.
-	was    map[api.DeviceID]api.DeviceID
+	ids    []api.DeviceID
 	memory api.Bytes
 	name   string    // of the product
 	host   api.Bytes // the memory that pods may have, all together
@@ -85,7 +84,7 @@ func (f *Fleet) takeStock() {
 }
 
 // publish gives the devices to the core where they have changed: of each node the host
-// memory, and its GPUs.
+// memory, and its GPUs. Of those that have got another name since it says which they had.
 func (f *Fleet) publish() {
 	var devices []inventory.Device
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
@@ -96,8 +95,6 @@ func (f *Fleet) publish() {
 			d := inventory.Device{ID: id, Node: name, Name: cmp.Or(n.name, "GPU") + " of " + name, Total: n.memory, Capacity: n.memory}
 			if id == "" {
 				d.ID = placeholder(name, k)
-			} else {
-				d.Was = cmp.Or(n.was[id], placeholder(name, k))
 			}
 			devices = append(devices, d)
 		}
@@ -110,7 +107,37 @@ func (f *Fleet) publish() {
 	}
 	f.devices = devices
 	if f.core != nil {
+		devices = slices.Clone(devices)
+		for k := range devices {
+			devices[k].Was = f.renamed[devices[k].ID]
+		}
 		f.core.SetDevices(devices)
+	}
+	clear(f.renamed) // a name may come back, for another GPU
+}
+
+// rename has all that counts with a GPU under one name count with it under another: the core,
+// pods that have not said what they were given, and starts whose pods are not made.
+func (f *Fleet) rename(from, to api.DeviceID) {
+	f.renamed[to] = from
+	now := func(ids []api.DeviceID) []api.DeviceID {
+		k := slices.Index(ids, from)
+		if k < 0 {
+			return ids
+		}
+		ids = slices.Clone(ids) // it may be shared
+		ids[k] = to
+		return ids
+	}
+	for _, p := range f.pods {
+		if p.role != control.RoleProvider { // whose pod names the GPUs that it is made for
+			p.devices, p.status.Devices = now(p.devices), now(p.status.Devices)
+		}
+	}
+	for _, r := range f.revisions {
+		for _, s := range r.starts {
+			s.grant.Devices = now(s.grant.Devices)
+		}
 	}
 }
 
@@ -183,9 +210,12 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 		}
 		real := api.DeviceID(plain)
 		if n != nil && !slices.Contains(n.ids, real) && !strings.HasPrefix(plain, host+"/gpu-") {
-			if !n.named(host, real, p.devices, f.heldAt(host, func(q *pod) bool { return q != p && q.joined() })) {
+			held := f.heldAt(host, func(q *pod) bool { return q != p && q.joined() })
+			was := n.named(host, real, p.devices, func(id api.DeviceID) bool { return slices.Contains(ids, id) || held(id) })
+			if was == "" {
 				continue
 			}
+			f.rename(was, real)
 			news = true
 		}
 		if !slices.Contains(ids, real) {
@@ -220,36 +250,37 @@ func (n *node) resize(count int, held func(api.DeviceID) bool) {
 	}
 }
 
-// named gives a GPU its own name, and says whether it could:
+// named gives a GPU its own name, and returns the one under which it was known:
 //
 //  1. the one that the pod was granted, where that has none yet
 //  2. else the first without one
-//  3. else the first that nobody holds, the one that the pod was granted before others: another GPU is in its place now,
-//     and has what was planned for it
-//  4. else none: the node has no more
-func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) bool {
-	for k, known := range n.ids { // 1
-		if known == "" && slices.Contains(granted, placeholder(host, k)) {
-			n.ids[k] = id
-			return true
+//  3. else the one that the pod was granted, where nobody holds it: another GPU is in its place now, and has what
+//     was planned for it. Kubernetes says how many GPUs a node has and not which, so this is when it is known
+//  4. else the first that nobody holds, likewise
+//  5. else none, "": the node has no more
+func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) (was api.DeviceID) {
+	known := func(k int) api.DeviceID { return cmp.Or(n.ids[k], placeholder(host, k)) }
+	best, rank := -1, 5
+	for k, own := range n.ids {
+		fits := 5
+		switch promised := slices.Contains(granted, known(k)); {
+		case own == "" && promised:
+			fits = 1
+		case own == "":
+			fits = 2
+		case held(own):
+		case promised:
+			fits = 3
+		default:
+			fits = 4
+		}
+		if fits < rank {
+			best, rank = k, fits
 		}
 	}
-	if k := slices.Index(n.ids, ""); k >= 0 { // 2
-		n.ids[k] = id
-		return true
+	if best < 0 {
+		return ""
 	}
-	free := func(known api.DeviceID) bool { return !held(known) }
-	k := slices.IndexFunc(n.ids, func(known api.DeviceID) bool { return free(known) && slices.Contains(granted, known) }) // 3
-	if k < 0 {
-		k = slices.IndexFunc(n.ids, free)
-	}
-	if k < 0 {
-		return false // 4
-	}
-	if n.was == nil {
-		n.was = make(map[api.DeviceID]api.DeviceID)
-	}
-	delete(n.was, n.ids[k])
-	n.was[id], n.ids[k] = n.ids[k], id
-	return true
+	was, n.ids[best] = known(best), id
+	return was
 }

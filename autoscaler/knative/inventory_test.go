@@ -41,7 +41,7 @@ func TestDevicesGetTheirNames(t *testing.T) {
 func TestAGPUInThePlaceOfAnother(t *testing.T) {
 	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
 		c.fleet.mu.Lock()
-		c.fleet.nodes["node1"].ids = []api.DeviceID{"GPU-old"}
+		c.fleet.nodes["node1"].ids, c.fleet.nodes["node1"].shared = []api.DeviceID{"GPU-old"}, true
 		c.fleet.mu.Unlock()
 		c.declare(scaling{initialized: true})
 		var pods []string
@@ -61,6 +61,9 @@ func TestAGPUInThePlaceOfAnother(t *testing.T) {
 		c.mu.Unlock()
 		if len(d) != 2 || d[1].ID != "GPU-new" || d[1].Was != "GPU-old" {
 			t.Errorf("got %+v, want GPU-new in the place of GPU-old", d)
+		}
+		if a, err := c.join(pods[1], "10.0.0.2", "GPU-new"); err != nil || a.Asleep {
+			t.Errorf("the second joins with %+v and %v, want it to come up where its room is", a, err)
 		}
 	})
 }
@@ -104,6 +107,43 @@ func TestAPodMakesNoDevices(t *testing.T) {
 		}
 		if got := devices(); len(strings.Fields(got)) != 2 {
 			t.Errorf("got the devices %s, want two of them", got)
+		}
+	})
+}
+
+// gpus are those that the core was told of last, with what they were called before.
+func (c *cluster) gpuNames() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for _, d := range c.devices[1:] {
+		names = append(names, strings.TrimSuffix(string(d.ID)+" was "+string(d.Was), " was "))
+	}
+	return names
+}
+
+// TestANameThatComesBack: a GPU had another in its place, and is there again beside it. Whoever is on it stays on it.
+func TestANameThatComesBack(t *testing.T) {
+	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
+		c.declare(scaling{initialized: true})
+		c.addressed("pod-1", "10.0.0.1")
+		c.addressed("pod-2", "10.0.0.2")
+		for _, step := range []struct {
+			pod, ip string
+			says    []api.DeviceID
+			want    []string
+		}{
+			{"pod-1", "10.0.0.1", []api.DeviceID{"GPU-a", "GPU-b"}, []string{"GPU-a was node1/gpu-0", "GPU-b was node1/gpu-1"}},
+			{"pod-1", "10.0.0.1", []api.DeviceID{"GPU-c", "GPU-d"}, []string{"GPU-c was GPU-a", "GPU-d was GPU-b"}},
+			{"pod-1", "10.0.0.1", []api.DeviceID{"GPU-c"}, []string{"GPU-c was GPU-a", "GPU-d was GPU-b"}},
+			{"pod-2", "10.0.0.2", []api.DeviceID{"GPU-a"}, []string{"GPU-c", "GPU-a was GPU-d"}},
+		} {
+			if _, err := c.join(step.pod, step.ip, step.says...); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.gpuNames(); !slices.Equal(got, step.want) {
+				t.Errorf("%s says %s: got %q, want %q", step.pod, step.says, got, step.want)
+			}
 		}
 	})
 }

@@ -215,16 +215,7 @@ func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
 	if n == nil || !n.shared || p.role != control.RoleInstance {
 		return false
 	}
-	promised := make([]api.DeviceID, 0, len(p.devices))
-	for _, id := range p.devices {
-		for k, real := range n.ids { // it may have got its own name since
-			if real != "" && (id == placeholder(p.object.Spec.NodeName, k) || id == n.was[real]) {
-				id = real
-			}
-		}
-		promised = append(promised, id)
-	}
-	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(promised, id) })
+	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(p.devices, id) })
 }
 
 // crashed takes in that the process of an instance that had joined has ended, while
