@@ -33,7 +33,7 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 		a.sleep(i, act, a.goes(i, act, now))
 	case decide.Stop:
 		if act.Fault != "" {
-			a.fault(i, act.Fault, now)
+			a.fault(i, act.Fault, false, now)
 		}
 		a.stop(i, act, a.goes(i, act, now))
 	case decide.Grant:
@@ -113,7 +113,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 			return
 		}
 		a.tellError(f, id, string(decide.Start), err)
-		a.fault(i, err.Error(), now)
+		a.fault(i, err.Error(), false, now)
 		if !i.reported { // nothing was spawned
 			a.dropInstance(i, now)
 		}
@@ -148,7 +148,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 			return
 		}
 		i.Failures++
-		a.fault(i, err.Error(), now)
+		a.fault(i, err.Error(), false, now)
 	})
 }
 

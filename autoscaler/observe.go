@@ -300,7 +300,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 		}
 	case api.Unhealthy:
 		if old.State != api.Awake && old.State != api.Draining {
-			a.fault(i, s.Message, now)
+			a.fault(i, s.Message, s.GaveUp, now)
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
 			return
 		}
@@ -312,7 +312,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
 	if i.Doing != decide.DoingStop {
 		if st := i.Status.State; !s.Taken && (st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake) {
-			a.fault(i, "the process ended while it was starting"+because(s.Message), now)
+			a.fault(i, "the process ended while it was starting"+because(s.Message), false, now)
 		}
 		level := slog.LevelWarn
 		if s.Taken {
@@ -331,8 +331,9 @@ func because(message string) string {
 	return ": " + message
 }
 
-// fault counts a failed start or wake, once for each rise. It is no warning yet: giving up is one.
-func (a *Autoscaler) fault(i *instance, message string, now time.Time) {
+// fault counts a failed start or wake, once for each rise. It is no warning yet: giving up is one, which says
+// why, so that the last failure is not told here. final says that no other try follows.
+func (a *Autoscaler) fault(i *instance, message string, final bool, now time.Time) {
 	if i.faulted {
 		return
 	}
@@ -341,7 +342,11 @@ func (a *Autoscaler) fault(i *instance, message string, now time.Time) {
 	f.Failures++
 	f.FailedAt, f.LastError, f.FailedOn = now, message, slices.Clone(i.Status.Devices)
 	f.RetryAt = now.Add(backoff(f.Failures))
-	a.log.Info("a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
+	level := slog.LevelInfo
+	if final || f.Failures >= a.cfg.Policy.MaxFailures {
+		level = slog.LevelDebug
+	}
+	a.log.Log(a.opsCtx, level, "a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }
 
 // Backoff after failures in a row.

@@ -45,7 +45,11 @@ func (p *plan) late(i *inst) {
 		}
 	case phaseIll:
 		if p.failing(i.f) && p.due(i.f, i.RetryAt) {
-			p.stop(i, 0, fmt.Sprintf("unhealthy after %s in a row: %s", many(i.f.Failures, "failure"), i.f.LastError))
+			reason := fmt.Sprintf("unhealthy after %s in a row", many(i.f.Failures, "failure"))
+			if !p.refuses(i.f) { // which says why
+				reason += ": " + i.f.LastError
+			}
+			p.stop(i, 0, reason)
 		} else if p.due(i.f, i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
 		}
@@ -85,10 +89,15 @@ func (p *plan) sleep(i *inst, level api.Level, reason string) {
 // one mends.
 func (p *plan) failing(f *fn) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
 
+// refuses says whether f's held requests are answered with the failure of its starts.
+func (p *plan) refuses(f *fn) bool {
+	return p.failing(f) && f.awake == 0 && f.asking() && f.FailedAt.After(f.RefusedAt)
+}
+
 // refuse answers held requests where starts are failing and nothing else can take
 // them.
 func (p *plan) refuse(f *fn) {
-	if !p.failing(f) || f.awake > 0 || !f.asking() || !f.FailedAt.After(f.RefusedAt) {
+	if !p.refuses(f) {
 		return
 	}
 	// What a runtime says last, paths and all, is for its operator: the reason of the action.

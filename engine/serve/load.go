@@ -1,10 +1,12 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
@@ -47,6 +49,17 @@ func load(cfg Config) (*loaded, error) {
 		return nil, &ModelError{fmt.Errorf("load model file %s: %w", cfg.Model, err)}
 	}
 	return l, nil
+}
+
+// unusable says whether a worker could not load a model because of its file: an architecture that the
+// engine does not have, or tensors that are missing, of another shape or of an unknown type.
+func unusable(path string) bool {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return path != pico.Name
+	}
+	_, err = model.Load(f)
+	return errors.Join(err, f.Close()) != nil
 }
 
 // poolingTypes are the numbers of llama.cpp's pooling_type; 0 is none.

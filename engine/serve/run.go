@@ -48,6 +48,9 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	failed := <-started
 	if err == nil && failed != nil {
 		err = fmt.Errorf("load model %s: %w", cfg.Model, failed)
+		if unusable(cfg.Model) {
+			err = &ModelError{err}
+		}
 	}
 	if err != nil {
 		return errors.Join(err, w.Close())

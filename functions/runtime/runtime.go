@@ -168,7 +168,8 @@ func over(ctx context.Context) bool {
 }
 
 // Await probes until the server has generated a token, which is the end of a
-// start, and returns the last failure when ctx ends first. heard is called once,
+// start, and returns the last failure when ctx ends first, or when the server says
+// what another try does not change. heard is called once,
 // when the server first answers anything. The pause between two tries grows with
 // the time waited, so that a short start is seen within 2 ms and a long one
 // within 2 % of its length, or 200 ms.
@@ -177,8 +178,8 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
 	var last error
 	for {
 		err := r.Probe(ctx, e)
-		if err == nil {
-			return nil
+		if err == nil || Permanent(err) {
+			return err
 		}
 		if last == nil || !over(ctx) { // that it was cancelled explains nothing
 			last = err

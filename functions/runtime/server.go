@@ -96,28 +96,29 @@ func findProgram(name string, env []string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", &noProgram{name, path}
+	return "", noProgramf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
 }
 
-// noProgram is a program that is not there: the next try does not find it either.
-type noProgram struct{ name, path string }
+// noProgram says why there is no program to execute: for the next try there is none either.
+type noProgram struct{ error }
 
-func (e *noProgram) Error() string {
-	return fmt.Sprintf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", e.name, e.path)
-}
+func noProgramf(format string, args ...any) error { return noProgram{fmt.Errorf(format, args...)} }
+
+// Unwrap returns what was found.
+func (e noProgram) Unwrap() error { return e.error }
 
 // Permanent says that another try ends the same way.
-func (e *noProgram) Permanent() bool { return true }
+func (e noProgram) Permanent() bool { return true }
 
 // checkProgram says why path can't be executed.
 func checkProgram(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no program %s: install it, or set the runtime's command to where it is", path)
+		return noProgramf("there is no program %s: install it, or set the runtime's command to where it is", path)
 	case err != nil:
 		return fmt.Errorf("find the program: %w", err)
 	case info.IsDir() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is no program that may be executed: set the runtime's command to one", path)
+		return noProgramf("%s is no program that may be executed: set the runtime's command to one", path)
 	}
 	return nil
 }

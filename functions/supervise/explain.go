@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // explain adds the last lines of output.
@@ -29,6 +31,11 @@ func adviseStart(err error) string {
 	return err.Error()
 }
 
+// lasting says whether a program could not be executed for what another try does not change.
+func lasting(err error) bool {
+	return runtime.Permanent(err) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+}
+
 // adviseTimeout says what to do about a start that took too long.
 func adviseTimeout(err error) string {
 	if errors.Is(err, errTimeout) {
@@ -40,21 +47,28 @@ func adviseTimeout(err error) string {
 // exitModel is how a server ends that can't use its model: so it does the next time.
 var exitModel = fmt.Sprintf("exit status %d", api.ExitModel)
 
+// exitShell are how a shell ends that can't execute a program, or does not find it.
+var exitShell = []string{"exit status 126", "exit status 127"}
+
 // adviseExit says what to do about a runtime that ended before it generated a
-// token. What most of them say on a port that is taken, they have from the system.
-func adviseExit(output, status string) string {
-	advice := "check its command, its options and the model"
+// token, and whether another start ends the same way. What most of them say on a port
+// that is taken, they have from the system.
+func adviseExit(output, status string) (advice string, hopeless bool) {
+	advice = "check its command, its options and the model"
+	said := runtime.Hopeless(output)
 	switch {
 	case strings.Contains(strings.ToLower(output), "address already in use"):
-		advice = "its port is taken: let it listen on $(PORT), or end who listens there"
+		advice, said = "its port is taken: let it listen on $(PORT), or end who listens there", ""
 	case status == "exit status 0":
-		advice = "a model server must go on running, and not in the background"
+		advice, said = "a model server must go on running, and not in the background", ""
+	case said != "":
+		advice = "another start ends the same way, for it says: " + said
 	case status == exitModel:
-		advice = "it can't use its model: mend the file, or name another"
-	case status == "exit status 127":
-		advice = "a shell did not find the program"
+		advice, hopeless = "it can't use its model: mend the file, or name another", true
+	case slices.Contains(exitShell, status):
+		advice, hopeless = "a shell did not find the program, or it may not be executed", true
 	case status == "signal: killed":
 		advice = "the system kills who needs more memory than there is: give it more, or take a smaller model"
 	}
-	return fmt.Sprintf("the runtime ended before it was ready: %s; %s", status, advice)
+	return fmt.Sprintf("the runtime ended before it was ready: %s; %s", status, advice), hopeless || said != ""
 }

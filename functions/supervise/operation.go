@@ -219,7 +219,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 		s.end(s.cfg.StopGrace)
 	case s.exitSeen: // 2.
 	case r.err != nil: // 3.
-		s.failedToCome("the runtime did not start: "+adviseTimeout(r.err), permanent(r.err))
+		s.failedToCome("the runtime did not start: "+adviseTimeout(r.err), runtime.Permanent(r.err))
 	case op.kind == opAdopt: // 4.
 		s.becameAwake()
 	default:
@@ -238,7 +238,7 @@ func (s *Supervisor) finishWake(r result) {
 		s.end(s.cfg.StopGrace)
 	case s.exitSeen:
 	case r.err != nil:
-		s.failedToCome("the runtime did not wake: "+r.err.Error(), permanent(r.err))
+		s.failedToCome("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
 	default:
 		s.wakeTime = r.took
 		s.becameAwake()

@@ -2,22 +2,15 @@ package supervise
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // progressInterval is the shortest time between two reports of progress.
 const progressInterval = 200 * time.Millisecond
-
-// permanent says whether err, or one that it wraps, says of itself that another
-// try fails too.
-func permanent(err error) bool {
-	var p interface{ Permanent() bool }
-	return errors.As(err, &p) && p.Permanent()
-}
 
 // prepare begins to make the model ready.
 func (s *Supervisor) prepare() {
@@ -64,7 +57,7 @@ func (s *Supervisor) finishFetch(op *operation, r result) {
 	switch {
 	case s.want.state != api.Awake && !s.attached, s.want.state == api.Gone, r.err != nil && op.stopped: // 1.
 	case r.err != nil: // 2.
-		s.failedToCome("the model could not be made ready: "+r.err.Error(), permanent(r.err))
+		s.failedToCome("the model could not be made ready: "+r.err.Error(), runtime.Permanent(r.err))
 	default: // 3.
 		s.start(op.model)
 	}

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	goruntime "runtime"
 	"strings"
@@ -141,7 +142,7 @@ func (s *Supervisor) start(model string) {
 	s.enter(api.Starting, "starting runtime")
 	launch, err := s.cfg.Runtime.Launch(model)
 	if err != nil {
-		s.failedToCome(err.Error(), permanent(err))
+		s.failedToCome(err.Error(), runtime.Permanent(err))
 		return
 	}
 	s.launch, s.attached = launch, launch.Attach
@@ -172,7 +173,7 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 		s.cfg.Log.Write(line)
 	}})
 	if err != nil {
-		s.failedToCome(adviseStart(err), permanent(err))
+		s.failedToCome(adviseStart(err), lasting(err))
 		return
 	}
 	s.await(child, began, announced)
@@ -284,10 +285,11 @@ func (s *Supervisor) cleared() {
 	case s.want.state == api.Asleep: // 2. fromOff says so
 		s.message = s.explain(reason)
 	case was == starting || was == rising: // 3.
+		hopeless := false
 		if was == starting {
-			reason = adviseExit(s.cfg.Log.Message(messageTail), status)
+			reason, hopeless = adviseExit(s.cfg.Log.Message(math.MaxInt), status)
 		}
-		s.failedToCome(reason, was == starting && status == exitModel)
+		s.failedToCome(reason, hopeless)
 	default:
 		s.failed(reason)
 	}
