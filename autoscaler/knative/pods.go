@@ -176,7 +176,9 @@ func (f *Fleet) lookAt(o *corev1.Pod) {
 		f.log.Error("two pods of one name: the second is left alone", "pod", o.Name, "namespace", o.Namespace, "other", p.object.Namespace)
 		return
 	default:
+		before := p.object
 		p.object = o
+		f.resized(p, before)
 	}
 	p.clock(o)
 	if over {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -315,4 +316,12 @@ func pending(o *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// resized has what nodes have left looked at where a pod was resized: at once, before the core hears of the instance that it has
+// nothing to give up any more, which would look for the same elsewhere.
+func (f *Fleet) resized(p *pod, before *corev1.Pod) {
+	if len(f.rooms) > 0 && !maps.Equal(requestsOf(before), requestsOf(p.object)) {
+		f.offer()
+	}
 }

@@ -210,7 +210,8 @@ func (f *Fleet) offer() {
 	f.core.SetRooms(rooms, strangers)
 }
 
-// roomOf adds up what a node has left.
+// roomOf adds up what a node has left. Of pods one hears in two ways: one of ours that has found its node counts from when the
+// core knows it too, or its room would be looked for once more, where it has taken it.
 func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 	n, err := f.watch.nodeLister.Get(name)
 	if err != nil {
@@ -228,6 +229,9 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 		}
 		needs := requestsOf(p)
 		if own := f.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
+			if own.object.Spec.NodeName == "" {
+				continue
+			}
 			if needs = requestsOf(own.object); own.growing != nil { // it has not got it yet
 				needs = needs.Minus(ungranted(own.object))
 			}

@@ -181,10 +181,65 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 		free("at first", inventory.Room{Node: "fits", Free: left(500, 8)})
 		other("leaves", "200m", beingDeleted)
 		free("one is being deleted", inventory.Room{Node: "fits", Free: left(300, 7), Leaving: api.Requests{"cpu": 200, "pods": 1}})
+		c.ahead("pod-1", "fits")
+		free("it has a node, of which the core has not heard", inventory.Room{Node: "fits", Free: left(300, 7), Leaving: api.Requests{"cpu": 200, "pods": 1}})
 		c.edit("pod-1", func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Status.Conditions[0].Status, p.Status.Conditions[0].Reason = "fits", corev1.ConditionTrue, ""
 		})
 		time.Sleep(2 * lookEvery)
 		free("it has a node")
+	})
+}
+
+// ahead has the account of nodes know that a pod has found one, before whoever follows functions' pods does.
+func (c *cluster) ahead(name, node string) {
+	c.t.Helper()
+	o, err := c.kube.Tracker().Get(podResource, "default", name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p := o.(*corev1.Pod).DeepCopy()
+	p.Spec.NodeName, p.Status.Conditions = node, nil
+	slim, err := lean(p)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.fleet.watch.everyPod.GetIndexer().Update(slim); err != nil {
+		c.t.Fatal(err)
+	}
+	c.fleet.onAnyPod(slim)
+}
+
+// TestWhatASleeperGaveUpIsThereWhenItHasIt: when the core hears that a sleeper has nothing to spare any more, it has heard
+// before that its node has that left.
+func TestWhatASleeperGaveUpIsThereWhenItHasIt(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		does, refusal := defers, error(nil)
+		c.resizable(&does, &refusal)
+		c.add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1700m")}}}},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}})
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		cpu := func() int64 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if len(c.rooms) != 1 {
+				t.Fatalf("got %+v, want what one node has left", c.rooms)
+			}
+			return c.rooms[0].Free[api.RequestCPU]
+		}
+		if got := cpu(); got != 2000-525 {
+			t.Fatalf("at first %d are left", got)
+		}
+		o := c.pods()[0]
+		resize(o, []corev1.Container{{Name: "user-container", Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "2m")}},
+			{Name: "queue-proxy", Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "2m")}}}, grants)
+		c.fleet.mu.Lock()
+		c.fleet.see(o)
+		c.fleet.mu.Unlock() // from now on the sleeper may report
+		if got := cpu(); got != 2000-4 {
+			t.Errorf("when its pod has shrunk %d are left, want what it gave up among it", got)
+		}
 	})
 }
