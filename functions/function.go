@@ -192,7 +192,7 @@ func keeping(cfg Config, log *process.Log) keeper.ClientConfig {
 // newServer is how requests are taken.
 func newServer(cfg Config) *http.Server {
 	return &http.Server{
-		Protocols: protocols(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: requestTime, IdleTimeout: 2 * time.Minute,
+		Protocols: inbound.Protocols(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: requestTime, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 }
@@ -294,14 +294,6 @@ func (f *function) run(ctx context.Context, door serving) error {
 	err = errors.Join(err, <-handled)
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err)
-}
-
-// protocols are HTTP/1.1, and HTTP/2 without TLS for who knows that we speak it.
-func protocols() *http.Protocols {
-	var p http.Protocols
-	p.SetHTTP1(true)
-	p.SetUnencryptedHTTP2(true)
-	return &p
 }
 
 // stop drains and ends the runtime, or kills it if told so meanwhile. Where

@@ -30,15 +30,11 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// newServer makes a server of HTTP/1.1, and of HTTP/2 with TLS and, for who knows that we
-// speak it, without. It does not take the upgrade of HTTP/1.1 to HTTP/2, whose first
-// body is read without a bound.
+// newServer makes a server of what [inbound.Protocols] says, and of HTTP/2 with TLS.
 func newServer(addr string, h http.Handler) *http.Server {
-	var p http.Protocols
-	p.SetHTTP1(true)
+	p := inbound.Protocols()
 	p.SetHTTP2(true)
-	p.SetUnencryptedHTTP2(true)
-	return &http.Server{Addr: addr, Handler: h, Protocols: &p,
+	return &http.Server{Addr: addr, Handler: h, Protocols: p,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 }
 

@@ -11,6 +11,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// Protocols are what a door for clients speaks: HTTP/1.1, and HTTP/2 without TLS for who knows that it does. The
+// upgrade of one to the other, whose first body is read without a bound, is not taken.
+func Protocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return &p
+}
+
 // Guard has s refuse requests that say twice where they end, by Content-Length and by
 // Transfer-Encoding: who stands before us may have believed the other one, and then what
 // is a body here was a request there (RFC 9112, 6.1). Package net/http believes the second

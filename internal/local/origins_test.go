@@ -41,7 +41,7 @@ func (s *serverOf) said(method, path, host string, header ...string) (*http.Resp
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := s.http.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -205,5 +205,20 @@ func TestListsOfAnOpenListener(t *testing.T) {
 	token = func() (string, error) { return "", errors.New("open /etc/rouse/secret-place: no such file") }
 	if status, body := get("/rouse/v1/info", admin...); status != 401 || strings.Contains(body, "secret-place") {
 		t.Errorf("without the token's file: got %d %s", status, body)
+	}
+}
+
+// TestHTTP2: who knows that the front door speaks HTTP/2 may do so without TLS, under the same rules.
+func TestHTTP2(t *testing.T) {
+	s := start(t, nil)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	s.http = &http.Client{Transport: transport}
+	for host, want := range map[string]int{"": http.StatusOK, "localhost": http.StatusOK, "evil.example.com": http.StatusForbidden} {
+		if resp, wrong := s.ask(http.MethodPost, "/v1/chat/completions", host); resp.ProtoMajor != 2 || resp.StatusCode != want || wrong != "" {
+			t.Errorf("host %q: %s %s %s, want %d over HTTP/2", host, resp.Proto, resp.Status, wrong, want)
+		}
 	}
 }
