@@ -97,7 +97,6 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	c.peer = a.peers.Peer(r)
 	var err error
 	if c.body, err = a.door.Read(w, r, c.peer.Client); err != nil {
-		w.Header().Set("Connection", "close") // what is left of the body is not worth reading
 		c.refuse(err)
 		return
 	}

@@ -61,7 +61,6 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	read, err := d.bodies.Read(w, r, proxy.Client(r))
 	if err != nil {
-		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		if r.Context().Err() == nil {
 			api.WriteErrorTo(w, r, err)
 		}

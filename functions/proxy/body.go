@@ -20,8 +20,7 @@ func (x *exchange) prepare() ([]byte, error) {
 	}
 	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
-		x.w.Header().Set("Connection", "close") // what is left of it is not worth reading
-		return nil, err                         //nolint:wrapcheck // it is for the client
+		return nil, err //nolint:wrapcheck // it is for the client
 	}
 	x.body = read
 	body := read.Keep() // a transport may read it after its answer

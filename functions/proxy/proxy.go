@@ -265,9 +265,7 @@ func (x *exchange) log(what string, err error) {
 // first: a connection closed on an unread one can lose the answer.
 func (x *exchange) refuse(err *api.Error) {
 	if x.body == nil {
-		if x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r)); x.body == nil {
-			x.w.Header().Set("Connection", "close")
-		}
+		x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	}
 	x.w.Header().Set(control.HeaderRefused, err.Code)
 	x.fail(err)

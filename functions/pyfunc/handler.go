@@ -104,7 +104,6 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := h.cfg.Door.Read(w, r, proxy.Client(r))
 	if err != nil {
-		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler) // there is nobody to answer
 		}

@@ -115,8 +115,8 @@ func (d *Door) Memory() *budget.Budget { return d.memory }
 // as the client sends fast enough. The error is an *[api.Error]: 413 past the limit,
 // 400 where the body ends before its Content-Length, 408 where it comes too slowly,
 // 429 where the client holds its share of the memory, 503 where there is none; or the
-// context's error if the client left. After an error the connection is not worth
-// keeping: some of the body may be unread.
+// context's error if the client left. After an error what is left of the body is not worth
+// reading: the connection ends with the answer, in HTTP/2 the stream alone, for others are on the connection.
 func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
 	in := &reading{door: d, r: r, control: http.NewResponseController(w), began: time.Now()}
 	in.account = d.memory.Open(client, in.giveWay)
@@ -126,6 +126,9 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 			giveBack(in.buf)
 		}
 		in.account.Close()
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
 		return nil, in.explain(err)
 	}
 	return body, nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,4 +242,46 @@ func TestRefusedInMidBody(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// TestRefusedOnASharedConnection: in HTTP/1.1 the connection ends with the answer to a body that nobody reads on; in HTTP/2
+// others are on it, and it stays.
+func TestRefusedOnASharedConnection(t *testing.T) {
+	d := inbound.New(inbound.Config{MaxBody: 1000})
+	var opened atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := d.Read(w, r, "a client"); err != nil {
+			api.WriteErrorTo(w, r, err)
+		}
+	}))
+	server.Config.Protocols = inbound.Protocols()
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	for major, want := range map[int]int32{1: 3, 2: 1} {
+		var protocols http.Protocols
+		protocols.SetHTTP1(major == 1)
+		protocols.SetUnencryptedHTTP2(major == 2)
+		transport := &http.Transport{Protocols: &protocols}
+		opened.Store(0)
+		for range 3 {
+			resp, err := (&http.Client{Transport: transport}).Post(server.URL, "application/json", strings.NewReader(strings.Repeat("x", 100_000)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil || resp.ProtoMajor != major || resp.StatusCode != http.StatusRequestEntityTooLarge || !bytes.Contains(body, []byte("body_too_large")) {
+				t.Errorf("%s %s, %v: %s; want 413 over HTTP/%d", resp.Proto, resp.Status, err, body, major)
+			}
+		}
+		transport.CloseIdleConnections()
+		if got := opened.Load(); got != want {
+			t.Errorf("three requests over HTTP/%d had %d connections, want %d", major, got, want)
+		}
+	}
 }
