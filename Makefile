@@ -17,7 +17,7 @@ TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum 
 NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 
-.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake cover fmt keys clean help
+.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: build ## build, start, and serve the model that ships with Rouse
@@ -115,6 +115,9 @@ bench-wake: build ## wakes of a model server that wakes in no time: in the clust
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative
 	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -only 'wake|crowd' -o docs/bench/wake.json
 	$(GO) run ./e2e/bench -only '^wake' -o docs/bench/wake-local.json
+
+bench-turn: ## 100 functions in turn on a node with room for 10 of their pods, in the cluster of `make cluster`
+	ROUSE_E2E_FUNCTIONS=100 ROUSE_E2E_REPORT=$(abspath docs/bench/turn.json) $(GO) test -count=1 -timeout 30m -v -run TestManyFunctionsInTurn ./e2e/knative
 
 cover: ## coverage of the packages, as a page
 	$(GO) test -coverprofile $(BIN)/cover.out $$($(GO) list ./... | grep -v /e2e)

@@ -169,6 +169,18 @@ func pods(t *testing.T, c *cluster.Cluster, selector string, more ...string) []p
 	return live
 }
 
+// hurry has pods end that are on their way out, which they would wait with for requests that nobody sends them, and says
+// whether no pod is left.
+func hurry(ctx context.Context, c *cluster.Cluster, selector string) bool {
+	all, err := c.Kubectl(ctx, "get", "pods", "-l", selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{.metadata.deletionTimestamp}{"\n"}{end}`)
+	for line := range strings.Lines(all) {
+		if name, since, _ := strings.Cut(strings.TrimSpace(line), " "); since != "" {
+			_, _ = c.Kubectl(ctx, "delete", "pod", name, "--grace-period=1", "--wait=false", "--ignore-not-found")
+		}
+	}
+	return err == nil && strings.TrimSpace(all) == ""
+}
+
 // eventually waits until check returns "", which says what is still missing.
 func eventually(t *testing.T, what string, check func() string) {
 	t.Helper()

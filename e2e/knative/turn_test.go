@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,11 +14,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// fit is how many pods fit on the node in TestManyFunctionsInTurn, and functions how many functions are asked there; ROUSE_E2E_FUNCTIONS
-// has another number.
+// fit is how many pods fit on the node in TestManyFunctionsInTurn, and functions how many functions are asked there. ROUSE_E2E_FUNCTIONS
+// has another number, and ROUSE_E2E_REPORT the file for what was measured (make bench-turn).
 const (
 	fit       = 10
 	functions = 14
@@ -34,6 +36,9 @@ func TestManyFunctionsInTurn(t *testing.T) {
 	const label = "rouse.e2e=in-turn"
 	remove := func(ctx context.Context) {
 		_, _ = c.Kubectl(ctx, "delete", "ksvc", "-l", label, "--ignore-not-found")
+		for begin := time.Now(); !hurry(ctx, c, label) && time.Since(begin) < within; { // the next tests want the room
+			<-time.After(200 * time.Millisecond)
+		}
 	}
 	remove(t.Context())
 	t.Cleanup(func() {
@@ -52,6 +57,55 @@ func TestManyFunctionsInTurn(t *testing.T) {
 		}
 		return ""
 	})
+	file := inTurn(t, n, request)
+	if out, err := c.Kubectl(t.Context(), "apply", "-f", file); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := c.Kubectl(t.Context(), "wait", "ksvc", "-l", label, "--for=condition=Ready", "--timeout=600s"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := report.New("make bench-turn")
+	began, first, again := time.Now(), []float64{}, []float64{}
+	for k := range n + 2 {
+		f := &function{t: t, c: c, name: fmt.Sprintf("in-turn-%d", k%n)}
+		asked := time.Now()
+		if a := answerOf(t, c, f.name); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", f.name, a.status, a.body)
+		}
+		if took := report.Millis(time.Since(asked)); k < n {
+			first = append(first, took)
+		} else {
+			again = append(again, took)
+		}
+		if cpu := requested(t, c, f.name); cpu != request+queue {
+			t.Errorf("%s is awake and its pod requests %dm CPU, want %dm", f.name, cpu, request+queue)
+		}
+	}
+	t.Logf("%d functions, %dm CPU each, of %dm: %s, the slowest answer after %.0f ms", n, request+queue, fit*(request+queue), time.Since(began).Round(time.Second), max(slices.Max(first), slices.Max(again)))
+	have := len(pods(t, c, "rouse.e2e=in-turn", "-n", "default"))
+	if have != n {
+		t.Errorf("%d of %d pods are there, want all: who sleeps is in nobody's way", have, n)
+	}
+	if err := turnsReport(r, !t.Failed(), have, first, again).Finish(os.Getenv("ROUSE_E2E_REPORT")); err != nil {
+		t.Error(err)
+	}
+	// A function of Knative's own class finds the room that it would have had without Rouse.
+	stock := &function{t: t, c: c, name: "not-in-turn"}
+	t.Cleanup(stock.remove)
+	if out, err := c.Kn(t.Context(), "service", "create", stock.name, "--no-wait", "--image", helloImage, "--label", label, "--request", fmt.Sprintf("cpu=%dm", 2*request)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	eventually(t, "the stock function is ready", func() string {
+		if have := stock.condition("Ready"); have.Status != "True" {
+			return have.Status + " " + have.Reason + ": " + have.Message
+		}
+		return ""
+	})
+}
+
+// inTurn writes the manifest of n functions whose containers request so much CPU, in thousandths, to a file.
+func inTurn(t *testing.T, n int, request int64) string {
+	t.Helper()
 	var manifest strings.Builder
 	for k := range n {
 		fmt.Fprintf(&manifest, `---
@@ -71,40 +125,19 @@ spec:
 	if err := os.WriteFile(file, []byte(manifest.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := c.Kubectl(t.Context(), "apply", "-f", file); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	return file
+}
+
+// turnsReport adds how long answers took, in milliseconds, of functions that were asked for the first time and again.
+func turnsReport(r *report.Report, held bool, pods int, first, again []float64) *report.Report {
+	for _, m := range []report.Measurement{
+		{Name: "functions in turn, cold", What: fmt.Sprintf("one request to each of %d functions, one after the other, to its answer, on a node with room for %d of their pods awake; each is cold, and those before are awake or asleep", len(first), fit), N: len(first), Rouse: report.Summarise(first)},
+		{Name: "functions in turn, again", What: "one request more to the first of them, which sleep without what their pods requested, to its answer", N: len(again), Rouse: report.Summarise(again)},
+	} {
+		m.Unit, m.Note = "ms", fmt.Sprintf("%d pods are there at the end", pods)
+		r.Measurements = append(r.Measurements, m.Gated(held, "none is refused, none goes, and each has what it requests while it is awake"))
 	}
-	if out, err := c.Kubectl(t.Context(), "wait", "ksvc", "-l", label, "--for=condition=Ready", "--timeout=600s"); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	began, slowest := time.Now(), time.Duration(0)
-	for k := range n + 2 {
-		f := &function{t: t, c: c, name: fmt.Sprintf("in-turn-%d", k%n)}
-		asked := time.Now()
-		if a := answerOf(t, c, f.name); a.status != http.StatusOK {
-			t.Fatalf("%s: %d %s", f.name, a.status, a.body)
-		}
-		slowest = max(slowest, time.Since(asked))
-		if cpu := requested(t, c, f.name); cpu != request+queue {
-			t.Errorf("%s is awake and its pod requests %dm CPU, want %dm", f.name, cpu, request+queue)
-		}
-	}
-	t.Logf("%d functions, %dm CPU each, of %dm: %s, the slowest answer after %s", n, request+queue, fit*(request+queue), time.Since(began).Round(time.Second), slowest.Round(time.Millisecond))
-	if have := len(pods(t, c, "rouse.e2e=in-turn", "-n", "default")); have != n {
-		t.Errorf("%d of %d pods are there, want all: who sleeps is in nobody's way", have, n)
-	}
-	// A function of Knative's own class finds the room that it would have had without Rouse.
-	stock := &function{t: t, c: c, name: "not-in-turn"}
-	t.Cleanup(stock.remove)
-	if out, err := c.Kn(t.Context(), "service", "create", stock.name, "--no-wait", "--image", helloImage, "--request", fmt.Sprintf("cpu=%dm", 2*request)); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	eventually(t, "the stock function is ready", func() string {
-		if have := stock.condition("Ready"); have.Status != "True" {
-			return have.Status + " " + have.Reason + ": " + have.Message
-		}
-		return ""
-	})
+	return r
 }
 
 // requested is what the pod of a function requests of CPU, in thousandths.
