@@ -73,7 +73,7 @@ func setUp(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// install is the README's command, but for how soon an activator ends and for the CPU that is requested. Where Rouse is installed already its pods are
+// install is the README's command, but for what [hurried] changes. Where Rouse is installed already its pods are
 // replaced, for the images may be others by the same name.
 func install(ctx context.Context, c *cluster.Cluster) error {
 	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "get", "deployments", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err == nil && strings.TrimSpace(out) != "" {
@@ -96,12 +96,13 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 }
 
 // hurried is an overlay whose activators end sooner than they do elsewhere, for the ingress here hears of it at once, and
-// whose pods request little CPU: a small node is left to the tests.
+// whose pods are seen to be ready at once and request little CPU: a small node is left to the tests.
 const hurried = `resources: [%s]
 patches:
   - target: {kind: Deployment}
     patch: |
       - {op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 10m}
+      - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/periodSeconds, value: 1}
   - target: {kind: Deployment, name: rouse-activator}
     patch: |
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: ROUSE_PROPAGATION, value: 10s}}
@@ -170,6 +171,7 @@ const frontHost = "models." + domain
 
 // TestPluginIsFound looks for the plugin the way that users see it.
 func TestPluginIsFound(t *testing.T) {
+	t.Parallel()
 	c := rouse(t)
 	out, err := c.Kn(t.Context(), "plugin", "list")
 	if err != nil || !strings.Contains(out, "kn-rouse") {
