@@ -173,10 +173,14 @@ func pods(t *testing.T, c *cluster.Cluster, selector string, more ...string) []p
 // whether no pod is left.
 func hurry(ctx context.Context, c *cluster.Cluster, selector string) bool {
 	all, err := c.Kubectl(ctx, "get", "pods", "-l", selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{.metadata.deletionTimestamp}{"\n"}{end}`)
+	var leaving []string
 	for line := range strings.Lines(all) {
 		if name, since, _ := strings.Cut(strings.TrimSpace(line), " "); since != "" {
-			_, _ = c.Kubectl(ctx, "delete", "pod", name, "--grace-period=1", "--wait=false", "--ignore-not-found")
+			leaving = append(leaving, name)
 		}
+	}
+	if len(leaving) > 0 {
+		_, _ = c.Kubectl(ctx, append([]string{"delete", "pod", "--grace-period=1", "--wait=false", "--ignore-not-found"}, leaving...)...)
 	}
 	return err == nil && strings.TrimSpace(all) == ""
 }
