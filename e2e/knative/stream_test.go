@@ -97,7 +97,7 @@ func TestStreamsOutliveTheServicesTimeout(t *testing.T) {
 func TestStreamsEndByTheirLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, limit, step, end string }{
-		{"limit-all", "rouse.dev/request-timeout=2s", "200ms", "request_timeout"},
+		{"limit-all", "rouse.dev/request-timeout=6s", "200ms", "request_timeout"},
 		{"limit-first", "rouse.dev/first-byte-timeout=1s", "5s", "504 request_timeout"},
 		{"limit-idle", "rouse.dev/idle-timeout=1s", "3s", "request_timeout"},
 	} {
