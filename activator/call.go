@@ -302,7 +302,7 @@ func (c *call) copyLate(answer *forward.Answer) error {
 		}
 		return c.end(answer, answer.Copy(c))
 	}
-	return c.event(e)
+	return c.event(e, 0)
 }
 
 // end turns the end of a copied answer into an error, and tells a client that reads events.
@@ -322,12 +322,12 @@ func (c *call) end(answer *forward.Answer, err error) error {
 	case !answer.Events():
 		return errors.Join(e, err, errAbort)
 	}
-	return errors.Join(e, err, c.event(e))
+	return errors.Join(e, err, c.event(e, answer.Next()))
 }
 
-// event writes an error as the last event of a stream.
-func (c *call) event(e *api.Error) error {
-	if _, err := c.Write(c.kind.Error(e)); err != nil {
+// event writes an error as the last event of a stream, with the number next.
+func (c *call) event(e *api.Error, next int) error {
+	if _, err := c.Write(c.kind.Error(e, next)); err != nil {
 		return err
 	}
 	return c.Flush()
@@ -356,7 +356,7 @@ func (c *call) refuse(err error) {
 	switch started := c.comment.stop(); {
 	case started:
 		c.w.Header().Set(headerTiming, c.timing.String())
-		_ = c.event(e) // the client may have left: nothing to do about it
+		_ = c.event(e, 0) // the client may have left: nothing to do about it
 	default:
 		if !c.held.IsZero() {
 			c.w.Header().Set(headerTiming, c.timing.String())

@@ -124,6 +124,11 @@ type wireError struct {
 
 // MarshalJSON writes the whole body, {"error":{…}}.
 func (e *Error) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]wireError{"error": e.wire()})
+}
+
+// wire is what stands in the body.
+func (e *Error) wire() wireError {
 	w := wireError{Message: e.Message, Type: e.Type}
 	if w.Type == "" {
 		w.Type = errorTypes[e.Status]
@@ -137,7 +142,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	if e.Code != "" {
 		w.Code = &e.Code
 	}
-	return json.Marshal(map[string]wireError{"error": w})
+	return w
 }
 
 // WriteError answers a request with err: status, headers and the OpenAI body.
@@ -228,6 +233,21 @@ func (e *Error) Messages() []byte {
 		Type  string `json:"type"`
 		Error detail `json:"error"`
 	}{"error", detail{kind, e.Message, e.Code}})
+	return body
+}
+
+// ResponsesEvent returns err as the data of the event "error" of OpenAI's responses, whose number in
+// its stream is next. The object "error" is what OpenAI's client libraries make an error of.
+func (e *Error) ResponsesEvent(next int) []byte {
+	w := e.wire()
+	body, _ := json.Marshal(struct { // strings always marshal
+		Type     string    `json:"type"`
+		Sequence int       `json:"sequence_number"`
+		Code     *string   `json:"code"`
+		Message  string    `json:"message"`
+		Param    *string   `json:"param"`
+		Error    wireError `json:"error"`
+	}{"error", next, w.Code, w.Message, w.Param, w})
 	return body
 }
 

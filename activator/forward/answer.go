@@ -20,6 +20,7 @@ type Answer struct {
 	buf  *[]byte // owned until Close
 	n    int     // bytes in buf that were not handed on
 	err  error   // why reading ended; io.EOF for a clean end
+	next int     // the number of the next event, once it was copied
 	held *held
 
 	maxEvent int // see Call
@@ -200,6 +201,9 @@ func (a *Answer) Copy(sink Sink) error {
 		}
 	}
 }
+
+// Next is the number of an event that follows what was copied, where the stream's events have numbers.
+func (a *Answer) Next() int { return a.next }
 
 // Close lets go of the instance. The request's context should be cancelled
 // right after, if the answer was not read to its end.

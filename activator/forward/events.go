@@ -26,6 +26,7 @@ const maxEvent = 1 << 20
 // copyEvents is Copy for server-sent events, and for lines of JSON.
 func (a *Answer) copyEvents(sink Sink, kind Kind) error {
 	judge := stream.NewJudge(kind)
+	defer func() { a.next = judge.Next() }()
 	split := stream.Splitter{Lines: kind == stream.Lines}
 	seen := 0 // bytes in the buffer that the splitter has seen
 	for {

@@ -93,7 +93,7 @@ func (h *honest) fill() {
 		end := h.judge
 		end.See(h.buf)
 		if !end.Whole(false) {
-			h.buf = append(append(h.buf, end.Rest()...), h.style.Error(errCut)...)
+			h.buf = append(append(h.buf, end.Rest()...), h.style.Error(errCut, end.Next())...)
 			h.whole = len(h.buf)
 		}
 	}

@@ -378,7 +378,7 @@ func TestHTTP2ClientLeaves(t *testing.T) {
 func TestMoved(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write(stream.Completion.Error(api.BadRequest("", "x")))
+		_, _ = w.Write(stream.Completion.Error(api.BadRequest("", "x"), 0))
 	})
 	b.post(t, "/v1/completions", "{}")
 	b.wantIdle(t)

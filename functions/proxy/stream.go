@@ -115,19 +115,57 @@ func (e *events) failures(p []byte) []byte {
 		what, failed := []byte(nil), false
 		if found {
 			what, failed = field.Find(data, "error")
+			if kind, _ := field.Find(data, "type"); !failed && e.style == stream.Responses && string(kind) == `"error"` {
+				what, failed = data, true
+			}
 		}
 		if !failed || string(what) == "null" {
 			out = append(out, line...)
 			continue
 		}
 		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", data))
-		if e.style != stream.Lines {
-			out = append(out, "data: "...)
+		known := bytes.TrimSpace(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))
+		switch e.style {
+		case stream.Responses:
+			out = append(unnamed(out), e.numbered(known, e.judge.NextAfter(out))...)
+		case stream.Messages:
+			out = append(append(unnamed(out), "event: error\ndata: "...), known...)
+		case stream.Lines:
+			out = append(out, known...)
+		default:
+			out = append(append(out, "data: "...), known...)
 		}
-		out = append(out, bytes.TrimSpace(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))...)
 		out = append(out, line[len(bytes.TrimRight(line, "\r\n")):]...)
 	}
 	return out
+}
+
+// unnamed takes the name away that an event begins with at the end of p.
+func unnamed(p []byte) []byte {
+	at := bytes.LastIndexByte(bytes.TrimRight(p, "\r\n"), '\n') + 1
+	if bytes.HasPrefix(p[at:], []byte("event:")) {
+		return p[:at]
+	}
+	return p
+}
+
+// numbered makes the event of OpenAI's responses with the number next of an error body, without its end.
+func (e *events) numbered(body []byte, next int) []byte {
+	var b struct {
+		Error struct {
+			Message, Type string
+			Param, Code   *string
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &b) // the dialect wrote it; of anything else, the message is empty
+	known := &api.Error{Status: http.StatusInternalServerError, Type: b.Error.Type, Message: b.Error.Message}
+	if b.Error.Param != nil {
+		known.Param = *b.Error.Param
+	}
+	if b.Error.Code != nil {
+		known.Code = *b.Error.Code
+	}
+	return bytes.TrimRight(e.style.Error(known, next), "\n")
 }
 
 // statusOf is the status that an error object names as its code, as vLLM does; 500 where it names none.
@@ -180,5 +218,5 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	}
 	x.outcome.Code = failure.Code
 	x.proxy.cfg.Logger.Warn("stream cut", "path", x.route.pattern, "code", failure.Code, "error", err)
-	x.send(append(e.judge.Rest(), e.style.Error(failure)...))
+	x.send(append(e.judge.Rest(), e.style.Error(failure, e.judge.Next())...))
 }

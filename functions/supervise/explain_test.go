@@ -34,7 +34,7 @@ func TestFailedStartsAdvise(t *testing.T) {
 		"no architecture": {w: &world{}, status: "exit status 1", once: true,
 			output: "ValueError: Model architectures ['MambaForCausalLM'] are not supported for now. Supported architectures: dict_keys(...)" + strings.Repeat("\nRuntimeError: Engine core initialization failed. See root cause above.", 9),
 			want:   []string{"another start ends the same way, for it says: ValueError: Model architectures ['MambaForCausalLM'] are not supported"}},
-		"no such option": {w: &world{}, status: "exit status 2", output: "vllm: error: unrecognized arguments: --max-modle-len 9", once: true, want: []string{"--max-modle-len"}},
+		"no such option": {w: &world{}, status: "exit status 2", output: "vllm: error: unrecognized arguments: --max-model-length 9", once: true, want: []string{"--max-model-length"}},
 		"not found":      {w: &world{}, status: "exit status 127", once: true, want: []string{"a shell did not find the program"}},
 		"no memory":      {w: &world{}, status: "signal: killed", want: []string{"memory"}},
 		"no program":     {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrNotExist)}, once: true, want: []string{"start srv", "set the runtime's command"}},

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/rouse-dev/rouse/internal/field"
 )
@@ -17,6 +18,8 @@ type Judge struct {
 	cr     bool   // the last byte was a CR, to which an LF belongs
 	head   []byte // the beginning of a line that comes in parts
 	tail   []byte // the end of what was seen of it
+
+	next int // the number of the next event, of [Responses]
 }
 
 const (
@@ -35,6 +38,16 @@ func (j *Judge) Whole(proper bool) bool {
 		end.begins(j.head)
 	}
 	return end.done || (proper && (j.finished || j.style == Plain))
+}
+
+// Next is the number of an event of our own, in a stream whose events have numbers.
+func (j *Judge) Next() int { return j.next }
+
+// NextAfter is [Judge.Next] once p, whole events, is seen.
+func (j *Judge) NextAfter(p []byte) int {
+	end := Judge{next: j.next}
+	end.count(p)
+	return end.next
 }
 
 // Rest is what must be written before an event of our own, so that it is none of
@@ -122,7 +135,28 @@ func (j *Judge) inside(p []byte) {
 		j.finished = finishes(p)
 	case j.style == Lines:
 		j.done = j.done || bytes.Contains(p, []byte(`"done":true`))
+	case j.style == Responses:
+		j.count(p)
 	}
+}
+
+// count notes the number of an event. In a model's text the quotes would be escaped.
+// Of a number that comes in parts the larger one is the whole one.
+func (j *Judge) count(p []byte) {
+	const key = `"sequence_number"`
+	at := bytes.LastIndex(p, []byte(key))
+	if at < 0 {
+		return
+	}
+	v, _ := colon(p[at+len(key):])
+	n := 0
+	for _, c := range v {
+		if c < '0' || c > '9' || n > math.MaxInt32 {
+			break
+		}
+		n = 10*n + int(c-'0')
+	}
+	j.next = max(j.next, n+1)
 }
 
 // begins looks at the beginning of a line.

@@ -36,13 +36,16 @@ const (
 	Lines                   // Ollama's lines of JSON: "done":true
 )
 
-// Error returns err as the event that ends a stream of this style that was cut.
-func (s Style) Error(err *api.Error) []byte {
+// Error returns err as the event that ends a stream of this style that was cut; next
+// is its number, [Judge.Next], where events have numbers.
+func (s Style) Error(err *api.Error, next int) []byte {
 	switch s {
 	case Lines:
 		return err.Line()
 	case Messages: // a client of Anthropic's looks at the name of an event first
 		return append(append([]byte("event: error\ndata: "), err.Messages()...), '\n', '\n')
+	case Responses: // one of OpenAI's looks at the type in its data
+		return append(append([]byte("event: error\ndata: "), err.ResponsesEvent(next)...), '\n', '\n')
 	}
 	return err.SSE()
 }

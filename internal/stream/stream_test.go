@@ -119,14 +119,14 @@ func TestErrorStandsAlone(t *testing.T) {
 	}{
 		{stream.Completion, word, ""}, {stream.Completion, word + "data: {\"cho", "\n\n"}, {stream.Completion, "event: x\ndata: {}\n", "\n"},
 		{stream.Completion, "data: x\r\n\r\n", ""}, {stream.Completion, "data: x\r", "\n"}, {stream.Messages, "event: ping", "\n\n"},
-		{stream.Lines, "{}\n", ""}, {stream.Lines, "{}", "\n"}, {stream.Completion, "", ""},
+		{stream.Lines, "{}\n", ""}, {stream.Lines, "{}", "\n"}, {stream.Responses, "event: response.created\ndata: {\"type\":\"response.created\"}\n\n", ""}, {stream.Completion, "", ""},
 	} {
 		j := stream.NewJudge(tc.style)
 		j.See([]byte(tc.text))
 		if got := string(j.Rest()); got != tc.want {
 			t.Errorf("after %q: %q, want %q", tc.text, got, tc.want)
 		}
-		event := string(tc.style.Error(cause))
+		event := string(tc.style.Error(cause, j.Next()))
 		last := strings.TrimRight(event[strings.Index(event, "{"):], "\n")
 		if !json.Valid([]byte(last)) || !strings.Contains(last, `the line\nbroke`) {
 			t.Errorf("style %d: %q is no event with an error", tc.style, event)
@@ -135,6 +135,28 @@ func TestErrorStandsAlone(t *testing.T) {
 		if end.See([]byte(event)); !end.Whole(false) {
 			t.Errorf("style %d: a judge does not take %q for an end", tc.style, event)
 		}
+	}
+}
+
+// The number of our own event is the one after those of the server, however it sends them.
+func TestErrorIsNumbered(t *testing.T) {
+	text := ""
+	for n := range 12 {
+		text += fmt.Sprintf("event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":%q,\"sequence_number\":%d,\"logprobs\":[]}\n\n", `"sequence_number":99`+strings.Repeat("x", 90), n)
+	}
+	for size := 1; size < 300; size++ {
+		j := stream.NewJudge(stream.Responses)
+		for _, p := range cut(text, size) {
+			j.See([]byte(p))
+		}
+		if j.Next() != 12 {
+			t.Fatalf("in pieces of %d bytes: number %d, want 12", size, j.Next())
+		}
+	}
+	event := string(stream.Responses.Error(api.Errorf(502, api.CodeStreamCut, "it broke"), 12))
+	want := "event: error\ndata: " + `{"type":"error","sequence_number":12,"code":"stream_cut","message":"it broke","param":null,"error":{"message":"it broke","type":"`
+	if !strings.HasPrefix(event, want) || !strings.HasSuffix(event, "}}\n\n") {
+		t.Errorf("%q, want it to begin with %q", event, want)
 	}
 }
 

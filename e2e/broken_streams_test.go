@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A stream that breaks ends with an error in the shape of its own API, whatever broke it.
+func TestBrokenStreams(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "functions.yaml")
+	if err := os.WriteFile(path, []byte(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat}
+spec:
+  template:
+    metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
+    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --time-scale=0}]}]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newServer(t, "-f", path)
+	for _, tt := range []struct {
+		path, body string
+		name       string // of the last event; empty: it has none
+		want       func(t *testing.T, before, last map[string]any)
+	}{
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"a"}],"max_tokens":200`, "", openAIError},
+		{"/v1/completions", `"prompt":"a","max_tokens":200`, "", openAIError},
+		{"/v1/responses", `"input":"a","max_output_tokens":200`, "error", responsesError},
+		{"/v1/messages", `"messages":[{"role":"user","content":"a"}],"max_tokens":200`, "error", messagesError},
+	} {
+		for _, fault := range []string{"cut=3", "eof=3", "error-event=3", "crash-after=3"} {
+			t.Run(tt.path+" "+fault, func(t *testing.T) {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.server.url+tt.path, strings.NewReader(`{"model":"chat","stream":true,`+tt.body+`}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("X-Vllmsim-Fault", fault)
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				raw, err := io.ReadAll(resp.Body)
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatalf("%s, %v: %s", resp.Status, err, raw)
+				}
+				events := strings.Split(strings.TrimSuffix(string(raw), "\n\n"), "\n\n")
+				if n := len(events) - 1; fault == "error-event=3" && events[n] == "data: [DONE]" {
+					events = events[:n] // vLLM ends so what it has said of itself
+				}
+				if len(events) < 3 {
+					t.Fatalf("too few events:\n%s", raw)
+				}
+				name, last := eventOf(t, events[len(events)-1])
+				_, before := eventOf(t, events[len(events)-2])
+				if name != tt.name {
+					t.Errorf("the last event is %q, want the name %q", events[len(events)-1], tt.name)
+				}
+				tt.want(t, before, last)
+			})
+		}
+	}
+}
+
+// eventOf reads one event.
+func eventOf(t *testing.T, text string) (name string, data map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if n, found := strings.CutPrefix(line, "event: "); found {
+			name = n
+		} else if raw, found := strings.CutPrefix(line, "data: "); !found || json.Unmarshal([]byte(raw), &data) != nil {
+			t.Errorf("the line %q of an event is no data", line)
+		}
+	}
+	return name, data
+}
+
+func openAIError(t *testing.T, _, last map[string]any) {
+	e, _ := last["error"].(map[string]any)
+	_, coded := e["code"]
+	if message, _ := e["message"].(string); message == "" || e["type"] == "" || !coded {
+		t.Errorf("the error is %v, want message, type and code", last)
+	}
+}
+
+func responsesError(t *testing.T, before, last map[string]any) {
+	openAIError(t, before, last) // which client libraries make an error of
+	number, _ := before["sequence_number"].(float64)
+	_, coded := last["code"]
+	if message, _ := last["message"].(string); last["type"] != "error" || message == "" || !coded || last["sequence_number"] != number+1 {
+		t.Errorf("the error is %v after %v, want type, message, code and the next number", last, before)
+	}
+}
+
+func messagesError(t *testing.T, _, last map[string]any) {
+	e, _ := last["error"].(map[string]any)
+	if message, _ := e["message"].(string); last["type"] != "error" || message == "" || e["type"] == "" {
+		t.Errorf("the error is %v, want Anthropic's", last)
+	}
+}
