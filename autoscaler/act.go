@@ -194,6 +194,10 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action, trace api.Trace) {
 			return
 		}
 		a.tellError(i.f, s.Instance, string(decide.Stop), err)
+		if errors.Is(err, ErrEnding) {
+			i.Doing = decide.DoingStop // until it is reported as gone
+			return
+		}
 		a.failedDown(i, err, now)
 	})
 }

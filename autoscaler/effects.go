@@ -29,7 +29,8 @@ type Effects interface {
 	// their way included, and returns the status that it has after that. It changes nothing else.
 	Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error)
 	// Stop drains an instance for at most drain and ends it. nil says that no process is left,
-	// be it that there was none. i.Epoch is that of this order.
+	// be it that there was none. i.Epoch is that of this order. [ErrEnding] says that it can't be kept from ending any
+	// more and is not gone yet: it is reported as [api.Gone] when it is, and until then holds what it held.
 	Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error
 	// Adapt makes the adapters that an instance has of its function's declaration those of list. An
 	// *[api.Error] with status 501 says that only an instance that is started anew can have them.
@@ -48,3 +49,6 @@ type Effects interface {
 // ErrElsewhere is why an instance was not woken whose function got other devices than those
 // that it sleeps on.
 var ErrElsewhere = errors.New("another instance comes up in its place, where there were devices to be had")
+
+// ErrEnding is why a stop is not over whose instance will end by itself.
+var ErrEnding = errors.New("it is ending, and its process is not gone yet")

@@ -63,6 +63,7 @@ type cluster struct {
 	refuse    bool // pods can't be made
 	hold      bool // pods are made later
 	backwards bool // the wrong pod is deleted
+	linger    bool // containers of pods that are being deleted go on
 	seen      []api.InstanceStatus
 	told      []control.InstanceReport
 	functions map[api.FunctionName]api.Function
@@ -231,7 +232,11 @@ func (c *cluster) match(n int) {
 		slices.Reverse(pods)
 	}
 	for k := 0; k < len(pods)-n; k++ {
-		c.change(pods[k].Name, beingDeleted)
+		how := beingDeleted
+		if c.linger {
+			how = leaving
+		}
+		c.change(pods[k].Name, how)
 	}
 }
 
@@ -294,7 +299,16 @@ func (c *cluster) change(name string, how func(*corev1.Pod)) {
 
 func (c *cluster) deletePod(name string) { c.edit(name, beingDeleted) }
 
-func beingDeleted(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
+// beingDeleted has a pod deleted, whose containers end at once.
+func beingDeleted(p *corev1.Pod) {
+	leaving(p)
+	for k := range p.Status.ContainerStatuses {
+		p.Status.ContainerStatuses[k].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	}
+}
+
+// leaving has a pod deleted, whose containers go on.
+func leaving(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
 
 // runs publishes a pod's address and says that its container runs and is ready.
 func (c *cluster) runs(name, ip string) {

@@ -144,6 +144,12 @@ func (f *Fleet) ordered(id api.InstanceID, epoch uint64) {
 func (f *Fleet) State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error) {
 	f.mu.Lock()
 	known := f.pods[i.Instance] != nil
+	for _, e := range f.expiring {
+		if e.id == i.Instance { // the core hears of its end
+			f.mu.Unlock()
+			return i, nil
+		}
+	}
 	f.mu.Unlock()
 	if !known {
 		return api.InstanceStatus{Instance: i.Instance, Function: i.Function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}, nil
@@ -198,7 +204,8 @@ func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) 
 
 // Stop is part of [autoscaler.Effects]: it lets the instance finish and give up its
 // memory, marks the pod as the one to go, lowers the scale by one, and returns when
-// Kubernetes has begun to delete the pod. While another is on its way up that Kubernetes
+// Kubernetes has begun to delete the pod and its process is gone, so that nothing is left that holds
+// memory; see [Fleet.finish]. While another is on its way up that Kubernetes
 // would take first, it waits; see [Fleet.yields]. Where Kubernetes took another all the same,
 // that is an error, and this pod lives on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
@@ -235,7 +242,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	if p.status.Unplaced() { // its start took too long for that
 		r.trouble = &trouble{reasonUnschedulable, p.status.Message}
 	}
-	p.freed = api.TraceOf(ctx)
+	p.freed, p.held = api.TraceOf(ctx), true
 	if !p.stopping {
 		for _, q := range append(before, p) {
 			q.stopping = true
@@ -252,15 +259,15 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 		f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
 	}
 	if err := f.setScale(ctx, r, d); err != nil {
-		return fmt.Errorf("stop %s: %w", i.Instance, err)
+		return f.unheld(p, err)
 	}
 	select {
 	case <-p.gone:
-		return nil
+		return f.finish(ctx, p, drain)
 	case <-p.swapped:
-		return fmt.Errorf("stop %s: Kubernetes took another pod of the revision instead", i.Instance)
+		return f.unheld(p, errors.New("another pod of the revision was taken by Kubernetes instead"))
 	case <-ctx.Done():
-		return fmt.Errorf("stop %s: its pod is not deleted though the scale was lowered: %w", i.Instance, context.Cause(ctx))
+		return f.unheld(p, fmt.Errorf("its pod is not deleted though the scale was lowered: %w", context.Cause(ctx)))
 	}
 }
 

@@ -159,6 +159,7 @@ type Fleet struct {
 	wanted    int                     // the number of the last want
 
 	departures map[types.UID]departure // pods that go for a wake, until they are gone
+	expiring   map[types.UID]expiring
 	nodes      map[string]*node
 	devices    []inventory.Device            // as last given to the core
 	renamed    map[api.DeviceID]api.DeviceID // what GPUs were called then, by what they are called now
@@ -197,6 +198,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		leaving:   make(map[api.InstanceID]*pod),
 
 		departures: make(map[types.UID]departure),
+		expiring:   make(map[types.UID]expiring),
 		pairs:      make(chan struct{}, 1),
 		naming:     make(chan struct{}, 1),
 		dual:       newDualMetrics(),

@@ -72,6 +72,10 @@ type pod struct {
 	swapped  chan struct{}
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is
+	// held says that a stop sees to it that nothing of the instance is left: until then the core counts what it
+	// holds. over is closed when the core hears that it is gone.
+	held bool
+	over chan struct{}
 
 	cost, patched int // its deletion cost as it should be, and as it was written
 
@@ -153,6 +157,9 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 // see is onPod for who holds the lock.
 func (f *Fleet) see(o *corev1.Pod) {
 	f.lookAt(o)
+	if _, s := container(o); s != nil && s.State.Terminated != nil || finished(o) {
+		f.expire(o.UID)
+	}
 	if finished(o) {
 		f.departed(o)
 	}
@@ -199,12 +206,13 @@ func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 		f.end(p, o.Status.Message)
 	}
 	f.departed(o)
+	f.expire(o.UID)
 	f.onGone(o)
 }
 
 func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 	return &pod{id: api.InstanceID(o.Name), function: name, object: o, seen: time.Now(),
-		swapped: make(chan struct{}, 1), gone: make(chan struct{}), role: roleOf(o)}
+		swapped: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{}), role: roleOf(o)}
 }
 
 // addPod takes in a pod that is new: it is the one that the oldest start waits
@@ -275,7 +283,13 @@ func (f *Fleet) end(p *pod, message string) {
 	if s.Taken {
 		s.Message = cmp.Or(message, "its pod was deleted")
 	}
-	f.pass(p, s)
+	f.expiring[p.object.UID] = expiring{p, s}
+	if !p.held || !p.joined() || !s.Taken {
+		f.expire(p.object.UID)
+		return
+	}
+	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // who has requests hears it now
+	f.changed(p.function)
 }
 
 // pass takes a status as p's last, and gives it to the core and the activators.

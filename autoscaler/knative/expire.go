@@ -1,0 +1,78 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler"
+)
+
+// A pod that is being deleted goes on for the better part of a minute, and its model server may hold memory of
+// GPUs all that time. So whoever stops an instance has it end once its pod is being deleted, and only then what it held
+// is another's.
+
+// expiring is a pod that is being deleted for a stop, and what the core is told when nothing of its instance is left.
+type expiring struct {
+	*pod
+	last api.InstanceStatus
+}
+
+// expire tells the core that nothing of an instance is left, once. f.mu is held.
+func (f *Fleet) expire(uid types.UID) {
+	e, found := f.expiring[uid]
+	if !found {
+		return
+	}
+	delete(f.expiring, uid)
+	close(e.over)
+	f.pass(e.pod, e.last)
+}
+
+// finish has an instance end whose pod is being deleted, and returns when its process is gone: it says so itself, or
+// Kubernetes does. Where neither has by the end of ctx the error is [autoscaler.ErrEnding], and the core hears it later.
+func (f *Fleet) finish(ctx context.Context, p *pod, drain time.Duration) error {
+	f.mu.Lock()
+	_, held := f.expiring[p.object.UID]
+	r := f.revisions[p.function]
+	own := r != nil && r.spec.Runtime.Endpoint == "" // else it is a container of its own, which goes with the pod
+	client, endpoint := p.client, p.endpoint
+	f.mu.Unlock()
+	if !held {
+		return nil
+	}
+	if own && client != nil {
+		call, cancel := context.WithTimeout(ctx, drain+emptyTimeout)
+		defer cancel()
+		_, err := client.Stop(call, endpoint, control.StopRequest{Drain: max(drain, time.Millisecond)}) // zero would be no bound
+		if err == nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.expire(p.object.UID)
+			return nil
+		}
+		f.log.Debug("an instance that is to end does not say that it has", "instance", p.id, "error", err)
+	}
+	select {
+	case <-p.over:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop %s: %w", p.id, autoscaler.ErrEnding)
+	}
+}
+
+// unheld ends a stop that came to nothing, for a reason: p's end is nobody's concern. Where it has begun in the
+// meantime it is as in [Fleet.finish].
+func (f *Fleet) unheld(p *pod, why error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.held = false
+	if _, found := f.expiring[p.object.UID]; found {
+		why = autoscaler.ErrEnding
+	}
+	return fmt.Errorf("stop %s: %w", p.id, why)
+}
