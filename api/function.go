@@ -1,6 +1,8 @@
 package api
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -135,6 +137,18 @@ func (rt Runtime) Behind(words []string) Runtime {
 		rt.Args = words
 	}
 	return rt
+}
+
+// CheckAdapters reports why an instance can't have the adapters that are declared: its kind takes none.
+func (rt Runtime) CheckAdapters() error {
+	switch {
+	case len(rt.Adapters) == 0:
+	case rt.Kind == RuntimeOllama:
+		return errors.New("ollama has no adapters at run time: set the path of a Modelfile with an ADAPTER line as the model")
+	case rt.Kind == RuntimeRayServe, rt.Kind == RuntimeCommand:
+		return fmt.Errorf("the runtime %s takes no adapters from Rouse: leave them out", rt.Kind)
+	}
+	return nil
 }
 
 // Adapter is a LoRA adapter, which clients name in the field "model".

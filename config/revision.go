@@ -119,10 +119,10 @@ func Revision(r RevisionSource) (api.Function, error) {
 		}
 	}
 	wrong.add(checkKind(&f, has(api.AnnotationRuntime)))
-	wrong.add(checkTogether(&f))
 	if r.Adapters != nil {
 		f.Runtime.Adapters = *r.Adapters
 	}
+	wrong.add(checkTogether(&f))
 	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
 		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale))
 		f.MinScale = f.MaxScale

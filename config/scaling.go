@@ -101,5 +101,9 @@ func checkTogether(f *api.Function) error {
 		f.VariantOf = ""
 		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", api.AnnotationVariantOf, name, api.AnnotationServedName))
 	}
+	if err := f.Runtime.CheckAdapters(); err != nil {
+		f.Runtime.Adapters = nil
+		wrong.add(fmt.Errorf("annotation %s: %w", api.AnnotationAdapters, err))
+	}
 	return wrong.join()
 }

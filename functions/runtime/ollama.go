@@ -58,10 +58,11 @@ func newOllama(cfg Config, c *client) (Runtime, error) {
 		return nil, errors.New("runtime ollama: its server takes no options: set environment variables (OLLAMA_…), or the path of a Modelfile with PARAMETER lines as the model")
 	case spec.Model == "":
 		return nil, errors.New("runtime ollama: no model; set the model's reference: a name (qwen2.5:0.5b), ollama://name, or the path of a GGUF file or Modelfile")
-	case len(spec.Adapters) > 0:
-		return nil, errors.New("runtime ollama: it has no adapters at run time; set the path of a Modelfile with an ADAPTER line as the model")
 	case cfg.Dir == "" && spec.Endpoint == "":
 		return nil, errors.New("runtime ollama: no folder for its files")
+	}
+	if err := spec.CheckAdapters(); err != nil {
+		return nil, fmt.Errorf("runtime ollama: %w", err)
 	}
 	cfg.Env = without(cfg.Env, "OLLAMA_HOST", "OLLAMA_KEEP_ALIVE", "OLLAMA_MAX_LOADED_MODELS")
 	r := &ollama{

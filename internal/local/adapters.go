@@ -26,8 +26,11 @@ func onlyAdapters(a, b api.Function) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// checkAdapters says what is wrong with the names of a function's adapters.
+// checkAdapters says what is wrong with a function's adapters and their names.
 func checkAdapters(f api.Function) error {
+	if err := f.Runtime.CheckAdapters(); err != nil {
+		return api.BadRequest("name", "the function %s: %v", f.Name.Name(), err)
+	}
 	for k, a := range f.Runtime.Adapters {
 		if err := api.CheckAdapterName(a.Name); err != nil {
 			return api.BadRequest("name", "the function %s: %v", f.Name.Name(), err)
