@@ -165,17 +165,50 @@ func WriteMessagesError(w http.ResponseWriter, err error) {
 	e.write(w, append(e.Messages(), '\n'))
 }
 
-// WriteErrorTo is [WriteError] with the body that clients of r's path know: Ollama's below /api/,
-// Anthropic's below /v1/messages, else OpenAI's.
+// WriteErrorTo is [WriteError] with a body of the shape that clients of r's path know.
 func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
-	switch path := r.URL.Path; {
-	case strings.HasPrefix(path, "/api/"):
+	switch ShapeOf(r.URL.Path) {
+	case ShapeOllama:
 		WritePlainError(w, err)
-	case strings.HasPrefix(path, "/v1/messages"):
+	case ShapeMessages:
 		WriteMessagesError(w, err)
 	default:
 		WriteError(w, err)
 	}
+}
+
+// Shape is the form of an error body.
+type Shape int
+
+// Shapes.
+const (
+	ShapeOpenAI   Shape = iota // {"error":{…}}
+	ShapeOllama                // {"error":"text"}
+	ShapeMessages              // Anthropic's: {"type":"error","error":{…}}
+)
+
+// ShapeOf is the shape that clients of a path know: Ollama's below /api/, Anthropic's below
+// /v1/messages, else OpenAI's.
+func ShapeOf(path string) Shape {
+	switch {
+	case strings.HasPrefix(path, "/api/"):
+		return ShapeOllama
+	case strings.HasPrefix(path, "/v1/messages"):
+		return ShapeMessages
+	}
+	return ShapeOpenAI
+}
+
+// Body returns e as a body of that shape.
+func (e *Error) Body(s Shape) []byte {
+	switch s {
+	case ShapeOllama:
+		return e.Line()
+	case ShapeMessages:
+		return e.Messages()
+	}
+	body, _ := e.MarshalJSON() // strings always marshal
+	return body
 }
 
 // WriteJSON answers a request with v, which must marshal, on a line of its own.

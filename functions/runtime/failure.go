@@ -42,18 +42,11 @@ func failure(path string, status int, body []byte) []byte {
 	case e.Code == "":
 		e.Code = codeFor(status, e.Message)
 	}
-	switch {
-	case strings.HasPrefix(path, "/api/"):
-		return e.Line()
-	case isMessages(path):
-		return e.Messages()
-	}
-	raw, _ := e.MarshalJSON() // strings always marshal
-	return raw
+	return e.Body(api.ShapeOf(path))
 }
 
 // isMessages says whether a path is of Anthropic's API.
-func isMessages(path string) bool { return strings.HasPrefix(path, "/v1/messages") }
+func isMessages(path string) bool { return api.ShapeOf(path) == api.ShapeMessages }
 
 // understood reads a server's error, and says whether its shape is right for the path.
 func understood(path string, status int, body []byte) (e *api.Error, right bool) {
@@ -73,7 +66,7 @@ func understood(path string, status int, body []byte) (e *api.Error, right bool)
 		c.into(e)
 		right = c.proper() && !isMessages(path) || kind == "error" && isMessages(path) // 2., 1.
 	case ok && isText: // 1., 3.
-		e.Message, right = plain, strings.HasPrefix(path, "/api/")
+		e.Message, right = plain, api.ShapeOf(path) == api.ShapeOllama
 	case ok && len(outer.Message) > 0:
 		complaint{Message: outer.Message, Type: outer.Kind, Param: outer.Param, Code: outer.Code}.into(e)
 	case ok && len(outer.Detail) > 0:
