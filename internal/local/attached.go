@@ -30,34 +30,48 @@ func (s *server) askAttached(ctx context.Context, f api.Function) bool {
 	return true
 }
 
-// followAttached asks those that have not answered when they were declared again, until they do.
+// followAttached asks those that have not answered when they were declared again, until they do. Where
+// there is none, it waits for one.
 func (s *server) followAttached(ctx context.Context) error {
-	tick := time.NewTicker(attachedPause)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-s.silence:
 		}
-		s.declaring.Lock()
-		var ask []api.Function
-		for name := range s.silent {
-			if f, declared := s.functions[name]; declared && attached(f) {
-				ask = append(ask, f)
-			} else {
-				delete(s.silent, name)
+		for again := true; again; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(attachedPause):
 			}
-		}
-		s.declaring.Unlock()
-		for _, f := range ask {
-			if s.askAttached(ctx, f) {
-				s.declaring.Lock()
-				delete(s.silent, f.Name)
-				s.declaring.Unlock()
-			}
+			again = s.askSilent(ctx)
 		}
 	}
+}
+
+// askSilent asks those that have not answered yet once, and says whether there are such left.
+func (s *server) askSilent(ctx context.Context) bool {
+	s.declaring.Lock()
+	var ask []api.Function
+	for name := range s.silent {
+		if f, declared := s.functions[name]; declared && attached(f) {
+			ask = append(ask, f)
+		} else {
+			delete(s.silent, name)
+		}
+	}
+	s.declaring.Unlock()
+	for _, f := range ask {
+		if s.askAttached(ctx, f) {
+			s.declaring.Lock()
+			delete(s.silent, f.Name)
+			s.declaring.Unlock()
+		}
+	}
+	s.declaring.Lock()
+	defer s.declaring.Unlock()
+	return len(s.silent) > 0
 }
 
 // broughtBy reads which adapters a server lists: models with a parent, as vLLM and SGLang have them.

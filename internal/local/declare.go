@@ -82,6 +82,10 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	s.autoscaler.PutFunction(f)
 	if attached(f) && !s.askAttached(ctx, f) {
 		s.silent[f.Name] = true
+		select {
+		case s.silence <- struct{}{}:
+		default:
+		}
 	}
 	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
 	if known {

@@ -75,6 +75,7 @@ type server struct {
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
 	silent    map[api.FunctionName]bool // attached servers that have not said yet which adapters they have
+	silence   chan struct{}             // sent to when there is one; one place: nobody waits for who looks
 	clock     ages
 
 	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
@@ -97,7 +98,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}}
+	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, silence: make(chan struct{}, 1)}
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
 	if !at.IP.IsLoopback() {
