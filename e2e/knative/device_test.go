@@ -9,10 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// TestTwoModelsShareOneDevice gives two functions the same GPU by time slicing.
+// twoModelsShareOneDevice gives two functions the same GPU by time slicing.
 // Their memory fits only one at a time: they take turns, both are served, and
 // neither pod is started again.
-func TestTwoModelsShareOneDevice(t *testing.T) {
+func twoModelsShareOneDevice(t *testing.T) {
 	c := node(t)
 	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: 1, Replicas: 4, MemoryMB: 80 << 10}); err != nil {
 		t.Fatal(err)
@@ -47,6 +47,7 @@ func TestTwoModelsShareOneDevice(t *testing.T) {
 
 // TestRealOllama runs a model in a real Ollama: from zero, asleep, and awake again.
 func TestRealOllama(t *testing.T) {
+	t.Parallel()
 	c := rouse(t)
 	if !haveOllama {
 		t.Skip("no image of Ollama was built: run `make ollama`")

