@@ -27,6 +27,7 @@ func dualPods(t *testing.T, names ...string) []*function {
 		}
 		return ""
 	})
+	inventoried(t, c, 2, "8 GiB")
 	if err := apply(t.Context(), c, "dual-pods"); err != nil {
 		t.Fatal(err)
 	}

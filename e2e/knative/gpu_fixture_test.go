@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +44,8 @@ func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
 	return c, inNamespace(t, c)
 }
 
-// showGPUs changes the node's GPUs and waits until the node offers those that are not lost.
+// showGPUs changes the node's GPUs and waits until the node offers those that are not lost, and the autoscaler has them
+// all in its inventory.
 func showGPUs(t *testing.T, c *cluster.Cluster, g cluster.GPUs) {
 	t.Helper()
 	g.Replicas, g.MemoryMB = cmp.Or(g.Replicas, 8), int(gpuMemory>>20)
@@ -57,7 +60,27 @@ func showGPUs(t *testing.T, c *cluster.Cluster, g cluster.GPUs) {
 		}
 		return ""
 	})
+	if len(g.Lost) > 0 {
+		return
+	}
+	inventoried(t, c, g.Count, fmt.Sprintf("%d GiB", gpuMemory/gib))
 }
+
+// inventoried waits until the autoscaler knows of so many fake GPUs, each with so much memory.
+func inventoried(t *testing.T, c *cluster.Cluster, n int, memory string) {
+	t.Helper()
+	eventually(t, "the autoscaler's inventory", func() string {
+		top, err := c.Kn(t.Context(), "rouse", "top", "--once", "-A")
+		all := fakeGPUs.FindAllStringSubmatch(top, -1)
+		if err != nil || len(all) != n || slices.ContainsFunc(all, func(m []string) bool { return m[1] != memory }) {
+			return fmt.Sprintf("want %d GPUs of %s (%v):\n%s", n, memory, err, top)
+		}
+		return ""
+	})
+}
+
+// fakeGPUs are the lines of the node's GPUs in the inventory, with their memory.
+var fakeGPUs = regexp.MustCompile(`(?m)^\S+ +Fake-GPU\S* of \S+ +(\S+ \S+) `)
 
 // inNamespace makes a namespace that goes with the test.
 func inNamespace(t *testing.T, c *cluster.Cluster) string {
