@@ -2,11 +2,13 @@ package knative
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,19 @@ import (
 
 // root is the project's folder.
 const root = "../.."
+
+// atOnce is how many tests run at once at least, however few processors there are: they wait more than they compute.
+const atOnce = 6
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.(flag.Getter).Get().(int) < atOnce {
+		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // rouse is the cluster with Rouse in it. A test that asks for it is skipped, with
 // the reason, where this machine has no cluster.
