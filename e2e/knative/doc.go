@@ -9,7 +9,7 @@
 //  3. Rouse is installed as the README says: kubectl apply -k manifests/overlays/default.
 //  4. Each test makes functions of its own with kn and removes them. Tests that stop or
 //     replace parts of Rouse or of the node, or take its room, run by themselves; then all
-//     others at the same time, of which those of a lane one after the other (lanes_test.go).
+//     others at the same time, of which those of a lane one after the other (beside_test.go).
 //  5. If a test fails, logs, events and the states of all pods are kept in the
 //     folder that the failure names.
 package knative

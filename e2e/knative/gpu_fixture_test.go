@@ -35,7 +35,7 @@ const large = "--load-time 100ms --wake-time 20ms --sleep-time 20ms --reload-tim
 var declares = []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/device-memory=69Gi", "rouse.dev/memory=64Mi"}
 
 // gpus gives the node so many GPUs that pods may share, and a namespace of its own to
-// the test. Such tests do not run at the same time as one another ([lanes]).
+// the test. Such tests do not run at the same time as one another ([TestGPUs]).
 func gpus(t *testing.T, n int) (c *cluster.Cluster, in string) {
 	t.Helper()
 	c = node(t)

@@ -1,0 +1,46 @@
+package knative
+
+import "testing"
+
+// Tests that stand in one another's way are a lane: they run one after the other, beside all tests that run
+// in parallel. Tests that are in everybody's way (they stop or replace a part of the system, or take the
+// node's room) run alone, before. This file is the first, so that what takes longest begins first.
+
+// lane is tests that run in this order.
+type lane []struct {
+	name string
+	run  func(*testing.T)
+}
+
+func (l lane) run(t *testing.T) {
+	for _, test := range l {
+		t.Run(test.name, test.run)
+	}
+}
+
+// TestGPUs has those that change the node's GPUs.
+func TestGPUs(t *testing.T) {
+	t.Parallel()
+	lane{
+		{"two-models-share-one-device", twoModelsShareOneDevice},
+		{"two-pods-of-a-function", twoPodsOfAFunction},
+		{"dual-pods-swap", dualPodsSwap},
+		{"pods-that-the-autoscaler-may-make", podsThatTheAutoscalerMayMake},
+		{"a-function-that-lies-about-its-memory", aFunctionThatLiesAboutItsMemory},
+		{"a-wake-that-hangs", aWakeThatHangs},
+		{"a-device-is-lost", aDeviceIsLost},
+		{"two-models-swap-under-load", twoModelsSwapUnderLoad},
+		{"three-sleep-on-one-device", threeSleepOnOneDevice},
+		{"outline-of-a-cold-start-that-deletes-a-victim", outlineOfAColdStartThatDeletesAVictim},
+	}.run(t)
+}
+
+// TestActivators has those that delete one of the two activators, or want one to stay.
+func TestActivators(t *testing.T) {
+	t.Parallel()
+	lane{
+		{"drained-under-load", anActivatorIsDrainedUnderLoad},
+		{"streams-outlive-theirs", streamsOutliveTheirActivator},
+		{"rights-of-the-autoscaler", rightsOfTheAutoscaler},
+	}.run(t)
+}
