@@ -104,7 +104,7 @@ func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
 // it does not notice.
 func aDeviceIsLost(t *testing.T) {
 	c, in := gpus(t, 1)
-	showGPUs(t, c, cluster.GPUs{Count: 4, Replicas: 1})
+	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1})
 	o := newOracle(t)
 	lost := simulated(t, in, "lost", large, "rouse.dev/sleep-after=0")
 	other := simulated(t, in, "other", large, "rouse.dev/sleep-after=0")
@@ -112,7 +112,7 @@ func aDeviceIsLost(t *testing.T) {
 	o.right(other, 1)
 	before, pod := lost.onlyPod(), other.onlyPod()
 	l := underLoad(t, 1, func(ctx context.Context, i int64) error { return o.asks(ctx, other, i) })
-	showGPUs(t, c, cluster.GPUs{Count: 4, Replicas: 1, Lost: []int{lost.gpu()}})
+	showGPUs(t, c, cluster.GPUs{Count: 3, Replicas: 1, Lost: []int{lost.gpu()}})
 	eventually(t, lost.name+" answers again", func() string {
 		if err := o.asks(t.Context(), lost, 2); err != nil {
 			return err.Error() + lastLines(lost.reasons(), 12)
