@@ -183,7 +183,7 @@ func TestArgumentsAreExplained(t *testing.T) {
 		"trace pico":          "see rouse trace --help",
 		"engine pico":         "see rouse engine --help",
 		"models rm":           "want rouse models rm MODEL [flags]",
-		"up --modle x":        "unknown flag: --modle: did you mean --model?",
+		"up --modelx x":       "unknown flag: --modelx: did you mean --model?",
 		"scale a 1 --foor 1m": "did you mean --for?",
 	} {
 		err := Execute(t.Context(), strings.Fields(args), nil, io.Discard, io.Discard)
