@@ -22,15 +22,16 @@ const lanes = 4
 // events sends each event to the autoscaler, and a copy to the sink where there
 // is one. Neither waits for the other, and no request for either.
 type events struct {
-	lanes [lanes]*cloudevent.Sender
-	sink  *cloudevent.Sender // nil: none
+	lanes  [lanes]*cloudevent.Sender
+	sink   *cloudevent.Sender // nil: none
+	scaled *scaled
 }
 
 func newEvents(cfg Config, autoscaler http.RoundTripper, log *slog.Logger) (*events, error) {
-	e := &events{}
+	e := &events{scaled: newScaled(autoscaler)}
 	for i := range e.lanes {
 		s, err := cloudevent.NewSender(cloudevent.SenderConfig{
-			URL: strings.TrimSuffix(cfg.Autoscaler, "/") + control.PathEvents, Transport: autoscaler, Logger: log,
+			URL: strings.TrimSuffix(cfg.Autoscaler, "/") + control.PathEvents, Transport: e.scaled, Logger: log,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("ROUSE_CONTROL: %w", err)

@@ -183,6 +183,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 	bodies := inbound.Within(p.cfg.MemoryLimit)
 	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
 		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
+			Waits:  p.events.scaled.why,
 			Traces: func(o api.Outline) { p.traces.Outline(o, api.PartActivator) }})
 	if err != nil {
 		return err

@@ -41,6 +41,13 @@ const HeaderRefused = "X-Rouse-Refused"
 // instance keeps it, or what its runtime answers, until it is awake, and for [MostWait] at most. Only the activator says so.
 const HeaderWait = "X-Rouse-Wait"
 
+// HeaderFunction is in the autoscaler's answer to a demand of requests that wait: the function. HeaderScaled beside it says who
+// keeps it at 0 until when, and is left out where nobody does.
+const (
+	HeaderFunction = "X-Rouse-Function"
+	HeaderScaled   = "X-Rouse-Scaled"
+)
+
 // MostWait is how long an instance that sleeps or wakes keeps such a request.
 const MostWait = 10 * time.Second
 

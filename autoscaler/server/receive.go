@@ -101,7 +101,13 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 		if e.Type != api.EventDemand && e.Type != api.EventWoken {
 			return api.BadRequest("type", "event %.100s has the type %.100q: with the cluster's token want %s or %s; instances send %s with their own", e.ID, e.Type, api.EventDemand, api.EventWoken, api.EventInstanceState)
 		}
-		return s.Decider.Receive(e)
+		if err := s.Decider.Receive(e); err != nil {
+			return err
+		}
+		if e.Type == api.EventDemand {
+			s.tellScale(w, e)
+		}
+		return nil
 	}
 	addr, token, leave, err := s.visitor(r)
 	if err != nil {
@@ -130,3 +136,20 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 
 // states are those that an instance can be in.
 var states = map[api.State]bool{api.Starting: true, api.Awake: true, api.Draining: true, api.Asleep: true, api.Unhealthy: true, api.Gone: true}
+
+// tellScale answers the demand of requests that wait with the scale that keeps their function at 0, if one does. What else a function
+// waits for names others, and is no matter of its clients.
+func (s *server) tellScale(w http.ResponseWriter, e api.Event) {
+	var d api.Demand
+	if err := json.Unmarshal(e.Data, &d); err != nil || d.Waiting <= 0 {
+		return
+	}
+	v, found := s.Decider.Status(d.Function)
+	if !found {
+		return
+	}
+	w.Header().Set(control.HeaderFunction, string(d.Function))
+	if v.Scale != nil && v.Desired == 0 {
+		w.Header().Set(control.HeaderScaled, v.Scale.String())
+	}
+}

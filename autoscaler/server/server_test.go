@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
@@ -317,4 +318,29 @@ func TestStrangersAreBounded(t *testing.T) {
 			t.Errorf("%d addresses are remembered, want %d at most", n, maxCallers)
 		}
 	})
+}
+
+// TestWhoKeepsAFunctionAt0 is in the answer to the demand of requests that wait, and nothing else that it waits for.
+func TestWhoKeepsAFunctionAt0(t *testing.T) {
+	scale := &decide.Scale{Replicas: 0, Until: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), By: "kn rouse scale"}
+	for name, c := range map[string]struct {
+		waiting, desired int
+		scale            *decide.Scale
+		function, scaled string
+	}{
+		"kept at 0":       {1, 0, scale, "default/tiny-00002", "kn rouse scale wants 0 until 15:04:05"},
+		"nobody waits":    {0, 0, scale, "", ""},
+		"no scale":        {1, 0, nil, "default/tiny-00002", ""},
+		"the scale is up": {1, 2, scale, "default/tiny-00002", ""},
+	} {
+		b := newBench(t)
+		for k := range b.brain.views {
+			b.brain.views[k].Scale, b.brain.views[k].Desired, b.brain.views[k].Waits = c.scale, c.desired, "lacks memory that default/other holds"
+		}
+		w := b.ask("POST", control.PathEvents, event(t, api.EventDemand, api.Demand{Function: "default/tiny-00002", Activator: "a", Waiting: c.waiting}),
+			"Authorization", "Bearer "+clusterToken, "Content-Type", structured)
+		if f, s := w.Header().Get(control.HeaderFunction), w.Header().Get(control.HeaderScaled); w.Code != 202 || f != c.function || s != c.scaled {
+			t.Errorf("%s: %d, function %q, scaled %q; want 202, %q and %q", name, w.Code, f, s, c.function, c.scaled)
+		}
+	}
 }
