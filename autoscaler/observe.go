@@ -169,7 +169,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if s.Node == "" {
 		s.Node = old.Node
 	}
-	a.complete(&s)
+	a.complete(&s, i.f.Past)
 	i.Status, i.reported = s, true
 	if old.OnItsWay() && !s.OnItsWay() {
 		i.Since = now // the limit of its start counts from here
@@ -220,19 +220,20 @@ func (a *Autoscaler) exceeds(i *instance, now time.Time) {
 const settleTime = 300 * time.Millisecond
 
 // complete puts a status into bounds and fills in what instances don't measure: a
-// process that sleeps keeps some of each GPU that it has a context on.
-func (a *Autoscaler) complete(s *api.InstanceStatus) {
+// process that sleeps keeps some of each GPU that it has a context on, as much as one of its
+// function was measured to keep last, where one was.
+func (a *Autoscaler) complete(s *api.InstanceStatus, past inventory.Experience) {
 	s.Memory.Host, s.Memory.PerDevice = max(0, s.Memory.Host), max(0, s.Memory.PerDevice)
 	s.Level = min(max(s.Level, api.LevelAwake), api.Level2)
 	if s.State == api.Asleep && len(s.Devices) > 0 && s.PID != 0 && s.Memory.PerDevice == 0 {
-		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), a.cfg.AssumedResidue
+		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), cmp.Or(past.Residue(s.Level).PerDevice, a.cfg.AssumedResidue)
 	}
 }
 
 // adopt takes in an instance that was not started here.
 func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
-	a.complete(&s)
 	f := a.record(s.Function)
+	a.complete(&s, f.Past)
 	i := a.addInstance(f, s, now)
 	i.reported, i.From = true, inventory.Stopped
 	if !s.Since.IsZero() && s.Since.Before(now) {
