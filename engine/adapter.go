@@ -15,6 +15,7 @@ import (
 var (
 	ErrNoAdapter     = errors.New("no such adapter is loaded")
 	ErrAdapterLoaded = errors.New("an adapter of this name is loaded")
+	ErrAdaptersFull  = errors.New("as many adapters are loaded as may be at once")
 )
 
 // Adapter is one that is loaded.
@@ -34,7 +35,7 @@ type adapter struct {
 
 // LoadAdapter reads a LoRA adapter from a file or folder and gives it a name that
 // requests can ask for. It waits until the worker has it; requests go on
-// meanwhile. It fails with [ErrAdapterLoaded], [ErrAsleep], [ErrStopped], or with what
+// meanwhile. It fails with [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped], or with what
 // does not fit the model.
 func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	a, err := e.reserve(name, path)
@@ -66,6 +67,8 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 		return nil, invalid("lora_name", "the adapter has no name: give it one")
 	case e.adapters[name] != nil:
 		return nil, ErrAdapterLoaded
+	case e.cfg.Adapters > 0 && len(e.adapters) >= e.cfg.Adapters:
+		return nil, fmt.Errorf("%w (%d)", ErrAdaptersFull, e.cfg.Adapters)
 	}
 	e.lastAdapter++
 	a := &adapter{Adapter: wire.Adapter{ID: e.lastAdapter, Name: name, Path: path}, idle: make(chan struct{})}

@@ -74,6 +74,8 @@ type Config struct {
 	NoPrefix bool
 	// Draft is the most tokens that are guessed ahead in a sequence from what it says before; 0 guesses none.
 	Draft int
+	// Adapters is how many may be loaded at once; 0: as many as the memory holds.
+	Adapters int
 	// HostWork is added to what the loop does with each output, for benchmarks: it stands for an engine that is slower.
 	HostWork time.Duration
 }

@@ -87,6 +87,8 @@ func adapterError(err error) error {
 		return e
 	case errors.Is(err, engine.ErrAdapterLoaded):
 		return api.BadRequest("lora_name", "%v: unload it first, or take another name", err)
+	case errors.Is(err, engine.ErrAdaptersFull):
+		return api.BadRequest("lora_name", "%v: unload one first, or raise --max-loras", err)
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrStopped), errors.As(err, &request):
 		return err
 	}

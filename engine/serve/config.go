@@ -25,6 +25,8 @@ type Config struct {
 	Listen string
 	// Adapters are LoRA adapters that are loaded at the start, by name.
 	Adapters map[string]string
+	// MaxAdapters is how many may be loaded at once; 0: as many as the memory holds.
+	MaxAdapters int
 	// Budget is the number of tokens in one step; 0: the engine's default.
 	Budget int
 	// CacheBytes bounds the memory of the KV cache; 0: the worker's default.
@@ -106,7 +108,7 @@ func (c Config) Validate() error {
 		value int64
 	}{
 		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"max-body", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
-		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"tile-limit", c.TileLimit}, {"num-speculative-tokens", int64(c.Draft)},
+		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"tile-limit", c.TileLimit}, {"num-speculative-tokens", int64(c.Draft)}, {"max-loras", int64(c.MaxAdapters)},
 		{"drain-timeout", int64(c.DrainTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 	} {
 		if f.value < 0 {
@@ -126,6 +128,9 @@ func (c Config) Validate() error {
 		if !utf8.ValidString(n) {
 			return fmt.Errorf("the model name %q is not valid UTF-8: give it another with --name", n)
 		}
+	}
+	if c.MaxAdapters > 0 && len(c.Adapters) > c.MaxAdapters {
+		return fmt.Errorf("%d adapters to load at the start, and at most %d may be loaded at once: raise max-loras", len(c.Adapters), c.MaxAdapters)
 	}
 	for name, path := range c.Adapters {
 		if err := checkAdapterName(name); err != nil {

@@ -92,7 +92,7 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 // gateways send requests where their adapter is at work already.
 type adapterUse struct {
 	desc *prometheus.Desc
-	most string // adapters at work at once: each running sequence may have another
+	most string // adapters at work at once
 
 	// mu guards the rest.
 	mu      sync.Mutex

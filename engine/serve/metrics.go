@@ -45,7 +45,11 @@ type metrics struct {
 func newMetrics(e *engine.Engine, cfg *Config) *metrics {
 	labels := prometheus.Labels{"model_name": cfg.Names[0]}
 	theirs := prometheus.Labels{"model_name": cfg.Names[0], "engine": "0"}
-	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs, e.Seats())}
+	atOnce := e.Seats() // each running sequence may have another
+	if cfg.MaxAdapters > 0 {
+		atOnce = min(atOnce, cfg.MaxAdapters)
+	}
+	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs, atOnce)}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: vllm + name, Help: help, ConstLabels: theirs, Buckets: buckets})
 		m.registry.MustRegister(h)

@@ -59,7 +59,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 		cfg.Pooling = m.pooling
 	}
 	e, err := engine.Over(w, info, m.tok, engine.Config{
-		Seats: cfg.MaxSeqs, Budget: cfg.Budget, Context: cfg.Context, Sync: cfg.Sync, NoPrefix: cfg.NoPrefix, Draft: cfg.Draft,
+		Seats: cfg.MaxSeqs, Budget: cfg.Budget, Context: cfg.Context, Sync: cfg.Sync, NoPrefix: cfg.NoPrefix, Draft: cfg.Draft, Adapters: cfg.MaxAdapters,
 	})
 	if err != nil {
 		return errors.Join(err, w.Close())

@@ -104,6 +104,37 @@ func TestEmbeddingsWithSDK(t *testing.T) {
 	}
 }
 
+// TestAdaptersHaveRoom: with room for one, a second is refused until the first has gone.
+func TestAdaptersHaveRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shout")
+	copyAdapter(t, pico.AdapterPaths["shout"], path)
+	s := run(t, serve.Config{Model: "pico", MaxAdapters: 1})
+	for k, step := range []struct {
+		path, name string
+		status     int
+		says       string
+	}{
+		{"/v1/load_lora_adapter", "one", http.StatusOK, "added"},
+		{"/v1/load_lora_adapter", "two", http.StatusBadRequest, "--max-loras"},
+		{"/v1/unload_lora_adapter", "one", http.StatusOK, "removed"},
+		{"/v1/load_lora_adapter", "two", http.StatusOK, "added"},
+	} {
+		resp, err := s.http.Post("http://engine"+step.path, "application/json", strings.NewReader(fmt.Sprintf(`{"lora_name":%q,"lora_path":%q}`, step.name, path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != step.status || !strings.Contains(string(text), step.says) {
+			t.Errorf("step %d: %d %s (%v), want %d and %q", k, resp.StatusCode, text, err, step.status, step.says)
+		}
+	}
+	two := serve.Config{Model: "pico", MaxAdapters: 1, Adapters: map[string]string{"one": path, "two": path}}
+	if err := two.Validate(); err == nil || !strings.Contains(err.Error(), "max-loras") {
+		t.Errorf("two from the start, with room for one: %v", err)
+	}
+}
+
 // TestAdapters loads an adapter beside one that was there from the start, asks both by name, and unloads one.
 func TestAdapters(t *testing.T) {
 	paths := map[string]string{}

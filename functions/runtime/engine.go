@@ -50,7 +50,9 @@ func (r *engine) Failure(path string, status int, body []byte) []byte {
 	return body
 }
 
-func (r *engine) Traits() Traits { return Traits{Sleeps: true, Deepens: true, Adapts: true} }
+func (r *engine) Traits() Traits {
+	return Traits{Sleeps: true, Deepens: true, Adapts: true, Room: valueOf(r.cfg.Spec.Args, "--max-loras", 0)}
+}
 
 func (r *engine) Launch(model string) (Launch, error) {
 	e := socketIn(r.cfg.Dir)

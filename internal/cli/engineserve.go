@@ -38,6 +38,7 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.Lookup("enable-prefix-caching").NoOptDefVal = "true"
 	f.IntVar(&cfg.Draft, "num-speculative-tokens", 0, "tokens guessed ahead where a text repeats itself; 0 for none")
 	f.StringToStringVar(&cfg.Adapters, "lora", nil, "LoRA adapter as name=path, a GGUF file or a PEFT folder; repeat for more")
+	f.IntVar(&cfg.MaxAdapters, "max-loras", 0, "LoRA adapters that may be loaded at once; 0 for as many as the memory holds")
 	f.StringVar(&cfg.ToolParser, "tool-call-parser", "auto", "how the model writes calls of tools: hermes, llama3_json, mistral, json, or auto for what its chat template shows")
 	f.StringVar(&cfg.Pooling, "pooling", "", "vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last)")
 }
