@@ -78,6 +78,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// HostTotal is the memory of this machine, or of the container where that has less.
+func HostTotal() (api.Bytes, error) {
+	m, err := hostMemory()
+	return m.total, err
+}
+
 // host sizes the host's memory.
 func (c Config) host() (Device, error) {
 	d := Device{ID: api.HostMemory, Name: "host memory"}

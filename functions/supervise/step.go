@@ -329,7 +329,11 @@ func (s *Supervisor) failed(reason string) {
 	s.backoff = min(max(2*s.backoff, firstPause), longestPause)
 	s.retryAt = now.Add(s.backoff)
 	s.rise, s.message = nil, s.explain(reason)
-	s.cfg.Logger.Warn("runtime failed", "reason", reason, "failures", s.failures, "restart in", s.backoff)
+	attrs := []any{"reason", reason, "failures", s.failures}
+	if !s.gaveUp {
+		attrs = append(attrs, "restart in", s.backoff)
+	}
+	s.cfg.Logger.Warn("runtime failed", attrs...)
 	s.enter(api.Unhealthy, "")
 	if s.child != nil {
 		s.end(0)

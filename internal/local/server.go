@@ -133,6 +133,9 @@ func (s *server) build(ctx context.Context) error {
 		}
 		cfg.Logger.Warn("going on without GPUs", "error", err)
 	}
+	if total, err := inventory.HostTotal(); err == nil && cfg.Memory > total {
+		cfg.Logger.Warn("models may use more memory than this machine has", "memory", cfg.Memory.String(), "machine", total.String())
+	}
 	s.gpus = devices[1:]
 	s.host = devices[0]
 	registry := prometheus.NewRegistry()
