@@ -1,0 +1,19 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+)
+
+// reserve holds a port against other processes of Rouse: by an abstract Unix socket, which is in the port's own network
+// namespace and ends with its process.
+func reserve(port int) (io.Closer, error) {
+	l, err := net.Listen("unix", fmt.Sprintf("@rouse-port-%d", port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("another process of Rouse has the port %d", port)
+	}
+	return l, err
+}
