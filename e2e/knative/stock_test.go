@@ -25,15 +25,17 @@ type ill struct {
 // neverUp is what remains of a revision that was given up.
 const neverUp = "Initial scale was never achieved"
 
-// ills are the ways of which stock Knative knows. Where it waits for the progress deadline, that is short.
+// ills are the ways of which stock Knative knows. Where it waits for the progress deadline, that is short. Elsewhere
+// it looks at the pod when the Deployment changes, which may be before the container has failed; then it is the
+// deadline that makes it look again. That one leaves a busy machine the time to start the container.
 var ills = []ill{
-	{name: "unschedulable", more: []string{"--request", "cpu=50"},
+	{name: "unschedulable", more: append([]string{"--request", "cpu=50"}, deadline...),
 		condition: "ResourcesAvailable", reason: "Unschedulable", message: "Insufficient cpu", ours: "Insufficient cpu"},
 	{name: "image-missing", image: "dev.local/nothing:v1", more: shortDeadline,
 		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp, ours: "dev.local/nothing:v1"},
-	{name: "no-program", more: []string{"--cmd", "/no/such/program"},
+	{name: "no-program", more: append([]string{"--cmd", "/no/such/program"}, deadline...),
 		condition: "ContainerHealthy", reason: "ExitCode128", message: "/no/such/program", ours: "/no/such/program"},
-	{name: "exit-code", image: functionImage, more: []string{"--arg", "--no-such-flag"},
+	{name: "exit-code", image: functionImage, more: append([]string{"--arg", "--no-such-flag"}, deadline...),
 		condition: "ContainerHealthy", reason: "ExitCode1", message: "no-such-flag", ours: "no-such-flag"},
 	{name: "quota", quota: true,
 		condition: "ResourcesAvailable", reason: "FailedCreate", message: "exceeded quota", ours: "exceeded quota"},
@@ -43,8 +45,11 @@ var ills = []ill{
 		condition: "ResourcesAvailable", reason: "ProgressDeadlineExceeded", message: neverUp, ours: `"nothing" not found`},
 }
 
-// shortDeadline is a progress deadline that a test can wait for.
-var shortDeadline = []string{"--annotation-revision", "serving.knative.dev/progress-deadline=15s"}
+// Progress deadlines that a test can wait for.
+var (
+	shortDeadline = []string{"--annotation-revision", "serving.knative.dev/progress-deadline=15s"}
+	deadline      = []string{"--annotation-revision", "serving.knative.dev/progress-deadline=60s"}
+)
 
 // TestStockFunctionsFailAsEver makes functions of Knative's own class that can't come up, in every way in which
 // a revision can, and wants of each what Knative says without Rouse; and beside each a function of Rouse
