@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
-	"sync"
 )
 
 // bpe merges neighbours in the order of the file's merge list.
@@ -15,16 +14,16 @@ type bpe struct {
 	size   int32
 	bytes  [256]int32       // symbol of each byte, None where the vocabulary has none
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
-	merges map[pair]merge
-	halves []pair // of symbol size+i
+	ranks  map[pair]int32
+	first  [256][256]int32 // ranks of the merges of single bytes
+	makes  []int32         // symbol that the merge of each rank makes
+	halves []pair          // of symbol size+i
 
 	longest int // bytes of the longest token; 0 where there are bytes that no token stands for
-	pool    sync.Pool
+	chains  chains
 }
 
 type pair struct{ left, right int32 }
-
-type merge struct{ rank, made int32 }
 
 // initBPE reads the merges of a byte-level vocabulary.
 func (t *Tokenizer) initBPE(v *Vocab) error {
@@ -35,7 +34,7 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	if v.Merges == nil {
 		return fmt.Errorf("tokenizer: a byte-level vocabulary needs tokenizer.ggml.merges")
 	}
-	m := &bpe{pre: pre, size: int32(len(v.Tokens)), ids: make(map[string]int32, len(v.Tokens)), merges: make(map[pair]merge, len(v.Merges))}
+	m := &bpe{pre: pre, size: int32(len(v.Tokens)), ids: make(map[string]int32, len(v.Tokens)), ranks: make(map[pair]int32, len(v.Merges))}
 	t.pieces = make([]string, len(v.Tokens))
 	for i, text := range v.Tokens {
 		switch t.types[i] {
@@ -69,6 +68,11 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	if err := m.addMerges(v.Merges); err != nil {
 		return err
 	}
+	for left, l := range m.bytes {
+		for right, r := range m.bytes {
+			m.first[left][right] = m.merge(l, r)
+		}
+	}
 	t.merger, t.addBOS, t.repair, t.nfc = m, pre.addBOS, true, pre.nfc
 	return nil
 }
@@ -80,6 +84,7 @@ func (m *bpe) addMerges(lines []string) error {
 	for raw, id := range m.ids {
 		symbols[raw] = id
 	}
+	m.makes = make([]int32, len(lines))
 	for rank, line := range lines {
 		at := -1
 		if len(line) > 1 {
@@ -99,7 +104,7 @@ func (m *bpe) addMerges(lines []string) error {
 			continue
 		}
 		p := pair{l, r}
-		if _, dup := m.merges[p]; dup {
+		if _, dup := m.ranks[p]; dup {
 			continue
 		}
 		made, ok := symbols[left+right]
@@ -108,105 +113,73 @@ func (m *bpe) addMerges(lines []string) error {
 			m.halves = append(m.halves, p)
 			symbols[left+right] = made
 		}
-		m.merges[p] = merge{int32(rank), made}
+		m.ranks[p], m.makes[rank] = int32(rank), made
 	}
 	return nil
 }
 
 func (m *bpe) encode(j *job, text string, _ bool) {
-	s, _ := m.pool.Get().(*bpeScratch)
-	if s == nil {
-		s = &bpeScratch{}
-	}
+	usual := m.chains.take(0)
 	m.pre.split(text, func(word string) {
 		j.piece(len(word), m.longest)
-		m.word(j, word, s)
-		j.release()
+		if len(word) < manyPlaces {
+			m.word(j, word, usual)
+			return
+		}
+		c := m.chains.take(len(word))
+		m.word(j, word, c)
+		m.chains.put(c)
 	})
-	if cap(s.nodes) <= 1<<16 { // a scratch blown up by one huge word is not kept
-		m.pool.Put(s)
-	}
+	m.chains.put(usual)
 }
 
-// bpeScratch is the memory of one encode.
-type bpeScratch struct {
-	nodes []bpeNode
-	queue []bpeCandidate
-}
+// longestToken implements merger.
+func (m *bpe) longestToken() int { return m.longest }
 
-// bpeNode is a symbol in the doubly linked list of a word. A node that was merged into its left neighbour has the
-// symbol None.
-type bpeNode struct{ symbol, prev, next int32 }
-
-// bpeCandidate is a merge that is possible at the node left, or was when it was queued.
-type bpeCandidate struct {
-	merge
-	left int32
-	pair pair
-}
-
-// before orders the queue: the best rank first, and of the same rank the leftmost.
-func (c bpeCandidate) before(d bpeCandidate) bool {
-	return c.rank < d.rank || c.rank == d.rank && c.left < d.left
-}
-
-// word appends the ids of one word, in O(n log n) for n bytes.
-func (m *bpe) word(j *job, word string, s *bpeScratch) {
+// word appends the ids of one word.
+func (m *bpe) word(j *job, word string, c *chain) {
 	if m.pre.ignoreMerges {
 		if id, ok := m.ids[word]; ok {
 			j.ids = append(j.ids, id)
 			return
 		}
 	}
-	s.nodes, s.queue = s.nodes[:0], s.queue[:0]
+	c.reset(len(word))
+	n, last := 0, byte(0)
 	for i := range len(word) {
-		if id := m.bytes[word[i]]; id != None {
-			n := int32(len(s.nodes))
-			s.nodes = append(s.nodes, bpeNode{id, n - 1, n + 1})
+		b := word[i]
+		id := m.bytes[b]
+		if id == None {
+			continue
 		}
-	}
-	if len(s.nodes) == 0 {
-		return
-	}
-	s.nodes[len(s.nodes)-1].next = -1
-	for i := range len(s.nodes) - 1 {
-		j.step(1)
-		m.offer(s, int32(i))
-	}
-	for len(s.queue) > 0 {
-		c := s.pop()
-		j.step(1)
-		left := &s.nodes[c.left]
-		if left.symbol != c.pair.left || left.next < 0 || s.nodes[left.next].symbol != c.pair.right {
-			continue // one of the two has changed since
+		if c.parts[n] = id; n > 0 {
+			c.ranks[n-1] = m.first[last][b]
 		}
-		gone := &s.nodes[left.next]
-		left.symbol, left.next = c.made, gone.next
-		gone.symbol = None
-		if left.next >= 0 {
-			s.nodes[left.next].prev = c.left
-		}
-		if left.prev >= 0 {
-			m.offer(s, left.prev)
-		}
-		m.offer(s, c.left)
+		n, last = n+1, b
 	}
-	for i := int32(0); i >= 0; i = s.nodes[i].next {
-		j.ids = m.emit(j.ids, s.nodes[i].symbol)
+	c.parts = c.parts[:n]
+	c.merge(j, m)
+	j.room(c)
+	for at := int32(0); at < int32(n); at = c.next(at) {
+		j.ids = m.emit(j.ids, c.parts[at])
 	}
 }
 
-// offer queues the merge of the node left with its right neighbour, if there is one.
-func (m *bpe) offer(s *bpeScratch, left int32) {
-	next := s.nodes[left].next
-	if next < 0 {
-		return
-	}
-	p := pair{s.nodes[left].symbol, s.nodes[next].symbol}
-	if found, ok := m.merges[p]; ok {
-		s.push(bpeCandidate{found, left, p})
-	}
+// rank implements merges.
+func (m *bpe) rank(c *chain, left, right, _ int32) int32 {
+	return m.merge(c.parts[left], c.parts[right])
 }
+
+// merge is the rank of the merge of two symbols.
+func (m *bpe) merge(left, right int32) int32 {
+	if rank, ok := m.ranks[pair{left, right}]; ok {
+		return rank
+	}
+	return never
+}
+
+// made implements merges.
+func (m *bpe) made(rank int32) int32 { return m.makes[rank] }
 
 // emit appends symbol, taken apart into tokens where it is none itself.
 func (m *bpe) emit(ids []int32, symbol int32) []int32 {
@@ -215,41 +188,4 @@ func (m *bpe) emit(ids []int32, symbol int32) []int32 {
 	}
 	p := m.halves[symbol-m.size]
 	return m.emit(m.emit(ids, p.left), p.right)
-}
-
-func (s *bpeScratch) push(c bpeCandidate) {
-	q := append(s.queue, c)
-	i := len(q) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !q[i].before(q[up]) {
-			break
-		}
-		q[i], q[up] = q[up], q[i]
-		i = up
-	}
-	s.queue = q
-}
-
-func (s *bpeScratch) pop() bpeCandidate {
-	q := s.queue
-	top, end := q[0], len(q)-1
-	q[0] = q[end]
-	q = q[:end]
-	for i := 0; ; {
-		kid := 2*i + 1
-		if kid >= end {
-			break
-		}
-		if kid+1 < end && q[kid+1].before(q[kid]) {
-			kid++
-		}
-		if !q[kid].before(q[i]) {
-			break
-		}
-		q[i], q[kid] = q[kid], q[i]
-		i = kid
-	}
-	s.queue = q
-	return top
 }

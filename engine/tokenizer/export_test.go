@@ -1,5 +1,23 @@
 package tokenizer
 
+import "context"
+
+// TextBytes bounds the memory of a text for each of its bytes.
+const TextBytes = textBytes
+
+// Enter takes the place of a text of so many bytes that is being made tokens.
+func (t *Tokenizer) Enter(ctx context.Context, bytes int) (leave func(), err error) {
+	return t.room.enter(ctx, bytes)
+}
+
+// MostMemory is what all texts together take at most, after what each is said to take.
+func MostMemory() (bytes int) {
+	for _, l := range lanes {
+		bytes += l.bytes * l.texts * textBytes
+	}
+	return bytes
+}
+
 // Split cuts a text as a pre-tokenizer does, by its name.
 func Split(pre, text string) (words []string, err error) {
 	p, err := findPreTokenizer(pre)

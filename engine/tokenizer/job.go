@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // ErrTooMany says that a text has more tokens than were asked for.
@@ -12,11 +15,18 @@ var ErrTooMany = errors.New("the text has more tokens than fit")
 
 // EncodeWithin is [Tokenizer.Encode] for the text of a stranger. Where the text has more than most tokens it fails with
 // ErrTooMany, in about the time that most tokens take and not in that of the whole text; where ctx ends before, with its
-// cause. Of the texts whose words take much memory (many bytes without a place to cut) a Tokenizer merges one at a time.
+// cause. It waits while other texts of about the size take as much memory as all may: of texts up to MaxText, see [Tokenizer.Bytes].
 func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial bool, most int) (ids []int32, err error) {
-	j := &job{ctx: ctx, most: most, turn: t.turn}
+	if t.Fewest(text) > most {
+		return nil, ErrTooMany
+	}
+	leave, err := t.room.enter(ctx, t.Bytes(text))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	j := &job{ctx: ctx, most: most}
 	defer func() {
-		j.release()
 		switch p := recover().(type) {
 		case nil:
 		case stopped:
@@ -29,14 +39,32 @@ func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial 
 	return j.ids, nil
 }
 
+// Bytes is how many bytes a text may have once it is normalized as the vocabulary wants it.
+func (t *Tokenizer) Bytes(text string) int {
+	if t.nfc && !norm.NFC.IsNormalString(text) {
+		return composed * len(text)
+	}
+	return len(text)
+}
+
+// Fewest is a number of tokens that a text has at least, found without making it tokens.
+func (t *Tokenizer) Fewest(text string) int {
+	if t.longest == 0 {
+		return 0
+	}
+	bytes := len(text) - len(guardMark)*strings.Count(text, guardMark)
+	if t.nfc { // what is not composed may become shorter
+		bytes /= composed
+	}
+	return bytes / t.longest
+}
+
 // job is one Encode. What ends it early unwinds with a panic of the type stopped: the splitters have no way to say so.
 type job struct {
 	ctx  context.Context //nolint:containedctx // a job is one call of Encode
 	most int
 	ids  []int32
-	work int           // since the context was asked
-	turn chan struct{} // of the texts that take much memory; held says whether it is ours
-	held bool
+	work int // since the context was asked
 }
 
 // stopped is what a job that ends early panics with.
@@ -62,30 +90,24 @@ func (j *job) step(n int) {
 	}
 }
 
-// large is how many bytes in one piece take so much memory that one of them at a time is enough: a byte takes up to 64.
-const large = 1 << 18
-
 // piece is called before bytes are merged that become tokens of at most longest bytes each.
 func (j *job) piece(bytes, longest int) {
 	if longest > 0 && bytes/longest > j.most-len(j.ids) || len(j.ids) > j.most {
 		panic(stopped{ErrTooMany})
 	}
 	j.step(bytes)
-	if bytes < large || j.turn == nil {
-		return
-	}
-	select {
-	case j.turn <- struct{}{}:
-		j.held = true
-	case <-j.ctx.Done():
-		panic(stopped{fmt.Errorf("make a text tokens: %w", context.Cause(j.ctx))})
-	}
 }
 
-// release ends what piece began.
-func (j *job) release() {
-	if j.held {
-		j.held = false
-		<-j.turn
+// room makes room for the ids of a chain: where there are many, no more of it than there will be.
+func (j *job) room(c *chain) {
+	n, parts := int32(len(c.parts)), 0
+	if n < manyPlaces {
+		return
+	}
+	for at := int32(0); at < n; at = c.next(at) {
+		parts++
+	}
+	if have := len(j.ids); cap(j.ids)-have < parts {
+		j.ids = append(make([]int32, 0, have+max(parts, have/4)), j.ids...)
 	}
 }

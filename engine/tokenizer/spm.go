@@ -1,8 +1,9 @@
 package tokenizer
 
 import (
-	"container/heap"
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,12 +13,14 @@ const spaceMark = "▁"
 
 // spm merges the pair of neighbours whose union is the token with the highest score, the leftmost of equals.
 type spm struct {
-	ids     map[string]int32 // tokens that text can become
-	scores  []float32
-	bytes   [256]int32 // byte tokens <0x00> to <0xFF>
+	ids     map[string]int32 // tokens that text can become, with plain spaces
+	ranks   []int32          // of the merge that makes each token
+	joined  bytePairs        // neighbours within tokens
+	bytes   [256]int32       // byte tokens <0x00> to <0xFF>
 	unknown int32
 	longest int  // bytes of the longest token
 	prefix  bool // a space goes in front of the text and of what follows a special token
+	chains  chains
 }
 
 // initSPM reads scores and byte tokens of an SPM vocabulary.
@@ -25,7 +28,7 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 	if len(v.Scores) != len(v.Tokens) {
 		return fmt.Errorf("tokenizer: an SPM vocabulary needs a score for each token: %d scores for %d tokens (tokenizer.ggml.scores)", len(v.Scores), len(v.Tokens))
 	}
-	m := &spm{ids: make(map[string]int32, len(v.Tokens)), scores: v.Scores, unknown: v.Unknown, prefix: true}
+	m := &spm{ids: make(map[string]int32, len(v.Tokens)), ranks: rankScores(v.Scores), unknown: v.Unknown, prefix: true}
 	if v.AddSpacePrefix != nil {
 		m.prefix = *v.AddSpacePrefix
 	}
@@ -50,16 +53,25 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 		default:
 			t.pieces[i] = strings.ReplaceAll(text, spaceMark, " ")
 		}
-		if _, dup := m.ids[text]; !dup && text != "" {
-			m.ids[text] = int32(i)
-			m.longest = max(m.longest, len(text))
-		}
+		m.add(text, int32(i))
 	}
 	if err := m.checkBytes(t.types); err != nil {
 		return err
 	}
 	t.merger, t.addBOS, t.spaced = m, true, m.prefix
 	return nil
+}
+
+// add takes a token that text can become: none that has a plain space, for all of the text's are marks by then. Here it is
+// the other way round, which is shorter.
+func (m *spm) add(text string, id int32) {
+	plain := strings.ReplaceAll(text, spaceMark, " ")
+	if _, dup := m.ids[plain]; dup || text == "" || strings.Contains(text, " ") {
+		return
+	}
+	m.ids[plain] = id
+	m.longest = max(m.longest, len(plain))
+	m.joined.addAll(plain)
 }
 
 // checkBytes finds byte tokens that are not marked as such, and sees to it that any text can be encoded.
@@ -90,104 +102,98 @@ func parseByteToken(text string) (byte, error) {
 	return 0, fmt.Errorf("%q is not of the form <0xHH>", text)
 }
 
-// spmNode is a stretch of the text in a doubly linked list; a node of length 0 was merged into its left neighbour.
-type spmNode struct{ start, n, prev, next int }
-
-// spmCandidate is a merge of the node left with its neighbour that made size bytes when it was queued.
-type spmCandidate struct {
-	score      float32
-	left, size int
-}
-
-type spmQueue []spmCandidate
-
-func (q spmQueue) Len() int { return len(q) }
-func (q spmQueue) Less(i, j int) bool {
-	return q[i].score > q[j].score || q[i].score == q[j].score && q[i].left < q[j].left
-}
-func (q spmQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *spmQueue) Push(x any)   { *q = append(*q, x.(spmCandidate)) }
-func (q *spmQueue) Pop() any {
-	old := *q
-	x := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return x
-}
-
+// encode cuts text where no token goes across, for nothing is merged there, and merges each stretch for itself.
 func (m *spm) encode(j *job, text string, first bool) {
+	text = strings.ReplaceAll(text, spaceMark, " ")
 	if first && m.prefix {
 		text = " " + text
 	}
-	j.piece(len(text)+strings.Count(text, " ")*(len(spaceMark)-1), max(m.longest, 1))
-	defer j.release()
-	text = strings.ReplaceAll(text, " ", spaceMark)
-	nodes := make([]spmNode, 0, len(text))
+	from := 0
 	for at := 0; at < len(text); {
 		_, n := decodeRune(text[at:])
-		i := len(nodes)
-		nodes = append(nodes, spmNode{at, n, i - 1, i + 1})
-		at += n
-	}
-	nodes[len(nodes)-1].next = -1
-	var queue spmQueue
-	for i := range len(nodes) - 1 {
-		j.step(1)
-		if c, ok := m.candidate(text, nodes, i); ok {
-			queue = append(queue, c)
+		if at += n; at == len(text) || !m.joined.has(text[at-1], text[at]) {
+			m.word(j, text[from:at])
+			from = at
 		}
-	}
-	heap.Init(&queue)
-	for len(queue) > 0 {
-		c := heap.Pop(&queue).(spmCandidate)
-		j.step(1)
-		left := &nodes[c.left]
-		if left.n == 0 || left.next < 0 || left.n+nodes[left.next].n != c.size {
-			continue // one of the two has changed since
-		}
-		gone := &nodes[left.next]
-		left.n, left.next = c.size, gone.next
-		gone.n = 0
-		if left.next >= 0 {
-			nodes[left.next].prev = c.left
-		}
-		if left.prev >= 0 {
-			if c, ok := m.candidate(text, nodes, left.prev); ok {
-				heap.Push(&queue, c)
-			}
-		}
-		if c, ok := m.candidate(text, nodes, c.left); ok {
-			heap.Push(&queue, c)
-		}
-	}
-	for i := 0; i >= 0; i = nodes[i].next {
-		j.ids = m.emit(j.ids, text[nodes[i].start:nodes[i].start+nodes[i].n])
 	}
 }
 
-// candidate is the merge of the node left with its right neighbour, if that makes a token.
-func (m *spm) candidate(text string, nodes []spmNode, left int) (spmCandidate, bool) {
-	l := nodes[left]
-	if l.next < 0 {
-		return spmCandidate{}, false
+// longestToken implements merger. A text may hold marks itself.
+func (m *spm) longestToken() int { return m.longest * len(spaceMark) }
+
+// word appends the ids of a stretch.
+func (m *spm) word(j *job, text string) {
+	j.piece(len(text), max(m.longest, 1))
+	c := m.chains.take(len(text))
+	c.reset(len(text))
+	c.text = text
+	for at := 0; at < len(text); {
+		_, n := decodeRune(text[at:])
+		if c.parts[at] = 0; n > 1 {
+			c.parts[at+1], c.parts[at+n-1] = int32(-n), int32(-n)
+		}
+		at += n
 	}
-	size := l.n + nodes[l.next].n
-	if size > m.longest {
-		return spmCandidate{}, false
+	c.rankAll(j, m)
+	c.merge(j, m)
+	j.room(c)
+	for at, end := int32(0), int32(len(text)); at < end; {
+		next := c.next(at)
+		j.ids = m.emit(j.ids, text[at:next])
+		at = next
 	}
-	id, ok := m.ids[text[l.start:l.start+size]]
-	if !ok {
-		return spmCandidate{}, false
-	}
-	return spmCandidate{m.scores[id], left, size}, true
+	m.chains.put(c)
 }
+
+// rank implements merges.
+func (m *spm) rank(c *chain, left, _, end int32) int32 {
+	if int(end-left) > m.longest {
+		return never
+	}
+	if id, ok := m.ids[c.text[left:end]]; ok {
+		return m.ranks[id]
+	}
+	return never
+}
+
+// made implements merges: a symbol is known by its text.
+func (*spm) made(int32) int32 { return 0 }
 
 // emit appends the token of s, or its bytes where it is none.
 func (m *spm) emit(ids []int32, s string) []int32 {
 	if id, ok := m.ids[s]; ok {
 		return append(ids, id)
 	}
+	if s == " " {
+		s = spaceMark
+	}
 	for i := range len(s) {
 		ids = append(ids, m.bytes[s[i]])
 	}
 	return ids
+}
+
+// rankScores numbers scores from the highest to the lowest, equal ones alike.
+func rankScores(scores []float32) []int32 {
+	order := slices.Clone(scores)
+	slices.SortFunc(order, func(a, b float32) int { return cmp.Compare(b, a) })
+	order = slices.Compact(order)
+	ranks := make([]int32, len(scores))
+	for id, score := range scores {
+		at, _ := slices.BinarySearchFunc(order, score, func(a, b float32) int { return cmp.Compare(b, a) })
+		ranks[id] = int32(at)
+	}
+	return ranks
+}
+
+// bytePairs is a set of pairs of bytes.
+type bytePairs [256][4]uint64
+
+func (p *bytePairs) has(a, b byte) bool { return p[a][b>>6]>>(b&63)&1 != 0 }
+
+// addAll adds the neighbours in a text.
+func (p *bytePairs) addAll(text string) {
+	for i := 1; i < len(text); i++ {
+		p[text[i-1]][text[i]>>6] |= 1 << (text[i] & 63)
+	}
 }

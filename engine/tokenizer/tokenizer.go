@@ -19,6 +19,9 @@
 //     form C; Decode gives that back.
 //  4. Each stretch is cut into words (BPE) or taken whole (SPM) and merged, or made of pieces (WordPiece).
 //
+// A text takes a few bytes for each of its own while it is merged, even where it is one word; EncodeWithin bounds what all
+// texts take together.
+//
 // What it refuses: a kind of vocabulary or a pre-tokenizer that it does not know (a wrong pre-tokenizer gives wrong
 // tokens without any sign of it, so a guess is worse than an error), a vocabulary whose parts contradict one another.
 // It adds no beginning-of-text token by itself: the caller does that, see BOS.
@@ -84,6 +87,8 @@ type merger interface {
 	// encode appends the ids of text to those of the job. first says that text follows a special token or begins the
 	// input.
 	encode(j *job, text string, first bool)
+	// longestToken is how many bytes of text become one token at most; 0: any number.
+	longestToken() int
 }
 
 // Tokenizer encodes and decodes with one vocabulary.
@@ -104,7 +109,8 @@ type Tokenizer struct {
 	control trie // control and unknown tokens
 	special trie // all of them
 	merger  merger
-	turn    chan struct{} // room for one: whoever merges a large piece
+	longest int // bytes of the text that one token stands for at most; 0: any number
+	room    *room
 }
 
 // New builds a Tokenizer. Its errors name what in the vocabulary is wrong and what would be right.
@@ -115,7 +121,7 @@ func New(v Vocab) (*Tokenizer, error) {
 	if v.Types != nil && len(v.Types) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), len(v.Tokens))
 	}
-	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter, turn: make(chan struct{}, 1)}
+	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter, room: newRoom()}
 	if err := t.setTypes(&v); err != nil {
 		return nil, err
 	}
@@ -186,6 +192,9 @@ func (t *Tokenizer) setTypes(v *Vocab) error {
 
 // initSpecial collects the tokens that are found in the text before anything is merged.
 func (t *Tokenizer) initSpecial() {
+	if !t.strip { // else a special token may take any white space with it
+		t.longest = t.merger.longestToken()
+	}
 	for i, text := range t.tokens {
 		if text == "" {
 			continue
@@ -193,10 +202,14 @@ func (t *Tokenizer) initSpecial() {
 		switch t.types[i] {
 		case UserDefined:
 			t.always.add(text, int32(i))
-			t.special.add(text, int32(i))
 		case Control, Unknown:
 			t.control.add(text, int32(i))
-			t.special.add(text, int32(i))
+		default:
+			continue
+		}
+		t.special.add(text, int32(i))
+		if t.longest > 0 {
+			t.longest = max(t.longest, len(text))
 		}
 	}
 }

@@ -61,11 +61,13 @@ func (m *wpm) encode(j *job, text string, _ bool) {
 		m.words(m.normal(j, text[:n]), func(word string) {
 			j.piece(len(word), 0)
 			j.ids = m.word(j.ids, word)
-			j.release()
 		})
 		text = text[n:]
 	}
 }
+
+// longestToken implements merger: a word that can't be made is one token, and there are characters that are none.
+func (*wpm) longestToken() int { return 0 }
 
 // portion is how many bytes of a text are read at a time: up to a place behind the first few thousand where words end,
 // whatever stands there.

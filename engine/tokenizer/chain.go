@@ -1,0 +1,224 @@
+package tokenizer
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// chain is a word while its neighbours are merged, best rank first and of the same rank the leftmost, in O(n log n) for n
+// places. A word can be as long as a text, so a place takes no more than placeBytes and nothing grows while it runs.
+//
+// A part is a stretch of places that has become one symbol. There are no links between parts: where one begins stands its
+// symbol, and of one of several places the second and the last hold its length below 0.
+type chain struct {
+	text  string // what the places are bytes of; for who finds ranks by it
+	parts []int32
+	ranks []int32 // of the merge of the part that begins there with the next one; never where there is none
+	// least is a tree of minima over the ranks, for words of more than one leaf: that of node i is the lesser one of 2i and
+	// 2i+1, and the leaves begin at its middle.
+	least  []int32
+	leaves int32
+}
+
+// never is the rank of what is not merged.
+const never = math.MaxInt32
+
+// leafBits says how many ranks a leaf of the tree has: 1 << leafBits. Words of no more need no tree.
+const leafBits = 4
+
+// placeBytes is the most that a place takes: its part, its rank, and its share of the tree.
+const placeBytes = 4 + 4 + 1
+
+// merges are the merges of a vocabulary.
+type merges interface {
+	// rank is that of the merge of two neighbours, the parts at left and right, of which the second ends before end;
+	// never: they are not merged.
+	rank(c *chain, left, right, end int32) int32
+	// made is the symbol that a merge makes.
+	made(rank int32) int32
+}
+
+// chains keeps chains for the next word: those of usual words, and those that one long word has made large.
+type chains struct{ usual, large sync.Pool }
+
+// manyPlaces is from how many places on a chain is large.
+const manyPlaces = 1 << 14
+
+// take is a chain for words of so many places.
+func (p *chains) take(places int) *chain {
+	pool := &p.usual
+	if places >= manyPlaces {
+		pool = &p.large
+	}
+	if c, ok := pool.Get().(*chain); ok {
+		return c
+	}
+	return &chain{}
+}
+
+func (p *chains) put(c *chain) {
+	c.text = ""
+	if cap(c.parts) >= manyPlaces {
+		p.large.Put(c)
+		return
+	}
+	p.usual.Put(c)
+}
+
+// reset empties the chain, and makes room for so many places.
+func (c *chain) reset(places int) {
+	full := (max(places, 64)-1)>>leafBits<<leafBits + 1<<leafBits
+	if cap(c.parts) < places { // exactly: what append gives beyond would be a quarter of it
+		c.parts, c.ranks = make([]int32, places, full), make([]int32, full)
+	}
+	c.parts, c.ranks = c.parts[:places], c.ranks[:full]
+}
+
+// merge merges what can be merged. The parts are there, and the ranks of all that have one behind them.
+func (c *chain) merge(j *job, m merges) {
+	n := int32(len(c.parts))
+	if n < 2 {
+		return
+	}
+	c.plant()
+	for {
+		at := c.best()
+		if at < 0 {
+			return
+		}
+		j.step(1)
+		right := c.next(at)
+		end := c.next(right)
+		c.parts[at] = m.made(c.ranks[at])
+		c.parts[at+1], c.parts[end-1] = at-end, at-end
+		c.set(right, never)
+		rank := int32(never)
+		if end < n {
+			rank = m.rank(c, at, end, c.next(end))
+		}
+		c.set(at, rank)
+		if at > 0 {
+			before := c.prev(at)
+			c.set(before, m.rank(c, before, at, end))
+		}
+	}
+}
+
+// rankAll finds the ranks of all parts.
+func (c *chain) rankAll(j *job, m merges) {
+	c.ranks = c.ranks[:len(c.parts)]
+	for i := range c.ranks {
+		c.ranks[i] = never
+	}
+	n := int32(len(c.parts))
+	for left := int32(0); ; {
+		right := c.next(left)
+		if right >= n {
+			return
+		}
+		j.step(1)
+		c.ranks[left] = m.rank(c, left, right, c.next(right))
+		left = right
+	}
+}
+
+// plant makes the tree, where there is more than one leaf.
+func (c *chain) plant() {
+	n := len(c.parts)
+	leaves := int32((n-1)>>leafBits + 1)
+	c.leaves = 1 << bits.Len32(uint32(leaves-1))
+	c.ranks = c.ranks[:leaves<<leafBits]
+	for i := n - 1; i < len(c.ranks); i++ {
+		c.ranks[i] = never
+	}
+	if leaves == 1 {
+		return
+	}
+	if size := int(2 * c.leaves); cap(c.least) < size {
+		c.least = make([]int32, size)
+	}
+	c.least = c.least[:2*c.leaves]
+	for i := range c.leaves {
+		c.least[c.leaves+i] = never
+		if i < leaves {
+			c.least[c.leaves+i] = slices.Min(c.leaf(i))
+		}
+	}
+	for i := c.leaves - 1; i > 0; i-- {
+		c.least[i] = min(c.least[2*i], c.least[2*i+1])
+	}
+}
+
+// leaf are the ranks of one leaf.
+func (c *chain) leaf(i int32) []int32 { return c.ranks[i<<leafBits : (i+1)<<leafBits] }
+
+// best is the place of the part that is merged next with the one behind it, -1: none is.
+func (c *chain) best() int32 {
+	if c.leaves == 1 {
+		at := int32(0)
+		for i, r := range c.ranks {
+			if r < c.ranks[at] {
+				at = int32(i)
+			}
+		}
+		if c.ranks[at] == never {
+			return -1
+		}
+		return at
+	}
+	rank := c.least[1]
+	if rank == never {
+		return -1
+	}
+	i := int32(1)
+	for i < c.leaves {
+		if i *= 2; c.least[i] != rank {
+			i++
+		}
+	}
+	i -= c.leaves
+	return i<<leafBits + int32(slices.Index(c.leaf(i), rank))
+}
+
+// set changes the rank of the part at a place.
+func (c *chain) set(at, rank int32) {
+	old := c.ranks[at]
+	c.ranks[at] = rank
+	if c.leaves == 1 || rank == old {
+		return
+	}
+	i := c.leaves + at>>leafBits
+	switch least := c.least[i]; {
+	case rank < least:
+	case old > least:
+		return
+	default:
+		rank = slices.Min(c.leaf(at >> leafBits))
+	}
+	for c.least[i] != rank {
+		c.least[i] = rank
+		if i == 1 {
+			return
+		}
+		rank = min(rank, c.least[i^1])
+		i /= 2
+	}
+}
+
+// next is where the part behind the one at a place begins, or the end.
+func (c *chain) next(at int32) int32 {
+	if at+1 < int32(len(c.parts)) && c.parts[at+1] < 0 {
+		return at - c.parts[at+1]
+	}
+	return at + 1
+}
+
+// prev is where the part in front of the one at a place begins, which is not the first.
+func (c *chain) prev(at int32) int32 {
+	if n := c.parts[at-1]; n < 0 {
+		return at + n
+	}
+	return at - 1
+}

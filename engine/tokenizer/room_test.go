@@ -1,0 +1,104 @@
+package tokenizer_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rouse-dev/rouse/engine/tokenizer"
+)
+
+// allocated is how many bytes f allocates.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
+
+// TestMemoryOfText: what a text takes, freed meanwhile or not, is what all texts together are bounded by, whatever the text.
+func TestMemoryOfText(t *testing.T) {
+	parts := append([]string{"ab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab ", "\U0001d160", "\u1100\u1161\u11a8", "▁"}, long...)
+	all := kinds(t)
+	for _, name := range []string{"testdata/golden-gpt-2.json", "testdata/golden-spm.json", "testdata/golden-gemma.json", "command-r", "WordPiece"} {
+		tok := all[name]
+		for _, part := range parts {
+			text := strings.Repeat(part, 1<<18/len(part))
+			if part == "\xff" { // no JSON has it
+				continue
+			}
+			runtime.GC()
+			runtime.GC() // pools are empty after two
+			most := tok.Bytes(text) * tokenizer.TextBytes
+			got := allocated(func() { _, _ = tok.EncodeWithin(t.Context(), text, true, math.MaxInt) })
+			if got > most+1<<16 {
+				t.Errorf("%s: %q takes %d bytes for each byte, want at most %d", name, part, got/len(text), most/len(text))
+			}
+		}
+	}
+	if most := tokenizer.MostMemory(); most > 450<<20 {
+		t.Errorf("all texts together may take %d MiB, want at most 450", most>>20)
+	}
+}
+
+// TestTurns: texts as large as all memory for them wait for one another, in order; smaller ones wait for none of them; who
+// leaves waits no longer.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tok := build(t, byteVocab("gpt-2", "a|a"))
+		text := strings.Repeat("a", 5<<20)
+		leave, err := tok.Enter(t.Context(), len(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := errors.New("the client left")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		results := make(chan error, 2)
+		for _, ctx := range []context.Context{ctx, t.Context()} {
+			go func() {
+				_, err := tok.EncodeWithin(ctx, text, true, math.MaxInt)
+				results <- err
+			}()
+			synctest.Wait()
+		}
+		for _, bytes := range []int{1, 64 << 10, 512 << 10, 4 << 20} {
+			if ids, err := tok.EncodeWithin(t.Context(), text[:bytes], true, math.MaxInt); err != nil || len(ids) == 0 {
+				t.Errorf("%d bytes: %d tokens, %v", bytes, len(ids), err)
+			}
+		}
+		if len(results) != 0 {
+			t.Fatalf("a text did not wait: %v", <-results)
+		}
+		cancel(gone)
+		if err := <-results; !errors.Is(err, gone) {
+			t.Errorf("the one whose client left: %v", err)
+		}
+		leave()
+		if err := <-results; err != nil {
+			t.Errorf("the other: %v", err)
+		}
+	})
+}
+
+// TestFewest: no text has fewer tokens than are known without making them, and of what is far too long that many are known.
+func TestFewest(t *testing.T) {
+	parts := append([]string{"ab ", "<|im_start|>", "<|im_\uFDD0start|>", "<tool>", "<s> \n", "\u1100\u1161\u11a8", "\u212a", "▁"}, long...)
+	for name, tok := range kinds(t) {
+		for _, part := range parts {
+			text := strings.Repeat(part, 1<<16/len(part))
+			for _, special := range []bool{false, true} {
+				if fewest, ids := tok.Fewest(text), tok.Encode(text, special); fewest > len(ids) {
+					t.Errorf("%s: %q: at least %d tokens, and there are %d", name, part, fewest, len(ids))
+				}
+			}
+			if bounded := name != "WordPiece" && !strings.Contains(name, "phi3"); bounded != (tok.Fewest(text) > 50) {
+				t.Errorf("%s: %q: at least %d tokens", name, part, tok.Fewest(text))
+			}
+		}
+	}
+}
