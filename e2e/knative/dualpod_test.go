@@ -119,7 +119,7 @@ func twoPodsOfAFunction(t *testing.T) {
 	f.rests()
 
 	t.Run("hot wake", func(t *testing.T) {
-		for range 3 {
+		for range 2 {
 			f.mustComplete("a hot wake with its claim")
 			if now := f.providers(); !slices.Equal(now, first) {
 				t.Errorf("the providers are %v, want the sleeper %v alone", now, first)
