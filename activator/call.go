@@ -39,7 +39,7 @@ type call struct {
 	peer   peer.Peer
 	body   *inbound.Body
 	req    parse.Request
-	kind   forward.Kind
+	kind   stream.Style
 	ollama bool // it is in Ollama's own API
 	// adapter is what the instance should have loaded; empty for the model itself.
 	adapter api.ModelName
@@ -115,11 +115,11 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 
 // understand reads what must be known of the body and finds the function.
 func (c *call) understand() error {
-	kind, isJSON := modelPaths[c.r.URL.Path]
+	isJSON := modelPaths[c.r.URL.Path]
 	if c.ollama {
 		_, isJSON = ollamaPaths[c.r.URL.Path]
 	}
-	c.kind = kind
+	c.kind = stream.Of(c.r.URL.Path)
 	var bad *api.Error
 	switch {
 	case isJSON && c.r.Method == http.MethodPost:
@@ -405,4 +405,4 @@ func (c *call) expectNothing() {
 }
 
 // comments says whether the client reads server-sent comments.
-func (c *call) comments() bool { return c.req.Stream && c.kind != forward.Opaque }
+func (c *call) comments() bool { return c.req.Stream && c.kind != stream.Plain }

@@ -16,27 +16,27 @@ import (
 
 // modelPaths are the paths whose JSON body names a model, and what a stream
 // that answers ends with. Which of them an instance has is its runtime's affair.
-var modelPaths = map[string]forward.Kind{
-	"/v1/chat/completions":        forward.Chat,
-	"/v1/completions":             forward.Chat,
-	"/v1/embeddings":              forward.Opaque,
-	"/v1/responses":               forward.Responses,
-	"/v1/messages":                forward.Messages,
-	"/v1/messages/count_tokens":   forward.Opaque,
-	"/v1/chat/completions/batch":  forward.Opaque,
-	"/v1/chat/completions/render": forward.Opaque,
-	"/v1/completions/render":      forward.Opaque,
-	"/inference/v1/generate":      forward.Opaque,
-	"/v2/embed":                   forward.Opaque,
-	"/v1/rerank":                  forward.Opaque,
-	"/v2/rerank":                  forward.Opaque,
-	"/rerank":                     forward.Opaque,
-	"/v1/score":                   forward.Opaque,
-	"/score":                      forward.Opaque,
-	"/pooling":                    forward.Opaque,
-	"/classify":                   forward.Opaque,
-	"/tokenize":                   forward.Opaque,
-	"/detokenize":                 forward.Opaque,
+var modelPaths = map[string]bool{
+	"/v1/chat/completions":        true,
+	"/v1/completions":             true,
+	"/v1/embeddings":              true,
+	"/v1/responses":               true,
+	"/v1/messages":                true,
+	"/v1/messages/count_tokens":   true,
+	"/v1/chat/completions/batch":  true,
+	"/v1/chat/completions/render": true,
+	"/v1/completions/render":      true,
+	"/inference/v1/generate":      true,
+	"/v2/embed":                   true,
+	"/v1/rerank":                  true,
+	"/v2/rerank":                  true,
+	"/rerank":                     true,
+	"/v1/score":                   true,
+	"/score":                      true,
+	"/pooling":                    true,
+	"/classify":                   true,
+	"/tokenize":                   true,
+	"/detokenize":                 true,
 }
 
 // formPaths are the paths whose multipart form names a model.
@@ -84,8 +84,7 @@ func (a *Activator) listing(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
-	_, found := modelPaths[r.URL.Path]
-	return found
+	return modelPaths[r.URL.Path]
 }
 
 func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {

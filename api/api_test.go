@@ -135,10 +135,12 @@ func TestPlainErrorBody(t *testing.T) {
 // Each API's clients get errors in its own shape.
 func TestErrorsByPath(t *testing.T) {
 	for path, want := range map[string]string{
-		"/v1/chat/completions":      `{"error":{"message":"no","type":"`,
-		"/v1/messages":              `{"type":"error","error":{"type":"overloaded_error","message":"no","code":"loading"}}`,
-		"/v1/messages/count_tokens": `{"type":"error","error":{"type":"overloaded_error"`,
-		"/api/chat":                 `{"error":"no"}`,
+		"/v1/chat/completions":             `{"error":{"message":"no","type":"`,
+		"/v1/messages":                     `{"type":"error","error":{"type":"overloaded_error","message":"no","code":"loading"}}`,
+		"/v1/messages/count_tokens":        `{"type":"error","error":{"type":"overloaded_error"`,
+		"/api/chat":                        `{"error":"no"}`,
+		"/invocations":                     `{"error_code":"TEMPORARILY_UNAVAILABLE","message":"no","error":{"message":"no","type":"service_unavailable_error","param":null,"code":"loading"}}`,
+		"/serving-endpoints/a/invocations": `{"error_code":"TEMPORARILY_UNAVAILABLE",`,
 	} {
 		w := httptest.NewRecorder()
 		api.WriteErrorTo(w, httptest.NewRequest(http.MethodPost, path, nil), api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "no"))

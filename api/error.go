@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -47,6 +45,7 @@ const (
 	CodeNoCapacity     = "no_capacity"
 	CodeStartFailed    = "start_failed"
 	CodeRuntimeFailed  = "runtime_failed"
+	CodeRuntimeError   = "runtime_error" // what a runtime says of itself, with 5xx or in mid-stream; the two around it are what we say of it
 	CodeStreamCut      = "stream_cut"
 	CodeTooLarge       = "body_too_large"
 	CodeShutdown       = "shutting_down"
@@ -153,64 +152,6 @@ func WriteError(w http.ResponseWriter, err error) {
 	e.write(w, append(body, '\n'))
 }
 
-// WritePlainError is [WriteError] with the body of Ollama's own API, {"error":"text"}.
-func WritePlainError(w http.ResponseWriter, err error) {
-	e := AsError(err)
-	e.write(w, e.Line())
-}
-
-// WriteMessagesError is [WriteError] with the body of Anthropic's API.
-func WriteMessagesError(w http.ResponseWriter, err error) {
-	e := AsError(err)
-	e.write(w, append(e.Messages(), '\n'))
-}
-
-// WriteErrorTo is [WriteError] with a body of the shape that clients of r's path know.
-func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
-	switch ShapeOf(r.URL.Path) {
-	case ShapeOllama:
-		WritePlainError(w, err)
-	case ShapeMessages:
-		WriteMessagesError(w, err)
-	default:
-		WriteError(w, err)
-	}
-}
-
-// Shape is the form of an error body.
-type Shape int
-
-// Shapes.
-const (
-	ShapeOpenAI   Shape = iota // {"error":{…}}
-	ShapeOllama                // {"error":"text"}
-	ShapeMessages              // Anthropic's: {"type":"error","error":{…}}
-)
-
-// ShapeOf is the shape that clients of a path know: Ollama's below /api/, Anthropic's below
-// /v1/messages, else OpenAI's.
-func ShapeOf(path string) Shape {
-	switch {
-	case strings.HasPrefix(path, "/api/"):
-		return ShapeOllama
-	case strings.HasPrefix(path, "/v1/messages"):
-		return ShapeMessages
-	}
-	return ShapeOpenAI
-}
-
-// Body returns e as a body of that shape.
-func (e *Error) Body(s Shape) []byte {
-	switch s {
-	case ShapeOllama:
-		return e.Line()
-	case ShapeMessages:
-		return e.Messages()
-	}
-	body, _ := e.MarshalJSON() // strings always marshal
-	return body
-}
-
 // WriteJSON answers a request with v, which must marshal, on a line of its own.
 // Nothing may have been written to w before.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
@@ -239,53 +180,4 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 	}
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // the client may have left: nothing to do about it
-}
-
-// SSE returns err as the event that ends a broken stream: data: {"error":{…}}.
-func (e *Error) SSE() []byte {
-	body, _ := e.MarshalJSON()
-	return append(append([]byte("data: "), body...), '\n', '\n')
-}
-
-// messagesTypes are Anthropic's classes by status, where they are not OpenAI's.
-var messagesTypes = map[int]string{
-	http.StatusConflict:              "invalid_request_error",
-	http.StatusRequestEntityTooLarge: "request_too_large",
-	http.StatusServiceUnavailable:    "overloaded_error",
-}
-
-// Messages returns err as the body of Anthropic's API, {"type":"error","error":{…}}.
-func (e *Error) Messages() []byte {
-	type detail struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-		Code    string `json:"code,omitempty"`
-	}
-	kind := cmp.Or(messagesTypes[e.Status], errorTypes[e.Status], "api_error")
-	body, _ := json.Marshal(struct { // strings always marshal
-		Type  string `json:"type"`
-		Error detail `json:"error"`
-	}{"error", detail{kind, e.Message, e.Code}})
-	return body
-}
-
-// ResponsesEvent returns err as the data of the event "error" of OpenAI's responses, whose number in
-// its stream is next. The object "error" is what OpenAI's client libraries make an error of.
-func (e *Error) ResponsesEvent(next int) []byte {
-	w := e.wire()
-	body, _ := json.Marshal(struct { // strings always marshal
-		Type     string    `json:"type"`
-		Sequence int       `json:"sequence_number"`
-		Code     *string   `json:"code"`
-		Message  string    `json:"message"`
-		Param    *string   `json:"param"`
-		Error    wireError `json:"error"`
-	}{"error", next, w.Code, w.Message, w.Param, w})
-	return body
-}
-
-// Line returns err as the line that ends a broken stream of Ollama's own API: {"error":"text"}.
-func (e *Error) Line() []byte {
-	body, _ := json.Marshal(map[string]string{"error": e.Message}) // strings always marshal
-	return append(body, '\n')
 }

@@ -16,7 +16,7 @@ import (
 // Answer is an instance's answer whose first body bytes are there, or which has no body.
 type Answer struct {
 	resp *http.Response
-	kind Kind
+	kind stream.Style
 	buf  *[]byte // owned until Close
 	n    int     // bytes in buf that were not handed on
 	err  error   // why reading ended; io.EOF for a clean end

@@ -9,22 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
-// Kind is what an event stream must end with to be complete.
-type Kind = stream.Style
-
-// Kinds of streams.
-const (
-	Opaque    = stream.Plain
-	Chat      = stream.Completion
-	Responses = stream.Responses
-	Messages  = stream.Messages
-)
-
 // maxEvent is the default of [Call.MaxEvent].
 const maxEvent = 1 << 20
 
 // copyEvents is Copy for server-sent events, and for lines of JSON.
-func (a *Answer) copyEvents(sink Sink, kind Kind) error {
+func (a *Answer) copyEvents(sink Sink, kind stream.Style) error {
 	judge := stream.NewJudge(kind)
 	defer func() { a.next = judge.Next() }()
 	split := stream.Splitter{Lines: kind == stream.Lines}

@@ -14,7 +14,7 @@ import (
 // event. What is no stream ends with a broken connection, which needs no words.
 func endHonestly(resp *http.Response) error {
 	kind := resp.Header.Get("Content-Type")
-	style := styleOf(resp.Request.URL.Path)
+	style := stream.Of(resp.Request.URL.Path)
 	switch {
 	case resp.Header.Get("Content-Encoding") != "":
 		return nil // not ours to write into
@@ -27,17 +27,6 @@ func endHonestly(resp *http.Response) error {
 		body: resp.Body, style: style, judge: stream.NewJudge(style), split: stream.Splitter{Lines: style == stream.Lines},
 	}
 	return nil
-}
-
-// styleOf is the protocol of a path's streams of events.
-func styleOf(path string) stream.Style {
-	switch {
-	case strings.HasPrefix(path, "/v1/messages"):
-		return stream.Messages
-	case strings.HasPrefix(path, "/v1/responses"):
-		return stream.Responses
-	}
-	return stream.Completion
 }
 
 // honest is the body of a stream. It gives out whole events as they come; what

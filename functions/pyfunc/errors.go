@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // failure is an error in MLflow's own shape: {"error_code", "message", "stack_trace"}.
@@ -42,40 +44,13 @@ func unexpected(cause string) failure {
 	}
 }
 
-// errorCodes are MLflow's words for statuses.
-var errorCodes = map[int]string{
-	http.StatusBadRequest:          "BAD_REQUEST",
-	http.StatusUnauthorized:        "UNAUTHENTICATED",
-	http.StatusForbidden:           "PERMISSION_DENIED",
-	http.StatusNotFound:            "NOT_FOUND",
-	http.StatusConflict:            "RESOURCE_CONFLICT",
-	http.StatusUnprocessableEntity: "INVALID_PARAMETER_VALUE",
-	http.StatusTooManyRequests:     "RESOURCE_EXHAUSTED",
-	499:                            "CANCELLED",
-	http.StatusInternalServerError: "INTERNAL_ERROR",
-	http.StatusNotImplemented:      "NOT_IMPLEMENTED",
-	http.StatusServiceUnavailable:  "TEMPORARILY_UNAVAILABLE",
-	http.StatusGatewayTimeout:      "DEADLINE_EXCEEDED",
-}
-
-// errorCode is the word for a status: its own, or that of its class.
-func errorCode(status int) string {
-	if c, found := errorCodes[status]; found {
-		return c
-	}
-	if status >= 500 {
-		return "INTERNAL_ERROR"
-	}
-	return "BAD_REQUEST"
-}
-
 // fail answers with a failure. Nothing may have been written before.
 func fail(w http.ResponseWriter, f failure) {
 	if f.Status == 0 {
 		f.Status = http.StatusBadRequest
 	}
 	if f.Code == "" {
-		f.Code = errorCode(f.Status)
+		f.Code = api.MLflowCode(f.Status)
 	}
 	var body strings.Builder
 	out := json.NewEncoder(&body)

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // events makes of a stream of events one in AgentServer's shape: data lines and
@@ -66,16 +67,25 @@ func (e *events) whole(line []byte) {
 	}
 }
 
-// errorIn finds the text of an OpenAI error event, {"error": {"message": …}}.
+// errorIn finds the text of an error event: of OpenAI's, {"error": {"message": …}}, and of
+// its responses' and Anthropic's, {"type": "error", …}.
 func errorIn(data []byte) (message string, found bool) {
-	head := bytes.TrimLeft(data[:min(len(data), 32)], " ")
-	if !bytes.HasPrefix(head, []byte(`{"error"`)) && !bytes.HasPrefix(head, []byte(`{ "error"`)) {
+	head := bytes.TrimLeft(data[:min(len(data), 32)], "{ ")
+	if !bytes.HasPrefix(head, []byte(`"error"`)) && !bytes.HasPrefix(head, []byte(`"type":"error"`)) && !bytes.HasPrefix(head, []byte(`"type": "error"`)) {
 		return "", false
 	}
 	var body struct {
-		Error json.RawMessage `json:"error"`
+		Type    string          `json:"type"`
+		Message string          `json:"message"`
+		Error   json.RawMessage `json:"error"`
 	}
-	if json.Unmarshal(data, &body) != nil || len(body.Error) == 0 || string(body.Error) == "null" {
+	if json.Unmarshal(data, &body) != nil {
+		return "", false
+	}
+	switch none := len(body.Error) == 0 || string(body.Error) == "null"; {
+	case none && body.Type == "error":
+		return body.Message, true
+	case none:
 		return "", false
 	}
 	var object struct {
@@ -106,9 +116,8 @@ func (e *events) finish() {
 
 func (e *events) fail(message string) {
 	e.close()
-	e.out = append(e.out, `data: {"error": "`...)
-	e.out = append(span.Escape(e.out, message), "\"}\n\n"...)
-	e.finish()
+	e.out = append(e.out, stream.Agent.Error(&api.Error{Message: message}, 0)...)
+	e.ended = true
 }
 
 // end returns what is to be sent last. why is the failure with which the stream

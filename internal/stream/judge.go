@@ -37,7 +37,7 @@ func (j *Judge) Whole(proper bool) bool {
 	if j.within { // a last line needs no end
 		end.begins(j.head)
 	}
-	return end.done || (proper && (j.finished || j.style == Plain))
+	return end.done || (proper && (j.finished || j.style == Plain || j.style == Agent))
 }
 
 // Next is the number of an event of our own, in a stream whose events have numbers.

@@ -20,6 +20,8 @@ package stream
 
 import (
 	"bytes"
+	"encoding/json"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -34,7 +36,25 @@ const (
 	Responses               // OpenAI's responses: response.completed, .failed or .incomplete
 	Messages                // Anthropic's messages: message_stop
 	Lines                   // Ollama's lines of JSON: "done":true
+	Agent                   // MLflow's AgentServer: [DONE], behind an error too
 )
+
+// Of is the style of server-sent events at a path of clients'.
+func Of(path string) Style {
+	switch api.ShapeOf(path) {
+	case api.ShapeMessages:
+		return Messages
+	case api.ShapeMLflow:
+		return Agent
+	}
+	switch {
+	case path == "/v1/chat/completions", path == "/v1/completions":
+		return Completion
+	case path == "/v1/responses", strings.HasPrefix(path, "/v1/responses/"):
+		return Responses
+	}
+	return Plain
+}
 
 // Error returns err as the event that ends a stream of this style that was cut; next
 // is its number, [Judge.Next], where events have numbers.
@@ -46,6 +66,9 @@ func (s Style) Error(err *api.Error, next int) []byte {
 		return append(append([]byte("event: error\ndata: "), err.Messages()...), '\n', '\n')
 	case Responses: // one of OpenAI's looks at the type in its data
 		return append(append([]byte("event: error\ndata: "), err.ResponsesEvent(next)...), '\n', '\n')
+	case Agent:
+		text, _ := json.Marshal(err.Message) // a string always marshals
+		return append(append([]byte(`data: {"error": `), text...), "}\n\ndata: [DONE]\n\n"...)
 	}
 	return err.SSE()
 }

@@ -296,3 +296,21 @@ func Benchmark(b *testing.B) {
 		})
 	}
 }
+
+// A path's streams end as those of its API do.
+func TestOf(t *testing.T) {
+	for path, want := range map[string]stream.Style{
+		"/v1/chat/completions": stream.Completion, "/v1/completions": stream.Completion, "/v1/messages": stream.Messages,
+		"/v1/responses": stream.Responses, "/v1/responses/resp_1": stream.Responses, "/v1/embeddings": stream.Plain, "/v1/chat/completions/batch": stream.Plain,
+		"/invocations": stream.Agent, "/serving-endpoints/a/invocations": stream.Agent, "/serving-endpoints/a": stream.Plain,
+	} {
+		if got := stream.Of(path); got != want {
+			t.Errorf("%s: style %d, want %d", path, got, want)
+		}
+	}
+	broken := stream.NewJudge(stream.Agent)
+	broken.See([]byte("data: {}\n\n"))
+	if !broken.Whole(true) || broken.Whole(false) {
+		t.Error("a stream of AgentServer may end well anywhere, and may not break off before [DONE]")
+	}
+}

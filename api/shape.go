@@ -1,0 +1,160 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// WritePlainError is [WriteError] with the body of Ollama's own API, {"error":"text"}.
+func WritePlainError(w http.ResponseWriter, err error) {
+	e := AsError(err)
+	e.write(w, e.Line())
+}
+
+// WriteMessagesError is [WriteError] with the body of Anthropic's API.
+func WriteMessagesError(w http.ResponseWriter, err error) {
+	e := AsError(err)
+	e.write(w, append(e.Messages(), '\n'))
+}
+
+// WriteErrorTo is [WriteError] with a body of the shape that clients of r's path know.
+func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
+	switch ShapeOf(r.URL.Path) {
+	case ShapeOllama:
+		WritePlainError(w, err)
+	case ShapeMessages:
+		WriteMessagesError(w, err)
+	case ShapeMLflow:
+		e := AsError(err)
+		e.write(w, append(e.MLflow(), '\n'))
+	default:
+		WriteError(w, err)
+	}
+}
+
+// Shape is the form of an error body.
+type Shape int
+
+// Shapes.
+const (
+	ShapeOpenAI   Shape = iota // {"error":{…}}
+	ShapeOllama                // {"error":"text"}
+	ShapeMessages              // Anthropic's: {"type":"error","error":{…}}
+	ShapeMLflow                // of its scoring server: {"error_code":…,"message":…}
+)
+
+// ShapeOf is the shape that clients of a path know: Ollama's below /api/, Anthropic's below
+// /v1/messages, MLflow's at /invocations and at Databricks' paths to it, else OpenAI's.
+func ShapeOf(path string) Shape {
+	switch {
+	case strings.HasPrefix(path, "/api/"):
+		return ShapeOllama
+	case strings.HasPrefix(path, "/v1/messages"):
+		return ShapeMessages
+	case path == "/invocations", strings.HasPrefix(path, "/serving-endpoints/") && strings.HasSuffix(path, "/invocations"):
+		return ShapeMLflow
+	}
+	return ShapeOpenAI
+}
+
+// Body returns e as a body of that shape.
+func (e *Error) Body(s Shape) []byte {
+	switch s {
+	case ShapeOllama:
+		return e.Line()
+	case ShapeMessages:
+		return e.Messages()
+	case ShapeMLflow:
+		return e.MLflow()
+	}
+	body, _ := e.MarshalJSON() // strings always marshal
+	return body
+}
+
+// SSE returns err as the event that ends a broken stream: data: {"error":{…}}.
+func (e *Error) SSE() []byte {
+	body, _ := e.MarshalJSON()
+	return append(append([]byte("data: "), body...), '\n', '\n')
+}
+
+// messagesTypes are Anthropic's classes by status, where they are not OpenAI's.
+var messagesTypes = map[int]string{
+	http.StatusConflict:              "invalid_request_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusServiceUnavailable:    "overloaded_error",
+}
+
+// Messages returns err as the body of Anthropic's API, {"type":"error","error":{…}}.
+func (e *Error) Messages() []byte {
+	type detail struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+		Code    string `json:"code,omitempty"`
+	}
+	kind := cmp.Or(messagesTypes[e.Status], errorTypes[e.Status], "api_error")
+	body, _ := json.Marshal(struct { // strings always marshal
+		Type  string `json:"type"`
+		Error detail `json:"error"`
+	}{"error", detail{kind, e.Message, e.Code}})
+	return body
+}
+
+// ResponsesEvent returns err as the data of the event "error" of OpenAI's responses, whose number in
+// its stream is next. The object "error" is what OpenAI's client libraries make an error of.
+func (e *Error) ResponsesEvent(next int) []byte {
+	w := e.wire()
+	body, _ := json.Marshal(struct { // strings always marshal
+		Type     string    `json:"type"`
+		Sequence int       `json:"sequence_number"`
+		Code     *string   `json:"code"`
+		Message  string    `json:"message"`
+		Param    *string   `json:"param"`
+		Error    wireError `json:"error"`
+	}{"error", next, w.Code, w.Message, w.Param, w})
+	return body
+}
+
+// Line returns err as the line that ends a broken stream of Ollama's own API: {"error":"text"}.
+func (e *Error) Line() []byte {
+	body, _ := json.Marshal(map[string]string{"error": e.Message}) // strings always marshal
+	return append(body, '\n')
+}
+
+// mlflowCodes are MLflow's words for statuses.
+var mlflowCodes = map[int]string{
+	http.StatusBadRequest:          "BAD_REQUEST",
+	http.StatusUnauthorized:        "UNAUTHENTICATED",
+	http.StatusForbidden:           "PERMISSION_DENIED",
+	http.StatusNotFound:            "NOT_FOUND",
+	http.StatusConflict:            "RESOURCE_CONFLICT",
+	http.StatusUnprocessableEntity: "INVALID_PARAMETER_VALUE",
+	http.StatusTooManyRequests:     "RESOURCE_EXHAUSTED",
+	StatusClientClosed:             "CANCELLED",
+	http.StatusInternalServerError: "INTERNAL_ERROR",
+	http.StatusNotImplemented:      "NOT_IMPLEMENTED",
+	http.StatusServiceUnavailable:  "TEMPORARILY_UNAVAILABLE",
+	http.StatusGatewayTimeout:      "DEADLINE_EXCEEDED",
+}
+
+// MLflowCode is MLflow's word for a status: its own, or that of its class.
+func MLflowCode(status int) string {
+	if c, found := mlflowCodes[status]; found {
+		return c
+	}
+	if status >= http.StatusInternalServerError {
+		return "INTERNAL_ERROR"
+	}
+	return "BAD_REQUEST"
+}
+
+// MLflow returns err as the body of MLflow's scoring server, with the OpenAI error object beside it.
+func (e *Error) MLflow() []byte {
+	body, _ := json.Marshal(struct { // strings always marshal
+		Code    string    `json:"error_code"`
+		Message string    `json:"message"`
+		Error   wireError `json:"error"`
+	}{MLflowCode(e.Status), e.Message, e.wire()})
+	return body
+}
