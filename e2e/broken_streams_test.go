@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -34,8 +35,9 @@ spec:
 		{"/v1/completions", `"prompt":"a","max_tokens":200`, "", openAIError},
 		{"/v1/responses", `"input":"a","max_output_tokens":200`, "error", responsesError},
 		{"/v1/messages", `"messages":[{"role":"user","content":"a"}],"max_tokens":200`, "error", messagesError},
+		{"/serving-endpoints/chat/invocations", `"messages":[{"role":"user","content":"a"}],"max_tokens":200`, "", agentError},
 	} {
-		for _, fault := range []string{"cut=3", "eof=3", "error-event=3", "crash-after=3"} {
+		for _, fault := range []string{"cut=3", "eof=3", "error-event=3", "crash-after=3", killsFunction} {
 			t.Run(tt.path+" "+fault, func(t *testing.T) {
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.server.url+tt.path, strings.NewReader(`{"model":"chat","stream":true,`+tt.body+`}`))
 				if err != nil {
@@ -48,15 +50,28 @@ spec:
 					t.Fatal(err)
 				}
 				defer resp.Body.Close()
-				raw, err := io.ReadAll(resp.Body)
+				in := bufio.NewReader(resp.Body)
+				if fault == killsFunction {
+					if _, err := in.Peek(1); err != nil {
+						t.Fatal(err)
+					}
+					if err := p.killFunction("chat"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				raw, err := io.ReadAll(in)
 				if err != nil || resp.StatusCode != http.StatusOK {
 					t.Fatalf("%s, %v: %s", resp.Status, err, raw)
 				}
 				events := strings.Split(strings.TrimSuffix(string(raw), "\n\n"), "\n\n")
-				if n := len(events) - 1; fault == "error-event=3" && events[n] == "data: [DONE]" {
-					events = events[:n] // vLLM ends so what it has said of itself
+				agent := strings.HasSuffix(tt.path, "/invocations")
+				switch n := len(events) - 1; {
+				case events[n] == "data: [DONE]" && (agent || fault == "error-event=3"):
+					events = events[:n] // vLLM ends so what it has said of itself, and MLflow everything
+				case agent:
+					t.Errorf("the last event is %q, want [DONE]", events[n])
 				}
-				if len(events) < 3 {
+				if len(events) < 2 || len(events) < 3 && fault != killsFunction {
 					t.Fatalf("too few events:\n%s", raw)
 				}
 				name, last := eventOf(t, events[len(events)-1])
@@ -69,6 +84,9 @@ spec:
 		}
 	}
 }
+
+// killsFunction is no fault of the runtime's: its tokens come slowly, and the function's process is killed at the first.
+const killsFunction = "slow=100ms"
 
 // eventOf reads one event.
 func eventOf(t *testing.T, text string) (name string, data map[string]any) {
@@ -85,19 +103,27 @@ func eventOf(t *testing.T, text string) (name string, data map[string]any) {
 }
 
 func openAIError(t *testing.T, _, last map[string]any) {
+	t.Helper()
 	e, _ := last["error"].(map[string]any)
-	_, coded := e["code"]
+	_, coded := e["code"].(string) // else nobody tells ours from a model server's
 	if message, _ := e["message"].(string); message == "" || e["type"] == "" || !coded {
-		t.Errorf("the error is %v, want message, type and code", last)
+		t.Errorf("the error is %v, want message, type and a code", last)
 	}
 }
 
 func responsesError(t *testing.T, before, last map[string]any) {
 	openAIError(t, before, last) // which client libraries make an error of
 	number, _ := before["sequence_number"].(float64)
-	_, coded := last["code"]
+	_, coded := last["code"].(string)
 	if message, _ := last["message"].(string); last["type"] != "error" || message == "" || !coded || last["sequence_number"] != number+1 {
 		t.Errorf("the error is %v after %v, want type, message, code and the next number", last, before)
+	}
+}
+
+// agentError is what MLflow's AgentServer says.
+func agentError(t *testing.T, _, last map[string]any) {
+	if text, _ := last["error"].(string); text == "" || len(last) != 1 {
+		t.Errorf("the error is %v, want its text alone", last)
 	}
 }
 

@@ -25,7 +25,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"noprocess":   noProcess,
 	"waitfor":     waitFor,
 	"killruntime": killRuntime,
-	"killfn":      killFunction,
+	"killfn":      killFunctionCommand,
 	"burst":       burstCommand,
 	"burstwait":   burstWait,
 	"sink":        sinkCommand,
@@ -146,18 +146,27 @@ func killRuntime(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // killfn NAME: SIGKILL a function's process, the parent of its runtime.
-func killFunction(ts *testscript.TestScript, neg bool, args []string) {
+func killFunctionCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("killfn: %v", errUsage)
 	}
-	i, err := placeOf(ts).instance(args[0])
-	ts.Check(err)
-	parent, err := parentOf(i.PID)
-	ts.Check(err)
-	if server := placeOf(ts).server.cmd.Process.Pid; parent == server || parent <= 1 {
-		ts.Fatalf("the runtime %d is a child of %d, want a function's process", i.PID, parent)
+	ts.Check(placeOf(ts).killFunction(args[0]))
+}
+
+// killFunction kills the process of a function, the parent of its runtime.
+func (p *place) killFunction(name string) error {
+	i, err := p.instance(name)
+	if err != nil {
+		return err
 	}
-	ts.Check(syscall.Kill(parent, syscall.SIGKILL))
+	parent, err := parentOf(i.PID)
+	if err != nil {
+		return err
+	}
+	if parent == p.server.cmd.Process.Pid || parent <= 1 {
+		return fmt.Errorf("the runtime %d is a child of %d, want a function's process", i.PID, parent)
+	}
+	return syscall.Kill(parent, syscall.SIGKILL)
 }
 
 func parentOf(pid int) (int, error) {

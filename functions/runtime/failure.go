@@ -28,14 +28,17 @@ type complaint struct {
 //     {"detail":…} (FastAPI) are wrapped.
 //  4. Any other text is the message; a page of HTML is not shown to anybody.
 //  5. What a server says of its own failures, with a status of 500 or more, is for its operator: it names
-//     paths, addresses and what it was told. Clients get that it failed, or that it is busy.
+//     paths, addresses and what it was told. Clients get that it failed (code runtime_error), or that it is busy.
 func failure(path string, status int, body []byte) []byte {
 	e, right := understood(path, status, body)
 	switch {
 	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented: // 5.
 		e = &api.Error{Status: status, Code: codeFor(status, e.Message), Message: "the model server failed: its operator finds out why in its log"}
-		if e.Code == api.CodeBusy {
+		switch e.Code {
+		case api.CodeBusy:
 			e.Message = "the model server is busy: try again later"
+		case "":
+			e.Code = api.CodeRuntimeError
 		}
 	case right:
 		return body
