@@ -109,6 +109,10 @@ func complains(body []byte) string {
 			return m
 		}
 	}
+	var plain struct{ Error string } // Ollama's
+	if json.Unmarshal(body, &plain) == nil && plain.Error != "" {
+		return plain.Error
+	}
 	return strings.TrimSpace(string(body[:min(len(body), 500)]))
 }
 

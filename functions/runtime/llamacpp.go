@@ -69,7 +69,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	if model != "" {
 		file, err := ggufFile(model)
 		if err != nil {
-			return Launch{}, fmt.Errorf("runtime llamacpp: %w", err)
+			return Launch{}, unusable(fmt.Errorf("runtime llamacpp: %w", err))
 		}
 		args = slices.Concat([]string{"--model", file}, args)
 	}

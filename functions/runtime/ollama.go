@@ -99,7 +99,7 @@ func (r *ollama) Launch(model string) (Launch, error) {
 	}
 	from, err := ollamaModel(model, r.expectedName(), r.store(), filepath.Join(r.home(), "models"))
 	if err != nil {
-		return Launch{}, fmt.Errorf("runtime ollama: %w", err)
+		return Launch{}, unusable(fmt.Errorf("runtime ollama: %w", err))
 	}
 	if err := os.MkdirAll(r.home(), 0o700); err != nil {
 		return Launch{}, fmt.Errorf("runtime ollama: %w", err)

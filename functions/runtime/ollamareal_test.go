@@ -53,6 +53,18 @@ type running struct {
 // start launches a runtime and waits for its first token.
 func start(t *testing.T, cfg runtime.Config, model string) running {
 	t.Helper()
+	r := startOnly(t, cfg, model)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := runtime.Await(ctx, r, r.launch.Endpoint, nil); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// startOnly is start without the wait.
+func startOnly(t *testing.T, cfg runtime.Config, model string) running {
+	t.Helper()
 	cfg.Transport = api.NewTransport(2)
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
@@ -81,11 +93,6 @@ func start(t *testing.T, cfg runtime.Config, model string) running {
 			t.Logf("Ollama says:\n%s", output)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := runtime.Await(ctx, r, l.Endpoint, nil); err != nil {
-		t.Fatal(err)
-	}
 	return running{r, l}
 }
 
@@ -130,6 +137,34 @@ func ollamaConfig(program, model string) runtime.Config {
 	return runtime.Config{
 		Spec:  api.Runtime{Kind: api.RuntimeOllama, Model: model, Command: []string{program, "serve"}},
 		Model: "tiny", Aliases: []api.ModelName{"team/tiny"}, Concurrency: 1,
+	}
+}
+
+// Of a model that it can't use, Ollama is asked once.
+func TestRealOllamaHopeless(t *testing.T) {
+	program, gguf := realOllama(t), tinyModel(t)
+	good, err := os.ReadFile(gguf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{
+		"architecture": strings.ReplaceAll(string(good), "llama", "zzzzz"),
+		"version":      string(good[:4]) + "\x63" + string(good[5:]),
+		"cut off":      string(good[:len(good)*2/3]),
+		"tensor":       strings.ReplaceAll(string(good), "output_norm.weight", "output_norm.veight"),
+		"vocabulary":   strings.ReplaceAll(string(good), "tokenizer.ggml.tokens", "tokenizer.ggml.tokenz"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			model := write(t, filepath.Join(t.TempDir(), "bad.gguf"), bad)
+			r := startOnly(t, ollamaConfig(program, model), model)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := runtime.Await(ctx, r, r.launch.Endpoint, nil); !runtime.Permanent(err) {
+				t.Errorf("got %v, want that this lasts", err)
+			} else {
+				t.Log(err)
+			}
+		})
 	}
 }
 

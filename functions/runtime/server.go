@@ -99,16 +99,8 @@ func findProgram(name string, env []string) (string, error) {
 	return "", noProgramf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
 }
 
-// noProgram says why there is no program to execute: for the next try there is none either.
-type noProgram struct{ error }
-
-func noProgramf(format string, args ...any) error { return noProgram{fmt.Errorf(format, args...)} }
-
-// Unwrap returns what was found.
-func (e noProgram) Unwrap() error { return e.error }
-
-// Permanent says that another try ends the same way.
-func (e noProgram) Permanent() bool { return true }
+// noProgramf says why there is no program to execute: for the next try there is none either.
+func noProgramf(format string, args ...any) error { return lasting{fmt.Errorf(format, args...)} }
 
 // checkProgram says why path can't be executed.
 func checkProgram(path string) error {
