@@ -7,10 +7,12 @@ import (
 
 // Limits of a request's parameters.
 const (
-	MaxTop  = 20   // most alternatives that may be asked for per token
-	MaxBias = 100  // largest absolute value in LogitBias
-	maxTemp = 100. // a higher temperature is a mistake: the distribution is flat long before
-	minTemp = 1e-5 // a lower one is 0
+	MaxTop  = 20  // most alternatives that may be asked for per token
+	MaxBias = 100 // largest absolute value in LogitBias
+	// MaxBiases is the most tokens in LogitBias: each step goes through them for each sequence.
+	MaxBiases = 1024
+	maxTemp   = 100. // a higher temperature is a mistake: the distribution is flat long before
+	minTemp   = 1e-5 // a lower one is 0
 )
 
 // Params are the sampling parameters of one request. The zero value is greedy
@@ -87,6 +89,9 @@ func (p Params) Validate(vocab int) error {
 	}
 	if p.Top < 0 || p.Top > MaxTop {
 		return &RangeError{Param: "top_logprobs", Want: fmt.Sprintf("0 to %d", MaxTop), Got: p.Top}
+	}
+	if n := len(p.LogitBias); n > MaxBiases {
+		return &RangeError{Param: "logit_bias", Want: fmt.Sprintf("at most %d", MaxBiases), Got: fmt.Sprintf("a list of %d tokens", n)}
 	}
 	for id, b := range p.LogitBias {
 		if id < 0 || int(id) >= vocab {

@@ -40,9 +40,11 @@ type adapterRequest struct {
 // adapter. Like /sleep it is for whoever runs this process, not for clients.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
-	if err := s.read(w, r, &a); err != nil {
+	paid, err := s.read(w, r, &a)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	if err := checkAdapterName(a.Name); err != nil {
 		return api.BadRequest("lora_name", "%v", err)
 	}
@@ -64,9 +66,11 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 // unloadAdapter answers POST /v1/unload_lora_adapter, when the last request that uses the adapter has ended.
 func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
-	if err := s.read(w, r, &a); err != nil {
+	paid, err := s.read(w, r, &a)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	if a.Name == "" || len(a.Name) > maxAdapterName {
 		return api.BadRequest("lora_name", "lora_name has %d bytes: want the name of a loaded adapter", len(a.Name))
 	}

@@ -44,18 +44,20 @@ func (e *envelope) head(dst []byte, object string) []byte {
 	return append(dst, `,"choices":[`...)
 }
 
-// whole appends the body of an answer that is not streamed.
-func (e *envelope) whole(dst []byte, u usage) []byte {
+// whole writes the body of an answer that is not streamed.
+func (e *envelope) whole(out *pieces, u usage) {
 	object, _ := e.answer.object()
-	dst = e.head(dst, object)
+	out.buf = e.head(out.buf, object)
 	for i := range e.choices {
 		if i > 0 {
-			dst = append(dst, ',')
+			out.buf = append(out.buf, ',')
 		}
-		dst = e.answer.choice(dst, i)
+		if out.buf = e.answer.choice(out.buf, i); !out.more() {
+			return
+		}
 	}
-	dst = appendUsage(append(dst, `],`...), u)
-	return append(e.answer.extra(dst), '}', '\n')
+	out.buf = appendUsage(append(out.buf, `],`...), u)
+	out.buf = append(e.answer.extra(out.buf), '}', '\n')
 }
 
 // collected is a choice under collection.

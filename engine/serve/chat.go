@@ -15,9 +15,11 @@ import (
 // chatCompletions answers POST /v1/chat/completions.
 func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	var c chatRequest
-	if err := s.read(w, r, &c); err != nil {
+	paid, err := s.read(w, r, &c)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	model, adapter, err := s.modelName(c.Model)
 	if err != nil {
 		return err
@@ -34,6 +36,9 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Prompt, err = s.chatPrompt(r.Context(), &c.prompt); err != nil {
+		return err
+	}
+	if err = payTokens(r.Context(), paid, req.Prompt); err != nil {
 		return err
 	}
 	req.Adapter, req.Tenant = adapter, tenant(r)

@@ -16,9 +16,11 @@ const maxPrompts = 256
 // completions answers POST /v1/completions.
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	var c completionRequest
-	if err := s.read(w, r, &c); err != nil {
+	paid, err := s.read(w, r, &c)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	model, adapter, err := s.modelName(c.Model)
 	if err != nil {
 		return err
@@ -42,7 +44,10 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 			if requests[i].Prompt, err = s.encode(r.Context(), "prompt", p.text); err != nil {
 				return err
 			}
-		} else if c.Echo {
+			if err = payTokens(r.Context(), paid, requests[i].Prompt); err != nil {
+				return err
+			}
+		} else if c.Echo && len(p.tokens) <= s.engine.Context() { // a longer one is refused
 			if err := s.checkTokens("prompt", p.tokens); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/rouse-dev/rouse/api"
@@ -38,9 +39,11 @@ type embeddingRequest struct {
 // embeddings answers POST /v1/embeddings: each input is computed once and makes no text.
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var e embeddingRequest
-	if err := s.read(w, r, &e); err != nil {
+	paid, err := s.read(w, r, &e)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	model, adapter, err := s.modelName(e.Model)
 	if err != nil {
 		return err
@@ -65,10 +68,16 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 		if ids, err = s.truncate(ids, e.Truncate); err != nil {
 			return err
 		}
+		if err = payTokens(r.Context(), paid, ids); err != nil {
+			return err
+		}
 		requests[i] = engine.Request{
 			Prompt: ids, Embed: pooling, Adapter: adapter, Tenant: tenant(r), Priority: or(e.Priority, 0), Salt: or(e.Salt, ""),
 		}
 		used += len(ids)
+	}
+	if err := paid.Take(r.Context(), int64(len(requests)*s.engine.Model().Dim*4)); err != nil {
+		return err //nolint:wrapcheck // it is for the client
 	}
 	vectors, err := s.embed(r, requests)
 	if err != nil {
@@ -80,18 +89,21 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 		}
 		return err
 	}
-	body := append(appendString([]byte(`{"object":"list","model":`), model), `,"data":[`...)
+	out := s.pieces(w)
+	defer out.end()
+	out.buf = append(appendString(append(out.buf, `{"object":"list","model":`...), model), `,"data":[`...)
 	for i, v := range vectors {
 		if i > 0 {
-			body = append(body, ',')
+			out.buf = append(out.buf, ',')
 		}
-		body = append(appendInt(append(body, `{"object":"embedding","index":`...), i), `,"embedding":`...)
-		body = append(appendVector(body, e.shape(v), or(e.Encoding, "") == "base64"), '}')
+		out.buf = append(appendInt(append(out.buf, `{"object":"embedding","index":`...), i), `,"embedding":`...)
+		out.buf = append(appendVector(out.buf, e.shape(v), or(e.Encoding, "") == "base64"), '}')
+		if !out.more() {
+			return nil
+		}
 	}
-	body = appendInt(append(body, `],"usage":{"prompt_tokens":`...), used)
-	body = append(appendInt(append(body, `,"total_tokens":`...), used), "}}\n"...)
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // the client may have left: nothing to do about it
+	out.buf = appendInt(append(out.buf, `],"usage":{"prompt_tokens":`...), used)
+	out.buf = append(appendInt(append(out.buf, `,"total_tokens":`...), used), "}}\n"...)
 	return nil
 }
 
@@ -132,7 +144,10 @@ func (s *Server) truncate(ids []int32, most *int) ([]int32, error) {
 	if n < 1 || n > s.engine.Context() {
 		return nil, api.BadRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
 	}
-	return ids[max(0, len(ids)-n):], nil
+	if len(ids) > n {
+		ids = slices.Clone(ids[len(ids)-n:]) // and not the memory of all of them
+	}
+	return ids, nil
 }
 
 // embed computes the vectors of requests.

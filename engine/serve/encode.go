@@ -10,9 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// maxText is how many bytes of text a request may have made tokens in one piece: twice what fills a context of two million.
-const maxText = 16 << 20
-
 // encode makes a prompt's text tokens, with the beginning-of-text token where the model wants one and the text has none.
 // Where the text has far more tokens than fit, it fails before they are made. param is how the client calls the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
@@ -54,10 +51,18 @@ func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int
 	tooLong := func(format string, args ...any) error {
 		return &engine.RequestError{Param: param, TooLong: true, Message: fmt.Sprintf(format, args...)}
 	}
-	if len(text) > maxText {
-		return nil, tooLong("the text has %d bytes, of which at most %d are made tokens, and the model's context is %d tokens: shorten it", len(text), maxText, s.engine.Context())
+	tok := s.engine.Tokenizer()
+	if n := tok.Bytes(text); n > tokenizer.MaxText {
+		form := ""
+		if n > len(text) {
+			form = " in Unicode's normalization form C"
+		}
+		return nil, tooLong("the text has %d bytes%s, of which at most %d are made tokens, and the model's context is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
 	}
-	ids, err := s.engine.Tokenizer().EncodeWithin(ctx, text, true, most)
+	if fewest := tok.Fewest(text); most < anyLength && fewest > s.engine.Context() {
+		return nil, tooLong("the text has at least %d tokens, but the model's context is %d tokens: shorten it", fewest, s.engine.Context())
+	}
+	ids, err := tok.EncodeWithin(ctx, text, true, most)
 	if errors.Is(err, tokenizer.ErrTooMany) {
 		return nil, tooLong("the text has more than %d tokens, but the model's context is %d tokens: shorten it", most, s.engine.Context())
 	}

@@ -75,10 +75,9 @@ func (g *generation) collect(w http.ResponseWriter) error {
 		}
 		g.envelope.answer.collect(&ev, first)
 	}
-	body := g.envelope.whole(make([]byte, 0, 1024), g.usage)
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // the client may have left: nothing to do about it
+	out := g.server.pieces(w)
+	g.envelope.whole(out, g.usage)
+	out.end()
 	return nil
 }
 
@@ -128,11 +127,7 @@ func (g *generation) closeChunk(frame []byte) []byte {
 }
 
 // events writes server-sent events.
-type events struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	timeout time.Duration // of each write
-}
+type events struct{ timed }
 
 // newEvents begins an event stream. The header goes out with the first write.
 func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
@@ -140,21 +135,13 @@ func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	return &events{w: w, control: http.NewResponseController(w), timeout: timeout}
+	return &events{newTimed(w, timeout)}
 }
 
-// write sends whole frames at once. A client that does not read is given up after the timeout.
+// write sends whole frames at once.
 func (e *events) write(frames []byte) error {
-	if err := e.control.SetWriteDeadline(time.Now().Add(e.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	if _, err := e.w.Write(frames); err != nil {
+	if err := e.timed.write(frames); err != nil {
 		return err
 	}
 	return e.control.Flush()
-}
-
-// close lifts the time limit: the connection may carry another request.
-func (e *events) close() {
-	_ = e.control.SetWriteDeadline(time.Time{}) // it fails where write's did
 }

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +14,12 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// read reads and parses a request's body.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
+// read reads and parses a request's body. Whoever calls releases what it returns, once nothing of v is needed any more: until
+// then the client pays for it, and for what else the request takes.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.Body, error) {
 	client := tenant(r)
 	if client == "" {
 		client, _, _ = net.SplitHostPort(r.RemoteAddr) // empty on a Unix socket
@@ -23,10 +27,47 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := s.door.Read(w, r, client)
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not worth reading
-		return err                            //nolint:wrapcheck // it is for the client
+		return nil, err                       //nolint:wrapcheck // it is for the client
 	}
-	defer body.Release()
-	return parse(body.Bytes(), v)
+	if err = body.Take(r.Context(), weigh(body.Bytes())); err == nil {
+		err = parse(body.Bytes(), v)
+	}
+	if err != nil {
+		body.Release()
+		return nil, err
+	}
+	body.Drop()
+	return body, nil
+}
+
+// What a value of JSON takes once it is parsed, besides a string's bytes, which is about what the largest of ours does; and what a
+// token does.
+const valueBytes, tokenBytes = 128, 4
+
+// payTokens charges the tokens that were made of a text.
+func payTokens(ctx context.Context, paid *inbound.Body, ids []int32) error {
+	return paid.Take(ctx, int64(tokenBytes*cap(ids))) //nolint:wrapcheck // it is for the client
+}
+
+// weigh is about how much memory a JSON text takes once it is parsed, besides the bytes of its strings: an object of two
+// bytes may become a message of a hundred.
+func weigh(body []byte) (weight int64) {
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '"':
+			weight += valueBytes
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[', 't', 'f', 'n':
+			weight += valueBytes
+		case ',':
+			weight += tokenBytes
+		}
+	}
+	return weight
 }
 
 // parse decodes a JSON object into v. Unknown fields are ignored; one that a server before this one may
@@ -203,29 +244,45 @@ func (p *prompts) UnmarshalJSON(data []byte) error {
 	var texts []string
 	var tokens []int32
 	var lists [][]int32
-	switch {
+	var err error
+	switch items := itemKind(data); {
 	case kindOf(data) == "null":
 		*p = nil
-	case json.Unmarshal(data, &text) == nil:
+	case kindOf(data) == "string":
+		err = json.Unmarshal(data, &text)
 		*p = prompts{{text: text}}
-	case kindOf(data) != "array":
-		return mismatch[prompts](data)
-	case json.Unmarshal(data, &texts) == nil:
+	case items == "number":
+		err = json.Unmarshal(data, &tokens)
+		*p = prompts{{tokens: tokens}}
+	case items == "array":
+		err = json.Unmarshal(data, &lists)
+		*p = make(prompts, len(lists))
+		for i, l := range lists {
+			if (*p)[i].tokens = l; l == nil {
+				(*p)[i].tokens = []int32{}
+			}
+		}
+	default:
+		err = json.Unmarshal(data, &texts)
 		*p = make(prompts, len(texts))
 		for i, t := range texts {
 			(*p)[i].text = t
 		}
-	case json.Unmarshal(data, &tokens) == nil:
-		*p = prompts{{tokens: tokens}}
-	case json.Unmarshal(data, &lists) == nil:
-		*p = make(prompts, len(lists))
-		for i, l := range lists {
-			(*p)[i].tokens = append([]int32{}, l...)
-		}
-	default:
+	}
+	if err != nil {
 		return mismatch[prompts](data)
 	}
 	return nil
+}
+
+// itemKind names what the first item of a JSON array is; "": there is none, or data is no array.
+func itemKind(data []byte) string {
+	items, isArray := bytes.CutPrefix(data, []byte{'['})
+	items = bytes.TrimLeft(items, " \t\r\n")
+	if !isArray || items[0] == ']' {
+		return ""
+	}
+	return kindOf(items)
 }
 
 // tokenBias is a logit bias: JSON keys are strings, here they are token ids.

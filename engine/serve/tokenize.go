@@ -18,15 +18,16 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 		AddSpecialTokens *bool   `json:"add_special_tokens"`
 		ReturnTokenStrs  bool    `json:"return_token_strs"`
 	}
-	if err := s.read(w, r, &t); err != nil {
+	paid, err := s.read(w, r, &t)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	if _, _, err := s.modelName(t.Model); err != nil {
 		return err
 	}
 	tok := s.engine.Tokenizer()
 	var ids []int32
-	var err error
 	switch {
 	case t.Prompt == nil:
 		ids, err = s.chatPrompt(r.Context(), &t.prompt)
@@ -40,18 +41,19 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Count       int      `json:"count"`
-		MaxModelLen int      `json:"max_model_len"`
-		Tokens      []int32  `json:"tokens"`
-		TokenStrs   []string `json:"token_strs,omitempty"`
-	}{len(ids), s.engine.Context(), append([]int32{}, ids...), nil}
-	if t.ReturnTokenStrs {
-		for _, id := range ids {
-			answer.TokenStrs = append(answer.TokenStrs, tok.Token(id))
-		}
+	if err := payTokens(r.Context(), paid, ids); err != nil {
+		return err
 	}
-	return writeJSON(w, answer)
+	out := s.pieces(w)
+	defer out.end()
+	out.buf = appendInt(append(out.buf, `{"count":`...), len(ids))
+	out.buf = appendInt(append(out.buf, `,"max_model_len":`...), s.engine.Context())
+	out.list("tokens", ids, func(dst []byte, id int32) []byte { return appendInt(dst, int64(id)) })
+	if t.ReturnTokenStrs && len(ids) > 0 {
+		out.list("token_strs", ids, func(dst []byte, id int32) []byte { return appendString(dst, tok.Token(id)) })
+	}
+	out.buf = append(out.buf, "}\n"...)
+	return nil
 }
 
 // detokenize answers POST /detokenize.
@@ -60,9 +62,11 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 		Model  string  `json:"model"`
 		Tokens []int32 `json:"tokens"`
 	}
-	if err := s.read(w, r, &t); err != nil {
+	paid, err := s.read(w, r, &t)
+	if err != nil {
 		return err
 	}
+	defer paid.Release()
 	if _, _, err := s.modelName(t.Model); err != nil {
 		return err
 	}
@@ -72,7 +76,12 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	if err := s.checkTokens("tokens", t.Tokens); err != nil {
 		return err
 	}
-	return writeJSON(w, map[string]string{"prompt": s.engine.Tokenizer().Decode(t.Tokens)})
+	out := s.pieces(w)
+	defer out.end()
+	out.buf = append(out.buf, `{"prompt":`...)
+	out.text(s.engine.Tokenizer().Texts(t.Tokens))
+	out.buf = append(out.buf, "}\n"...)
+	return nil
 }
 
 // checkTokens refuses ids that the vocabulary does not have.

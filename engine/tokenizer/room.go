@@ -16,7 +16,8 @@ const composed = 3
 // comes later waits for its turn. A text waits for no larger one.
 var lanes = [...]struct{ bytes, texts int }{{64 << 10, 32}, {512 << 10, 4}, {4 << 20, 1}, {MaxText, 1}}
 
-// MaxText is how many bytes a text has at most, in form NFC, for which the bound on memory holds.
+// MaxText is how many bytes a text has at most, as Bytes counts, for which the bound on memory holds: twice what fills a
+// context of two million tokens.
 const MaxText = 16 << 20
 
 // room is the lanes of one Tokenizer.

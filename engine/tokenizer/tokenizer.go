@@ -35,6 +35,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
@@ -321,14 +322,25 @@ func (t *Tokenizer) piece(id int32) string {
 // For the continuation of a text use a StreamDecoder. The result can hold invalid UTF-8 where ids cut a character.
 func (t *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
-	for i, id := range ids {
-		p := t.piece(id)
-		if t.spaced && p != "" && (i == 0 || (i == 1 && t.types[ids[0]] == Control)) {
-			p = strings.TrimPrefix(p, " ")
-		}
+	for p := range t.Texts(ids) {
 		b.WriteString(p)
 	}
 	return b.String()
+}
+
+// Texts are the parts of what Decode returns, one for each id.
+func (t *Tokenizer) Texts(ids []int32) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, id := range ids {
+			p := t.piece(id)
+			if t.spaced && p != "" && (i == 0 || (i == 1 && t.types[ids[0]] == Control)) {
+				p = strings.TrimPrefix(p, " ")
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // toValid replaces each invalid byte with U+FFFD.

@@ -16,6 +16,7 @@ import (
 // again and again while the client sees nothing. Its memory is pooled, and charged:
 // both are given back once [Body.Release] was called and every reader was closed.
 type Body struct {
+	door    *Door
 	data    []byte
 	whole   *[]byte // nil: there is none
 	account *budget.Account
@@ -88,9 +89,24 @@ func (b *Body) unref() {
 	b.account.Close()
 }
 
+// Drop gives the bytes back: they must not be used any more, nor may there be a reader. What is charged for them stays so
+// until [Body.Release], for what was made of them.
+func (b *Body) Drop() {
+	if b.whole != nil {
+		giveBack(b.whole)
+	}
+	b.whole, b.data = nil, nil
+}
+
 // Take charges n bytes more to whoever pays for the body, until [Body.Give] or the end of the body, as
-// [budget.Account.Take] does.
-func (b *Body) Take(ctx context.Context, n int64) error { return b.account.Take(ctx, n) }
+// [budget.Account.Take] does. The errors are those of [Door.Read].
+func (b *Body) Take(ctx context.Context, n int64) error {
+	err := b.account.Take(ctx, n)
+	if known := b.door.refusal(err); known != nil {
+		return known
+	}
+	return err
+}
 
 // Give takes n bytes off what [Body.Take] charged.
 func (b *Body) Give(n int64) { b.account.Give(n) }

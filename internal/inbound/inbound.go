@@ -213,7 +213,7 @@ func (in *reading) whole() (*Body, error) {
 	if !in.moved.IsZero() {
 		in.deadline(time.Time{})
 	}
-	b := &Body{whole: in.buf, account: in.account}
+	b := &Body{door: in.door, whole: in.buf, account: in.account}
 	if in.buf != nil {
 		b.data = (*in.buf)[:in.n]
 	}
@@ -260,19 +260,32 @@ func (in *reading) expect() {
 	in.deadline(slowest)
 }
 
+// refusal is what a client hears of the budget's refusals; nil for other errors.
+func (d *Door) refusal(err error) error {
+	switch {
+	case errors.Is(err, budget.ErrGaveWay), errors.Is(err, budget.ErrFull):
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
+			"the bodies of all requests take %s already, as much as may be: try again, or send less at once", d.cfg.Memory).WithRetryAfter(time.Second)
+	case errors.Is(err, budget.ErrShare):
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"the bodies of your requests take as much memory as one client's may: wait for their answers, or send less at once").WithRetryAfter(time.Second)
+	}
+	return nil
+}
+
 // explain puts an error into the client's words.
 func (in *reading) explain(err error) error {
 	in.mu.Lock()
 	gaveWay := in.yielded
 	in.mu.Unlock()
 	cfg := in.door.cfg
+	if gaveWay {
+		err = budget.ErrGaveWay
+	}
+	if known := in.door.refusal(err); known != nil {
+		return known
+	}
 	switch {
-	case gaveWay, errors.Is(err, budget.ErrGaveWay), errors.Is(err, budget.ErrFull):
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
-			"the bodies of all requests take %s already, as much as may be: try again, or send less at once", cfg.Memory).WithRetryAfter(time.Second)
-	case errors.Is(err, budget.ErrShare):
-		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-			"the bodies of your requests take as much memory as one client's may: wait for their answers, or send less at once").WithRetryAfter(time.Second)
 	case errors.Is(err, errTooLarge):
 		return api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", cfg.MaxBody)
 	case errors.Is(err, os.ErrDeadlineExceeded):

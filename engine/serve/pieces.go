@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+	"time"
+	"unicode/utf8"
+)
+
+// timed writes an answer. A client that does not read is given up.
+type timed struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration // of each write
+}
+
+func newTimed(w http.ResponseWriter, timeout time.Duration) timed {
+	return timed{w: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+func (t *timed) write(data []byte) error {
+	if err := t.control.SetWriteDeadline(time.Now().Add(t.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	_, err := t.w.Write(data)
+	return err
+}
+
+// close lifts the time limit: the connection may carry another request.
+func (t *timed) close() {
+	_ = t.control.SetWriteDeadline(time.Time{}) // it fails where write's did
+}
+
+// pieceBytes is how much of an answer is written at once.
+const pieceBytes = 32 << 10
+
+// pieces writes a JSON answer that may be long: no more of it than a piece is in memory. Its user appends to buf, calls more
+// after each part, and end at last.
+type pieces struct {
+	timed
+	buf  []byte
+	gone bool // the client does not read, or has left: nothing to do about it
+}
+
+func (s *Server) pieces(w http.ResponseWriter) *pieces {
+	w.Header().Set("Content-Type", "application/json")
+	return &pieces{timed: newTimed(w, s.cfg.WriteTimeout), buf: make([]byte, 0, 1024)}
+}
+
+// more writes what has gathered, if it is a piece, and says whether more is wanted.
+func (p *pieces) more() bool {
+	if len(p.buf) >= pieceBytes {
+		p.send()
+	}
+	return !p.gone
+}
+
+func (p *pieces) send() {
+	p.gone = p.gone || p.write(p.buf) != nil
+	p.buf = p.buf[:0]
+}
+
+// end writes the rest.
+func (p *pieces) end() {
+	p.send()
+	p.close()
+}
+
+// list appends a member that is a list.
+func (p *pieces) list(name string, ids []int32, item func(dst []byte, id int32) []byte) {
+	p.buf = append(appendString(append(p.buf, ','), name), ':', '[')
+	for i, id := range ids {
+		if i > 0 {
+			p.buf = append(p.buf, ',')
+		}
+		if p.buf = item(p.buf, id); !p.more() {
+			return
+		}
+	}
+	p.buf = append(p.buf, ']')
+}
+
+// text appends a JSON string of what parts yields, characters that are cut between two parts in one. Invalid UTF-8 becomes U+FFFD.
+func (p *pieces) text(parts func(yield func(string) bool)) {
+	p.buf = append(p.buf, '"')
+	var held []byte
+	for part := range parts {
+		if held = append(held, part...); len(held) < pieceBytes {
+			continue
+		}
+		whole := wholeRunes(held)
+		p.inside(string(held[:whole]))
+		held = append(held[:0], held[whole:]...)
+		if !p.more() {
+			return
+		}
+	}
+	p.inside(string(held))
+	p.buf = append(p.buf, '"')
+}
+
+// inside appends the inside of a JSON string.
+func (p *pieces) inside(s string) {
+	n := len(p.buf)
+	p.buf = appendString(p.buf, s)
+	p.buf = append(p.buf[:n], p.buf[n+1:len(p.buf)-1]...)
+}
+
+// wholeRunes is how many bytes are in front of a character that is cut at the end.
+func wholeRunes(b []byte) int {
+	for n := len(b) - 1; n >= max(0, len(b)-utf8.UTFMax); n-- {
+		if utf8.RuneStart(b[n]) {
+			if utf8.FullRune(b[n:]) {
+				break
+			}
+			return n
+		}
+	}
+	return len(b)
+}
