@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os/exec"
 	"slices"
 	"strings"
@@ -36,12 +37,20 @@ func lasting(err error) bool {
 	return runtime.Permanent(err) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// adviseTimeout says what to do about a start that took too long.
-func adviseTimeout(err error) string {
+// because says why a runtime that lives did not start: what to do where that took too long, and what its log says
+// of a model that it can't use, for its answer need not.
+func (s *Supervisor) because(err error) string {
+	reason := err.Error()
 	if errors.Is(err, errTimeout) {
-		return err.Error() + "; raise the start timeout if it only needs more time"
+		reason += "; raise the start timeout if it only needs more time"
 	}
-	return err.Error()
+	if !runtime.Permanent(err) {
+		return reason
+	}
+	if said := runtime.Hopeless(s.cfg.Log.Message(math.MaxInt)); said != "" && !strings.Contains(reason, said) {
+		reason += "; it says: " + said
+	}
+	return reason
 }
 
 // exitModel is how a server ends that can't use its model: so it does the next time.

@@ -40,6 +40,9 @@ func TestFailedStartsAdvise(t *testing.T) {
 		"no program":     {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrNotExist)}, once: true, want: []string{"start srv", "set the runtime's command"}},
 		"no right":       {w: &world{startErr: fmt.Errorf("start srv: %w", fs.ErrPermission)}, once: true, want: []string{"may be executed"}},
 		"says so":        {w: &world{load: time.Millisecond, probeErr: &hopelessError{}}, once: true, want: []string{"no such architecture"}},
+		"says so in its log": {w: &world{load: time.Millisecond, probeErr: &hopelessError{}}, once: true,
+			output: "llama_model_load: error loading model: unknown model architecture: 'x'" + strings.Repeat("\nllama_model_load_from_file_impl: failed to load model", 9),
+			want:   []string{"no such architecture; it says: llama_model_load: error loading model: unknown model architecture: 'x'"}},
 		"never ready": {
 			w: &world{probeErr: errors.New("/v1/completions answers 503: still loading")}, output: "loading shard 1 of 4",
 			want: []string{"limit of 10m0s", "raise the start timeout", "answers 503", "loading shard"},
