@@ -101,6 +101,39 @@ func TestCheckEndpointRefuses(t *testing.T) {
 	}
 }
 
+// An address is written with http:// or without, to whichever program.
+func TestAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		text, reach, listen, tcp string // empty: refused
+	}{
+		{"127.0.0.1:8080", "http://127.0.0.1:8080", "http://127.0.0.1:8080", "127.0.0.1:8080"},
+		{"http://127.0.0.1:8080", "http://127.0.0.1:8080", "http://127.0.0.1:8080", "127.0.0.1:8080"},
+		{"http://127.0.0.1:8080/", "http://127.0.0.1:8080", "http://127.0.0.1:8080", "127.0.0.1:8080"},
+		{":8080", "http://:8080", "http://:8080", ":8080"},
+		{"http://:0", "http://:0", "http://:0", ":0"},
+		{"[::1]:0", "http://[::1]:0", "http://[::1]:0", "[::1]:0"},
+		{"unix:/run/a", "unix:/run/a", "unix:/run/a", ""},
+		{"http://autoscaler.rouse", "http://autoscaler.rouse", "", ""}, // a port to listen at is said
+		{"localhost:http", "", "", ""},
+		{"localhost:70000", "http://localhost:70000", "", ""}, // to reach it is the dialer's to refuse
+		{"localhost", "", "", ""}, {"8080", "", "", ""}, {"", "", "", ""}, {"unix:", "", "", ""},
+		{"https://a:1", "", "", ""}, {"http://a:1/path", "", "", ""}, {"ftp://a:1", "", "", ""},
+	} {
+		reach, err := api.ParseEndpoint(tc.text)
+		if (err == nil) != (tc.reach != "") || err == nil && string(reach) != tc.reach {
+			t.Errorf("%q to reach: %q, %v; want %q", tc.text, reach, err, tc.reach)
+		}
+		listen, err := api.ParseListen(tc.text)
+		if (err == nil) != (tc.listen != "") || string(listen) != tc.listen {
+			t.Errorf("%q to listen at: %q, %v; want %q", tc.text, listen, err, tc.listen)
+		}
+		tcp, err := api.ListenAddress(tc.text)
+		if (err == nil) != (tc.tcp != "") || tcp != tc.tcp {
+			t.Errorf("%q to listen at, by TCP: %q, %v; want %q", tc.text, tcp, err, tc.tcp)
+		}
+	}
+}
+
 func TestErrorBody(t *testing.T) {
 	w := httptest.NewRecorder()
 	api.WriteError(w, fmt.Errorf("wrapped: %w", api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "it loads").WithRetryAfter(1200*time.Millisecond)))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,6 +32,53 @@ func CheckEndpoint(e Endpoint) error {
 		return fmt.Errorf("endpoint %q: want http://host:port or unix:/path", e)
 	}
 	return nil
+}
+
+// ParseEndpoint reads an address of a part as people write it: an [Endpoint], or host:port, which is short for
+// http://host:port.
+func ParseEndpoint(s string) (Endpoint, error) {
+	e := Endpoint(strings.TrimSuffix(s, "/"))
+	if _, unix := e.Socket(); !unix && !strings.Contains(s, "://") {
+		if _, _, err := net.SplitHostPort(string(e)); err != nil {
+			return "", fmt.Errorf("address %q: want host:port, http://host:port or unix:/path", s)
+		}
+		e = "http://" + e
+	}
+	return e, CheckEndpoint(e)
+}
+
+// ParseListen is [ParseEndpoint] of an address to listen at. Its port is a number: 0 lets the system choose. Without a
+// host, as in ":8080", it is all addresses of the machine.
+func ParseListen(s string) (Endpoint, error) {
+	e, err := ParseEndpoint(s)
+	if err != nil {
+		return "", err
+	}
+	if _, unix := e.Socket(); unix {
+		return e, nil
+	}
+	_, address := e.Network()
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", fmt.Errorf("address %q: want a port from 0 to 65535 at its end, such as 127.0.0.1:8080", s)
+	}
+	return e, nil
+}
+
+// ListenAddress is [ParseListen] for who does not listen at Unix sockets. It returns the host and port.
+func ListenAddress(s string) (string, error) {
+	e, err := ParseListen(s)
+	if err != nil {
+		return "", err
+	}
+	if _, unix := e.Socket(); unix {
+		return "", fmt.Errorf("address %q: this part listens at no Unix socket: want host:port, such as 127.0.0.1:8080", s)
+	}
+	_, address := e.Network()
+	return address, nil
 }
 
 // Socket returns the path of a Unix socket, and whether e is one.

@@ -209,11 +209,9 @@ func setAliases(f *api.Function, s string) error {
 }
 
 func setEndpoint(f *api.Function, s string) error {
-	if err := api.CheckEndpoint(api.Endpoint(s)); err != nil {
-		return err
-	}
-	f.Runtime.Endpoint = api.Endpoint(s)
-	return nil
+	var err error
+	f.Runtime.Endpoint, err = api.ParseEndpoint(s)
+	return err
 }
 
 // Adapters reads a list of adapters, as the annotation [api.AnnotationAdapters] has it; empty: none.

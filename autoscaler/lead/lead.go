@@ -36,6 +36,7 @@ import (
 	networkingclient "knative.dev/networking/pkg/client/clientset/versioned"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -82,7 +83,7 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("the process's own pod is not known: set POD_NAME, or --pod, to its name"))
 	}
 	for _, l := range []struct{ flag, value string }{{"--listen", c.Listen}, {"--metrics-listen", c.MetricsListen}} {
-		if _, _, err := net.SplitHostPort(l.value); err != nil && l.value != "" {
+		if address, _ := api.ListenAddress(l.value); l.value != "" && address != l.value {
 			errs = append(errs, fmt.Errorf("%s %q: want host:port or :port, such as :8080", l.flag, l.value))
 		}
 	}

@@ -74,6 +74,13 @@ func run(ctx context.Context) error {
 			return fmt.Errorf("ROUSE_MAX_EVENT: %w", err)
 		}
 	}
+	if env.Control != "" {
+		e, err := api.ParseEndpoint(env.Control)
+		if err != nil {
+			return fmt.Errorf("ROUSE_CONTROL: %w", err)
+		}
+		env.Control = string(e)
+	}
 	kube, err := rest.InClusterConfig()
 	if env.Kubeconfig != "" {
 		kube, err = clientcmd.BuildConfigFromFlags("", env.Kubeconfig)

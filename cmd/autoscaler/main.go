@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/lead"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/trace"
@@ -44,8 +45,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	var level slog.Level
 	f := flag.NewFlagSet("autoscaler", flag.ContinueOnError)
 	f.StringVar(&cfg.Pod, "pod", os.Getenv("POD_NAME"), "the process's own pod (default $POD_NAME)")
-	f.StringVar(&cfg.Listen, "listen", ":8080", "where the leader serves instances, activators and people")
-	f.StringVar(&cfg.MetricsListen, "metrics-listen", ":9091", "where /metrics, /healthz and /readyz are served")
+	f.Func("listen", "`address` where the leader serves instances, activators and people, host:port (default :8080)", address(&cfg.Listen))
+	f.Func("metrics-listen", "`address` where /metrics, /healthz and /readyz are served, host:port (default :9091)", address(&cfg.MetricsListen))
 	f.StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
 	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -76,6 +77,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		cfg.Log.Warn("no traces are exported", "error", err)
 	}
 	return lead.Run(ctx, cfg)
+}
+
+// address reads an address to listen at, for a flag.
+func address(dst *string) func(string) error {
+	return func(s string) (err error) {
+		*dst, err = api.ListenAddress(s)
+		return err
+	}
 }
 
 func kube(file string) (*rest.Config, error) {

@@ -11,6 +11,11 @@ func TestBadInput(t *testing.T) {
 		{"--pod=a", "--kubeconfig"}, // not in a pod
 		{"--pod=a --kubeconfig=/does/not/exist", "/does/not/exist"},
 		{"--listen", "flag needs an argument"},
+		{"--listen=8080", "host:port"},
+		{"--pod=a --listen=http://:8080 --metrics-listen=127.0.0.1:0", "--kubeconfig"}, // well so far
+		{"--metrics-listen=unix:/a", "no Unix socket"},
+		{"relay --metrics-listen=9091", "host:port"},
+		{"relay --autoscaler=https://a", "--autoscaler: endpoint"},
 		{"--port=80", "not defined: -port"},
 		{"--log-level=loud", "loud"},
 		{"--join-timeout=10", "join-timeout"},

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/relay"
 )
@@ -44,7 +45,8 @@ func (f *relayFlags) parse(args []string, stderr io.Writer) error {
 	s.BoolVar(&f.cfg.DryRun, "dry-run", false, "say what would be set, and set nothing")
 	s.StringVar(&f.autoscaler, "autoscaler", "http://"+control.AutoscalerName+"."+control.SystemNamespace, "where Rouse's autoscaler listens, for its functions; empty: there is none")
 	s.StringVar(&f.tokenFile, "token-file", "", "`file` with the cluster's token, for Rouse's functions (default $ROUSE_TOKEN)")
-	s.StringVar(&f.metrics, "metrics-listen", ":9091", "where /metrics, /healthz and /readyz are served")
+	f.metrics = ":9091"
+	s.Func("metrics-listen", "`address` where /metrics, /healthz and /readyz are served, host:port (default :9091)", address(&f.metrics))
 	s.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
 	s.TextVar(&f.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := s.Parse(args); err != nil {
@@ -52,6 +54,13 @@ func (f *relayFlags) parse(args []string, stderr io.Writer) error {
 	}
 	if s.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", s.Arg(0))
+	}
+	if f.autoscaler != "" {
+		e, err := api.ParseEndpoint(f.autoscaler)
+		if err != nil {
+			return fmt.Errorf("--autoscaler: %w", err)
+		}
+		f.autoscaler = string(e)
 	}
 	return f.merge()
 }

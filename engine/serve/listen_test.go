@@ -28,11 +28,13 @@ func TestListenRefuses(t *testing.T) {
 		"192.0.2.1:80":                      "this host only",
 		"[::]:0":                            "this host only",
 		"example.com:80":                    "this host only",
-		"8080":                              "want 127.0.0.1:PORT",
-		"":                                  "want 127.0.0.1:PORT",
+		"8080":                              "want host:port",
+		"":                                  "want host:port",
+		"http://0.0.0.0:0":                  "this host only",
+		"https://127.0.0.1:0":               "want http://host:port",
 		"127.0.0.1:99999":                   "99999",
-		"unix:":                             "0 bytes",
-		"unix:/" + strings.Repeat("x", 200): "201 bytes: want 1 to 107",
+		"unix:":                             "want unix: and a path",
+		"unix:/" + strings.Repeat("x", 200): "201 bytes",
 		"unix:" + file:                      "not a socket",
 		"unix:" + taken:                     "another process listens there",
 		"unix:" + dir + "/no/where":         "no such file",
@@ -51,7 +53,7 @@ func TestListenRefuses(t *testing.T) {
 }
 
 func TestListen(t *testing.T) {
-	for _, addr := range []string{"127.0.0.1:0", "localhost:0"} {
+	for _, addr := range []string{"127.0.0.1:0", "localhost:0", "http://127.0.0.1:0"} {
 		l, address, err := serve.Listen(addr)
 		if err != nil {
 			t.Fatal(err)

@@ -104,6 +104,18 @@ func TestEverythingFromTheEnvironment(t *testing.T) {
 	if got, err = parsed(t, append(env, EnvFunction+"="+declared)); err != nil || got.Function.Runtime.Model != "pico" || got.Function.Concurrency != 3 {
 		t.Errorf("model %s, concurrency %d, %v: want those of the JSON", got.Function.Runtime.Model, got.Function.Concurrency, err)
 	}
+	if got, err = parsed(t, nil, "--listen", ":8090", "--events", "localhost:8091", "--runtime", "vllm", "--runtime-endpoint", "localhost:8000"); err != nil ||
+		got.Listen != "http://:8090" || got.Events != "http://localhost:8091" || got.Function.Runtime.Endpoint != "http://localhost:8000" {
+		t.Errorf("addresses without http://: %s, %s, %s, %v", got.Listen, got.Events, got.Function.Runtime.Endpoint, err)
+	}
+	for args, want := range map[string]string{"--listen 8090": "--listen: address", "--events https://a": "--events or $", "--control localhost": "--control: ", "--runtime-endpoint x": "--runtime-endpoint: "} {
+		if _, err := parsed(t, nil, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", args, err, want)
+		}
+	}
+	if _, err := parsed(t, []string{"PORT=x"}); err == nil || !strings.Contains(err.Error(), "$PORT: ") {
+		t.Errorf("PORT=x: %v, want an error that names the variable", err)
+	}
 	if got, err = parsed(t, nil); err != nil || got.Listen != "http://127.0.0.1:8080" || got.Function.Name != "default/function" {
 		t.Errorf("without anything: %s at %s, %v; want loopback", got.Function.Name, got.Listen, err)
 	}

@@ -23,7 +23,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.spec, "spec", "", "`file` with the function as JSON; - is the standard input (default: $"+EnvFunction+")")
 	s.StringVar((*string)(&f.function.Name), "function", "", "the function's `name`, NAMESPACE/NAME (default: $K_SERVICE, else default/function)")
 	s.StringVar((*string)(&f.cfg.Instance), "instance", "", "the instance's `id` (default: $HOSTNAME)")
-	s.StringVar((*string)(&f.cfg.Listen), "listen", "", "`endpoint` to listen on: unix:/path or http://host:port (default: all addresses on $PORT where that is set, else http://127.0.0.1:8080)")
+	s.StringVar((*string)(&f.cfg.Listen), "listen", "", "`address` to listen on: host:port, http://host:port or unix:/path; port 0 picks one (default: all addresses on $PORT where that is set, else 127.0.0.1:8080)")
 	s.StringVar(&f.cfg.TokenFile, "token-file", "", "`file` with the control plane's bearer token; without one its paths are closed, unless --listen is a Unix socket")
 	s.StringVar((*string)(&f.cfg.Events), "events", "", "`endpoint` that state changes are posted to (default: $"+EnvEvents+")")
 	s.StringVar(&f.control, "control", "", "`endpoint` of the cluster's control plane, which says what to run; none: there is none (default, where $K_REVISION is set and no function is given as JSON: "+control.DefaultControlURL+")")
@@ -71,6 +71,9 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if err := f.lists(); err != nil {
 		return err
 	}
+	if err := f.addresses(env); err != nil {
+		return err
+	}
 	told := f.function
 	f.function = overlay(declared, told, args, changed)
 	for _, d := range f.devices {
@@ -102,9 +105,6 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 		f.cfg.Keep = slices.Concat([]string{self}, f.path, keeper.Args())
 	}
 	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"
-	if f.cfg.Events == "" {
-		f.cfg.Events = api.Endpoint(environ.Value(env, EnvEvents))
-	}
 	for _, kv := range env {
 		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that are not the runtime's
 			f.cfg.Env = append(f.cfg.Env, kv)
@@ -142,12 +142,36 @@ func (f *flags) identity(env []string) {
 	if f.cfg.Instance == "" {
 		f.cfg.Instance = api.InstanceID(cmp.Or(environ.Value(env, "HOSTNAME"), f.function.Name.Name()+"-"+strconv.Itoa(os.Getpid())))
 	}
-	if f.cfg.Listen == "" {
-		f.cfg.Listen = "http://127.0.0.1:8080"
+}
+
+// addresses reads them as people write them.
+func (f *flags) addresses(env []string) error {
+	listen, from := string(f.cfg.Listen), "--listen"
+	if listen == "" {
+		listen = "127.0.0.1:8080"
 		if port := environ.Value(env, "PORT"); port != "" {
-			f.cfg.Listen = api.Endpoint("http://:" + port)
+			listen, from = ":"+port, "$PORT"
 		}
 	}
+	var err error
+	if f.cfg.Listen, err = api.ParseListen(listen); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	if f.cfg.Events == "" {
+		f.cfg.Events = api.Endpoint(environ.Value(env, EnvEvents))
+	}
+	for _, a := range []struct {
+		flag string
+		e    *api.Endpoint
+	}{{"--events or $" + EnvEvents, &f.cfg.Events}, {"--control", (*api.Endpoint)(&f.control)}, {"--runtime-endpoint", &f.function.Runtime.Endpoint}} {
+		if *a.e == "" || *a.e == alone {
+			continue
+		}
+		if *a.e, err = api.ParseEndpoint(string(*a.e)); err != nil {
+			return fmt.Errorf("%s: %w", a.flag, err)
+		}
+	}
+	return nil
 }
 
 // readFunction reads the JSON, from a file or the environment; neither is a zero function.

@@ -39,7 +39,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 	if endpoint == "" {
 		endpoint = os.Getenv("ROUSE_SERVER")
 	}
-	c := &client{endpoint: api.Endpoint(strings.TrimSuffix(endpoint, "/")), http: &http.Client{Transport: guarded(api.NewTransport(256))}}
+	c := &client{http: &http.Client{Transport: guarded(api.NewTransport(256))}}
 	if file, _ := cmd.Flags().GetString("token-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -47,14 +47,12 @@ func dial(cmd *cobra.Command) (*client, error) {
 		}
 		c.token = strings.TrimSpace(string(raw))
 	}
-	if c.endpoint == "" {
-		found, err := findServer(cmd.Context(), local.BaseDir())
-		if err != nil {
-			return nil, err
-		}
-		c.endpoint = found
+	var err error
+	if endpoint == "" {
+		c.endpoint, err = findServer(cmd.Context(), local.BaseDir())
+		return c, err
 	}
-	if err := api.CheckEndpoint(c.endpoint); err != nil {
+	if c.endpoint, err = api.ParseEndpoint(endpoint); err != nil {
 		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
 	}
 	return c, nil

@@ -64,7 +64,7 @@ Logs go to standard error. Where the model's file can't be used the status is 65
 	}
 	f := c.Flags()
 	f.StringVar(&cfg.Model, "model", "", `GGUF file, or "pico" for the model in this program (required)`)
-	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "loopback HOST:PORT, port 0 picks one, or unix:/path")
+	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "loopback `address`: host:port, http://host:port or unix:/path; port 0 picks one")
 	servingFlags(f, &cfg)
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 0, "how long running requests may go on after SIGTERM; 0 for 30s")
 	workerFlags(f, &cfg)

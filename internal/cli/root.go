@@ -42,7 +42,7 @@ model is woken, and the request is answered.
 		Version:       version(),
 	}
 	root.SetVersionTemplate("rouse {{.Version}}\n")
-	root.PersistentFlags().String("server", "", "the server to talk to: an `endpoint`, http://host:port or unix:/path (default: $ROUSE_SERVER, else the one that runs here)")
+	root.PersistentFlags().String("server", "", "the server to talk to: an `address`, host:port, http://host:port or unix:/path (default: $ROUSE_SERVER, else the one that runs here)")
 	root.PersistentFlags().String("token-file", "", "`file` with the administrative token, for a server at http://")
 	root.AddGroup(
 		&cobra.Group{ID: "serve", Title: "Serve:"},

@@ -67,7 +67,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s := cmd.Flags()
 	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions; - is standard input (repeatable)")
 	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico; NAME=FILE gives it a name (repeatable)")
-	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at; port 0 picks one")
+	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at, host:port or http://host:port; port 0 picks one")
 	s.StringSliceVar(&f.origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
 	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
@@ -146,8 +146,11 @@ func again(signals <-chan os.Signal) {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Listen: f.listen, Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	var err error
+	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
+		return cfg, fmt.Errorf("--listen: %w", err)
+	}
 	if cfg.MaxEvent, err = api.ParseBytes(f.maxEvent); err != nil {
 		return cfg, fmt.Errorf("--max-event: %w", err)
 	}

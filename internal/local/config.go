@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/peer"
@@ -113,8 +112,8 @@ const DefaultListen = "127.0.0.1:8080"
 
 // Validate reports the first field that can't be meant.
 func (c Config) Validate() error {
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil && c.Listen != "" {
-		return fmt.Errorf("listen address %q: want host:port, such as 127.0.0.1:8080", c.Listen)
+	if address, err := api.ListenAddress(c.Listen); c.Listen != "" && address != c.Listen {
+		return fmt.Errorf("listen address %q: want host:port, such as 127.0.0.1:8080 (%w)", c.Listen, err)
 	}
 	for _, o := range c.Origins {
 		if err := checkOrigin(o); err != nil {
