@@ -20,11 +20,7 @@ import (
 // read reads and parses a request's body. Whoever calls releases what it returns, once nothing of v is needed any more: until
 // then the client pays for it, and for what else the request takes.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.Body, error) {
-	client := tenant(r)
-	if client == "" {
-		client, _, _ = net.SplitHostPort(r.RemoteAddr) // empty on a Unix socket
-	}
-	body, err := s.door.Read(w, r, client)
+	body, err := s.door.Read(w, r, client(r))
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		return nil, err                       //nolint:wrapcheck // it is for the client
@@ -38,6 +34,15 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	}
 	body.Drop()
 	return body, nil
+}
+
+// client is who pays for a request's memory.
+func client(r *http.Request) string {
+	if name := tenant(r); name != "" {
+		return name
+	}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr) // empty on a Unix socket
+	return host
 }
 
 // What a value of JSON takes once it is parsed, besides a string's bytes, which is about what the largest of ours does; and what a

@@ -29,6 +29,7 @@ type Server struct {
 	toolFormat *toolFormat
 	created    int64
 	door       *inbound.Door // reads bodies
+	long       *turns        // of long texts whose tokens are the answer
 	log        *slog.Logger
 	handler    http.Handler
 }
@@ -38,7 +39,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, &cfg),
-		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: api.Bytes(cfg.MaxBody)}), grammars: newGrammars(e.Tokenizer()),
+		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: api.Bytes(cfg.MaxBody)}), grammars: newGrammars(e.Tokenizer()), long: newTurns(),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
 	s.handler = s.routes()

@@ -4,20 +4,31 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
+// tokenizeRequest is the body of POST /tokenize.
+type tokenizeRequest struct {
+	prompt
+	Model            string  `json:"model"`
+	Prompt           *string `json:"prompt"`
+	AddSpecialTokens *bool   `json:"add_special_tokens"`
+	ReturnTokenStrs  bool    `json:"return_token_strs"`
+}
+
+// A text of more bytes than longText is made tokens when the last one of its client was, and its answer read; of an answer that
+// is read slowly the first seconds count.
+const (
+	longText = 1 << 20
+	longTurn = 10 * time.Second
+)
+
 // tokenize answers POST /tokenize, in vLLM's shape: of a prompt, or of a conversation.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
-	var t struct {
-		prompt
-		Model            string  `json:"model"`
-		Prompt           *string `json:"prompt"`
-		AddSpecialTokens *bool   `json:"add_special_tokens"`
-		ReturnTokenStrs  bool    `json:"return_token_strs"`
-	}
+	var t tokenizeRequest
 	paid, err := s.read(w, r, &t)
 	if err != nil {
 		return err
@@ -26,25 +37,22 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := s.modelName(t.Model); err != nil {
 		return err
 	}
-	tok := s.engine.Tokenizer()
-	var ids []int32
-	switch {
-	case t.Prompt == nil:
-		ids, err = s.chatPrompt(r.Context(), &t.prompt)
-	case t.Messages != nil:
-		return api.BadRequest("prompt", "prompt and messages are both set: want one")
-	case or(t.AddSpecialTokens, true):
-		ids, err = s.encodeMost(r.Context(), "prompt", *t.Prompt, anyLength)
-	default:
-		ids, err = s.plain(r.Context(), "prompt", *t.Prompt, anyLength)
+	done := func() {}
+	if t.Prompt != nil && len(*t.Prompt) > longText {
+		if done, err = s.long.take(r.Context(), client(r)); err != nil {
+			return err
+		}
 	}
+	defer done()
+	ids, err := s.tokens(r.Context(), &t)
 	if err != nil {
 		return err
 	}
 	if err := payTokens(r.Context(), paid, ids); err != nil {
 		return err
 	}
-	out := s.pieces(w)
+	defer time.AfterFunc(longTurn, done).Stop()
+	tok, out := s.engine.Tokenizer(), s.pieces(w)
 	defer out.end()
 	out.buf = appendInt(append(out.buf, `{"count":`...), len(ids))
 	out.buf = appendInt(append(out.buf, `,"max_model_len":`...), s.engine.Context())
@@ -54,6 +62,19 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	}
 	out.buf = append(out.buf, "}\n"...)
 	return nil
+}
+
+// tokens are those of a prompt, however many, or of a conversation.
+func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error) {
+	switch {
+	case t.Prompt == nil:
+		return s.chatPrompt(ctx, &t.prompt)
+	case t.Messages != nil:
+		return nil, api.BadRequest("prompt", "prompt and messages are both set: want one")
+	case or(t.AddSpecialTokens, true):
+		return s.encodeMost(ctx, "prompt", *t.Prompt, anyLength)
+	}
+	return s.plain(ctx, "prompt", *t.Prompt, anyLength)
 }
 
 // detokenize answers POST /detokenize.
