@@ -108,7 +108,7 @@ func prepare(cfg *Config) (clean func(), err error) {
 	if cfg.Dir != "" {
 		return clean, os.MkdirAll(cfg.Dir, 0o700)
 	}
-	dir, err := temporary()
+	dir, remove, err := temporary()
 	if err != nil {
 		return clean, err
 	}
@@ -116,7 +116,7 @@ func prepare(cfg *Config) (clean func(), err error) {
 	if !strings.HasPrefix(dir, os.TempDir()) { // what the runtime makes has to go there too
 		cfg.Env = append(slices.Clip(cfg.Env), "TMPDIR="+dir)
 	}
-	return func() { _ = os.RemoveAll(dir) }, nil
+	return remove, nil
 }
 
 // alone runs an instance that shares its runtime with nobody.

@@ -6,25 +6,73 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/internal/owner"
 )
 
 // memory is a folder in memory that is there where a disk is not: a container's
 // root may be read-only.
 const memory = "/dev/shm"
 
-// temporary makes a folder at the first place that lets us.
-func temporary() (string, error) {
+// lockName is the file in a folder of an instance's that its process holds locked for as long as it lives,
+// however it ends.
+const lockName = ".lock"
+
+// temporary makes a folder at the first place that lets us, and removes those there whose processes are gone. clean
+// removes it.
+func temporary() (dir string, clean func(), err error) {
 	var failed error
 	for _, at := range []string{os.TempDir(), memory} {
-		dir, err := os.MkdirTemp(at, "rouse-")
+		sweep(at)
+		dir, lock, err := lockedFolder(at)
 		if err == nil {
-			return dir, nil
+			return dir, func() { _ = errors.Join(os.RemoveAll(dir), lock.Close()) }, nil // what is left, the next one removes
 		}
 		failed = errors.Join(failed, err)
 	}
-	return "", fmt.Errorf("there is no place for a folder of its own: mount an emptyDir at %s, or name another folder with --dir: %w", os.TempDir(), failed)
+	return "", nil, fmt.Errorf("there is no place for a folder of its own: mount an emptyDir at %s, or name another folder with --dir: %w", os.TempDir(), failed)
+}
+
+// lockedFolder makes a folder whose lock is ours. It has its name once it is locked, so that nobody takes it for
+// one that was left.
+func lockedFolder(at string) (dir string, lock *os.File, err error) {
+	made, err := os.MkdirTemp(at, ".rouse-")
+	if err != nil {
+		return "", nil, err
+	}
+	dir = filepath.Join(at, strings.TrimPrefix(filepath.Base(made), "."))
+	if lock, err = os.OpenFile(filepath.Join(made, lockName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(made))
+	}
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		err = os.Rename(made, dir)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(made), lock.Close())
+	}
+	return dir, lock, nil
+}
+
+// sweep removes the folders of instances that were killed: this user's, whose lock nobody holds any more.
+func sweep(at string) {
+	dirs, _ := filepath.Glob(filepath.Join(at, "rouse-*")) // the pattern is well formed
+	for _, dir := range dirs {
+		if owner.CheckFolder(dir) != nil {
+			continue
+		}
+		lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			continue // not an instance's
+		}
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(dir) // what can't be removed does no harm
+		}
+		_ = lock.Close()
+	}
 }
 
 // openCache opens the cache of models in the folder that was given, else at the

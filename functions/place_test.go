@@ -2,6 +2,7 @@ package functions
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -54,5 +55,69 @@ func TestATemporaryFolder(t *testing.T) {
 	clean()
 	if _, err := os.Stat(cfg.Dir); !os.IsNotExist(err) {
 		t.Errorf("the folder is left: %v", err)
+	}
+}
+
+// The folder of an instance that was killed is removed by the next one, and nothing else is.
+func TestFoldersThatWereLeft(t *testing.T) {
+	at, elsewhere := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", at)
+	mine, clean, err := temporary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := func(name string, mode os.FileMode, files ...string) string {
+		t.Helper()
+		dir := filepath.Join(at, name)
+		if err := os.Mkdir(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(dir, f), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	left := folder("rouse-1", 0o700, lockName, "engine.sock")
+	kept := []string{
+		mine,
+		folder("rouse-0", 0o700, "8080.lock"),    // rouse up's
+		folder("rouse-2", 0o755, lockName),       // others may look into it
+		folder("other", 0o700, lockName),         // not ours
+		filepath.Join(elsewhere, lockName),       // behind a link
+		filepath.Join(elsewhere, "what matters"), // likewise
+	}
+	for _, f := range kept[4:] {
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(elsewhere, filepath.Join(at, "rouse-3")), os.Symlink(kept[4], filepath.Join(folder("rouse-4", 0o700), lockName))); err != nil {
+		t.Fatal(err)
+	}
+	kept = append(kept, filepath.Join(at, "rouse-3"), filepath.Join(at, "rouse-4"))
+
+	other, cleanOther, err := temporary()
+	if err != nil || other == mine || filepath.Dir(other) != at {
+		t.Fatalf("a second folder: %s, %v", other, err)
+	}
+	if _, err := os.Lstat(left); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", left, err)
+	}
+	for _, path := range kept {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("%s is gone: %v", path, err)
+		}
+	}
+	clean()
+	cleanOther()
+	for _, path := range []string{mine, other} {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("%s is not removed by who made it: %v", path, err)
+		}
+	}
+	if hidden, _ := filepath.Glob(filepath.Join(at, ".rouse-*")); len(hidden) > 0 {
+		t.Errorf("left: %v", hidden)
 	}
 }
