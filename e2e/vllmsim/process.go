@@ -84,7 +84,7 @@ func (l *lines) Write(p []byte) (int, error) {
 		l.timer.Reset(aMoment)
 	}
 	l.later = append(l.later, p...)
-	if !bytes.HasPrefix(p, []byte("INFO")) {
+	if !bytes.HasPrefix(p, []byte("INFO")) || bytes.Contains(p, []byte("Sleep mode freed")) {
 		return len(p), l.write()
 	}
 	return len(p), nil

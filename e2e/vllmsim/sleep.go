@@ -17,6 +17,9 @@ const (
 	tagKV      = "kv_cache"
 )
 
+// sleepLine is what vLLM says when it has fallen asleep. It is written at once.
+const sleepLine = "Sleep mode freed %s GiB memory, %s GiB memory is still in use."
+
 // errOOM is what vLLM's allocator says when it can't map memory again
 // (vllm-project/vllm#13941).
 var errOOM = errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62")
@@ -123,7 +126,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	} else if err := e.pass(ctx, max(0, e.cfg.SleepTime)); err != nil {
 		return err
 	}
-	before := s.memory.held()
+	before, _ := s.memory.room()
 	if e.cfg.Sleep { // else nothing lies in the pool that could be freed
 		if err := s.memory.resize(s.wanted()); err != nil {
 			return err
@@ -136,7 +139,10 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	garbage := e.garbage
 	e.mu.Unlock()
 	s.loseAdapters(garbage)
-	logf(e.cfg.Log, "INFO", "gpu_worker.py:144", "Sleep mode freed %s GiB memory, %s GiB memory is still in use.", gib(before-s.memory.held()), gib(s.memory.held()))
+	if e.cfg.Surface == VLLM { // SGLang says nothing
+		after, total := s.memory.room() // of the whole device, whoever has it: vLLM asks cudaMemGetInfo
+		logf(e.cfg.Log, "INFO", "gpu_worker.py:144", sleepLine, gib(after-before), gib(total-after))
+	}
 	logf(e.cfg.Log, "INFO", "abstract.py:306", "It took %.6f seconds to fall asleep.", time.Since(begin).Seconds())
 	return nil
 }

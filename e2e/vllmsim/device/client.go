@@ -163,7 +163,7 @@ func (c *Client) change(f func(*Process, Device) error) error {
 		if err := f(&d.Processes[i], d); err != nil {
 			return err
 		}
-		d.Processes[i].PID, d.Processes[i].Name = c.pid, c.cfg.Name
+		d.Processes[i].PID, d.Processes[i].Namespace, d.Processes[i].Name = c.pid, namespace(), c.cfg.Name
 		changed = append(changed, d)
 	}
 	for _, d := range changed {
@@ -172,6 +172,15 @@ func (c *Client) change(f func(*Process, Device) error) error {
 		}
 	}
 	return nil
+}
+
+// namespace is that of this process's number; empty where the system has none.
+func namespace() string {
+	name, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // Devices reads the devices that this client uses.

@@ -36,8 +36,10 @@ type Device struct {
 // Process is one holder.
 type Process struct {
 	// PID is the number that the process has in its own namespace.
-	PID  int    `json:"pid"`
-	Name string `json:"name"`
+	PID int `json:"pid"`
+	// Namespace is that one. Who looks from another one does not see the process.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 	// Bytes are on the device; HostBytes are its weights in host memory while it sleeps.
 	Bytes     int64 `json:"bytes"`
 	HostBytes int64 `json:"host_bytes,omitempty"`

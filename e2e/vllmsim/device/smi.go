@@ -15,7 +15,7 @@ const driver = "580.00.00"
 
 // NvidiaSMI does what the program nvidia-smi does with args, for the devices of
 // dir, and returns its exit status. It knows -L, --query-gpu,
-// --query-compute-apps, --format and -i. visible are the devices that the container it
+// --query-compute-apps (of processes of its own namespace), --format and -i. visible are the devices that the container it
 // runs in was given, as NVIDIA_VISIBLE_DEVICES names them; "" and "all": every one.
 func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("nvidia-smi", flag.ContinueOnError)
@@ -65,9 +65,10 @@ func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int
 		return table(stdout, *gpus, *format, gpuFields, rows)
 	case *apps != "" && *gpus == "":
 		var rows []row
+		here := namespace()
 		for _, d := range devices {
 			for _, p := range d.Processes {
-				if p.Bytes > 0 {
+				if p.Bytes > 0 && p.Namespace == here {
 					rows = append(rows, row{device: d, process: p})
 				}
 			}
