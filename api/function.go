@@ -165,6 +165,8 @@ type Memory struct {
 	Devices int `json:"devices,omitempty"`
 	// PerDevice is the memory on each of them.
 	PerDevice Bytes `json:"perDevice,omitempty"`
+	// Assumed says that nobody has measured PerDevice. Between parts of one process only.
+	Assumed bool `json:"-"`
 }
 
 // Target says when one more instance is wanted beside those that are awake. Zero fields

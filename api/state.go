@@ -69,8 +69,15 @@ type InstanceStatus struct {
 	Steps []Step `json:"steps,omitempty"`
 	// StepsSpan is the ID of the span of the call that Steps are of; empty if it carried none.
 	StepsSpan string `json:"stepsSpan,omitempty"`
-	// Memory is what the instance uses now, as measured.
+	// Memory is what the instance uses now, as measured. Where its PerDevice is 0, what it uses of GPUs is not known.
 	Memory Memory `json:"memory"`
+	// Measuring says that what it holds of GPUs in this state is being measured: a report of it follows.
+	Measuring bool `json:"measuring,omitempty"`
+	// DeviceUse is how much of its GPUs, of the fullest one, was in use by whomever when it had fallen asleep, as its
+	// runtime said then; 0: it has not said.
+	DeviceUse Bytes `json:"deviceUse,omitempty"`
+	// NoRoom says of an unhealthy one that its runtime found too little free memory on a GPU.
+	NoRoom bool `json:"noRoom,omitempty"`
 	// Devices are the devices that it holds.
 	Devices []DeviceID `json:"devices,omitempty"`
 	// Durations of the last start (process to awake), wake and sleep; 0 while unknown.

@@ -129,6 +129,9 @@ func (f *function) makeSupervisor() (err error) {
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Look(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
+	if len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 {
+		cfg.GPUs = process.GPUMemory
+	}
 	if f.models.fetches() {
 		cfg.Prepare = f.models.prepare
 	}

@@ -195,6 +195,16 @@ func family() (map[int][]int, error) {
 	return of, failed
 }
 
+// descent are a process and its descendants, as far as /proc can be read.
+func descent(pid int) []int {
+	of, _ := family() // what can be read counts
+	pids := []int{pid}
+	for k := 0; k < len(pids); k++ {
+		pids = append(pids, of[pids[k]]...)
+	}
+	return pids
+}
+
 // gone says that a file of /proc can't be read because its process has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 

@@ -17,11 +17,9 @@ const clockTick = time.Second / 100
 func (p *Process) CPU() (time.Duration, error) {
 	var total time.Duration
 	found := false
-	childrenOf, _ := family() // what can be read counts
 	buf := make([]byte, 1024)
-	for pids := []int{p.PID()}; len(pids) > 0; pids = pids[1:] {
-		pids = append(pids, childrenOf[pids[0]]...)
-		if used, ok := timesOf(pids[0], buf); ok {
+	for _, pid := range descent(p.PID()) {
+		if used, ok := timesOf(pid, buf); ok {
 			found = true
 			total += used
 		}

@@ -17,10 +17,8 @@ import (
 func (p *Process) Memory() (api.Bytes, error) {
 	var total api.Bytes
 	found := false
-	childrenOf, _ := family() // what can be read counts
-	for pids := []int{p.PID()}; len(pids) > 0; pids = pids[1:] {
-		pids = append(pids, childrenOf[pids[0]]...)
-		if pss, ok := proportional(pids[0]); ok {
+	for _, pid := range descent(p.PID()) {
+		if pss, ok := proportional(pid); ok {
 			found = true
 			total += pss
 		}

@@ -33,6 +33,9 @@ func sweepStrays() {}
 // DieWithParent is supported on Linux only.
 func DieWithParent(syscall.Signal) (alive bool, err error) { return true, errLinux }
 
+// descent knows the process alone.
+func descent(pid int) []int { return []int{pid} }
+
 // Adopt is supported on Linux only.
 func Adopt() error { return errLinux }
 

@@ -48,9 +48,12 @@ const unreadable = "unable to load model: "
 
 // Hopeless returns the first line of what a model server says that tells of something that
 // another start does not change, such as a model that it can't use; empty: there is none.
-func Hopeless(output string) string {
+func Hopeless(output string) string { return saying(output, hopeless) }
+
+// saying returns the first line that has all parts of one of what.
+func saying(output string, what [][]string) string {
 	for line := range strings.Lines(output) {
-		for _, parts := range hopeless {
+		for _, parts := range what {
 			if inOrder(strings.ToLower(line), parts) {
 				return strings.TrimSpace(line)
 			}

@@ -57,6 +57,9 @@ type Config struct {
 	// Save gets a note for whoever adopts the runtime after us, at each change and
 	// before what it announces is done. It must not block for long. Nil: nobody.
 	Save func(Note)
+	// GPUs measures what a process and its descendants hold of the GPU of which they hold most; found is
+	// false where it sees none of them. It returns soon after ctx ends. Nil: there is nothing to measure.
+	GPUs func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)
 	// Log gets the runtime's output.
 	Log *process.Log
 	// Report gets each change of state, in order, from one goroutine. It must not block. Nil: nobody.

@@ -156,7 +156,9 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 		if state != api.Awake && state != api.Draining {
 			st.Load = nil
 		}
+		s.unmeasured(st, state)
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
+		st.NoRoom = s.noRoom && state == api.Unhealthy
 		st.Restarts, st.Progress, st.GaveUp = s.restarts, 0, s.gaveUp && state == api.Unhealthy
 		st.LoadTime, st.WakeTime, st.SleepTime = s.loadTime, s.wakeTime, s.sleepTime
 		st.Steps, st.StepsSpan = s.steps, s.stepsSpan
@@ -172,43 +174,4 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 	s.epoch = epoch
 	s.book.change(func(st *api.InstanceStatus) { st.Epoch = epoch })
 	s.save()
-}
-
-// measurement is the memory of a child.
-type measurement struct {
-	child Child
-	host  api.Bytes
-	err   error
-}
-
-// measure starts to measure the runtime's memory, off the owner's goroutine.
-func (s *Supervisor) measure() {
-	s.measureAt = time.Time{}
-	if s.child == nil || s.measuring {
-		return
-	}
-	s.measuring = true
-	child := s.child
-	go func() {
-		host, err := child.Memory()
-		s.measured <- measurement{child, host, err}
-	}()
-}
-
-// memoryInterval is how often the memory of a busy runtime is measured.
-const memoryInterval = 30 * time.Second
-
-// noteMemory takes a measurement; a change of more than a tenth is reported.
-func (s *Supervisor) noteMemory(m measurement) {
-	s.measuring = false
-	if s.phase == awake {
-		s.measureAt = time.Now().Add(memoryInterval)
-	}
-	if m.err != nil || m.child != s.child {
-		return
-	}
-	old := s.book.read().Memory.Host
-	if diff := max(m.host-old, old-m.host); diff*10 > old {
-		s.report(s.book.change(func(st *api.InstanceStatus) { st.Memory.Host = m.host }))
-	}
 }

@@ -170,6 +170,9 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 			announce = ""
 			close(announced)
 		}
+		if used, said := runtime.StillInUse(line); said {
+			s.noteUse(used)
+		}
 		s.cfg.Log.Write(line)
 	}})
 	if err != nil {
@@ -193,7 +196,7 @@ func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct
 func (s *Supervisor) becameAwake() {
 	now := time.Now()
 	s.phase, s.level, s.stopped, s.message = awake, api.LevelAwake, false, ""
-	s.failures, s.gaveUp, s.awakeSince = 0, false, now
+	s.failures, s.gaveUp, s.noRoom, s.awakeSince = 0, false, false, now
 	s.wasAwake, s.silent, s.looked = true, 0, s.gate.look()
 	s.probeAt, s.measureAt = time.Time{}, now.Add(time.Second)
 	if s.cfg.ProbeInterval > 0 {
@@ -310,6 +313,7 @@ func (s *Supervisor) failedToCome(reason string, permanent bool) {
 	s.failures++
 	last := permanent || s.failures >= maxFailures
 	s.gaveUp = last && !s.attached
+	s.noRoom = runtime.NoRoom(reason+"\n"+s.cfg.Log.Message(math.MaxInt)) != ""
 	if s.gaveUp && !permanent {
 		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.failures, maxFailures)
 	}

@@ -84,7 +84,13 @@ type Supervisor struct {
 	suspect    bool            // a sidecar that did not: the canary decides whether it is awake
 
 	loadTime, wakeTime, sleepTime time.Duration
-	measuring, hard               bool // hard: end at once, no SIGTERM first
+	hard                          bool // end at once, no SIGTERM first
+
+	measuring, again bool               // a measurement is under way; another one is to follow
+	cut              context.CancelFunc // what is under way, where somebody is asked for it
+	mute             bool               // who is asked for GPUs does not answer
+	visible, hidden  Child              // the last one that was seen to hold something of GPUs, and that was not
+	noRoom           bool               // the last start or wake failed for want of GPU memory
 }
 
 // New makes a supervisor; it starts nothing until Run.
@@ -168,8 +174,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.abandon()
 		}
 	}
-	if s.measuring {
-		<-s.measured
+	for s.measuring {
+		s.cut()
+		s.noteMemory(<-s.measured)
 	}
 	if s.leaving {
 		s.answer(api.Gone, nil)

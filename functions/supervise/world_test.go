@@ -40,7 +40,9 @@ type world struct {
 	hangs              bool     // the first process answers no probe
 	answers            []string // to the canary, in their order
 	canaryErr          error
-	reloads            bool // it can read its weights in place
+	reloads            bool   // it can read its weights in place
+	prints             string // each process prints it at its start
+	print              func(line []byte)
 	calls              []string
 	children           []*child
 	reports            []api.InstanceStatus
@@ -95,11 +97,20 @@ func (w *world) start(spec process.Spec) (supervise.Child, error) {
 	c := &child{w: w, pid: 100 + len(w.children), exited: make(chan struct{})}
 	w.children = append(w.children, c)
 	w.calls = append(w.calls, fmt.Sprintf("start %d", c.pid))
-	spec.Lines([]byte("a line of output"))
+	w.print = spec.Lines
+	spec.Lines([]byte(w.line()))
 	if w.exits {
 		c.end("exit status 3")
 	}
 	return c, nil
+}
+
+// line is what a process prints at its start.
+func (w *world) line() string {
+	if w.prints == "" {
+		return "a line of output"
+	}
+	return w.prints
 }
 
 // nap waits in the bubble's time, or until ctx ends.

@@ -1,0 +1,70 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// mostMemory is more than any GPU has.
+const mostMemory = 16 << 10 * api.GiB
+
+// GPUMemory is what a process and its descendants hold of the GPU of which they hold most, as nvidia-smi
+// says. found is false where it names none of them: they hold nothing, or it does not see them,
+// which depends on the driver in a container. It returns when ctx ends, whether
+// nvidia-smi has ended or hangs in its driver, where nothing ends it.
+func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err error) {
+	cmd := exec.CommandContext(ctx, "nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits")
+	cmd.WaitDelay = 100 * time.Millisecond
+	type output struct {
+		text []byte
+		err  error
+	}
+	ended := make(chan output, 1) // one place: nobody may wait any more
+	go func() {                   // not waited for where it hangs
+		text, err := cmd.Output()
+		ended <- output{text, err}
+	}()
+	var out output
+	select {
+	case out = <-ended:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // that it was killed says less
+		out.err = context.Cause(ctx)
+	}
+	if out.err != nil {
+		return 0, false, fmt.Errorf("nvidia-smi lists no processes: %w", out.err)
+	}
+	held, found = heldBy(string(out.text), descent(pid))
+	return held, found, nil
+}
+
+// heldBy reads lines of "pid, UUID of a GPU, MiB". One that says no number, as "[N/A]", counts nothing.
+func heldBy(lines string, pids []int) (most api.Bytes, found bool) {
+	on := make(map[string]api.Bytes)
+	for line := range strings.Lines(lines) {
+		fields := strings.Split(line, ",")
+		if len(fields) != 3 {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(fields[0]))
+		if err != nil || !slices.Contains(pids, pid) {
+			continue
+		}
+		mib, err := strconv.ParseInt(strings.TrimSpace(fields[2]), 10, 64)
+		if err != nil || mib < 0 || mib > int64(mostMemory/api.MiB) {
+			continue
+		}
+		found = true
+		on[fields[1]] += api.Bytes(mib) * api.MiB
+		most = max(most, on[fields[1]])
+	}
+	return most, found
+}
