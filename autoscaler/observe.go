@@ -169,7 +169,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if s.Node == "" {
 		s.Node = old.Node
 	}
-	a.complete(&s, i.f.Past)
+	a.complete(i.f, &s, old)
 	i.Status, i.reported = s, true
 	if old.OnItsWay() && !s.OnItsWay() {
 		i.Since = now // the limit of its start counts from here
@@ -180,10 +180,18 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if changed {
 		a.changed(i, old, now)
 	}
-	// A sleeper that reports what it used awake has not been measured yet.
-	if unmeasured := changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host; unmeasured {
+	if s.State != api.Asleep || !s.Memory.Assumed {
+		i.Doubt = ""
+	}
+	asleep := s.State == api.Asleep
+	switch first := asleep && s.Measuring && s.Memory.Assumed; {
+	case first: // nothing is known of any sleeper of its function
+		if changed {
+			i.Settles = now.Add(firstSettleTime)
+		}
+	case changed && asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it reports what it used awake
 		i.Settles = now.Add(settleTime)
-	} else if changed || s.Memory != old.Memory {
+	case changed || s.Memory != old.Memory || s.Measuring != old.Measuring:
 		i.Settles = time.Time{}
 		a.exceeds(i, now)
 		i.f.Past = i.f.Past.Measured(s)
@@ -216,24 +224,17 @@ func (a *Autoscaler) exceeds(i *instance, now time.Time) {
 	a.tell(f, d)
 }
 
-// settleTime is how long the measurement of a sleeper may take.
-const settleTime = 300 * time.Millisecond
-
-// complete puts a status into bounds and fills in what instances don't measure: a
-// process that sleeps keeps some of each GPU that it has a context on, as much as one of its
-// function was measured to keep last, where one was.
-func (a *Autoscaler) complete(s *api.InstanceStatus, past inventory.Experience) {
-	s.Memory.Host, s.Memory.PerDevice = max(0, s.Memory.Host), max(0, s.Memory.PerDevice)
-	s.Level = min(max(s.Level, api.LevelAwake), api.Level2)
-	if s.State == api.Asleep && len(s.Devices) > 0 && s.PID != 0 && s.Memory.PerDevice == 0 {
-		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), cmp.Or(past.Residue(s.Level).PerDevice, a.cfg.AssumedResidue)
-	}
-}
+// settleTime is how long the measurement of a sleeper may take; firstSettleTime that of its GPUs, where
+// nothing is known yet of any sleeper of its function.
+const (
+	settleTime      = 300 * time.Millisecond
+	firstSettleTime = 3 * time.Second
+)
 
 // adopt takes in an instance that was not started here.
 func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	f := a.record(s.Function)
-	a.complete(&s, f.Past)
+	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
 	i := a.addInstance(f, s, now)
 	i.reported, i.From = true, inventory.Stopped
 	if !s.Since.IsZero() && s.Since.Before(now) {
@@ -302,6 +303,9 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	case api.Unhealthy:
 		if old.State != api.Awake && old.State != api.Draining {
 			a.fault(i, s.Message, s.GaveUp, now)
+			if s.NoRoom {
+				a.doubt(i)
+			}
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
 			return
 		}

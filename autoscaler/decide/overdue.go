@@ -54,7 +54,9 @@ func (p *plan) late(i *inst) {
 			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
 		}
 	case phaseAsleep:
-		if i.Failures >= 2 && p.due(i.f, i.RetryAt) {
+		if i.Doubt != "" && !i.reserved() && p.due(i.f, i.RetryAt) {
+			p.stop(i, 0, i.Doubt)
+		} else if i.Failures >= 2 && p.due(i.f, i.RetryAt) {
 			p.stop(i, 0, fmt.Sprintf("failed %d times in a row: %s", i.Failures, i.f.LastError))
 		}
 	case phaseFalling:

@@ -141,6 +141,8 @@ type Instance struct {
 	Outdated bool
 	// Lost says why it is taken to be lost, though nobody saw it die; empty if it is not.
 	Lost string
+	// Doubt says why what it keeps asleep is not believed, so that it has to end; empty if it is.
+	Doubt string
 	// Failures counts calls that failed at this instance, since the last that succeeded.
 	Failures int
 	// RetryAt is when the next call may be made.

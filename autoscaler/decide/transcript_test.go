@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite what testdata expects")
 //	              [variant-of=] [cost=] [target-kv=] [target-queue=] [target-ttft=]
 //	              [sleep-after=] [sleep-level=] [gone-after=] [load=] [wake=] [sleep=] [residue1=] [residue2=]
 //	              [gpu-residue1=] [gpu-residue2=] [ran-on=NODE,NODE]
-//	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=]
+//	instance NAME-NNNN awake|asleep|starting|unhealthy [level=] [since=] [devices=] [node=] [granted=] [failures=] [doubt=]
 //	users NAME N          so many requests are there at once, from now on
 //	arrivals NAME [gap=] [times=]       so often a request came after a gap that long
 //	load NAME [kv=] [queue=] [ttft=]    the work inside the runtimes, all together; ttft is that of one alone
@@ -343,7 +343,7 @@ func (s *sim) place(a args) {
 	if a.named["candidates"] != "" {
 		i.Status.Candidates = strings.Split(a.named["candidates"], ",")
 	}
-	i.Failures = a.number("failures")
+	i.Failures, i.Doubt = a.number("failures"), strings.ReplaceAll(a.named["doubt"], "_", " ")
 	if i.Status.State == api.Asleep {
 		i.Status.Level = max(i.Status.Level, api.Level1)
 		i.From = i.Status.Level

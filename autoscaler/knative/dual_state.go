@@ -127,8 +127,12 @@ func (p *pod) asRequester() dualpod.Requester {
 }
 
 func (p *pod) asProvider() dualpod.Provider {
+	residue := api.Bytes(0)
+	if p.status.State == api.Asleep {
+		residue = p.status.Memory.PerDevice
+	}
 	return dualpod.Provider{ID: p.id, Function: p.function, Node: dualpod.NodeOf(p.object), Devices: p.devices,
 		Asleep: p.pair.down || finished(p.object), Process: p.status.PID != 0, Busy: p.pair.busy || p.rising || p.falling,
 		Leaving: p.ended || p.stopping, Stuck: p.pair.stuck, Bound: p.pair.bound, Since: p.pair.since, Used: p.pair.used,
-		Residue: p.status.Memory.PerDevice, Unheard: p.status.Seq == 0 && p.pair.marks.Asked.IsZero() && !p.ended && time.Since(p.seen) < unheardFor}
+		Residue: residue, Unheard: p.status.Seq == 0 && p.pair.marks.Asked.IsZero() && !p.ended && time.Since(p.seen) < unheardFor}
 }
