@@ -25,7 +25,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 		w.Header().Set("Connection", "close") // what is left of it is not worth reading
 		return nil, err                       //nolint:wrapcheck // it is for the client
 	}
-	if err = body.Take(r.Context(), weigh(body.Bytes())); err == nil {
+	weight := weigh(body.Bytes())
+	if weight > maxWeight {
+		err = api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body has so many JSON values that they take %s: want at most %s; send fewer", api.Bytes(weight), api.Bytes(maxWeight))
+	} else if err = body.Take(r.Context(), weight); err == nil {
 		err = parse(body.Bytes(), v)
 	}
 	if err != nil {
@@ -48,6 +51,9 @@ func client(r *http.Request) string {
 // What a value of JSON takes once it is parsed, besides a string's bytes, which is about what the largest of ours does; and what a
 // token does.
 const valueBytes, tokenBytes = 128, 4
+
+// maxWeight bounds what weigh says: two million values, or sixty of token ids.
+const maxWeight = 256 << 20
 
 // payTokens charges the tokens that were made of a text.
 func payTokens(ctx context.Context, paid *inbound.Body, ids []int32) error {
