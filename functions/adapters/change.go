@@ -91,6 +91,9 @@ func (r *Registry) register(ctx context.Context, name api.ModelName, path string
 	if r.cfg.Fixed {
 		return Adapter{}, fixed(name)
 	}
+	if r.cfg.Room < 0 {
+		return Adapter{}, api.BadRequest("", "there is no room for the adapter %s beside those that the runtime's options name: raise its --max-loras", name)
+	}
 	a, _, err := r.draft(name, path, declared)
 	if err != nil || a.State != Pending {
 		return a, err

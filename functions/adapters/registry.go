@@ -55,7 +55,7 @@ type Config struct {
 	// Brings says that the runtime may have adapters that nobody declared or registered: it is asked for them after each
 	// start and wake, and by [Registry.Look].
 	Brings bool
-	// Room is how many adapters may be loaded at once; 0: as many as there are.
+	// Room is how many adapters may be loaded at once; 0: as many as there are; negative: none can be registered.
 	Room int
 	// Most is how many adapters the runtime can use at once, 0 where it has not said; nil: nobody knows.
 	Most func() int

@@ -109,6 +109,14 @@ func TestFixed(t *testing.T) {
 	}
 }
 
+// Where the options of a runtime take all of its room, an adapter is refused when it is registered, and nobody waits for it.
+func TestNoRoom(t *testing.T) {
+	b := restored(t, room(-1))
+	if _, err := b.Register(t.Context(), "x", "a"); err == nil || api.AsError(err).Status != 400 || !strings.Contains(err.Error(), "--max-loras") || b.states() != "" {
+		t.Errorf("registered: %v, %s", err, b.states())
+	}
+}
+
 // What does not fit is loaded when it is asked for, in the place of the one that was not used for longest.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

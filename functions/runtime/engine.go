@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -35,7 +36,47 @@ func newEngine(cfg Config, c *client) (Runtime, error) {
 	if err := api.CheckEndpoint(socketIn(cfg.Dir)); err != nil {
 		return nil, fmt.Errorf("runtime engine: choose a folder with a shorter path: %w", err)
 	}
-	return &engine{cfg: cfg, client: c}, nil
+	r := &engine{cfg: cfg, client: c}
+	if most := r.most(); most > 0 {
+		switch given := r.given(); {
+		case given > most:
+			return nil, fmt.Errorf("runtime engine: %d adapters by --lora, and --max-loras lets %d be loaded at once: raise it, or declare them with the function, which loads them as requests name them", given, most)
+		case given == most && len(cfg.Spec.Adapters) > 0:
+			return nil, fmt.Errorf("runtime engine: --lora takes all of --max-loras %d, and leaves no room for the adapters that are declared: raise it", most)
+		}
+	}
+	return r, nil
+}
+
+// most is how many adapters may be loaded at once; 0: there is no bound.
+func (r *engine) most() int { return valueOf(r.cfg.Spec.Args, "--max-loras", 0) }
+
+// given is how many adapters its options name, name=path with commas between several.
+func (r *engine) given() int {
+	n := 0
+	for i, arg := range r.cfg.Spec.Args {
+		if !has([]string{arg}, "--lora", "--lora-modules") {
+			continue
+		}
+		_, value, within := strings.Cut(arg, "=")
+		if !within && i+1 < len(r.cfg.Spec.Args) {
+			value = r.cfg.Spec.Args[i+1]
+		}
+		n += 1 + strings.Count(value, ",")
+	}
+	return n
+}
+
+// room is how many adapters it takes beside those.
+func (r *engine) room() int {
+	switch most, given := r.most(), r.given(); {
+	case most <= 0:
+		return 0
+	case given >= most:
+		return -1
+	default:
+		return most - given
+	}
 }
 
 func socketIn(dir string) api.Endpoint {
@@ -51,7 +92,7 @@ func (r *engine) Failure(path string, status int, body []byte) []byte {
 }
 
 func (r *engine) Traits() Traits {
-	return Traits{Sleeps: true, Deepens: true, Adapts: true, Room: valueOf(r.cfg.Spec.Args, "--max-loras", 0)}
+	return Traits{Sleeps: true, Deepens: true, Adapts: true, Room: r.room()}
 }
 
 func (r *engine) Launch(model string) (Launch, error) {

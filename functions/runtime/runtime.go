@@ -62,7 +62,8 @@ type Traits struct {
 	Adapts bool
 	// Brings: it may have adapters that the function does not know of, and lists them among its models.
 	Brings bool
-	// Room is how many adapters it keeps loaded; 0: it has not said, or as many as there are.
+	// Room is how many adapters it keeps loaded beside those that its options name; 0: it has not said, or as many
+	// as there are; negative: none.
 	Room int
 }
 

@@ -128,6 +128,8 @@ func TestNewRefuses(t *testing.T) {
 		"no command":         {runtime.Config{Spec: api.Runtime{Kind: api.RuntimeCommand}}, "$(PORT)"},
 		"engine, no model":   {runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine}, Dir: "/d", Engine: "/e"}, "model"},
 		"engine, no program": {runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "m"}, Dir: "/d"}, "binary"},
+		"engine, adapters":   {runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "m", Args: []string{"--max-loras", "2", "--lora", "a=x,b=y", "--lora=c=z"}}, Dir: "/d", Engine: "/e"}, "3 adapters by --lora, and --max-loras lets 2"},
+		"engine, no room":    {runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "m", Args: []string{"--max-loras=1", "--lora", "a=x"}, Adapters: []api.Adapter{{Name: "b", Path: "y"}}}, Dir: "/d", Engine: "/e"}, "no room for the adapters that are declared"},
 		"engine, long path":  {runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "m"}, Dir: "/" + strings.Repeat("d", 120), Engine: "/e"}, "shorter"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,5 +249,18 @@ func TestAwait(t *testing.T) {
 	err := runtime.Await(ctx, r, "http://127.0.0.1:1", nil)
 	if err == nil || !strings.Contains(err.Error(), "takes too long") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("await: %v, want the cause and the last failure", err)
+	}
+}
+
+// Adapters that a server is given by its options take of the room that it has.
+func TestRoomBesideOptions(t *testing.T) {
+	for args, want := range map[string]int{
+		"": 0, "--max-loras 2": 2, "--lora a=x": 0, "--max-loras 2 --lora a=x": 1, "--lora-modules=a=x --max-loras=2 --threads 3": 1,
+		"--max-loras 2 --lora a=x,b=y": -1, "--max-loras 4 --lora a=x --lora b=y": 2,
+	} {
+		r, err := runtime.New(runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "m", Args: strings.Fields(args)}, Dir: "/d", Engine: "/e"})
+		if err != nil || r.Traits().Room != want {
+			t.Errorf("engine %s: room %v, %v; want %d", args, r, err, want)
+		}
 	}
 }
