@@ -35,7 +35,11 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if req.Grammar, err = s.grammar(r.Context(), &c.structure, use); err != nil {
 		return err
 	}
-	if req.Prompt, err = s.chatPrompt(r.Context(), &c.prompt); err != nil {
+	text, err := s.render(r.Context(), &c.prompt)
+	if err != nil {
+		return err
+	}
+	if req.Prompt, err = s.encode(r.Context(), "messages", text); err != nil {
 		return err
 	}
 	if err = payTokens(r.Context(), paid, req.Prompt); err != nil {
@@ -81,11 +85,11 @@ func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (const
 	return s.grammars.get(ctx, w) // 3
 }
 
-// chatPrompt renders a conversation with the model's template, as long as ctx lasts.
-func (s *Server) chatPrompt(ctx context.Context, p *prompt) ([]int32, error) {
+// render makes a conversation text with the model's template, as long as ctx lasts.
+func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	turns, err := p.turns()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	tools := p.Tools
 	if string(tools) == "null" {
@@ -98,9 +102,9 @@ func (s *Server) chatPrompt(ctx context.Context, p *prompt) ([]int32, error) {
 		Guard:               s.guard,
 	})
 	if err != nil {
-		return nil, templateError(err)
+		return "", templateError(err)
 	}
-	return s.encode(ctx, "messages", text)
+	return text, nil
 }
 
 // chatAnswer is the form of /v1/chat/completions.

@@ -57,11 +57,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	for i, in := range e.Input {
 		ids := in.tokens
 		if ids == nil {
-			most := s.counted()
-			if e.Truncate != nil {
-				most = anyLength
-			}
-			if ids, err = s.whole(r.Context(), "input", in.text, most); err != nil {
+			if ids, err = s.whole(r.Context(), "input", in.text, e.Truncate != nil); err != nil {
 				return err
 			}
 		}

@@ -45,8 +45,8 @@ func TestLongPrompts(t *testing.T) {
 		{"/v1/completions", "the text has at least 80659 tokens, but the model's context is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
 		{"/v1/chat/completions", "tokens, but the model's context is 256 tokens: shorten it", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
 		{"/v1/embeddings", "tokens, but the model's context is 256 tokens: shorten it", "input", map[string]any{"input": text}},
-		{"/v1/completions", "the text has 17825792 bytes, of which at most 16777216 are made tokens", "prompt", map[string]any{"prompt": huge}},
-		{"/v1/embeddings", "17825792 bytes", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
+		{"/v1/completions", "the text has at least 1371214 tokens", "prompt", map[string]any{"prompt": huge}},
+		{"/v1/embeddings", "the text has 17825792 bytes, of which at most 16777216 are made tokens", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
 		{"/v1/embeddings", "at least 645277 tokens", "input", map[string]any{"input": huge[:8<<20]}},
 		{"/v1/completions", "at least 645277 tokens", "prompt", map[string]any{"prompt": huge[:8<<20], "n": 128}},
 		{"/tokenize", "17825792 bytes", "prompt", map[string]any{"prompt": huge}},
@@ -62,6 +62,16 @@ func TestLongPrompts(t *testing.T) {
 		if w.Code != http.StatusBadRequest || !strings.Contains(body.Error.Message, test.want) || body.Error.Param != test.param || body.Error.Code != "context_length_exceeded" {
 			t.Errorf("%s: got %d %.300s, want 400 with %q about %s", test.path, w.Code, w.Body, test.want, test.param)
 		}
+	}
+}
+
+// TestTokenizeCounts: a conversation that is longer than the context is counted.
+func TestTokenizeCounts(t *testing.T) {
+	text := strings.Repeat("a b ", 6<<10)
+	w := post(t, t.Context(), "/tokenize", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}})
+	var body struct{ Count int }
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != http.StatusOK || body.Count < 12<<10 {
+		t.Errorf("got %d %.200s, want 200 with at least %d tokens", w.Code, w.Body, 12<<10)
 	}
 }
 

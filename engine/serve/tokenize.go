@@ -68,7 +68,11 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error) {
 	switch {
 	case t.Prompt == nil:
-		return s.chatPrompt(ctx, &t.prompt)
+		text, err := s.render(ctx, &t.prompt)
+		if err != nil {
+			return nil, err
+		}
+		return s.encodeMost(ctx, "messages", text, s.counted())
 	case t.Messages != nil:
 		return nil, api.BadRequest("prompt", "prompt and messages are both set: want one")
 	case or(t.AddSpecialTokens, true):
