@@ -1,0 +1,77 @@
+package activator
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/hold"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// refusal says why f takes no requests at all; nil if it does. The caller holds mu.
+func (f *function) refusal(now time.Time) *api.Error {
+	switch {
+	case !f.declared:
+		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed", f.name)
+	case f.failed == nil:
+		return nil
+	case !f.failedUntil.IsZero() && !now.Before(f.failedUntil):
+		f.failed = nil // let one try again: demand makes the autoscaler try too
+		return nil
+	}
+	return f.failed
+}
+
+// timedOut is the error of a request that waited too long; why is what f waits for, empty if that is not known. The caller holds mu.
+func (f *function) timedOut(now time.Time, why string) *api.Error {
+	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout)
+	if st, found := f.obstacle(now); found {
+		why = st.Message
+	}
+	if why != "" {
+		err.Message += ": " + why
+	}
+	return err.WithRetryAfter(f.room.RetryAfter(f.expected(now)))
+}
+
+// full is the error of a request that can't enter the room. The caller holds mu.
+func (f *function) full(c *call, why hold.Full, now time.Time) *api.Error {
+	expected := f.expected(now)
+	after := f.room.RetryAfter(expected)
+	switch why {
+	case hold.FullDeadline:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
+			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
+			f.name, expected.Round(time.Millisecond), c.entryDeadline(f.spec.Hold.Timeout, now).Round(time.Millisecond)).WithRetryAfter(after)
+	case hold.FullBytes:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
+			f.room.Len(), f.name, f.room.Bytes(), f.spec.Hold.MaxBytes).WithRetryAfter(after)
+	}
+	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.room.Len(), f.name).WithRetryAfter(after)
+}
+
+// crowdedOut is the error of those who had to make room for c; nil: nobody had to. The caller holds mu.
+func (f *function) crowdedOut(c *call, now time.Time) *api.Error {
+	if len(c.displaced) == 0 {
+		return nil
+	}
+	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
+		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.room.Len(), f.name).
+		WithRetryAfter(f.room.RetryAfter(f.expected(now)))
+}
+
+// refuseHeld refuses all who wait.
+func (f *function) refuseHeld(err *api.Error) {
+	f.mu.Lock()
+	for e := f.room.Next(); e != nil; e = f.room.Next() {
+		f.mu.Unlock()
+		e.Offer(slot{refused: err}) // who left needs no refusal
+		f.mu.Lock()
+	}
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.mu.Unlock()
+	f.meter.Changed()
+}

@@ -1,0 +1,102 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// resolveModel makes a file's path absolute. Names of models, of Rouse or of the
+// runtime, and references that are fetched stay as they are. Runtimes that load
+// files have no names with a slash or a dot; the others have (org/name), and a
+// path shows itself there by how it begins or ends.
+func resolveModel(kind, ref, dir string) string {
+	if path, isFile := strings.CutPrefix(ref, "file://"); isFile {
+		path = fromFolder(path, dir)
+		if strings.ContainsRune(path, '#') { // with a checksum, which the fetch looks at
+			return "file://" + path
+		}
+		return path
+	}
+	if strings.Contains(ref, "://") {
+		return ref
+	}
+	path := strings.HasSuffix(ref, ".gguf") || strings.HasSuffix(ref, "Modelfile") || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../")
+	if !path && (kind == "" || kind == api.RuntimeEngine || kind == api.RuntimeLlamaCpp) {
+		path = strings.ContainsAny(ref, "/.")
+	}
+	if !path {
+		return ref
+	}
+	return fromFolder(ref, dir)
+}
+
+// fromFolder makes a path absolute that counts from dir; an empty one stays empty.
+func fromFolder(path, dir string) string {
+	if path == "" {
+		return ""
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return path
+}
+
+// ForModel declares a function that serves the model at ref, a path, a URL to
+// fetch it from or the name of a model that ships with Rouse, under a name made from it.
+// "NAME=REF" gives it that name instead.
+func ForModel(ref, origin string) (api.Function, error) {
+	if name, rest, found := strings.Cut(ref, "="); found && rest != "" && !strings.ContainsAny(name, "/.:?#") {
+		if err := api.CheckName(name); err != nil {
+			return api.Function{}, fmt.Errorf("%s: %w", ref, err)
+		}
+		return forModel(rest, name, origin), nil
+	}
+	plain, _, _ := strings.Cut(ref, "#") // a checksum
+	if strings.Contains(ref, "://") {
+		plain, _, _ = strings.Cut(plain, "?") // which files
+	}
+	base := strings.TrimSuffix(filepath.Base(plain), ".gguf")
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, base), "-")
+	if name != "" && name[0] >= '0' && name[0] <= '9' {
+		name = "m-" + name
+	}
+	name = strings.TrimRight(name[:min(len(name), 63)], "-")
+	if err := api.CheckName(name); err != nil {
+		return api.Function{}, fmt.Errorf("no function's name can be made from %s: name it with NAME=%s", ref, ref)
+	}
+	f := forModel(ref, name, origin)
+	if base != name {
+		f.Aliases = slices.DeleteFunc([]api.ModelName{api.ModelName(base)}, func(m api.ModelName) bool { return m == "" })
+	}
+	return f, nil
+}
+
+// forModel declares a function of that name.
+func forModel(ref, name, origin string) api.Function {
+	kind := api.RuntimeEngine
+	if strings.HasPrefix(ref, "ollama://") {
+		kind = api.RuntimeOllama
+	}
+	return api.Function{
+		Name:       api.NewFunctionName("", name),
+		Runtime:    api.Runtime{Kind: kind, Model: resolveModel(kind, ref, ".")},
+		SleepAfter: api.DefaultSleepAfter,
+		GoneAfter:  api.DefaultGoneAfter,
+		Origin:     origin,
+	}.WithDefaults()
+}
