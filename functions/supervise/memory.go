@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -15,12 +16,11 @@ const (
 	gpuTimeout = 2 * time.Second
 )
 
-// measurement is the memory of a child: first of the host, then, where there is somebody to ask, of GPUs.
+// measurement is the memory of a child: of the host, or, where there is somebody to ask, of GPUs.
 type measurement struct {
 	child Child
 	phase phase // when it began
 	gpus  bool
-	last  bool
 	held  api.Bytes
 	found bool // it was among those who hold something of GPUs
 	err   error
@@ -33,30 +33,34 @@ func (s *Supervisor) measure() {
 	if s.child == nil {
 		return
 	}
-	if s.measuring {
+	if s.measuring > 0 {
 		s.again = true
 		s.cut()
 		return
 	}
-	s.measuring = true
+	m := measurement{child: s.child, phase: s.phase}
+	s.measuring++
+	go func() {
+		host := m
+		host.held, host.err = m.child.Memory()
+		s.measured <- host
+	}()
+	if s.cut = func() {}; !s.looks() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), gpuTimeout)
 	s.cut = cancel
-	m, looks := measurement{child: s.child, phase: s.phase}, s.looks()
+	s.measuring++
 	go func() {
-		defer cancel()
-		host, gpus := m, m
-		host.held, host.err = m.child.Memory()
-		host.last = !looks
-		s.measured <- host
-		if looks {
-			gpus.gpus, gpus.last = true, true
-			gpus.held, gpus.found, gpus.err = s.cfg.GPUs(ctx, m.child.PID())
-			s.measured <- gpus
-		}
+		gpus := m
+		gpus.gpus = true
+		gpus.held, gpus.found, gpus.err = s.cfg.GPUs(ctx, m.child.PID())
+		cancel()
+		s.measured <- gpus
 	}()
 }
 
-// looks says whether there is somebody to ask what the runtime holds of GPUs: not who did not answer once, or
+// looks says whether there is somebody to ask what the runtime holds of GPUs: not who is not there, did not answer once, or
 // did not see it while it was awake, as in a container.
 func (s *Supervisor) looks() bool {
 	return s.cfg.GPUs != nil && !s.mute && !s.attached && s.hidden != s.child
@@ -76,18 +80,16 @@ func (s *Supervisor) unmeasured(st *api.InstanceStatus, state api.State) {
 
 // noteMemory takes a measurement; a change of more than a tenth is reported.
 func (s *Supervisor) noteMemory(m measurement) {
-	if m.last {
-		s.measuring = false
-		if s.phase == awake {
-			s.measureAt = time.Now().Add(memoryInterval)
-		}
+	s.measuring--
+	if s.phase == awake {
+		s.measureAt = time.Now().Add(memoryInterval)
 	}
 	if m.gpus {
 		s.noteGPUs(m)
 	} else if m.err == nil && m.child == s.child && differs(s.book.read().Memory.Host, m.held) {
 		s.report(s.book.change(func(st *api.InstanceStatus) { st.Memory.Host = m.held }))
 	}
-	if m.last && s.again {
+	if s.measuring == 0 && s.again {
 		s.again = false
 		s.measure()
 	}
@@ -96,7 +98,7 @@ func (s *Supervisor) noteMemory(m measurement) {
 // noteGPUs takes what the runtime holds of GPUs. That one is not among those who hold something counts for nothing
 // held where it was among them before: else it can't be seen.
 func (s *Supervisor) noteGPUs(m measurement) {
-	s.mute = s.mute || errors.Is(m.err, context.DeadlineExceeded)
+	s.mute = s.mute || errors.Is(m.err, context.DeadlineExceeded) || errors.Is(m.err, exec.ErrNotFound)
 	switch {
 	case m.found:
 		s.visible = m.child

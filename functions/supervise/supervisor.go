@@ -86,11 +86,12 @@ type Supervisor struct {
 	loadTime, wakeTime, sleepTime time.Duration
 	hard                          bool // end at once, no SIGTERM first
 
-	measuring, again bool               // a measurement is under way; another one is to follow
-	cut              context.CancelFunc // what is under way, where somebody is asked for it
-	mute             bool               // who is asked for GPUs does not answer
-	visible, hidden  Child              // the last one that was seen to hold something of GPUs, and that was not
-	noRoom           bool               // the last start or wake failed for want of GPU memory
+	measuring       int                // measurements under way
+	again           bool               // others are to follow
+	cut             context.CancelFunc // a measurement, where somebody is asked for it
+	mute            bool               // nobody answers for GPUs
+	visible, hidden Child              // the last one that was seen to hold something of GPUs, and that was not
+	noRoom          bool               // the last start or wake failed for want of GPU memory
 }
 
 // New makes a supervisor; it starts nothing until Run.
@@ -174,7 +175,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.abandon()
 		}
 	}
-	for s.measuring {
+	for s.measuring > 0 {
 		s.cut()
 		s.noteMemory(<-s.measured)
 	}
@@ -210,7 +211,7 @@ func (s *Supervisor) untilNext() time.Duration {
 	earlier(s.phase == draining, s.drainUntil)
 	earlier(s.comes(), s.retryAt)
 	earlier(s.phase == awake && s.op == nil, s.probeAt)
-	earlier(s.phase == awake && !s.measuring, s.measureAt)
+	earlier(s.phase == awake && s.measuring == 0, s.measureAt)
 	return time.Until(next)
 }
 
@@ -224,7 +225,7 @@ func (s *Supervisor) due(now time.Time) {
 		s.drainExpired()
 	case s.phase == awake && s.op == nil && reached(s.probeAt):
 		s.health()
-	case s.phase == awake && !s.measuring && reached(s.measureAt):
+	case s.phase == awake && s.measuring == 0 && reached(s.measureAt):
 		s.measureBusy(now)
 	}
 }
