@@ -183,13 +183,12 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if s.State != api.Asleep || !s.Memory.Assumed {
 		i.Doubt = ""
 	}
-	asleep := s.State == api.Asleep
-	switch first := asleep && s.Measuring && s.Memory.Assumed; {
-	case first: // nothing is known of any sleeper of its function
+	switch {
+	case beingMeasured(s):
 		if changed {
 			i.Settles = now.Add(firstSettleTime)
 		}
-	case changed && asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it reports what it used awake
+	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it reports what it used awake
 		i.Settles = now.Add(settleTime)
 	case changed || s.Memory != old.Memory || s.Measuring != old.Measuring:
 		i.Settles = time.Time{}
@@ -242,6 +241,9 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	}
 	if s.State == api.Asleep {
 		i.From = s.Level
+	}
+	if beingMeasured(s) {
+		i.Settles = now.Add(firstSettleTime)
 	}
 	i.rests()
 	a.seen(i, s, now)

@@ -55,6 +55,11 @@ func (a *Autoscaler) complete(f *function, s *api.InstanceStatus, old api.Instan
 	}
 }
 
+// beingMeasured says whether what a sleeper keeps of its GPUs is not known of any of its function, and about to be.
+func beingMeasured(s api.InstanceStatus) bool {
+	return s.State == api.Asleep && s.Measuring && s.Memory.Assumed
+}
+
 // mostMemory is more than any GPU has.
 const mostMemory = 16 << 10 * api.GiB
 
