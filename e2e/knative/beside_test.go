@@ -27,6 +27,7 @@ func TestGPUs(t *testing.T) {
 		{"dual-pods-swap", dualPodsSwap},
 		{"pods-that-the-autoscaler-may-make", podsThatTheAutoscalerMayMake},
 		{"a-function-that-lies-about-its-memory", aFunctionThatLiesAboutItsMemory},
+		{"a-sleeper-that-keeps-much", aSleeperThatKeepsMuch},
 		{"a-wake-that-hangs", aWakeThatHangs},
 		{"a-device-is-lost", aDeviceIsLost},
 		{"two-models-swap-under-load", twoModelsSwapUnderLoad},

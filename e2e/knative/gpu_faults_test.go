@@ -62,6 +62,21 @@ func aFunctionThatLiesAboutItsMemory(t *testing.T) {
 	honest.hasState("awake")
 }
 
+// aSleeperThatKeepsMuch of its GPU is measured: the pod that does not fit beside it is made when it has given that
+// memory back too, and its model server starts once.
+func aSleeperThatKeepsMuch(t *testing.T) {
+	_, in := gpus(t, 1)
+	o := newOracle(t)
+	f := simulated(t, in, "keeps-much", large+" --residue 40GiB", "rouse.dev/sleep-after=1s")
+	o.right(f, 1)
+	f.hasState("asleep")
+	other := simulated(t, in, "needs-much", large)
+	o.right(other, 2)
+	if n := other.restarts(); n != 0 {
+		t.Errorf("%d restarts, want none:\n%s", n, other.reasons())
+	}
+}
+
 // aWakeThatHangs has the first wake of every model server never return. What waits
 // is answered all the same: the server is started anew when its time is up.
 func aWakeThatHangs(t *testing.T) {
