@@ -19,7 +19,7 @@ func TestErrorsInStreams(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: {}\n\n"+event+"\n\n")
 		})
-		got := string(post(t.Context(), h, `{"input": [{}], "stream": true}`).Body.Bytes())
+		got := post(t.Context(), h, `{"input": [{}], "stream": true}`).Body.String()
 		if want := "data: {}\n\ndata: {\"error\": \"no\"}\n\ndata: [DONE]\n\n"; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}

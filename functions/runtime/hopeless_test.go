@@ -123,7 +123,7 @@ func TestHopelessModels(t *testing.T) {
 			t.Errorf("%s %s: got %v, want that this lasts", spec.Kind, spec.Model, err)
 		}
 	}
-	if _, err := adapter(t, api.Runtime{Kind: api.RuntimeOllama, Model: bad, Command: []string{program(t, "server")}}).Launch(string(bad[:1]) + strings.Repeat("x", 300)); err == nil || runtime.Permanent(err) {
+	if _, err := adapter(t, api.Runtime{Kind: api.RuntimeOllama, Model: bad, Command: []string{program(t, "server")}}).Launch(bad[:1] + strings.Repeat("x", 300)); err == nil || runtime.Permanent(err) {
 		t.Errorf("got %v, want an error of the system's, which need not last", err)
 	}
 }
