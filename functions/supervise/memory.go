@@ -46,6 +46,7 @@ func (s *Supervisor) measure() {
 		s.measured <- host
 	}()
 	if s.cut = func() {}; !s.looks() {
+		s.measuredGPUs(0)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), gpuTimeout)
@@ -108,10 +109,17 @@ func (s *Supervisor) noteGPUs(m measurement) {
 	if m.child != s.child || m.phase != s.phase || s.again {
 		return // of a state that is over
 	}
-	known := m.err == nil && (m.found || s.visible == m.child)
-	held := max(m.held, api.MiB) // nothing would be: not known
+	held := api.Bytes(0)
+	if m.err == nil && (m.found || s.visible == m.child) {
+		held = max(m.held, api.MiB) // nothing would be: not known
+	}
+	s.measuredGPUs(held)
+}
+
+// measuredGPUs reports the end of a look at GPUs, and what the runtime holds of them where it is known and is news.
+func (s *Supervisor) measuredGPUs(held api.Bytes) {
 	old := s.book.read()
-	news := known && differs(old.Memory.PerDevice, held)
+	news := held > 0 && differs(old.Memory.PerDevice, held)
 	if !news && !old.Measuring {
 		return
 	}

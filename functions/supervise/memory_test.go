@@ -20,11 +20,15 @@ type gpus struct {
 	found bool
 	err   error
 	takes time.Duration
+	deaf  bool // it takes that long whoever waits for it
 	asked int
 }
 
 func (g *gpus) look(ctx context.Context, _ int) (api.Bytes, bool, error) {
 	g.w.set(func() { g.asked++ })
+	if g.deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
 	if err := nap(ctx, g.takes); err != nil {
 		return 0, false, err
 	}
@@ -96,6 +100,17 @@ func TestGPUMemoryTakesLong(t *testing.T) {
 		g.w.set(func() { g.held = 2 * api.GiB })
 		time.Sleep(second)
 		g.want(t, "starting 0 B", "awake 0 B", "draining 0 B", "asleep 0 B?", "asleep 2 GiB")
+	})
+}
+
+// TestGPUMemoryIsFoundHiddenAtTheLast: that nobody sees the runtime comes out as it falls asleep.
+func TestGPUMemoryIsFoundHiddenAtTheLast(t *testing.T) {
+	g := &gpus{takes: 500 * time.Millisecond, deaf: true}
+	withGPUs(t, g, func(t *testing.T, s *supervise.Supervisor) {
+		time.Sleep(1200 * time.Millisecond) // it is being asked
+		wantCode(t, "sleep", sleep(s, 2, api.Level1, 0), "")
+		time.Sleep(second)
+		g.want(t, "starting 0 B", "awake 0 B", "draining 0 B", "asleep 0 B?", "asleep 0 B")
 	})
 }
 
