@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
@@ -35,6 +37,18 @@ func adviseStart(err error) string {
 // lasting says whether a program could not be executed for what another try does not change.
 func lasting(err error) bool {
 	return runtime.Permanent(err) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+}
+
+// hearOut waits for what a runtime says in its log of a failure that lasts: its answer may come before that, but
+// not by much.
+func (s *Supervisor) hearOut(ctx context.Context) {
+	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(s.cfg.Log.Message(math.MaxInt)) == ""; pause *= 2 {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // because says why a runtime that lives did not start: what to do where that took too long, and what its log says

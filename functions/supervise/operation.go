@@ -174,13 +174,17 @@ func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runti
 			return context.Cause(ctx)
 		}
 	}
-	return runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
+	err := runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
 		op.rise.note(api.StepProbing)
 		select {
 		case s.notes <- "probing":
 		case <-ctx.Done():
 		}
 	})
+	if runtime.Permanent(err) {
+		s.hearOut(ctx)
+	}
+	return err
 }
 
 // finish takes the result of the operation.
