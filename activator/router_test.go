@@ -264,3 +264,32 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCompressedBodies: nobody expands a compressed body, and its client is told so in the API's own shape.
+func TestCompressedBodies(t *testing.T) {
+	b := startBench(t, nil)
+	b.instance(b.function("m", nil), "m-0001", api.Awake)
+	for _, tc := range []struct{ path, encoding, want string }{
+		{chatPath, "gzip", `"invalid_request_error"`},
+		{chatPath, "zstd", `zstd`},
+		{"/v1/messages", "gzip", `{"type":"error","error":{"type":"invalid_request_error"`},
+	} {
+		req, err := http.NewRequest("POST", b.ts.URL+tc.path, strings.NewReader("\x1f\x8b\x08"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Encoding", tc.encoding)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 415 || !strings.Contains(string(got), tc.want) || !strings.Contains(string(got), "send it uncompressed") {
+			t.Errorf("%s, %s: %d %s, want 415 and %s", tc.path, tc.encoding, resp.StatusCode, got, tc.want)
+		}
+		if accepts := resp.Header.Get("Accept-Encoding"); accepts != "identity" {
+			t.Errorf("%s, %s: Accept-Encoding is %q, want identity", tc.path, tc.encoding, accepts)
+		}
+	}
+}

@@ -15,9 +15,6 @@ import (
 // prepare reads the whole body and makes of it what the runtime gets. Its errors
 // are the client's faults, or that it left.
 func (x *exchange) prepare() ([]byte, error) {
-	if err := x.encoding(); err != nil {
-		return nil, err
-	}
 	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is for the client
@@ -72,18 +69,6 @@ func form(kind string, body []byte) error {
 	}
 	if begin := "--" + params["boundary"]; params["boundary"] == "" || !bytes.HasPrefix(body, []byte(begin+"\r\n")) {
 		return api.BadRequest("", "the form does not begin with the boundary that its Content-Type names: send it as it was encoded")
-	}
-	return nil
-}
-
-// encoding refuses a body that is compressed: model servers do not expand one,
-// and what a few bytes expand to is the sender's choice.
-func (x *exchange) encoding() error {
-	for _, name := range x.r.Header["Content-Encoding"] {
-		if name != "" && !strings.EqualFold(name, "identity") {
-			x.w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
-			return api.Errorf(http.StatusUnsupportedMediaType, "", "the body's Content-Encoding is %q: send it uncompressed", name)
-		}
 	}
 	return nil
 }

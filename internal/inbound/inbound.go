@@ -26,6 +26,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,11 +114,14 @@ func (d *Door) Memory() *budget.Budget { return d.memory }
 
 // Read reads the body of r to its end. client is who pays for it. It blocks as long
 // as the client sends fast enough. The error is an *[api.Error]: 413 past the limit,
-// 400 where the body ends before its Content-Length, 408 where it comes too slowly,
+// 400 where the body ends before its Content-Length, 415 where it is compressed, 408 where it comes too slowly,
 // 429 where the client holds its share of the memory, 503 where there is none; or the
 // context's error if the client left. After an error what is left of the body is not worth
 // reading: the connection ends with the answer, in HTTP/2 the stream alone, for others are on the connection.
 func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
+	if err := uncompressed(w, r); err != nil {
+		return nil, err
+	}
 	in := &reading{door: d, r: r, control: http.NewResponseController(w), began: time.Now()}
 	in.account = d.memory.Open(client, in.giveWay)
 	body, err := in.read()
@@ -132,6 +136,21 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 		return nil, in.explain(err)
 	}
 	return body, nil
+}
+
+// uncompressed refuses a body that is compressed: model servers do not expand one,
+// and what a few bytes expand to is the sender's choice.
+func uncompressed(w http.ResponseWriter, r *http.Request) error {
+	for _, name := range r.Header["Content-Encoding"] {
+		if name != "" && !strings.EqualFold(name, "identity") {
+			w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
+			if r.ProtoMajor == 1 {
+				w.Header().Set("Connection", "close")
+			}
+			return api.Errorf(http.StatusUnsupportedMediaType, "", "the body's Content-Encoding is %.40q: send it uncompressed", name)
+		}
+	}
+	return nil
 }
 
 // reading is one body while it comes.
