@@ -27,7 +27,7 @@ func runCommand() *cobra.Command {
 		Long: `Ask a function and stream its answer. Without a PROMPT it is read from standard
 input; on a terminal that becomes a conversation, one line a turn, with a history of
 lines (arrow keys); what is pasted is one turn, which Enter sends. Ctrl-C ends an answer; /bye, Ctrl-D, or Ctrl-C at the prompt ends
-the conversation, and /clear has the model forget what was said.
+the conversation, /clear has the model forget what was said, and /? lists these.
 What the answer took (hold, wake, first token, tokens per second) goes to standard error.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: functionNames,
@@ -123,6 +123,9 @@ func (c *conversation) talk(ctx context.Context, lines lineReader) error {
 			return nil
 		case "/clear":
 			c.messages = c.messages[:said]
+			continue
+		case "/?", "/help":
+			fmt.Fprintln(c.errs, "/clear has the model forget what was said; /bye or Ctrl-D ends the conversation; Ctrl-C ends an answer. All else is asked.")
 			continue
 		}
 		err = c.turn(ctx, line)

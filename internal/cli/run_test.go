@@ -78,13 +78,13 @@ func talker(t *testing.T, on *screen) (door endpoint, asked func() [][]message) 
 	return endpoint(server.URL), func() [][]message { return all }
 }
 
-// TestConversation: what was said is remembered until /clear; Ctrl-C ends an answer and not the conversation; /bye ends that.
+// TestConversation: what was said is remembered until /clear; /? and /help ask nobody; Ctrl-C ends an answer and not the conversation; /bye ends that.
 func TestConversation(t *testing.T) {
 	out := newScreen()
 	door, asked := talker(t, out)
 	var errs bytes.Buffer
 	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: out, errs: &errs}
-	lines := typed{"one", "", "long", "two", "/clear", "three", "/bye", "never"}
+	lines := typed{"one", "", "long", "/?", "two", "/clear", "/help", "three", "/bye", "never"}
 	if err := c.talk(t.Context(), &lines); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +102,9 @@ func TestConversation(t *testing.T) {
 	}
 	if got := errs.String(); strings.Contains(got, "\x1b") || !strings.Contains(got, "stage=waking waited=1.0s\n") {
 		t.Errorf("what is no terminal gets %q, want lines without escapes", got)
+	}
+	if got := strings.Count(errs.String(), "/bye or Ctrl-D ends the conversation"); got != 2 {
+		t.Errorf("help is printed %d times, want twice, in %q", got, errs.String())
 	}
 	if len(lines) != 1 {
 		t.Errorf("left are %q", lines)
