@@ -143,7 +143,12 @@ func (c *client) do(ctx context.Context, method string, e api.Endpoint, path str
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
-		return nil, serverError(resp)
+		err := serverError(resp)
+		var refused *refusedError
+		if _, unix := e.Socket(); !unix && strings.HasPrefix(path, "/rouse/") && errors.As(err, &refused) && refused.code == api.CodeUnknownPath {
+			return nil, fmt.Errorf("the administrative API is not open at %s: on the machine itself leave --server out or name its socket, else start the server with --admin-token-file: %w", e, err)
+		}
+		return nil, err
 	}
 	return resp, nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/local"
 )
 
@@ -133,5 +135,21 @@ func TestForeignServer(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 	if len(heard) > 0 {
 		t.Errorf("it was told %q", heard)
+	}
+}
+
+// TestClosedDoor: who asks a front door for what only its socket answers is told where to ask.
+func TestClosedDoor(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":{"message":"unknown path","code":"unknown_path"}}`)
+	}))
+	defer server.Close()
+	c := &client{endpoint: api.Endpoint(server.URL), http: server.Client()}
+	for path, want := range map[string]bool{admin.PathFunctions: true, "/v1/nothing": false} {
+		err := c.call(t.Context(), http.MethodGet, path, nil, nil)
+		if err == nil || strings.Contains(err.Error(), "--admin-token-file") != want {
+			t.Errorf("%s: %v, want advice: %v", path, err, want)
+		}
 	}
 }
