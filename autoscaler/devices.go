@@ -86,6 +86,20 @@ func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 	}
 }
 
+// forgive forgets the failed starts of functions where devices come or go: others may do. One that only gets another
+// name is no news, and what no device mends stays.
+func (a *Autoscaler) forgive(devices []inventory.Device) {
+	if slices.EqualFunc(a.cfg.Devices, devices, func(old, d inventory.Device) bool { return old.ID == d.ID || old.ID == d.Was }) {
+		return
+	}
+	for _, f := range a.functions {
+		if f.Failures > 0 && !f.Hopeless {
+			f.Failures, f.RetryAt, f.FailedOn = 0, time.Time{}, nil
+			f.touch()
+		}
+	}
+}
+
 // lose marks instances whose GPU is no longer among devices, though its node is: what
 // runs on it does not work any more. Where the whole node is gone, so is all on it,
 // and whoever runs them says so.

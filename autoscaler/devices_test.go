@@ -97,3 +97,39 @@ func TestAGPUVanishes(t *testing.T) {
 		})
 	})
 }
+
+// TestNewsOfDevicesForgivesFailures: failed starts are forgotten where a device comes or goes, but not where one gets
+// another name, nor where no device would help.
+func TestNewsOfDevicesForgivesFailures(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hopeless bool
+		change   func([]inventory.Device) []inventory.Device
+		failures int
+	}{
+		"one goes": {false, func(d []inventory.Device) []inventory.Device { return d[:2] }, 0},
+		"one comes": {false, func(d []inventory.Device) []inventory.Device {
+			return append(d, inventory.Device{ID: "GPU-3", Capacity: 1})
+		}, 0},
+		"one gets its name": {false, func(d []inventory.Device) []inventory.Device { d[2].ID, d[2].Was = "GPU-two", "GPU-2"; return d }, 2},
+		"no news":           {false, func(d []inventory.Device) []inventory.Device { return d }, 2},
+		"a bad model":       {true, func(d []inventory.Device) []inventory.Device { return d[:2] }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, devices, _ := gpuWorld(t)
+				w.run(func() {
+					synctest.Wait()
+					w.a.box.post(func() {
+						f := w.a.functions["default/m"]
+						f.Failures, f.Hopeless, f.FailedOn = 2, tc.hopeless, []api.DeviceID{"GPU-1"}
+					})
+					w.a.SetDevices(tc.change(slices.Clone(devices)))
+					synctest.Wait()
+					if v, _ := w.a.Status("default/m"); v.Failures != tc.failures {
+						t.Errorf("%d failures are on record, want %d", v.Failures, tc.failures)
+					}
+				})
+			})
+		})
+	}
+}

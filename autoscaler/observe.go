@@ -82,6 +82,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 		}
 	}
 	a.box.post(func() {
+		a.forgive(devices)
 		a.lose(devices, now)
 		a.keepOthers(devices)
 		for _, i := range a.instances {

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -50,6 +51,8 @@ func (p *plan) late(i *inst) {
 				reason += ": " + i.f.LastError
 			}
 			p.stop(i, 0, reason)
+		} else if p.stuck(i) && p.due(i.f, i.RetryAt) {
+			p.stop(i, 0, fmt.Sprintf("%s in a row on %s, and another GPU is free: %s", many(i.f.Failures, "failure"), i.f.FailedOn[0], i.f.LastError))
 		} else if p.due(i.f, i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
 		}
@@ -65,6 +68,20 @@ func (p *plan) late(i *inst) {
 			p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
 		}
 	}
+}
+
+// stuck says whether i would make the last try that its function has where those before it failed, though another GPU is
+// free: what is wrong may be wrong there only.
+func (p *plan) stuck(i *inst) bool {
+	f := i.f
+	if f.Failures < max(1, p.pol.MaxFailures-1) || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
+		return false
+	}
+	free := false
+	for k := range p.w.nodes {
+		p.spotsOf(f, int32(k), -1, func(s spot) { free = free || s.class == 0 })
+	}
+	return free
 }
 
 // giveUp stops an instance that failed to come up.

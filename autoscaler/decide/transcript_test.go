@@ -219,6 +219,10 @@ func (s *sim) command(t *testing.T, line string) string {
 		f := s.known(a)
 		f.Failures, _ = strconv.Atoi(a.word(2))
 		f.Hopeless = a.named["hopeless"] == "true"
+		f.FailedOn = nil
+		if on := a.named["on"]; on != "" {
+			f.FailedOn = []api.DeviceID{api.DeviceID(on)}
+		}
 		f.FailedAt, f.RetryAt, f.LastError = s.now, s.now.Add(a.duration("retry", 0)), strings.ReplaceAll(a.named["error"], "_", " ")
 	case "order":
 		s.known(a).Order = map[string]Order{"none": OrderNone, "wake": OrderWake, "sleep": OrderSleep, "stop": OrderStop}[a.word(2)]

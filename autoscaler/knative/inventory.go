@@ -141,11 +141,10 @@ func (f *Fleet) rename(from, to api.DeviceID) {
 	}
 }
 
-// gpuCount is the number of GPUs that a node has. Shares count as what they are shares of.
+// gpuCount is the number of GPUs that pods can have of a node. Shares count as what they are shares of. The label
+// counts those that are there; one that does not work any more is not offered. A node that offers none
+// at all has a device plugin that is about to start, or to start again.
 func gpuCount(o *corev1.Node) int {
-	if n, err := strconv.Atoi(o.Labels[labelGPUCount]); err == nil && n >= 0 {
-		return min(n, mostGPUs)
-	}
 	var offered int64
 	for _, r := range gpuResources {
 		q := o.Status.Allocatable[r]
@@ -155,7 +154,11 @@ func gpuCount(o *corev1.Node) int {
 	if err != nil || shares < 1 {
 		shares = 1
 	}
-	return min(int(offered+int64(shares)-1)/shares, mostGPUs)
+	count := int(offered+int64(shares)-1) / shares
+	if n, err := strconv.Atoi(o.Labels[labelGPUCount]); err == nil && n >= 0 && (offered == 0 || n < count) {
+		count = n
+	}
+	return min(count, mostGPUs)
 }
 
 // sharesGPUs says whether a node offers each of its GPUs several times.
