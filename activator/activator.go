@@ -208,6 +208,20 @@ func (a *Activator) PutFunction(spec api.Function) {
 	a.index()
 }
 
+// Retire has the instances of a function take no further requests, whatever they report: the function is about to be
+// declared anew, and others take their place. It does nothing for a function that is not declared.
+func (a *Activator) Retire(name api.FunctionName) {
+	a.mu.Lock()
+	f := a.functions[name]
+	a.mu.Unlock()
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set.Retire()
+}
+
 // Brings says which adapters the runtime of a function has of itself, though no instance has said so yet: their
 // names are models of it. What an instance says replaces it. It does nothing for a function that is not declared.
 func (a *Activator) Brings(name api.FunctionName, adapters []api.ModelName) {

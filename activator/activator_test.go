@@ -236,3 +236,29 @@ func TestRemoveFunction(t *testing.T) {
 		t.Errorf("last demand: got %+v, want zero", d[len(d)-1])
 	}
 }
+
+// TestRetire: who comes once a function is declared anew waits for a new instance, though the old one is awake.
+func TestRetire(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	old := b.instance(name, "m-0001", api.Awake)
+	b.instance(name, "m-0002", api.Asleep)
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != 200 {
+		t.Fatalf("before: got %s %s", resp.Status, got)
+	}
+	b.a.Retire(name)
+	b.function("m", func(f *api.Function) { f.Runtime.Model = "another" })
+	b.a.ObserveInstance(old.set(api.Awake)) // it reports before it hears that it ends
+	var fresh *fakeInstance
+	started := make(chan struct{}) // closed when fresh is set
+	go func() {
+		defer close(started)
+		b.eventually("one held", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 1 })
+		fresh = b.instance(name, "m-0003", api.Awake)
+	}()
+	resp, got := b.post(chatPath, `{"model":"m"}`)
+	<-started
+	if by := resp.Header.Get(headerInstance); resp.StatusCode != 200 || by != "m-0003" || fresh == nil {
+		t.Errorf("after: got %s of %s: %s", resp.Status, by, got)
+	}
+}

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -137,6 +138,13 @@ func (rt Runtime) Behind(words []string) Runtime {
 		rt.Args = words
 	}
 	return rt
+}
+
+// Adapts says whether what rt runs becomes what to declares by a change of adapters alone. Otherwise its instances
+// end, and new ones take their place.
+func (rt Runtime) Adapts(to Runtime) bool {
+	rt.Adapters, to.Adapters = nil, nil
+	return reflect.DeepEqual(rt, to)
 }
 
 // CheckAdapters reports why an instance can't have the adapters that are declared: its kind takes none.

@@ -4,18 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
-
-// adapts says whether what a runs becomes what b declares by a change of adapters alone.
-func adapts(a, b api.Runtime) bool {
-	a.Adapters, b.Adapters = nil, nil
-	return reflect.DeepEqual(a, b)
-}
 
 // adapted is what is known of an instance's adapters. It belongs to the loop.
 type adapted struct {

@@ -22,7 +22,7 @@ import (
 func (a *Autoscaler) PutFunction(spec api.Function) {
 	a.box.post(func() {
 		f := a.record(spec.Name)
-		if f.removed || f.declared && !adapts(f.Spec.Runtime, spec.Runtime) {
+		if f.removed || f.declared && !f.Spec.Runtime.Adapts(spec.Runtime) {
 			for _, i := range f.instances {
 				i.Outdated = true
 			}

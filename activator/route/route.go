@@ -50,7 +50,11 @@ type Instance struct {
 	avoid   time.Time     // not picked before
 	backoff time.Duration // the last avoidance
 	refusal string        // the code that it began with
+	retired bool          // it takes no further requests, see [Set.Retire]
 }
+
+// takes says whether i takes requests, as far as it says itself.
+func (i *Instance) takes() bool { return i.status.Ready() && !i.retired }
 
 func (i *Instance) avoided(now time.Time) bool { return !i.avoid.IsZero() && now.Before(i.avoid) }
 
@@ -145,7 +149,7 @@ func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	n := len(s.all)
 	for k := range n {
 		i := s.all[(s.turn+k)%n]
-		if !i.status.Ready() || i.running >= i.slots || i.avoided(now) {
+		if !i.takes() || i.running >= i.slots || i.avoided(now) {
 			continue
 		}
 		has := i.has(adapter)
@@ -189,7 +193,7 @@ func (s *Set) Reserve(i *Instance) { i.running++ }
 // Free is how many slots of instances that take requests are free.
 func (s *Set) Free(now time.Time) (n int) {
 	for _, i := range s.all {
-		if i.status.Ready() && !i.avoided(now) {
+		if i.takes() && !i.avoided(now) {
 			n += max(0, i.slots-i.running)
 		}
 	}
@@ -234,7 +238,7 @@ func (s *Set) Served(i *Instance) { i.backoff, i.avoid = 0, time.Time{} }
 // that is avoided counts only if it was busy.
 func (s *Set) Awake(now time.Time) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool {
-		return i.status.Ready() && (!i.avoided(now) || i.refusal == api.CodeBusy)
+		return i.takes() && (!i.avoided(now) || i.refusal == api.CodeBusy)
 	})
 }
 
@@ -243,12 +247,20 @@ func (s *Set) Awake(now time.Time) bool {
 func (s *Set) Asleep(now time.Time) []*Instance {
 	var out []*Instance
 	for _, i := range s.all {
-		if i.status.State == api.Asleep || (i.avoided(now) && i.refusal == api.CodeAsleep) {
+		if !i.retired && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
 			out = append(out, i)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *Instance) int { return int(a.status.Level) - int(b.status.Level) })
 	return out
+}
+
+// Retire has the instances that there are take no further requests, whatever they report: their function is another
+// one now, and they are about to end.
+func (s *Set) Retire() {
+	for _, i := range s.all {
+		i.retired = true
+	}
 }
 
 // All returns the instances, in no order. The slice belongs to the set.

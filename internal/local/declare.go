@@ -78,6 +78,9 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if !known {
 		s.activator.PutService(f.Name, s.clock.next())
 	}
+	if known && !old.Runtime.Adapts(f.Runtime) {
+		s.activator.Retire(f.Name)
+	}
 	s.activator.PutFunction(f)
 	s.autoscaler.PutFunction(f)
 	if attached(f) && !s.askAttached(ctx, f) {
