@@ -41,13 +41,13 @@ const NoDomain = "-"
 
 // bodies is how bodies are read.
 func (c Config) bodies() inbound.Config {
-	return inbound.Config{MaxBody: c.MaxBody, Memory: c.MaxMemory, Idle: c.BodyIdle}
+	return inbound.Config{MaxBody: int64(c.MaxBody), Memory: int64(c.MaxMemory), Idle: c.BodyIdle}
 }
 
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
 	b := c.bodies().WithDefaults()
-	c.MaxBody, c.MaxMemory, c.BodyIdle = b.MaxBody, b.Memory, b.Idle
+	c.MaxBody, c.MaxMemory, c.BodyIdle = api.Bytes(b.MaxBody), api.Bytes(b.Memory), b.Idle
 	if c.CommentAfter == 0 {
 		c.CommentAfter = time.Second
 	}

@@ -95,14 +95,22 @@ var errorTypes = map[int]string{
 	http.StatusGatewayTimeout:        "timeout_error",
 }
 
-// AsError turns any error into an [Error]: itself if it is one, the known
-// errors of the standard library by the table here, and 500 for the rest.
+// AsError turns any error into an [Error]: itself if it is one, one that says its status, code and
+// time to come back (a method HTTP), the known errors of the standard library by the table here,
+// and 500 for the rest.
 func AsError(err error) *Error {
 	var e *Error
 	var tooLarge *http.MaxBytesError
+	var known interface {
+		error
+		HTTP() (status int, code string, retryAfter time.Duration)
+	}
 	switch {
 	case errors.As(err, &e):
 		return e
+	case errors.As(err, &known):
+		status, code, after := known.HTTP()
+		return Errorf(status, code, "%s", known.Error()).WithRetryAfter(after)
 	case errors.As(err, &tooLarge):
 		return Errorf(http.StatusRequestEntityTooLarge, CodeTooLarge, "the body is larger than the limit of %s", Bytes(tooLarge.Limit))
 	case errors.Is(err, context.Canceled):

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
@@ -61,7 +60,7 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 	switch {
 	case e.stopped:
 		return nil, ErrStopped
-	case e.state == api.Asleep || e.state == api.Starting:
+	case e.state == Asleep || e.state == Waking:
 		return nil, ErrAsleep
 	case name == "":
 		return nil, invalid("lora_name", "the adapter has no name: give it one")

@@ -39,7 +39,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/model"
@@ -109,7 +108,7 @@ type Engine struct {
 	// mu guards the mailbox and what others read. The loop holds it for moments only.
 	mu          sync.Mutex
 	mailbox     []func(context.Context) // run by the loop in order, with its context
-	state       api.State
+	state       State
 	level       int
 	stopped     bool // the loop is over: nothing will run the mailbox
 	open        int  // sequences accepted and not finished
@@ -155,7 +154,7 @@ func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Co
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, model: info.Model, worker: w, tok: tok, adapters: map[string]*adapter{},
-		post: make(chan struct{}, 1), state: api.Awake, live: map[sched.ID]*sequence{},
+		post: make(chan struct{}, 1), state: Awake, live: map[sched.ID]*sequence{},
 	}
 	e.context = e.model.Context
 	if cfg.Context > e.context {
@@ -294,7 +293,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	switch {
 	case e.stopped:
 		return nil, ErrStopped
-	case e.state != api.Awake:
+	case e.state != Awake:
 		return nil, ErrAsleep
 	case e.open+n > e.cfg.Queue:
 		return nil, ErrFull

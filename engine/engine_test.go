@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
@@ -352,7 +351,7 @@ func TestStats(t *testing.T) {
 	e := start(t, newEcho(16, 4, 64), engine.Config{})
 	ask(t, e, engine.Request{Prompt: prompt("hello"), N: 2}) // 7 tokens, two times 5 and the end
 	got := settled(t, e)
-	if got.PromptTokens != 7 || got.GeneratedTokens != 12 || got.State != api.Asleep || got.BlocksTotal != 16 {
+	if got.PromptTokens != 7 || got.GeneratedTokens != 12 || got.State != engine.Asleep || got.BlocksTotal != 16 {
 		t.Errorf("after a request: %+v", got)
 	}
 }

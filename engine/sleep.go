@@ -7,8 +7,18 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/wire"
+)
+
+// State is whether the model can be asked.
+type State string
+
+// States.
+const (
+	Awake    State = "awake"
+	Draining State = "draining" // what runs is finished, nothing new is accepted
+	Asleep   State = "asleep"
+	Waking   State = "waking"
 )
 
 // SleepMode says what Sleep does about requests that are accepted and not finished.
@@ -65,16 +75,16 @@ func (e *Engine) lieDown(s *sleeper, mode SleepMode) {
 		e.failAll(ErrInterrupted)
 	}
 	e.sleepers = append(e.sleepers, s)
-	if e.state == api.Awake {
-		e.setState(api.Draining, 0)
+	if e.state == Awake {
+		e.setState(Draining, 0)
 	}
 }
 
 // giveUpSleep withdraws a caller who left.
 func (e *Engine) giveUpSleep(s *sleeper) {
 	e.sleepers = slices.DeleteFunc(e.sleepers, func(o *sleeper) bool { return o == s })
-	if len(e.sleepers) == 0 && e.state == api.Draining {
-		e.setState(api.Awake, 0)
+	if len(e.sleepers) == 0 && e.state == Draining {
+		e.setState(Awake, 0)
 	}
 }
 
@@ -101,11 +111,11 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 	}
 	if err != nil {
 		err = fmt.Errorf("sleep at level %d: %w", level, err)
-		if e.state == api.Draining {
-			e.setState(api.Awake, 0)
+		if e.state == Draining {
+			e.setState(Awake, 0)
 		}
 	} else {
-		e.setState(api.Asleep, level)
+		e.setState(Asleep, level)
 		debug.FreeOSMemory()
 	}
 	e.publish() // whoever waited sees the end of it
@@ -119,7 +129,7 @@ func (e *Engine) answerSleepers(err error) {
 	e.sleepers = nil
 }
 
-func (e *Engine) setState(s api.State, level int) {
+func (e *Engine) setState(s State, level int) {
 	e.mu.Lock()
 	e.state, e.level = s, level
 	e.mu.Unlock()
@@ -132,17 +142,17 @@ func (e *Engine) setState(s api.State, level int) {
 func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	type answer struct {
 		token int32
-		was   api.State
+		was   State
 		err   error
 	}
 	done := make(chan answer, 1) // the loop sends once; 1: the caller may have left
 	wake := func(loop context.Context) {
 		a := answer{was: e.state}
 		switch e.state {
-		case api.Draining:
+		case Draining:
 			e.answerSleepers(ErrWoken)
-			e.setState(api.Awake, 0)
-		case api.Asleep:
+			e.setState(Awake, 0)
+		case Asleep:
 			a.token, a.err = e.getUp(loop)
 		}
 		done <- a
@@ -152,7 +162,7 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	}
 	select {
 	case a := <-done:
-		if a.was == api.Asleep {
+		if a.was == Asleep {
 			return a.token, a.err
 		}
 		return e.Probe(ctx)
@@ -164,13 +174,13 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 // getUp wakes the worker and has it generate one token. Nothing else runs.
 func (e *Engine) getUp(ctx context.Context) (int32, error) {
 	level := e.level
-	e.setState(api.Starting, level)
+	e.setState(Waking, level)
 	token, err := e.wakeAndProbe(ctx)
 	if err != nil {
-		e.setState(api.Asleep, level)
+		e.setState(Asleep, level)
 		return 0, fmt.Errorf("wake: %w", errors.Join(err, e.worker.Sleep(ctx, level)))
 	}
-	e.setState(api.Awake, 0)
+	e.setState(Awake, 0)
 	return token, nil
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 )
 
@@ -37,8 +36,8 @@ func TestSleepDrains(t *testing.T) {
 		slept := make(chan error, 1)
 		go func() { slept <- e.Sleep(t.Context(), 1, engine.SleepWait) }()
 		time.Sleep(15 * time.Millisecond)
-		if got := e.Stats().State; got != api.Draining {
-			t.Errorf("while a request runs: %s, want %s", got, api.Draining)
+		if got := e.Stats().State; got != engine.Draining {
+			t.Errorf("while a request runs: %s, want %s", got, engine.Draining)
 		}
 		if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("x")}); !errors.Is(err, engine.ErrAsleep) {
 			t.Errorf("add while draining: %v", err)
@@ -52,7 +51,7 @@ func TestSleepDrains(t *testing.T) {
 		if texts, err := read(s); err != nil || !strings.HasSuffix(texts[0], "z|stop") {
 			t.Errorf("the drained request: %q, %v", texts, err)
 		}
-		if got := e.Stats(); got.State != api.Asleep || got.Level != 1 {
+		if got := e.Stats(); got.State != engine.Asleep || got.Level != 1 {
 			t.Errorf("after the drain: %+v", got)
 		}
 		if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("x")}); !errors.Is(err, engine.ErrAsleep) {
@@ -89,7 +88,7 @@ func TestSleepAborts(t *testing.T) {
 		if _, err := read(s); !errors.Is(err, engine.ErrInterrupted) {
 			t.Errorf("the interrupted request: %v", err)
 		}
-		if got := e.Stats(); got.State != api.Asleep || got.Level != 2 || got.BlocksUsed != 0 {
+		if got := e.Stats(); got.State != engine.Asleep || got.Level != 2 || got.BlocksUsed != 0 {
 			t.Errorf("asleep: %+v", got)
 		}
 	})
@@ -151,7 +150,7 @@ func TestWakeOvertakesSleep(t *testing.T) {
 		if err := <-slept; !errors.Is(err, engine.ErrWoken) {
 			t.Errorf("the overtaken sleep: %v", err)
 		}
-		if got := e.Stats().State; got != api.Awake || len(m.sleeps) != 0 {
+		if got := e.Stats().State; got != engine.Awake || len(m.sleeps) != 0 {
 			t.Errorf("state %s, sleeps %v", got, m.sleeps)
 		}
 	})
@@ -169,7 +168,7 @@ func TestFailedWake(t *testing.T) {
 		if _, err := e.Wake(t.Context()); err == nil || !strings.Contains(err.Error(), broken.Error()) {
 			t.Errorf("wake: %v", err)
 		}
-		if got := e.Stats(); got.State != api.Asleep || got.Level != 2 {
+		if got := e.Stats(); got.State != engine.Asleep || got.Level != 2 {
 			t.Errorf("after a failed wake: %+v", got)
 		}
 		if _, err := e.Wake(t.Context()); err != nil {

@@ -3,7 +3,6 @@ package engine
 import (
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
@@ -13,7 +12,7 @@ type Stats struct {
 	sched.Stats
 	// Open is the number of sequences that are accepted and not finished, those that the loop has not seen included.
 	Open  int
-	State api.State
+	State State
 	// Level is the depth of the sleep, 0 when awake.
 	Level int
 	// Failure is what the last step failed with, or why there is no worker; nil after a step that succeeded.

@@ -162,7 +162,7 @@ func (f *function) makeProxy() (err error) {
 		return err
 	}
 	gate := f.supervisor.Gate()
-	f.door = inbound.New(inbound.Config{MaxBody: f.cfg.MaxBody})
+	f.door = inbound.New(inbound.Config{MaxBody: int64(f.cfg.MaxBody)})
 	direct := proxy.Config{
 		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Hold: f.adapters.Hold, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,

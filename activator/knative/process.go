@@ -180,8 +180,8 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 			p.log.Warn("no traces are exported", "error", err)
 		}
 	}
-	bodies := inbound.Within(p.cfg.MemoryLimit)
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
+	bodies := inbound.Within(int64(p.cfg.MemoryLimit))
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
 		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
 			Traces: func(o api.Outline) { p.traces.Outline(o, api.PartActivator) }})
@@ -295,7 +295,7 @@ func (p *process) listen() (servers, <-chan error) {
 	}
 	for _, server := range s.requests {
 		run(server, func() error {
-			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l) })
+			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l, api.WriteErrorTo) })
 		})
 	}
 	for _, server := range s.others {

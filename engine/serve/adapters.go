@@ -9,7 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 )
 
@@ -46,15 +45,15 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer paid.Release()
 	if err := checkAdapterName(a.Name); err != nil {
-		return api.BadRequest("lora_name", "%v", err)
+		return badRequest("lora_name", "%v", err)
 	}
 	switch {
 	case a.Path == "":
-		return api.BadRequest("lora_path", "lora_path is missing: want a GGUF file, or a folder with adapter_config.json and adapter_model.safetensors")
+		return badRequest("lora_path", "lora_path is missing: want a GGUF file, or a folder with adapter_config.json and adapter_model.safetensors")
 	case len(a.Path) > maxAdapterPath:
-		return api.BadRequest("lora_path", "lora_path has %d bytes: want at most %d", len(a.Path), maxAdapterPath)
+		return badRequest("lora_path", "lora_path has %d bytes: want at most %d", len(a.Path), maxAdapterPath)
 	case slices.Contains(s.cfg.Names, a.Name):
-		return api.BadRequest("lora_name", "%s is the model's own name: want another", quote(a.Name))
+		return badRequest("lora_name", "%s is the model's own name: want another", quote(a.Name))
 	}
 	if err := s.engine.LoadAdapter(r.Context(), a.Name, a.Path); err != nil {
 		return adapterError(err)
@@ -72,7 +71,7 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer paid.Release()
 	if a.Name == "" || len(a.Name) > maxAdapterName {
-		return api.BadRequest("lora_name", "lora_name has %d bytes: want the name of a loaded adapter", len(a.Name))
+		return badRequest("lora_name", "lora_name has %d bytes: want the name of a loaded adapter", len(a.Name))
 	}
 	if err := s.engine.UnloadAdapter(r.Context(), a.Name); err != nil {
 		return adapterError(err)
@@ -86,17 +85,17 @@ func adapterError(err error) error {
 	var request *engine.RequestError
 	switch {
 	case errors.Is(err, engine.ErrNoAdapter):
-		e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "%v", err)
+		e := errorf(http.StatusNotFound, codeModelNotFound, "%v", err)
 		e.Param = "lora_name"
 		return e
 	case errors.Is(err, engine.ErrAdapterLoaded):
-		return api.BadRequest("lora_name", "%v: unload it first, or take another name", err)
+		return badRequest("lora_name", "%v: unload it first, or take another name", err)
 	case errors.Is(err, engine.ErrAdaptersFull):
-		return api.BadRequest("lora_name", "%v: unload one first, or raise --max-loras", err)
+		return badRequest("lora_name", "%v: unload one first, or raise --max-loras", err)
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrStopped), errors.As(err, &request):
 		return err
 	}
-	return api.BadRequest("lora_path", "%v", err)
+	return badRequest("lora_path", "%v", err)
 }
 
 func writeText(w http.ResponseWriter, text string) error {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 )
 
@@ -12,7 +11,7 @@ import (
 // not fail. A model that is asleep is healthy.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.engine.Stats().Failure; err != nil {
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the last step failed: %v", err)
+		return errorf(http.StatusServiceUnavailable, codeUnhealthy, "the last step failed: %v", err)
 	}
 	return writeJSON(w, struct{}{})
 }
@@ -30,7 +29,7 @@ func (s *Server) load(w http.ResponseWriter, _ *http.Request) error {
 // isSleeping answers GET /is_sleeping: true until a wake has generated its token.
 func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
 	state := s.engine.Stats().State
-	return writeJSON(w, map[string]bool{"is_sleeping": state == api.Asleep || state == api.Starting})
+	return writeJSON(w, map[string]bool{"is_sleeping": state == engine.Asleep || state == engine.Waking})
 }
 
 // sleep answers POST /sleep?level=1|2&mode=wait|abort|refuse, when the model is
@@ -41,7 +40,7 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	if text := query.Get("level"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return api.BadRequest("level", "level is %s: want 1 or 2", quote(text))
+			return badRequest("level", "level is %s: want 1 or 2", quote(text))
 		}
 		level = n
 	}

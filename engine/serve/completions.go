@@ -5,7 +5,6 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
@@ -30,7 +29,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(c.Prompt) == 0 || len(c.Prompt) > maxPrompts {
-		return api.BadRequest("prompt", "%d prompts: want 1 to %d", len(c.Prompt), maxPrompts)
+		return badRequest("prompt", "%d prompts: want 1 to %d", len(c.Prompt), maxPrompts)
 	}
 	if req.Grammar, err = s.grammar(r.Context(), &c.structure, nil); err != nil {
 		return err

@@ -28,6 +28,6 @@
 // field that asks for one of them is an error, not ignored. Fields that are
 // known to nobody here are ignored.
 //
-// Every status is written by api.WriteError or by the one success path of its
+// Every status is written by writeError or by the one success path of its
 // handler; the table from errors to statuses is toError.
 package serve

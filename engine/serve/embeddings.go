@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 )
 
@@ -113,17 +112,17 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	pooling, ok := poolings[name]
 	switch {
 	case len(e.Input) == 0 || len(e.Input) > maxInputs:
-		return "", api.BadRequest("input", "%d inputs: want 1 to %d", len(e.Input), maxInputs)
+		return "", badRequest("input", "%d inputs: want 1 to %d", len(e.Input), maxInputs)
 	case e.Encoding != nil && *e.Encoding != "float" && *e.Encoding != "base64":
-		return "", api.BadRequest("encoding_format", "encoding_format is %s: want \"float\" or \"base64\"", quote(*e.Encoding))
+		return "", badRequest("encoding_format", "encoding_format is %s: want \"float\" or \"base64\"", quote(*e.Encoding))
 	case e.Dimensions != nil && (*e.Dimensions < 1 || *e.Dimensions > dim):
-		return "", api.BadRequest("dimensions", "dimensions is %d: want 1 to %d, which is what the model has", *e.Dimensions, dim)
+		return "", badRequest("dimensions", "dimensions is %d: want 1 to %d, which is what the model has", *e.Dimensions, dim)
 	case !ok:
-		return "", api.BadRequest("pooling", "pooling is %s: want \"mean\", \"last\" or \"cls\"", quote(name))
+		return "", badRequest("pooling", "pooling is %s: want \"mean\", \"last\" or \"cls\"", quote(name))
 	case e.Priority != nil && (*e.Priority < math.MinInt32 || *e.Priority > math.MaxInt32):
-		return "", api.BadRequest("priority", "priority is %d: want %d to %d, lower is sooner", *e.Priority, math.MinInt32, math.MaxInt32)
+		return "", badRequest("priority", "priority is %d: want %d to %d, lower is sooner", *e.Priority, math.MinInt32, math.MaxInt32)
 	case e.Salt != nil && (*e.Salt == "" || len(*e.Salt) > maxSalt):
-		return "", api.BadRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*e.Salt), maxSalt)
+		return "", badRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*e.Salt), maxSalt)
 	}
 	return pooling, nil
 }
@@ -138,7 +137,7 @@ func (s *Server) truncate(ids []int32, most *int) ([]int32, error) {
 		n = s.engine.Context()
 	}
 	if n < 1 || n > s.engine.Context() {
-		return nil, api.BadRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
+		return nil, badRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
 	}
 	if len(ids) > n {
 		ids = slices.Clone(ids[len(ids)-n:]) // and not the memory of all of them

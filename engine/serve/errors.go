@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/constrain"
@@ -16,7 +15,7 @@ import (
 const retryAfter = time.Second
 
 // toError is the table from the engine's errors to what a client sees.
-func toError(err error) *api.Error {
+func toError(err error) *Error {
 	var request *engine.RequestError
 	var outOfRange *sample.RangeError
 	var refused *chat.RefusedError
@@ -25,35 +24,37 @@ func toError(err error) *api.Error {
 	var form *constrain.FormError
 	switch {
 	case errors.As(err, &request):
-		e := api.BadRequest(request.Param, "%s", request.Message)
+		e := badRequest(request.Param, "%s", request.Message)
 		if request.TooLong {
-			e.Code = api.CodeContextLength
+			e.Code = codeContextLength
 		}
 		return e
 	case errors.As(err, &outOfRange):
-		return api.BadRequest(outOfRange.Param, "%s", outOfRange.Error())
+		return badRequest(outOfRange.Param, "%s", outOfRange.Error())
 	case errors.As(err, &refused):
-		return api.BadRequest("messages", "%s", refused.Error())
+		return badRequest("messages", "%s", refused.Error())
 	case errors.As(err, &exceeded): // the same request would end the same way
-		e := api.Errorf(http.StatusUnprocessableEntity, "", "%s: shorten it, or give the model another template", exceeded.Error())
+		e := errorf(http.StatusUnprocessableEntity, "", "%s: shorten it, or give the model another template", exceeded.Error())
 		e.Param = "messages"
 		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
-		return unavailable(api.CodeAsleep, err)
+		return unavailable(codeAsleep, err)
 	case errors.Is(err, engine.ErrFull), errors.Is(err, chat.ErrBusy):
-		return unavailable(api.CodeBusy, err)
+		return unavailable(codeBusy, err)
 	case errors.Is(err, engine.ErrStopped):
-		return unavailable(api.CodeShutdown, err)
+		return unavailable(codeShutdown, err)
 	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrWoken):
-		return api.Errorf(http.StatusConflict, api.CodeBusy, "%v", err)
+		return errorf(http.StatusConflict, codeBusy, "%v", err)
 	case errors.As(err, &form): // which turned out in the middle of a text
-		return api.BadRequest("", "the form that is asked for can't be kept: %s", form.Message)
+		return badRequest("", "the form that is asked for can't be kept: %s", form.Message)
 	case errors.As(err, &step):
-		return api.Errorf(http.StatusInternalServerError, api.CodeRuntimeFailed, "%v", err)
+		return errorf(http.StatusInternalServerError, codeStepFailed, "%v", err)
 	}
-	return api.AsError(err)
+	return asError(err)
 }
 
-func unavailable(code string, err error) *api.Error {
-	return api.Errorf(http.StatusServiceUnavailable, code, "%v", err).WithRetryAfter(retryAfter)
+func unavailable(code string, err error) *Error {
+	e := errorf(http.StatusServiceUnavailable, code, "%v", err)
+	e.RetryAfter = retryAfter
+	return e
 }

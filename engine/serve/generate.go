@@ -106,7 +106,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 	if !errors.Is(err, io.EOF) {
 		known := toError(err)
 		g.server.log.Warn("a stream breaks off", "id", g.envelope.id, "error", err)
-		_ = out.write(known.SSE()) // the client may have left: nothing to do about it
+		_ = out.write(known.event()) // the client may have left: nothing to do about it
 		return nil
 	}
 	frame = frame[:0]

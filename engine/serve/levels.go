@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 )
 
@@ -60,7 +59,7 @@ func newEngineCollector(e *engine.Engine, prefix bool, labels, theirs prometheus
 	known(counter, "spec_decode_num_accepted_tokens_total", "Tokens guessed ahead that were right.", func(s engine.Stats) float64 { return float64(s.Accepted) })
 	own(gauge, "sleep_level", "0 awake, 1 or 2 asleep.", func(s engine.Stats) float64 { return float64(s.Level) })
 	own(gauge, "healthy", "1, or 0 if the last step failed.", func(s engine.Stats) float64 { return flag(s.Failure == nil) })
-	own(gauge, "awake", "1 if requests are accepted, else 0.", func(s engine.Stats) float64 { return flag(s.State == api.Awake) })
+	own(gauge, "awake", "1 if requests are accepted, else 0.", func(s engine.Stats) float64 { return flag(s.State == engine.Awake) })
 	own(gauge, "kv_blocks_cached", "Blocks that the prefix cache knows, used ones included.", func(s engine.Stats) float64 { return float64(s.BlocksCached) })
 	own(counter, "prefix_cache_evictions_total", "Blocks that the prefix cache lost.", func(s engine.Stats) float64 { return float64(s.Evictions) })
 	own(counter, "worker_restarts_total", "Attempts to replace a worker that was lost.", func(s engine.Stats) float64 { return float64(s.Restarts) })

@@ -6,32 +6,30 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"time"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
-// Listen opens addr, as [api.ParseListen] reads it: "unix:/path" (mode 0600; a socket that nobody listens on
-// any more is replaced) or "HOST:PORT" with a loopback host. It refuses every
+// maxSocketPath is the longest path that a Linux socket address holds.
+const maxSocketPath = 107
+
+// Listen opens addr: "unix:/path" (mode 0600; a socket that nobody listens on any more is replaced) or
+// "HOST:PORT", with http:// before it or without, with a loopback host. It refuses every
 // other host, because the server's administrative paths are open to whoever can
 // connect. It returns the address in the form that a client needs.
 func Listen(addr string) (net.Listener, string, error) {
-	e, err := api.ParseListen(addr)
-	if err != nil {
-		return nil, "", fmt.Errorf("listen on %q: %w", addr, err)
-	}
-	if path, unix := e.Socket(); unix {
+	if path, unix := strings.CutPrefix(addr, "unix:"); unix {
 		l, err := listenUnix(path)
 		if err != nil {
 			return nil, "", fmt.Errorf("listen on %s: %w", addr, err)
 		}
-		return l, string(e), nil
+		return l, addr, nil
 	}
-	network, address := e.Network()
+	address := strings.TrimSuffix(strings.TrimPrefix(addr, "http://"), "/")
 	if err := checkLoopback(address); err != nil {
 		return nil, "", fmt.Errorf("listen on %q: %w", addr, err)
 	}
-	l, err := net.Listen(network, address)
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, "", err // it names the act and the address
 	}
@@ -43,7 +41,10 @@ func Listen(addr string) (net.Listener, string, error) {
 
 // checkLoopback refuses what another host could reach.
 func checkLoopback(addr string) error {
-	host, _, _ := net.SplitHostPort(addr) // it was read already
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%w: want 127.0.0.1:PORT, localhost:PORT, [::1]:PORT or unix:/path", err)
+	}
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
@@ -51,6 +52,9 @@ func checkLoopback(addr string) error {
 }
 
 func listenUnix(path string) (net.Listener, error) {
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("a socket path of %d bytes: want 1 to %d", len(path), maxSocketPath)
+	}
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}

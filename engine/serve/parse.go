@@ -12,7 +12,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/field"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -27,7 +26,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	}
 	weight := weigh(body.Bytes())
 	if weight > maxWeight {
-		err = api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body has so many JSON values that they take %s: want at most %s; send fewer", api.Bytes(weight), api.Bytes(maxWeight))
+		err = errorf(http.StatusRequestEntityTooLarge, codeTooLarge, "the body has so many JSON values that they take %d MiB: want at most %d; send fewer", weight>>20, maxWeight>>20)
 	} else if err = body.Take(r.Context(), weight); err == nil {
 		err = parse(body.Bytes(), v)
 	}
@@ -83,13 +82,13 @@ func weigh(body []byte) (weight int64) {
 
 // parse decodes a JSON object into v. Unknown fields are ignored; one that a server before this one may
 // read differently, because it occurs twice or in another case, is refused. Every error is an
-// [*api.Error] with status 400, whose Param is the path of the field at fault.
+// [*Error] with status 400, whose Param is the path of the field at fault.
 func parse(body []byte, v any) error {
 	if len(body) == 0 {
-		return api.BadRequest("", "the body is empty: want a JSON object")
+		return badRequest("", "the body is empty: want a JSON object")
 	}
 	if !utf8.Valid(body) {
-		return api.BadRequest("", "the body is not valid UTF-8")
+		return badRequest("", "the body is not valid UTF-8")
 	}
 	watch := field.Watch{Names: field.Read}
 	var ambiguous error
@@ -98,10 +97,10 @@ func parse(body []byte, v any) error {
 		return ambiguous == nil
 	})
 	if ambiguous != nil {
-		return api.BadRequest("", "%v", ambiguous)
+		return badRequest("", "%v", ambiguous)
 	}
 	err := json.Unmarshal(body, v)
-	var known *api.Error
+	var known *Error
 	var syntax *json.SyntaxError
 	var wrongType *json.UnmarshalTypeError
 	switch {
@@ -112,23 +111,23 @@ func parse(body []byte, v any) error {
 	case errors.As(err, &wrongType):
 		return wrongTypeError(wrongType)
 	case errors.As(err, &syntax) && syntax.Offset >= int64(len(body)) && strings.Contains(syntax.Error(), "unexpected end"):
-		return api.BadRequest("", "the body is truncated JSON: it ends after %d bytes", len(body))
+		return badRequest("", "the body is truncated JSON: it ends after %d bytes", len(body))
 	case errors.As(err, &syntax):
-		return api.BadRequest("", "the body is not JSON: %v at byte %d", syntax, syntax.Offset)
+		return badRequest("", "the body is not JSON: %v at byte %d", syntax, syntax.Offset)
 	}
-	return api.BadRequest("", "the body can't be read: %v", err)
+	return badRequest("", "the body can't be read: %v", err)
 }
 
 func wrongTypeError(e *json.UnmarshalTypeError) error {
 	if e.Field == "" {
-		return api.BadRequest("", "the body is a JSON %s: want an object", e.Value)
+		return badRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
 	// Embedded structs show in the path, and are nothing that a client knows.
 	field := e.Field
 	for _, embedded := range []string{"options.", "prompt.", "structure."} {
 		field = strings.TrimPrefix(field, embedded)
 	}
-	return api.BadRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
+	return badRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
 }
 
 // wanted says in the client's words what a Go type takes.
@@ -225,10 +224,10 @@ func (c *content) UnmarshalJSON(data []byte) error {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
 		if p.Type != "text" && p.Type != "input_text" && p.Type != "output_text" && p.Type != "refusal" {
-			return api.BadRequest("messages.content", "content part %d has type %q: this model reads parts of type \"text\" only", i, p.Type)
+			return badRequest("messages.content", "content part %d has type %q: this model reads parts of type \"text\" only", i, p.Type)
 		}
 		if p.Text == nil {
-			return api.BadRequest("messages.content", "content part %d has no text", i)
+			return badRequest("messages.content", "content part %d has no text", i)
 		}
 		texts[i] = *p.Text
 	}
@@ -303,7 +302,7 @@ func (tokenBias) wants() string { return "an object of token ids and numbers" }
 
 // unsupported is the error for a field that asks for something the engine can't do.
 func unsupported(param, what string) error {
-	return api.BadRequest(param, "%s: this engine does not support it; leave %s out", what, param)
+	return badRequest(param, "%s: this engine does not support it; leave %s out", what, param)
 }
 
 // maxQuoted bounds what an error message quotes of a client's text.

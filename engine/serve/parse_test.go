@@ -9,8 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 func TestBadBodies(t *testing.T) {
@@ -43,7 +41,7 @@ func TestBadBodies(t *testing.T) {
 	} {
 		var c chatRequest
 		err := parse([]byte(test.body), &c)
-		var known *api.Error
+		var known *Error
 		if !errors.As(err, &known) || known.Status != http.StatusBadRequest || known.Param != test.param || !strings.Contains(known.Message, test.want) {
 			t.Errorf("%s: got %+v, want 400 for %q with %q", test.body, err, test.param, test.want)
 		}
@@ -68,7 +66,7 @@ func TestUnions(t *testing.T) {
 		}
 	}
 	for _, body := range []string{`{"prompt":7}`, `{"prompt":{}}`, `{"prompt":["a",1]}`, `{"prompt":[1.5]}`, `{"prompt":[[1],"a"]}`, `{"prompt":[99999999999]}`} {
-		var known *api.Error
+		var known *Error
 		if err := parse([]byte(body), &c); !errors.As(err, &known) || known.Param != "prompt" {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -133,7 +131,7 @@ func TestOptions(t *testing.T) {
 		if err == nil {
 			_, err = c.wish()
 		}
-		var known *api.Error
+		var known *Error
 		if param == "" && err != nil || param != "" && (!errors.As(err, &known) || known.Param != param) {
 			t.Errorf("%s: got %v, want an error for %q", body, err, param)
 		}
@@ -170,7 +168,7 @@ func FuzzParse(f *testing.F) {
 			if err == nil {
 				return
 			}
-			var known *api.Error
+			var known *Error
 			if !errors.As(err, &known) || known.Status != http.StatusBadRequest {
 				t.Fatalf("%q: %v, want a 400", body, err)
 			}
@@ -226,7 +224,7 @@ func FuzzString(f *testing.F) {
 func TestAmbiguousBodies(t *testing.T) {
 	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"a"}`, `{"model":"a","mod\u0065l":"b"}`, `{"\u017ftream":true}`, `{"Priority":-5}`, `{"cache_salt":"a","cache_salt":"b"}`} {
 		var c chatRequest
-		if err := parse([]byte(body), &c); api.AsError(err).Status != http.StatusBadRequest {
+		if err := parse([]byte(body), &c); asError(err).Status != http.StatusBadRequest {
 			t.Errorf("%s: got %v, want a 400", body, err)
 		}
 	}

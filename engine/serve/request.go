@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/sample"
@@ -132,23 +131,23 @@ func (o *options) request() (engine.Request, error) {
 	}
 	switch {
 	case limit != nil && *limit < 1:
-		return r, api.BadRequest(o.limitName(), "%s is %d: want at least 1", o.limitName(), *limit)
+		return r, badRequest(o.limitName(), "%s is %d: want at least 1", o.limitName(), *limit)
 	case o.N != nil && *o.N < 1:
-		return r, api.BadRequest("n", "n is %d: want at least 1", *o.N)
+		return r, badRequest("n", "n is %d: want at least 1", *o.N)
 	case o.TopK != nil && *o.TopK < -1:
-		return r, api.BadRequest("top_k", "top_k is %d: want a positive number, or 0 or -1 for all tokens", *o.TopK)
+		return r, badRequest("top_k", "top_k is %d: want a positive number, or 0 or -1 for all tokens", *o.TopK)
 	case o.RepetitionPenalty != nil && *o.RepetitionPenalty <= 0:
-		return r, api.BadRequest("repetition_penalty", "repetition_penalty is %v: want more than 0", *o.RepetitionPenalty)
+		return r, badRequest("repetition_penalty", "repetition_penalty is %v: want more than 0", *o.RepetitionPenalty)
 	case o.StreamOptions != nil && !o.Stream:
-		return r, api.BadRequest("stream_options", "stream_options is set and stream is not: set both or none")
+		return r, badRequest("stream_options", "stream_options is set and stream is not: set both or none")
 	case o.BestOf != nil && *o.BestOf != r.N:
 		return r, unsupported("best_of", "choosing the best of several texts")
 	case len(o.BadWords) > 0:
 		return r, unsupported("bad_words", "forbidding words")
 	case o.Priority != nil && (*o.Priority < math.MinInt32 || *o.Priority > math.MaxInt32):
-		return r, api.BadRequest("priority", "priority is %d: want %d to %d, lower is sooner", *o.Priority, math.MinInt32, math.MaxInt32)
+		return r, badRequest("priority", "priority is %d: want %d to %d, lower is sooner", *o.Priority, math.MinInt32, math.MaxInt32)
 	case o.Salt != nil && (*o.Salt == "" || len(*o.Salt) > maxSalt):
-		return r, api.BadRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*o.Salt), maxSalt)
+		return r, badRequest("cache_salt", "cache_salt has %d bytes: want 1 to %d", len(*o.Salt), maxSalt)
 	}
 	r.Priority, r.Salt = or(o.Priority, 0), or(o.Salt, "")
 	r.MaxTokens = or(limit, 0)
@@ -175,7 +174,7 @@ func (c *chatRequest) request() (engine.Request, error) {
 		return r, err
 	}
 	if c.TopLogprobs != nil && !c.Logprobs {
-		return r, api.BadRequest("top_logprobs", "top_logprobs is set and logprobs is not true: set both or none")
+		return r, badRequest("top_logprobs", "top_logprobs is set and logprobs is not true: set both or none")
 	}
 	r.Sampling.Logprobs, r.Sampling.Top = c.Logprobs, or(c.TopLogprobs, 0)
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
@@ -198,7 +197,7 @@ func (c *completionRequest) request() (engine.Request, error) {
 	r.NoTokens = nothing
 	if c.Logprobs != nil {
 		if *c.Logprobs < 0 || *c.Logprobs > sample.MaxTop {
-			return r, api.BadRequest("logprobs", "logprobs is %d: want 0 to %d", *c.Logprobs, sample.MaxTop)
+			return r, badRequest("logprobs", "logprobs is %d: want 0 to %d", *c.Logprobs, sample.MaxTop)
 		}
 		r.Sampling.Logprobs, r.Sampling.Top = true, *c.Logprobs
 		r.ScorePrompt = c.Echo
@@ -212,10 +211,10 @@ func scorePrompt(r *engine.Request, top *int, stream bool) error {
 		return nil
 	}
 	if *top < 0 || *top > sample.MaxTop {
-		return api.BadRequest("prompt_logprobs", "prompt_logprobs is %d: want 0 to %d", *top, sample.MaxTop)
+		return badRequest("prompt_logprobs", "prompt_logprobs is %d: want 0 to %d", *top, sample.MaxTop)
 	}
 	if stream {
-		return api.BadRequest("prompt_logprobs", "prompt_logprobs are not available in a stream: leave one of the two out")
+		return badRequest("prompt_logprobs", "prompt_logprobs are not available in a stream: leave one of the two out")
 	}
 	r.ScorePrompt = true
 	r.Sampling.Top = max(r.Sampling.Top, *top)
@@ -225,12 +224,12 @@ func scorePrompt(r *engine.Request, top *int, stream bool) error {
 // turns makes the messages those of the template.
 func (p *prompt) turns() ([]chat.Message, error) {
 	if len(p.Messages) == 0 {
-		return nil, api.BadRequest("messages", "messages is missing or empty: want at least one message")
+		return nil, badRequest("messages", "messages is missing or empty: want at least one message")
 	}
 	turns := make([]chat.Message, len(p.Messages))
 	for i, m := range p.Messages {
 		if m.Role == "" {
-			return nil, api.BadRequest("messages.role", "message %d has no role: want \"system\", \"user\", \"assistant\" or \"tool\"", i)
+			return nil, badRequest("messages.role", "message %d has no role: want \"system\", \"user\", \"assistant\" or \"tool\"", i)
 		}
 		if m.Role == "developer" { // OpenAI's newer word; no template of an open model knows it
 			m.Role = "system"

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
@@ -103,12 +102,12 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 // engine: it is called when the drain takes too long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	server := closing.New(&http.Server{
-		Handler:           api.InTurn(s),
+		Handler:           inTurn(s),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	})
-	l = inbound.Guard(server.Server, l)
+	l = inbound.Guard(server.Server, l, func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, toError(err)) })
 	failed := make(chan error, 1) // the accept loop sends its end
 	go func() { failed <- server.Serve(l) }()
 	select {

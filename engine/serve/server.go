@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -39,7 +38,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, &cfg),
-		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: api.Bytes(cfg.MaxBody)}), grammars: newGrammars(e.Tokenizer()), long: newTurns(),
+		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: cfg.MaxBody}), grammars: newGrammars(e.Tokenizer()), long: newTurns(),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
 	s.handler = s.routes()
@@ -103,7 +102,7 @@ func (s *Server) wrap(h handler) http.Handler {
 		if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 			return // nobody is there to read it
 		}
-		api.WriteError(w, known)
+		writeError(w, known)
 	})
 }
 
@@ -111,9 +110,9 @@ func (s *Server) wrap(h handler) http.Handler {
 func notThere(w http.ResponseWriter, r *http.Request, methods map[string]string) error {
 	if m := methods[r.URL.Path]; m != "" {
 		w.Header().Set("Allow", m)
-		return api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, quote(r.URL.Path), m)
+		return errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, quote(r.URL.Path), m)
 	}
-	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", quote(r.URL.Path))
+	return errorf(http.StatusNotFound, codeUnknownPath, "there is nothing at %s", quote(r.URL.Path))
 }
 
 // modelName checks a request's model: one of the server's names, or a loaded adapter. None means the first name.
@@ -149,7 +148,7 @@ func (s *Server) unknownModel(name string, adapters []engine.Adapter) error {
 	if more := len(known) - maxKnown; more > 0 {
 		list = fmt.Sprintf("%s, or one of %d more in /v1/models", list, more)
 	}
-	e := api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), list)
+	e := errorf(http.StatusNotFound, codeModelNotFound, "the model %s does not exist here: ask for %s", quote(name), list)
 	e.Param = "model"
 	return e
 }

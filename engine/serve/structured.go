@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
@@ -120,7 +119,7 @@ func (s *structure) wish() (*wish, error) {
 	case 1:
 		return all[0], nil
 	}
-	return nil, api.BadRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
+	return nil, badRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
 }
 
 func (f *responseFormat) wish() (*wish, error) {
@@ -140,9 +139,9 @@ func (f *responseFormat) wish() (*wish, error) {
 		if w := schemaWish("response_format.json_schema.schema", source); w != nil {
 			return w, nil
 		}
-		return nil, api.BadRequest("response_format.json_schema.schema", "response_format.json_schema.schema is missing: want a JSON schema")
+		return nil, badRequest("response_format.json_schema.schema", "response_format.json_schema.schema is missing: want a JSON schema")
 	}
-	return nil, api.BadRequest("response_format.type", "response_format.type is %s: want \"text\", \"json_object\" or \"json_schema\"", quote(f.Type))
+	return nil, badRequest("response_format.type", "response_format.type is %s: want \"text\", \"json_object\" or \"json_schema\"", quote(f.Type))
 }
 
 func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
@@ -266,7 +265,7 @@ func (g *grammars) keep(c *compiled) {
 func formError(param string, err error) error {
 	var known *constrain.FormError
 	if errors.As(err, &known) {
-		return api.BadRequest(param, "%s can't be kept: %s", param, known.Message)
+		return badRequest(param, "%s can't be kept: %s", param, known.Message)
 	}
 	return err
 }

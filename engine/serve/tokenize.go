@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
@@ -74,7 +73,7 @@ func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error
 		}
 		return s.encodeMost(ctx, "messages", text, s.counted())
 	case t.Messages != nil:
-		return nil, api.BadRequest("prompt", "prompt and messages are both set: want one")
+		return nil, badRequest("prompt", "prompt and messages are both set: want one")
 	case or(t.AddSpecialTokens, true):
 		return s.encodeMost(ctx, "prompt", *t.Prompt, anyLength)
 	}
@@ -96,7 +95,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if t.Tokens == nil {
-		return api.BadRequest("tokens", "tokens is missing: want an array of token ids")
+		return badRequest("tokens", "tokens is missing: want an array of token ids")
 	}
 	if err := s.checkTokens("tokens", t.Tokens); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (s *Server) checkTokens(param string, ids []int32) error {
 	size := s.engine.Tokenizer().Size()
 	for i, id := range ids {
 		if id < 0 || int(id) >= size {
-			return api.BadRequest(param, "token %d is %d: the vocabulary has the tokens 0 to %d", i, id, size-1)
+			return badRequest(param, "token %d is %d: the vocabulary has the tokens 0 to %d", i, id, size-1)
 		}
 	}
 	return nil
@@ -127,5 +126,5 @@ func templateError(err error) error {
 	if errors.As(err, &refused) || errors.As(err, &exceeded) || errors.Is(err, chat.ErrBusy) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return api.BadRequest("messages", "the messages can't be made a prompt: %v", err)
+	return badRequest("messages", "the messages can't be made a prompt: %v", err)
 }

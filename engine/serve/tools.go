@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
@@ -32,7 +31,7 @@ type toolUse struct {
 // toolUse reads tools and tool_choice. With tool_choice none the template does not see the tools.
 func (c *chatRequest) toolUse() (*toolUse, error) {
 	if !null(c.Functions) || !null(c.FunctionCall) {
-		return nil, api.BadRequest("functions", "functions and function_call are not supported: want tools and tool_choice")
+		return nil, badRequest("functions", "functions and function_call are not supported: want tools and tool_choice")
 	}
 	tools, err := parseTools(c.Tools)
 	if err != nil {
@@ -48,7 +47,7 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 		c.Tools = nil
 		return nil, nil
 	case len(tools) == 0 && choice != "" && choice != "auto":
-		return nil, api.BadRequest("tool_choice", "tool_choice asks for a call and there are no tools: want tools, or tool_choice \"none\"")
+		return nil, badRequest("tool_choice", "tool_choice asks for a call and there are no tools: want tools, or tool_choice \"none\"")
 	case len(tools) == 0:
 		return nil, nil
 	case choice == "required":
@@ -56,7 +55,7 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 	case name != "":
 		spec := use.find(name)
 		if spec == nil {
-			return nil, api.BadRequest("tool_choice", "tool_choice names the function %s, which is not among the tools", quote(name))
+			return nil, badRequest("tool_choice", "tool_choice names the function %s, which is not among the tools", quote(name))
 		}
 		use.forced, use.many, use.tools = true, false, []toolSpec{*spec}
 	}
@@ -85,22 +84,22 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 		} `json:"function"`
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, api.BadRequest("tools", "tools is a JSON %s, or one of its fields has another type: want an array of {\"type\":\"function\",\"function\":{\"name\":…,\"parameters\":…}}", kindOf(raw))
+		return nil, badRequest("tools", "tools is a JSON %s, or one of its fields has another type: want an array of {\"type\":\"function\",\"function\":{\"name\":…,\"parameters\":…}}", kindOf(raw))
 	}
 	if len(list) > maxTools {
-		return nil, api.BadRequest("tools", "%d tools: want at most %d", len(list), maxTools)
+		return nil, badRequest("tools", "%d tools: want at most %d", len(list), maxTools)
 	}
 	var tools []toolSpec
 	for i, t := range list {
 		switch {
 		case t.Type != "function" || t.Function == nil:
-			return nil, api.BadRequest("tools.type", "tool %d has type %s: want \"function\" and an object function", i, quote(t.Type))
+			return nil, badRequest("tools.type", "tool %d has type %s: want \"function\" and an object function", i, quote(t.Type))
 		case !validToolName(t.Function.Name):
-			return nil, api.BadRequest("tools.function.name", "tool %d has the name %s: want 1 to %d letters, digits, _, - and .", i, quote(t.Function.Name), maxToolName)
+			return nil, badRequest("tools.function.name", "tool %d has the name %s: want 1 to %d letters, digits, _, - and .", i, quote(t.Function.Name), maxToolName)
 		case (&toolUse{tools: tools}).find(t.Function.Name) != nil:
-			return nil, api.BadRequest("tools.function.name", "two tools have the name %s", quote(t.Function.Name))
+			return nil, badRequest("tools.function.name", "two tools have the name %s", quote(t.Function.Name))
 		case !describesObject(t.Function.Parameters):
-			return nil, api.BadRequest("tools.function.parameters", "the parameters of the tool %s are no JSON schema of an object: want {\"type\":\"object\",\"properties\":…}, or leave them out for no arguments", quote(t.Function.Name))
+			return nil, badRequest("tools.function.parameters", "the parameters of the tool %s are no JSON schema of an object: want {\"type\":\"object\",\"properties\":…}, or leave them out for no arguments", quote(t.Function.Name))
 		}
 		tools = append(tools, toolSpec{t.Function.Name, t.Function.Parameters})
 	}
@@ -149,7 +148,7 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	if json.Unmarshal(raw, &named) == nil && named.Type == "function" && named.Function.Name != "" {
 		return "named", named.Function.Name, nil
 	}
-	return "", "", api.BadRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
+	return "", "", badRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
 }
 
 // wish is the form of an answer that calls tools; with other, which may be nil, an answer of that form instead.

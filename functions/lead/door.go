@@ -41,7 +41,7 @@ type door struct {
 }
 
 func newDoor(cfg Config) *door {
-	d := &door{cfg: cfg, bodies: inbound.New(inbound.Config{MaxBody: cfg.MaxBody}), transport: hop.New(idlePerWorker, idleConnection)}
+	d := &door{cfg: cfg, bodies: inbound.New(inbound.Config{MaxBody: int64(cfg.MaxBody)}), transport: hop.New(idlePerWorker, idleConnection)}
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite:        d.rewrite,
 		Transport:      d,

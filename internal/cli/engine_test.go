@@ -10,7 +10,15 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	measure "github.com/rouse-dev/rouse/engine/bench"
+	"github.com/rouse-dev/rouse/engine/serve"
 )
+
+// TestTheEngineRepeatsTurns: the engine knows nothing of package api, and repeats its header all the same.
+func TestTheEngineRepeatsTurns(t *testing.T) {
+	if serve.HeaderTurn != api.HeaderTurn {
+		t.Errorf("the engine repeats %s, and is sent %s", serve.HeaderTurn, api.HeaderTurn)
+	}
+}
 
 func TestEngineServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

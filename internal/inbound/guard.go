@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // Protocols are what a door for clients speaks: HTTP/1.1, and HTTP/2 without TLS for who knows that it does. The
@@ -26,8 +24,8 @@ func Protocols() *http.Protocols {
 // and hides the first, so the connections of the listener that is returned are looked at
 // as they are read. A Transfer-Encoding in HTTP/1.0, which has none, is refused too. s serves
 // on that listener, and must have no ConnContext of its own. TLS and HTTP/2 are not looked at;
-// HTTP/2 has no such thing. s waits for bodies that nobody reads as [Answered] does.
-func Guard(s *http.Server, l net.Listener) net.Listener {
+// HTTP/2 has no such thing. s waits for bodies that nobody reads as [Answered] does. answer writes the refusal, an *[Error].
+func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *http.Request, error)) net.Listener {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, watchedKey{}, c)
 	}
@@ -36,7 +34,7 @@ func Guard(s *http.Server, l net.Listener) net.Listener {
 		if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && r.ProtoMajor == 1 {
 			if why := c.ambiguous(r); why != "" {
 				w.Header().Set("Connection", "close")
-				api.WriteErrorTo(w, r, api.BadRequest("", "%s", why))
+				answer(w, r, &Error{Status: http.StatusBadRequest, Message: why})
 				return
 			}
 		}

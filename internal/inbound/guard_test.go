@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -42,7 +43,7 @@ func TestGuard(t *testing.T) {
 					t.Fatal(err)
 				}
 				s := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })}
-				go func() { _ = s.Serve(inbound.Guard(s, l)) }()
+				go func() { _ = s.Serve(inbound.Guard(s, l, api.WriteErrorTo)) }()
 				defer s.Close()
 				conn, err := net.Dial("tcp", l.Addr().String())
 				if err != nil {
@@ -96,7 +97,7 @@ func TestBodiesThatNobodyReads(t *testing.T) {
 					}
 					_, _ = io.WriteString(w, strings.Repeat("x", tc.answer))
 				})}
-				go func() { _ = s.Serve(inbound.Guard(s, p)) }()
+				go func() { _ = s.Serve(inbound.Guard(s, p, api.WriteErrorTo)) }()
 				defer s.Close()
 				began := time.Now()
 				conn, server := net.Pipe()

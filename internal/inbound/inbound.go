@@ -30,27 +30,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/budget"
 )
 
-// Config bounds bodies. The zero value of each field has the default that is named.
+// Config bounds bodies. Sizes are in bytes. The zero value of each field has the default that is named.
 type Config struct {
 	// MaxBody bounds one body. Default 64 MiB.
-	MaxBody api.Bytes
+	MaxBody int64
 	// Memory bounds all bodies together, with what their requests cost besides. Default 1 GiB.
 	// One client gets half of it, but enough for one body.
-	Memory api.Bytes
+	Memory int64
 	// Idle is how long a client may send nothing. Default 10 s.
 	Idle time.Duration
 	// Rate is what a client has to send each second, on the mean since its request began and
 	// after Idle. Default 1 KiB.
-	Rate api.Bytes
+	Rate int64
 }
 
 // Within is the configuration of a process that may use so much memory; 0: without a
 // bound. Bodies get half of it, by default no more than without a bound.
-func Within(limit api.Bytes) Config {
+func Within(limit int64) Config {
 	c := Config{}.WithDefaults()
 	if limit > 0 {
 		c.Memory = min(c.Memory, limit/2)
@@ -62,16 +61,16 @@ func Within(limit api.Bytes) Config {
 // WithDefaults fills the zero fields.
 func (c Config) WithDefaults() Config {
 	if c.MaxBody == 0 {
-		c.MaxBody = 64 * api.MiB
+		c.MaxBody = 64 << 20
 	}
 	if c.Memory == 0 {
-		c.Memory = api.GiB
+		c.Memory = 1 << 30
 	}
 	if c.Idle == 0 {
 		c.Idle = 10 * time.Second
 	}
 	if c.Rate == 0 {
-		c.Rate = api.KiB
+		c.Rate = 1 << 10
 	}
 	return c
 }
@@ -81,11 +80,11 @@ func (c Config) Validate() error {
 	c = c.WithDefaults()
 	switch {
 	case c.MaxBody < 0:
-		return fmt.Errorf("the limit of a body is %s: want more than 0", c.MaxBody)
+		return fmt.Errorf("the limit of a body is %d bytes: want more than 0", c.MaxBody)
 	case c.Memory < c.MaxBody:
-		return fmt.Errorf("all bodies together may take %s, less than one may have (%s): raise it", c.Memory, c.MaxBody)
+		return fmt.Errorf("all bodies together may take %s, less than one may have (%s): raise it", size(c.Memory), size(c.MaxBody))
 	case c.Idle < 0 || c.Rate < 0:
-		return fmt.Errorf("a client may send nothing for %s, and %s a second at least: want more than 0", c.Idle, c.Rate)
+		return fmt.Errorf("a client may send nothing for %s, and %d bytes a second at least: want more than 0", c.Idle, c.Rate)
 	}
 	return nil
 }
@@ -104,8 +103,8 @@ type Door struct {
 func New(cfg Config) *Door {
 	cfg = cfg.WithDefaults()
 	// A body that grows takes half as much again.
-	one := int64(cfg.MaxBody)*3/2 + requestCost + 256<<10
-	limit := max(int64(cfg.Memory), one)
+	one := cfg.MaxBody*3/2 + requestCost + 256<<10
+	limit := max(cfg.Memory, one)
 	return &Door{cfg: cfg, memory: budget.New(limit, max(limit/2, one))}
 }
 
@@ -113,7 +112,7 @@ func New(cfg Config) *Door {
 func (d *Door) Memory() *budget.Budget { return d.memory }
 
 // Read reads the body of r to its end. client is who pays for it. It blocks as long
-// as the client sends fast enough. The error is an *[api.Error]: 413 past the limit,
+// as the client sends fast enough. The error is an *[Error]: 413 past the limit,
 // 400 where the body ends before its Content-Length, 415 where it is compressed, 408 where it comes too slowly,
 // 429 where the client holds its share of the memory, 503 where there is none; or the
 // context's error if the client left. After an error what is left of the body is not worth
@@ -147,7 +146,7 @@ func uncompressed(w http.ResponseWriter, r *http.Request) error {
 			if r.ProtoMajor == 1 {
 				w.Header().Set("Connection", "close")
 			}
-			return api.Errorf(http.StatusUnsupportedMediaType, "", "the body's Content-Encoding is %.40q: send it uncompressed", name)
+			return refuse(http.StatusUnsupportedMediaType, "", "the body's Content-Encoding is %.40q: send it uncompressed", name)
 		}
 	}
 	return nil
@@ -190,7 +189,7 @@ var errTooLarge = errors.New("too large")
 
 // read reads to the end.
 func (in *reading) read() (*Body, error) {
-	limit, want := int64(in.door.cfg.MaxBody), in.r.ContentLength
+	limit, want := in.door.cfg.MaxBody, in.r.ContentLength
 	if want > limit {
 		return nil, errTooLarge
 	}
@@ -283,11 +282,9 @@ func (in *reading) expect() {
 func (d *Door) refusal(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrGaveWay), errors.Is(err, budget.ErrFull):
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
-			"the bodies of all requests take %s already, as much as may be: try again, or send less at once", d.cfg.Memory).WithRetryAfter(time.Second)
+		return refuse(http.StatusServiceUnavailable, codeFull, "the bodies of all requests take %s already, as much as may be: try again, or send less at once", size(d.cfg.Memory))
 	case errors.Is(err, budget.ErrShare):
-		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-			"the bodies of your requests take as much memory as one client's may: wait for their answers, or send less at once").WithRetryAfter(time.Second)
+		return refuse(http.StatusTooManyRequests, codeFull, "the bodies of your requests take as much memory as one client's may: wait for their answers, or send less at once")
 	}
 	return nil
 }
@@ -306,17 +303,17 @@ func (in *reading) explain(err error) error {
 	}
 	switch {
 	case errors.Is(err, errTooLarge):
-		return api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the body is larger than the limit of %s", cfg.MaxBody)
+		return refuse(http.StatusRequestEntityTooLarge, codeTooLarge, "the body is larger than the limit of %s", size(cfg.MaxBody))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return api.Errorf(http.StatusRequestTimeout, "",
-			"the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s", in.n, time.Since(in.began).Round(time.Second), cfg.Rate, cfg.Idle)
+		return refuse(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s",
+			in.n, time.Since(in.began).Round(time.Second), size(cfg.Rate), cfg.Idle)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		// Before the context: the end of what a client sends also ends the context, and it may still read.
-		return api.BadRequest("", "the body ends after %d bytes, before its Content-Length or last chunk", in.n)
+		return refuse(http.StatusBadRequest, "", "the body ends after %d bytes, before its Content-Length or last chunk", in.n)
 	case in.r.Context().Err() != nil:
 		return in.r.Context().Err()
 	case errors.Is(err, context.Canceled):
 		return err
 	}
-	return api.BadRequest("", "read the body: %v", err)
+	return refuse(http.StatusBadRequest, "", "read the body: %v", err)
 }

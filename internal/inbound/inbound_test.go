@@ -211,7 +211,7 @@ func TestPromisesCostNothing(t *testing.T) {
 // TestRefusedInMidBody: who has sent the most gives way to who comes with little, and is told.
 func TestRefusedInMidBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, p := door(t, inbound.Config{MaxBody: api.MiB, Memory: 4 * api.MiB, Rate: 1})
+		d, p := door(t, inbound.Config{MaxBody: int64(api.MiB), Memory: 4 * int64(api.MiB), Rate: 1})
 		statuses := make(chan int)
 		const greedy = 30
 		for i := range greedy {

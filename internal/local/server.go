@@ -142,8 +142,8 @@ func (s *server) build(ctx context.Context) error {
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
-	bodies := inbound.Within(cfg.MemoryLimit)
-	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: bodies.MaxBody, MaxMemory: bodies.Memory, MaxEvent: cfg.MaxEvent},
+	bodies := inbound.Within(int64(cfg.MemoryLimit))
+	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: cfg.MaxEvent},
 		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
 			Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartActivator) }})
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	public := closing.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
-	front = inbound.Guard(public.Server, front)
+	front = inbound.Guard(public.Server, front, api.WriteErrorTo)
 	go func() { ended <- public.Serve(front) }()
 	go func() { ended <- private.Serve(admin) }()
 	if s.cfg.Ready != nil {

@@ -1,0 +1,137 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Error is a failure that a client sees: an HTTP status and OpenAI's body {"error":{"message","type","param","code"}}.
+type Error struct {
+	Status     int
+	Message    string
+	Param      string        // the field of the request that is wrong; empty: null on the wire
+	Code       string        // a word that programs branch on; empty: null on the wire
+	RetryAfter time.Duration // after which the client may try again; 0: it is not told
+}
+
+// Codes that programs branch on.
+const (
+	codeModelNotFound = "model_not_found"
+	codeContextLength = "context_length_exceeded"
+	codeAsleep        = "asleep"
+	codeUnhealthy     = "unhealthy"
+	codeBusy          = "busy"
+	codeStepFailed    = "runtime_failed"
+	codeShutdown      = "shutting_down"
+	codeUnknownPath   = "unknown_path"
+	codeTooLarge      = "body_too_large"
+)
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// errorf makes an error with a status and a code.
+func errorf(status int, code, format string, args ...any) *Error {
+	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// badRequest makes a 400 that names the field at fault.
+func badRequest(param, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// asError turns any error into an [Error]: itself if it is one, one that says its own status, and 500 for the rest.
+func asError(err error) *Error {
+	var e *Error
+	var known interface {
+		error
+		HTTP() (status int, code string, retryAfter time.Duration)
+	}
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &known):
+		status, code, after := known.HTTP()
+		return &Error{Status: status, Code: code, RetryAfter: after, Message: known.Error()}
+	case errors.Is(err, context.Canceled):
+		return errorf(statusClientClosed, "client_left", "the client closed the request")
+	case errors.Is(err, context.DeadlineExceeded):
+		return errorf(http.StatusGatewayTimeout, "request_timeout", "the request took longer than its time limit")
+	}
+	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
+}
+
+// statusClientClosed is nginx's status for a client that left; it is only ever counted, never seen.
+const statusClientClosed = 499
+
+// errorTypes are OpenAI's classes by status. A further 4xx is an invalid_request_error.
+var errorTypes = map[int]string{
+	http.StatusNotFound:           "not_found_error",
+	http.StatusTooManyRequests:    "rate_limit_error",
+	http.StatusServiceUnavailable: "service_unavailable_error",
+	http.StatusGatewayTimeout:     "timeout_error",
+}
+
+// MarshalJSON writes the whole body, {"error":{…}}.
+func (e *Error) MarshalJSON() ([]byte, error) {
+	kind := errorTypes[e.Status]
+	switch {
+	case kind != "":
+	case e.Status < http.StatusInternalServerError:
+		kind = "invalid_request_error"
+	default:
+		kind = "api_error"
+	}
+	orNull := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	type object struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    *string `json:"code"`
+	}
+	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code)}})
+}
+
+// event is e as the event that ends a stream.
+func (e *Error) event() []byte {
+	body, _ := e.MarshalJSON() // strings always marshal
+	return append(append([]byte("data: "), body...), '\n', '\n')
+}
+
+// writeError answers a request with e. Nothing may have been written to w before.
+func writeError(w http.ResponseWriter, e *Error) {
+	body, _ := e.MarshalJSON() // strings always marshal
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Del("Content-Length")
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+		h.Set("Retry-After-Ms", strconv.FormatInt(e.RetryAfter.Milliseconds(), 10))
+	}
+	w.WriteHeader(e.Status)
+	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+}
+
+// HeaderTurn carries the id of one request over one connection. The answer repeats it, by which a client that
+// sends more than one request over a connection knows that this is the answer to its own. Rouse does.
+const HeaderTurn = "X-Rouse-Turn"
+
+// inTurn has the answers of h repeat [HeaderTurn].
+func inTurn(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if turn := r.Header[HeaderTurn]; turn != nil {
+			w.Header()[HeaderTurn] = turn
+		}
+		h.ServeHTTP(w, r)
+	})
+}
