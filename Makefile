@@ -8,7 +8,7 @@ GO      ?= go
 BIN     := bin
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rouse
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/rouse-dev/rouse/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/internal/kn.Version=$(VERSION) -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/rouse-dev/rouse/cmd/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/cmd/internal/kn.Version=$(VERSION) -X main.version=$(VERSION)
 # The programs need no C compiler.
 export CGO_ENABLED ?= 0
 
@@ -28,7 +28,7 @@ build: ## build the programs into bin/
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
 images: ## container images of activator, autoscaler and function, without Docker: bin/rouse-images.tar
-	$(GO) run ./internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)
+	$(GO) run ./cmd/internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)
 
 test: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## everything that proves that it works
 	@GOTESTSUM=$< e2e/suite unit e2e
@@ -87,7 +87,7 @@ $(TOOLS)/%:
 SOAKTIME ?= 10m
 soak: ## the grant protocol searched fifteen times as far as in the tests; random games of the engine's scheduler for SOAKTIME
 	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' ./engine/sched -soak $(SOAKTIME)
-	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./internal/local/grants
+	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./cmd/internal/local/grants
 
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them

@@ -1,7 +1,7 @@
 // Package grants holds the rules by which the autoscaler gives out permission to be
 // awake, and knows when one is worth nothing any more. They are pure: the autoscaler
 // calls them, and so does the model that is searched for two instances awake on one
-// memory (internal/local/grants). docs/design/0006-grants.md says why they are so.
+// memory (cmd/internal/local/grants). docs/design/0006-grants.md says why they are so.
 //
 //  1. Every order and every permission has an epoch ([Epochs.Next]), higher than all
 //     that were ever given out for the instance: within a term by counting, between

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/rouse-dev/rouse/internal/kn"
+	"github.com/rouse-dev/rouse/cmd/internal/kn"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rouse-dev/rouse/internal/cli"
+	"github.com/rouse-dev/rouse/cmd/internal/cli"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/image/pack"
+	"github.com/rouse-dev/rouse/internal/pack"
 )
 
 // The images that the cluster itself needs. "dev.local" is a registry that

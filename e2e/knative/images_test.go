@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/e2e/cluster"
-	"github.com/rouse-dev/rouse/internal/image/pack"
+	"github.com/rouse-dev/rouse/internal/pack"
 )
 
 // haveOllama says whether there is an image of Ollama.
@@ -26,7 +26,7 @@ func loadImages(ctx context.Context, c *cluster.Cluster) error {
 	}
 	defer os.RemoveAll(dir)
 	product := filepath.Join(dir, "rouse.tar")
-	if err := run(ctx, nil, "go", "run", "./internal/image", "-o", product); err != nil {
+	if err := run(ctx, nil, "go", "run", "./cmd/internal/image", "-o", product); err != nil {
 		return err
 	}
 	tests := filepath.Join(dir, "tests.tar")

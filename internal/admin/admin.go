@@ -1,6 +1,6 @@
 // Package admin is the contract of the administrative API, which people's tools
 // speak: what the paths are and what their answers look like. A server on one
-// machine (internal/local) serves it on the user's own socket, the autoscaler of
+// machine (cmd/internal/local) serves it on the user's own socket, the autoscaler of
 // a cluster behind the cluster's token; the commands of rouse and of kn-rouse
 // read it. It holds types and names only.
 //

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+func adaptersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "adapters",
+		Short: "Change a function's LoRA adapters while it serves",
+		Long: `Change a function's LoRA adapters while it serves: its instances load and unload
+them without a restart. Clients name an adapter as the model. A runtime that takes adapters
+at its start only is started anew, while requests that run finish.
+
+What is changed holds until the server ends: rouse.dev/adapters in a manifest is for good.`,
+	}
+	cmd.AddCommand(addAdapterCommand(), removeAdapterCommand(), listAdaptersCommand())
+	return cmd
+}
+
+func addAdapterCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "add NAME ADAPTER=REFERENCE …",
+		Short: "Add adapters to a function, or change where they come from",
+		Long: `Add adapters to a function, or change where they come from. A reference is fetched
+(hf://, https://, oci://, s3://, file://); a path that begins with ./ or ../ counts from here,
+any other relative one from rouse.dev/adapter-root, and where there is such a folder each must
+lie in it.`,
+		Example:           `  rouse adapters add pico loud=pico/shout`,
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: functionNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var list []api.Adapter
+			for _, pair := range args[1:] {
+				name, path, found := strings.Cut(pair, "=")
+				if !found || name == "" || path == "" {
+					return fmt.Errorf("%q: want ADAPTER=REFERENCE", pair)
+				}
+				if strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../") {
+					var err error
+					if path, err = filepath.Abs(path); err != nil {
+						return err
+					}
+				}
+				list = append(list, api.Adapter{Name: api.ModelName(name), Path: path})
+			}
+			c, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			for _, a := range list {
+				var done admin.Adapter
+				if err := c.call(cmd.Context(), http.MethodPost, functionPath(args[0], "/adapters"), a, &done); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", done.Name, done.Result, adapterState(done))
+			}
+			return nil
+		},
+	}
+}
+
+func removeAdapterCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "rm NAME ADAPTER …",
+		Short:             "Remove adapters: requests that use them finish",
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: functionNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			for _, name := range args[1:] {
+				if err := c.call(cmd.Context(), http.MethodDelete, functionPath(args[0], "/adapters/"+url.PathEscape(name)), nil, nil); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
+			}
+			return nil
+		},
+	}
+}
+
+func listAdaptersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ls NAME",
+		Aliases:           []string{"list"},
+		Short:             "List a function's adapters with their state",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			var list []admin.Adapter
+			if err := c.call(cmd.Context(), http.MethodGet, functionPath(args[0], "/adapters"), nil, &list); err != nil {
+				return err
+			}
+			return render.Print(cmd, list, func(w io.Writer) error {
+				rows := [][]string{{"ADAPTER", "STATE", "INSTANCES", "FROM"}}
+				for _, a := range list {
+					from := a.Path
+					if from == "" {
+						from = "the runtime"
+					}
+					var on []string
+					for _, i := range append(a.Loaded, a.Standby...) {
+						on = append(on, string(i))
+					}
+					rows = append(rows, []string{string(a.Name), adapterState(a), strings.Join(on, ", "), from})
+				}
+				return render.Table(w, rows)
+			})
+		},
+	}
+	render.Flag(cmd)
+	return cmd
+}
+
+// adapterState is the most that any instance has of an adapter.
+func adapterState(a admin.Adapter) string {
+	switch {
+	case len(a.Loaded) > 0:
+		return "loaded"
+	case len(a.Standby) > 0:
+		return "standby"
+	}
+	return "pending" // an instance that starts or wakes loads it
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// benchResult is what rouse bench found. Durations are in milliseconds.
+type benchResult struct {
+	Function      string             `json:"function"`
+	Requests      int                `json:"requests"`
+	Concurrency   int                `json:"concurrency"`
+	Failed        int                `json:"failed"`
+	FirstError    string             `json:"firstError,omitempty"`
+	Seconds       float64            `json:"seconds"`
+	RequestsPerS  float64            `json:"requestsPerSecond"`
+	TokensPerS    float64            `json:"tokensPerSecond"`
+	FirstTokenMS  map[string]float64 `json:"firstTokenMs"`
+	TotalMS       map[string]float64 `json:"totalMs"`
+	HoldMS        map[string]float64 `json:"holdMs"`
+	tokens        int
+	first, totals []time.Duration
+	holds         []time.Duration
+}
+
+func benchCommand() *cobra.Command {
+	var o chatOptions
+	var requests, concurrency int
+	var prompt string
+	cmd := &cobra.Command{
+		Use:               "bench NAME",
+		Short:             "Measure a function under load",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if requests < 1 || concurrency < 1 {
+				return errors.New("--requests and --concurrency: want 1 or more")
+			}
+			c, door, err := dialDoor(cmd)
+			if err != nil {
+				return err
+			}
+			o.model = args[0]
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			ask := func() (measured, error) {
+				return c.chat(ctx, door, o, []message{{"user", prompt}}, chatEvents{})
+			}
+			r := bench(ctx, ask, requests, concurrency, progress(cmd.ErrOrStderr(), requests))
+			r.Function = args[0]
+			if r.Failed > 0 && r.Failed == r.Requests { // there is nothing to show
+				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
+			}
+			if err := render.Print(cmd, r, r.text); err != nil {
+				return err
+			}
+			if r.Failed > 0 {
+				return fmt.Errorf("%d of %d requests failed, the first with: %s", r.Failed, r.Requests, r.FirstError)
+			}
+			return nil
+		},
+	}
+	s := cmd.Flags()
+	s.IntVarP(&requests, "requests", "n", 100, "requests in all")
+	s.IntVarP(&concurrency, "concurrency", "c", 4, "requests at a time")
+	s.StringVar(&prompt, "prompt", "echo hello world", "what to ask")
+	s.IntVar(&o.maxTokens, "max-tokens", 32, "most tokens of an answer")
+	render.Flag(cmd)
+	return cmd
+}
+
+// progress shows how far a measurement is, on a terminal only.
+func progress(w io.Writer, n int) func() {
+	if !isTerminal(w) {
+		return func() {}
+	}
+	bar := progressbar.NewOptions(n, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionThrottle(barEvery), progressbar.OptionClearOnFinish())
+	return func() { _ = bar.Add(1) }
+}
+
+// bench sends n requests, at most at once of them at a time.
+func bench(ctx context.Context, ask func() (measured, error), n, atOnce int, tick func()) *benchResult {
+	r := &benchResult{Concurrency: atOnce}
+	var mu sync.Mutex // guards r and left
+	left := n
+	var all sync.WaitGroup
+	start := time.Now()
+	for range min(n, atOnce) {
+		all.Go(func() {
+			for {
+				mu.Lock()
+				stop := left == 0 || ctx.Err() != nil
+				if !stop {
+					left--
+				}
+				mu.Unlock()
+				if stop {
+					return
+				}
+				m, err := ask()
+				mu.Lock()
+				r.add(m, err)
+				tick()
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	r.finish(time.Since(start))
+	return r
+}
+
+func (r *benchResult) add(m measured, err error) {
+	r.Requests++
+	if err != nil {
+		if r.Failed == 0 {
+			r.FirstError = err.Error()
+		}
+		r.Failed++
+		return
+	}
+	r.tokens += m.tokens
+	r.first = append(r.first, m.firstToken)
+	r.totals = append(r.totals, m.total)
+	r.holds = append(r.holds, m.hold)
+}
+
+func (r *benchResult) finish(took time.Duration) {
+	r.Seconds = took.Seconds()
+	r.RequestsPerS = float64(r.Requests-r.Failed) / r.Seconds
+	r.TokensPerS = float64(r.tokens) / r.Seconds
+	r.FirstTokenMS, r.TotalMS, r.HoldMS = quantiles(r.first), quantiles(r.totals), quantiles(r.holds)
+}
+
+// quantiles are p50, p95, p99 and the largest, in milliseconds.
+func quantiles(ds []time.Duration) map[string]float64 {
+	if len(ds) == 0 {
+		return nil
+	}
+	slices.Sort(ds)
+	at := func(q float64) float64 {
+		return float64(ds[min(len(ds)-1, int(q*float64(len(ds))))]) / float64(time.Millisecond)
+	}
+	return map[string]float64{"p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "max": at(1)}
+}
+
+func (r *benchResult) text(w io.Writer) error {
+	rows := [][]string{{"", "P50", "P95", "P99", "MAX"}}
+	for _, q := range []struct {
+		name string
+		ms   map[string]float64
+	}{{"first token", r.FirstTokenMS}, {"whole answer", r.TotalMS}, {"held", r.HoldMS}} {
+		row := []string{q.name}
+		for _, p := range []string{"p50", "p95", "p99", "max"} {
+			row = append(row, fmt.Sprintf("%.1f ms", q.ms[p]))
+		}
+		rows = append(rows, row)
+	}
+	if err := render.Table(w, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%d requests, %d at a time, %d failed, in %.2f s: %.1f requests/s, %.0f tokens/s\n",
+		r.Requests, r.Concurrency, r.Failed, r.Seconds, r.RequestsPerS, r.TokensPerS)
+	return err
+}

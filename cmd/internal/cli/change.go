@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+func applyCommand() *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE …",
+		Short: "Declare the functions of a manifest, or change them",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var functions []api.Function
+			for _, path := range files {
+				found, err := config.Load(path)
+				if err != nil {
+					return err
+				}
+				functions = append(functions, found...)
+			}
+			if err := config.CheckUnique(functions); err != nil {
+				return err
+			}
+			c, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			for _, f := range functions {
+				var done admin.Declared
+				if err := c.call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
+					return fmt.Errorf("apply %s: %w", render.Name(f.Name), err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", render.Name(f.Name), done.Result)
+				if done.Doubts != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", render.Name(f.Name), done.Doubts)
+				}
+				for _, lost := range done.LostNames {
+					fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest; - is standard input (repeatable)")
+	_ = cmd.MarkFlagRequired("file") // fails only for a flag that does not exist
+	return cmd
+}
+
+func removeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "rm NAME …",
+		Short:             "Remove functions: requests that run finish, those that wait are refused",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
+			if err := c.call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
+			return err
+		}),
+	}
+}
+
+func wakeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "wake NAME …",
+		Short:             "Wake functions and wait until they are awake",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
+			var f admin.Function
+			if err := c.call(cmd.Context(), http.MethodPost, functionPath(name, "/wake"), nil, &f); err != nil {
+				return c.explained(cmd.Context(), name, err)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, render.State(f))
+			return err
+		}),
+	}
+}
+
+func sleepCommand() *cobra.Command {
+	var level int
+	var gone bool
+	cmd := &cobra.Command{
+		Use:               "sleep NAME …",
+		Short:             "Put functions to sleep and wait until they sleep",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
+			path := functionPath(name, "/sleep")
+			switch {
+			case gone:
+				path = functionPath(name, "/stop")
+			case level != 0:
+				path += fmt.Sprintf("?level=%d", level)
+			}
+			var f admin.Function
+			if err := c.call(cmd.Context(), http.MethodPost, path, nil, &f); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, render.State(f))
+			return err
+		}),
+	}
+	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
+	cmd.Flags().BoolVar(&gone, "gone", false, "stop the instances altogether; the next request starts new ones")
+	cmd.MarkFlagsMutuallyExclusive("level", "gone")
+	return cmd
+}
+
+// eachFunction does one thing to each function that is named.
+func eachFunction(do func(*cobra.Command, *client, string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, names []string) error {
+		c, err := dial(cmd)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := do(cmd, c, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}

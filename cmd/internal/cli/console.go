@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+// console tells what a server does: to a person, as lines and a progress bar on
+// a terminal; to a program, as JSON logs. Its methods are safe for many goroutines.
+type console struct {
+	out      io.Writer
+	log      *slog.Logger
+	people   bool // text for a person, not JSON
+	terminal bool // lines may be redrawn
+
+	mu     sync.Mutex // guards what follows, and out
+	states map[api.InstanceID]api.InstanceStatus
+	bars   map[api.InstanceID]*bar
+	loads  map[api.FunctionName]time.Duration // how long the last start took
+}
+
+// bar shows that an instance loads.
+type bar struct {
+	status api.InstanceStatus // the last report, guarded by the console's mu
+	shown  *progressbar.ProgressBar
+	known  bool          // shown has a length, else it is a spinner
+	most   time.Duration // how long it is expected to take; 0: unknown
+	stop   chan struct{} // closed when the instance has ended its start
+	done   chan struct{} // closed by the goroutine that redraws
+}
+
+// A start gets a bar once it takes long: quick ones need none. Then it is redrawn at an interval.
+const (
+	barAfter = 300 * time.Millisecond
+	barEvery = 100 * time.Millisecond
+)
+
+func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
+	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}, loads: map[api.FunctionName]time.Duration{}}
+	if !people {
+		c.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: level}))
+		return c
+	}
+	if terminal {
+		errs = aboveBars{c, errs}
+	}
+	// A person reads the lines below; the log adds what goes wrong.
+	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
+	if level < slog.LevelInfo {
+		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
+	}
+	return c
+}
+
+// aboveBars writes the lines of a log: a bar gives them its line, and is drawn anew below them.
+type aboveBars struct {
+	c *console
+	w io.Writer
+}
+
+func (a aboveBars) Write(line []byte) (int, error) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.c.clearBars()
+	return a.w.Write(line)
+}
+
+// shortTime prints the time of a log line as a clock does.
+func shortTime(groups []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey && len(groups) == 0 {
+		a.Value = slog.StringValue(a.Value.Time().Format("15:04:05.000"))
+	}
+	return a
+}
+
+// ready says what is served, where, and how to ask.
+func (c *console) ready(info local.Info, functions []api.Function) {
+	first := functions[0]
+	prompt := "Who are you?"
+	if first.Runtime.Kind == api.RuntimeEngine && first.Runtime.Model == pico.Name {
+		prompt = "echo hello world" // it knows few words
+	}
+	open := !loopback(info.URL)
+	try := fmt.Sprintf(`curl %s/v1/chat/completions -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, first.Model, prompt)
+	if !c.people {
+		for _, f := range functions {
+			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
+		}
+		if open {
+			c.log.Warn(openWarning, "url", info.URL)
+		}
+		c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(c.out, "rouse %s takes requests at %s\n\n", info.Version, info.URL)
+	width := 0
+	for _, f := range functions {
+		width = max(width, len(render.Name(f.Name)))
+	}
+	for _, f := range functions {
+		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, render.Name(f.Name), render.Source(f), f.Origin)
+	}
+	if open {
+		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
+	}
+	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n  stop:  Ctrl-C\n\n", try, program(), first.Name.Name(), prompt)
+}
+
+// openWarning is said where others can reach the front door, which asks nobody who they are.
+const openWarning = "whoever can reach this address can use the models; put a proxy that authenticates in front, or listen on 127.0.0.1"
+
+// loopback says whether only this machine reaches a URL.
+func loopback(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return ip != nil && ip.IsLoopback()
+}
+
+// program is what a person types to run this program: its name where the shell
+// finds it by that, else the path it was started by.
+func program() string {
+	name := filepath.Base(os.Args[0])
+	if path, err := exec.LookPath(name); err == nil {
+		found, err1 := os.Stat(path)
+		self, err2 := os.Stat(os.Args[0])
+		if err1 == nil && err2 == nil && os.SameFile(found, self) {
+			return name
+		}
+	}
+	return os.Args[0]
+}
+
+// observe tells of changes of instances. The autoscaler logs its decisions itself.
+func (c *console) observe(e api.Event) {
+	if !c.people || e.Type != api.EventInstanceState {
+		return
+	}
+	var s api.InstanceStatus
+	if err := json.Unmarshal(e.Data, &s); err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.states[s.Instance]
+	c.states[s.Instance] = s
+	if s.State == api.Awake && s.LoadTime > 0 {
+		c.loads[s.Function] = s.LoadTime
+	}
+	if s.State == api.Starting {
+		c.startBar(s)
+	} else {
+		c.endBar(s.Instance)
+	}
+	if line := change(old, s); line != "" {
+		c.clearBars()
+		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
+	}
+	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last word, from who waited for the process
+		delete(c.states, s.Instance)
+	}
+}
+
+// change is what a person wants to know of a change of state; empty: nothing.
+func change(old, s api.InstanceStatus) string {
+	if old.State == s.State && old.Level == s.Level {
+		return ""
+	}
+	switch s.State {
+	case api.Starting:
+		if old.State == api.Asleep {
+			return ""
+		}
+		return "starts"
+	case api.Awake:
+		if s.WakeTime > 0 && s.SleepTime > 0 {
+			return fmt.Sprintf("is awake again after %s", render.Rounded(s.WakeTime))
+		}
+		return fmt.Sprintf("is awake after %s", render.Rounded(s.LoadTime))
+	case api.Asleep:
+		return fmt.Sprintf("is asleep (level %d)", s.Level)
+	case api.Unhealthy:
+		return "is unhealthy: " + strings.ReplaceAll(s.Message, "\n", " ")
+	case api.Gone:
+		return "is gone"
+	}
+	return ""
+}
+
+// startBar shows progress once a start takes long. The caller holds c.mu.
+func (c *console) startBar(s api.InstanceStatus) {
+	if !c.terminal {
+		return
+	}
+	b := c.bars[s.Instance]
+	if b == nil {
+		b = &bar{stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
+		c.bars[s.Instance] = b
+		go c.redraw(b)
+	}
+	b.status = s
+}
+
+// redraw shows a bar until its start ends.
+func (c *console) redraw(b *bar) {
+	defer close(b.done)
+	wait := time.NewTimer(barAfter)
+	defer wait.Stop()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-wait.C:
+		}
+		c.mu.Lock()
+		select {
+		case <-b.stop:
+		default:
+			c.draw(b)
+		}
+		c.mu.Unlock()
+		wait.Reset(barEvery)
+	}
+}
+
+// share is how much of a start is done: what the instance says, else what the
+// last start lets expect; 0 while nothing is known. It stays below 1.
+func (b *bar) share(now time.Time) float64 {
+	share := b.status.Progress
+	if share == 0 && b.most > 0 {
+		share = float64(now.Sub(b.status.Since)) / float64(b.most)
+	}
+	return max(0, min(share, 0.99))
+}
+
+// draw draws a bar as it is now. The caller holds c.mu.
+func (c *console) draw(b *bar) {
+	share := b.share(time.Now())
+	if b.shown != nil && b.known != (share > 0) { // another stage, of which more or less is known
+		_ = b.shown.Clear()
+		b.shown = nil
+	}
+	if b.shown == nil {
+		most := -1 // unknown: a spinner, which is drawn here only and not by a goroutine of its own
+		if b.known = share > 0; b.known {
+			most = 100
+		}
+		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30), progressbar.OptionSetSpinnerChangeInterval(0),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+	}
+	if b.known {
+		_ = b.shown.Set(int(100 * share))
+	}
+	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage)) // draws it
+}
+
+// clearBars makes place for a line. The caller holds c.mu.
+func (c *console) clearBars() {
+	for _, b := range c.bars {
+		if b.shown != nil {
+			_ = b.shown.Clear()
+		}
+	}
+}
+
+// endBar takes a bar away. The caller holds c.mu.
+func (c *console) endBar(id api.InstanceID) {
+	if b := c.bars[id]; b != nil {
+		delete(c.bars, id)
+		close(b.stop)
+		if b.shown != nil {
+			_ = b.shown.Clear()
+		}
+	}
+}
+
+// stopping says that requests may finish.
+func (c *console) stopping(drain time.Duration) {
+	if !c.people {
+		return // the server logs it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearBars()
+	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
+}
+
+// close waits for what still draws.
+func (c *console) close() {
+	c.mu.Lock()
+	var left []*bar
+	for id, b := range c.bars {
+		left = append(left, b)
+		c.endBar(id)
+	}
+	c.mu.Unlock()
+	for _, b := range left {
+		<-b.done
+	}
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+func listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list", "ps"},
+		Short:   "List functions with their state",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			var list []admin.Function
+			if err := c.call(cmd.Context(), http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
+				return err
+			}
+			return render.Print(cmd, list, func(w io.Writer) error {
+				rows := [][]string{{"NAME", "STATE", "AWAKE", "ASLEEP", "MEMORY", "HELD", "RUNNING", "LAST REQUEST", "RUNS"}}
+				for _, f := range list {
+					rows = append(rows, render.Row(f))
+				}
+				if err := render.Table(w, rows); err != nil {
+					return err
+				}
+				return render.Lost(w, list)
+			})
+		},
+	}
+	render.Flag(cmd)
+	return cmd
+}
+
+func describeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "describe NAME",
+		Short:             "Show all that is known of a function",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			var f admin.Function
+			if err := c.call(cmd.Context(), http.MethodGet, functionPath(args[0], ""), nil, &f); err != nil {
+				return err
+			}
+			return render.Print(cmd, f, func(w io.Writer) error { return render.Describe(w, f) })
+		},
+	}
+	render.Flag(cmd)
+	return cmd
+}

@@ -1,0 +1,82 @@
+// Package cli is the command line of rouse: one file per command or family of
+// commands. Commands parse, call cmd/internal/local or its administrative API, and
+// print; what they print on standard output is their result, everything else
+// goes to standard error.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// Execute runs the command line and returns its error, which the caller prints.
+func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// newRoot makes the tree of commands.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rouse",
+		Short: "Serve language models from zero: asleep while nobody asks, awake in milliseconds",
+		Long: `Rouse serves each language model as a function: an OpenAI-compatible endpoint
+that costs nothing while nobody asks. A request for a sleeping model is held, the
+model is woken, and the request is answered.
+
+  rouse up                          serve the small model that ships with Rouse
+  rouse up --model ./file.gguf      serve that one
+  rouse up -f functions.yaml        serve the functions of a manifest
+  rouse run pico "echo hello"       ask a function`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version(),
+	}
+	root.SetVersionTemplate("rouse {{.Version}}\n")
+	root.PersistentFlags().String("server", "", "the server to talk to: an `address`, host:port, http://host:port or unix:/path (default: $ROUSE_SERVER, else the one that runs here)")
+	root.PersistentFlags().String("token-file", "", "`file` with the administrative token, for a server at http://")
+	root.AddGroup(
+		&cobra.Group{ID: "serve", Title: "Serve:"},
+		&cobra.Group{ID: "use", Title: "Use:"},
+		&cobra.Group{ID: "watch", Title: "Watch:"})
+	for group, commands := range map[string][]*cobra.Command{
+		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), scaleCommand(), adaptersCommand(), functionCommand(), engineCommand()},
+		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
+		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand(), traceCommand()},
+		"":      {versionCommand()},
+	} {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	render.Explain(root)
+	return root
+}
+
+// Version is set by the linker for releases.
+var Version = ""
+
+// version is what people are told.
+func version() string { return render.Version(Version) }
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "rouse", version())
+			return err
+		},
+	}
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/memlimit"
+	"github.com/rouse-dev/rouse/internal/trace"
+)
+
+// upFlags are the command line of rouse up.
+type upFlags struct {
+	files, models       []string
+	origins             []string
+	listen, memory      string
+	adminToken          string
+	logFormat, logLevel string
+	drain               time.Duration
+	noGPU               bool
+	dcgm                []string
+	sleepersPerGPU      int
+	residueShare        float64
+	proxies, peers      string
+	maxEvent            string
+}
+
+func upCommand() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:   "up [-f FILE …] [--model FILE.gguf …]",
+		Short: "Serve functions on this machine until Ctrl-C",
+		Long: `Serve functions on this machine until Ctrl-C.
+
+A FILE is a plain Knative Service manifest, as kubectl takes it; --model serves a GGUF
+file without one. With neither, the small model that ships with Rouse is served as pico.
+Nothing is loaded until the first request asks for it.
+
+The first Ctrl-C lets requests finish; the second one ends everything at once.`,
+		Example: `  rouse up
+  rouse up --model ./qwen2.5-0.5b-instruct-q8_0.gguf
+  rouse up --model small=./a/model.gguf --model large=./b/model.gguf
+  rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	s := cmd.Flags()
+	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions; - is standard input (repeatable)")
+	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico; NAME=FILE gives it a name (repeatable)")
+	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at, host:port or http://host:port; port 0 picks one")
+	s.StringSliceVar(&f.origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
+	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
+	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
+	s.StringArrayVar(&f.dcgm, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
+	s.IntVar(&f.sleepersPerGPU, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")
+	s.Float64Var(&f.residueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
+	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
+	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
+	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
+	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
+	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
+	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
+	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// gcPercent lets the heap, which is a few MiB, grow to five times what is in use
+// before it is collected: that costs some MiB and saves a fifth of a request's
+// processor time. $GOGC wins.
+const gcPercent = 400
+
+// spareMemory is what this process may use besides requests' bodies before the heap is collected more often.
+const spareMemory = 256 << 20
+
+func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	console, err := f.console(stdout, stderr)
+	if err != nil {
+		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
+		debug.SetMemoryLimit(int64(inbound.Within(0).Memory) + spareMemory) // or bodies leave four times as much garbage
+	}
+	cfg.Logger = console.log
+	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
+		console.log.Warn("no traces are exported", "error", err)
+	}
+	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }
+	cfg.Observe = console.observe
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer console.close()
+	signals := make(chan os.Signal, 2) // from the Go runtime; two places: the second signal must not be lost
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	go func() { // ends with the process
+		<-signals
+		console.stopping(f.drain)
+		stop()
+		again(signals)
+		// Children die with this process: see package functions/process.
+		os.Exit(130)
+	}()
+	return local.Run(ctx, cfg)
+}
+
+// echo is how long after the first signal another one counts as the same: timeout(1)
+// and other wrappers pass a signal on that this process gets from its group as well.
+const echo = 50 * time.Millisecond
+
+// again returns when a second signal has come that is no echo of the first, which came just now.
+func again(signals <-chan os.Signal) {
+	first := time.Now()
+	for range signals {
+		if time.Since(first) > echo {
+			return
+		}
+	}
+}
+
+// config reads manifests and flags.
+func (f *upFlags) config() (local.Config, error) {
+	cfg := local.Config{Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	var err error
+	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
+		return cfg, fmt.Errorf("--listen: %w", err)
+	}
+	if cfg.MaxEvent, err = api.ParseBytes(f.maxEvent); err != nil {
+		return cfg, fmt.Errorf("--max-event: %w", err)
+	}
+	if cfg.Peers.Proxies, err = peer.ParseList(f.proxies); err != nil {
+		return cfg, fmt.Errorf("--trusted-proxies: %w", err)
+	}
+	if cfg.Peers.Trusted, err = peer.ParseList(f.peers); err != nil {
+		return cfg, fmt.Errorf("--trusted-peers: %w", err)
+	}
+	for _, path := range f.files {
+		functions, err := config.Load(path)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Functions = append(cfg.Functions, functions...)
+	}
+	for _, ref := range f.models {
+		if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
+			return cfg, fmt.Errorf("--model %s: a manifest is given with -f", ref)
+		}
+		fn, err := config.ForModel(ref, "--model")
+		if err != nil {
+			return cfg, err
+		}
+		if slices.ContainsFunc(cfg.Functions, func(f api.Function) bool { return f.Name == fn.Name }) {
+			return cfg, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), strings.TrimPrefix(ref, fn.Name.Name()+"="))
+		}
+		cfg.Functions = append(cfg.Functions, fn)
+	}
+	if len(cfg.Functions) == 0 {
+		fn, err := config.ForModel(pico.Name, "built in")
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Functions = append(cfg.Functions, fn)
+	}
+	if err := config.CheckUnique(cfg.Functions); err != nil {
+		return cfg, err
+	}
+	if f.memory != "" {
+		memory, err := api.ParseBytes(f.memory)
+		if err != nil || memory == 0 {
+			return cfg, fmt.Errorf("--memory %q: want an amount such as 512Mi or 2Gi", f.memory)
+		}
+		cfg.Memory = memory
+	}
+	if f.adminToken != "" {
+		if _, err := readToken(f.adminToken); err != nil {
+			return cfg, err
+		}
+		cfg.AdminToken = func() (string, error) { return readToken(f.adminToken) }
+	}
+	return cfg, nil
+}
+
+// readToken reads the token anew each time, so that it can be renewed.
+func readToken(path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the administrative token: %w", err)
+	}
+	token := strings.TrimSpace(string(raw))
+	if len(token) < 16 {
+		return "", fmt.Errorf("the administrative token in %s has %d characters: use 16 or more", path, len(token))
+	}
+	return token, nil
+}
+
+// console makes what tells people or programs what happens.
+func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
+	}
+	terminal := isTerminal(stdout)
+	switch f.logFormat {
+	case "auto":
+		return newConsole(stdout, stderr, terminal, terminal, level), nil
+	case "text":
+		return newConsole(stdout, stderr, true, terminal, level), nil
+	case "json":
+		return newConsole(stdout, stderr, false, false, level), nil
+	}
+	return nil, errors.New("--log-format: want auto, text or json")
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/pack"
+)
+
+// module is the path of the module, which the programs are found by.
+const module = "github.com/rouse-dev/rouse"
+
+// product is one image of Rouse's.
+type product struct {
+	name, title string
+	programs    map[string]string // path in the image → folder of its main package
+	entrypoint  string
+	env         []string
+	onto        string // an image in a registry that it is added to
+}
+
+// products are all images. The function's has the engine beside it, which is a
+// subcommand of cmd/rouse: without it the runtime "engine" would have nothing to start.
+var products = []product{
+	{
+		name: "activator", title: "Rouse's activator: the data path and the front door",
+		programs: map[string]string{"/rouse-activator": "cmd/activator"}, entrypoint: "/rouse-activator",
+	}, {
+		name: "autoscaler", title: "Rouse's autoscaler: decides who sleeps, wakes and starts",
+		programs: map[string]string{"/rouse-autoscaler": "cmd/autoscaler"}, entrypoint: "/rouse-autoscaler",
+	}, {
+		name: "function", title: "A function of Rouse: a model server and the one door to it",
+		programs:   map[string]string{"/rouse-function": "cmd/function", "/rouse": "cmd/rouse"},
+		entrypoint: "/rouse-function", env: []string{"ROUSE_ENGINE_BINARY=/rouse"},
+	},
+}
+
+func names() []string {
+	var all []string
+	for _, p := range products {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+// choose finds the products by name; none means all.
+func choose(wanted []string) ([]product, error) {
+	if len(wanted) == 0 {
+		return products, nil
+	}
+	var chosen []product
+	for _, w := range wanted {
+		n := slices.IndexFunc(products, func(p product) bool { return p.name == w || "rouse-"+p.name == w })
+		if n < 0 {
+			return nil, fmt.Errorf("no image %q: there are %s", w, strings.Join(names(), ", "))
+		}
+		chosen = append(chosen, products[n])
+	}
+	return chosen, nil
+}
+
+func defaultArch(push bool) []string {
+	if push {
+		return []string{"amd64", "arm64"}
+	}
+	return []string{runtime.GOARCH}
+}
+
+// build compiles what the images need for one architecture and describes them.
+func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, error) {
+	version, revision := o.version, git(ctx, "rev-parse", "HEAD")
+	if version == "" {
+		version = git(ctx, "describe", "--tags", "--always", "--dirty")
+	}
+	if version == "" {
+		version = "dev"
+	}
+	into := filepath.Join(dir, arch)
+	derived, err := o.derived()
+	if err != nil {
+		return nil, err
+	}
+	if err := compile(ctx, slices.Concat(o.products, derived), version, arch, into); err != nil {
+		return nil, err
+	}
+	var images []pack.Image
+	for _, p := range slices.Concat(o.products, derived) {
+		image := pack.Image{
+			Name: fmt.Sprintf("%s/rouse-%s:%s", o.prefix, p.name, o.tag), Arch: arch,
+			Programs: map[string]string{}, Entrypoint: []string{p.entrypoint}, Env: p.env,
+			Labels: labels(p.title, version, revision),
+		}
+		for at, folder := range p.programs {
+			image.Programs[at] = filepath.Join(into, path.Base(folder))
+		}
+		if p.onto != "" {
+			if image.Onto, err = pack.Fetch(ctx, p.onto, arch); err != nil {
+				return nil, err
+			}
+		}
+		images = append(images, image)
+	}
+	for _, a := range o.add {
+		ref, file, found := strings.Cut(a, "=")
+		if !found {
+			return nil, fmt.Errorf("--add %q: want NAME:TAG=PROGRAM, such as dev.local/probe:v1=./probe", a)
+		}
+		images = append(images, pack.Program(ref, arch, file))
+	}
+	return images, nil
+}
+
+// derived are the images of runtimes with the function in front.
+func (o options) derived() ([]product, error) {
+	var all []product
+	for _, pair := range o.onto {
+		kind, image, found := strings.Cut(pair, "=")
+		if !found || image == "" || !slices.Contains(api.RuntimeKinds, kind) {
+			return nil, fmt.Errorf("--onto %q: want RUNTIME=IMAGE, such as ollama=ollama/ollama:0.12.6; runtimes are %s", pair, strings.Join(api.RuntimeKinds, ", "))
+		}
+		all = append(all, product{
+			name: kind, title: "A function of Rouse on " + image, onto: image,
+			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/function"},
+			entrypoint: "/usr/local/bin/rouse-function", env: []string{api.EnvRuntime + "=" + kind},
+		})
+	}
+	return all, nil
+}
+
+// compile builds the main packages of the products, each once, into the folder into.
+func compile(ctx context.Context, wanted []product, version, arch, into string) error {
+	folders := map[string]bool{}
+	for _, p := range wanted {
+		for _, f := range p.programs {
+			folders["./"+f] = true
+		}
+	}
+	if len(folders) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(into, 0o755); err != nil {
+		return fmt.Errorf("make a folder to build in: %w", err)
+	}
+	ldflags := "-s -w"
+	for _, variable := range []string{module + "/internal/cli.Version", module + "/functions/cli.Version", "main.version"} {
+		ldflags += " -X " + variable + "=" + version
+	}
+	args := append([]string{"build", "-trimpath", "-ldflags", ldflags, "-o", into + string(filepath.Separator)},
+		slices.Sorted(maps.Keys(folders))...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build for %s: %w\n%s", arch, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// labels are what registries show.
+func labels(title, version, revision string) map[string]string {
+	const prefix = "org.opencontainers.image."
+	all := map[string]string{
+		prefix + "title": title, prefix + "version": version, prefix + "source": "https://" + module, prefix + "licenses": "Apache-2.0",
+	}
+	if revision != "" {
+		all[prefix+"revision"] = revision
+	}
+	return all
+}
+
+// git asks git; empty where it can't say.
+func git(ctx context.Context, args ...string) string {
+	out, err := exec.CommandContext(ctx, "git", args...).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}

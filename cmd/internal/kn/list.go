@@ -1,0 +1,293 @@
+package kn
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+func listCommand() *cobra.Command {
+	var every bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List functions with their revisions, state and load",
+		Example: `  # the functions of this namespace
+  kn rouse list
+  # of all namespaces, for a program
+  kn rouse list -A -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, d, err := enter(cmd)
+			if err != nil {
+				return err
+			}
+			f, err := c.survey(cmd.Context(), d, c.scope())
+			if err != nil {
+				return err
+			}
+			hidden := 0
+			if !every {
+				hidden = f.hide()
+			}
+			if f.services == nil {
+				f.services = []*Service{}
+			}
+			return render.Print(cmd, f.services, func(w io.Writer) error {
+				if len(f.services) == 0 {
+					_, err := fmt.Fprintf(w, "No functions in %s: %s.\n", c.where(), others(f, c.scope()))
+					return err
+				}
+				if err := render.Table(w, rows(f.services, c.all, time.Now())); err != nil {
+					return err
+				}
+				if err := render.Lost(w, served(f.services)); err != nil {
+					return err
+				}
+				if hidden > 0 {
+					_, err = fmt.Fprintf(w, "\nRevisions without traffic and pods are left out (%d); --every shows them.\n", hidden)
+				}
+				return err
+			})
+		},
+	}
+	namespaceFlags(cmd, true)
+	render.Flag(cmd)
+	cmd.Flags().BoolVar(&every, "every", false, "revisions without traffic and pods too")
+	return cmd
+}
+
+// served are the functions of services.
+func served(services []*Service) (all []admin.Function) {
+	for _, s := range services {
+		for _, r := range s.Revisions {
+			if r.Function != nil {
+				all = append(all, *r.Function)
+			}
+		}
+	}
+	return all
+}
+
+// where names what is listed.
+func (c *cluster) where() string {
+	if c.all {
+		return "the cluster"
+	}
+	return "the namespace " + c.namespace
+}
+
+// hide leaves revisions out that are no longer used, and returns how many. A new one that
+// is not served stays, for its conditions; and one of each service.
+func (f *fleet) hide() int {
+	hidden := 0
+	for _, s := range f.services {
+		var kept []Revision
+		var newest time.Time // of those with traffic
+		for _, r := range s.Revisions {
+			if r.Percent > 0 && r.Created.After(newest) {
+				newest = r.Created
+			}
+		}
+		for _, r := range s.Revisions {
+			if r.used() || r.Function == nil && r.Created.After(newest) {
+				kept = append(kept, r)
+			}
+		}
+		if kept == nil {
+			kept = s.Revisions[:1]
+		}
+		hidden += len(s.Revisions) - len(kept)
+		s.Revisions = kept
+	}
+	return hidden
+}
+
+// rows are the table of list.
+func rows(services []*Service, namespaces bool, now time.Time) [][]string {
+	head := []string{"NAME", "REVISION", "TRAFFIC", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING", "MEMORY", "MODELS", "AGE"}
+	if namespaces {
+		head = append([]string{"NAMESPACE"}, head...)
+	}
+	table := [][]string{head}
+	for _, s := range services {
+		for _, r := range s.Revisions {
+			row := append([]string{s.Name.Name(), r.Name.Name(), share(r)}, load(r.Function)...)
+			row = append(row, models(r.Function), age(r.Created, now))
+			if namespaces {
+				row = append([]string{s.Name.Namespace()}, row...)
+			}
+			table = append(table, row)
+		}
+	}
+	return table
+}
+
+// share is a revision's part of the traffic.
+func share(r Revision) string {
+	s := "-"
+	if r.Percent > 0 {
+		s = fmt.Sprintf("%d%%", r.Percent)
+	}
+	if len(r.Tags) > 0 {
+		s += " #" + strings.Join(r.Tags, " #")
+	}
+	return s
+}
+
+// load is what a function does now: state, awake, asleep, waiting, running, memory.
+func load(f *admin.Function) []string {
+	if f == nil {
+		return []string{"not served", "-", "-", "-", "-", "-"}
+	}
+	awake, asleep, memory := 0, 0, api.Memory{}
+	for _, i := range f.Instances {
+		memory.Host += i.Memory.Host
+		memory.PerDevice += i.Memory.PerDevice * api.Bytes(max(1, i.Memory.Devices))
+		switch i.State {
+		case api.Awake, api.Draining:
+			awake++
+		case api.Asleep:
+			asleep++
+		}
+	}
+	used := "-"
+	switch {
+	case memory.PerDevice > 0:
+		used = memory.Host.String() + " + " + memory.PerDevice.String() + " GPU"
+	case memory.Host > 0:
+		used = memory.Host.String()
+	}
+	return []string{
+		render.Summary(*f), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep),
+		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), used,
+	}
+}
+
+func models(f *admin.Function) string {
+	if f == nil {
+		return "-"
+	}
+	names := make([]string, 0, 1+len(f.Function.Aliases))
+	for _, n := range f.Function.Names() {
+		names = append(names, string(n))
+	}
+	return strings.Join(names, ",")
+}
+
+// age is how long ago t was, in the largest unit that leaves at least 2, as kubectl counts.
+func age(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := max(0, now.Sub(t))
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func describeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "describe NAME",
+		Short: "Show all that is known of a function, its conditions included",
+		Long: `Show all that is known of a function. NAME is a Service's name, one of its
+revisions, or the name of a model.`,
+		Example: `  kn rouse describe tiny
+  kn rouse describe tiny-00002 -n models -o yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, d, err := enter(cmd)
+			if err != nil {
+				return err
+			}
+			s, err := c.find(cmd.Context(), d, args[0])
+			if err != nil {
+				return err
+			}
+			one := &fleet{services: []*Service{s}}
+			one.hide()
+			for i := range s.Revisions {
+				r := &s.Revisions[i]
+				scaler, err := get[knObject](cmd.Context(), c, podAutoscalers, r.Name.Namespace(), r.Name.Name())
+				if err != nil {
+					r.Scaling = []Condition{{Type: "Found", Status: "False", Reason: "Unread", Message: err.Error()}}
+					continue
+				}
+				r.Scaling = scaler.Status.Conditions
+			}
+			return render.Print(cmd, s, func(w io.Writer) error { return describe(w, s, time.Now()) })
+		},
+	}
+	namespaceFlags(cmd, false)
+	render.Flag(cmd)
+	return cmd
+}
+
+func describe(w io.Writer, s *Service, now time.Time) error {
+	head := [][]string{{"Service:", string(s.Name)}, {"URL:", cmp.Or(s.URL, "none yet")}}
+	for _, c := range s.Conditions {
+		if c.Type == "Ready" {
+			head = append(head, []string{"Ready:", c.line()})
+		}
+	}
+	if err := render.Table(w, head); err != nil {
+		return err
+	}
+	for _, r := range s.Revisions {
+		part := "no traffic"
+		if r.Percent > 0 {
+			part = fmt.Sprintf("%d%% of the traffic", r.Percent)
+		}
+		if len(r.Tags) > 0 {
+			part += ", tagged " + strings.Join(r.Tags, ", ")
+		}
+		fmt.Fprintf(w, "\nRevision %s, %s, %s old\n\n", r.Name.Name(), part, age(r.Created, now))
+		if r.Function == nil {
+			fmt.Fprintln(w, "The autoscaler does not serve this revision; its conditions say why.")
+		} else if err := render.Describe(w, *r.Function); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		conditions := [][]string{{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
+		conditions = append(conditions, conditionRows("Revision", r.Conditions)...)
+		conditions = append(conditions, conditionRows("PodAutoscaler", r.Scaling)...)
+		if err := render.Table(w, conditions); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func conditionRows(of string, list []Condition) [][]string {
+	var out [][]string
+	for _, c := range list {
+		out = append(out, []string{of + " " + c.Type, c.Status, cmp.Or(c.Reason, "-"), cmp.Or(render.OneLine(c.Message), "-")})
+	}
+	return out
+}
+
+// line is a condition in one line.
+func (c Condition) line() string {
+	s := c.Status
+	if c.Reason != "" {
+		s += " (" + c.Reason + ")"
+	}
+	if c.Message != "" {
+		s += ": " + render.OneLine(c.Message)
+	}
+	return s
+}

@@ -1,0 +1,96 @@
+// Package kn is the command line of kn-rouse, the plugin of kn for Rouse: what
+// `kn rouse` does. kn finds an executable of the name kn-rouse in its plugin folder
+// or in PATH, and runs it with the words after "rouse" and the person's own
+// environment; so this is a whole client of the cluster, with kn's flags.
+//
+// Two sources are put together:
+//
+//  1. The Kubernetes API says what the person declared: Services, revisions, their
+//     traffic and conditions.
+//  2. The autoscaler that leads says what became of it, by its administrative API
+//     (package internal/admin). The way there is the API server's proxy to the
+//     Service rouse-autoscaler, so that whoever reaches the cluster reaches it, from
+//     anywhere. The credential is the cluster's token, in the Secret rouse-control:
+//     who may read that may use it, nobody else.
+//
+// install renders the manifests that are in the program and applies them; uninstall
+// gives Knative's own activator its Service back before anything of Rouse is deleted.
+// Both say what they do in lines, and both can be run again wherever they stopped.
+//
+// Nothing here decides anything about functions. A right that the person lacks is
+// named: verb, resource and namespace.
+package kn
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// Execute runs the command line and returns its error, which the caller prints.
+// It ends when ctx ends.
+func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// newRoot makes the tree of commands.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rouse",
+		Short: "Language models as functions: who is awake, who sleeps, and why",
+		Long: `Rouse serves language models from zero on Knative: a Service of its class is a
+function, asleep while nobody asks. These commands install Rouse in a cluster and
+show and steer its functions.`,
+		Example: `  kn rouse install
+  kn service create tiny --image dev.local/rouse-function:v1 --scale-init 0 \
+    --annotation-revision autoscaling.knative.dev/class=gpu.autoscaling.rouse.dev
+  kn rouse list
+  kn rouse why tiny`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kn rouse"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	accessFlags(root)
+	root.AddGroup(
+		&cobra.Group{ID: "watch", Title: "Watch:"},
+		&cobra.Group{ID: "steer", Title: "Steer:"},
+		&cobra.Group{ID: "cluster", Title: "The cluster:"})
+	for group, commands := range map[string][]*cobra.Command{
+		"watch":   {listCommand(), describeCommand(), whyCommand(), traceCommand(), topCommand(), eventsCommand()},
+		"steer":   {wakeCommand(), sleepCommand(), scaleCommand()},
+		"cluster": {installCommand(), uninstallCommand(), versionCommand()},
+	} {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	render.Explain(root)
+	return root
+}
+
+// Version is set by the linker for releases.
+var Version = ""
+
+// version is what people are told.
+func version() string { return render.Version(Version) }
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "kn-rouse", version())
+			return err
+		},
+	}
+}

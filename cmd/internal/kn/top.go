@@ -1,0 +1,124 @@
+package kn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+// Sequences of a terminal.
+const (
+	home      = "\x1b[H"
+	clearLine = "\x1b[K\n"
+	clearRest = "\x1b[J"
+)
+
+func topCommand() *cobra.Command {
+	var once bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show devices and functions, again and again",
+		Long: `Show who has the memory of the cluster's devices, and what functions do. It is
+shown once where the output is no terminal.`,
+		Example: `  kn rouse top -A
+  kn rouse top --once`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, d, err := enter(cmd)
+			if err != nil {
+				return err
+			}
+			if every < 100*time.Millisecond {
+				return fmt.Errorf("--interval %s: want at least 100ms", every)
+			}
+			w := cmd.OutOrStdout()
+			if file, ok := w.(*os.File); once || !ok || !term.IsTerminal(int(file.Fd())) {
+				return c.top(cmd.Context(), d, w, time.Now())
+			}
+			return c.live(cmd.Context(), d, w, every)
+		},
+	}
+	namespaceFlags(cmd, true)
+	cmd.Flags().BoolVar(&once, "once", false, "show it once")
+	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "`time` between two pictures")
+	return cmd
+}
+
+// live draws again and again, until the person leaves. What fails after the first
+// picture is shown in its place: the leader may change under our eyes.
+func (c *cluster) live(ctx context.Context, d *door, w io.Writer, every time.Duration) error {
+	var picture bytes.Buffer
+	if err := c.top(ctx, d, &picture, time.Now()); err != nil {
+		return err
+	}
+	fmt.Fprint(w, "\x1b[2J")
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		fmt.Fprint(w, home, strings.ReplaceAll(picture.String(), "\n", clearLine), clearRest)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		picture.Reset()
+		switch err := c.top(ctx, d, &picture, time.Now()); {
+		case errors.Is(err, context.Canceled):
+			return nil
+		case err != nil:
+			picture.Reset()
+			fmt.Fprintf(&picture, "%s  %v\n", time.Now().Format(time.TimeOnly), err)
+		}
+	}
+}
+
+// top draws one picture.
+func (c *cluster) top(ctx context.Context, d *door, w io.Writer, now time.Time) error {
+	devices, err := d.devices(ctx)
+	if err != nil {
+		return err
+	}
+	f, err := c.survey(ctx, d, c.scope())
+	if err != nil {
+		return err
+	}
+	f.hide()
+	waiting, running := 0, 0
+	for _, fn := range f.functions {
+		waiting += fn.Activator.Waiting
+		running += fn.Activator.Running
+	}
+	fmt.Fprintf(w, "%s  functions in the cluster: %d, requests waiting: %d, running: %d\n\n", now.Format(time.TimeOnly), len(f.functions), waiting, running)
+	if err := render.Table(w, deviceRows(devices)); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if len(f.services) == 0 {
+		_, err := fmt.Fprintf(w, "No functions in %s.\n", c.where())
+		return err
+	}
+	return render.Table(w, rows(f.services, c.all, now))
+}
+
+func deviceRows(devices []admin.Device) [][]string {
+	table := [][]string{{"DEVICE", "NAME", "CAPACITY", "AWAKE", "RISING", "RESERVED", "ASLEEP", "LEAVING", "FREE"}}
+	for _, l := range devices {
+		table = append(table, []string{
+			string(l.ID), l.Name, l.Capacity.String(), l.Awake.String(), l.Rising.String(),
+			l.Reserved.String(), l.Asleep.String(), l.Leaving.String(), l.Free.String(),
+		})
+	}
+	return table
+}

@@ -1,0 +1,271 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+// Row is a function in the table of rouse ls.
+func Row(f admin.Function) []string {
+	awake, asleep, memory := 0, 0, api.Bytes(0)
+	for _, i := range f.Instances {
+		memory += i.Memory.Host
+		switch i.State {
+		case api.Awake, api.Draining:
+			awake++
+		case api.Asleep:
+			asleep++
+		}
+	}
+	state := Summary(f)
+	return []string{
+		Name(f.Function.Name), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
+		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
+	}
+}
+
+// Name is a function's name as commands take it: without the default namespace.
+func Name(f api.FunctionName) string {
+	if f.Namespace() == api.DefaultNamespace {
+		return f.Name()
+	}
+	return string(f)
+}
+
+// Lost says below a list which names mean another function.
+func Lost(w io.Writer, list []admin.Function) error {
+	var lines []string
+	for _, f := range list {
+		for _, l := range f.Activator.LostNames {
+			if !slices.Contains(lines, l) { // revisions of one service lose the same
+				lines = append(lines, l)
+			}
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "\n"+strings.Join(lines, "\n"))
+	return err
+}
+
+// Summary is [State], and "failed" where requests are refused.
+func Summary(f admin.Function) string {
+	state := string(State(f))
+	if state == string(api.Gone) && f.Activator.Failed != "" {
+		return "failed" // describe says why
+	}
+	return state
+}
+
+// State is one state for a whole function: the best that an instance has.
+func State(f admin.Function) api.State {
+	best, rank := api.Gone, 0
+	ranks := map[api.State]int{api.Gone: 0, api.Unhealthy: 1, api.Asleep: 2, api.Starting: 3, api.Draining: 4, api.Awake: 5}
+	for _, i := range f.Instances {
+		if r := ranks[i.State]; r > rank {
+			best, rank = i.State, r
+		}
+	}
+	return best
+}
+
+// Ago says how long ago t was.
+func Ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := time.Since(t)
+	if d < time.Second {
+		return "now"
+	}
+	return d.Round(time.Second).String() + " ago"
+}
+
+// Describe writes all that is known of a function.
+func Describe(w io.Writer, f admin.Function) error {
+	d := f.Function
+	names := make([]string, 0, len(d.Aliases)+1)
+	for _, n := range d.Names() {
+		names = append(names, string(n))
+	}
+	rows := [][]string{
+		{"Name:", string(d.Name)},
+		{"Models:", strings.Join(names, ", ")},
+		{"Runs:", Source(d)},
+		{"Declared in:", d.Origin},
+		{"State:", Summary(f)},
+		{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each", d.MinScale, d.MaxScale, d.Concurrency)},
+		{"Idle:", idle(d)},
+		{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
+		{"Needs:", need(f.Need)},
+		{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))},
+		{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))},
+	}
+	if f.View.Scale != nil {
+		rows = append(rows, []string{"Set:", fmt.Sprintf("%s, which is %d awake", f.View.Scale, f.Desired)})
+	}
+	if f.Waits != "" {
+		rows = append(rows, []string{"Waits:", f.Waits})
+	}
+	mismatches := 0
+	for _, i := range f.Instances {
+		mismatches += i.CanaryMismatches
+	}
+	if mismatches > 0 {
+		rows = append(rows, []string{"Canary:", fmt.Sprintf("%d times wrong after a wake; the model was loaded anew", mismatches)})
+	}
+	for _, lost := range f.Activator.LostNames {
+		rows = append(rows, []string{"Lost name:", lost})
+	}
+	if f.Activator.Failed != "" {
+		rows = append(rows, []string{"Refused:", OneLine(f.Activator.Failed)})
+	}
+	if f.LastError != "" && f.LastError != f.Activator.Failed {
+		rows = append(rows, []string{"Last error:", OneLine(f.LastError)})
+	}
+	if err := Table(w, rows); err != nil {
+		return err
+	}
+	if len(f.Instances) == 0 {
+		_, err := fmt.Fprintln(w, "\nNo instances.")
+		return err
+	}
+	fmt.Fprintln(w)
+	instances := [][]string{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
+	for _, i := range f.Instances {
+		state := string(i.State)
+		if i.State == api.Asleep {
+			state = fmt.Sprintf("asleep (level %d)", i.Level)
+		} else if i.Stage != "" {
+			state += " (" + i.Stage + ")"
+		}
+		instances = append(instances, []string{string(i.Instance), state, Ago(i.Since), amount(i.Memory.Host), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
+	}
+	return Table(w, instances)
+}
+
+func need(m api.Memory) string {
+	var needs []string
+	if m.Host > 0 {
+		needs = append(needs, m.Host.String()+" of host memory")
+	}
+	if m.Devices > 0 {
+		s := fmt.Sprintf("%d GPUs", m.Devices)
+		if m.Devices == 1 {
+			s = "1 GPU"
+		}
+		if m.PerDevice > 0 {
+			s += " with " + m.PerDevice.String() + " each"
+		}
+		needs = append(needs, s)
+	}
+	if len(needs) == 0 {
+		return "unknown"
+	}
+	return strings.Join(needs, ", ")
+}
+
+// amount writes memory; what is not known yet is a dash.
+func amount(b api.Bytes) string {
+	if b == 0 {
+		return "-"
+	}
+	return b.String()
+}
+
+// Scaled says what was asked for, and what is.
+func Scaled(name string, f admin.Function) string {
+	awake := 0
+	for _, i := range f.Instances {
+		if i.State == api.Awake {
+			awake++
+		}
+	}
+	until := ""
+	if f.Scale != nil {
+		until = " until " + f.Scale.Until.Local().Format("15:04:05")
+	}
+	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
+}
+
+// Replicas reads the number of a scale command.
+func Replicas(arg string) (int, error) {
+	n, err := strconv.Atoi(arg)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("replicas %.20q: want a number of at least 0", arg)
+	}
+	return n, nil
+}
+
+// ReplicasBelow0 is what a scale command says of flags: the parser takes a negative
+// number for one.
+func ReplicasBelow0(cmd *cobra.Command, err error) error {
+	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
+		if _, bad := Replicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
+			return bad
+		}
+	}
+	return MeantFlag(cmd, err)
+}
+
+// OneLine keeps a message of several lines in its cell.
+func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
+
+// idle says what becomes of an instance that nobody asks.
+func idle(f api.Function) string {
+	sleeps, ends := "stays awake", "never gone"
+	switch {
+	case f.GoneAfter > 0 && f.SleepAfter > 0:
+		ends = fmt.Sprintf("gone after another %s", f.GoneAfter)
+	case f.GoneAfter > 0:
+		ends = fmt.Sprintf("gone after %s asleep", f.GoneAfter)
+	}
+	if f.SleepAfter > 0 {
+		sleeps = fmt.Sprintf("asleep (level %d) after %s", f.SleepLevel, f.SleepAfter)
+	}
+	return sleeps + ", " + ends
+}
+
+func known(d time.Duration) string {
+	if d == 0 {
+		return "unknown"
+	}
+	return Rounded(d).String()
+}
+
+// Source says what a function runs.
+func Source(f api.Function) string {
+	switch rt := f.Runtime; {
+	case rt.Endpoint != "":
+		return rt.Kind + " at " + string(rt.Endpoint)
+	case rt.Kind == api.RuntimeCommand:
+		return strings.Join(rt.Command, " ")
+	case rt.Kind == "": // in a cluster the image says
+		return "its image's runtime, " + rt.Model
+	default:
+		return rt.Kind + ", " + rt.Model
+	}
+}
+
+// Rounded keeps three digits or so of a duration.
+func Rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}

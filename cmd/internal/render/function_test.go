@@ -1,0 +1,49 @@
+package render
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+// TestDescribe wants the reason of a function that fails, dashes for what is not
+// known, and no spaces at the ends of lines.
+func TestDescribe(t *testing.T) {
+	f := admin.Function{View: decide.View{Function: api.Function{Name: "default/chat", Model: "chat", MaxScale: 1, SleepAfter: time.Minute, SleepLevel: 1}}}
+	f.Activator.Failed = "needs 24 GiB of host memory"
+	f.LastError = f.Activator.Failed
+	text := func() string {
+		var b strings.Builder
+		if err := Describe(&b, f); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, want := range []string{
+		"State:         failed\n", "Refused:       needs 24 GiB of host memory\n", "Needs:         unknown\n",
+		"Idle:          asleep (level 1) after 1m0s, never gone\n", "\nNo instances.\n",
+	} {
+		if got := text(); !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+	if got := text(); strings.Contains(got, "Last error:") {
+		t.Errorf("says the reason twice:\n%s", got)
+	}
+
+	f.Activator.Failed = ""
+	f.Need, f.Function.SleepAfter, f.Function.GoneAfter = api.Memory{Devices: 1}, 0, time.Hour
+	f.Instances = []api.InstanceStatus{{Instance: "chat-0001", State: api.Awake, PID: 7}}
+	for _, want := range []string{"State:         awake\n", "Needs:         1 GPU\n", "Last error:    needs", "Idle:          stays awake, gone after 1h0m0s asleep\n"} {
+		if got := text(); !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+	if got := text(); strings.Contains(got, " \n") || !strings.HasSuffix(got, "  7\n") {
+		t.Errorf("lines end with spaces:\n%q", got)
+	}
+}

@@ -1,0 +1,244 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Widths of a waterfall's columns; with two spaces between them it has 80.
+const (
+	partWidth = 10
+	nameWidth = 20
+	barWidth  = 36
+	timeWidth = 8
+	pageWidth = 80
+)
+
+// ErrNoWake says that there is no record of a wake.
+func ErrNoWake(name string) error {
+	return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or gone (the last 32 are kept, as long as the autoscaler runs)", name)
+}
+
+// Waterfall writes one record as bars in time, 80 columns wide: who did what, when, and
+// for how long.
+func Waterfall(w io.Writer, o api.Outline) error {
+	paint := painter(w)
+	head := fmt.Sprintf("%s  %s in %s", o.Function.Name(), cmp.Or(string(o.Path), "woken"), Rounded(o.Total))
+	if by := wokenBy(o); by != "" {
+		head += ", " + by
+	}
+	lines := []string{head}
+	when, trace := fmt.Sprintf("%s  %s", o.Instance, o.Start.Local().Format("2006-01-02 15:04:05.000")), "trace "+o.Trace
+	if both := when + "  " + trace; width(both) <= pageWidth {
+		lines = append(lines, both)
+	} else { // a pod has a long name
+		lines = append(lines, when, trace)
+	}
+	lines = append(lines, "", strings.Repeat(" ", partWidth+nameWidth+4)+axis(o.Total))
+	var notes []string
+	for _, r := range tree(o) {
+		name := strings.Repeat("  ", r.depth) + r.Name
+		lines = append(lines, fmt.Sprintf("%s  %s  %s  %*s",
+			pad(string(r.Part), partWidth), pad(name, nameWidth), paint(r.Part, bar(r.Span, o.Total)), timeWidth, millis(r.Took, o.Total)))
+		if note := strings.TrimSuffix(join(": ", string(r.Who), OneLine(r.Note)), ": "); note != "" {
+			notes = append(notes, r.Name+": "+note)
+		}
+	}
+	if len(notes) > 0 {
+		lines = append(lines, "")
+	}
+	for _, n := range notes {
+		lines = append(lines, wrap(n, pageWidth, "  ")...)
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+func join(with string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), with)
+}
+
+// wokenBy says who brought the instance up.
+func wokenBy(o api.Outline) string {
+	switch {
+	case o.By == api.PartActivator:
+		return "woken by the activator under a grant"
+	case o.By == "":
+		return ""
+	case o.Activator == "":
+		return "by the autoscaler, without a request"
+	}
+	return "by the autoscaler for a request"
+}
+
+// Waterfalls writes all records in lines, the newest last.
+func Waterfalls(w io.Writer, list []api.Outline) error {
+	rows := [][]string{{"WHEN", "PATH", "TOTAL", "HOLD", "FIRST TOKEN", "BY", "INSTANCE", "TRACE"}}
+	for _, o := range list {
+		took := func(name string) string {
+			k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == name && s.Part == api.PartActivator })
+			if k < 0 {
+				return "-"
+			}
+			return millis(o.Spans[k].Took, time.Second)
+		}
+		rows = append(rows, []string{o.Start.Local().Format("15:04:05.000"), string(o.Path), millis(o.Total, time.Second), took(api.SpanHold), took(api.SpanFirstToken),
+			cmp.Or(string(o.By), "-"), string(o.Instance), o.Trace})
+	}
+	return Table(w, rows)
+}
+
+// row is a span and how deep it lies.
+type row struct {
+	api.Span
+	depth int
+}
+
+// maxDepth is as deep as names are moved in.
+const maxDepth = 3
+
+// tree orders spans so that each follows the one that it lies in. One whose parent is
+// not there, or lies in it, lies in the whole.
+func tree(o api.Outline) []row {
+	there := map[string]bool{}
+	for _, s := range o.Spans {
+		there[s.ID] = true
+	}
+	var rows []row
+	done := make([]bool, len(o.Spans))
+	var add func(k, depth int)
+	add = func(k, depth int) {
+		if done[k] {
+			return
+		}
+		done[k] = true
+		rows = append(rows, row{o.Spans[k], min(depth, maxDepth)})
+		for child, s := range o.Spans {
+			if s.Parent == o.Spans[k].ID {
+				add(child, depth+1)
+			}
+		}
+	}
+	for k, s := range o.Spans {
+		if !there[s.Parent] {
+			add(k, 0)
+		}
+	}
+	for k := range o.Spans {
+		add(k, 0) // who lies in himself
+	}
+	return rows
+}
+
+// axis is the line above the bars: nothing, the middle and the end.
+func axis(total time.Duration) string {
+	middle, end := Rounded(total/2).String(), Rounded(total).String()
+	line := "0" + strings.Repeat(" ", max(0, barWidth/2-1-width(middle)/2)) + middle
+	return line + strings.Repeat(" ", max(1, barWidth-width(line)-width(end))) + end
+}
+
+// eighths are blocks of one to eight eighths of a column.
+var eighths = []rune("▏▎▍▌▋▊▉█")
+
+// bar draws a span in barWidth columns, in eighths of one; even the shortest is seen.
+func bar(s api.Span, total time.Duration) string {
+	if total <= 0 {
+		return pad(string(eighths[0]), barWidth)
+	}
+	const all = barWidth * 8
+	from := int(int64(s.After) * barWidth / int64(total))
+	from = min(max(0, from), barWidth-1)
+	to := int(float64(s.End()) / float64(total) * all)
+	to = min(max(to, from*8+1), all)
+	n := to - from*8
+	b := strings.Repeat(" ", from) + strings.Repeat("█", n/8)
+	if n%8 > 0 {
+		b += string(eighths[n%8-1])
+	}
+	return pad(b, barWidth)
+}
+
+// millis writes a part of total: in one column all have one unit and as many digits.
+func millis(d, total time.Duration) string {
+	digits := 2
+	switch {
+	case total >= 10*time.Second:
+		digits = 0
+	case total >= time.Second:
+		digits = 1
+	}
+	return fmt.Sprintf("%.*fms", digits, float64(d)/float64(time.Millisecond))
+}
+
+func width(s string) int { return utf8.RuneCountInString(s) }
+
+// pad makes s as wide as that, or cuts it.
+func pad(s string, to int) string {
+	if n := width(s); n <= to {
+		return s + strings.Repeat(" ", to-n)
+	}
+	return string([]rune(s)[:to-1]) + "…"
+}
+
+// wrap breaks s into lines, the further ones moved in.
+func wrap(s string, at int, indent string) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(s) {
+		switch {
+		case line == "":
+			line = word
+		case width(line)+1+width(word) > at:
+			lines = append(lines, line)
+			line = indent + word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}
+
+// colours of parts on a terminal (ECMA-48).
+var colours = map[api.Part]string{api.PartActivator: "36", api.PartAutoscaler: "33", api.PartInstance: "32", api.PartKubernetes: "34"}
+
+// painter colours on a terminal, unless its user wants none (no-color.org).
+func painter(w io.Writer) func(api.Part, string) string {
+	if _, terminal := Harmless(w).(*harmless); !terminal || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return func(_ api.Part, s string) string { return s }
+	}
+	return func(p api.Part, s string) string {
+		if c := colours[p]; c != "" {
+			return "\x1b[" + c + "m" + s + "\x1b[0m"
+		}
+		return s
+	}
+}
+
+// WakeFlags adds to a command that shows wakes what all of them have.
+func WakeFlags(cmd *cobra.Command, all *bool) {
+	cmd.Flags().BoolVarP(all, "all", "a", false, "all wakes on record, a line for each")
+	Flag(cmd)
+}
+
+// PrintWakes prints the last record of the function that was called name, or all of them,
+// in the format that was asked for.
+func PrintWakes(cmd *cobra.Command, name string, list []api.Outline, all bool) error {
+	switch {
+	case len(list) == 0:
+		return ErrNoWake(name)
+	case all:
+		return Print(cmd, list, func(w io.Writer) error { return Waterfalls(w, list) })
+	}
+	last := list[len(list)-1]
+	return Print(cmd, last, func(w io.Writer) error { return Waterfall(w, last) })
+}

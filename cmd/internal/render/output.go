@@ -1,0 +1,140 @@
+// Package render writes what the administrative API answers, for people: tables,
+// descriptions, events and decisions in lines, and the same as JSON or YAML. The
+// commands of rouse and of kn-rouse print with it, so that a function looks
+// alike on one machine and in a cluster. It asks nobody and keeps nothing.
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/internal/near"
+)
+
+// Flag adds --output to a command that lists.
+func Flag(cmd *cobra.Command) {
+	cmd.Flags().StringP("output", "o", "text", "`format`: text, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+}
+
+// Explain lets every command below root say how it is written when its arguments are wrong, and
+// which flag was meant.
+func Explain(root *cobra.Command) {
+	if !root.HasParent() {
+		root.SetFlagErrorFunc(MeantFlag)
+	}
+	for _, c := range root.Commands() {
+		Explain(c)
+		check := c.Args
+		if check == nil {
+			continue
+		}
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			switch {
+			case err == nil:
+				return nil
+			case c.HasAvailableSubCommands():
+				return fmt.Errorf("%w: see %s --help", err, c.CommandPath())
+			}
+			return fmt.Errorf("%w: want %s", err, c.UseLine())
+		}
+	}
+}
+
+// MeantFlag adds to the error of a flag that a command does not have the one that was probably meant.
+func MeantFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	name, meant := unknown.GetSpecifiedName(), ""
+	least := len(name)/2 + 1
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := near.Distance(name, f.Name, least); d < least && !f.Hidden {
+			least, meant = d, f.Name
+		}
+	})
+	if meant == "" {
+		return err
+	}
+	return fmt.Errorf("%w: did you mean --%s?", err, meant)
+}
+
+// Print writes v in the format that was asked for; text writes it for people. In JSON and YAML
+// durations are texts such as "1m30s".
+func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
+	format, _ := cmd.Flags().GetString("output")
+	w := cmd.OutOrStdout()
+	switch format {
+	case "text":
+		return text(Harmless(w))
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(human(reflect.ValueOf(v)))
+	case "yaml":
+		return YAML(w, human(reflect.ValueOf(v)))
+	}
+	return fmt.Errorf("--output %q: want text, json or yaml", format)
+}
+
+// YAML writes v with the names that it has in JSON.
+func YAML(w io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var node yaml.Node // JSON is YAML; a node keeps the order of its keys and its numbers
+	if err := yaml.Unmarshal(raw, &node); err != nil {
+		return err
+	}
+	blockStyle(&node)
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(&node); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// blockStyle takes JSON's brackets and quotes away where YAML needs none.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+// Table writes rows in columns, without spaces at the ends of lines.
+func Table(w io.Writer, rows [][]string) error {
+	var b bytes.Buffer
+	tw := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, cell)
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range bytes.Lines(b.Bytes()) {
+		if _, err := w.Write(append(bytes.TrimRight(line, " \n"), '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}

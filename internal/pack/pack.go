@@ -1,0 +1,266 @@
+// Package pack makes container images of static programs without Docker, a
+// Dockerfile or a base image from elsewhere.
+//
+// An image has two layers, unless its programs are added to an image that exists
+// ([Image.Onto]). The base is what a static program expects to find
+// around it and is the same for all: accounts for root and nonroot (65532), the
+// machine's certificate authorities, a name service switch that asks files and
+// DNS, a /tmp for everybody and a home. Over it lie the programs, owned by root
+// and not writable by the account that runs them. The account is 65532 by number,
+// so that runAsNonRoot needs no look-up, and nothing needs a writable root.
+//
+// Images are reproducible: times are the start of 1980, owners and orders are
+// fixed, and the same programs and the same certificate authorities make the same
+// digest on every machine.
+//
+// [Write] makes a tar for one architecture in both common layouts, docker save's
+// and OCI's, for "ctr images import", "docker load" and "podman load". [Push]
+// sends one image index per name, with all architectures, to a registry.
+package pack
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// User is the account of every image, by number as runAsNonRoot wants it.
+const User = "65532:65532"
+
+// uid is the user's number.
+const uid = 65532
+
+// certificates is where the certificate authorities lie, on Debian and in the images.
+const certificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// epoch is the time of all files: the earliest that zip can say too.
+var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Image says what goes into one image.
+type Image struct {
+	// Name is the reference that it gets, such as dev.local/rouse-activator:v1.
+	// It needs a tag other than latest: Kubernetes asks a registry for latest,
+	// even where the image lies on the node.
+	Name string
+	// Arch is the architecture of the programs as Go spells it (amd64). The operating system is linux.
+	Arch string
+	// Programs are the paths in the image and the files of this machine that they
+	// are copied from; data and libraries that they need may be among them.
+	Programs map[string]string
+	// Entrypoint is the program to run, and what stands before the container's
+	// args. Empty: the only program.
+	Entrypoint []string
+	// Env are variables as NAME=value.
+	Env []string
+	// Labels are the image's, such as org.opencontainers.image.version.
+	Labels map[string]string
+	// Onto is an image in a registry that the programs are added to: its files,
+	// variables and account stay. Nil: the base of this package.
+	Onto *Base
+}
+
+// Program is an image with a single static program, at the root under the last
+// part of the image's name.
+func Program(ref, arch, file string) Image {
+	short := path.Base(ref)
+	short, _, _ = strings.Cut(short, ":")
+	return Image{Name: ref, Arch: arch, Programs: map[string]string{"/" + short: file}}
+}
+
+// check says what is wrong with the description, and completes it.
+func (i Image) check() (Image, error) {
+	tag, err := name.NewTag(i.Name, name.StrictValidation)
+	if err != nil {
+		return i, fmt.Errorf("image %q: want HOST/NAME:TAG: %w", i.Name, err)
+	}
+	if tag.TagStr() == "latest" {
+		return i, fmt.Errorf("image %s: give it a tag of its own: for latest a node asks the registry each time", i.Name)
+	}
+	if len(i.Programs) == 0 {
+		return i, fmt.Errorf("image %s: no program in it", i.Name)
+	}
+	for at := range i.Programs {
+		if !path.IsAbs(at) || path.Clean(at) != at || at == "/" {
+			return i, fmt.Errorf("image %s: program %q: want an absolute path in the image", i.Name, at)
+		}
+	}
+	if len(i.Entrypoint) == 0 {
+		if len(i.Programs) > 1 {
+			return i, fmt.Errorf("image %s: it has %d programs: say with Entrypoint which one to run", i.Name, len(i.Programs))
+		}
+		i.Entrypoint = slices.Collect(maps.Keys(i.Programs))
+	}
+	if i.Arch == "" {
+		return i, fmt.Errorf("image %s: say for which architecture: amd64 or arm64", i.Name)
+	}
+	return i, nil
+}
+
+// build makes the image: in memory, or as what is added to one in a registry.
+func (i Image) build() (v1.Image, error) {
+	i, err := i.check()
+	if err != nil {
+		return nil, err
+	}
+	under, err := i.under()
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+	}
+	programs, err := i.programs()
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+	}
+	img, err := mutate.Append(under, mutate.Addendum{
+		Layer: programs, History: history("programs: " + strings.Join(slices.Sorted(maps.Keys(i.Programs)), " ")),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+	}
+	file = file.DeepCopy()
+	file.Config.Entrypoint, file.Config.Cmd = i.Entrypoint, nil
+	file.Config.Env = append(slices.Clone(file.Config.Env), i.Env...)
+	if file.Config.Labels == nil {
+		file.Config.Labels = map[string]string{}
+	}
+	maps.Copy(file.Config.Labels, i.Labels)
+	if img, err = mutate.ConfigFile(img, file); err != nil {
+		return nil, fmt.Errorf("image %s: %w", i.Name, err)
+	}
+	return img, nil
+}
+
+// under is the image that the programs lie over.
+func (i Image) under() (v1.Image, error) {
+	if i.Onto != nil {
+		return i.Onto.image, nil
+	}
+	layer, err := base()
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: history("base: accounts, certificate authorities, /tmp")}); err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created = "linux", i.Arch, v1.Time{Time: epoch}
+	file.Config = v1.Config{
+		User: User, WorkingDir: "/", Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/", "SSL_CERT_FILE=" + certificates},
+	}
+	return mutate.ConfigFile(img, file)
+}
+
+func history(what string) v1.History {
+	return v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "rouse cmd/internal/image", Comment: what}
+}
+
+// base is the layer that all images share.
+func base() (v1.Layer, error) {
+	l := newLayer()
+	for _, dir := range []string{"etc", "etc/ssl", "etc/ssl/certs", "home"} {
+		l.dir(dir, 0o755, 0)
+	}
+	l.dir("home/nonroot", 0o700, uid)
+	l.dir("tmp", 0o1777, 0)
+	l.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"))
+	l.file("etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n"))
+	l.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
+	authorities, err := os.ReadFile(certificates)
+	switch {
+	case errors.Is(err, os.ErrNotExist): // an image without: TLS to public servers fails there and says so
+	case err != nil:
+		return nil, err
+	default:
+		l.file(certificates[1:], 0o644, authorities)
+	}
+	return l.close()
+}
+
+// programs is the layer of the image's own.
+func (i Image) programs() (v1.Layer, error) {
+	l := newLayer()
+	made := map[string]bool{"": true}
+	has := func(path string) bool { _, found := i.Programs[path]; return found }
+	for _, at := range slices.Sorted(maps.Keys(i.Programs)) {
+		content, err := os.ReadFile(i.Programs[at])
+		if err != nil {
+			return nil, err
+		}
+		if err := runnable(content, at == i.Entrypoint[0], has); err != nil && i.Onto == nil {
+			return nil, fmt.Errorf("%s: %w", i.Programs[at], err)
+		}
+		folder := ""
+		for part := range strings.SplitSeq(strings.Trim(path.Dir(at), "/"), "/") {
+			if folder = path.Join(folder, part); !made[folder] {
+				made[folder] = true
+				l.dir(folder, 0o755, 0)
+			}
+		}
+		l.file(at[1:], 0o755, content)
+	}
+	return l.close()
+}
+
+// layer is a tar that is being written; the first error stays.
+type layer struct {
+	buf bytes.Buffer
+	tar *tar.Writer
+	err error
+}
+
+func newLayer() *layer {
+	l := new(layer)
+	l.tar = tar.NewWriter(&l.buf)
+	return l
+}
+
+func (l *layer) dir(name string, mode int64, owner int) {
+	l.put(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: owner, Gid: owner}, nil)
+}
+
+func (l *layer) file(name string, mode int64, content []byte) {
+	l.put(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}, content)
+}
+
+func (l *layer) put(h tar.Header, content []byte) {
+	h.ModTime, h.Format = epoch, tar.FormatPAX
+	if l.err == nil {
+		l.err = l.tar.WriteHeader(&h)
+	}
+	if l.err == nil {
+		_, l.err = l.tar.Write(content)
+	}
+}
+
+func (l *layer) close() (v1.Layer, error) {
+	if err := errors.Join(l.err, l.tar.Close()); err != nil {
+		return nil, fmt.Errorf("write a layer: %w", err)
+	}
+	return tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(l.buf.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching)
+}
