@@ -61,7 +61,7 @@ lie in it.`,
 			}
 			for _, a := range list {
 				var done admin.Adapter
-				if err := c.call(cmd.Context(), http.MethodPost, functionPath(args[0], "/adapters"), a, &done); err != nil {
+				if err := c.Call(cmd.Context(), http.MethodPost, functionPath(args[0], "/adapters"), a, &done); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", done.Name, done.Result, adapterState(done))
@@ -83,7 +83,7 @@ func removeAdapterCommand() *cobra.Command {
 				return err
 			}
 			for _, name := range args[1:] {
-				if err := c.call(cmd.Context(), http.MethodDelete, functionPath(args[0], "/adapters/"+url.PathEscape(name)), nil, nil); err != nil {
+				if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(args[0], "/adapters/"+url.PathEscape(name)), nil, nil); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
@@ -106,7 +106,7 @@ func listAdaptersCommand() *cobra.Command {
 				return err
 			}
 			var list []admin.Adapter
-			if err := c.call(cmd.Context(), http.MethodGet, functionPath(args[0], "/adapters"), nil, &list); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, functionPath(args[0], "/adapters"), nil, &list); err != nil {
 				return err
 			}
 			return render.Print(cmd, list, func(w io.Writer) error {

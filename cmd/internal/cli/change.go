@@ -36,7 +36,7 @@ func applyCommand() *cobra.Command {
 			}
 			for _, f := range functions {
 				var done admin.Declared
-				if err := c.call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
+				if err := c.Call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
 					return fmt.Errorf("apply %s: %w", render.Name(f.Name), err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", render.Name(f.Name), done.Result)
@@ -62,60 +62,13 @@ func removeCommand() *cobra.Command {
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: functionNames,
 		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
-			if err := c.call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
 			return err
 		}),
 	}
-}
-
-func wakeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "wake NAME …",
-		Short:             "Wake functions and wait until they are awake",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: functionNames,
-		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
-			var f admin.Function
-			if err := c.call(cmd.Context(), http.MethodPost, functionPath(name, "/wake"), nil, &f); err != nil {
-				return c.explained(cmd.Context(), name, err)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, render.State(f))
-			return err
-		}),
-	}
-}
-
-func sleepCommand() *cobra.Command {
-	var level int
-	var gone bool
-	cmd := &cobra.Command{
-		Use:               "sleep NAME …",
-		Short:             "Put functions to sleep and wait until they sleep",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: functionNames,
-		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
-			path := functionPath(name, "/sleep")
-			switch {
-			case gone:
-				path = functionPath(name, "/stop")
-			case level != 0:
-				path += fmt.Sprintf("?level=%d", level)
-			}
-			var f admin.Function
-			if err := c.call(cmd.Context(), http.MethodPost, path, nil, &f); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s\n", name, render.State(f))
-			return err
-		}),
-	}
-	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
-	cmd.Flags().BoolVar(&gone, "gone", false, "stop the instances altogether; the next request starts new ones")
-	cmd.MarkFlagsMutuallyExclusive("level", "gone")
-	return cmd
 }
 
 // eachFunction does one thing to each function that is named.

@@ -81,7 +81,7 @@ func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, message
 	}
 	var m measured
 	start := time.Now()
-	resp, err := c.do(ctx, http.MethodPost, door, "/v1/chat/completions", body)
+	resp, err := c.at(door).Open(ctx, http.MethodPost, "/v1/chat/completions", body)
 	if err != nil {
 		return m, err
 	}

@@ -2,11 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -19,43 +18,65 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/engine/serve"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
-// client talks to a server's administrative API.
+// client talks to a server.
 type client struct {
+	*adminclient.Client
 	endpoint api.Endpoint
-	http     *http.Client
-	token    string
 }
 
 // dial finds the server that the flags, the environment or the machine name.
 func dial(cmd *cobra.Command) (*client, error) {
-	endpoint, _ := cmd.Flags().GetString("server")
-	if endpoint == "" {
-		endpoint = os.Getenv("ROUSE_SERVER")
-	}
-	c := &client{http: &http.Client{Transport: guarded(api.NewTransport(256))}}
+	text, _ := cmd.Flags().GetString("server")
+	text = cmp.Or(text, os.Getenv("ROUSE_SERVER"))
+	token := ""
 	if file, _ := cmd.Flags().GetString("token-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read the token: %w", err)
 		}
-		c.token = strings.TrimSpace(string(raw))
+		token = strings.TrimSpace(string(raw))
 	}
-	var err error
-	if endpoint == "" {
-		c.endpoint, err = findServer(cmd.Context(), local.BaseDir())
-		return c, err
+	if text == "" {
+		endpoint, err := findServer(cmd.Context(), local.BaseDir())
+		if err != nil {
+			return nil, err
+		}
+		return newClient(endpoint, token), nil
 	}
-	if c.endpoint, err = api.ParseEndpoint(endpoint); err != nil {
+	endpoint, err := api.ParseEndpoint(text)
+	if err != nil {
 		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
 	}
-	return c, nil
+	return newClient(endpoint, token), nil
+}
+
+// newClient makes a client of the server at an endpoint; without a token it has no credential.
+func newClient(endpoint api.Endpoint, token string) *client {
+	c := &client{endpoint: endpoint}
+	c.Client = &adminclient.Client{
+		HTTP: &http.Client{Transport: guarded(api.NewTransport(256))}, URL: endpoint.URL, Peer: "the server at " + string(endpoint), Header: http.Header{},
+		Refused: closedDoor(endpoint),
+	}
+	if token != "" {
+		c.Header.Set("Authorization", "Bearer "+token)
+	}
+	return c
+}
+
+// at is c for another place of the same server.
+func (c *client) at(e api.Endpoint) *adminclient.Client {
+	other := *c.Client
+	other.URL, other.Peer = e.URL, "the server at "+string(e)
+	return &other
 }
 
 // guarded has a transport talk to no Unix socket of another user: manifests hold secrets.
@@ -109,88 +130,14 @@ func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	return "", fmt.Errorf("several servers run here, on the ports %v: choose one with --server %s", ports, local.AdminSocket(base, ports[0]))
 }
 
-// do sends a request and returns the answer, whatever its size; an answer that
-// is no success comes back as an error with the server's own words.
-func (c *client) do(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {
-	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return nil, err
+// closedDoor says where administration is, to who asks for it at an endpoint that takes clients' requests only.
+func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []byte) error {
+	return func(resp *http.Response, _ string, body []byte) error {
+		if _, unix := e.Socket(); unix || !strings.HasPrefix(resp.Request.URL.Path, "/rouse/") || !bytes.Contains(body, []byte(api.CodeUnknownPath)) {
+			return nil
 		}
-		body = bytes.NewReader(raw)
+		return fmt.Errorf("the administrative API is not open at %s: on the machine itself leave --server out or name its socket, else start the server with --admin-token-file", e)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), body)
-	if err != nil {
-		return nil, err
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op
-		}
-		return nil, fmt.Errorf("reach the server at %s: %w", e, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		defer resp.Body.Close()
-		err := serverError(resp)
-		var refused *refusedError
-		if _, unix := e.Socket(); !unix && strings.HasPrefix(path, "/rouse/") && errors.As(err, &refused) && refused.code == api.CodeUnknownPath {
-			return nil, fmt.Errorf("the administrative API is not open at %s: on the machine itself leave --server out or name its socket, else start the server with --admin-token-file: %w", e, err)
-		}
-		return nil, err
-	}
-	return resp, nil
-}
-
-// refusedError is what an OpenAI error body says.
-type refusedError struct {
-	message string
-	code    any // a text; some model servers have a number
-	status  int
-}
-
-func (e *refusedError) Error() string { return fmt.Sprintf("%s (status %d)", e.message, e.status) }
-
-// serverError reads an OpenAI error body.
-func serverError(resp *http.Response) error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var body struct {
-		Error struct {
-			Message string
-			Code    any
-		} `json:"error"`
-	}
-	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
-		return &refusedError{body.Error.Message, body.Error.Code, resp.StatusCode}
-	}
-	return fmt.Errorf("the server answered %s: %s", resp.Status, bytes.TrimSpace(raw))
-}
-
-// call sends a request to the administrative API and decodes the answer into out, if that is not nil.
-func (c *client) call(ctx context.Context, method, path string, in, out any) error {
-	resp, err := c.do(ctx, method, c.endpoint, path, in)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if out == nil {
-		return nil
-	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("read the server's answer: %w", err)
-	}
-	return nil
 }
 
 // dialDoor finds the server and where it takes clients' requests.
@@ -209,31 +156,51 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 		return c.endpoint, nil
 	}
 	var info local.Info
-	if err := c.call(ctx, http.MethodGet, admin.PathInfo, nil, &info); err != nil {
+	if err := c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info); err != nil {
 		return "", err
 	}
 	return api.Endpoint(info.URL), nil
 }
 
+// shared is what rouse is to the commands that it shares.
+var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
+
+// connect is dial for those.
+func connect(cmd *cobra.Command) (*verb.Server, error) {
+	c, err := dial(cmd)
+	if err != nil {
+		return nil, err
+	}
+	find := func(ctx context.Context, name string) (*verb.Match, error) {
+		f := functionOf(name)
+		err := c.Call(ctx, http.MethodGet, admin.FunctionPath(f, ""), nil, nil) // says what there is, where it isn't
+		return &verb.Match{Name: name, Subject: f, Functions: []verb.Function{{Name: f}}}, err
+	}
+	return &verb.Server{Client: c.Client, Find: find, Explain: c.explained}, nil
+}
+
 // explained adds to the error of a function that could not be brought up what its runtime said:
 // clients are not told that, who operates the server is.
-func (c *client) explained(ctx context.Context, name string, err error) error {
-	var refused *refusedError
-	if !errors.As(err, &refused) || refused.code != api.CodeStartFailed && refused.code != api.CodeUnhealthy {
+func (c *client) explained(ctx context.Context, name api.FunctionName, err error) error {
+	var refused *api.Error
+	if !errors.As(err, &refused) || refused.Code != api.CodeStartFailed && refused.Code != api.CodeUnhealthy {
 		return err
 	}
 	var f admin.Function
-	if c.call(ctx, http.MethodGet, functionPath(name, ""), nil, &f) != nil || f.LastError == "" {
+	if c.Call(ctx, http.MethodGet, admin.FunctionPath(name, ""), nil, &f) != nil || f.LastError == "" {
 		return err
 	}
 	return fmt.Errorf("%w\n%s", err, f.LastError)
 }
 
-// functionPath is the path of a function that is named as NAME or NAMESPACE/NAME, or by one of its model names.
-func functionPath(name string, rest string) string {
+// functionOf is the function that is named as NAME or NAMESPACE/NAME, or by one of its model names.
+func functionOf(name string) api.FunctionName {
 	f := api.FunctionName(name)
-	return admin.PathFunctions + "/" + f.Namespace() + "/" + f.Name() + rest
+	return api.NewFunctionName(f.Namespace(), f.Name())
 }
+
+// functionPath is its path.
+func functionPath(name string, rest string) string { return admin.FunctionPath(functionOf(name), rest) }
 
 // functionNames completes names of functions in the shell.
 func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -247,7 +214,7 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 	defer cancel()
 	var list []admin.Function
-	if err := c.call(ctx, http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
+	if err := c.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string

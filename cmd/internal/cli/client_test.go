@@ -125,8 +125,8 @@ func TestForeignServer(t *testing.T) {
 	if _, err := io.ReadFull(out, line); err != nil {
 		t.Fatal(err)
 	}
-	c := &client{endpoint: api.Endpoint("unix:" + socket), http: &http.Client{Transport: guarded(api.NewTransport(1))}}
-	err = c.call(t.Context(), http.MethodPost, "/rouse/v1/functions", map[string]string{"secret": "hunter2"}, nil)
+	c := newClient(api.Endpoint("unix:"+socket), "")
+	err = c.Call(t.Context(), http.MethodPost, "/rouse/v1/functions", map[string]string{"secret": "hunter2"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "runs as user 1, and you are 0") {
 		t.Errorf("got %v, want a refusal", err)
 	}
@@ -145,9 +145,9 @@ func TestClosedDoor(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error":{"message":"unknown path","code":"unknown_path"}}`)
 	}))
 	defer server.Close()
-	c := &client{endpoint: api.Endpoint(server.URL), http: server.Client()}
+	c := newClient(api.Endpoint(server.URL), "")
 	for path, want := range map[string]bool{admin.PathFunctions: true, "/v1/nothing": false} {
-		err := c.call(t.Context(), http.MethodGet, path, nil, nil)
+		err := c.Call(t.Context(), http.MethodGet, path, nil, nil)
 		if err == nil || strings.Contains(err.Error(), "--admin-token-file") != want {
 			t.Errorf("%s: %v, want advice: %v", path, err, want)
 		}

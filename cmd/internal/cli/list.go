@@ -22,7 +22,7 @@ func listCommand() *cobra.Command {
 				return err
 			}
 			var list []admin.Function
-			if err := c.call(cmd.Context(), http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
 				return err
 			}
 			return render.Print(cmd, list, func(w io.Writer) error {
@@ -53,7 +53,7 @@ func describeCommand() *cobra.Command {
 				return err
 			}
 			var f admin.Function
-			if err := c.call(cmd.Context(), http.MethodGet, functionPath(args[0], ""), nil, &f); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, functionPath(args[0], ""), nil, &f); err != nil {
 				return err
 			}
 			return render.Print(cmd, f, func(w io.Writer) error { return render.Describe(w, f) })

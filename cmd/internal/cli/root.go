@@ -49,9 +49,9 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), wakeCommand(), sleepCommand(), scaleCommand(), adaptersCommand(), functionCommand(), engineCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
-		"watch": {listCommand(), describeCommand(), logsCommand(), eventsCommand(), whyCommand(), traceCommand()},
+		"watch": {listCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand()},
 		"":      {versionCommand()},
 	} {
 		for _, c := range commands {
@@ -61,6 +61,17 @@ model is woken, and the request is answered.
 	}
 	render.Explain(root)
 	return root
+}
+
+func traceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "Show where the time of a wake went",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(shared.Trace("wake NAME"))
+	return cmd
 }
 
 // Version is set by the linker for releases.

@@ -173,7 +173,7 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	}
 	cut := err != nil && ctx.Err() != nil
 	if err != nil && !cut {
-		return c.client.explained(ctx, c.options.model, err)
+		return c.client.explained(ctx, functionOf(c.options.model), err)
 	}
 	if answer.Len() > 0 {
 		c.messages = append(messages, message{"assistant", answer.String()})

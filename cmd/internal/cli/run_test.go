@@ -14,8 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/term"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // typed are the lines of a person, who then leaves.
@@ -83,7 +81,7 @@ func TestConversation(t *testing.T) {
 	out := newScreen()
 	door, asked := talker(t, out)
 	var errs bytes.Buffer
-	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: out, errs: &errs}
+	c := &conversation{client: newClient(door, ""), door: door, out: out, errs: &errs}
 	lines := typed{"one", "", "long", "/?", "two", "/clear", "/help", "three", "/bye", "never"}
 	if err := c.talk(t.Context(), &lines); err != nil {
 		t.Fatal(err)
@@ -142,7 +140,7 @@ func TestPasted(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	out := newScreen()
 	door, _ := talker(t, out)
-	c := &conversation{client: &client{http: &http.Client{Transport: api.NewTransport(1)}}, door: door, out: out, errs: io.Discard}
+	c := &conversation{client: newClient(door, ""), door: door, out: out, errs: io.Discard}
 	var exit *ExitError
 	if err := c.run(t.Context(), "long", strings.NewReader("")); !errors.As(err, &exit) || exit.Code != 130 {
 		t.Errorf("got %v, want the exit code 130", err)

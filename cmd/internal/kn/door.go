@@ -1,12 +1,10 @@
 package kn
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -14,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 )
 
 // headerToken carries the cluster's token: the API server's proxy keeps Authorization for itself.
@@ -30,14 +28,7 @@ var (
 )
 
 // door is the autoscaler's administrative API, by way of the API server.
-type door struct {
-	base  string
-	token string
-	http  *http.Client
-}
-
-// door reads the cluster's token and returns the way to the autoscaler.
-func (c *cluster) door(ctx context.Context) (*door, error) {
+func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
 	host, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
@@ -53,8 +44,11 @@ func (c *cluster) door(ctx context.Context) (*door, error) {
 	if token == "" {
 		return nil, errNoLeader // its first act is to make the token
 	}
-	path := "/api/v1/namespaces/" + control.SystemNamespace + "/services/" + proxied + "/proxy"
-	return &door{host.JoinPath(path).String(), token, c.http}, nil
+	base := host.JoinPath("/api/v1/namespaces/" + control.SystemNamespace + "/services/" + proxied + "/proxy").String()
+	return &adminclient.Client{
+		HTTP: c.http, URL: func(path string) string { return base + path }, Peer: "the cluster",
+		Header: http.Header{headerToken: {token}}, Refused: fault,
+	}, nil
 }
 
 // absent says why there is no token.
@@ -66,66 +60,20 @@ func (c *cluster) absent(ctx context.Context) error {
 	return errNotInstalled
 }
 
-// open sends a request and returns the answer, whatever its size. An answer that is
-// no success comes back as an error: an *[api.Error] where the autoscaler refused.
-func (d *door) open(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, d.base+path, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(headerToken, d.token)
-	resp, err := d.http.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, fmt.Errorf("reach the cluster: %w", err)
-	}
-	if resp.StatusCode/100 != 2 {
-		defer resp.Body.Close()
-		return nil, d.fault(resp, method)
-	}
-	return resp, nil
-}
-
-// call sends a request and decodes the answer into out.
-func (d *door) call(ctx context.Context, method, path string, out any) error {
-	return d.send(ctx, method, path, nil, out)
-}
-
-// send is call with a body.
-func (d *door) send(ctx context.Context, method, path string, body io.Reader, out any) error {
-	resp, err := d.open(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("read the autoscaler's answer: %w", err)
-	}
-	return nil
-}
-
-// fault reads why a request failed: the API server says it in a Status, the
-// autoscaler in an OpenAI error body.
-func (d *door) fault(resp *http.Response, method string) error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+// fault reads why a request failed: the API server says it in a Status, the autoscaler in an OpenAI error body,
+// which is left to the client.
+func fault(resp *http.Response, method string, raw []byte) error {
 	var body struct {
-		Kind    string `json:"kind"`
-		Message string `json:"message"`
-		Error   struct {
-			Message string `json:"message"`
-			Code    string `json:"code"`
-		} `json:"error"`
+		Kind    string          `json:"kind"`
+		Message string          `json:"message"`
+		Error   json.RawMessage `json:"error"`
 	}
 	_ = json.Unmarshal(raw, &body) // neither form: the text itself is the message
 	switch {
-	case body.Error.Message != "" && resp.StatusCode == http.StatusUnauthorized:
+	case body.Error != nil && resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("the autoscaler does not take the token of the Secret %s/%s: it was changed; `kubectl rollout restart -n %[1]s deployment/%[3]s` makes it read it again", control.SystemNamespace, control.ControlSecret, control.AutoscalerName)
-	case body.Error.Message != "":
-		return api.Errorf(resp.StatusCode, body.Error.Code, "%s", body.Error.Message)
 	case body.Kind != "Status":
-		return fmt.Errorf("the autoscaler answered %s: %s", resp.Status, bytes.TrimSpace(raw))
+		return nil
 	case resp.StatusCode == http.StatusForbidden:
 		verb := "get"
 		if method == http.MethodPost {

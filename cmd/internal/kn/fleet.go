@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/near"
 )
@@ -82,9 +83,9 @@ type fleet struct {
 }
 
 // survey reads the services of a namespace ("": all) and what the autoscaler says of them.
-func (c *cluster) survey(ctx context.Context, d *door, namespace string) (*fleet, error) {
+func (c *cluster) survey(ctx context.Context, d *adminclient.Client, namespace string) (*fleet, error) {
 	f := &fleet{}
-	if err := d.call(ctx, http.MethodGet, admin.PathFunctions, &f.functions); err != nil {
+	if err := d.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &f.functions); err != nil {
 		return nil, err
 	}
 	declared, err := list[knObject](ctx, c, services, namespace, "")
@@ -173,7 +174,7 @@ func (s *Service) describe(o knObject) {
 
 // find reads what a name means: a service, one of its revisions, or a model's name.
 // The service comes back with the revisions that are meant.
-func (c *cluster) find(ctx context.Context, d *door, text string) (*Service, error) {
+func (c *cluster) find(ctx context.Context, d *adminclient.Client, text string) (*Service, error) {
 	name := c.name(text)
 	f, err := c.survey(ctx, d, name.Namespace())
 	if err != nil {

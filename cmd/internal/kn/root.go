@@ -28,7 +28,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 // Execute runs the command line and returns its error, which the caller prints.
@@ -39,6 +42,42 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	return root.ExecuteContext(ctx)
+}
+
+// shared is what kn rouse is to the commands that rouse has too.
+var shared = verb.Program{Name: "kn rouse", Connect: server, Flags: namespaceFlags, Revisions: true}
+
+// server connects to the cluster that the flags name.
+func server(cmd *cobra.Command) (*verb.Server, error) {
+	c, d, err := enter(cmd)
+	if err != nil {
+		return nil, err
+	}
+	find := func(ctx context.Context, name string) (*verb.Match, error) {
+		s, err := c.find(ctx, d, name)
+		if err != nil {
+			return nil, err
+		}
+		m := &verb.Match{Name: s.Name.Name(), Subject: s.meant(name), Unserved: errUnserved(s)}
+		for _, r := range s.Revisions {
+			if r.Function != nil {
+				m.Functions = append(m.Functions, verb.Function{Name: r.Name, Revision: r.Name.Name(), Known: r.Function})
+			}
+		}
+		return m, nil
+	}
+	shown := func(e api.Event) bool { return c.all || api.FunctionName(e.Subject).Namespace() == c.namespace }
+	return &verb.Server{Client: d, Find: find, Shown: shown}, nil
+}
+
+// enter connects to the cluster that the flags name, and to the autoscaler in it.
+func enter(cmd *cobra.Command) (*cluster, *adminclient.Client, error) {
+	c, err := connect(cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := c.door(cmd.Context())
+	return c, d, err
 }
 
 // newRoot makes the tree of commands.
@@ -64,8 +103,8 @@ show and steer its functions.`,
 		&cobra.Group{ID: "steer", Title: "Steer:"},
 		&cobra.Group{ID: "cluster", Title: "The cluster:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"watch":   {listCommand(), describeCommand(), whyCommand(), traceCommand(), topCommand(), eventsCommand()},
-		"steer":   {wakeCommand(), sleepCommand(), scaleCommand()},
+		"watch":   {listCommand(), describeCommand(), shared.Why(), shared.Trace("trace NAME"), topCommand(), shared.Events(), shared.Logs()},
+		"steer":   {shared.Wake(), shared.Sleep(), shared.Scale()},
 		"cluster": {installCommand(), uninstallCommand(), versionCommand()},
 	} {
 		for _, c := range commands {

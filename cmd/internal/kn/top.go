@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/internal/admin"
 )
@@ -58,7 +60,7 @@ shown once where the output is no terminal.`,
 
 // live draws again and again, until the person leaves. What fails after the first
 // picture is shown in its place: the leader may change under our eyes.
-func (c *cluster) live(ctx context.Context, d *door, w io.Writer, every time.Duration) error {
+func (c *cluster) live(ctx context.Context, d *adminclient.Client, w io.Writer, every time.Duration) error {
 	var picture bytes.Buffer
 	if err := c.top(ctx, d, &picture, time.Now()); err != nil {
 		return err
@@ -85,9 +87,9 @@ func (c *cluster) live(ctx context.Context, d *door, w io.Writer, every time.Dur
 }
 
 // top draws one picture.
-func (c *cluster) top(ctx context.Context, d *door, w io.Writer, now time.Time) error {
-	devices, err := d.devices(ctx)
-	if err != nil {
+func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, now time.Time) error {
+	var devices []admin.Device
+	if err := d.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices); err != nil {
 		return err
 	}
 	f, err := c.survey(ctx, d, c.scope())

@@ -1,0 +1,97 @@
+package verb
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+// Wake is the command that wakes functions.
+func (p Program) Wake() *cobra.Command {
+	return p.command(&cobra.Command{
+		Use:     "wake NAME …",
+		Short:   "Wake functions and wait until they are awake",
+		Example: "  " + p.Name + " wake tiny",
+		Args:    cobra.MinimumNArgs(1),
+	}, busiest, each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error { return s.order(cmd, m, f, "/wake") }))
+}
+
+// Sleep is the command that puts functions to sleep, and stops them.
+func (p Program) Sleep() *cobra.Command {
+	var level int
+	var gone bool
+	cmd := p.command(&cobra.Command{
+		Use:   "sleep NAME …",
+		Short: "Put functions to sleep and wait until they sleep",
+		Long:  "Put functions to sleep and wait until they sleep. It is refused while requests wait.",
+		Example: "  " + p.Name + " sleep tiny\n  # drop the weights too\n  " + p.Name + " sleep tiny --level 2\n" +
+			"  # nothing of it stays\n  " + p.Name + " sleep tiny --gone",
+		Args: cobra.MinimumNArgs(1),
+	}, every, named(func(cmd *cobra.Command, s *Server, m *Match) error {
+		path := "/sleep"
+		switch {
+		case gone:
+			path = "/stop"
+		case level < 0 || level > 2:
+			return fmt.Errorf("--level %d: want 1 (the weights stay in host memory) or 2 (they are dropped)", level)
+		case level != 0:
+			path += fmt.Sprintf("?level=%d", level)
+		}
+		ordered := false
+		for _, f := range m.Functions {
+			if f.Known != nil && len(f.Known.Instances) == 0 {
+				continue
+			}
+			ordered = true
+			if err := s.order(cmd, m, f, path); err != nil {
+				return err
+			}
+		}
+		if !ordered {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is gone: it has no pods\n", m.Name)
+		}
+		return nil
+	}))
+	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
+	cmd.Flags().BoolVar(&gone, "gone", false, "stop the instances altogether; the next request starts new ones")
+	cmd.MarkFlagsMutuallyExclusive("level", "gone")
+	return cmd
+}
+
+// Scale is the command that has so many instances awake.
+func (p Program) Scale() *cobra.Command {
+	var lifetime time.Duration
+	replicas := 0
+	cmd := p.command(&cobra.Command{
+		Use:   "scale NAME REPLICAS --for DURATION",
+		Short: "Have so many instances of a function awake for a time, whatever the demand",
+		Long: `Have so many instances of a function awake for a time, whatever the demand: fewer
+are woken or started, more go to sleep, within min-scale and max-scale. With 0
+requests are held and nobody is woken for them. After the time demand decides again.`,
+		Example: "  " + p.Name + " scale tiny 2 --for 10m",
+		Args:    cobra.ExactArgs(2),
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			replicas, err = render.Replicas(args[1])
+			return err
+		},
+	}, busiest, func(cmd *cobra.Command, s *Server, args []string) error {
+		return each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error {
+			var now admin.Function
+			want := admin.Scale{Replicas: replicas, For: lifetime.String(), By: p.Name + " scale"}
+			if err := s.call(cmd.Context(), http.MethodPost, f, "/scale", want, &now); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%s\n", render.Scaled(m.Name, now), f.suffix())
+			return err
+		})(cmd, s, args[:1])
+	})
+	cmd.SetFlagErrorFunc(render.ReplicasBelow0)
+	cmd.Flags().DurationVar(&lifetime, "for", 0, "how long; after that demand decides again")
+	_ = cmd.MarkFlagRequired("for") // fails only for a flag that does not exist
+	return cmd
+}

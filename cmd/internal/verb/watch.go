@@ -1,0 +1,139 @@
+package verb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/internal/admin"
+)
+
+// Why is the command that says why the autoscaler did what it did.
+func (p Program) Why() *cobra.Command {
+	cmd := p.command(&cobra.Command{
+		Use:     "why NAME",
+		Short:   "Print the autoscaler's last decisions about a function, with reasons",
+		Example: "  " + p.Name + " why tiny",
+		Args:    cobra.ExactArgs(1),
+	}, every, named(func(cmd *cobra.Command, s *Server, m *Match) error {
+		decisions, err := listed[api.Decision](cmd.Context(), s, m, "/why")
+		if err != nil {
+			return err
+		}
+		slices.SortStableFunc(decisions, func(a, b api.Decision) int { return a.At.Compare(b.At) })
+		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
+	}))
+	render.Flag(cmd)
+	return cmd
+}
+
+// Trace is the command, used as use says, that shows where the time of a wake went.
+func (p Program) Trace(use string) *cobra.Command {
+	var all bool
+	command := use[:len(use)-len("NAME")]
+	cmd := p.command(&cobra.Command{
+		Use:   use,
+		Short: "Show the last wake of a function step by step",
+		Long: `Show the last wake of a function step by step: from the arrival of the request that
+found nobody awake to the first byte of its answer, in the activator, the autoscaler, the
+instance, and, where pods claim GPUs for others, in Kubernetes.
+
+Steps lie within one another: a request is held while the autoscaler decides, while
+another model goes to sleep for it, and while the instance wakes. The trace's ID is that
+of the OpenTelemetry trace, which is exported where OTEL_EXPORTER_OTLP_ENDPOINT is set.`,
+		Example: fmt.Sprintf("  %[1]s %[2]stiny\n  %[1]s %[2]stiny --all\n  %[1]s %[2]stiny -o json", p.Name, p.trace(command)),
+		Args:    cobra.ExactArgs(1),
+	}, every, func(cmd *cobra.Command, s *Server, args []string) error {
+		return named(func(cmd *cobra.Command, s *Server, m *Match) error {
+			list, err := listed[api.Outline](cmd.Context(), s, m, "/wakes")
+			if err != nil {
+				return err
+			}
+			slices.SortStableFunc(list, func(a, b api.Outline) int { return a.Start.Compare(b.Start) })
+			return render.PrintWakes(cmd, args[0], list, all)
+		})(cmd, s, args)
+	})
+	render.WakeFlags(cmd, &all)
+	return cmd
+}
+
+// trace is how a command of that use is typed.
+func (p Program) trace(command string) string {
+	if command == "trace " {
+		return command
+	}
+	return "trace " + command
+}
+
+// Events is the command that prints CloudEvents.
+func (p Program) Events() *cobra.Command {
+	var follow bool
+	var tail int
+	cmd := p.command(&cobra.Command{
+		Use:   "events [NAME]",
+		Short: "Print CloudEvents: demand, states and decisions",
+		Long: `Print CloudEvents, of a function or of all: what is asked of functions, the states of
+their instances, and what the autoscaler decides.`,
+		Example: fmt.Sprintf("  %[1]s events -f\n  %[1]s events tiny --tail 20 -o json", p.Name),
+		Args:    cobra.MaximumNArgs(1),
+	}, every, func(cmd *cobra.Command, s *Server, args []string) error {
+		path, shown := fmt.Sprintf("%s?tail=%d&follow=%t", control.PathEvents, tail, follow), s.Shown
+		if len(args) == 1 {
+			m, err := s.Find(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			path += "&function=" + string(m.Subject)
+			shown = nil
+		}
+		resp, err := s.Open(cmd.Context(), http.MethodGet, path, nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		return ended(render.Events(cmd, resp.Body, shown), follow)
+	})
+	render.EventFlag(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
+	cmd.Flags().IntVar(&tail, "tail", 100, "`events` to begin with, those of others counted")
+	return cmd
+}
+
+// Logs is the command that prints what instances print.
+func (p Program) Logs() *cobra.Command {
+	var follow bool
+	var tail int
+	cmd := p.command(&cobra.Command{
+		Use:     "logs NAME",
+		Short:   "Print what a function's instances print",
+		Example: "  " + p.Name + " logs tiny -f",
+		Args:    cobra.ExactArgs(1),
+	}, busiest, each(func(cmd *cobra.Command, s *Server, _ *Match, f Function) error {
+		resp, err := s.Open(cmd.Context(), http.MethodGet, admin.FunctionPath(f.Name, fmt.Sprintf("/logs?tail=%d&follow=%t", tail, follow)), nil)
+		if err != nil {
+			return f.failed(err)
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(render.Harmless(cmd.OutOrStdout()), resp.Body)
+		return ended(err, follow)
+	}))
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new lines")
+	cmd.Flags().IntVar(&tail, "tail", -1, "`lines` to begin with; -1: all that are kept")
+	return cmd
+}
+
+// ended turns the end of a followed stream into a success: the server stopped or the leader changed, or the person left.
+func ended(err error, follow bool) error {
+	if follow && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
