@@ -35,23 +35,15 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/tail"
 )
 
 // Decider is the autoscaler, of package autoscaler.
 type Decider interface {
+	adminserver.Decider
 	Receive(e api.Event) error
-	List() []decide.View
-	Status(name api.FunctionName) (decide.View, bool)
-	Why(name api.FunctionName) []api.Decision
-	Outlines(name api.FunctionName) []api.Outline
-	Devices() []decide.Line
-	Wake(ctx context.Context, name api.FunctionName) error
-	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
-	Stop(ctx context.Context, name api.FunctionName) error
-	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
 }
 
 // Fleet is what knows of pods. Its errors are *[api.Error].
@@ -117,8 +109,7 @@ func Handler(cfg Config) (http.Handler, error) {
 	r := mux.NewRouter().UseEncodedPath()
 	r.HandleFunc(control.PathJoin, s.join).Methods(http.MethodPost)
 	r.HandleFunc(control.PathEvents, s.receive).Methods(http.MethodPost)
-	r.HandleFunc(control.PathEvents, s.admitted(s.tailEvents)).Methods(http.MethodGet)
-	s.adminRoutes(r)
+	s.admin().Routes(r, s.admitted)
 	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such path at the autoscaler; it has "+
 		control.PathEvents+", "+control.PathJoin+", "+admin.PathInfo+", "+admin.PathDevices+" and "+admin.PathFunctions)
 	r.MethodNotAllowedHandler = refuse(http.StatusMethodNotAllowed, "this path takes another method")

@@ -200,7 +200,7 @@ func TestFunctions(t *testing.T) {
 	}{
 		{"/default/tiny/sleep?level=3", 400, "want 1 or 2"},
 		{"/default/tiny/sleep?level=x", 400, "want 1 or 2"},
-		{"/default/none/wake", 404, "there are: default/tiny\""},
+		{"/default/none/wake", 404, "there are: tiny\""},
 		{"/default/%2e%2e/wake", 404, "there is no"},
 	} {
 		if w := b.ask("POST", admin.PathFunctions+c.path, "", HeaderToken, clusterToken); w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {

@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil { // as go run ./cmd/internal/image is called
+	if err := os.Chdir("../../.."); err != nil { // as go run ./cmd/internal/image is called
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -106,15 +106,6 @@ func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	}
 }
 
-func (s *server) listAdapters(w http.ResponseWriter, r *http.Request) {
-	v, found := s.autoscaler.Status(named(r))
-	if !found {
-		api.WriteError(w, s.unknown(named(r)))
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
-}
-
 // addAdapter adds an adapter to a function's declaration, or changes where it comes from.
 func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
 	var a api.Adapter
@@ -172,7 +163,7 @@ func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api
 	f, known := s.functions[named(r)]
 	s.declaring.Unlock()
 	if !known {
-		api.WriteError(w, s.unknown(named(r)))
+		api.WriteError(w, s.admin.Unknown(named(r)))
 		return
 	}
 	list, result := change(slices.Clone(f.Runtime.Adapters))

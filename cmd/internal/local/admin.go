@@ -1,56 +1,54 @@
 package local
 
 import (
+	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/tail"
 )
 
 // maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
 
-// adminHandler serves the administrative API. It is meant for the user's own
+// newAdmin makes the server of the administrative API.
+func (s *server) newAdmin() *adminserver.Server {
+	return adminserver.New(adminserver.Config{
+		Decider: s.autoscaler, Info: func() any { return s.info }, Events: s.bus, None: ": declare one with rouse apply",
+		Activity: func(_ context.Context, name api.FunctionName) api.Activity {
+			stats, _ := s.activator.Stats(name)
+			return stats
+		},
+		Report: func(_ context.Context, name api.FunctionName) { s.activator.Report(name) },
+		Logs: func(ctx context.Context, v decide.View, n int, follow bool, line func(string) error) error {
+			if err := line(""); err != nil {
+				return err
+			}
+			return s.agent.followLog(ctx, v.Function.Name, n, follow, line)
+		},
+	})
+}
+
+// adminHandler serves the administrative API, with what it has on one machine only. It is meant for the user's own
 // socket; see guard for the front door.
 func (s *server) adminHandler() http.Handler {
 	r := mux.NewRouter()
-	r.HandleFunc(admin.PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.info) }).Methods(http.MethodGet)
-	r.HandleFunc(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.autoscaler.Devices()) }).Methods(http.MethodGet)
+	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
-	r.HandleFunc(control.PathEvents, s.tailEvents).Methods(http.MethodGet)
-	r.HandleFunc(admin.PathFunctions, s.listFunctions).Methods(http.MethodGet)
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
-	f.HandleFunc("", s.describeFunction).Methods(http.MethodGet)
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
-	f.HandleFunc("/wake", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Wake(r.Context(), name) })).Methods(http.MethodPost)
-	f.HandleFunc("/sleep", s.byHand(s.sleepFunction)).Methods(http.MethodPost)
-	f.HandleFunc("/stop", s.byHand(func(r *http.Request, name api.FunctionName) error { return s.autoscaler.Stop(r.Context(), name) })).Methods(http.MethodPost)
-	f.HandleFunc("/scale", s.byHand(func(r *http.Request, name api.FunctionName) error {
-		scale, lifetime, err := admin.ReadScale(r.Body)
-		if err != nil {
-			return err
-		}
-		return s.autoscaler.Scale(r.Context(), name, scale.Replicas, lifetime, scale.By)
-	})).Methods(http.MethodPut, http.MethodPost)
-	f.HandleFunc("/adapters", s.listAdapters).Methods(http.MethodGet)
 	f.HandleFunc("/adapters", s.addAdapter).Methods(http.MethodPost)
 	f.HandleFunc("/adapters/{adapter:.+}", s.removeAdapter).Methods(http.MethodDelete)
-	f.HandleFunc("/logs", s.tailLogs).Methods(http.MethodGet)
-	f.HandleFunc("/why", s.why).Methods(http.MethodGet)
-	f.HandleFunc("/wakes", s.wakes).Methods(http.MethodGet)
 	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such administrative path")
 	r.MethodNotAllowedHandler = refuse(http.StatusMethodNotAllowed, "this administrative path takes another method")
 	return r
@@ -102,29 +100,6 @@ func (s *server) waits(name api.FunctionName) string {
 	return v.Waits
 }
 
-func (s *server) listFunctions(w http.ResponseWriter, _ *http.Request) {
-	list := []admin.Function{}
-	for _, v := range s.autoscaler.List() {
-		list = append(list, s.view(v))
-	}
-	api.WriteJSON(w, http.StatusOK, list)
-}
-
-func (s *server) view(v decide.View) admin.Function {
-	stats, _ := s.activator.Stats(v.Function.Name)
-	v.Function.Runtime.Env = nil // may hold secrets
-	return admin.Function{View: v, Activator: stats}
-}
-
-func (s *server) describeFunction(w http.ResponseWriter, r *http.Request) {
-	v, found := s.autoscaler.Status(named(r))
-	if !found {
-		api.WriteError(w, s.unknown(named(r)))
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, s.view(v))
-}
-
 func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	var f api.Function
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
@@ -153,66 +128,6 @@ func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: named(r), Result: "removed"})
 }
 
-func (s *server) sleepFunction(r *http.Request, name api.FunctionName) error {
-	level := 0
-	if text := r.URL.Query().Get("level"); text != "" {
-		var err error
-		if level, err = strconv.Atoi(text); err != nil || level < 1 {
-			return api.BadRequest("level", "level %q: want 1 or 2", text)
-		}
-	}
-	return s.autoscaler.Sleep(r.Context(), name, api.Level(level))
-}
-
-// byHand carries out an order on a function and answers with the function.
-func (s *server) byHand(order func(*http.Request, api.FunctionName) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if _, found := s.autoscaler.Status(named(r)); !found {
-			api.WriteError(w, s.unknown(named(r)))
-			return
-		}
-		s.activator.Report(named(r)) // an order is refused while requests wait: those of now count
-		if err := order(r, named(r)); err != nil {
-			api.WriteError(w, err)
-			return
-		}
-		s.describeFunction(w, r)
-	}
-}
-
-func (s *server) why(w http.ResponseWriter, r *http.Request) {
-	if _, found := s.autoscaler.Status(named(r)); !found {
-		api.WriteError(w, s.unknown(named(r)))
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.autoscaler.Why(named(r))...))
-}
-
-func (s *server) wakes(w http.ResponseWriter, r *http.Request) {
-	if _, found := s.autoscaler.Status(named(r)); !found {
-		api.WriteError(w, s.unknown(named(r)))
-		return
-	}
-	api.WriteJSON(w, http.StatusOK, append([]api.Outline{}, s.autoscaler.Outlines(named(r))...))
-}
-
-func (s *server) tailLogs(w http.ResponseWriter, r *http.Request) {
-	if _, found := s.autoscaler.Status(named(r)); !found {
-		api.WriteError(w, s.unknown(named(r)))
-		return
-	}
-	n, follow := tail.Parameters(r, -1)
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	rc := http.NewResponseController(w)
-	_ = rc.Flush()
-	_ = s.agent.followLog(r.Context(), named(r), n, follow, func(line string) error {
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-		return rc.Flush()
-	}) // only the client's own leaving ends it
-}
-
 // takeEvent receives what instances report.
 func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
 	e, err := cloudevent.Receive(r)
@@ -225,20 +140,6 @@ func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	s.bus.Emit(e)
 	w.WriteHeader(http.StatusAccepted)
-}
-
-// tailEvents writes events, all or those of one function.
-func (s *server) tailEvents(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("function")
-	s.bus.Serve(w, r, func(subject string) bool { return name == "" || subject == name })
-}
-
-func (s *server) unknown(name api.FunctionName) error {
-	var known []string
-	for _, v := range s.autoscaler.List() {
-		known = append(known, render.Name(v.Function.Name))
-	}
-	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s; there are: %s", render.Name(name), strings.Join(known, ", "))
 }
 
 func named(r *http.Request) api.FunctionName {

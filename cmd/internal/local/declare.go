@@ -118,7 +118,7 @@ func (s *server) remove(name api.FunctionName) error {
 	defer s.declaring.Unlock()
 	f, known := s.functions[name]
 	if !known {
-		return s.unknown(name)
+		return s.admin.Unknown(name)
 	}
 	delete(s.functions, name)
 	s.activator.RemoveFunction(name)

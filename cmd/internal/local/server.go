@@ -42,6 +42,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -68,6 +69,7 @@ type server struct {
 	agent      *agent
 	activator  *activator.Activator
 	autoscaler *autoscaler.Autoscaler
+	admin      *adminserver.Server
 	sink       *cloudevent.Sender // nil: none
 	host       inventory.Device   // the host's memory
 	gpus       []inventory.Device // as they were at the start
@@ -156,6 +158,7 @@ func (s *server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.admin = s.newAdmin()
 	s.bus.Receive(s.route)
 	if cfg.Sink != "" {
 		overrides, err := cloudevent.ParseOverrides(cfg.SinkOverrides)

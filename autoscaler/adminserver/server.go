@@ -1,0 +1,251 @@
+// Package adminserver serves the administrative API of package admin: what an autoscaler knows, and what people may
+// have it do. It is the same on one machine and in a cluster; where they differ, a [Config] says how. Who may
+// ask is for its caller to say.
+package adminserver
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/internal/tail"
+)
+
+// Decider is the autoscaler, of package autoscaler.
+type Decider interface {
+	List() []decide.View
+	Status(name api.FunctionName) (decide.View, bool)
+	Why(name api.FunctionName) []api.Decision
+	Outlines(name api.FunctionName) []api.Outline
+	Devices() []decide.Line
+	Wake(ctx context.Context, name api.FunctionName) error
+	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
+	Stop(ctx context.Context, name api.FunctionName) error
+	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
+}
+
+// Config is what a [Server] works with. All fields are required but for Resolve.
+type Config struct {
+	Decider Decider
+	// Info says who serves.
+	Info func() any
+	// Resolve finds the functions that a name stands for, the one with most traffic first; nil: itself.
+	Resolve func(name api.FunctionName) []api.FunctionName
+	// Activity is what activators see of a function, and Report has them say it now.
+	Activity func(ctx context.Context, name api.FunctionName) api.Activity
+	Report   func(ctx context.Context, name api.FunctionName)
+	// Logs gives line what the function's instances print, the last n lines and, where follow says so, each further one. It
+	// calls it from one goroutine at a time, with "" first, once it is known that there is something. The error says
+	// why there is nothing.
+	Logs func(ctx context.Context, v decide.View, n int, follow bool, line func(string) error) error
+	// Events are kept for people.
+	Events *tail.Log
+	// None is added to the error for an unknown function where there are no others.
+	None string
+}
+
+// Server holds the handlers, each for its path. It is safe for many goroutines.
+type Server struct{ cfg Config }
+
+// New makes a server. A missing part is a fault of the program's.
+func New(cfg Config) *Server {
+	if cfg.Resolve == nil {
+		cfg.Resolve = func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{name} }
+	}
+	return &Server{cfg}
+}
+
+// Routes adds the API to r, each handler inside of what admit makes of it.
+func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerFunc) {
+	add := func(path string, h http.HandlerFunc, methods ...string) {
+		r.HandleFunc(path, admit(h)).Methods(methods...)
+	}
+	add(control.PathEvents, s.events, http.MethodGet)
+	add(admin.PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Info()) }, http.MethodGet)
+	add(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Devices()) }, http.MethodGet)
+	add(admin.PathFunctions, s.list, http.MethodGet)
+	one := admin.PathFunctions + "/{namespace}/{name}"
+	add(one, s.Known(s.describe), http.MethodGet)
+	add(one+"/why", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...))
+	}), http.MethodGet)
+	add(one+"/wakes", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+		api.WriteJSON(w, http.StatusOK, append([]api.Outline{}, s.cfg.Decider.Outlines(v.Function.Name)...))
+	}), http.MethodGet)
+	add(one+"/adapters", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+		api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
+	}), http.MethodGet)
+	add(one+"/logs", s.Known(s.logs), http.MethodGet)
+	for path, o := range map[string]order{"/wake": s.wake, "/sleep": s.sleep, "/stop": s.stop} {
+		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
+	}
+	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // people may create at the API server's proxy, not update
+}
+
+// order is something that people may have done with a function.
+type order func(r *http.Request, f api.FunctionName) error
+
+func (s *Server) wake(r *http.Request, f api.FunctionName) error {
+	return s.cfg.Decider.Wake(r.Context(), f)
+}
+
+func (s *Server) stop(r *http.Request, f api.FunctionName) error {
+	return s.cfg.Decider.Stop(r.Context(), f)
+}
+
+func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
+	level := 0
+	if text := r.URL.Query().Get("level"); text != "" {
+		var err error
+		if level, err = strconv.Atoi(text); err != nil || level < int(api.Level1) || level > int(api.Level2) {
+			return api.BadRequest("level", "level %.20q: want 1 or 2", text)
+		}
+	}
+	return s.cfg.Decider.Sleep(r.Context(), f, api.Level(level))
+}
+
+// Known finds the function that a request is about: the one of that name, or
+// of a service's revisions the one with most traffic.
+func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v decide.View)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		vars := mux.Vars(r)
+		name := api.NewFunctionName(vars["namespace"], vars["name"])
+		for _, f := range s.cfg.Resolve(name) {
+			if v, found := s.cfg.Decider.Status(f); found {
+				next(w, r, v)
+				return
+			}
+		}
+		api.WriteError(w, s.Unknown(name))
+	}
+}
+
+// maxListed bounds the names in an error.
+const maxListed = 20
+
+// Unknown is the error for a name that stands for no function; it says which there are.
+func (s *Server) Unknown(name api.FunctionName) error {
+	var there []string
+	for _, v := range s.cfg.Decider.List() {
+		there = append(there, short(v.Function.ServiceName()))
+	}
+	slices.Sort(there)
+	there = slices.Compact(there)
+	rest := ""
+	if len(there) > maxListed {
+		there, rest = there[:maxListed], ", …"
+	}
+	if len(there) == 0 {
+		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s, and no other%s", short(name), s.cfg.None)
+	}
+	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s; there are: %s%s", short(name), strings.Join(there, ", "), rest)
+}
+
+// short is a name as commands take it: without the default namespace.
+func short(f api.FunctionName) string {
+	if f.Namespace() == api.DefaultNamespace {
+		return f.Name()
+	}
+	return string(f)
+}
+
+// asking bounds the calls to activators for one list.
+const asking = 16
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	views := s.cfg.Decider.List()
+	list := make([]admin.Function, len(views))
+	places := make(chan struct{}, asking)
+	var all sync.WaitGroup
+	for k, v := range views {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			list[k] = s.view(r.Context(), v)
+		})
+	}
+	all.Wait()
+	api.WriteJSON(w, http.StatusOK, list)
+}
+
+func (s *Server) view(ctx context.Context, v decide.View) admin.Function {
+	v.Function.Runtime.Env = nil // may hold secrets
+	return admin.Function{View: v, Activator: s.cfg.Activity(ctx, v.Function.Name)}
+}
+
+func (s *Server) describe(w http.ResponseWriter, r *http.Request, v decide.View) {
+	api.WriteJSON(w, http.StatusOK, s.view(r.Context(), v))
+}
+
+// byHand carries out an order on a function and answers with the function.
+func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v decide.View) {
+	return func(w http.ResponseWriter, r *http.Request, v decide.View) {
+		name := v.Function.Name
+		s.cfg.Report(r.Context(), name) // an order is refused while requests wait: those of now count
+		if err := do(r, name); err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		if now, found := s.cfg.Decider.Status(name); found {
+			v = now
+		}
+		s.describe(w, r, v)
+	}
+}
+
+// scale sets how many instances are wanted, and answers with what the autoscaler
+// knows of the function: an autoscaler of somebody else's says it again and again, so activators are not asked.
+func (s *Server) scale(w http.ResponseWriter, r *http.Request, v decide.View) {
+	scale, lifetime, err := admin.ReadScale(r.Body)
+	if err == nil {
+		err = s.cfg.Decider.Scale(r.Context(), v.Function.Name, scale.Replicas, lifetime, scale.By)
+	}
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	if now, found := s.cfg.Decider.Status(v.Function.Name); found {
+		v = now
+	}
+	v.Function.Runtime.Env = nil // may hold secrets
+	api.WriteJSON(w, http.StatusOK, admin.Function{View: v})
+}
+
+// logs passes on what the function's instances print.
+func (s *Server) logs(w http.ResponseWriter, r *http.Request, v decide.View) {
+	n, follow := tail.Parameters(r, -1)
+	rc, begun := http.NewResponseController(w), false
+	err := s.cfg.Logs(r.Context(), v, n, follow, func(line string) error {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		}
+		if line != "" {
+			if _, err := w.Write([]byte(line + "\n")); err != nil {
+				return err //nolint:wrapcheck // the reader has left
+			}
+		}
+		return rc.Flush() //nolint:wrapcheck // the reader has left
+	})
+	if err != nil && !begun {
+		api.WriteError(w, err)
+	}
+}
+
+// events writes events, all or those of one function: in a cluster of its revisions, today's and later ones.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("function")
+	s.cfg.Events.Serve(w, r, func(subject string) bool {
+		return name == "" || subject == name || slices.Contains(s.cfg.Resolve(api.FunctionName(name)), api.FunctionName(subject))
+	})
+}
