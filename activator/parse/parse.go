@@ -21,7 +21,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // MaxDepth is how deep arrays and objects may be nested in each other.
@@ -52,8 +52,8 @@ func JSON(body []byte) (Request, *api.Error) {
 	if !utf8.Valid(body) {
 		return Request{}, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
-	f := fields{watch: field.Watch{Names: field.Read}}
-	if err := field.Each(body, MaxDepth, f.see); err != nil {
+	f := fields{watch: jsonfield.Watch{Names: jsonfield.Read}}
+	if err := jsonfield.Each(body, MaxDepth, f.see); err != nil {
 		return Request{}, api.BadRequest("", "%v", err)
 	}
 	if f.ambiguous != nil {
@@ -76,7 +76,7 @@ func invalidAt(body []byte) int {
 
 // fields are the raw values of the known fields, nil where absent.
 type fields struct {
-	watch                                                         field.Watch
+	watch                                                         jsonfield.Watch
 	ambiguous                                                     error // the first name that servers may take for different fields
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
 }

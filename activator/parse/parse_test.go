@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 func TestJSON(t *testing.T) {
@@ -158,7 +158,7 @@ func unambiguous(body []byte) bool {
 		name, _ := dec.Token()
 		var value json.RawMessage
 		_ = dec.Decode(&value)
-		for _, n := range field.Read {
+		for _, n := range jsonfield.Read {
 			key := name.(string)
 			if strings.EqualFold(key, n) && (key != n || seen[n]) {
 				return false

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/internal/field"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // read reads and parses a request's body. Whoever calls releases what it returns, once nothing of v is needed any more: until
@@ -90,9 +90,9 @@ func parse(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return badRequest("", "the body is not valid UTF-8")
 	}
-	watch := field.Watch{Names: field.Read}
+	watch := jsonfield.Watch{Names: jsonfield.Read}
 	var ambiguous error
-	_ = field.Each(body, 0, func(name, _ []byte) bool { // what is wrong with it otherwise is said below
+	_ = jsonfield.Each(body, 0, func(name, _ []byte) bool { // what is wrong with it otherwise is said below
 		ambiguous = watch.See(name)
 		return ambiguous == nil
 	})

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Loader loads adapters into a runtime; every runtime.Runtime is one. Both
@@ -194,7 +194,7 @@ func (r *Registry) Of(body []byte) api.ModelName {
 	if usable == nil {
 		return ""
 	}
-	raw, found := field.Find(body, "model")
+	raw, found := jsonfield.Find(body, "model")
 	if !found || len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Prefixes is how a runtime keeps apart what it has computed for different clients.
@@ -36,9 +36,9 @@ func generates(path string) bool {
 // its priority, unless the activator trusts it. Who asks goes into the salt of prompts.
 // A body that servers read differently is refused: who routed it may have read another.
 func (x *exchange) asked(body []byte) ([]byte, error) {
-	watch := field.Watch{Names: field.Read}
+	watch := jsonfield.Watch{Names: jsonfield.Read}
 	var ambiguous error
-	_ = field.Each(body, 0, func(name, _ []byte) bool { // what is no object is the runtime's to refuse
+	_ = jsonfield.Each(body, 0, func(name, _ []byte) bool { // what is no object is the runtime's to refuse
 		ambiguous = watch.See(name)
 		return ambiguous == nil
 	})
@@ -46,7 +46,7 @@ func (x *exchange) asked(body []byte) ([]byte, error) {
 		return nil, api.BadRequest("", "%v", ambiguous)
 	}
 	if !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
-		body = field.Delete(body, "priority")
+		body = jsonfield.Delete(body, "priority")
 	}
 	return x.salted(body), nil
 }
@@ -59,13 +59,13 @@ func (x *exchange) salted(body []byte) []byte {
 	}
 	switch x.proxy.cfg.Prefixes {
 	case PrefixesSalted:
-		own, found := field.Find(body, "cache_salt")
+		own, found := jsonfield.Find(body, "cache_salt")
 		if found && (own[0] != '"' || len(own) == 2) {
 			return body // the runtime says what is wrong with it
 		}
-		return field.Set(body, "cache_salt", salt(tenant, own))
+		return jsonfield.Set(body, "cache_salt", salt(tenant, own))
 	case PrefixesForgotten:
-		return field.Set(body, "cache_prompt", []byte("false"))
+		return jsonfield.Set(body, "cache_prompt", []byte("false"))
 	}
 	return body
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Streamer is what the [Dialect] of a runtime may have besides that tells of an answer without a stream neither
@@ -169,7 +169,7 @@ func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
 		if string(data) == "[DONE]" {
 			return answer, nil
 		}
-		if what, failed := field.Find(data, "error"); failed && string(what) != "null" {
+		if what, failed := jsonfield.Find(data, "error"); failed && string(what) != "null" {
 			answer.failure = bytes.Clone(data)
 			return answer, nil
 		}

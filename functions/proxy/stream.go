@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -114,8 +114,8 @@ func (e *events) failures(p []byte) []byte {
 		data = bytes.TrimSpace(data)
 		what, failed := []byte(nil), false
 		if found {
-			what, failed = field.Find(data, "error")
-			if kind, _ := field.Find(data, "type"); !failed && e.style == stream.Responses && string(kind) == `"error"` {
+			what, failed = jsonfield.Find(data, "error")
+			if kind, _ := jsonfield.Find(data, "type"); !failed && e.style == stream.Responses && string(kind) == `"error"` {
 				what, failed = data, true
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // llamaCpp runs llama-server of llama.cpp, with one model, on a Unix socket, which it takes
@@ -132,7 +132,7 @@ func (r *llamaCpp) Request(_ string, body []byte) ([]byte, *api.Error) {
 		asked, found := modelOf(body)
 		for i, a := range r.cfg.Spec.Adapters {
 			if found && asked == string(a.Name) {
-				body = field.Set(body, "lora", fmt.Appendf(nil, `[{"id":%d,"scale":1}]`, i))
+				body = jsonfield.Set(body, "lora", fmt.Appendf(nil, `[{"id":%d,"scale":1}]`, i))
 				break
 			}
 		}

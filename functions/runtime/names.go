@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // defaultName is a name that every model has beside its own: clients of
@@ -98,7 +98,7 @@ func (n *names) rename(body []byte) []byte {
 	if asked, found := modelOf(body); !found || !n.known(asked) {
 		return body
 	}
-	return field.Set(body, "model", own.json)
+	return jsonfield.Set(body, "model", own.json)
 }
 
 // none says whether a field names nothing.
@@ -112,15 +112,15 @@ func (n *names) named(path string, body []byte) []byte {
 	if own == nil || !strings.HasPrefix(path, "/v1/") || isForm(body) {
 		return n.rename(body)
 	}
-	if none(field.Find(body, "model")) {
-		return field.Set(body, "model", own.json)
+	if none(jsonfield.Find(body, "model")) {
+		return jsonfield.Set(body, "model", own.json)
 	}
 	return n.rename(body)
 }
 
 // modelOf is the field "model" of a body, and whether it is a string.
 func modelOf(body []byte) (name string, found bool) {
-	raw, found := field.Find(body, "model")
+	raw, found := jsonfield.Find(body, "model")
 	return text(raw, found)
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Request takes out keep_alive, gives the limit of tokens the name that Ollama
@@ -19,10 +19,10 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	if isForm(body) {
 		return r.form(body)
 	}
-	if err := field.Check(body); err != nil {
+	if err := jsonfield.Check(body); err != nil {
 		return nil, api.BadRequest("", "the body is no JSON object: %v", err)
 	}
-	body = field.DeleteFold(body, "keep_alive")
+	body = jsonfield.DeleteFold(body, "keep_alive")
 	switch path {
 	case "/v1/chat/completions":
 		body = limitOf(body)
@@ -30,15 +30,15 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 		body = promptOf(body)
 	}
 	name := "model"
-	raw, found := field.FindFold(body, name)
+	raw, found := jsonfield.FindFold(body, name)
 	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API takes an old field too, and its command line writes both
-		if old, there := field.FindFold(body, "name"); there {
+		if old, there := jsonfield.FindFold(body, "name"); there {
 			name, raw, found = "name", old, true
 		}
 	}
 	own := r.own.Load()
 	if own != nil && none(raw, found) {
-		return field.SetFold(body, name, own.json), nil
+		return jsonfield.SetFold(body, name, own.json), nil
 	}
 	asked, isText := text(raw, found)
 	if !isText || own == nil || asked == own.name {
@@ -47,23 +47,23 @@ func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
 	if !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name) {
 		return nil, unknownModel(asked, &r.names)
 	}
-	return field.SetFold(body, name, own.json), nil
+	return jsonfield.SetFold(body, name, own.json), nil
 }
 
 // Stream asks for a stream where the client wants none: of an answer without one, by OpenAI's API, Ollama does
 // not tell when its first token came, nor how long it generated.
 func (r *ollama) Stream(path string, body []byte) ([]byte, bool) {
-	if path != "/v1/chat/completions" && path != "/v1/completions" || field.Check(body) != nil {
+	if path != "/v1/chat/completions" && path != "/v1/completions" || jsonfield.Check(body) != nil {
 		return nil, false
 	}
-	if raw, found := field.FindFold(body, "stream"); found && string(raw) != "false" && string(raw) != "null" {
+	if raw, found := jsonfield.FindFold(body, "stream"); found && string(raw) != "false" && string(raw) != "null" {
 		return nil, false
 	}
-	if _, found := field.FindFold(body, "_debug_render_only"); found {
+	if _, found := jsonfield.FindFold(body, "_debug_render_only"); found {
 		return nil, false
 	}
-	body = field.SetFold(body, "stream", []byte("true"))
-	return field.SetFold(body, "stream_options", []byte(`{"include_usage":true}`)), true
+	body = jsonfield.SetFold(body, "stream", []byte("true"))
+	return jsonfield.SetFold(body, "stream_options", []byte(`{"include_usage":true}`)), true
 }
 
 // form is Request for a multipart form, as audio comes in: the field "model" is renamed.
@@ -86,7 +86,7 @@ func (r *ollama) form(body []byte) ([]byte, *api.Error) {
 // promptOf makes a prompt that is a list of one text, as OpenAI's API has it too, that text: Ollama takes
 // nothing else.
 func promptOf(body []byte) []byte {
-	raw, found := field.FindFold(body, "prompt")
+	raw, found := jsonfield.FindFold(body, "prompt")
 	var list []json.RawMessage
 	if !found || !bytes.HasPrefix(raw, []byte{'['}) || json.Unmarshal(raw, &list) != nil || len(list) != 1 {
 		return body
@@ -94,14 +94,14 @@ func promptOf(body []byte) []byte {
 	if _, isText := text(list[0], true); !isText {
 		return body
 	}
-	return field.SetFold(body, "prompt", list[0])
+	return jsonfield.SetFold(body, "prompt", list[0])
 }
 
 // limitOf gives max_completion_tokens, which Ollama ignores, the older name, unless
 // that is there too.
 func limitOf(body []byte) []byte {
-	if limit, found := field.FindFold(body, "max_tokens"); found && string(limit) != "null" {
+	if limit, found := jsonfield.FindFold(body, "max_tokens"); found && string(limit) != "null" {
 		return body
 	}
-	return field.RenameFold(body, "max_completion_tokens", "max_tokens")
+	return jsonfield.RenameFold(body, "max_completion_tokens", "max_tokens")
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // sglang runs SGLang's server on a port of 127.0.0.1, with a key that only the instance has: in a
@@ -145,7 +145,7 @@ func (r *sglang) Request(_ string, body []byte) ([]byte, *api.Error) {
 	adapter := slices.Contains(r.adapters, asked) || slices.Contains(r.brought, api.ModelName(asked))
 	r.mu.Unlock()
 	if adapter && own != nil {
-		return field.Set(field.Set(body, "model", own.json), "lora_path", []byte(quote(asked))), nil
+		return jsonfield.Set(jsonfield.Set(body, "model", own.json), "lora_path", []byte(quote(asked))), nil
 	}
 	return r.rename(body), nil
 }

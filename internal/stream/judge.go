@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"math"
 
-	"github.com/rouse-dev/rouse/internal/field"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Judge watches a stream for what makes it whole.
@@ -249,13 +249,13 @@ func finishes(line []byte) bool {
 // for a model may write anything below it, or an error.
 func lastLine(line []byte) bool {
 	if bytes.Contains(line, []byte("true")) && bytes.Contains(line, []byte(`"done"`)) {
-		if v, _ := field.Find(line, "done"); string(v) == "true" {
+		if v, _ := jsonfield.Find(line, "done"); string(v) == "true" {
 			return true
 		}
 	}
 	if !bytes.Contains(line, []byte(`"error"`)) {
 		return false
 	}
-	v, found := field.Find(line, "error")
+	v, found := jsonfield.Find(line, "error")
 	return found && string(v) != "null"
 }

@@ -1,4 +1,4 @@
-package field
+package jsonfield
 
 import (
 	"bytes"

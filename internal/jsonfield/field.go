@@ -1,0 +1,318 @@
+// Package jsonfield reads and edits the top-level fields of a JSON object without
+// decoding it: what an edit does not name keeps its bytes, white space and order
+// included. Syntax (RFC 8259) is jsontext's to know.
+//
+// How one call goes:
+//
+//  1. The whole body is read. One that is not exactly one JSON object (an array, a
+//     form, broken JSON, a second value behind it) is returned as it came: it is the
+//     model server's to refuse. Who removes a field to protect a server must ask [Check]
+//     first: servers differ in what broken JSON they still read.
+//  2. The fields with the name are found, however their names are written:
+//     "\u006dodel" is model. A name may occur several times.
+//  3. If nothing is to be changed, the body itself is returned. Else the result is a new slice.
+//
+// The functions with Fold in their name ignore case as encoding/json does for the
+// fields of a struct: a server written in Go takes "Model", "MODEL" and even
+// "ſtream" (with a long s) for what they resemble.
+//
+// It refuses to look below the top level. All functions are pure and safe for
+// many goroutines.
+package jsonfield
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Find returns the value of the field as it is encoded, without white space
+// around it. Of a repeated field it is the last one, which counts for
+// encoding/json and most others. The value is a part of body, not a copy.
+func Find(body []byte, name string) (value []byte, found bool) { return find(body, name, false) }
+
+// FindFold is [Find] without regard to case.
+func FindFold(body []byte, name string) (value []byte, found bool) { return find(body, name, true) }
+
+// Set gives every field with the name the value, or adds the field at the end.
+// value is encoded JSON; that it is valid is the caller's promise.
+func Set(body []byte, name string, value []byte) []byte { return set(body, name, value, false) }
+
+// SetFold is [Set] without regard to case; names are left as they are spelt.
+func SetFold(body []byte, name string, value []byte) []byte { return set(body, name, value, true) }
+
+// RenameFold gives every field named from, without regard to case, the name to. Where there is one, fields
+// that were named to before are removed: the renamed one counts.
+func RenameFold(body []byte, from, to string) []byte {
+	if _, found := find(body, from, true); !found || from == to {
+		return body
+	}
+	return edit(body, len(to), func(f place, out []byte) []byte {
+		switch {
+		case f.is(body, from, true):
+			out = append(out, body[f.begin:f.name]...)
+			out = appendName(out, to)
+			return append(out, body[f.nameEnd:f.end]...)
+		case f.is(body, to, true):
+			return nil
+		}
+		return append(out, body[f.begin:f.end]...)
+	})
+}
+
+// Delete removes every field with the name.
+func Delete(body []byte, name string) []byte { return remove(body, name, false) }
+
+// DeleteFold is [Delete] without regard to case.
+func DeleteFold(body []byte, name string) []byte { return remove(body, name, true) }
+
+// Each calls yield with every field of the object, in order, until it returns
+// false: its name as it is written, quotes included, and its value. Arrays and
+// objects may be nested at most depth deep, the object itself included; 0: as deep
+// as for encoding/json. It returns what [Check] does; on an error some fields may
+// have been seen.
+func Each(body []byte, depth int, yield func(name, value []byte) bool) error {
+	if depth > 0 {
+		if err := shallow(body, depth); err != nil {
+			return err
+		}
+	}
+	_, err := walk(body, func(f place) bool { return yield(body[f.name:f.nameEnd], body[f.value:f.valueEnd]) })
+	return err
+}
+
+// Check returns nil if body is exactly one JSON object, and else what is wrong
+// with it and at which byte.
+func Check(body []byte) error {
+	_, err := walk(body, func(place) bool { return true })
+	return err
+}
+
+// place is where a field lies: offsets in the body.
+type place struct {
+	begin, end      int // from the brace or comma before it to the one behind it
+	name, nameEnd   int // with the quotes
+	value, valueEnd int
+}
+
+// is says whether the field has the name.
+func (f place) is(body []byte, name string, fold bool) bool {
+	written := body[f.name+1 : f.nameEnd-1]
+	if bytes.IndexByte(written, '\\') >= 0 || fold {
+		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and halves of surrogates become U+FFFD, as in encoding/json
+	}
+	return string(written) == name || fold && strings.EqualFold(string(written), name)
+}
+
+// braces are where an object begins and ends: the offset behind the first, and that of the second.
+type braces struct{ opened, closed int }
+
+// readers are decoders with what they read from.
+var readers = sync.Pool{New: func() any { return &reader{from: bytes.NewBuffer(nil), json: &jsontext.Decoder{}} }}
+
+type reader struct {
+	from *bytes.Buffer
+	json *jsontext.Decoder
+}
+
+// walk reads body, and calls yield with each field until that returns false.
+func walk(body []byte, yield func(place) bool) (braces, error) {
+	r := readers.Get().(*reader)
+	defer readers.Put(r)
+	*r.from = *bytes.NewBuffer(body)
+	r.json.Reset(r.from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	defer func() { *r.from = bytes.Buffer{} }() // the body is its owner's again
+	b, err := r.walk(body, yield)
+	if err != nil {
+		return b, wrong(body, err)
+	}
+	return b, nil
+}
+
+// errNoObject says that a value is no object.
+var errNoObject = errors.New("want a JSON object, beginning with {")
+
+func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error) {
+	if kind := r.json.PeekKind(); kind != '{' && kind != 0 {
+		return b, errNoObject
+	}
+	if _, err := r.json.ReadToken(); err != nil {
+		return b, err //nolint:wrapcheck // see wrong
+	}
+	b.opened = int(r.json.InputOffset())
+	begin := b.opened
+	for r.json.PeekKind() == '"' {
+		f := place{begin: begin}
+		if f.name, f.nameEnd, err = r.value(); err != nil {
+			return b, err
+		}
+		if f.value, f.valueEnd, err = r.value(); err != nil {
+			return b, err
+		}
+		f.end = f.valueEnd + spaces(body[f.valueEnd:])
+		if !yield(f) {
+			return b, nil
+		}
+		begin = f.end + 1
+	}
+	if _, err := r.json.ReadToken(); err != nil {
+		return b, err //nolint:wrapcheck // see wrong
+	}
+	b.closed = int(r.json.InputOffset()) - 1
+	if at := b.closed + 1; at+spaces(body[at:]) < len(body) {
+		return b, &jsontext.SyntacticError{ByteOffset: int64(at + spaces(body[at:])), Err: errors.New("want nothing after the object")}
+	}
+	return b, nil
+}
+
+// value reads a value, and says where it lies.
+func (r *reader) value() (from, to int, err error) {
+	v, err := r.json.ReadValue()
+	to = int(r.json.InputOffset())
+	return to - len(v), to, err //nolint:wrapcheck // see wrong
+}
+
+// spaces counts white space at the start of b.
+func spaces(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
+
+// wrong says what is wrong with a body, and at which byte.
+func wrong(body []byte, err error) error {
+	var syntax *jsontext.SyntacticError
+	at := 0
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the body ends too early, after %d bytes: want more of a JSON object (is it cut off?)", len(body))
+	case errors.As(err, &syntax):
+		at, err = int(syntax.ByteOffset), syntax.Err
+	}
+	if at >= len(body) {
+		return fmt.Errorf("the body is not valid JSON: %w at byte %d", err, at)
+	}
+	excerpt := strings.ToValidUTF8(string(body[at:min(len(body), at+12)]), "")
+	return fmt.Errorf("the body is not valid JSON: %w at byte %d, got %q", err, at, excerpt)
+}
+
+// shallow refuses a body that nests arrays and objects too deep.
+func shallow(body []byte, depth int) error {
+	if bytes.Count(body, []byte("{"))+bytes.Count(body, []byte("[")) <= depth {
+		return nil
+	}
+	open, text := 0, false
+	for at := 0; at < len(body); at++ {
+		switch c := body[at]; {
+		case text && c == '\\':
+			at++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			if open++; open > depth {
+				return fmt.Errorf("the body nests arrays and objects more than %d deep at byte %d", depth, at)
+			}
+		case c == '}' || c == ']':
+			open--
+		}
+	}
+	return nil
+}
+
+func find(body []byte, name string, fold bool) (value []byte, found bool) {
+	_, err := walk(body, func(f place) bool {
+		if f.is(body, name, fold) {
+			value, found = body[f.value:f.valueEnd], true
+		}
+		return true
+	})
+	if err != nil {
+		return nil, false
+	}
+	return value, found
+}
+
+func set(body []byte, name string, value []byte, fold bool) []byte {
+	present, change := false, false
+	var last place
+	b, err := walk(body, func(f place) bool {
+		if last = f; f.is(body, name, fold) {
+			present = true
+			change = change || !bytes.Equal(body[f.value:f.valueEnd], value)
+		}
+		return true
+	})
+	switch {
+	case err != nil || present && !change:
+		return body
+	case !present:
+		return add(body, max(last.valueEnd, b.opened), last.name > 0, name, value)
+	}
+	return edit(body, len(value), func(f place, out []byte) []byte {
+		if !f.is(body, name, fold) {
+			return append(out, body[f.begin:f.end]...)
+		}
+		out = append(out, body[f.begin:f.value]...)
+		out = append(out, value...)
+		return append(out, body[f.valueEnd:f.end]...)
+	})
+}
+
+// add puts a field at an offset, behind another one or as the first.
+func add(body []byte, at int, behind bool, name string, value []byte) []byte {
+	out := make([]byte, 0, len(body)+len(name)+len(value)+4)
+	out = append(out, body[:at]...)
+	if behind {
+		out = append(out, ',')
+	}
+	out = appendName(out, name)
+	out = append(out, ':')
+	out = append(out, value...)
+	return append(out, body[at:]...)
+}
+
+func remove(body []byte, name string, fold bool) []byte {
+	if _, found := find(body, name, fold); !found {
+		return body
+	}
+	return edit(body, 0, func(f place, out []byte) []byte {
+		if f.is(body, name, fold) {
+			return nil
+		}
+		return append(out, body[f.begin:f.end]...)
+	})
+}
+
+// edit writes body anew, which is an object. each appends what becomes of one
+// field, white space around it included, or returns nil to leave it out. more is
+// a guess of how much longer the result is.
+func edit(body []byte, more int, each func(f place, out []byte) []byte) []byte {
+	out := make([]byte, 0, len(body)+more+8)
+	kept, last := 0, 0 // how much is written with a field in it, and where the last field ends
+	b, _ := walk(body, func(f place) bool {
+		if last == 0 {
+			out = append(out, body[:f.begin]...)
+		}
+		length := len(out)
+		if kept > 0 {
+			out = append(out, ',')
+		}
+		if longer := each(f, out); longer != nil {
+			out, kept = longer, len(longer)
+		} else {
+			out = out[:length]
+		}
+		last = f.end
+		return true
+	})
+	return append(out, body[b.closed:]...)
+}
+
+// appendName appends a name with its quotes.
+func appendName(b []byte, name string) []byte {
+	quoted, _ := json.Marshal(name) // strings always marshal
+	return append(b, quoted...)
+}
