@@ -139,8 +139,8 @@ func walk(body []byte, yield func(place) bool) (braces, error) {
 var errNoObject = errors.New("want a JSON object, beginning with {")
 
 func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error) {
-	if kind := r.json.PeekKind(); kind != '{' && kind != 0 {
-		return b, errNoObject
+	if at := spaces(body); at < len(body) && body[at] != '{' {
+		return b, &jsontext.SyntacticError{ByteOffset: int64(at), Err: errNoObject}
 	}
 	if _, err := r.json.ReadToken(); err != nil {
 		return b, err //nolint:wrapcheck // see wrong
