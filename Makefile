@@ -16,6 +16,7 @@ export CGO_ENABLED ?= 0
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
+PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
 .PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
@@ -25,7 +26,7 @@ up: build ## build, start, and serve the model that ships with Rouse
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS)
 
 images: ## container images of activator, autoscaler and function, without Docker: bin/rouse-images.tar
 	$(GO) run ./cmd/internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)

@@ -113,7 +113,7 @@ var rules = []struct {
 		why:    "only internal/cloudevent knows the CloudEvents SDK; the others pass api.Event",
 	}, {
 		from:   []string{"activator", "autoscaler", "functions", "engine", "config", "api", "internal", "cmd", "manifests"},
-		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/lead", "autoscaler/takeover", "autoscaler/dualpod", "autoscaler/relay", "cmd/internal/kn", "cmd/activator", "cmd/autoscaler", "cmd/kn-rouse", "manifests"},
+		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/lead", "autoscaler/takeover", "autoscaler/dualpod", "autoscaler/relay", "cmd/internal/kn", "cmd/rouse-activator", "cmd/rouse-autoscaler", "cmd/kn-rouse", "manifests"},
 		not: func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/") || strings.HasPrefix(p, "sigs.k8s.io/") || strings.HasPrefix(p, "knative.dev/")
 		},
@@ -151,7 +151,7 @@ func TestImports(t *testing.T) {
 
 // TestLocalModeReachesNoKubernetes follows every import of the programs that run without a cluster.
 func TestLocalModeReachesNoKubernetes(t *testing.T) {
-	for _, p := range packages(t, "./cmd/rouse", "./cmd/function") {
+	for _, p := range packages(t, "./cmd/rouse", "./cmd/rouse-function") {
 		if p.Name != "main" {
 			t.Errorf("%s is no program", p.ImportPath)
 		}
@@ -166,9 +166,9 @@ func TestLocalModeReachesNoKubernetes(t *testing.T) {
 // TestProgramsOfAClusterAreApart follows every import of the programs of a cluster: each is one part, not all of them.
 func TestProgramsOfAClusterAreApart(t *testing.T) {
 	for program, others := range map[string][]string{
-		"./cmd/activator":  {"autoscaler", "functions", "engine", "cmd/internal/local"},
-		"./cmd/autoscaler": {"activator", "functions", "engine", "cmd/internal/local"},
-		"./cmd/kn-rouse":   {"activator", "functions", "engine", "cmd/internal/local", "autoscaler/knative", "autoscaler/lead", "autoscaler/server"},
+		"./cmd/rouse-activator":  {"autoscaler", "functions", "engine", "cmd/internal"},
+		"./cmd/rouse-autoscaler": {"activator", "functions", "engine", "cmd/internal"},
+		"./cmd/kn-rouse":         {"activator", "functions", "engine", "cmd/internal/local", "autoscaler/knative", "autoscaler/lead", "autoscaler/server"},
 	} {
 		for _, p := range packages(t, program) {
 			for _, d := range p.Deps {

@@ -17,15 +17,15 @@ func TestProgramsKnowTheirArguments(t *testing.T) {
 		t.Skip("builds two programs")
 	}
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/activator", "../cmd/autoscaler")
+	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../cmd/rouse-activator", "../cmd/rouse-autoscaler")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, overlay := range Overlays() {
 		all := rendered(t, overlay)
-		for _, name := range []string{"activator", "autoscaler"} {
-			c := deployment(t, all, "rouse-"+name).Spec.Template.Spec.Containers[0]
+		for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
+			c := deployment(t, all, name).Spec.Template.Spec.Containers[0]
 			if len(c.Command) > 0 {
 				t.Errorf("%s: %s has a command: the image's entrypoint is the program", overlay, name)
 			}

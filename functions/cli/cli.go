@@ -1,5 +1,5 @@
 // Package cli is the command line of one instance: flags and environment make a
-// [functions.Config], signals end it. cmd/function and "rouse function" are both
+// [functions.Config], signals end it. cmd/rouse-function and "rouse function" are both
 // this command.
 //
 // What is to run is given in one of two ways: whole, as the JSON of an

@@ -7,7 +7,7 @@ import (
 )
 
 // functionCommand runs one instance. Local mode starts it, and so may people. The
-// program cmd/function is the same; shells have a word of their own by that name.
+// program cmd/rouse-function is the same; shells have a word of their own by that name.
 func functionCommand() *cobra.Command {
 	return cli.Command()
 }

@@ -34,13 +34,13 @@ type product struct {
 var products = []product{
 	{
 		name: "activator", title: "Rouse's activator: the data path and the front door",
-		programs: map[string]string{"/rouse-activator": "cmd/activator"}, entrypoint: "/rouse-activator",
+		programs: map[string]string{"/rouse-activator": "cmd/rouse-activator"}, entrypoint: "/rouse-activator",
 	}, {
 		name: "autoscaler", title: "Rouse's autoscaler: decides who sleeps, wakes and starts",
-		programs: map[string]string{"/rouse-autoscaler": "cmd/autoscaler"}, entrypoint: "/rouse-autoscaler",
+		programs: map[string]string{"/rouse-autoscaler": "cmd/rouse-autoscaler"}, entrypoint: "/rouse-autoscaler",
 	}, {
 		name: "function", title: "A function of Rouse: a model server and the one door to it",
-		programs:   map[string]string{"/rouse-function": "cmd/function", "/rouse": "cmd/rouse"},
+		programs:   map[string]string{"/rouse-function": "cmd/rouse-function", "/rouse": "cmd/rouse"},
 		entrypoint: "/rouse-function", env: []string{"ROUSE_ENGINE_BINARY=/rouse"},
 	},
 }
@@ -130,7 +130,7 @@ func (o options) derived() ([]product, error) {
 		}
 		all = append(all, product{
 			name: kind, title: "A function of Rouse on " + image, onto: image,
-			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/function"},
+			programs:   map[string]string{"/usr/local/bin/rouse-function": "cmd/rouse-function"},
 			entrypoint: "/usr/local/bin/rouse-function", env: []string{api.EnvRuntime + "=" + kind},
 		})
 	}

@@ -32,7 +32,7 @@ type relayFlags struct {
 }
 
 func (f *relayFlags) parse(args []string, stderr io.Writer) error {
-	s := flag.NewFlagSet("autoscaler relay", flag.ContinueOnError)
+	s := flag.NewFlagSet("rouse-autoscaler relay", flag.ContinueOnError)
 	s.SetOutput(stderr)
 	s.StringVar(&f.file, "config", "", "YAML `file` with sources and targets; flags go before what it says")
 	s.StringVar(&f.sources, "source", "", "addresses of metrics, with commas between them")

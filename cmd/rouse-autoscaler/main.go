@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	cfg := lead.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
 	var kubeconfig string
 	var level slog.Level
-	f := flag.NewFlagSet("autoscaler", flag.ContinueOnError)
+	f := flag.NewFlagSet("rouse-autoscaler", flag.ContinueOnError)
 	f.StringVar(&cfg.Pod, "pod", os.Getenv("POD_NAME"), "the process's own pod (default $POD_NAME)")
 	f.Func("listen", "`address` where the leader serves instances, activators and people, host:port (default :8080)", address(&cfg.Listen))
 	f.Func("metrics-listen", "`address` where /metrics, /healthz and /readyz are served, host:port (default :9091)", address(&cfg.MetricsListen))
