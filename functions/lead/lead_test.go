@@ -170,7 +170,7 @@ func TestStreamIsCutHonestly(t *testing.T) {
 	if follower == first {
 		follower = members[1]
 	}
-	resp, err := follower.ask(stream, "pause=10ms")
+	resp, err := follower.ask(stream, "pause=200ms")
 	if err != nil {
 		t.Fatal(err)
 	}
