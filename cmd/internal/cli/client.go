@@ -64,7 +64,7 @@ func newClient(endpoint api.Endpoint, token string) *client {
 	c := &client{endpoint: endpoint}
 	c.Client = &adminclient.Client{
 		HTTP: &http.Client{Transport: guarded(api.NewTransport(256))}, URL: endpoint.URL, Peer: "the server at " + string(endpoint), Header: http.Header{},
-		Refused: closedDoor(endpoint),
+		Refused: closedDoor(endpoint), //nolint:bodyclose // the client closes it
 	}
 	if token != "" {
 		c.Header.Set("Authorization", "Bearer "+token)

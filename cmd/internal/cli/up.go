@@ -105,7 +105,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
-		debug.SetMemoryLimit(int64(inbound.Within(0).Memory) + spareMemory) // or bodies leave four times as much garbage
+		debug.SetMemoryLimit(inbound.Within(0).Memory + spareMemory) // or bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
 	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
