@@ -32,8 +32,6 @@ func (w *World) book(f *fn, now time.Time) {
 		i.soft = f.declared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
 		i.places = slices.Grow(i.places[:0], n)
 		for k, d := range i.at {
-			w.mark(d, i.phase == phaseAsleep)
-			w.touch(d)
 			i.places = append(i.places, len(w.on[d]))
 			w.on[d] = append(w.on[d], i)
 			w.enter(i, k, 1)
@@ -88,11 +86,11 @@ func (f *fn) changes(t time.Time) {
 // enter books i's kth device, or takes it back where sign is -1.
 func (w *World) enter(i *inst, k int, sign api.Bytes) {
 	d := i.at[k]
-	w.free[d] -= sign * i.held[k]
-	w.coming[d] += sign * i.leaves[k]
+	soft := api.Bytes(0)
 	if i.soft {
-		w.soft[d] += sign * i.held[k]
+		soft = i.held[k]
 	}
+	w.account(d, -sign*i.held[k], sign*i.leaves[k], sign*soft)
 }
 
 // unbook takes f's instances out of the books.
@@ -102,10 +100,9 @@ func (w *World) unbook(f *fn) {
 	}
 	f.booked = false
 	f.edition++
+	w.hide(f)
 	for _, i := range f.is {
 		for k, d := range i.at {
-			w.mark(d, i.phase == phaseAsleep)
-			w.touch(d)
 			w.enter(i, k, -1)
 			list := w.on[d]
 			last := len(list) - 1

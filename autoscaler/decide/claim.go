@@ -28,8 +28,8 @@ type claim struct {
 	// nth counts the claims of a function.
 	nth int
 	why string
-	// was is how it was served in the last plan.
-	was *served
+	// of is the function whose claim it is, where another variant serves it.
+	of *fn
 }
 
 // claim collects what functions want and serves it in order:
@@ -45,18 +45,14 @@ func (p *plan) claim() {
 		cs = p.claims(f, cs)
 	}
 	slices.SortFunc(cs, func(a, b claim) int { return a.compare(&b) })
-	p.recall(cs)
 	for k := range cs {
 		c := &cs[k]
 		if c.class != first {
 			p.bookDeferred()
 		}
-		p.booked = p.booked[:0]
 		p.serve(c)
-		p.compare(&c.was.booked, p.booked)
 	}
 	p.bookDeferred()
-	p.booked = p.booked[:0]
 }
 
 // compare orders claims, those that are served first before others.
@@ -106,7 +102,7 @@ func (p *plan) claims(f *fn, cs []claim) []claim {
 		return cs
 	}
 	for n := f.live(); n < min(f.desired, f.live()+mostClaims); n++ {
-		c := claim{f: f, nth: n - f.live()}
+		c := claim{f: f, of: f, nth: n - f.live()}
 		switch {
 		case n == 0 && f.Waiting > 0:
 			patience := time.Duration(p.pol.Patience) * p.pol.TurnWait

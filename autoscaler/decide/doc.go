@@ -19,8 +19,8 @@
 //  4. Functions that want an instance awake claim memory, in order of
 //     starvation, class, priority and waiting (claim.go). Each claim takes the
 //     cheapest way: wake a sleeper, start a new one, make room first, or wait
-//     (place.go, spot.go, victim.go). What a World knows of a claim from the plan before is kept
-//     where it is right still (served.go).
+//     (place.go, spot.go, victim.go). What a search has found is kept for as long as it would find
+//     the same again (search.go).
 //  5. Where the scheduler finds no node for a pod, the least valuable sleepers of one shrink or go (seat.go).
 //  6. What nobody needs goes down the ladder: awake, asleep, gone (rest.go).
 //  7. Sleepers that fit into what is left get standing grants (grant.go).

@@ -171,7 +171,7 @@ func (d *drawn) put(w *World, f *Function) {
 // TestDrawn draws events and times between them, and compares the plans of a world in which what is known of
 // waiting claims is kept with those of a new one, in which each is served from nothing.
 func TestDrawn(t *testing.T) {
-	plans, waiting, kept := 0, 0, 0
+	plans, searches, kept := 0, 0, 0
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		d := draw(r, 60+r.IntN(60), 8+r.IntN(3))
@@ -191,20 +191,14 @@ func TestDrawn(t *testing.T) {
 				t.Fatalf("seed %d, plan %d: the world looks again at %s, the whole at %s", seed, n, look, next)
 			}
 			plans++
-			for _, s := range w.line {
-				waiting++
-				for _, l := range s.lists {
-					if l.found.plan == w.plans && l.found.made < w.plans {
-						kept++
-					}
-				}
-			}
 			if d.now = d.now.Add(time.Duration(r.ExpFloat64() * float64(step))); r.IntN(calm) == 0 {
 				d.event(w, &d.Functions[r.IntN(len(d.Functions))])
 			}
 		}
+		again, anew := w.searches.Counts()
+		kept, searches = kept+again, searches+again+anew
 	}
-	if waiting < 10*plans || kept < waiting/2 {
-		t.Errorf("%d plans with %d claims, for %d of which what was found before was found again: that tells nothing", plans, waiting, kept)
+	if searches < 10*plans || kept < searches/2 {
+		t.Errorf("%d plans with %d searches, of which %d were answered by what was found before: that tells nothing", plans, searches, kept)
 	}
 }

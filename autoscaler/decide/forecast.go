@@ -38,7 +38,7 @@ func (p *plan) untilWanted(i *inst) wanted {
 			if until, known := f.Past.Arrivals.Forecast(since); known {
 				// For as long as no more than half of it can have gone, a regret's slope is at most four times as steep.
 				slope, lasts := f.Past.Arrivals.Slope(since)
-				p.lapse(p.now.Add(max(1, min(lasts, time.Duration(float64(until)/(2*slope))))))
+				p.holdsUntil(p.now.Add(max(1, min(lasts, time.Duration(float64(until)/(2*slope))))))
 				return wanted{max(0.1, until.Seconds()), 4 * slope / max(0.1, until.Seconds())}
 			}
 		}

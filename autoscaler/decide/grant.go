@@ -12,11 +12,8 @@ import (
 // left, and that nobody claims, may be woken by activators without asking. Of
 // several that fit alone but not together the one that is the likeliest to be wanted
 // gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
-// has changed: of functions that the plan looks at, and of devices that are not what they were
-// when it last looked (see [served]). For all others nothing can have come of it.
+// has changed: of functions that the plan looks at, and of dirty nodes. For all others nothing can have come of it.
 func (p *plan) grant() {
-	p.compare(&p.w.rested, p.booked)
-	p.resting.journal, p.resting.taken = len(p.journal), len(p.takenOnes)
 	p.grants = make(map[int32][]*inst)
 	cs := p.grantable()
 	// Memory that is over-committed to grants comes back from whoever was used longest ago.
@@ -64,13 +61,8 @@ func (p *plan) grantable() []*inst {
 			cs = append(cs, i)
 		}
 	}
-	for _, d := range p.w.marked {
-		if p.w.marks[d].forced {
-			p.change(d)
-		}
-	}
-	for _, d := range p.changed {
-		for _, i := range p.w.on[d] {
+	for _, k := range p.w.grantsWatch.Dirty(p.w.searches.Cells) {
+		for _, i := range p.w.on[p.w.nodes[k].host] {
 			add(i)
 		}
 	}

@@ -16,9 +16,12 @@ import (
 //  2. more sleep on a GPU than [Policy.SleepersPerDevice]
 //  3. they hold more of a GPU than [Policy.ResidueShare]
 //
-// It looks at devices of which something has changed.
+// It looks at the devices of dirty nodes.
 func (p *plan) limit() {
-	devices := slices.Clone(p.w.marked)
+	var devices []int32
+	for _, k := range p.w.limitsWatch.Dirty(p.w.searches.Cells) {
+		devices = append(append(devices, p.w.nodes[k].host), p.w.nodes[k].gpus...)
+	}
 	for _, f := range p.fs {
 		for _, i := range f.is {
 			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // whom it may look at for
@@ -30,6 +33,7 @@ func (p *plan) limit() {
 	for _, d := range slices.Compact(devices) {
 		p.limitDevice(d)
 	}
+	p.w.limitsWatch.MarkChanged(p.w.searches.Cells)
 }
 
 func (p *plan) limitDevice(d int32) {

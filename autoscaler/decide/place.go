@@ -63,8 +63,8 @@ func (p *plan) compareWays(o, other *option) int {
 	return p.compareRegrets(o.regret, other.regret)
 }
 
-// find looks for the best way for c; see [plan.best].
-func (p *plan) find(c *claim) *option {
+// find looks for the best way for c, whose function has sleepers that may be woken now; see [plan.best].
+func (p *plan) find(c *claim, sleepers []*inst) *option {
 	var best *option
 	consider := func(o *option) bool {
 		if !p.rate(c, o) {
@@ -82,26 +82,20 @@ func (p *plan) find(c *claim) *option {
 		return o.rank <= startIdle
 	}
 	f := c.f
-	for _, i := range f.is {
-		p.reads = append(p.reads, i.at...)
-		if i.phase == phaseAsleep && !i.lost && p.quiet(i) {
-			consider(p.waking(i))
-		}
+	for _, i := range sleepers {
+		consider(p.waking(i))
 	}
 	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 {
 		return best
 	}
 	turn := best != nil && p.turn(best, f.Past.Return(inventory.Stopped))
 	easy := 0
-	for _, s := range p.places(c) {
+	for _, s := range p.places() {
 		o := &option{node: s.node, at: p.devicesOf(f, s), fetch: s.fetch, price: s.price}
 		o.needs = p.alloc(len(o.at))
 		p.w.fill(o.needs, o.at, whole(f.Need))
 		o.touches = o.needs
-		p.reads = append(p.reads, o.at...)
-		if f.Need.Devices > 1 { // which of them are taken depends on all
-			p.reads = append(p.reads, p.w.nodes[s.node].gpus...)
-		}
+		p.reads(o.at)
 		o.regret.v = f.Past.Return(inventory.Stopped).Seconds()
 		if turn && !o.fits(p.free, nil) {
 			continue // its turn comes before a start would be done; only what is free is better used
@@ -109,7 +103,7 @@ func (p *plan) find(c *claim) *option {
 		if consider(o) {
 			easy++
 		}
-		if easy == mostEasy && p.large() {
+		if easy == mostEasy && p.w.large() {
 			break
 		}
 	}
@@ -124,7 +118,7 @@ func (p *plan) turn(o *option, limit time.Duration) bool {
 		rest = max(rest, v.i.past().Rest())
 	}
 	limit -= rest + o.self.past().Return(o.self.Status.Level)
-	p.lapse(o.ready.Add(1 - limit))
+	p.holdsUntil(o.ready.Add(1 - limit))
 	return max(0, o.ready.Sub(p.now)) < limit
 }
 
@@ -276,9 +270,6 @@ func (p *plan) ahead(c *claim, needs amounts) {
 		p.book(needs)
 	default:
 		p.deferred = append(p.deferred, needs)
-		for k, d := range needs.at {
-			p.booked = append(p.booked, booking{entry: entry{d, -needs.n[k], 0}, deferred: true})
-		}
 	}
 }
 

@@ -59,15 +59,8 @@ type fn struct {
 	// booked says that its instances are in the books; until is when the books change by themselves.
 	booked bool
 	until  time.Time
-	// edition counts how often it or its instances have changed; served is how its claims were
-	// served in the last plan.
+	// edition counts how often it or its instances have changed.
 	edition uint64
-	served  []*served
-	// faces are those of its instances, at the devices that they were on, as of when they were booked last;
-	// learned counts how often what was learned has changed.
-	faces   []face
-	at      []int32
-	learned uint64
 	// active says that the next plan looks at it, hot that the one after has to do so too.
 	active, hot bool
 	// look is the time in World.looks, at place slot; next is what a plan makes of it.
@@ -115,7 +108,8 @@ type inst struct {
 	held, up, leaves bytes
 	// places are its places in World.on, one for each device in at.
 	places []int
-	soft   bool // it could give way without anybody's work being interrupted
+	soft   bool   // it could give way without anybody's work being interrupted
+	print  uint64 // its part of its node's fingerprint; see search.go
 	// taken says that the plan under way has dealt with it.
 	taken bool
 	// permitted says that what it dealt with was the grant.
@@ -135,24 +129,8 @@ type plan struct {
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
 	journal      []entry
-	// resting says how much of the journal and of takenOnes there was when grants began to be looked at.
-	resting struct{ journal, taken int }
-	// booked is what was booked since the claim under way began to be served, or what was
-	// before the first one; changed are the devices that are not what they were for it in the
-	// last plan; see [served].
-	booked  []booking
-	changed []int32
-	// stirred says of each device whether it is among the changed ones, or whether others on it are
-	// not what they were.
-	stirred []stir
-	// What the search under way has looked at, from when it may find something else, whether it may at
-	// any time, and when it wants a look; see [finding].
-	reads     []int32
-	until     time.Time
-	fickle    bool
-	look      time.Time
-	takenOnes []*inst
-	noted     []*fn
+	takenOnes    []*inst
+	noted        []*fn
 	// deferred is what claims need that wait and have not booked yet.
 	deferred []amounts
 	slab     bytes             // what alloc cuts from
@@ -181,7 +159,6 @@ type amounts struct {
 func (p *plan) reset(now time.Time) {
 	p.pol, p.now = &p.w.pol, now
 	p.journal, p.takenOnes, p.noted, p.deferred = p.journal[:0], p.takenOnes[:0], p.noted[:0], p.deferred[:0]
-	p.booked = p.booked[:0]
 	p.slab, p.gainer, p.actions, p.elected = nil, "", nil, p.elected[:0]
 }
 
@@ -200,12 +177,8 @@ func (p *plan) spend(device int32, free, coming api.Bytes) {
 	if free == 0 && coming == 0 {
 		return
 	}
-	p.w.mark(device, false)
-	p.free[device] += free
-	p.coming[device] += coming
-	e := entry{device, free, coming}
-	p.journal = append(p.journal, e)
-	p.booked = append(p.booked, booking{entry: e})
+	p.w.account(device, free, coming, 0)
+	p.journal = append(p.journal, entry{device, free, coming})
 }
 
 // leave books what i gives back as coming, less what stays.
@@ -299,10 +272,6 @@ func (p *plan) note(f *fn) {
 // at asks for a look at f at t.
 func (p *plan) at(f *fn, t time.Time) {
 	if t.After(p.now) {
-		p.lapse(t)
-		if p.look.IsZero() || t.Before(p.look) {
-			p.look = t
-		}
 		p.note(f)
 		if f.next.IsZero() || t.Before(f.next) {
 			f.next = t
@@ -337,11 +306,7 @@ func (p *plan) take(i *inst) {
 		i.taken = true
 		p.note(i.f)
 		p.takenOnes = append(p.takenOnes, i)
-		for _, j := range i.f.is {
-			for _, d := range j.at {
-				p.booked = append(p.booked, booking{entry: entry{device: d}, dealt: i})
-			}
-		}
+		p.w.deal(i, true)
 	}
 }
 

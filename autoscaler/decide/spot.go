@@ -16,7 +16,7 @@ const (
 )
 
 // large says whether the search for victims is bounded.
-func (p *plan) large() bool { return len(p.w.devs) > smallest }
+func (t *topology) large() bool { return len(t.devs) > smallest }
 
 // spot is a place for a new instance: a node, and on it the one GPU, or as many
 // as it needs.
@@ -55,18 +55,15 @@ func (s *spot) compare(t *spot) int {
 		cmp.Compare(s.gpu, t.gpu))
 }
 
-// spotsOf offers the places of a node; of one of its GPUs only, where gpu is not below 0
-// and f needs no more than one.
-func (p *plan) spotsOf(f *fn, k, gpu int32, add func(spot)) {
+// spotsOf offers the places of a node.
+func (p *plan) spotsOf(f *fn, k int32, add func(spot)) {
 	switch {
 	case f.Need.Devices == 0:
 		p.hostSpot(f, k, add)
 	case f.Need.Devices > 1:
 		p.setSpot(f, k, add)
-	case gpu >= 0:
-		p.gpuSpots(f, k, []int32{gpu}, add)
 	default:
-		p.gpuSpots(f, k, p.w.nodes[k].gpus, add)
+		p.gpuSpots(f, k, add)
 	}
 }
 
@@ -120,7 +117,7 @@ func (p *plan) hostSpot(f *fn, k int32, add func(spot)) {
 
 // ease makes no difference between what is hard and what is not where all is looked at anyway.
 func (p *plan) ease(class int) int {
-	if !p.large() {
+	if !p.w.large() {
 		return min(class, 2)
 	}
 	return class
@@ -135,14 +132,14 @@ func (p *plan) demand(f *fn, device int32) (api.Bytes, bool) {
 	return f.Need.PerDevice, d.capacity >= f.Need.PerDevice
 }
 
-func (p *plan) gpuSpots(f *fn, k int32, gpus []int32, add func(spot)) {
-	if len(gpus) == 0 {
+func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
+	n := &p.w.nodes[k]
+	if len(n.gpus) == 0 {
 		return
 	}
-	n := &p.w.nodes[k]
 	hostLack, hostLate, hostHard := p.shortage(n.host, f.Need.Host)
 	fetch := p.fetches(f, n)
-	for _, d := range gpus {
+	for _, d := range n.gpus {
 		need, fits := p.demand(f, d)
 		if !fits {
 			continue

@@ -96,7 +96,7 @@ func (p *plan) overflow(f *fn, cs []claim) []claim {
 	if !p.due(f, f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
 		return cs
 	}
-	return append(cs, claim{f: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
+	return append(cs, claim{f: f, of: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
 // prospect ranks v as the one to have one more instance for c, the lower the better.

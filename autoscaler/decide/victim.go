@@ -42,7 +42,7 @@ func (p *plan) victims(c *claim, o *option) ([]victim, bool) {
 	}
 	cands := p.candidates(c, o, short)
 	for k := range cands {
-		p.lapse(cands[k].ready)
+		p.holdsUntil(cands[k].ready)
 	}
 	order := make([]int32, len(cands))
 	for k := range order {
@@ -322,13 +322,15 @@ func (p *plan) usedUntil(i *inst, n int) time.Time {
 func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
 	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
 	if kind != busy { // 1
-		p.lapse(i.Since.Add(p.pol.MinStay))
+		p.holdsUntil(i.Since.Add(p.pol.MinStay))
 		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {
 			return time.Time{}
 		}
 		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
 		used := p.usedUntil(i, i.f.awake-n+1)
-		p.fickle = p.fickle || used.Equal(p.now)
+		if used.Equal(p.now) {
+			p.w.searches.Uncacheable()
+		}
 		return used.Add(grace)
 	}
 	level := inventory.Stopped // 2

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide/internal/memo"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -39,17 +40,11 @@ type World struct {
 	looks  lookHeap
 	// pinned is the host memory that MinScale keeps, over all functions.
 	pinned api.Bytes
-	// marks say for each device whether its account has changed since grants were last
-	// looked at; see mark.
-	marks  []mark
-	marked []int32
-	// plans counts plans; line is how the claims of the last one were served, early what was
-	// booked in it before them, rested what was after them and before grants.
-	plans   uint64
-	line    []*served
-	early   []booking
-	rested  []booking
-	scratch *plan
+	// searches holds the fingerprints of nodes, and what was found there; limitsWatch and grantsWatch say which nodes
+	// have changed since plans looked at the limits of sleepers, and at grants.
+	searches                 *searches
+	limitsWatch, grantsWatch memo.Watch
+	scratch                  *plan
 }
 
 // NewWorld makes a world without functions.
@@ -72,19 +67,19 @@ func (w *World) SetDevices(devices []inventory.Device) {
 	w.topology = newTopology(slices.Clone(devices))
 	n := len(w.devs)
 	w.free, w.coming, w.soft = make(bytes, n), make(bytes, n), make(bytes, n)
-	w.on, w.marks, w.marked = make([][]*inst, n), make([]mark, n), nil
+	w.on = make([][]*inst, n)
+	w.searches, w.limitsWatch, w.grantsWatch = newSearches(&w.topology), memo.NewWatch(len(w.nodes)), memo.NewWatch(len(w.nodes))
 	for d := range w.devs {
 		w.free[d] = w.devs[d].Capacity - w.devs[d].Others
+		w.searches.Add(w.of[d], w.deviceHash(int32(d))+w.accountHash(int32(d)))
 	}
 	for _, f := range w.fns {
-		f.faces, f.at = nil, nil
 		for _, i := range f.is {
 			w.locate(i)
 		}
 		w.activate(f)
 	}
-	w.scratch, w.line, w.early, w.rested = nil, nil, nil, nil
-	w.plans++ // nothing of the last one is right any more
+	w.scratch = nil
 }
 
 // resize follows devices that are the same and have other numbers.
@@ -99,11 +94,10 @@ func (w *World) resize(devices []inventory.Device) {
 			w.unbook(i.f)
 			w.activate(i.f)
 		}
-		w.mark(int32(d), true)
-		w.touch(int32(d))
-		w.marks[d].moved = true
-		w.free[d] += devices[d].Capacity - devices[d].Others - (old.Capacity - old.Others)
+		w.account(int32(d), devices[d].Capacity-devices[d].Others-(old.Capacity-old.Others), 0, 0)
+		w.searches.Remove(w.of[d], w.deviceHash(int32(d)))
 		w.devs[d], w.facts[d] = devices[d], factsOf(devices[d])
+		w.searches.Add(w.of[d], w.deviceHash(int32(d)))
 	}
 }
 
@@ -131,7 +125,6 @@ func (w *World) Remove(name api.FunctionName) {
 	}
 	w.unbook(f)
 	w.pinned -= f.pinned
-	w.stir(f.at)
 	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
 	w.enrol(f)
 	w.seek(f)
@@ -151,9 +144,6 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 	f.declared = function != nil
 	if !f.declared {
 		function = &Function{Spec: api.Function{Name: name}}
-	}
-	if f.Function != nil && !alike(&f.Past, &function.Past) {
-		f.learned++
 	}
 	f.Function = function
 	w.enrol(f)
@@ -191,26 +181,6 @@ func (w *World) activate(f *fn) {
 	}
 }
 
-// mark says what has happened to a device since the last plan looked at its limits. Where it is forced, its
-// sleepers are looked at again for grants, whatever its account says.
-type mark struct {
-	seen, forced bool
-	// touched says that it changes for other reasons than a plan's bookings, and was is what it was
-	// then; moved that what it is in itself has changed.
-	touched, moved bool
-	was            account
-	stirred        bool // see [face]
-}
-
-func (w *World) mark(d int32, forced bool) {
-	m := &w.marks[d]
-	if !m.seen {
-		m.seen = true
-		w.marked = append(w.marked, d)
-	}
-	m.forced = m.forced || forced
-}
-
 // Plan says what to do at now, and when to look again even if nothing happens until
 // then; a zero time means never. A function that an action is for is looked at
 // again in the next plan, whether or not it is put in between.
@@ -226,6 +196,7 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	p.seat()    // 5
 	p.rest()    // 6
 	p.grant()   // 7
+	w.grantsWatch.MarkChanged(w.searches.Cells)
 	return w.end(p)
 }
 
@@ -238,13 +209,13 @@ func (w *World) begin(now time.Time) *plan {
 		}
 	}
 	w.now = now
-	w.plans++
 	for f := w.looks.first(); f != nil && !f.look.After(now); f = w.looks.first() {
 		w.looks.set(f, time.Time{})
 		w.activate(f)
 		for _, i := range f.is { // others may have waited until i can be called again
-			for _, d := range i.at {
-				w.mark(d, true)
+			if len(i.at) > 0 {
+				w.limitsWatch.Mark(i.node)
+				w.grantsWatch.Mark(i.node)
 			}
 		}
 	}
@@ -252,7 +223,7 @@ func (w *World) begin(now time.Time) *plan {
 	slices.SortFunc(w.active, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
 	p := w.scratch
 	if p == nil {
-		p = &plan{w: w, slotOf: make([]int32, len(w.devs)), stirred: make([]stir, len(w.devs))}
+		p = &plan{w: w, slotOf: make([]int32, len(w.devs))}
 		for d := range p.slotOf {
 			p.slotOf[d] = -1
 		}
@@ -260,15 +231,6 @@ func (w *World) begin(now time.Time) *plan {
 	}
 	p.reset(now)
 	w.settleBooks(p)
-	for _, d := range w.marked {
-		m := &w.marks[d]
-		if m.stirred {
-			p.stirred[d] |= others
-		}
-		if m.moved || m.touched && m.was != w.account(d) {
-			p.change(d)
-		}
-	}
 	for _, f := range w.active {
 		p.weigh(f)
 	}
@@ -293,27 +255,14 @@ func (w *World) settleBooks(p *plan) {
 
 // end takes back what p booked, and remembers what the next plan has to look at.
 func (w *World) end(p *plan) ([]Action, time.Time) {
-	for _, d := range w.marked {
-		w.marks[d], p.stirred[d] = mark{}, 0
-	}
-	w.marked = w.marked[:0]
 	for _, e := range p.journal {
-		w.free[e.device] -= e.free
-		w.coming[e.device] -= e.coming
+		w.account(e.device, -e.free, -e.coming, 0)
 	}
-	for k, e := range p.journal {
-		w.mark(e.device, k >= p.resting.journal)
-	}
-	for _, d := range p.changed {
-		p.stirred[d] = 0
-	}
-	p.changed = p.changed[:0]
-	for k, i := range p.takenOnes {
+	for _, i := range p.takenOnes {
 		i.taken, i.permitted = false, false
-		for _, d := range i.at {
-			w.mark(d, k >= p.resting.taken)
-		}
+		w.deal(i, false)
 	}
+	w.searches.Sweep()
 	w.active = nil
 	for _, f := range p.noted {
 		f.noted, f.active, f.refused, f.waits, f.gives = false, false, false, false, false

@@ -1,0 +1,215 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide/internal/memo"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// What searches for places have found is kept from plan to plan by package memo; this file is all that knows of it. The
+// cells that a search reads are the nodes. In a node's fingerprint is everything that searches and the later stages of a plan see there:
+//
+//  1. of each device what it is and its account, with what the plan under way has booked ([World.account])
+//  2. of each instance its [outward], and that the plan under way has dealt with one of its function
+//
+// What a search reads beside nodes is the version of its question: the claim, and the function that it is for.
+
+// searches keeps what was found.
+type searches = memo.Memo[searchKey, searchVersion, spot, *option]
+
+func newSearches(t *topology) *searches {
+	most := 2 * mostSpots // so that a list lasts for a while
+	if !t.large() {
+		most = 0
+	}
+	return memo.New[searchKey, searchVersion, spot, *option](len(t.nodes), memo.Places[spot]{
+		Compare: func(a, b *spot) int { return a.compare(b) },
+		Cell:    func(s *spot) int32 { return s.node },
+		Most:    most,
+	})
+}
+
+// searchKey is what one search is for: the nth claim of a function, served by an instance of f, which may be another variant.
+type searchKey struct {
+	of  *fn
+	nth int
+	f   *fn
+}
+
+// searchVersion is what a search turns on beside the nodes.
+type searchVersion struct {
+	edition  uint64 // of the function
+	class    class
+	starved  time.Time // of a first instance, which may interrupt who works
+	sleepers int       // how many may be woken now
+}
+
+// search is one of them; see [memo.Question].
+type search struct {
+	p        *plan
+	c        *claim
+	sleepers []*inst
+}
+
+// best finds the best way for c, nil if there is none. What is returned may
+// have to wait: for memory on its way, or until its victims are ready.
+func (p *plan) best(c *claim) *option {
+	s := &search{p: p, c: c}
+	for _, i := range c.f.is {
+		if i.phase == phaseAsleep && !i.lost && p.quiet(i) {
+			s.sleepers = append(s.sleepers, i)
+		}
+	}
+	version := searchVersion{edition: c.f.edition, class: c.class, sleepers: len(s.sleepers)}
+	if c.class == first {
+		version.starved = c.f.starved
+	}
+	return p.w.searches.Find(searchKey{c.of, c.nth, c.f}, version, p.now, s)
+}
+
+// Search is part of [memo.Question].
+func (s *search) Search() *option {
+	for _, i := range s.c.f.is {
+		s.p.reads(i.at)
+	}
+	return s.p.find(s.c, s.sleepers)
+}
+
+// Offer is part of [memo.Question].
+func (s *search) Offer(node int32, add func(spot)) { s.p.spotsOf(s.c.f, node, add) }
+
+// Shown is part of [memo.Question]: one place where there is room or soon is, else those where somebody may give way.
+func (s *search) Shown(spots []spot) int {
+	switch {
+	case len(spots) > 0 && spots[0].class <= 1:
+		return 1
+	case s.p.w.large():
+		return min(mostSpots, len(spots))
+	}
+	return len(spots)
+}
+
+// places lists where a new instance may go for the claim that is being searched for, the best first.
+func (p *plan) places() []spot { return p.w.searches.Best() }
+
+// reads says that the search under way looks at devices.
+func (p *plan) reads(at []int32) {
+	if len(at) > 0 {
+		p.w.searches.Read(p.w.of[at[0]])
+	}
+}
+
+// holdsUntil says that what the search under way finds may be another from t on.
+func (p *plan) holdsUntil(t time.Time) { p.w.searches.HoldsUntil(t) }
+
+// account changes the account of a device.
+func (w *World) account(d int32, free, coming, soft api.Bytes) {
+	w.searches.Remove(w.of[d], w.accountHash(d))
+	w.free[d] += free
+	w.coming[d] += coming
+	w.soft[d] += soft
+	w.searches.Add(w.of[d], w.accountHash(d))
+}
+
+func (w *World) accountHash(d int32) uint64 {
+	return memo.Hash(struct {
+		device             int32
+		free, coming, soft api.Bytes
+	}{d, w.free[d], w.coming[d], w.soft[d]})
+}
+
+// deviceHash is that of what a device is.
+func (w *World) deviceHash(d int32) uint64 { return memo.Hash(w.devs[d]) }
+
+// deal says in the fingerprints that the plan under way has dealt with i, or takes that back. It concerns all of its function.
+func (w *World) deal(i *inst, dealt bool) {
+	change := w.searches.Add
+	if !dealt {
+		change = w.searches.Remove
+	}
+	for _, j := range i.f.is {
+		if len(j.at) > 0 {
+			change(j.node, memo.Hash(i))
+		}
+	}
+}
+
+// outward is what others see of an instance: whether it may give way, when, and what is lost by it.
+type outward struct {
+	of                    uint64 // hashes its function's
+	devices               uint64 // hashes those that it is on
+	id                    api.InstanceID
+	phase                 phase
+	doing                 Doing
+	state                 api.State
+	level                 api.Level
+	reserved, settling    bool
+	lost, shrunk          bool
+	since, retry, settles time.Time
+	failures              int
+	memory                api.Memory
+}
+
+// outwardFunction is what others see of a function of which they see an instance. Requests that come and go at one that
+// works are not in it.
+type outwardFunction struct {
+	declared, busy, wanted, frozen, dual bool
+	live, desired, awake, ill            int
+	priority, minScale                   int
+	sleepLevel                           api.Level
+	need                                 api.Memory
+	load, sleep                          time.Duration
+	wake                                 [inventory.Stopped]time.Duration
+	asleep                               [inventory.Stopped]api.Memory
+	arrivals                             inventory.Arrivals
+	lastRequest, needed                  time.Time
+	edition                              uint64
+}
+
+// show puts f's instances into the fingerprints of their nodes.
+func (w *World) show(f *fn, now time.Time) {
+	past := &f.Past
+	front := outwardFunction{
+		declared: f.declared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
+		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
+		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
+		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep, arrivals: past.Arrivals,
+	}
+	if f.asleep > 0 || !f.busy() { // it matters since when it is not wanted
+		front.lastRequest = f.LastRequest
+		if len(f.NeededAt) > 0 {
+			front.needed = f.NeededAt[0]
+		}
+	}
+	if f.ill > 0 || f.live() > f.desired { // and of each since when
+		front.edition = f.edition
+	}
+	of := memo.Hash(front)
+	for _, i := range f.is {
+		if len(i.at) == 0 {
+			continue
+		}
+		s := &i.Status
+		o := outward{
+			of: of, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
+			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk,
+			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory,
+		}
+		for _, d := range i.at {
+			o.devices += memo.Hash(d)
+		}
+		i.print = memo.Hash(o)
+		w.searches.Add(i.node, i.print)
+	}
+}
+
+// hide takes f's instances out of the fingerprints.
+func (w *World) hide(f *fn) {
+	for _, i := range f.is {
+		if len(i.at) > 0 {
+			w.searches.Remove(i.node, i.print)
+		}
+	}
+}
