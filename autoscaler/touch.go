@@ -75,7 +75,7 @@ func (a *Autoscaler) put(f *function) {
 		return
 	}
 	if spec, declared := a.planned(f); declared {
-		a.world.Put(spec, f.plain())
+		a.world.Put(&spec, f.plain())
 	} else {
 		a.world.PutStray(f.name, f.plain())
 	}
@@ -95,10 +95,10 @@ func (a *Autoscaler) planned(f *function) (decide.Function, bool) {
 }
 
 // plain is f's instances as plans see them.
-func (f *function) plain() []decide.Instance {
-	is := make([]decide.Instance, len(f.instances))
+func (f *function) plain() []*decide.Instance {
+	is := make([]*decide.Instance, len(f.instances))
 	for k, i := range f.instances {
-		is[k] = i.Instance
+		is[k] = &i.Instance
 	}
 	return is
 }

@@ -38,7 +38,9 @@ func (a *Autoscaler) snapshot() decide.Snapshot {
 		if spec, declared := a.planned(f); declared {
 			s.Functions = append(s.Functions, spec)
 		}
-		s.Instances = append(s.Instances, f.plain()...)
+		for _, i := range f.plain() {
+			s.Instances = append(s.Instances, *i)
+		}
 	}
 	return s
 }

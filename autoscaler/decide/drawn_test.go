@@ -159,13 +159,14 @@ func (d *drawn) event(w *World, f *Function) {
 
 // put puts f and its instances into w.
 func (d *drawn) put(w *World, f *Function) {
-	var is []Instance
+	c := *f
+	var is []*Instance
 	for _, i := range d.Instances {
 		if i.Status.Function == f.Spec.Name {
-			is = append(is, i)
+			is = append(is, &i)
 		}
 	}
-	w.Put(*f, is)
+	w.Put(&c, is)
 }
 
 // TestDrawn draws events and times between them, and compares the plans of a world in which what is known of

@@ -22,8 +22,11 @@ func worldOf(s *Snapshot) *World {
 	w := NewWorld(s.Policy, s.Devices)
 	w.rooms, w.strangers, w.elastic = s.Rooms, s.Strangers, s.Elastic
 	w.fns = make(map[api.FunctionName]*fn, len(s.Functions))
-	rest := s.Instances
-	of := func(name api.FunctionName) (is []Instance) {
+	rest := make([]*Instance, len(s.Instances))
+	for k := range rest {
+		rest[k] = &s.Instances[k]
+	}
+	of := func(name api.FunctionName) (is []*Instance) {
 		k := 0
 		for k < len(rest) && rest[k].Status.Function == name {
 			k++

@@ -15,7 +15,7 @@ import (
 // put since, those that wait, those whose time has come, and the devices of all
 // these. It gives the actions that Plan gives for the same state.
 //
-// A World belongs to one goroutine. It copies what it is given.
+// A World belongs to one goroutine. It keeps no copy of a record: see [World.Put].
 type World struct {
 	pol Policy
 	now time.Time // of the last plan
@@ -101,20 +101,18 @@ func (w *World) resize(devices []inventory.Device) {
 	}
 }
 
-// Put replaces a function and all its instances.
-func (w *World) Put(f Function, instances []Instance) {
-	f.NeededAt = slices.Clone(f.NeededAt)
-	w.put(f.Spec.Name, &f, slices.Clone(instances))
-}
+// Put adds a function with all its instances, or says that it or any of them has changed. The records are read where they are, from now on:
+// whoever changes one puts it again before the next plan. The slice is not kept.
+func (w *World) Put(f *Function, instances []*Instance) { w.put(f.Spec.Name, f, instances) }
 
-// PutStray replaces the instances of a function that is not declared. They are
+// PutStray does the same for the instances of a function that is not declared. They are
 // counted and left alone. None removes the function.
-func (w *World) PutStray(name api.FunctionName, instances []Instance) {
+func (w *World) PutStray(name api.FunctionName, instances []*Instance) {
 	if len(instances) == 0 {
 		w.Remove(name)
 		return
 	}
-	w.put(name, nil, slices.Clone(instances))
+	w.put(name, nil, instances)
 }
 
 // Remove forgets a function and its instances.
@@ -132,8 +130,8 @@ func (w *World) Remove(name api.FunctionName) {
 	delete(w.fns, name)
 }
 
-// put is Put without copies; function is nil for one that is not declared.
-func (w *World) put(name api.FunctionName, function *Function, instances []Instance) {
+// put is Put; function is nil for one that is not declared.
+func (w *World) put(name api.FunctionName, function *Function, instances []*Instance) {
 	f := w.fns[name]
 	if f == nil {
 		f = &fn{slot: -1}
@@ -153,18 +151,17 @@ func (w *World) put(name api.FunctionName, function *Function, instances []Insta
 		f.pinned = f.Need.Host * api.Bytes(f.Spec.MinScale)
 	}
 	w.pinned += f.pinned
-	all := make([]inst, len(instances))
 	was := f.is
 	f.is = make([]*inst, 0, len(instances))
-	for k := range instances {
-		i := &all[k]
+	for _, record := range instances {
+		i := &inst{}
 		for _, j := range was { // who stays is the same to those who know it
-			if j.Instance != nil && j.Status.Instance == instances[k].Status.Instance {
+			if j.Status.Instance == record.Status.Instance {
 				i = j
 				break
 			}
 		}
-		*i = inst{Instance: &instances[k], f: f}
+		*i = inst{Instance: record, f: f}
 		w.locate(i)
 		f.is = append(f.is, i)
 	}

@@ -31,6 +31,14 @@ type put struct {
 	is []Instance
 }
 
+// pointers are those to instances.
+func pointers(is []Instance) (ps []*Instance) {
+	for k := range is {
+		ps = append(ps, &is[k])
+	}
+	return ps
+}
+
 func newTwin(s *sim) *twin {
 	return &twin{w: NewWorld(s.Policy, s.Devices), devices: slices.Clone(s.Devices), known: map[api.FunctionName]put{}}
 }
@@ -65,9 +73,9 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 		switch old, found := t.known[name]; {
 		case found && reflect.DeepEqual(old, p):
 		case p.f.Spec.Name == "":
-			t.w.PutStray(name, p.is)
+			t.w.PutStray(name, pointers(p.is))
 		default:
-			t.w.Put(p.f, p.is)
+			t.w.Put(&p.f, pointers(p.is))
 		}
 	}
 	t.known = now

@@ -202,13 +202,15 @@ func (p *rouse) decide() ([]decide.Action, time.Time) {
 		s := decide.Snapshot{Devices: p.devices}
 		for _, f := range p.functions {
 			s.Functions = append(s.Functions, f.Function)
-			s.Instances = append(s.Instances, f.status()...)
+			for _, i := range f.instances {
+				s.Instances = append(s.Instances, i.Instance)
+			}
 		}
 		return decide.Plan(s, p.now())
 	}
 	for _, f := range p.dirty {
 		f.dirty = false
-		p.world.Put(f.Function, f.status())
+		p.world.Put(&f.Function, f.records())
 	}
 	p.dirty = p.dirty[:0]
 	return p.world.Plan(p.now())
@@ -222,11 +224,11 @@ func (p *rouse) touch(f *rouseFunction) {
 	}
 }
 
-// status are f's instances as plans see them.
-func (f *rouseFunction) status() []decide.Instance {
-	is := make([]decide.Instance, len(f.instances))
+// records are f's instances as plans see them.
+func (f *rouseFunction) records() []*decide.Instance {
+	is := make([]*decide.Instance, len(f.instances))
 	for k, i := range f.instances {
-		is[k] = i.Instance
+		is[k] = &i.Instance
 	}
 	return is
 }

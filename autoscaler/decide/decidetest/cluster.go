@@ -136,12 +136,17 @@ func (c *Cluster) rest() {
 }
 
 // Of returns copies of the kth function and its instances.
-func (c *Cluster) Of(k int) (decide.Function, []decide.Instance) {
+func (c *Cluster) Of(k int) (*decide.Function, []*decide.Instance) {
 	end := len(c.Instances)
 	if k+1 < len(c.from) {
 		end = c.from[k+1]
 	}
-	return c.Functions[k], append([]decide.Instance(nil), c.Instances[c.from[k]:end]...)
+	f := c.Functions[k]
+	var is []*decide.Instance
+	for _, i := range c.Instances[c.from[k]:end] {
+		is = append(is, &i)
+	}
+	return &f, is
 }
 
 // World is the cluster as a world that has planned once.

@@ -57,12 +57,12 @@ func (c *Cluster) revoke(w *decide.World, actions []decide.Action) (any bool) {
 }
 
 // strangers takes what is free of the GPUs on which nobody works.
-func (c *Cluster) strangers() (is []decide.Instance) {
+func (c *Cluster) strangers() (is []*decide.Instance) {
 	for _, l := range decide.Account(c.Snapshot, c.Now) {
 		if l.IsHost() || l.Awake > 0 {
 			continue
 		}
-		is = append(is, decide.Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
+		is = append(is, &decide.Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
 			Instance: api.InstanceID(fmt.Sprintf("stranger-%06d", len(is))), Function: strangers, State: api.Awake, Seq: 1,
 			Memory: api.Memory{Devices: 1, PerDevice: l.Free}, Node: l.Node, Devices: []api.DeviceID{l.ID}}})
 	}
