@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -66,11 +67,11 @@ type fn struct {
 	edition uint64
 	// active says that the next plan looks at it, hot that the one after has to do so too.
 	active, hot bool
-	// look is the time in World.looks, at place slot; next is what a plan makes of it.
-	look, next time.Time
-	slot       int
-	noted      bool // the plan under way has dealt with it
-	listed     bool // it is in the list that is being made
+	// look is its place in World.looks; next is the time that a plan makes of it.
+	look   due.Item[*fn]
+	next   time.Time
+	noted  bool // the plan under way has dealt with it
+	listed bool // it is in the list that is being made
 	// How many instances are in which phase.
 	awake, rising, falling, leaving, ill, asleep int
 	// passing counts sleepers to which a grant is just being given, or taken from.
@@ -266,7 +267,7 @@ func (p *plan) note(f *fn) {
 	if !f.noted {
 		f.noted = true
 		if !f.active {
-			f.next = f.look
+			f.next = f.look.At()
 		}
 		p.noted = append(p.noted, f)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide/internal/memo"
+	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -37,7 +38,7 @@ type World struct {
 	groups map[group][]*fn
 	// active are the functions that the next plan looks at.
 	active []*fn
-	looks  lookHeap
+	looks  due.Queue[*fn]
 	// pinned is the host memory that MinScale keeps, over all functions.
 	pinned api.Bytes
 	// searches holds the fingerprints of nodes, and what was found there; limitsWatch and grantsWatch say which nodes
@@ -126,7 +127,7 @@ func (w *World) Remove(name api.FunctionName) {
 	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
 	w.enrol(f)
 	w.seek(f)
-	w.looks.set(f, time.Time{})
+	w.looks.Set(&f.look, f, time.Time{})
 	delete(w.fns, name)
 }
 
@@ -134,7 +135,7 @@ func (w *World) Remove(name api.FunctionName) {
 func (w *World) put(name api.FunctionName, function *Function, instances []*Instance) {
 	f := w.fns[name]
 	if f == nil {
-		f = &fn{slot: -1}
+		f = &fn{}
 		w.fns[name] = f
 	}
 	w.unbook(f)
@@ -206,8 +207,7 @@ func (w *World) begin(now time.Time) *plan {
 		}
 	}
 	w.now = now
-	for f := w.looks.first(); f != nil && !f.look.After(now); f = w.looks.first() {
-		w.looks.set(f, time.Time{})
+	for f, found := w.looks.Pop(now); found; f, found = w.looks.Pop(now) {
 		w.activate(f)
 		for _, i := range f.is { // others may have waited until i can be called again
 			if len(i.at) > 0 {
@@ -263,15 +263,12 @@ func (w *World) end(p *plan) ([]Action, time.Time) {
 	w.active = nil
 	for _, f := range p.noted {
 		f.noted, f.active, f.refused, f.waits, f.gives = false, false, false, false, false
-		w.looks.set(f, f.next)
+		w.looks.Set(&f.look, f, f.next)
 		if f.hot {
 			w.activate(f)
 		}
 	}
 	actions := p.actions
 	p.actions = nil
-	if f := w.looks.first(); f != nil {
-		return actions, f.look
-	}
-	return actions, time.Time{}
+	return actions, w.looks.First()
 }
