@@ -45,8 +45,8 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 		if f.Order == decide.OrderWake {
 			f.answer(act.Err)
 		}
-		a.call(a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
-			err := a.fx.Fail(ctx, f.name, act.Err)
+		a.call(f, a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
+			err := a.fx.Fail(ctx, f.Spec.Name, act.Err)
 			return func(time.Time) { a.tellError(f, "", string(decide.Fail), err) }
 		})
 	}
@@ -55,27 +55,27 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 		f.lastWait = act.Reason
 	}
 	f.watch(now)
-	d := api.Decision{At: now, Function: f.name, Action: string(act.Kind), Reason: act.Reason}
+	d := api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason}
 	if i != nil {
 		d.Instance = i.Status.Instance
 	}
 	a.tell(f, d)
 }
 
-// call runs one call of Effects in its own goroutine; what it returns runs on the loop.
-func (a *Autoscaler) call(limit time.Duration, do func(ctx context.Context) func(now time.Time)) {
+// call runs one call of Effects for f in its own goroutine; what it returns runs on the loop.
+func (a *Autoscaler) call(f *function, limit time.Duration, do func(ctx context.Context) func(now time.Time)) {
 	a.ops.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
 		defer cancel()
 		done := do(ctx)
-		a.box.post(func() { done(time.Now()) })
+		a.update(f.Spec.Name, func() { done(time.Now()) })
 	})
 }
 
 // begin marks a call under way at i, and ends the mark when it is done.
 func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, do func(context.Context) (api.InstanceStatus, error), done func(error, time.Time)) {
 	i.Doing = what
-	a.call(limit, func(ctx context.Context) func(time.Time) {
+	a.call(i.f, limit, func(ctx context.Context) func(time.Time) {
 		s, err := do(ctx)
 		return func(now time.Time) {
 			if a.instances[i.Status.Instance] != i {
@@ -94,8 +94,8 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, 
 }
 
 func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *instance {
-	id := a.newID(f.name)
-	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.name, State: api.Starting, Since: now,
+	id := a.newID(f.Spec.Name)
+	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.Spec.Name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
 	i.From = inventory.Stopped
 	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
@@ -284,7 +284,7 @@ func (a *Autoscaler) refused(i *instance, err error, now time.Time) bool {
 
 // newGrant makes the grant of an action, with a new epoch.
 func (a *Autoscaler) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
-	return api.Grant{Instance: i.Status.Instance, Function: i.f.name, Epoch: a.newEpoch(i),
+	return api.Grant{Instance: i.Status.Instance, Function: i.f.Spec.Name, Epoch: a.newEpoch(i),
 		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: time.Until(expires)}
 }
 
@@ -334,5 +334,5 @@ func (a *Autoscaler) tellError(f *function, id api.InstanceID, action string, er
 	if err == nil || a.opsCtx.Err() != nil {
 		return
 	}
-	a.tell(f, api.Decision{At: time.Now(), Function: f.name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
+	a.tell(f, api.Decision{At: time.Now(), Function: f.Spec.Name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
 }

@@ -40,7 +40,7 @@ func (a *Autoscaler) adapt(i *instance) {
 	if i.adapters.failures > 0 {
 		pause = backoff(i.adapters.failures)
 	}
-	a.call(pause+adaptTimeout, func(ctx context.Context) func(time.Time) {
+	a.call(f, pause+adaptTimeout, func(ctx context.Context) func(time.Time) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -66,8 +66,7 @@ func (a *Autoscaler) toldAdapters(i *instance, list []api.Adapter, err error) {
 		i.adapters.known, i.adapters.has, i.adapters.failures = true, list, 0
 	case errors.As(err, &refused) && refused.Status == http.StatusNotImplemented:
 		i.Outdated = true
-		a.tell(i.f, api.Decision{At: time.Now(), Function: i.f.name, Instance: id, Action: actionAdapt, Reason: "its runtime takes adapters at its start only: another takes its place"})
-		i.f.touch()
+		a.tell(i.f, api.Decision{At: time.Now(), Function: i.f.Spec.Name, Instance: id, Action: actionAdapt, Reason: "its runtime takes adapters at its start only: another takes its place"})
 		return
 	default:
 		if i.adapters.failures++; i.adapters.failures == 1 {

@@ -31,7 +31,7 @@ func TestWhatIsBegunIsNews(t *testing.T) {
 			t.Fatal(err)
 		}
 		var plans [][]decide.Action
-		a.twin = func(_ time.Time, actions []decide.Action) { plans = append(plans, actions) }
+		a.planner = spy{a.planner, func(_ time.Time, actions []decide.Action) { plans = append(plans, actions) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- a.Run(ctx) }()

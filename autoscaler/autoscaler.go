@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
-	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 )
 
 // Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
@@ -33,7 +33,7 @@ type Autoscaler struct {
 	functions map[api.FunctionName]*function
 	order     []*function // of functions, by name
 	instances map[api.InstanceID]*instance
-	gone      graveyard
+	gone      tombstones
 	epochs    grants.Epochs
 	counter   map[string]int // the last number given to an instance, by the function's short name
 	stopping  bool           // everything is to be stopped
@@ -41,14 +41,16 @@ type Autoscaler struct {
 	outlines  *outlines
 	traces    func(api.Outline) // nil: nobody exports them
 	world     *decide.World
+	planner   planner // the world
+	dirty     dirtyQueue
+	due       due.Queue[*function]       // functions by when their demand expires, or an instance is to be probed
 	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
-	rooms     []inventory.Room           // what nodes have left of what pods request
-	strangers []inventory.Stranger       // pods of others that find no node
-	elastic   bool                       // nodes may be added
-	agenda
-	again bool // the next plan is only for what the last one began
-	// twin, where a test has set it, sees each plan.
-	twin func(now time.Time, actions []decide.Action)
+	again     bool                       // the next plan is only for what the last one began
+}
+
+// planner plans; see [decide.World.Plan].
+type planner interface {
+	Plan(now time.Time) ([]decide.Action, time.Time)
 }
 
 // New makes an autoscaler that starts nothing yet. emitter takes its decisions,
@@ -68,8 +70,9 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		counter:   make(map[string]int),
 		epochs:    grants.Epochs{Term: cfg.Term},
 	}
-	a.world = decide.NewWorld(a.cfg.Policy, nil)
-	a.setDevices(a.cfg.Devices, true)
+	a.dirty.in = make(map[api.FunctionName]bool)
+	a.world = decide.NewWorld(a.cfg.Policy, a.cfg.Devices)
+	a.planner, a.cfg.Devices = a.world, nil // the world keeps them from now on
 	a.outlines, a.traces = newOutlines(), cfg.Traces
 	a.metrics = newMetrics(a)
 	if registry != nil {
@@ -116,15 +119,13 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 // plan decides, acts, and says when to look again.
 func (a *Autoscaler) plan() time.Time {
 	now := time.Now()
-	look := a.attend(now)
-	actions, next := a.world.Plan(now)
-	if a.twin != nil {
-		a.twin(now, actions)
-	}
+	look := a.prepare(now)
+	actions, next := a.planner.Plan(now)
 	a.metrics.plan.Observe(time.Since(now).Seconds())
 	acted := false
 	for i := range actions {
 		a.act(&actions[i], now)
+		a.dirty.add(actions[i].Function)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
 	// What is begun is news too: who goes to sleep leaves its grant to another sleeper. Once is

@@ -25,19 +25,13 @@ func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 // SetRooms replaces what nodes have left of what pods may request, and the pods of others that no node takes. It matters, and has
 // to be current, while there is such a pod or an instance says that no node takes its own. It does not block.
 func (a *Autoscaler) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
-	a.box.post(func() {
-		a.rooms, a.strangers = rooms, strangers
-		a.world.SetRooms(rooms, strangers)
-	})
+	a.box.post(func() { a.world.SetRooms(rooms, strangers) })
 }
 
 // SetElastic says whether nodes may be added where those that there are can't hold an instance: it is started all the
 // same then, for its pod to wait. It does not block.
 func (a *Autoscaler) SetElastic(on bool) {
-	a.box.post(func() {
-		a.elastic = on
-		a.world.SetElastic(on)
-	})
+	a.box.post(func() { a.world.SetElastic(on) })
 }
 
 // notice works out what others use.
@@ -47,7 +41,7 @@ func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
 		used[u.ID] = max(0, u.Used)
 	}
 	changed := false
-	devices := slices.Clone(a.cfg.Devices)
+	devices := slices.Clone(a.world.Devices())
 	for _, line := range a.account(now) {
 		n, known := used[line.ID]
 		if !known || line.IsHost() {
@@ -72,7 +66,7 @@ func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
 		changed = true
 	}
 	if changed {
-		a.setDevices(devices, false)
+		a.setDevices(devices)
 	}
 }
 
@@ -89,13 +83,13 @@ func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 // forgive forgets the failed starts of functions where devices come or go: others may do. One that only gets another
 // name is no news, and what no device mends stays.
 func (a *Autoscaler) forgive(devices []inventory.Device) {
-	if slices.EqualFunc(a.cfg.Devices, devices, func(old, d inventory.Device) bool { return old.ID == d.ID || old.ID == d.Was }) {
+	if slices.EqualFunc(a.world.Devices(), devices, func(old, d inventory.Device) bool { return old.ID == d.ID || old.ID == d.Was }) {
 		return
 	}
 	for _, f := range a.functions {
 		if f.Failures > 0 && !f.Hopeless {
 			f.Failures, f.RetryAt, f.FailedOn = 0, time.Time{}, nil
-			f.touch()
+			a.dirty.add(f.Spec.Name)
 		}
 	}
 }
@@ -110,7 +104,7 @@ func (a *Autoscaler) lose(devices []inventory.Device, now map[api.DeviceID]api.D
 		nodes[d.Node] = nodes[d.Node] || d.IsHost()
 	}
 	lost := make(map[api.DeviceID]string)
-	for _, d := range a.cfg.Devices {
+	for _, d := range a.world.Devices() {
 		if _, renamed := now[d.ID]; !there[d.ID] && !renamed && !d.IsHost() && nodes[d.Node] {
 			lost[d.ID] = d.Name
 			delete(a.others, d.ID)
@@ -124,7 +118,7 @@ func (a *Autoscaler) lose(devices []inventory.Device, now map[api.DeviceID]api.D
 		for _, id := range i.Status.Devices {
 			if name, gone := lost[id]; gone && i.Lost == "" {
 				i.Lost = fmt.Sprintf("its GPU %s (%s) is no longer there", id, name)
-				i.f.touch()
+				a.dirty.add(i.f.Spec.Name)
 			}
 		}
 	}

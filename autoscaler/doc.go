@@ -11,7 +11,7 @@
 //     and come as events ([Autoscaler.Receive]) or calls ([Autoscaler.ObserveDemand],
 //     [Autoscaler.ObserveInstance]). None of these block.
 //  2. The owner loop ([Autoscaler.Run]) takes in everything that has come, puts the functions
-//     that it touched into a [decide.World], and plans.
+//     that are dirty, as messages said whom they were about, into a [decide.World], and plans.
 //  3. Each action becomes one call of [Effects], in a goroutine of its own. What it
 //     came to returns to the loop as a message.
 //  4. The decision and its reason are kept ([Autoscaler.Why]), logged, counted, and

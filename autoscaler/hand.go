@@ -15,7 +15,6 @@ type waiter struct{ done chan error }
 
 // answer tells everybody who waits how the order ended, and ends it.
 func (f *function) answer(err error) {
-	f.touch()
 	for _, w := range f.waiters {
 		w.done <- err
 	}
@@ -66,7 +65,7 @@ func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order de
 	case <-a.box.closed:
 		return errEnded
 	case <-ctx.Done():
-		a.box.post(func() { a.withdraw(name, w) })
+		a.update(name, func() { a.withdraw(name, w) })
 		return context.Cause(ctx)
 	}
 }
@@ -100,7 +99,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	}
 	f.Order, f.OrderLevel, f.OrderedAt = order, level, time.Now()
 	f.waiters = append(f.waiters, w)
-	f.touch()
+	a.dirty.add(name)
 	return nil
 }
 
@@ -121,11 +120,10 @@ func (a *Autoscaler) withdraw(name api.FunctionName, w waiter) {
 	}
 }
 
-// settle ends the orders that are carried out. One that was not touched is as it was.
+// settle ends the orders that are carried out. One whose function is not dirty is as it was.
 func (a *Autoscaler) settle() {
-	for k := 0; k < len(a.touched); k++ {
-		f := a.touched[k]
-		if f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
+	for _, name := range a.dirty.names {
+		if f := a.functions[name]; f != nil && f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
 			f.answer(nil)
 		}
 	}
@@ -159,7 +157,7 @@ func (f *function) carriedOut() bool {
 // when the last is gone. Run must run until then.
 func (a *Autoscaler) StopAll(ctx context.Context) error {
 	c := make(chan struct{})
-	if !a.box.post(func() { a.stopping = true; a.emptied = append(a.emptied, c); a.touchAll() }) {
+	if !a.box.post(func() { a.stopping = true; a.emptied = append(a.emptied, c); a.allDirty() }) {
 		return errEnded
 	}
 	select {

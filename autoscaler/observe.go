@@ -20,7 +20,7 @@ import (
 // exist drain and end, and new ones take their place. Where only the adapters are
 // others, the instances are told. It does not block.
 func (a *Autoscaler) PutFunction(spec api.Function) {
-	a.box.post(func() {
+	a.update(spec.Name, func() {
 		f := a.record(spec.Name)
 		if f.removed || f.declared && !f.Spec.Runtime.Adapts(spec.Runtime) {
 			for _, i := range f.instances {
@@ -38,7 +38,6 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 		for _, i := range f.instances {
 			a.adapt(i)
 		}
-		f.touch()
 	})
 }
 
@@ -51,7 +50,7 @@ func withoutBounds(f api.Function) api.Function {
 
 // RemoveFunction stops all instances of a function and forgets it. It does not block.
 func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
-	a.box.post(func() {
+	a.update(name, func() {
 		f := a.functions[name]
 		if f == nil {
 			return
@@ -89,10 +88,10 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 			held := i.Status.Devices
 			i.Status.Devices, i.Grant.Devices = renamed(held, now), renamed(i.Grant.Devices, now)
 			if !slices.Equal(held, i.Status.Devices) {
-				i.f.touch()
+				a.dirty.add(i.f.Spec.Name)
 			}
 		}
-		a.setDevices(devices, false)
+		a.setDevices(devices)
 	})
 }
 
@@ -116,13 +115,13 @@ func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.Device
 // ObserveInstance takes in what an instance reported. Reports may be repeated,
 // late and out of order. It does not block.
 func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
-	a.box.post(func() { a.merge(s, time.Now()) })
+	a.update(s.Function, func() { a.merge(s, time.Now()) })
 }
 
 // ObserveDemand takes in the demand that one activator sees for one function.
 // It does not block.
 func (a *Autoscaler) ObserveDemand(d api.Demand) {
-	a.box.post(func() {
+	a.update(d.Function, func() {
 		f := a.functions[d.Function]
 		if f == nil || !f.declared {
 			a.log.Debug("demand for a function that is not declared", "function", d.Function)
@@ -218,9 +217,9 @@ func (a *Autoscaler) exceeds(i *instance, now time.Time) {
 	if known := max(declared, f.Past.Awake.Host); declared == 0 || i.Status.State != api.Awake || uses <= known+known/10 {
 		return
 	}
-	d := api.Decision{At: now, Function: f.name, Instance: i.Status.Instance, Action: "exceed",
+	d := api.Decision{At: now, Function: f.Spec.Name, Instance: i.Status.Instance, Action: "exceed",
 		Reason: fmt.Sprintf("it uses %s of host memory and declares %s: what was measured counts; raise %s", uses, declared, api.AnnotationMemory)}
-	a.log.Warn("an instance uses more than its function declares", "function", f.name, "instance", d.Instance, "uses", uses, "declares", declared)
+	a.log.Warn("an instance uses more than its function declares", "function", f.Spec.Name, "instance", d.Instance, "uses", uses, "declares", declared)
 	a.tell(f, d)
 }
 
@@ -290,7 +289,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	if s.CanaryMismatches > old.CanaryMismatches && old.Seq > 0 {
 		reason, _, _ := strings.Cut(s.Message, "; its last output:")
 		reason = cmp.Or(reason, "the model did not answer as it did before it slept: its weights were read anew")
-		a.tell(f, api.Decision{At: now, Function: f.name, Instance: s.Instance, Action: "reload", Reason: reason})
+		a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Instance: s.Instance, Action: "reload", Reason: reason})
 	}
 	switch s.State {
 	case api.Starting:
@@ -312,7 +311,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 			f.Hopeless = s.GaveUp && f.Failures < a.cfg.Policy.MaxFailures
 			return
 		}
-		a.log.Warn("an instance is unhealthy", "function", f.name, "instance", s.Instance, "was", old.State, "message", s.Message)
+		a.log.Warn("an instance is unhealthy", "function", f.Spec.Name, "instance", s.Instance, "was", old.State, "message", s.Message)
 	}
 }
 
@@ -326,7 +325,7 @@ func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
 		if s.Taken {
 			level = slog.LevelInfo
 		}
-		a.log.Log(a.opsCtx, level, "an instance is gone", "function", i.f.name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
+		a.log.Log(a.opsCtx, level, "an instance is gone", "function", i.f.Spec.Name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
 	}
 	a.dropInstance(i, now)
 	a.bury(i.f)
@@ -354,7 +353,7 @@ func (a *Autoscaler) fault(i *instance, message string, final bool, now time.Tim
 	if final || f.Failures >= a.cfg.Policy.MaxFailures {
 		level = slog.LevelDebug
 	}
-	a.log.Log(a.opsCtx, level, "a start failed", "function", f.name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
+	a.log.Log(a.opsCtx, level, "a start failed", "function", f.Spec.Name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }
 
 // Backoff after failures in a row.

@@ -181,7 +181,7 @@ func (a *Autoscaler) awoke(i *instance, now time.Time) {
 		return // the activator was faster
 	}
 	o := api.Outline{
-		Function: i.f.name, Instance: i.Status.Instance, Trace: e.trace.ID, Root: e.trace.Span, Unsampled: e.trace.Unsampled,
+		Function: i.f.Spec.Name, Instance: i.Status.Instance, Trace: e.trace.ID, Root: e.trace.Span, Unsampled: e.trace.Unsampled,
 		Path: e.path, By: e.by, Activator: e.activator, Reason: e.reason, Start: e.heard, Total: now.Sub(e.heard),
 	}
 	e.into(&o, 0, api.Span{Took: o.Total}, i.Status)

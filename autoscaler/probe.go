@@ -44,11 +44,10 @@ func (i *instance) matters() bool {
 func (a *Autoscaler) look(i *instance, now time.Time) {
 	i.probing, i.heard = true, now
 	s := i.Status
-	a.call(a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
+	a.call(i.f, a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
 		got, err := a.fx.State(ctx, s)
 		return func(now time.Time) {
 			i.probing = false
-			i.f.touch()
 			if a.instances[s.Instance] != i {
 				return
 			}
@@ -56,7 +55,7 @@ func (a *Autoscaler) look(i *instance, now time.Time) {
 				a.merge(got, now)
 				return
 			}
-			a.log.Debug("an instance does not answer", "function", i.f.name, "instance", s.Instance, "error", err)
+			a.log.Debug("an instance does not answer", "function", i.f.Spec.Name, "instance", s.Instance, "error", err)
 			// One that starts may have nobody to answer yet: its time limit watches over it.
 			if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
 				i.Lost = err.Error()

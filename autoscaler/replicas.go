@@ -62,7 +62,7 @@ func (a *Autoscaler) counts(now time.Time) []count {
 		if !f.declared || f.removed {
 			continue
 		}
-		n := count{function: f.name, model: f.Spec.Model, desired: a.desired(f, now)}
+		n := count{function: f.Spec.Name, model: f.Spec.Model, desired: a.desired(f, now)}
 		for _, i := range f.instances {
 			if i.Status.State == api.Awake {
 				n.current++
@@ -77,7 +77,7 @@ func (a *Autoscaler) counts(now time.Time) []count {
 // wanted, and those that were needed within SleepAfter, which it keeps. A signal
 // without these would fall with every pause between two requests.
 func (a *Autoscaler) desired(f *function, now time.Time) int {
-	d := a.world.Desired(f.name)
+	d := a.world.Desired(f.Spec.Name)
 	if f.Order != decide.OrderNone || f.Function.Scale.On(now) {
 		return d
 	}

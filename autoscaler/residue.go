@@ -66,7 +66,7 @@ const mostMemory = 16 << 10 * api.GiB
 // smallest is the whole of that of the devices which has least.
 func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
 	least := mostMemory
-	for _, d := range a.cfg.Devices {
+	for _, d := range a.world.Devices() {
 		if slices.Contains(devices, d.ID) {
 			least = min(least, cmp.Or(d.Total, d.Capacity))
 		}
@@ -81,7 +81,7 @@ func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 		return 0
 	}
 	rest := s.DeviceUse
-	for _, d := range a.cfg.Devices {
+	for _, d := range a.world.Devices() {
 		if !slices.Contains(s.Devices, d.ID) {
 			continue
 		}
@@ -109,7 +109,7 @@ func (a *Autoscaler) doubt(i *instance) {
 			!slices.ContainsFunc(s.Status.Devices, func(d api.DeviceID) bool { return slices.Contains(i.Status.Devices, d) }) {
 			continue
 		}
-		s.Doubt = fmt.Sprintf("%s found too little GPU memory beside it, and what it keeps asleep is assumed (%s), not measured", i.f.name, s.Status.Memory.PerDevice)
-		s.f.touch()
+		s.Doubt = fmt.Sprintf("%s found too little GPU memory beside it, and what it keeps asleep is assumed (%s), not measured", i.f.Spec.Name, s.Status.Memory.PerDevice)
+		a.dirty.add(s.f.Spec.Name)
 	}
 }

@@ -46,7 +46,7 @@ func (a *Autoscaler) setScale(f *function, s decide.Scale) {
 	now := time.Now()
 	old := f.Function.Scale
 	f.Function.Scale = s
-	f.touch()
+	a.dirty.add(f.Spec.Name)
 	if old.On(now) && old.Replicas == s.Replicas && old.By == s.By {
 		return // it was renewed
 	}
@@ -54,5 +54,5 @@ func (a *Autoscaler) setScale(f *function, s decide.Scale) {
 	if n := s.Bound(f.Spec); n != s.Replicas {
 		reason += fmt.Sprintf("; within min-scale %d and max-scale %d that is %d", f.Spec.MinScale, f.Spec.MaxScale, n)
 	}
-	a.tell(f, api.Decision{At: now, Function: f.name, Action: "scale", Reason: reason})
+	a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Action: "scale", Reason: reason})
 }

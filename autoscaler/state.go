@@ -7,13 +7,13 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 )
 
 // function is the loop's record of one function.
 type function struct {
-	// Function is what plans see. Need and Certain are filled in as it is told to the world.
+	// Function is what plans read. Need and Certain are filled in as the world is told of it.
 	decide.Function
-	name api.FunctionName
 	// declared is false for one that only has instances.
 	declared  bool
 	removed   bool              // it goes when its last instance does
@@ -25,11 +25,7 @@ type function struct {
 	errands   []*errand // the last ones; the last may be under way
 	outlines  []*kept   // of the last wakes
 	lastWait  string    // the reason of the last wait, so that it is told once
-	// agenda is the loop's; touched, look and slot are f's place in it, see [function.touch].
-	agenda  *agenda
-	touched bool
-	look    time.Time
-	slot    int
+	due       due.Item[*function]
 }
 
 // demand is what one activator reported, and when.
@@ -70,11 +66,10 @@ func (a *Autoscaler) record(name api.FunctionName) *function {
 	if f := a.functions[name]; f != nil {
 		return f
 	}
-	f := &function{name: name, demands: make(map[string]demand), agenda: &a.agenda}
-	f.touch()
+	f := &function{demands: make(map[string]demand)}
 	f.Spec.Name = name
 	a.functions[name] = f
-	i, _ := slices.BinarySearchFunc(a.order, name, func(f *function, n api.FunctionName) int { return cmp.Compare(f.name, n) })
+	i, _ := slices.BinarySearchFunc(a.order, name, func(f *function, n api.FunctionName) int { return cmp.Compare(f.Spec.Name, n) })
 	a.order = slices.Insert(a.order, i, f)
 	return f
 }
@@ -85,8 +80,8 @@ func (a *Autoscaler) forgetFunction(f *function) {
 		return
 	}
 	f.answer(nil)
-	f.touch()
-	delete(a.functions, f.name)
+	a.due.Set(&f.due, f, time.Time{})
+	delete(a.functions, f.Spec.Name)
 	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })
 }
 
@@ -171,7 +166,7 @@ func (a *Autoscaler) expire(f *function, now time.Time) (next time.Time) {
 		}
 	}
 	if changed {
-		a.log.Warn("an activator went silent: its demand no longer counts", "function", f.name)
+		a.log.Warn("an activator went silent: its demand no longer counts", "function", f.Spec.Name)
 		f.sum(now)
 	}
 	return next
@@ -185,7 +180,6 @@ const (
 
 // sum adds up the demands of all activators.
 func (f *function) sum(now time.Time) {
-	f.touch()
 	f.NoteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
 	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince = 0, 0, 0, 0, time.Time{}
@@ -230,7 +224,6 @@ func (f *function) sum(now time.Time) {
 
 // watch follows what the instances do: their load, and until when one was awake.
 func (f *function) watch(now time.Time) {
-	f.touch()
 	f.NoteLoad(func(yield func(api.InstanceStatus) bool) {
 		for _, i := range f.instances {
 			if !yield(i.Status) {
@@ -247,34 +240,34 @@ func (f *function) watch(now time.Time) {
 	f.awake = awake
 }
 
-// graveyard remembers instances that are gone, so that late reports don't bring them back.
-type graveyard struct {
+// tombstones remembers instances that are gone, so that late reports don't bring them back.
+type tombstones struct {
 	ids  map[api.InstanceID]bool
 	ring []api.InstanceID
 	next int
 }
 
-// graves is how many are remembered.
-const graves = 4096
+// mostTombstones is how many are remembered.
+const mostTombstones = 4096
 
-func (g *graveyard) add(id api.InstanceID) {
+func (g *tombstones) add(id api.InstanceID) {
 	if g.ids == nil {
 		g.ids = make(map[api.InstanceID]bool)
 	}
 	if g.ids[id] {
 		return
 	}
-	if len(g.ring) < graves {
+	if len(g.ring) < mostTombstones {
 		g.ring = append(g.ring, id)
 	} else {
 		delete(g.ids, g.ring[g.next])
 		g.ring[g.next] = id
-		g.next = (g.next + 1) % graves
+		g.next = (g.next + 1) % mostTombstones
 	}
 	g.ids[id] = true
 }
 
-func (g *graveyard) holds(id api.InstanceID) bool { return g.ids[id] }
+func (g *tombstones) holds(id api.InstanceID) bool { return g.ids[id] }
 
 // ring keeps the last decisions of a function.
 type ring struct {

@@ -11,12 +11,24 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
+// spy is a planner whose plans somebody sees.
+type spy struct {
+	planner
+	see func(now time.Time, actions []decide.Action)
+}
+
+func (s spy) Plan(now time.Time) ([]decide.Action, time.Time) {
+	actions, next := s.planner.Plan(now)
+	s.see(now, actions)
+	return actions, next
+}
+
 // followTwin has every plan of a compared with that of a world which is made anew: a
-// record that changes and is not touched shows here.
+// record that changes and is not in the dirty queue shows here.
 func followTwin(t *testing.T, a *Autoscaler) {
 	var last time.Time
 	rounds := 0
-	a.twin = func(now time.Time, actions []decide.Action) {
+	a.planner = spy{a.planner, func(now time.Time, actions []decide.Action) {
 		acts := slices.ContainsFunc(actions, func(a decide.Action) bool { return a.Kind != decide.Wait })
 		if rounds++; !acts || !now.Equal(last) {
 			last, rounds = now, 0
@@ -28,18 +40,18 @@ func followTwin(t *testing.T, a *Autoscaler) {
 		if d := cmp.Diff(whole, actions); d != "" {
 			t.Errorf("at %s the world is not what the records say (-records +world):\n%s", now, d)
 		}
-	}
+	}}
 }
 
 // snapshot is all that plans look at.
 func (a *Autoscaler) snapshot() decide.Snapshot {
-	s := decide.Snapshot{Policy: a.cfg.Policy, Devices: a.cfg.Devices, Rooms: a.rooms, Strangers: a.strangers, Elastic: a.elastic}
+	s := decide.Snapshot{Policy: a.cfg.Policy, Devices: a.world.Devices()}
 	for _, f := range a.order {
-		if spec, declared := a.planned(f); declared {
-			s.Functions = append(s.Functions, spec)
+		if record := a.planned(f); record != nil {
+			s.Functions = append(s.Functions, *record)
 		}
-		for _, i := range f.plain() {
-			s.Instances = append(s.Instances, *i)
+		for _, i := range f.instances {
+			s.Instances = append(s.Instances, i.Instance)
 		}
 	}
 	return s

@@ -61,7 +61,7 @@ func (a *Autoscaler) Devices() []decide.Line {
 }
 
 func (a *Autoscaler) view(f *function) decide.View {
-	need, _ := f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.host)
+	need, _ := a.need(f)
 	v := decide.View{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
 		Need: need, Learned: f.Past, Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
 	if v.Desired = a.desired(f, time.Now()); f.Function.Scale.On(time.Now()) {

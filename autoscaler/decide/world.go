@@ -83,6 +83,12 @@ func (w *World) SetDevices(devices []inventory.Device) {
 	w.scratch = nil
 }
 
+// Devices are those that there are. The list is the World's own: it is only read.
+func (w *World) Devices() []inventory.Device { return w.devs }
+
+// LargestHost is the largest host memory of a node.
+func (w *World) LargestHost() api.Bytes { return w.largest }
+
 // resize follows devices that are the same and have other numbers.
 func (w *World) resize(devices []inventory.Device) {
 	clear(w.verdicts)

@@ -39,7 +39,7 @@ type rouseFunction struct {
 	instances []*rouseInstance // by ID
 	number    int              // of the last
 	awake     bool             // whether it had an instance awake at the last look
-	dirty     bool             // see rouse.touch
+	dirty     bool             // see rouse.markDirty
 }
 
 type rouseInstance struct {
@@ -113,7 +113,7 @@ func specOf(c Config, m *Model, sleepAfter time.Duration) api.Function {
 
 func (p *rouse) begin() {
 	for _, f := range p.functions {
-		p.touch(f)
+		p.markDirty(f)
 	}
 }
 
@@ -135,7 +135,7 @@ func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
 func (p *rouse) demand(f *rouseFunction) {
 	needed, _, _ := f.Wanted(f.Load.Awake)
 	waited := f.Waiting > 0
-	p.touch(f)
+	p.markDirty(f)
 	f.NoteNeed(p.now())
 	f.Waiting, f.Running, f.WaitingSince = len(f.f.queue), f.f.running, time.Time{}
 	if f.Waiting > 0 {
@@ -171,7 +171,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 	if sleeper == nil {
 		return
 	}
-	p.touch(f)
+	p.markDirty(f)
 	sleeper.Waking, sleeper.Since = true, p.now()
 	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
 	p.tell()
@@ -216,8 +216,8 @@ func (p *rouse) decide() ([]decide.Action, time.Time) {
 	return p.world.Plan(p.now())
 }
 
-// touch has the next plan see f anew.
-func (p *rouse) touch(f *rouseFunction) {
+// markDirty has the next plan see f anew.
+func (p *rouse) markDirty(f *rouseFunction) {
 	if !f.dirty {
 		f.dirty = true
 		p.dirty = append(p.dirty, f)
@@ -241,7 +241,7 @@ func (p *rouse) act(a *decide.Action) {
 	if a.Kind == decide.Wait {
 		return
 	}
-	p.touch(p.find(a.Function))
+	p.markDirty(p.find(a.Function))
 	i := p.instances[a.Instance]
 	hop := p.w.cfg.Hop
 	switch a.Kind {
@@ -268,7 +268,7 @@ func (p *rouse) act(a *decide.Action) {
 		i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
 		p.w.after(hop, func() {
 			i.Doing, i.granted = decide.Nothing, true
-			p.touch(i.f)
+			p.markDirty(i.f)
 			p.rouse(i.f)
 			p.tell()
 		})
@@ -276,7 +276,7 @@ func (p *rouse) act(a *decide.Action) {
 		i.Doing, i.granted = decide.DoingRevoke, false
 		p.w.after(hop, func() {
 			i.Doing, i.Grant = decide.Nothing, api.Grant{}
-			p.touch(i.f)
+			p.markDirty(i.f)
 			p.tell()
 		})
 	case decide.Fail:
@@ -328,7 +328,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
 	}
 	i.Status.SleepTime = m.Sleep
-	p.touch(i.f)
+	p.markDirty(i.f)
 	i.f.Changed(&i.Instance, old, p.now())
 	i.f.Past = i.f.Past.Measured(i.Status)
 	i.f.Need, i.f.Certain = i.f.Past.Need(i.f.Spec, 0, p.w.cfg.HostMemory)
@@ -338,7 +338,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 
 // drop forgets an instance that is gone.
 func (p *rouse) drop(i *rouseInstance) {
-	p.touch(i.f)
+	p.markDirty(i.f)
 	delete(p.instances, i.Status.Instance)
 	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *rouseInstance) bool { return i == j })
 	i.f.watch(p.now())

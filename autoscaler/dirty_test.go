@@ -10,9 +10,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// TestLookingAtDevicesTouchesNothing checks that the loop looks at what was touched though
+// TestReadingTheAccountLeavesFunctionsDirty checks that the loop looks at what has changed though
 // somebody has asked for the devices in between, as metrics do.
-func TestLookingAtDevicesTouchesNothing(t *testing.T) {
+func TestReadingTheAccountLeavesFunctionsDirty(t *testing.T) {
 	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}}},
 		nil, nil, slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
 	if err != nil {
@@ -23,8 +23,9 @@ func TestLookingAtDevicesTouchesNothing(t *testing.T) {
 	f.Spec, f.declared = api.Function{Name: "default/a"}.WithDefaults(), true
 	f.demands["door"] = demand{Demand: api.Demand{Function: "default/a", Activator: "door", Running: 1}, heard: now}
 	f.sum(now)
+	a.dirty.add(f.Spec.Name)
 	a.account(now)
-	if look, want := a.attend(now), now.Add(a.cfg.DemandTTL); !look.Equal(want) {
+	if look, want := a.prepare(now), now.Add(a.cfg.DemandTTL); !look.Equal(want) {
 		t.Errorf("it looks at the demand again at %s, want %s: it would never expire", look, want)
 	}
 }

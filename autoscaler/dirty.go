@@ -1,0 +1,117 @@
+package autoscaler
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// dirtyQueue holds the functions that may have changed since the last plan, they or their instances, so that an event costs what
+// it changes. The world reads the records where they are, and is told of these before it plans.
+type dirtyQueue struct {
+	names []api.FunctionName
+	in    map[api.FunctionName]bool
+}
+
+func (q *dirtyQueue) add(name api.FunctionName) {
+	if !q.in[name] {
+		q.in[name] = true
+		q.names = append(q.names, name)
+	}
+}
+
+func (q *dirtyQueue) clear() {
+	clear(q.in)
+	q.names = q.names[:0]
+}
+
+// update has the loop do what may change a function or its instances. It does not block.
+func (a *Autoscaler) update(name api.FunctionName, do func()) {
+	a.box.post(func() {
+		do()
+		a.dirty.add(name)
+	})
+}
+
+// allDirty says that every function has changed.
+func (a *Autoscaler) allDirty() {
+	for _, f := range a.order {
+		a.dirty.add(f.Spec.Name)
+	}
+}
+
+// prepare brings up to date what time changes, tells the world of all that is dirty, and
+// says when the next time comes.
+func (a *Autoscaler) prepare(now time.Time) time.Time {
+	for f, found := a.due.Pop(now); found; f, found = a.due.Pop(now) {
+		a.dirty.add(f.Spec.Name)
+	}
+	for _, name := range a.dirty.names {
+		if f := a.functions[name]; f != nil {
+			a.due.Set(&f.due, f, earlier(a.expire(f, now), a.probe(f, now)))
+		}
+	}
+	a.tellWorld()
+	a.dirty.clear()
+	return a.due.First()
+}
+
+// tellWorld puts what is dirty into the world, as it is.
+func (a *Autoscaler) tellWorld() {
+	for _, name := range a.dirty.names {
+		f := a.functions[name]
+		if f == nil {
+			a.world.Remove(name)
+		} else if record := a.planned(f); record != nil {
+			a.world.Put(record, f.records())
+		} else {
+			a.world.PutStray(name, f.records())
+		}
+	}
+}
+
+// planned is f as plans see it; nil says that they see only its instances.
+func (a *Autoscaler) planned(f *function) *decide.Function {
+	f.Need, f.Certain = a.need(f)
+	switch {
+	case a.stopping:
+		stops := f.Function
+		stops.Order = decide.OrderStop
+		return &stops
+	case f.declared:
+		return &f.Function
+	}
+	return nil
+}
+
+// need is what an awake instance of f takes, and whether that is certain.
+func (a *Autoscaler) need(f *function) (api.Memory, bool) {
+	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.world.LargestHost())
+}
+
+// records are f's instances as plans see them.
+func (f *function) records() []*decide.Instance {
+	is := make([]*decide.Instance, len(f.instances))
+	for k, i := range f.instances {
+		is[k] = &i.Instance
+	}
+	return is
+}
+
+// account is who has what of each device. What is dirty stays so: the loop has yet to
+// look at it.
+func (a *Autoscaler) account(now time.Time) []decide.Line {
+	a.tellWorld()
+	return a.world.Account(now)
+}
+
+// setDevices takes over what there is.
+func (a *Autoscaler) setDevices(devices []inventory.Device) {
+	before := a.world.LargestHost()
+	a.world.SetDevices(devices)
+	if a.world.LargestHost() != before {
+		a.allDirty() // what is assumed of a function's need is bounded by it
+	}
+}
