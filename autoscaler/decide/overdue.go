@@ -79,7 +79,7 @@ func (p *plan) stuck(i *inst) bool {
 	}
 	free := false
 	for k := range p.w.nodes {
-		p.spotsOf(f, int32(k), func(s spot) { free = free || s.class == 0 })
+		p.spotsOf(f, int32(k), func(s *spot) { free = free || s.class == 0 })
 	}
 	return free
 }

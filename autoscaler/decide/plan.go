@@ -140,6 +140,7 @@ type plan struct {
 	slab     bytes             // what alloc cuts from
 	grants   map[int32][]*inst // see standing
 	slotOf   []int32
+	spot     spot // the one that is offered just now
 	// elected are the variants that get an instance for requests to their model, one entry each.
 	elected []*fn
 	// gainer is the function that room is being made for, empty for none.

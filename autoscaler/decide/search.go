@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"math"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -25,7 +26,7 @@ func newSearches(t *topology) *searches {
 		most = 0
 	}
 	return memo.New[searchKey, searchVersion, spot, *option](len(t.nodes), memo.Places[spot]{
-		Compare: func(a, b *spot) int { return a.compare(b) },
+		Compare: (*spot).compare,
 		Cell:    func(s *spot) int32 { return s.node },
 		Most:    most,
 	})
@@ -78,7 +79,7 @@ func (s *search) Search() *option {
 }
 
 // Offer is part of [memo.Question].
-func (s *search) Offer(node int32, add func(spot)) { s.p.spotsOf(s.c.f, node, add) }
+func (s *search) Offer(node int32, add func(*spot)) { s.p.spotsOf(s.c.f, node, add) }
 
 // Shown is part of [memo.Question]: one place where there is room or soon is, else those where somebody may give way.
 func (s *search) Shown(spots []spot) int {
@@ -115,9 +116,9 @@ func (w *World) account(d int32, free, coming, soft api.Bytes) {
 
 func (w *World) accountHash(d int32) uint64 {
 	return memo.Hash(struct {
-		device             int32
+		device             int64 // so that all of it is hashed at once
 		free, coming, soft api.Bytes
-	}{d, w.free[d], w.coming[d], w.soft[d]})
+	}{int64(d), w.free[d], w.coming[d], w.soft[d]})
 }
 
 // deviceHash is that of what a device is.
@@ -163,7 +164,7 @@ type outwardFunction struct {
 	load, sleep                          time.Duration
 	wake                                 [inventory.Stopped]time.Duration
 	asleep                               [inventory.Stopped]api.Memory
-	arrivals                             inventory.Arrivals
+	arrivals                             uint64 // hashes them
 	lastRequest, needed                  time.Time
 	edition                              uint64
 }
@@ -175,7 +176,7 @@ func (w *World) show(f *fn, now time.Time) {
 		declared: f.declared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
-		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep, arrivals: past.Arrivals,
+		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep, arrivals: arrivalsHash(&past.Arrivals),
 	}
 	if f.asleep > 0 || !f.busy() { // it matters since when it is not wanted
 		front.lastRequest = f.LastRequest
@@ -203,6 +204,20 @@ func (w *World) show(f *fn, now time.Time) {
 		i.print = memo.Hash(o)
 		w.searches.Add(i.node, i.print)
 	}
+}
+
+// arrivalsHash is that of the bits: floats are hashed one by one, and slowly.
+func arrivalsHash(a *inventory.Arrivals) uint64 {
+	if a.At.IsZero() {
+		return 0
+	}
+	var bits struct {
+		count, seconds [len(inventory.Arrivals{}.Count)]uint32
+	}
+	for k := range a.Count {
+		bits.count[k], bits.seconds[k] = math.Float32bits(a.Count[k]), math.Float32bits(a.Seconds[k])
+	}
+	return memo.Hash(bits)
 }
 
 // hide takes f's instances out of the fingerprints.

@@ -56,7 +56,7 @@ func (s *spot) compare(t *spot) int {
 }
 
 // spotsOf offers the places of a node.
-func (p *plan) spotsOf(f *fn, k int32, add func(spot)) {
+func (p *plan) spotsOf(f *fn, k int32, add func(*spot)) {
 	switch {
 	case f.Need.Devices == 0:
 		p.hostSpot(f, k, add)
@@ -106,13 +106,14 @@ func (p *plan) luck(class int, f *fn, at ...int32) int {
 	return class
 }
 
-func (p *plan) hostSpot(f *fn, k int32, add func(spot)) {
+func (p *plan) hostSpot(f *fn, k int32, add func(*spot)) {
 	n := &p.w.nodes[k]
 	if f.Need.Host > p.w.devs[n.host].Capacity && len(p.w.nodes) > 1 {
 		return
 	}
 	lack, late, hard := p.shortage(n.host, f.Need.Host)
-	add(spot{node: k, gpu: -1, class: p.luck(p.ease(classOf(lack, late, hard)), f, n.host), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]})
+	p.spot = spot{node: k, gpu: -1, class: p.luck(p.ease(classOf(lack, late, hard)), f, n.host), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]}
+	add(&p.spot)
 }
 
 // ease makes no difference between what is hard and what is not where all is looked at anyway.
@@ -132,7 +133,7 @@ func (p *plan) demand(f *fn, device int32) (api.Bytes, bool) {
 	return f.Need.PerDevice, d.capacity >= f.Need.PerDevice
 }
 
-func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
+func (p *plan) gpuSpots(f *fn, k int32, add func(*spot)) {
 	n := &p.w.nodes[k]
 	if len(n.gpus) == 0 {
 		return
@@ -146,13 +147,14 @@ func (p *plan) gpuSpots(f *fn, k int32, add func(spot)) {
 		}
 		lack, late, hard := p.shortage(d, need)
 		lack, late = lack+hostLack, late+hostLate
-		add(spot{node: k, gpu: d, class: p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d), fetch: fetch,
-			price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
+		p.spot = spot{node: k, gpu: d, class: p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d), fetch: fetch,
+			price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]}
+		add(&p.spot)
 	}
 }
 
 // setSpot offers the GPUs of a node that are nearest to having room.
-func (p *plan) setSpot(f *fn, k int32, add func(spot)) {
+func (p *plan) setSpot(f *fn, k int32, add func(*spot)) {
 	gpus := p.set(f, k)
 	if gpus == nil {
 		return
@@ -168,7 +170,8 @@ func (p *plan) setSpot(f *fn, k int32, add func(spot)) {
 		at = append(at, g.gpu)
 	}
 	s.class = p.luck(p.ease(classOf(s.lack, s.late, anyHard)), f, at...)
-	add(s)
+	p.spot = s
+	add(&p.spot)
 }
 
 // set chooses as many GPUs of a node as f needs; nil if it has too few.

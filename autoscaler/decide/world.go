@@ -158,10 +158,10 @@ func (w *World) put(name api.FunctionName, function *Function, instances []*Inst
 		f.pinned = f.Need.Host * api.Bytes(f.Spec.MinScale)
 	}
 	w.pinned += f.pinned
-	was := f.is
+	was, all := f.is, make([]inst, len(instances))
 	f.is = make([]*inst, 0, len(instances))
-	for _, record := range instances {
-		i := &inst{}
+	for k, record := range instances {
+		i := &all[k]
 		for _, j := range was { // who stays is the same to those who know it
 			if j.Status.Instance == record.Status.Instance {
 				i = j
@@ -200,7 +200,7 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	p.seat()    // 5
 	p.rest()    // 6
 	p.grant()   // 7
-	w.grantsWatch.MarkChanged(w.searches.Cells)
+	w.grantsWatch.MarkChanged(&w.searches.Cells)
 	return w.end(p)
 }
 

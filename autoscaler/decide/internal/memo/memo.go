@@ -4,8 +4,8 @@ import "time"
 
 // Question is what a search is asked.
 type Question[P, A any] interface {
-	// Offer offers all places of a cell. They turn on nothing but the question's version and the cell.
-	Offer(cell int32, add func(P))
+	// Offer offers all places of a cell, one after another. They turn on nothing but the question's version and the cell.
+	Offer(cell int32, add func(*P))
 	// Shown is how many of the best places, which are in order, the search wants to see.
 	Shown(best []P) int
 	// Search works out the answer.
@@ -28,7 +28,7 @@ type Memo[K, V comparable, P, A any] struct {
 	Cells
 	places  Places[P]
 	entries map[K]*entry[V, P, A]
-	stale   []int32 // scratch of refresh
+	changed []int32 // scratch of refresh
 	// asking is the search under way, now its time.
 	asking *entry[V, P, A]
 	ask    Question[P, A]
@@ -58,7 +58,7 @@ type read struct {
 
 // New makes a memo over n empty cells.
 func New[K, V comparable, P, A any](n int, places Places[P]) *Memo[K, V, P, A] {
-	return &Memo[K, V, P, A]{Cells: make(Cells, n), places: places, entries: make(map[K]*entry[V, P, A])}
+	return &Memo[K, V, P, A]{Cells: NewCells(n), places: places, entries: make(map[K]*entry[V, P, A])}
 }
 
 // Find returns the answer to a question: the one that is known while it holds, else that of a search. A search may not begin another.
@@ -91,7 +91,7 @@ func (m *Memo[K, V, P, A]) holds(e *entry[V, P, A], now time.Time, q Question[P,
 		return false
 	}
 	for _, r := range e.reads {
-		if m.Cells[r.cell] != r.print {
+		if m.prints[r.cell] != r.print {
 			return false
 		}
 	}
@@ -116,7 +116,7 @@ func (m *Memo[K, V, P, A]) Read(cell int32) {
 		if n := len(e.reads); n > 0 && e.reads[n-1].cell == cell {
 			return
 		}
-		e.reads = append(e.reads, read{cell, m.Cells[cell]})
+		e.reads = append(e.reads, read{cell, m.prints[cell]})
 	}
 }
 

@@ -48,9 +48,9 @@ type question struct {
 	runs    *int
 }
 
-func (q question) Offer(cell int32, add func(place)) {
+func (q question) Offer(cell int32, add func(*place)) {
 	if n := q.w.numbers[cell]; n%7 != 0 { // some cells have no place
-		add(place{n, int(cell)})
+		add(&place{n, int(cell)})
 	}
 }
 
@@ -73,7 +73,7 @@ func (q question) Search() (a answer) {
 func (q question) want() (a answer) {
 	var all []place
 	for k := range q.w.numbers {
-		q.Offer(int32(k), func(p place) { all = append(all, p) })
+		q.Offer(int32(k), func(p *place) { all = append(all, *p) })
 	}
 	slices.SortFunc(all, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.cell, b.cell))
@@ -177,8 +177,8 @@ type timed struct {
 	runs        *int
 }
 
-func (timed) Offer(int32, func(place)) {}
-func (timed) Shown([]place) int        { return 0 }
+func (timed) Offer(int32, func(*place)) {}
+func (timed) Shown([]place) int         { return 0 }
 
 func (q timed) Search() answer {
 	*q.runs++
@@ -197,7 +197,7 @@ func TestWatch(t *testing.T) {
 	watch := NewWatch(3)
 	check := func(name string, want ...int32) {
 		t.Helper()
-		if got := watch.Dirty(w.Cells); !slices.Equal(got, want) {
+		if got := watch.Dirty(&w.Cells); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are dirty, want %v", name, got, want)
 		}
 	}
@@ -211,7 +211,7 @@ func TestWatch(t *testing.T) {
 	watch.Mark(2)
 	check("one was marked", 2)
 	w.set(0, 7)
-	watch.MarkChanged(w.Cells)
+	watch.MarkChanged(&w.Cells)
 	w.set(0, 0)
 	check("one was changed when that was marked, and has changed back", 0)
 }

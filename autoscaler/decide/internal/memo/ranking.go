@@ -7,46 +7,38 @@ import (
 
 // ranking holds the best of the places that all cells offer to one question.
 type ranking[P any] struct {
-	prints []uint64 // of the cells, as they were when they were asked; empty: none was
+	asked Cells // as they were when they were asked; empty: none was
 	// best are the best places, in order. Unless they are all that there are, no other comes before limit.
 	best  []P
 	all   bool
 	limit P
-	offer P // the one that is offered just now
 }
 
-func (r *ranking[P]) forget() { r.prints = r.prints[:0] }
+func (r *ranking[P]) forget() { r.asked.prints = r.asked.prints[:0] }
 
 // few changed cells are asked again one by one, however few there are.
 const few = 8
 
 // refresh brings r up to date, and says whether any cell has changed.
 func (m *Memo[K, V, P, A]) refresh(r *ranking[P], q Question[P, A]) bool {
-	if len(r.prints) == 0 {
+	if len(r.asked.prints) == 0 {
 		m.rank(r, q)
 		return true
 	}
-	m.stale = m.stale[:0]
-	prints := r.prints[:len(m.Cells)]
-	for k, print := range m.Cells {
-		if prints[k] != print {
-			m.stale = append(m.stale, int32(k))
-		}
-	}
+	m.changed = m.update(&r.asked, m.changed[:0])
 	switch {
-	case len(m.stale) == 0:
+	case len(m.changed) == 0:
 		return false
-	case len(m.stale) > few+len(m.Cells)/8:
+	case len(m.changed) > few+len(m.prints)/8:
 		m.rank(r, q)
 		return true
 	}
-	add := func(place P) {
-		if r.offer = place; r.all || m.places.Compare(&r.offer, &r.limit) < 0 {
-			m.insert(r)
+	add := func(place *P) {
+		if r.all || m.places.Compare(place, &r.limit) < 0 {
+			m.insert(r, place)
 		}
 	}
-	for _, k := range m.stale {
-		r.prints[k] = m.Cells[k]
+	for _, k := range m.changed {
 		rest := r.best[:0]
 		for j := range r.best {
 			if m.places.Cell(&r.best[j]) != k {
@@ -68,20 +60,19 @@ func (m *Memo[K, V, P, A]) refresh(r *ranking[P], q Question[P, A]) bool {
 
 // rank asks all cells.
 func (m *Memo[K, V, P, A]) rank(r *ranking[P], q Question[P, A]) {
-	r.prints = append(r.prints[:0], m.Cells...)
+	m.copyTo(&r.asked)
 	r.best, r.all = r.best[:0], true
 	most := m.places.Most
-	add := func(place P) {
-		r.offer = place
+	add := func(place *P) {
 		if most > 0 && len(r.best) == most {
-			if r.all = false; m.places.Compare(&r.offer, &r.best[most-1]) >= 0 {
+			if r.all = false; m.places.Compare(place, &r.best[most-1]) >= 0 {
 				return
 			}
 			r.best = r.best[:most-1]
 		}
-		m.insert(r)
+		m.insert(r, place)
 	}
-	for k := range m.Cells {
+	for k := range m.prints {
 		q.Offer(int32(k), add)
 	}
 	if !r.all {
@@ -89,8 +80,7 @@ func (m *Memo[K, V, P, A]) rank(r *ranking[P], q Question[P, A]) {
 	}
 }
 
-// insert puts what is offered in its place.
-func (m *Memo[K, V, P, A]) insert(r *ranking[P]) {
-	at := sort.Search(len(r.best), func(k int) bool { return m.places.Compare(&r.best[k], &r.offer) >= 0 })
-	r.best = slices.Insert(r.best, at, r.offer)
+func (m *Memo[K, V, P, A]) insert(r *ranking[P], place *P) {
+	at := sort.Search(len(r.best), func(k int) bool { return m.places.Compare(&r.best[k], place) >= 0 })
+	r.best = slices.Insert(r.best, at, *place)
 }
