@@ -9,7 +9,7 @@ import (
 
 // TestCrowd runs worlds in which most functions wait, and which are so large that no search sees
 // all of them: users come and go, devices and nodes too, and calls fail. A world in which only what changes is
-// put has to plan what a new one plans, in which every claim is served from nothing.
+// put has to plan what a new one plans, in which every demand is served from nothing.
 func TestCrowd(t *testing.T) {
 	var plans, waiting int
 	for seed := range uint64(4) {

@@ -16,8 +16,8 @@
 //  1. What takes too long is stopped, and what was declared gone too (overdue.go).
 //  2. Orders given by hand are followed (order.go).
 //  3. Sleepers are held to what they may have of each device (limit.go).
-//  4. Functions that want an instance awake claim memory, in order of
-//     starvation, class, priority and waiting (claim.go). Each claim takes the
+//  4. Demands for one more instance awake are served, in order of
+//     starvation, class, priority and waiting (demand.go). Each takes the
 //     cheapest way: wake a sleeper, start a new one, make room first, or wait
 //     (place.go, spot.go, victim.go). What a search has found is kept for as long as it would find
 //     the same again (search.go).
@@ -31,8 +31,8 @@
 //
 // A plan holds no chains. A victim is put to sleep in one plan and its memory is
 // given away in a later one, when the instance has reported what it really left.
-// In between the memory that is on its way belongs to the claim that asked for
-// it, because claims are served in an order that does not change by being served.
+// In between the memory that is on its way belongs to the demand that asked for
+// it, because demands are served in an order that does not change by being served.
 //
 // What keeps it fair and calm (see [Policy] for the numbers):
 //

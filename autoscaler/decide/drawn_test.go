@@ -170,7 +170,7 @@ func (d *drawn) put(w *World, f *Function) {
 }
 
 // TestDrawn draws events and times between them, and compares the plans of a world in which what is known of
-// waiting claims is kept with those of a new one, in which each is served from nothing.
+// waiting demands is kept with those of a new one, in which each is served from nothing.
 func TestDrawn(t *testing.T) {
 	plans, searches, kept := 0, 0, 0
 	for seed := range uint64(30) {

@@ -9,7 +9,7 @@ import (
 )
 
 // grant gives standing grants: a sleeper whose awake memory fits into what is
-// left, and that nobody claims, may be woken by activators without asking. Of
+// left, and that no demand needs, may be woken by activators without asking. Of
 // several that fit alone but not together the one that is the likeliest to be wanted
 // gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
 // has changed: of functions that the plan looks at, and of dirty nodes. For all others nothing can have come of it.
@@ -87,7 +87,7 @@ func (p *plan) grantable() []*inst {
 	return cs
 }
 
-// mayStand says whether i is a sleeper that nobody claims or has dealt with, and that needs
+// mayStand says whether i is a sleeper that no demand needs and nothing was decided of, and that needs
 // no claim of GPUs, and none of what its pod has given up, from Kubernetes before it may wake.
 func (p *plan) mayStand(i *inst) bool {
 	f := i.f

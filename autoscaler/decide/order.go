@@ -3,7 +3,7 @@ package decide
 import "github.com/rouse-dev/rouse/api"
 
 // obey ends what is out of date and follows orders to go down. An order to wake
-// is a claim like any other.
+// is a demand like any other.
 func (p *plan) obey() {
 	for _, f := range p.fs {
 		for _, i := range f.is {
@@ -35,5 +35,5 @@ func (p *plan) obey() {
 	}
 }
 
-// frozen says whether f is on its way down by order, and claims nothing.
+// frozen says whether f is on its way down by order, and demands nothing.
 func (f *fn) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }

@@ -33,7 +33,7 @@ type option struct {
 	regret regret
 	// ready is when the last of the victims may be touched.
 	ready time.Time
-	// says is what the claim is told that waits for it; empty while nobody has asked.
+	// says is what the demand is told that waits for it; empty while nobody has asked.
 	says string
 }
 
@@ -64,13 +64,13 @@ func (p *plan) compareWays(o, other *option) int {
 }
 
 // find looks for the best way for c, whose function has sleepers that may be woken now; see [plan.best].
-func (p *plan) find(c *claim, sleepers []*inst) *option {
+func (p *plan) find(dm *demand, sleepers []*inst) *option {
 	var best *option
 	consider := func(o *option) bool {
-		if !p.rate(c, o) {
+		if !p.rate(dm, o) {
 			return false
 		}
-		if o.rank <= startIdle && p.again(c.f, o) {
+		if o.rank <= startIdle && p.again(dm.f, o) {
 			o.rank = wakeAgain
 			if o.self == nil {
 				o.rank = startAgain
@@ -81,7 +81,7 @@ func (p *plan) find(c *claim, sleepers []*inst) *option {
 		}
 		return o.rank <= startIdle
 	}
-	f := c.f
+	f := dm.f
 	for _, i := range sleepers {
 		consider(p.waking(i))
 	}
@@ -158,7 +158,7 @@ func (p *plan) price(at []int32) (sum float64) {
 }
 
 // rate fills in o's rank and victims, and says whether it is a way at all.
-func (p *plan) rate(c *claim, o *option) bool {
+func (p *plan) rate(dm *demand, o *option) bool {
 	base := wakeNow
 	if o.self == nil {
 		base = startNow
@@ -172,7 +172,7 @@ func (p *plan) rate(c *claim, o *option) bool {
 		return true
 	}
 	var ok bool
-	if o.victims, ok = p.victims(c, o); !ok {
+	if o.victims, ok = p.victims(dm, o); !ok {
 		return false
 	}
 	interrupts := slices.ContainsFunc(o.victims, func(v victim) bool { return v.kind == busy })
@@ -208,8 +208,8 @@ func (o *option) fits(free, coming bytes) bool {
 }
 
 // follow goes o's way as far as it goes now.
-func (p *plan) follow(c *claim, o *option) {
-	f := c.f
+func (p *plan) follow(dm *demand, o *option) {
+	f := dm.f
 	if o.self != nil {
 		p.take(o.self)
 	}
@@ -218,21 +218,21 @@ func (p *plan) follow(c *claim, o *option) {
 		if o.says == "" {
 			o.says = fmt.Sprintf("lacks %s; %s makes room at %s", p.lack(o), o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000"))
 		}
-		p.ahead(c, amounts{o.at, o.needs})
-		p.wait(c, o.says)
+		p.ahead(dm, amounts{o.at, o.needs})
+		p.wait(dm, o.says)
 		return
 	}
-	// 2. Victims, or memory that is on its way: what comes is booked for this claim.
+	// 2. Victims, or memory that is on its way: what comes is booked for this demand.
 	if len(o.victims) > 0 || !o.fits(p.free, nil) {
 		if len(o.victims) > 0 || o.says == "" {
 			lack := p.lack(o)
 			o.says = fmt.Sprintf("lacks %s; waits for %s", lack, p.leavers(o))
 			for k := range o.victims {
-				p.sacrifice(c, &o.victims[k], lack)
+				p.sacrifice(dm, &o.victims[k], lack)
 			}
 		}
 		p.book(amounts{o.at, o.needs})
-		p.wait(c, o.says)
+		p.wait(dm, o.says)
 		return
 	}
 	// 3. There is room.
@@ -251,29 +251,29 @@ func (p *plan) follow(c *claim, o *option) {
 	if o.self == nil {
 		slices.Sort(gpus)
 		p.do(f, nil, Action{Kind: Start, Node: p.w.nodes[o.node].name, Devices: gpus, Memory: f.Need,
-			Reason: fmt.Sprintf("%s; needs %s, free %s", c.why, amountOf(f.Need), free)})
+			Reason: fmt.Sprintf("%s; needs %s, free %s", dm.why, amountOf(f.Need), free)})
 		return
 	}
 	p.do(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need,
-		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more, free %s", c.why,
+		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more, free %s", dm.why,
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), free)})
 }
 
-// ahead books for a claim that has to wait. Who has starved for a turn books at
+// ahead books for a demand that has to wait. Who has starved for a turn books at
 // once, so that smaller ones don't slip in for ever; others let first instances
 // that fit go ahead, but nothing else.
-func (p *plan) ahead(c *claim, needs amounts) {
-	p.at(c.f, c.f.starved.Add(time.Duration(p.pol.Patience)*p.pol.TurnWait)) // its place in the order changes then
+func (p *plan) ahead(dm *demand, needs amounts) {
+	p.at(dm.f, dm.f.starved.Add(time.Duration(p.pol.Patience)*p.pol.TurnWait)) // its place in the order changes then
 	switch {
-	case c.class != first:
-	case p.due(c.f, c.f.starved.Add(p.pol.TurnWait)):
+	case dm.class != first:
+	case p.due(dm.f, dm.f.starved.Add(p.pol.TurnWait)):
 		p.book(needs)
 	default:
 		p.deferred = append(p.deferred, needs)
 	}
 }
 
-// book takes needs for a claim that waits: what is on its way first, so that others may
+// book takes needs for a demand that waits: what is on its way first, so that others may
 // use what is free, and the rest from what is free, below zero if it must be.
 func (p *plan) book(needs amounts) {
 	for k, d := range needs.at {

@@ -85,7 +85,7 @@ type fn struct {
 	pressed  bool
 	pressure string
 	// refused says that this plan refuses what waits for it; waits that it was told
-	// to wait; gives that it makes room for another and claims nothing itself.
+	// to wait; gives that it makes room for another and demands nothing itself.
 	refused, waits, gives bool
 	// starved is since when it waits without having anything awake.
 	starved time.Time
@@ -129,13 +129,13 @@ type plan struct {
 	pol *Policy
 	now time.Time
 	fs  []*fn // those to look at, by name
-	// free is what is left of each device. It goes below zero where claims that may
+	// free is what is left of each device. It goes below zero where demands that may
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
 	journal      []entry
 	takenOnes    []*inst
 	noted        []*fn
-	// deferred is what claims need that wait and have not booked yet.
+	// deferred is what demands need that wait and have not booked yet.
 	deferred []amounts
 	slab     bytes             // what alloc cuts from
 	grants   map[int32][]*inst // see standing

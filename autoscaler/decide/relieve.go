@@ -10,7 +10,7 @@ import (
 // relieve puts instances that nobody needs to sleep, those that were used longest ago first,
 // while more of d is in use than there is, reservations not counted: somebody uses more
 // than was declared, or others do. Who works goes on: it is all in use already, and stopping
-// work mends nothing that the next claim would not.
+// work mends nothing that the next demand would not.
 func (p *plan) relieve(d int32) {
 	spare := p.free[d] + p.coming[d]
 	for _, i := range p.w.on[d] {

@@ -15,7 +15,7 @@ import (
 //  1. of each device what it is and its account, with what the plan under way has booked ([World.account])
 //  2. of each instance its [outward], and that the plan under way has dealt with one of its function
 //
-// What a search reads beside nodes is the version of its question: the claim, and the function that it is for.
+// What a search reads beside nodes is the version of its question: the demand, and the function that it is for.
 
 // searches keeps what was found.
 type searches = memo.Memo[searchKey, searchVersion, spot, *option]
@@ -32,7 +32,7 @@ func newSearches(t *topology) *searches {
 	})
 }
 
-// searchKey is what one search is for: the nth claim of a function, served by an instance of f, which may be another variant.
+// searchKey is what one search is for: the nth demand of a function, served by an instance of f, which may be another variant.
 type searchKey struct {
 	of  *fn
 	nth int
@@ -50,36 +50,36 @@ type searchVersion struct {
 // search is one of them; see [memo.Question].
 type search struct {
 	p        *plan
-	c        *claim
+	dm       *demand
 	sleepers []*inst
 }
 
 // best finds the best way for c, nil if there is none. What is returned may
 // have to wait: for memory on its way, or until its victims are ready.
-func (p *plan) best(c *claim) *option {
-	s := &search{p: p, c: c}
-	for _, i := range c.f.is {
+func (p *plan) best(dm *demand) *option {
+	s := &search{p: p, dm: dm}
+	for _, i := range dm.f.is {
 		if i.phase == phaseAsleep && !i.lost && p.quiet(i) {
 			s.sleepers = append(s.sleepers, i)
 		}
 	}
-	version := searchVersion{edition: c.f.edition, class: c.class, sleepers: len(s.sleepers)}
-	if c.class == first {
-		version.starved = c.f.starved
+	version := searchVersion{edition: dm.f.edition, class: dm.class, sleepers: len(s.sleepers)}
+	if dm.class == first {
+		version.starved = dm.f.starved
 	}
-	return p.w.searches.Find(searchKey{c.of, c.nth, c.f}, version, p.now, s)
+	return p.w.searches.Find(searchKey{dm.of, dm.nth, dm.f}, version, p.now, s)
 }
 
 // Search is part of [memo.Question].
 func (s *search) Search() *option {
-	for _, i := range s.c.f.is {
+	for _, i := range s.dm.f.is {
 		s.p.reads(i.at)
 	}
-	return s.p.find(s.c, s.sleepers)
+	return s.p.find(s.dm, s.sleepers)
 }
 
 // Offer is part of [memo.Question].
-func (s *search) Offer(node int32, add func(*spot)) { s.p.spotsOf(s.c.f, node, add) }
+func (s *search) Offer(node int32, add func(*spot)) { s.p.spotsOf(s.dm.f, node, add) }
 
 // Shown is part of [memo.Question]: one place where there is room or soon is, else those where somebody may give way.
 func (s *search) Shown(spots []spot) int {
@@ -92,7 +92,7 @@ func (s *search) Shown(spots []spot) int {
 	return len(spots)
 }
 
-// places lists where a new instance may go for the claim that is being searched for, the best first.
+// places lists where a new instance may go for the demand that is being searched for, the best first.
 func (p *plan) places() []spot { return p.w.searches.Best() }
 
 // reads says that the search under way looks at devices.

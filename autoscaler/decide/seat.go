@@ -27,8 +27,8 @@ func (w *World) SetElastic(on bool) {
 }
 
 // hope starts an instance where no node could ever hold it: its pod waits for one that may be added.
-func (p *plan) hope(c *claim, reason string) {
-	p.do(c.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: c.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", c.why, reason)})
+func (p *plan) hope(dm *demand, reason string) {
+	p.do(dm.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: dm.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
 }
 
 // NodeToCome is the node of a start for which there is none.
@@ -58,7 +58,7 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 // Sleepers on their way up that want back what they gave up come first, for the scheduler counts that already. The pods of others
 // come last, and for them only sleepers go.
 //
-// What was booked by claims is memory, which is another matter: a pod has found its place there before it is made.
+// What was booked by demands is memory, which is another matter: a pod has found its place there before it is made.
 func (p *plan) seat() {
 	if len(p.w.seekers)+len(p.w.strangers) == 0 {
 		return
@@ -110,14 +110,14 @@ func (p *plan) instead(f *fn) (n int) {
 	}
 	n = f.rising - stuck
 	for _, i := range f.is {
-		if f.awake+n >= f.desired || f.desired > f.live() { // else it claims one, by all ways that there are
+		if f.awake+n >= f.desired || f.desired > f.live() { // else it demands one, by all ways that there are
 			break
 		}
 		if i.phase != phaseAsleep || i.lost || i.Status.Shrunk || !p.quiet(i) {
 			continue
 		}
 		if o := p.waking(i); o.fits(p.free, nil) {
-			p.follow(&claim{f: f, why: "another of its pods finds no room"}, o)
+			p.follow(&demand{f: f, why: "another of its pods finds no room"}, o)
 			n++
 		}
 	}
@@ -202,7 +202,7 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 	}
 	if best == nil { // 5
 		if c.f != nil && lack != nil { // else what nodes have is not known yet
-			p.wait(&claim{f: c.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
+			p.wait(&demand{f: c.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
 		}
 		return
 	}

@@ -125,7 +125,7 @@ func (p *plan) ease(class int) int {
 }
 
 // demand is what f takes of device, and whether it can be had of it at all.
-func (p *plan) demand(f *fn, device int32) (api.Bytes, bool) {
+func (p *plan) takes(f *fn, device int32) (api.Bytes, bool) {
 	d := &p.w.facts[device]
 	if f.Need.PerDevice == 0 {
 		return d.whole, true
@@ -141,7 +141,7 @@ func (p *plan) gpuSpots(f *fn, k int32, add func(*spot)) {
 	hostLack, hostLate, hostHard := p.shortage(n.host, f.Need.Host)
 	fetch := p.fetches(f, n)
 	for _, d := range n.gpus {
-		need, fits := p.demand(f, d)
+		need, fits := p.takes(f, d)
 		if !fits {
 			continue
 		}
@@ -182,7 +182,7 @@ func (p *plan) set(f *fn, k int32) []spot {
 	}
 	fit := make([]spot, 0, 16)
 	for _, d := range n.gpus {
-		if need, fits := p.demand(f, d); fits {
+		if need, fits := p.takes(f, d); fits {
 			lack, late, hard := p.shortage(d, need)
 			fit = append(fit, spot{gpu: d, class: p.luck(classOf(lack, late, hard), f, n.host, d), price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
 		}

@@ -52,13 +52,13 @@ func (w *World) enrol(f *fn) {
 //     does not hold to its target with a request alone comes after those that do.
 //  3. The cheapest that can have one more at all.
 //  4. Its own, which says what is wrong.
-func (p *plan) elect(c *claim) (why string) {
-	f := c.f
+func (p *plan) elect(dm *demand) (why string) {
+	f := dm.f
 	all := p.w.groups[f.enrolled]
-	if len(all) < 2 || c.class == kept || f.Waiting > f.Shared || f.Waiting == 0 && !f.pressed {
+	if len(all) < 2 || dm.class == kept || f.Waiting > f.Shared || f.Waiting == 0 && !f.pressed {
 		return ""
 	}
-	if places := p.placesBeside(f, all); c.class == first && f.Waiting <= places || c.class == extra && !f.pressed && f.Waiting+f.Running <= f.capacity(p)+places { // 1
+	if places := p.placesBeside(f, all); dm.class == first && f.Waiting <= places || dm.class == extra && !f.pressed && f.Waiting+f.Running <= f.capacity(p)+places { // 1
 		return fmt.Sprintf("other variants of %s are awake or on their way, with room for %d more", f.Spec.VariantOf, places)
 	}
 	var best *fn
@@ -67,7 +67,7 @@ func (p *plan) elect(c *claim) (why string) {
 		if !v.active {
 			p.weigh(v) // the plan has not looked at it
 		}
-		r, possible := p.prospect(c, v)
+		r, possible := p.prospect(dm, v)
 		if possible && (best == nil || r < rank) { // 2, 3
 			best, rank = v, r
 		}
@@ -76,43 +76,43 @@ func (p *plan) elect(c *claim) (why string) {
 		return fmt.Sprintf("%s, its max-scale, are awake or on their way, and no other variant of %s can have one more now", many(f.live(), "instance"), f.Spec.VariantOf)
 	}
 	if best != nil && best != f {
-		c.why = fmt.Sprintf("%s at %s, a variant of %s", c.why, f.Spec.Name, f.Spec.VariantOf)
+		dm.why = fmt.Sprintf("%s at %s, a variant of %s", dm.why, f.Spec.Name, f.Spec.VariantOf)
 		best.starved = f.starved
-		c.f = best
+		dm.f = best
 		p.note(best)
 	}
-	p.elected = append(p.elected, c.f)
+	p.elected = append(p.elected, dm.f)
 	return ""
 }
 
-// overflow adds a claim for what waits at f and other variants may take, where f has as
+// overflow adds a demand for what waits at f and other variants may take, where f has as
 // many instances as it may.
-func (p *plan) overflow(f *fn, cs []claim) []claim {
+func (p *plan) overflow(f *fn, ds []demand) []demand {
 	if f.enrolled == (group{}) || len(p.w.groups[f.enrolled]) < 2 || f.scaled || f.frozen() || f.refused ||
 		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
-		return cs
+		return ds
 	}
 	f.hot = true
 	if !p.due(f, f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
-		return cs
+		return ds
 	}
-	return append(cs, claim{f: f, of: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
+	return append(ds, demand{f: f, of: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
 // prospect ranks v as the one to have one more instance for c, the lower the better.
-func (p *plan) prospect(c *claim, v *fn) (rank int, possible bool) {
+func (p *plan) prospect(dm *demand, v *fn) (rank int, possible bool) {
 	if v.frozen() || v.scaled || v.refused || v.gives || p.failing(v) || v.live()+p.electedOf(v) >= max(1, v.Spec.MaxScale) || !p.due(v, v.RetryAt) {
 		return 0, false
 	}
 	if _, err := p.impossible(v); err != nil {
 		return 0, false
 	}
-	trial, starved := *c, v.starved
-	trial.f, v.starved = v, c.f.starved // it would make room for who waits
+	trial, starved := *dm, v.starved
+	trial.f, v.starved = v, dm.f.starved // it would make room for who waits
 	o := p.best(&trial)
 	v.starved = starved
 	switch {
-	case o == nil && v != c.f:
+	case o == nil && v != dm.f:
 		return 0, false
 	case o == nil:
 		return 3, true

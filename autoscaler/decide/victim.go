@@ -33,14 +33,14 @@ type victim struct {
 // and only for a first instance what is busy. Of one kind, the lower priority
 // goes first, then what is ready now, then what is regretted least. false means
 // that everything together is not enough.
-func (p *plan) victims(c *claim, o *option) ([]victim, bool) {
+func (p *plan) victims(dm *demand, o *option) ([]victim, bool) {
 	short := p.alloc(len(o.at))
 	for k, d := range o.at {
 		if o.touches[k] > 0 {
 			short[k] = max(0, o.needs[k]-p.free[d]-p.coming[d])
 		}
 	}
-	cands := p.candidates(c, o, short)
+	cands := p.candidates(dm, o, short)
 	for k := range cands {
 		p.holdsUntil(cands[k].ready)
 	}
@@ -159,13 +159,13 @@ func prune(chosen []victim, short bytes) []victim {
 
 // candidates lists everything that could give some of what is short. What is
 // busy gives way to first instances only.
-func (p *plan) candidates(c *claim, o *option, short bytes) []victim {
+func (p *plan) candidates(dm *demand, o *option, short bytes) []victim {
 	for k, d := range o.at {
 		p.slotOf[d] = int32(k)
 	}
 	vs := make([]victim, 0, 16)
 	for _, f := range p.holders(o, short) {
-		vs = p.offers(c, o, f, short, vs)
+		vs = p.offers(dm, o, f, short, vs)
 	}
 	for _, d := range o.at {
 		p.slotOf[d] = -1
@@ -195,8 +195,8 @@ func (p *plan) holders(o *option, short bytes) []*fn {
 }
 
 // offers appends what f's instances could give of what is short.
-func (p *plan) offers(c *claim, o *option, f *fn, short bytes, vs []victim) []victim {
-	interrupt := c.class == first
+func (p *plan) offers(dm *demand, o *option, f *fn, short bytes, vs []victim) []victim {
+	interrupt := dm.class == first
 	add := func(v victim, frees bytes) {
 		if v.frees = p.project(v.i, frees, len(o.at)); helps(v.frees, short) {
 			vs = append(vs, v)
@@ -213,17 +213,17 @@ func (p *plan) offers(c *claim, o *option, f *fn, short bytes, vs []victim) []vi
 		case phaseAsleep:
 			if i.reserved() {
 				add(victim{i: i, kind: granted, ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
-				if f != c.f { // what it keeps asleep is had by a stop, after the grant is back
+				if f != dm.f { // what it keeps asleep is had by a stop, after the grant is back
 					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: regret{v: f.Past.Return(inventory.Stopped).Seconds()}, ready: i.RetryAt}, i.held)
 				}
 			} else if f.Waiting == 0 || f.live() > 0 {
 				p.fall(i, idle, i.RetryAt, i.Status.Level, add)
-			} else if interrupt && f != c.f { // it is wanted: the way back is not made longer lightly
+			} else if interrupt && f != dm.f { // it is wanted: the way back is not made longer lightly
 				p.fall(i, busy, i.RetryAt, i.Status.Level, add)
 			}
 		case phaseAwake, phaseIll:
 			awake++
-			if f == c.f {
+			if f == dm.f {
 				continue // its own are no victims
 			}
 			kind := busy
@@ -235,7 +235,7 @@ func (p *plan) offers(c *claim, o *option, f *fn, short bytes, vs []victim) []vi
 			case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
 				continue
 			}
-			p.fall(i, kind, later(i.RetryAt, p.readyAt(c, o, i, kind, awake)), api.LevelAwake, add)
+			p.fall(i, kind, later(i.RetryAt, p.readyAt(dm, o, i, kind, awake)), api.LevelAwake, add)
 		}
 	}
 	return vs
@@ -319,7 +319,7 @@ func (p *plan) usedUntil(i *inst, n int) time.Time {
 //     what bringing it back costs
 //  2. busy: after it has stayed long enough to be worth the switch, and c has
 //     starved for a turn's wait
-func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
+func (p *plan) readyAt(dm *demand, o *option, i *inst, kind, n int) time.Time {
 	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
 	if kind != busy { // 1
 		p.holdsUntil(i.Since.Add(p.pol.MinStay))
@@ -337,24 +337,24 @@ func (p *plan) readyAt(c *claim, o *option, i *inst, kind, n int) time.Time {
 	if o.self != nil {
 		level = o.self.Status.Level
 	}
-	swap := i.f.Past.Rest() + c.f.Past.Return(level)
+	swap := i.f.Past.Rest() + dm.f.Past.Return(level)
 	stay := max(p.pol.MinStay, min(p.pol.MaxStay, time.Duration(p.pol.SwitchShare*float64(swap))))
 	wait := p.pol.TurnWait
-	switch own, other := c.f.Spec.Priority, i.f.Spec.Priority; {
+	switch own, other := dm.f.Spec.Priority, i.f.Spec.Priority; {
 	case own > other:
 		wait = 0
 	case own < other:
 		wait *= time.Duration(p.pol.Patience)
 	}
-	return later(i.Since.Add(stay), c.f.starved.Add(wait))
+	return later(i.Since.Add(stay), dm.f.starved.Add(wait))
 }
 
 // sacrifice makes v give way to c.
-func (p *plan) sacrifice(c *claim, v *victim, lack string) {
+func (p *plan) sacrifice(dm *demand, v *victim, lack string) {
 	v.i.f.gives = true
-	p.gainer = c.f.Spec.Name
+	p.gainer = dm.f.Spec.Name
 	defer func() { p.gainer = "" }()
-	reason := fmt.Sprintf("makes room for %s, which lacks %s", c.f.Spec.Name, lack)
+	reason := fmt.Sprintf("makes room for %s, which lacks %s", dm.f.Spec.Name, lack)
 	switch {
 	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved():
 		stays := bytes(nil)
@@ -366,7 +366,7 @@ func (p *plan) sacrifice(c *claim, v *victim, lack string) {
 		return
 	case v.kind == busy && v.i.phase == phaseAwake:
 		reason = fmt.Sprintf("its turn ends after %s with %d running and %d waiting: %s has waited %s and lacks %s",
-			short(p.now.Sub(v.i.Since)), v.i.f.Running, v.i.f.Waiting, c.f.Spec.Name, short(p.now.Sub(c.f.starved)), lack)
+			short(p.now.Sub(v.i.Since)), v.i.f.Running, v.i.f.Waiting, dm.f.Spec.Name, short(p.now.Sub(dm.f.starved)), lack)
 	case v.kind == surplus:
 		reason = fmt.Sprintf("%d awake or on the way, %d needed; %s", v.i.f.live(), v.i.f.desired, reason)
 	case v.i.phase == phaseAwake:

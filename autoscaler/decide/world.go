@@ -193,13 +193,13 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 		return nil, time.Time{}
 	}
 	p := w.begin(now)
-	p.overdue() // 1
-	p.obey()    // 2
-	p.limit()   // 3
-	p.claim()   // 4
-	p.seat()    // 5
-	p.rest()    // 6
-	p.grant()   // 7
+	p.overdue()     // 1
+	p.obey()        // 2
+	p.limit()       // 3
+	p.meetDemands() // 4
+	p.seat()        // 5
+	p.rest()        // 6
+	p.grant()       // 7
 	w.grantsWatch.MarkChanged(&w.searches.Cells)
 	return w.end(p)
 }

@@ -19,54 +19,54 @@ const (
 	extra              // one more beside those that are awake
 )
 
-// claim is a function that wants one more instance awake.
-type claim struct {
+// demand is a function that wants one more instance awake.
+type demand struct {
 	f     *fn
 	class class
 	// late says that it has starved for Policy.Patience turns and goes before everybody.
 	late bool
-	// nth counts the claims of a function.
+	// nth counts the demands of a function.
 	nth int
 	why string
-	// of is the function whose claim it is, where another variant serves it.
+	// of is the function whose demand it is, where another variant serves it.
 	of *fn
 }
 
-// claim collects what functions want and serves it in order:
+// meetDemands collects what functions want and serves it in order:
 //
 //  1. who starves for too long, the longest first, whatever the priority
 //  2. first instances, then MinScale, then further ones
 //  3. the higher priority
 //  4. who starves for longer
 //  5. the name, and the number where a function has several, so that the order is always the same
-func (p *plan) claim() {
-	var cs []claim
+func (p *plan) meetDemands() {
+	var ds []demand
 	for _, f := range p.fs {
-		cs = p.claims(f, cs)
+		ds = p.demandsOf(f, ds)
 	}
-	slices.SortFunc(cs, func(a, b claim) int { return a.compare(&b) })
-	for k := range cs {
-		c := &cs[k]
-		if c.class != first {
+	slices.SortFunc(ds, func(a, b demand) int { return a.compare(&b) })
+	for k := range ds {
+		dm := &ds[k]
+		if dm.class != first {
 			p.bookDeferred()
 		}
-		p.serve(c)
+		p.serve(dm)
 	}
 	p.bookDeferred()
 }
 
-// compare orders claims, those that are served first before others.
-func (c *claim) compare(d *claim) int {
-	if c.late != d.late {
-		return cmp.Compare(btoi(d.late), btoi(c.late))
+// compare orders demands, those that are served first before others.
+func (dm *demand) compare(d *demand) int {
+	if dm.late != d.late {
+		return cmp.Compare(btoi(d.late), btoi(dm.late))
 	}
-	if !c.late && (c.class != d.class || c.f.Spec.Priority != d.f.Spec.Priority) {
-		return cmp.Or(cmp.Compare(c.class, d.class), cmp.Compare(d.f.Spec.Priority, c.f.Spec.Priority))
+	if !dm.late && (dm.class != d.class || dm.f.Spec.Priority != d.f.Spec.Priority) {
+		return cmp.Or(cmp.Compare(dm.class, d.class), cmp.Compare(d.f.Spec.Priority, dm.f.Spec.Priority))
 	}
-	if way := c.f.starved.Compare(d.f.starved); way != 0 {
+	if way := dm.f.starved.Compare(d.f.starved); way != 0 {
 		return way
 	}
-	return cmp.Or(cmp.Compare(c.f.Spec.Name, d.f.Spec.Name), cmp.Compare(c.nth, d.nth))
+	return cmp.Or(cmp.Compare(dm.f.Spec.Name, d.f.Spec.Name), cmp.Compare(dm.nth, d.nth))
 }
 
 // bookDeferred books for the first instances that have to wait, before others are served.
@@ -84,55 +84,55 @@ func btoi(b bool) int {
 	return 0
 }
 
-// mostClaims bounds what one function claims in one plan; the rest follows in later ones.
-const mostClaims = 16
+// mostClaims bounds what one function demands in one plan; the rest follows in later ones.
+const mostDemands = 16
 
-// claims adds what f wants.
-func (p *plan) claims(f *fn, cs []claim) []claim {
+// demands adds what f wants.
+func (p *plan) demandsOf(f *fn, ds []demand) []demand {
 	if f.scaled && f.desired == 0 && f.Waiting > 0 && f.live() == 0 {
-		p.wait(&claim{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
+		p.wait(&demand{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
 	}
 	if !f.declared || f.frozen() || f.refused || f.desired <= f.live() {
-		return p.overflow(f, cs)
+		return p.overflow(f, ds)
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
-		return cs // it failed, all that waited was told so, and nobody has asked since
+		return ds // it failed, all that waited was told so, and nobody has asked since
 	}
 	if p.activatorWakes(f) {
-		return cs
+		return ds
 	}
-	for n := f.live(); n < min(f.desired, f.live()+mostClaims); n++ {
-		c := claim{f: f, of: f, nth: n - f.live()}
+	for n := f.live(); n < min(f.desired, f.live()+mostDemands); n++ {
+		dm := demand{f: f, of: f, nth: n - f.live()}
 		switch {
 		case n == 0 && f.Waiting > 0:
 			patience := time.Duration(p.pol.Patience) * p.pol.TurnWait
-			c.late = p.now.Sub(f.starved) >= patience
-			c.why = fmt.Sprintf("%d waiting, none awake", f.Waiting)
+			dm.late = p.now.Sub(f.starved) >= patience
+			dm.why = fmt.Sprintf("%d waiting, none awake", f.Waiting)
 		case n == 0 && f.Order == OrderWake:
-			c.why = "asked for"
+			dm.why = "asked for"
 		case f.scaled:
-			c.class, c.why = kept, fmt.Sprintf("%d awake or on the way, %s", n, f.Scale)
+			dm.class, dm.why = kept, fmt.Sprintf("%d awake or on the way, %s", n, f.Scale)
 		case n < f.Spec.MinScale:
-			c.class, c.why = kept, fmt.Sprintf("%d awake or on the way, min-scale is %d", n, f.Spec.MinScale)
+			dm.class, dm.why = kept, fmt.Sprintf("%d awake or on the way, min-scale is %d", n, f.Spec.MinScale)
 		case f.Waiting > 0 && (n < f.places() || f.awake == 0):
 			if f.awake > 0 && !p.due(f, f.WaitingSince.Add(p.pol.ScaleUpAfter)) {
-				return cs
+				return ds
 			}
-			c.class = extra
-			c.why = fmt.Sprintf("%d waiting and %d running at %d each want %d, %d awake or on the way",
+			dm.class = extra
+			dm.why = fmt.Sprintf("%d waiting and %d running at %d each want %d, %d awake or on the way",
 				f.Waiting, f.Running, f.Spec.Concurrency, f.desired, n)
 		case f.pressed:
 			if !p.due(f, later(f.PressedSince.Add(p.pol.ScaleUpAfter), f.settledAt(p.pol.LoadSettle))) {
-				return cs
+				return ds
 			}
-			c.class, c.why = extra, fmt.Sprintf("%s; %d awake or on the way", f.pressure, n)
+			dm.class, dm.why = extra, fmt.Sprintf("%s; %d awake or on the way", f.pressure, n)
 		default:
-			return cs // those that run are served already
+			return ds // those that run are served already
 		}
 		f.hot = true // until it has what it wants
-		cs = append(cs, c)
+		ds = append(ds, dm)
 	}
-	return cs
+	return ds
 }
 
 // activatorWakes says whether an activator that holds a grant is about to wake
@@ -153,60 +153,60 @@ func (p *plan) activatorWakes(f *fn) bool {
 }
 
 // serve gives c an instance, or makes room for it, or says what it waits for.
-func (p *plan) serve(c *claim) {
-	if c.f.refused || c.f.gives {
+func (p *plan) serve(dm *demand) {
+	if dm.f.refused || dm.f.gives {
 		return
 	}
-	if why := p.elect(c); why != "" {
-		p.wait(c, why)
+	if why := p.elect(dm); why != "" {
+		p.wait(dm, why)
 		return
 	}
-	f := c.f
+	f := dm.f
 	// 1. It failed just now: not yet.
 	if !p.due(f, f.RetryAt) {
-		p.wait(c, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
+		p.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
 	// 2. It never fits, on the nodes that there are.
 	if reason, err := p.impossible(f); err != nil {
 		if p.w.elastic {
-			p.hope(c, reason)
+			p.hope(dm, reason)
 		} else if f.asking() {
 			p.fail(f, err, reason)
 		} else {
-			p.wait(c, reason)
+			p.wait(dm, reason)
 		}
 		return
 	}
 	// 3. One of its own is just going to sleep, or being given or taken a grant: it
 	// will be the one to wake.
-	o := p.best(c)
+	o := p.best(dm)
 	if o == nil || o.self == nil && f.falling+f.passing > 0 {
-		p.pend(c)
+		p.pend(dm)
 		return
 	}
 	// 4. The best way.
-	p.follow(c, o)
+	p.follow(dm, o)
 }
 
-// pend explains a claim that nothing can be done for, and books what is on its way for it.
-func (p *plan) pend(c *claim) {
-	if c.f.passing > 0 {
+// pend explains a demand that nothing can be done for, and books what is on its way for it.
+func (p *plan) pend(dm *demand) {
+	if dm.f.passing > 0 {
 		return // a matter of microseconds
 	}
-	if c.f.falling > 0 {
-		p.wait(c, "its own instance is on its way to sleep and is woken after that")
+	if dm.f.falling > 0 {
+		p.wait(dm, "its own instance is on its way to sleep and is woken after that")
 		return
 	}
-	need := c.f.Need
-	if pinned := p.w.pinned - c.f.pinned; pinned > 0 && len(p.w.nodes) == 1 && c.f.Certain && need.Host > p.w.largest-pinned && c.f.asking() {
-		p.fail(c.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or %s",
-			c.f.Spec.Name, need.Host, p.w.largest, pinned, p.pol.Advice.Memory, api.AnnotationMemory),
+	need := dm.f.Need
+	if pinned := p.w.pinned - dm.f.pinned; pinned > 0 && len(p.w.nodes) == 1 && dm.f.Certain && need.Host > p.w.largest-pinned && dm.f.asking() {
+		p.fail(dm.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or %s",
+			dm.f.Spec.Name, need.Host, p.w.largest, pinned, p.pol.Advice.Memory, api.AnnotationMemory),
 			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, p.w.largest))
 		return
 	}
 	n := p.roomiest()
-	p.ahead(c, amounts{[]int32{n.host}, bytes{need.Host}})
+	p.ahead(dm, amounts{[]int32{n.host}, bytes{need.Host}})
 	at := []int32{n.host}
 	if need.Devices > 0 {
 		at = append(at, n.gpus...)
@@ -215,7 +215,7 @@ func (p *plan) pend(c *claim) {
 	if len(p.w.nodes) > 1 {
 		where = " on " + n.name
 	}
-	p.wait(c, fmt.Sprintf("needs %s, free %s%s and nothing can make room now", amountOf(need), p.room(at), where))
+	p.wait(dm, fmt.Sprintf("needs %s, free %s%s and nothing can make room now", amountOf(need), p.room(at), where))
 }
 
 // roomiest is the node with most host memory left.
@@ -230,12 +230,12 @@ func (p *plan) roomiest() *node {
 }
 
 // wait records that c gets nothing yet, once for each function.
-func (p *plan) wait(c *claim, reason string) {
-	if c.f.waits {
+func (p *plan) wait(dm *demand, reason string) {
+	if dm.f.waits {
 		return
 	}
-	c.f.waits = true
-	p.do(c.f, nil, Action{Kind: Wait, Reason: reason})
+	dm.f.waits = true
+	p.do(dm.f, nil, Action{Kind: Wait, Reason: reason})
 }
 
 // impossible says why f can never have an instance on these devices, nil if it
