@@ -170,7 +170,7 @@ func (p *plan) serve(dm *demand) {
 	// 2. It never fits, on the nodes that there are.
 	if reason, err := p.impossible(f); err != nil {
 		if p.w.elastic {
-			p.hope(dm, reason)
+			p.startOnNodeToCome(dm, reason)
 		} else if f.asking() {
 			p.fail(f, err, reason)
 		} else {
@@ -182,15 +182,15 @@ func (p *plan) serve(dm *demand) {
 	// will be the one to wake.
 	o := p.best(dm)
 	if o == nil || o.self == nil && f.falling+f.passing > 0 {
-		p.pend(dm)
+		p.explain(dm)
 		return
 	}
 	// 4. The best way.
 	p.follow(dm, o)
 }
 
-// pend explains a demand that nothing can be done for, and books what is on its way for it.
-func (p *plan) pend(dm *demand) {
+// explain explains a demand that nothing can be done for, and books what is on its way for it.
+func (p *plan) explain(dm *demand) {
 	if dm.f.passing > 0 {
 		return // a matter of microseconds
 	}
@@ -206,7 +206,7 @@ func (p *plan) pend(dm *demand) {
 		return
 	}
 	n := p.roomiest()
-	p.ahead(dm, amounts{[]int32{n.host}, bytes{need.Host}})
+	p.bookAhead(dm, amounts{[]int32{n.host}, bytes{need.Host}})
 	at := []int32{n.host}
 	if need.Devices > 0 {
 		at = append(at, n.gpus...)
@@ -255,7 +255,7 @@ func (p *plan) impossible(f *fn) (string, *api.Error) {
 	if need.Devices == 0 {
 		return "", nil
 	}
-	v := p.w.judge(need)
+	v := p.w.feasible(need)
 	if v.gpus < need.Devices {
 		there := fmt.Sprintf("there are %d", v.gpus)
 		if of != "" {

@@ -1,5 +1,5 @@
-// Package decide is the autoscaler's mind: [Plan] looks at everything that is
-// known and says what to do now, why, and when to look again.
+// Package decide is the autoscaler's policy: [Plan] takes everything that is
+// known and says what to do now, why, and when to plan again.
 //
 // It is pure. It reads no clock, starts nothing, and never changes what it was given; the
 // same [Snapshot] and time give the same actions. The simulator calls the very function
@@ -22,12 +22,12 @@
 //     (place.go, spot.go, victim.go). What a search has found is kept for as long as it would find
 //     the same again (search.go).
 //  5. Where the scheduler finds no node for a pod, the least valuable sleepers of one shrink or go (seat.go).
-//  6. What nobody needs goes down the ladder: awake, asleep, gone (rest.go).
+//  6. What nobody needs goes down the ladder: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into what is left get standing grants (grant.go).
 //
 // Devices are the host memory and the GPUs of one machine, or of each node of a cluster
 // (topology.go). An instance is on one node: it holds memory of that node's host and of some of its
-// GPUs. The account of what each device has left is kept as instances come and go (book.go).
+// GPUs. The account of what each device has left is kept as instances come and go (ledger.go).
 //
 // A plan holds no chains. A victim is put to sleep in one plan and its memory is
 // given away in a later one, when the instance has reported what it really left.

@@ -8,23 +8,23 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// grant gives standing grants: a sleeper whose awake memory fits into what is
+// giveGrants gives standing grants: a sleeper whose awake memory fits into what is
 // left, and that no demand needs, may be woken by activators without asking. Of
 // several that fit alone but not together the one that is the likeliest to be wanted
 // gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
 // has changed: of functions that the plan looks at, and of dirty nodes. For all others nothing can have come of it.
-func (p *plan) grant() {
+func (p *plan) giveGrants() {
 	p.grants = make(map[int32][]*inst)
 	cs := p.grantable()
 	// Memory that is over-committed to grants comes back from whoever was used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
-		if i := cs[k]; i.reserved() && p.quiet(i) && p.overCommitted(i) {
+		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i) {
 			p.withdraw(i, "the memory is wanted")
 		}
 	}
 	// Nobody is to wake what somebody wants none of.
 	cs = slices.DeleteFunc(cs, func(i *inst) bool {
-		if i.f.scaled && i.reserved() && p.quiet(i) {
+		if i.f.scaled && i.reserved() && p.available(i) {
 			p.withdraw(i, i.f.Scale.String())
 		}
 		return i.f.scaled
@@ -41,12 +41,12 @@ func (p *plan) grant() {
 			continue
 		}
 		if i.reserved() {
-			if !i.f.Spec.DualPods && p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.quiet(i) && p.backed(i) {
+			if !i.f.Spec.DualPods && p.due(i.f, i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.available(i) && p.backed(i) {
 				p.permit(i, "nobody else wants the memory: renewed")
 			}
 			continue
 		}
-		if !p.sibling(i) && p.quiet(i) {
+		if !p.sibling(i) && p.available(i) {
 			p.permitIfRoom(i)
 		}
 	}
@@ -215,7 +215,7 @@ func (p *plan) lesser(i *inst, short bytes) []*inst {
 		}
 		standing := p.standing(d)
 		for j := len(standing) - 1; j >= 0 && standing[j].key.Before(likely); j-- {
-			if w := standing[j]; w.f != i.f && !w.seen && p.mayStand(w) && p.quiet(w) {
+			if w := standing[j]; w.f != i.f && !w.seen && p.mayStand(w) && p.available(w) {
 				w.seen = true
 				ws = append(ws, w)
 			}

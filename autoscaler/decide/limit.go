@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// limit holds sleepers to what they may have of each device together. Those that were used
+// limitSleepers holds sleepers to what they may have of each device together. Those that were used
 // longest ago go deeper or end where
 //
 //  1. more memory is in use than there is, because instances or others use more
@@ -17,7 +17,7 @@ import (
 //  3. they hold more of a GPU than [Policy.ResidueShare]
 //
 // It looks at the devices of dirty nodes.
-func (p *plan) limit() {
+func (p *plan) limitSleepers() {
 	var devices []int32
 	for _, k := range p.w.limitsWatch.Dirty(&p.w.searches.Cells) {
 		devices = append(append(devices, p.w.nodes[k].host), p.w.nodes[k].gpus...)
@@ -98,7 +98,7 @@ func (p *plan) push(d int32, why string, accept func(i *inst, to api.Level) bool
 	slices.SortFunc(is, func(a, b *inst) int { return p.wanted(b, a) })
 	for _, i := range is {
 		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
-			if i.Failures >= 2 && to < inventory.Stopped || !p.quiet(i) || !accept(i, to) {
+			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || !accept(i, to) {
 				continue
 			}
 			reason := fmt.Sprintf("%s; used last %s ago", why, short(p.now.Sub(p.usedUntil(i, 1))))

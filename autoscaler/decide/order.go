@@ -2,12 +2,12 @@ package decide
 
 import "github.com/rouse-dev/rouse/api"
 
-// obey ends what is out of date and follows orders to go down. An order to wake
+// followOrders ends what is out of date and follows orders to go down. An order to wake
 // is a demand like any other.
-func (p *plan) obey() {
+func (p *plan) followOrders() {
 	for _, f := range p.fs {
 		for _, i := range f.is {
-			if i.Outdated && p.quiet(i) { // what it leaves is booked as coming already
+			if i.Outdated && p.available(i) { // what it leaves is booked as coming already
 				p.do(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
 			}
 		}
@@ -17,7 +17,7 @@ func (p *plan) obey() {
 			continue
 		}
 		for _, i := range f.is {
-			if !p.quiet(i) {
+			if !p.available(i) {
 				continue
 			}
 			if f.Order == OrderStop {

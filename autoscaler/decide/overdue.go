@@ -10,9 +10,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// overdue stops instances that take longer than their function allows, and
+// stopOverdue stops instances that take longer than their function allows, and
 // refuses held requests of functions that fail again and again.
-func (p *plan) overdue() {
+func (p *plan) stopOverdue() {
 	for _, f := range p.fs {
 		for _, i := range f.is {
 			if f.declared && i.Doing == Nothing { // a call under way has a time limit of its own

@@ -218,7 +218,7 @@ func (p *plan) follow(dm *demand, o *option) {
 		if o.says == "" {
 			o.says = fmt.Sprintf("lacks %s; %s makes room at %s", p.lack(o), o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000"))
 		}
-		p.ahead(dm, amounts{o.at, o.needs})
+		p.bookAhead(dm, amounts{o.at, o.needs})
 		p.wait(dm, o.says)
 		return
 	}
@@ -228,7 +228,7 @@ func (p *plan) follow(dm *demand, o *option) {
 			lack := p.lack(o)
 			o.says = fmt.Sprintf("lacks %s; waits for %s", lack, p.leavers(o))
 			for k := range o.victims {
-				p.sacrifice(dm, &o.victims[k], lack)
+				p.evict(dm, &o.victims[k], lack)
 			}
 		}
 		p.book(amounts{o.at, o.needs})
@@ -259,10 +259,10 @@ func (p *plan) follow(dm *demand, o *option) {
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), free)})
 }
 
-// ahead books for a demand that has to wait. Who has starved for a turn books at
+// bookAhead books for a demand that has to wait. Who has starved for a turn books at
 // once, so that smaller ones don't slip in for ever; others let first instances
 // that fit go ahead, but nothing else.
-func (p *plan) ahead(dm *demand, needs amounts) {
+func (p *plan) bookAhead(dm *demand, needs amounts) {
 	p.at(dm.f, dm.f.starved.Add(time.Duration(p.pol.Patience)*p.pol.TurnWait)) // its place in the order changes then
 	switch {
 	case dm.class != first:

@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Plan says what to do at now, and when to look again even if nothing happens
+// Plan says what to do at now, and when to plan again even if nothing happens
 // until then; a zero time means never. s must be in the order of
 // [Snapshot.Sort]. Plan neither blocks nor keeps or changes anything of s.
 //
@@ -60,18 +60,18 @@ type fn struct {
 	declared, removed bool
 	is                []*inst // by ID
 	pinned            api.Bytes
-	// booked says that its instances are in the books; until is when the books change by themselves.
+	// booked says that its instances are in the ledger; until is when what is booked of them changes by itself.
 	booked bool
 	until  time.Time
 	// edition counts how often it or its instances have changed.
 	edition uint64
-	// active says that the next plan looks at it, hot that the one after has to do so too.
+	// active says that the next plan looks at it, hot that the one after has to as well.
 	active, hot bool
-	// look is its place in World.looks; next is the time that a plan makes of it.
-	look   due.Item[*fn]
-	next   time.Time
-	noted  bool // the plan under way has dealt with it
-	listed bool // it is in the list that is being made
+	// deadline is its place in World.deadlines; next is the time that the plan under way makes of it.
+	deadline due.Item[*fn]
+	next     time.Time
+	noted    bool // the plan under way has dealt with it
+	listed   bool // it is in the list that is being made
 	// How many instances are in which phase.
 	awake, rising, falling, leaving, ill, asleep int
 	// passing counts sleepers to which a grant is just being given, or taken from.
@@ -268,13 +268,13 @@ func (p *plan) note(f *fn) {
 	if !f.noted {
 		f.noted = true
 		if !f.active {
-			f.next = f.look.At()
+			f.next = f.deadline.At()
 		}
 		p.noted = append(p.noted, f)
 	}
 }
 
-// at asks for a look at f at t.
+// at has a plan look at f at t.
 func (p *plan) at(f *fn, t time.Time) {
 	if t.After(p.now) {
 		p.note(f)
@@ -284,7 +284,7 @@ func (p *plan) at(f *fn, t time.Time) {
 	}
 }
 
-// due says whether t has come for f, and asks for a look then if it has not.
+// due says whether t has come for f, and has a plan look at it then if it has not.
 func (p *plan) due(f *fn, t time.Time) bool {
 	p.at(f, t)
 	return !t.After(p.now)
@@ -315,8 +315,8 @@ func (p *plan) take(i *inst) {
 	}
 }
 
-// quiet says whether i can be given something to do now.
-func (p *plan) quiet(i *inst) bool {
+// available says whether i can be given something to do now.
+func (p *plan) available(i *inst) bool {
 	return !i.taken && i.Doing == Nothing && p.due(i.f, i.RetryAt)
 }
 

@@ -24,7 +24,7 @@ func (p *plan) relieve(d int32) {
 	}
 	var idlers []*inst
 	for _, i := range p.w.on[d] {
-		if i.phase == phaseAwake && !i.taken && i.f.declared && !i.f.busy() && p.quiet(i) {
+		if i.phase == phaseAwake && !i.taken && i.f.declared && !i.f.busy() && p.available(i) {
 			idlers = append(idlers, i)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // cells that a search reads are the nodes. In a node's fingerprint is everything that searches and the later stages of a plan see there:
 //
 //  1. of each device what it is and its account, with what the plan under way has booked ([World.account])
-//  2. of each instance its [outward], and that the plan under way has dealt with one of its function
+//  2. of each instance its [visible], and that the plan under way has dealt with one of its function
 //
 // What a search reads beside nodes is the version of its question: the demand, and the function that it is for.
 
@@ -59,7 +59,7 @@ type search struct {
 func (p *plan) best(dm *demand) *option {
 	s := &search{p: p, dm: dm}
 	for _, i := range dm.f.is {
-		if i.phase == phaseAsleep && !i.lost && p.quiet(i) {
+		if i.phase == phaseAsleep && !i.lost && p.available(i) {
 			s.sleepers = append(s.sleepers, i)
 		}
 	}
@@ -137,8 +137,8 @@ func (w *World) deal(i *inst, dealt bool) {
 	}
 }
 
-// outward is what others see of an instance: whether it may give way, when, and what is lost by it.
-type outward struct {
+// visible is what others see of an instance: whether it may give way, when, and what is lost by it.
+type visible struct {
 	of                    uint64 // hashes its function's
 	devices               uint64 // hashes those that it is on
 	id                    api.InstanceID
@@ -153,9 +153,9 @@ type outward struct {
 	memory                api.Memory
 }
 
-// outwardFunction is what others see of a function of which they see an instance. Requests that come and go at one that
+// visibleFunction is what others see of a function of which they see an instance. Requests that come and go at one that
 // works are not in it.
-type outwardFunction struct {
+type visibleFunction struct {
 	declared, busy, wanted, frozen, dual bool
 	live, desired, awake, ill            int
 	priority, minScale                   int
@@ -169,10 +169,10 @@ type outwardFunction struct {
 	edition                              uint64
 }
 
-// show puts f's instances into the fingerprints of their nodes.
-func (w *World) show(f *fn, now time.Time) {
+// fingerprint puts f's instances into the fingerprints of their nodes.
+func (w *World) fingerprint(f *fn, now time.Time) {
 	past := &f.Past
-	front := outwardFunction{
+	front := visibleFunction{
 		declared: f.declared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
@@ -193,7 +193,7 @@ func (w *World) show(f *fn, now time.Time) {
 			continue
 		}
 		s := &i.Status
-		o := outward{
+		o := visible{
 			of: of, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
 			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk,
 			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory,
@@ -220,8 +220,8 @@ func arrivalsHash(a *inventory.Arrivals) uint64 {
 	return memo.Hash(bits)
 }
 
-// hide takes f's instances out of the fingerprints.
-func (w *World) hide(f *fn) {
+// unfingerprint takes f's instances out of the fingerprints.
+func (w *World) unfingerprint(f *fn) {
 	for _, i := range f.is {
 		if len(i.at) > 0 {
 			w.searches.Remove(i.node, i.print)

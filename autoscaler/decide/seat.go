@@ -26,8 +26,8 @@ func (w *World) SetElastic(on bool) {
 	}
 }
 
-// hope starts an instance where no node could ever hold it: its pod waits for one that may be added.
-func (p *plan) hope(dm *demand, reason string) {
+// startOnNodeToCome starts an instance where no node could ever hold it: its pod waits for one that may be added.
+func (p *plan) startOnNodeToCome(dm *demand, reason string) {
 	p.do(dm.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: dm.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
 }
 
@@ -46,7 +46,7 @@ func (w *World) seek(f *fn) {
 // unplaced says whether i is a pod that no node has taken.
 func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
 
-// seat makes room for the pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
+// seatPods makes room for the pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
 //
 //  1. nobody needs it any more: nothing is done for it
 //  2. a sleeper of its own function has its place already: that one is woken
@@ -59,7 +59,7 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 // come last, and for them only sleepers go.
 //
 // What was booked by demands is memory, which is another matter: a pod has found its place there before it is made.
-func (p *plan) seat() {
+func (p *plan) seatPods() {
 	if len(p.w.seekers)+len(p.w.strangers) == 0 {
 		return
 	}
@@ -99,7 +99,7 @@ func (p *plan) seat() {
 }
 
 // instead wakes sleepers of f that have all that their pods request, for those of its instances that wait for it, where there is memory
-// for that now; see [plan.seat]. It returns how many are on their way so.
+// for that now; see [plan.seatPods]. It returns how many are on their way so.
 func (p *plan) instead(f *fn) (n int) {
 	stuck := 0
 	for _, s := range p.w.strangers {
@@ -113,7 +113,7 @@ func (p *plan) instead(f *fn) (n int) {
 		if f.awake+n >= f.desired || f.desired > f.live() { // else it demands one, by all ways that there are
 			break
 		}
-		if i.phase != phaseAsleep || i.lost || i.Status.Shrunk || !p.quiet(i) {
+		if i.phase != phaseAsleep || i.lost || i.Status.Shrunk || !p.available(i) {
 			continue
 		}
 		if o := p.waking(i); o.fits(p.free, nil) {
@@ -310,7 +310,7 @@ func (p *plan) shrink(i *inst, reason string) {
 // that is awake, has nothing to do and had a moment for its client's next request.
 func (p *plan) dispensable(v *inst) bool {
 	switch {
-	case !p.quiet(v):
+	case !p.available(v):
 		return false
 	case v.phase == phaseAsleep:
 		return !p.promised(v.f, v)

@@ -124,7 +124,7 @@ func (p *plan) ease(class int) int {
 	return class
 }
 
-// demand is what f takes of device, and whether it can be had of it at all.
+// takes is what f takes of device, and whether it can be had of it at all.
 func (p *plan) takes(f *fn, device int32) (api.Bytes, bool) {
 	d := &p.w.facts[device]
 	if f.Need.PerDevice == 0 {

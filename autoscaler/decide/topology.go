@@ -19,8 +19,8 @@ type topology struct {
 	facts []facts
 	// largest is the largest host memory of a node.
 	largest api.Bytes
-	// verdicts says for needs that were looked at whether any node can ever hold them.
-	verdicts map[api.Memory]verdict
+	// feasibles says for needs that were looked at whether any node can ever hold them.
+	feasibles map[api.Memory]feasibility
 }
 
 // facts are of one device.
@@ -42,7 +42,7 @@ type node struct {
 // name; a GPU whose node has no host memory is booked with the first.
 func newTopology(devices []inventory.Device) topology {
 	t := topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
-		of: make([]int32, len(devices)), facts: make([]facts, len(devices)), verdicts: make(map[api.Memory]verdict)}
+		of: make([]int32, len(devices)), facts: make([]facts, len(devices)), feasibles: make(map[api.Memory]feasibility)}
 	find := func(name string) int32 {
 		n, found := t.named[name]
 		if !found {
@@ -114,20 +114,20 @@ func (t *topology) locate(i *inst) {
 	slices.Sort(i.at[1:])
 }
 
-// verdict says whether a need can ever be met.
-type verdict struct {
+// feasibility says whether a need can ever be met.
+type feasibility struct {
 	fits bool
 	// gpus is how many GPUs the largest node has; large is the memory of the largest GPU.
 	gpus  int
 	large api.Bytes
 }
 
-// judge looks whether any node can hold need, be it empty.
-func (t *topology) judge(need api.Memory) verdict {
-	if v, found := t.verdicts[need]; found {
+// feasible looks whether any node can hold need, be it empty.
+func (t *topology) feasible(need api.Memory) feasibility {
+	if v, found := t.feasibles[need]; found {
 		return v
 	}
-	var v verdict
+	var v feasibility
 	for k := range t.nodes {
 		n := &t.nodes[k]
 		v.gpus = max(v.gpus, len(n.gpus))
@@ -140,9 +140,9 @@ func (t *topology) judge(need api.Memory) verdict {
 		}
 		v.fits = v.fits || fit >= need.Devices && t.devs[n.host].Capacity >= need.Host
 	}
-	if len(t.verdicts) > 4096 {
-		clear(t.verdicts)
+	if len(t.feasibles) > 4096 {
+		clear(t.feasibles)
 	}
-	t.verdicts[need] = v
+	t.feasibles[need] = v
 	return v
 }

@@ -349,8 +349,8 @@ func (p *plan) readyAt(dm *demand, o *option, i *inst, kind, n int) time.Time {
 	return later(i.Since.Add(stay), dm.f.starved.Add(wait))
 }
 
-// sacrifice makes v give way to c.
-func (p *plan) sacrifice(dm *demand, v *victim, lack string) {
+// evict makes v give way to c.
+func (p *plan) evict(dm *demand, v *victim, lack string) {
 	v.i.f.gives = true
 	p.gainer = dm.f.Spec.Name
 	defer func() { p.gainer = "" }()

@@ -37,8 +37,8 @@ type World struct {
 	// groups are the variants of models that have any; see elect.
 	groups map[group][]*fn
 	// active are the functions that the next plan looks at.
-	active []*fn
-	looks  due.Queue[*fn]
+	active    []*fn
+	deadlines due.Queue[*fn]
 	// pinned is the host memory that MinScale keeps, over all functions.
 	pinned api.Bytes
 	// searches holds the fingerprints of nodes, and what was found there; limitsWatch and grantsWatch say which nodes
@@ -91,7 +91,7 @@ func (w *World) LargestHost() api.Bytes { return w.largest }
 
 // resize follows devices that are the same and have other numbers.
 func (w *World) resize(devices []inventory.Device) {
-	clear(w.verdicts)
+	clear(w.feasibles)
 	for d := range devices {
 		old := w.devs[d]
 		if old == devices[d] {
@@ -133,7 +133,7 @@ func (w *World) Remove(name api.FunctionName) {
 	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
 	w.enrol(f)
 	w.seek(f)
-	w.looks.Set(&f.look, f, time.Time{})
+	w.deadlines.Set(&f.deadline, f, time.Time{})
 	delete(w.fns, name)
 }
 
@@ -185,7 +185,7 @@ func (w *World) activate(f *fn) {
 	}
 }
 
-// Plan says what to do at now, and when to look again even if nothing happens until
+// Plan says what to do at now, and when to plan again even if nothing happens until
 // then; a zero time means never. A function that an action is for is looked at
 // again in the next plan, whether or not it is put in between.
 func (w *World) Plan(now time.Time) ([]Action, time.Time) {
@@ -193,13 +193,13 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 		return nil, time.Time{}
 	}
 	p := w.begin(now)
-	p.overdue()     // 1
-	p.obey()        // 2
-	p.limit()       // 3
-	p.meetDemands() // 4
-	p.seat()        // 5
-	p.rest()        // 6
-	p.grant()       // 7
+	p.stopOverdue()   // 1
+	p.followOrders()  // 2
+	p.limitSleepers() // 3
+	p.meetDemands()   // 4
+	p.seatPods()      // 5
+	p.scaleDown()     // 6
+	p.giveGrants()    // 7
 	w.grantsWatch.MarkChanged(&w.searches.Cells)
 	return w.end(p)
 }
@@ -213,7 +213,7 @@ func (w *World) begin(now time.Time) *plan {
 		}
 	}
 	w.now = now
-	for f, found := w.looks.Pop(now); found; f, found = w.looks.Pop(now) {
+	for f, found := w.deadlines.Pop(now); found; f, found = w.deadlines.Pop(now) {
 		w.activate(f)
 		for _, i := range f.is { // others may have waited until i can be called again
 			if len(i.at) > 0 {
@@ -233,7 +233,7 @@ func (w *World) begin(now time.Time) *plan {
 		w.scratch = p
 	}
 	p.reset(now)
-	w.settleBooks(p)
+	w.settleLedger(p)
 	for _, f := range w.active {
 		p.weigh(f)
 	}
@@ -241,8 +241,8 @@ func (w *World) begin(now time.Time) *plan {
 	return p
 }
 
-// settleBooks brings the books of all that is active up to date.
-func (w *World) settleBooks(p *plan) {
+// settleLedger brings the ledger up to date for all that is active.
+func (w *World) settleLedger(p *plan) {
 	for _, f := range w.active {
 		if f.booked && !f.until.IsZero() && !f.until.After(p.now) {
 			w.unbook(f)
@@ -269,12 +269,12 @@ func (w *World) end(p *plan) ([]Action, time.Time) {
 	w.active = nil
 	for _, f := range p.noted {
 		f.noted, f.active, f.refused, f.waits, f.gives = false, false, false, false, false
-		w.looks.Set(&f.look, f, f.next)
+		w.deadlines.Set(&f.deadline, f, f.next)
 		if f.hot {
 			w.activate(f)
 		}
 	}
 	actions := p.actions
 	p.actions = nil
-	return actions, w.looks.First()
+	return actions, w.deadlines.First()
 }

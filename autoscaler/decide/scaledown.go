@@ -7,19 +7,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// rest lets go what nobody needs: instances beyond the desired number that were
+// scaleDown lets go what nobody needs: instances beyond the desired number that were
 // not needed for SleepAfter fall asleep, the newest first; sleepers that nobody
 // asked for during GoneAfter end.
-func (p *plan) rest() {
+func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if !f.declared || f.frozen() {
 			continue
 		}
 		if f.Spec.SleepAfter > 0 || f.scaled {
-			p.tire(f)
+			p.sleepIdle(f)
 		}
 		for _, i := range f.is {
-			if f.Spec.GoneAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.GoneAfter)) && p.quiet(i) {
+			if f.Spec.GoneAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.GoneAfter)) && p.available(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (gone-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.GoneAfter)))
 			}
 		}
@@ -31,8 +31,8 @@ func (p *plan) promised(f *fn, i *inst) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
-// tire puts idle instances of f to sleep. Those that no node has taken go before them.
-func (p *plan) tire(f *fn) {
+// sleepIdle puts idle instances of f to sleep. Those that no node has taken go before them.
+func (p *plan) sleepIdle(f *fn) {
 	n := f.live()
 	for k := len(f.is) - 1; k >= 0 && n > f.desired; k-- {
 		i := f.is[k]
@@ -41,7 +41,7 @@ func (p *plan) tire(f *fn) {
 		}
 		used := p.usedUntil(i, n)
 		n--
-		if (f.scaled || p.due(f, used.Add(f.Spec.SleepAfter))) && p.quiet(i) {
+		if (f.scaled || p.due(f, used.Add(f.Spec.SleepAfter))) && p.available(i) {
 			p.stop(i, 0, fmt.Sprintf("no node takes its pod, and for %s %d were enough", short(p.now.Sub(used)), n))
 		}
 	}
@@ -61,7 +61,7 @@ func (p *plan) tire(f *fn) {
 				continue
 			}
 		}
-		if !p.quiet(i) {
+		if !p.available(i) {
 			continue
 		}
 		level := max(api.Level1, f.Spec.SleepLevel)

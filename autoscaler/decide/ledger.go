@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// book enters f's instances into the books, as they are at now. Until f.until
-// passes the books stay right.
+// book enters f's instances into the ledger, as they are at now. Until f.until
+// passes it stays right.
 func (w *World) book(f *fn, now time.Time) {
 	f.booked, f.until = true, time.Time{}
 	f.awake, f.rising, f.falling, f.leaving, f.ill, f.asleep, f.passing = 0, 0, 0, 0, 0, 0, 0
@@ -37,7 +37,7 @@ func (w *World) book(f *fn, now time.Time) {
 			w.enter(i, k, 1)
 		}
 	}
-	w.show(f, now)
+	w.fingerprint(f, now)
 }
 
 // hold works out what i takes at now.
@@ -76,7 +76,7 @@ func (w *World) lessening(i *inst, stays api.Memory) {
 	}
 }
 
-// changes notes that the books change at t.
+// changes notes that what is booked of f changes at t.
 func (f *fn) changes(t time.Time) {
 	if f.until.IsZero() || t.Before(f.until) {
 		f.until = t
@@ -93,14 +93,14 @@ func (w *World) enter(i *inst, k int, sign api.Bytes) {
 	w.account(d, -sign*i.held[k], sign*i.leaves[k], sign*soft)
 }
 
-// unbook takes f's instances out of the books.
+// unbook takes f's instances out of the ledger.
 func (w *World) unbook(f *fn) {
 	if !f.booked {
 		return
 	}
 	f.booked = false
 	f.edition++
-	w.hide(f)
+	w.unfingerprint(f)
 	for _, i := range f.is {
 		for k, d := range i.at {
 			w.enter(i, k, -1)
