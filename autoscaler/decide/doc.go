@@ -21,7 +21,7 @@
 //     cheapest way: wake a sleeper, start a new one, make room first, or wait
 //     (place.go, spot.go, victim.go). What a search has found is kept for as long as it would find
 //     the same again (search.go).
-//  5. Where the scheduler finds no node for a pod, the least valuable sleepers of one shrink or go (seat.go).
+//  5. Where the scheduler finds no node for a pod, the least valuable sleepers of one shrink or go (pods.go).
 //  6. What nobody needs goes down the ladder: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into what is left get standing grants (grant.go).
 //

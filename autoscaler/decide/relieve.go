@@ -12,14 +12,14 @@ import (
 // than was declared, or others do. Who works goes on: it is all in use already, and stopping
 // work mends nothing that the next demand would not.
 func (p *plan) relieve(d int32) {
-	spare := p.free[d] + p.coming[d]
+	left := p.free[d] + p.coming[d]
 	for _, i := range p.w.on[d] {
 		if i.phase == phaseAsleep && i.reserved() {
 			k := slices.Index(i.at, d)
-			spare += max(0, i.held[k]-p.residue(i, i.Status.Level)[k])
+			left += max(0, i.held[k]-p.residue(i, i.Status.Level)[k])
 		}
 	}
-	if spare >= 0 {
+	if left >= 0 {
 		return
 	}
 	var idlers []*inst

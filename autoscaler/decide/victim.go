@@ -140,14 +140,14 @@ func choose(chosen []victim, v victim, short bytes) []victim {
 // prune drops victims that turned out not to be needed, the dearest first.
 func prune(chosen []victim, short bytes) []victim {
 	for k := len(chosen) - 1; k >= 0; k-- {
-		spare := true
+		unneeded := true
 		for d := range short {
 			// A device on which nothing was short counts nothing.
 			if short[d]+chosen[k].frees[d] > 0 && chosen[k].frees[d] > 0 {
-				spare = false
+				unneeded = false
 			}
 		}
-		if spare {
+		if unneeded {
 			for d := range short {
 				short[d] += chosen[k].frees[d]
 			}
@@ -202,7 +202,7 @@ func (p *plan) offers(dm *demand, o *option, f *fn, short bytes, vs []victim) []
 			vs = append(vs, v)
 		}
 	}
-	spare := f.live() - f.desired // so many more than it needs
+	excess := f.live() - f.desired // so many more than it needs
 	awake := 0
 	for k := len(f.is) - 1; k >= 0; k-- { // the newest goes first
 		i := f.is[k]
@@ -228,9 +228,9 @@ func (p *plan) offers(dm *demand, o *option, f *fn, short bytes, vs []victim) []
 			}
 			kind := busy
 			switch {
-			case awake <= spare && !f.busy():
+			case awake <= excess && !f.busy():
 				kind = idle
-			case awake <= spare:
+			case awake <= excess:
 				kind = surplus
 			case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
 				continue

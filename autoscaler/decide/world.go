@@ -32,7 +32,7 @@ type World struct {
 	// rooms is what nodes have left of what pods request; seekers are the functions with pods that find no node.
 	rooms     []inventory.Room
 	strangers []inventory.Stranger
-	seekers   map[*fn]struct{}
+	pending   map[*fn]struct{}
 	elastic   bool // see [Snapshot.Elastic]
 	// groups are the variants of models that have any; see elect.
 	groups map[group][]*fn
@@ -50,7 +50,7 @@ type World struct {
 
 // NewWorld makes a world without functions.
 func NewWorld(policy Policy, devices []inventory.Device) *World {
-	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*fn), seekers: make(map[*fn]struct{})}
+	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*fn), pending: make(map[*fn]struct{})}
 	w.SetDevices(devices)
 	return w
 }
@@ -132,7 +132,7 @@ func (w *World) Remove(name api.FunctionName) {
 	w.pinned -= f.pinned
 	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
 	w.enrol(f)
-	w.seek(f)
+	w.notePending(f)
 	w.deadlines.Set(&f.deadline, f, time.Time{})
 	delete(w.fns, name)
 }
@@ -173,7 +173,7 @@ func (w *World) put(name api.FunctionName, function *Function, instances []*Inst
 		f.is = append(f.is, i)
 	}
 	slices.SortStableFunc(f.is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
-	w.seek(f)
+	w.notePending(f)
 	w.activate(f)
 }
 
@@ -197,7 +197,7 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	p.followOrders()  // 2
 	p.limitSleepers() // 3
 	p.meetDemands()   // 4
-	p.seatPods()      // 5
+	p.placePods()     // 5
 	p.scaleDown()     // 6
 	p.giveGrants()    // 7
 	w.grantsWatch.MarkChanged(&w.searches.Cells)

@@ -34,23 +34,23 @@ func (p *plan) startOnNodeToCome(dm *demand, reason string) {
 // NodeToCome is the node of a start for which there is none.
 const NodeToCome = "a-node-to-come"
 
-// seek notes whether f has an instance that no node takes.
-func (w *World) seek(f *fn) {
+// notePending notes whether f has an instance that no node takes.
+func (w *World) notePending(f *fn) {
 	if f.declared && slices.ContainsFunc(f.is, (*inst).unplaced) {
-		w.seekers[f] = struct{}{}
+		w.pending[f] = struct{}{}
 	} else {
-		delete(w.seekers, f)
+		delete(w.pending, f)
 	}
 }
 
 // unplaced says whether i is a pod that no node has taken.
 func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
 
-// seatPods makes room for the pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
+// placePods makes room for pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
 //
-//  1. nobody needs it any more: nothing is done for it
-//  2. a sleeper of its own function has its place already: that one is woken
-//  3. a node has what it requests, or gets it back from pods that are on their way out: it waits for that
+//  1. its function needs it no more: nothing is done for it
+//  2. a sleeper of its own function can be woken instead: that is done
+//  3. a node has what it requests, or gets it back from pods that are being deleted: it waits for that
 //  4. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that nobody uses
 //     fall asleep or go: on the node where the least is lost by it
 //  5. nobody can go now: it waits
@@ -58,13 +58,13 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 // Sleepers on their way up that want back what they gave up come first, for the scheduler counts that already. The pods of others
 // come last, and for them only sleepers go.
 //
-// What was booked by demands is memory, which is another matter: a pod has found its place there before it is made.
-func (p *plan) seatPods() {
-	if len(p.w.seekers)+len(p.w.strangers) == 0 {
+// It is about what pods request of nodes. The memory of devices was booked when the demand was served.
+func (p *plan) placePods() {
+	if len(p.w.pending)+len(p.w.strangers) == 0 {
 		return
 	}
 	var fs []*fn
-	for f := range p.w.seekers {
+	for f := range p.w.pending {
 		fs = append(fs, f)
 	}
 	slices.SortFunc(fs, func(a, b *fn) int {
@@ -76,31 +76,31 @@ func (p *plan) seatPods() {
 	}
 	for _, s := range p.w.strangers {
 		if f := p.w.fns[s.Function]; f != nil {
-			p.instead(f)
-			p.seatOne(seat{f, s.Name, s.Requests, s.Candidates}, rooms)
+			p.wakeInstead(f)
+			p.placePod(pendingPod{f, s.Name, s.Requests, s.Candidates}, rooms)
 		}
 	}
 	for _, f := range fs {
-		needed := f.desired - f.awake - p.instead(f)
+		needed := f.desired - f.awake - p.wakeInstead(f)
 		for _, i := range f.is {
 			if !i.unplaced() || i.phase != phaseRising || i.Doing == DoingStop {
 				continue
 			}
 			if needed--; needed >= 0 { // 1
-				p.seatOne(seat{i.f, string(i.Status.Instance), i.Status.Requests, i.Status.Candidates}, rooms)
+				p.placePod(pendingPod{i.f, string(i.Status.Instance), i.Status.Requests, i.Status.Candidates}, rooms)
 			}
 		}
 	}
 	for _, s := range p.w.strangers {
 		if s.Function == "" {
-			p.seatOne(seat{nil, s.Name, s.Requests, s.Candidates}, rooms)
+			p.placePod(pendingPod{nil, s.Name, s.Requests, s.Candidates}, rooms)
 		}
 	}
 }
 
-// instead wakes sleepers of f that have all that their pods request, for those of its instances that wait for it, where there is memory
-// for that now; see [plan.seatPods]. It returns how many are on their way so.
-func (p *plan) instead(f *fn) (n int) {
+// wakeInstead wakes sleepers of f whose pods have all that they request, in place of its instances whose pods find no node, where there
+// is memory for that now. It returns how many are on their way up.
+func (p *plan) wakeInstead(f *fn) (n int) {
 	stuck := 0
 	for _, s := range p.w.strangers {
 		stuck += btoi(s.Function == f.Spec.Name)
@@ -124,16 +124,16 @@ func (p *plan) instead(f *fn) (n int) {
 	return n
 }
 
-// seat is what a pod looks for; f is nil for one of somebody else.
-type seat struct {
+// pendingPod is a pod that finds no node; f is nil for one that is not a function's.
+type pendingPod struct {
 	f     *fn
-	pod   string
+	name  string
 	need  api.Requests
 	nodes []string
 }
 
-// departing is what instances on a node have that are being stopped, and whose pods are not being deleted yet; what sleepers
-// give up; and what those have whose grant is being taken back: who goes is said when that is done, in a moment.
+// departing is what comes free on a node and is not in its room yet: what the pods of instances that are being stopped request, what sleepers are
+// giving up, and what those have whose grant is being taken back, for that is decided when it is back.
 func (p *plan) departing(node string) (sum api.Requests) {
 	for _, i := range p.on(node) {
 		switch {
@@ -158,32 +158,32 @@ func (p *plan) on(node string) []*inst {
 	return is
 }
 
-// seating is what makes room on a node.
-type seating struct {
+// preemption is how room is made on a node.
+type preemption struct {
 	node   string
-	goes   []yield
-	idlers int     // of them are awake
+	yields []preemptible
+	idlers int     // so many of them are awake
 	regret float64 // in seconds
 }
 
-// yield is what an instance makes room by.
-type yield struct {
+// preemptible is one way in which an instance can make room: its pod shrinks, or is deleted.
+type preemptible struct {
 	*inst
-	shrinks bool // it stays, asleep, and gives up what it can spare
+	shrinks bool // it stays, asleep, with smaller requests
 	idle    bool // it is awake
 	gives   api.Requests
 	regret  float64 // in seconds
 }
 
-// rank is the order of yields, first those by which least is lost: who goes takes half a minute for it, and as a rule longer to come back.
-func (y yield) rank() int { return 2*btoi(!y.shrinks) + btoi(y.idle) }
+// rank orders ways, those by which least is lost first: deleting a pod takes half a minute, and starting another as a rule longer.
+func (y preemptible) rank() int { return 2*btoi(!y.shrinks) + btoi(y.idle) }
 
-// seatOne finds a place for a pod, and books it in rooms.
-func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
-	need := c.need
-	var best *seating
+// placePod finds a node for a pod, makes room there, and books it in rooms, which is what nodes have left.
+func (p *plan) placePod(pod pendingPod, rooms map[string]api.Requests) {
+	need := pod.need
+	var best *preemption
 	var lack api.Requests
-	for _, node := range c.nodes {
+	for _, node := range pod.nodes {
 		room, known := rooms[node]
 		if !known {
 			continue
@@ -196,27 +196,34 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 		if lack == nil {
 			lack = without
 		}
-		if s := p.clear(c, node, room); s != nil && (best == nil || cmp.Or(cmp.Compare(s.idlers, best.idlers), cmp.Compare(s.regret, best.regret)) < 0) {
+		if s := p.preemptOn(pod, node, room); s != nil && (best == nil || cmp.Or(cmp.Compare(s.idlers, best.idlers), cmp.Compare(s.regret, best.regret)) < 0) {
 			best = s
 		}
 	}
 	if best == nil { // 5
-		if c.f != nil && lack != nil { // else what nodes have is not known yet
-			p.wait(&demand{f: c.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", c.pod, need, lack))
+		if pod.f != nil && lack != nil { // else what nodes have is not known yet
+			p.wait(&demand{f: pod.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", pod.name, need, lack))
 		}
 		return
 	}
 	lack = rooms[best.node].Lack(need)
 	rooms[best.node] = rooms[best.node].Minus(need)
+	for _, v := range best.yields {
+		rooms[best.node] = rooms[best.node].Plus(v.gives)
+	}
+	p.preempt(pod, best, lack) // 4
+}
+
+// preempt has instances make room for a pod, which lacks that on their node.
+func (p *plan) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 	gainer := "somebody else"
-	if c.f != nil {
-		gainer = string(c.f.Spec.Name)
-		p.gainer = c.f.Spec.Name
+	if pod.f != nil {
+		gainer = string(pod.f.Spec.Name)
+		p.gainer = pod.f.Spec.Name
 		defer func() { p.gainer = "" }()
 	}
-	for _, v := range best.goes { // 4
-		rooms[best.node] = rooms[best.node].Plus(v.gives)
-		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, c.pod, lack, best.node)
+	for _, v := range by.yields {
+		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, pod.name, lack, by.node)
 		switch {
 		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
 			p.withdraw(v.inst, reason)
@@ -236,11 +243,11 @@ func (p *plan) seatOne(c seat, rooms map[string]api.Requests) {
 // growTime is about what a pod takes to get back what it gave up.
 const growTime = time.Second
 
-// yields lists what instances on a node can make room by for a pod: all that can shrink do before any goes, sleepers before those that are
-// awake; the lower priority first, then what is regretted least.
-func (p *plan) yields(wants seat, node string) (ys []yield) {
+// preemptibles lists the ways in which instances on a node can make room for a pod, in order: pods that shrink before pods that are deleted, sleepers before
+// instances that are awake, the lower priority first, then the least regret.
+func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 	for _, v := range p.on(node) {
-		if v.f == wants.f || wants.f == nil && v.phase != phaseAsleep || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
+		if v.f == pod.f || pod.f == nil && v.phase != phaseAsleep || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
 			continue
 		}
 		wanted := p.untilWanted(v)
@@ -249,65 +256,65 @@ func (p *plan) yields(wants seat, node string) (ys []yield) {
 			back += v.past().Return(max(api.Level1, v.f.Spec.SleepLevel))
 		}
 		if v.Status.Spare != nil {
-			ys = append(ys, yield{v, true, idle, v.Status.Spare, wanted.over(back).v})
+			ys = append(ys, preemptible{v, true, idle, v.Status.Spare, wanted.over(back).v})
 		}
-		ys = append(ys, yield{v, false, idle, v.Status.Requests, wanted.over(v.past().Return(inventory.Stopped)).v})
+		ys = append(ys, preemptible{v, false, idle, v.Status.Requests, wanted.over(v.past().Return(inventory.Stopped)).v})
 	}
-	slices.SortStableFunc(ys, func(a, b yield) int {
+	slices.SortStableFunc(ys, func(a, b preemptible) int {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(priority(a.inst), priority(b.inst)), cmp.Compare(a.regret, b.regret))
 	})
 	return ys
 }
 
-// clear says who on a node has to make room for a pod, nil if all that may go is not enough.
-func (p *plan) clear(wants seat, node string, room api.Requests) *seating {
-	s := &seating{node: node}
+// preemptOn chooses what makes room for a pod on a node, nil if everything together is not enough.
+func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemption {
+	s := &preemption{node: node}
 	shrunk := make(map[*inst]bool)
-	lack := room.Lack(wants.need)
-	for _, y := range p.yields(wants, node) {
+	lack := room.Lack(pod.need)
+	for _, y := range p.preemptibles(pod, node) {
 		if lack == nil {
 			break
 		}
-		if shrunk[y.inst] { // it goes instead: that gives the rest
+		if shrunk[y.inst] { // it is deleted instead: that gives the rest
 			y.gives = y.gives.Minus(y.Status.Spare)
 		}
 		if y.gives.Meets(lack) {
 			shrunk[y.inst] = y.shrinks
-			s.goes = append(s.goes, y)
+			s.yields = append(s.yields, y)
 			room = room.Plus(y.gives)
-			lack = room.Lack(wants.need)
+			lack = room.Lack(pod.need)
 		}
 	}
 	if lack != nil {
 		return nil
 	}
-	for k := len(s.goes) - 1; k >= 0; k-- { // the dearest first: it may not be needed after all
-		if less := room.Minus(s.goes[k].gives); less.Lack(wants.need) == nil {
-			room, s.goes = less, slices.Delete(s.goes, k, k+1)
+	for k := len(s.yields) - 1; k >= 0; k-- { // the dearest first: it may not be needed after all
+		if less := room.Minus(s.yields[k].gives); less.Lack(pod.need) == nil {
+			room, s.yields = less, slices.Delete(s.yields, k, k+1)
 		}
 	}
-	whole := make(map[*inst]bool) // who goes need not shrink
-	for _, y := range s.goes {
+	whole := make(map[*inst]bool) // what is deleted need not shrink
+	for _, y := range s.yields {
 		whole[y.inst] = whole[y.inst] || !y.shrinks
 	}
-	s.goes = slices.DeleteFunc(s.goes, func(y yield) bool { return y.shrinks && whole[y.inst] })
-	for k := range s.goes {
-		if y := &s.goes[k]; !y.shrinks {
+	s.yields = slices.DeleteFunc(s.yields, func(y preemptible) bool { return y.shrinks && whole[y.inst] })
+	for k := range s.yields {
+		if y := &s.yields[k]; !y.shrinks {
 			y.gives = y.Status.Requests
 		}
-		s.idlers += btoi(s.goes[k].idle)
-		s.regret += s.goes[k].regret
+		s.idlers += btoi(s.yields[k].idle)
+		s.regret += s.yields[k].regret
 	}
 	return s
 }
 
-// shrink has the pod of a sleeper give up what it can spare. What the instance holds of devices stays.
+// shrink lowers the requests of a sleeper's pod. What the instance holds of devices stays.
 func (p *plan) shrink(i *inst, reason string) {
 	p.do(i.f, i, Action{Kind: Sleep, Level: i.Status.Level, Shrink: true, For: p.gainer, Reason: reason})
 }
 
-// dispensable says whether v may end for another's pod now: a sleeper that nobody is about to wake, or one
-// that is awake, has nothing to do and had a moment for its client's next request.
+// dispensable says whether v may end for another's pod now: a sleeper that is not about to be woken, or an instance
+// that is awake, has nothing to do and was left a moment for its client's next request.
 func (p *plan) dispensable(v *inst) bool {
 	switch {
 	case !p.available(v):
