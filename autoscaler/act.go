@@ -190,7 +190,7 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action, trace api.Trace) {
 	}, func(err error, now time.Time) {
 		if err == nil {
 			a.dropInstance(i, now)
-			a.bury(i.f)
+			a.finishRemoval(i.f)
 			return
 		}
 		a.tellError(i.f, s.Instance, string(decide.Stop), err)
@@ -241,9 +241,9 @@ func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// mostDeaf is how many fences in a row an instance may leave unanswered, with growing
+// mostUnansweredFences is how many fences in a row an instance may leave unanswered, with growing
 // pauses between them, before it is taken to be lost.
-const mostDeaf = 7
+const mostUnansweredFences = 7
 
 // revoke makes what was granted worthless where it counts, at the instance itself: its
 // answer says that no wake of before can begin from then on, and whether one is under way.
@@ -254,16 +254,16 @@ func (a *Autoscaler) revoke(i *instance) {
 		return a.fx.Fence(ctx, s, epoch)
 	}, func(err error, now time.Time) {
 		if err == nil {
-			i.Grant, i.deaf = api.Grant{}, 0
+			i.Grant, i.unansweredFences = api.Grant{}, 0
 			return
 		}
 		a.tellError(i.f, s.Instance, string(decide.Revoke), err)
 		if a.refused(i, err, now) {
 			return
 		}
-		i.deaf++
-		i.RetryAt = now.Add(backoff(i.deaf))
-		if i.deaf >= mostDeaf {
+		i.unansweredFences++
+		i.RetryAt = now.Add(backoff(i.unansweredFences))
+		if i.unansweredFences >= mostUnansweredFences {
 			i.Lost = err.Error()
 		}
 	})
@@ -277,7 +277,7 @@ func (a *Autoscaler) refused(i *instance, err error, now time.Time) bool {
 	}
 	i.RetryAt = now.Add(backoffFirst)
 	if !i.probing {
-		a.look(i, now)
+		a.poll(i, now)
 	}
 	return true
 }
@@ -299,7 +299,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 	for {
 		a.counter[name.Name()]++
 		id := api.InstanceID(fmt.Sprintf("%s-%04d", name.Name(), a.counter[name.Name()]))
-		if a.instances[id] == nil && !a.gone.holds(id) {
+		if a.instances[id] == nil && !a.tombstones.holds(id) {
 			return id
 		}
 	}
@@ -307,7 +307,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 
 // tell keeps a decision and passes it on.
 func (a *Autoscaler) tell(f *function, d api.Decision) {
-	f.why.add(d)
+	f.decisions.add(d)
 	a.metrics.decisions.WithLabelValues(d.Action).Inc()
 	level := slog.LevelDebug
 	switch {

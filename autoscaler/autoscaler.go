@@ -30,22 +30,22 @@ type Autoscaler struct {
 	opsCtx context.Context
 
 	// All below belongs to the loop.
-	functions map[api.FunctionName]*function
-	order     []*function // of functions, by name
-	instances map[api.InstanceID]*instance
-	gone      tombstones
-	epochs    grants.Epochs
-	counter   map[string]int // the last number given to an instance, by the function's short name
-	stopping  bool           // everything is to be stopped
-	emptied   []chan struct{}
-	outlines  *outlines
-	traces    func(api.Outline) // nil: nobody exports them
-	world     *decide.World
-	planner   planner // the world
-	dirty     dirtyQueue
-	due       due.Queue[*function]       // functions by when their demand expires, or an instance is to be probed
-	others    map[api.DeviceID]api.Bytes // what others use of devices, as measured
-	again     bool                       // the next plan is only for what the last one began
+	functions  map[api.FunctionName]*function
+	order      []*function // of functions, by name
+	instances  map[api.InstanceID]*instance
+	tombstones tombstones
+	epochs     grants.Epochs
+	counter    map[string]int // the last number given to an instance, by the function's short name
+	stopping   bool           // everything is to be stopped
+	emptied    []chan struct{}
+	outlines   *outlines
+	traces     func(api.Outline) // nil: nobody exports them
+	world      *decide.World
+	planner    planner // the world
+	dirty      dirtyQueue
+	due        due.Queue[*function]       // functions by when their demand expires, or an instance is to be probed
+	others     map[api.DeviceID]api.Bytes // what others use of devices, as measured
+	again      bool                       // the next plan is only for what the last one began
 }
 
 // planner plans; see [decide.World.Plan].
@@ -116,10 +116,10 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	}
 }
 
-// plan decides, acts, and says when to look again.
+// plan decides, acts, and says when the next plan is due.
 func (a *Autoscaler) plan() time.Time {
 	now := time.Now()
-	look := a.prepare(now)
+	expiry := a.prepare(now)
 	actions, next := a.planner.Plan(now)
 	a.metrics.plan.Observe(time.Since(now).Seconds())
 	acted := false
@@ -133,7 +133,7 @@ func (a *Autoscaler) plan() time.Time {
 	if a.again = acted && !a.again; a.again {
 		a.box.ring()
 	}
-	return earlier(next, look)
+	return earlier(next, expiry)
 }
 
 // earlier is the earlier of two times, where zero is never.
@@ -152,10 +152,10 @@ type mailbox struct {
 	// closed is closed by the loop when it takes no more.
 	closed chan struct{}
 
-	mu    sync.Mutex // guards all below
-	queue []func()
-	spare []func() // the memory of the queue before
-	ended bool
+	mu       sync.Mutex // guards all below
+	queue    []func()
+	recycled []func() // the memory of the queue before
+	ended    bool
 }
 
 // post adds a message; false says that the loop has ended.
@@ -183,8 +183,8 @@ func (b *mailbox) take() []func() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queue
-	clear(b.spare[:cap(b.spare)])
-	b.queue, b.spare = b.spare[:0], q
+	clear(b.recycled[:cap(b.recycled)])
+	b.queue, b.recycled = b.recycled[:0], q
 	return q
 }
 

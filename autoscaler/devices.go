@@ -94,10 +94,10 @@ func (a *Autoscaler) forgive(devices []inventory.Device) {
 	}
 }
 
-// lose marks instances whose GPU is no longer among devices, though its node is: what
-// runs on it does not work any more. Where the whole node is gone, so is all on it,
-// and whoever runs them says so.
-func (a *Autoscaler) lose(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
+// markLost marks instances whose GPU is no longer among devices, though its node is: they do not
+// work any more. Where the whole node is missing its instances are too, and are
+// reported as gone.
+func (a *Autoscaler) markLost(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
 	there, nodes := make(map[api.DeviceID]bool), make(map[string]bool)
 	for _, d := range devices {
 		there[d.ID] = true

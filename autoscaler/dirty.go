@@ -100,8 +100,8 @@ func (f *function) records() []*decide.Instance {
 	return is
 }
 
-// account is who has what of each device. What is dirty stays so: the loop has yet to
-// look at it.
+// account is who has what of each device. What is dirty stays so: the next
+// plan has yet to see it.
 func (a *Autoscaler) account(now time.Time) []decide.Line {
 	a.tellWorld()
 	return a.world.Account(now)

@@ -59,7 +59,7 @@ func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
 		f.removed, f.Order = true, decide.OrderStop
 		clear(f.demands)
 		f.sum(time.Now())
-		a.bury(f)
+		a.finishRemoval(f)
 	})
 }
 
@@ -82,7 +82,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	}
 	a.box.post(func() {
 		a.forgive(devices)
-		a.lose(devices, now)
+		a.markLost(devices, now)
 		a.keepOthers(devices)
 		for _, i := range a.instances {
 			held := i.Status.Devices
@@ -149,9 +149,9 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	}
 	switch {
 	case i == nil && s.State == api.Gone:
-		a.gone.add(s.Instance) // its start may be about to say what it is called
+		a.tombstones.add(s.Instance) // its start may be about to say what it is called
 		return
-	case i == nil && a.gone.holds(s.Instance):
+	case i == nil && a.tombstones.holds(s.Instance):
 		return
 	case i == nil:
 		a.adopt(s, now)
@@ -174,8 +174,8 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if old.OnItsWay() && !s.OnItsWay() {
 		i.Since = now // the limit of its start counts from here
 	}
-	i.rests()
-	a.seen(i, old, now)
+	i.noteUnloaded()
+	a.noteOrders(i, old, now)
 	changed := s.State != old.State || s.Level != old.Level
 	if changed {
 		a.changed(i, old, now)
@@ -202,8 +202,8 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	i.f.watch(now)
 }
 
-// rests notes of a sleeper whether it has to load when it is woken. Its process may end while it sleeps.
-func (i *instance) rests() {
+// noteUnloaded notes of a sleeper whether it has to load when it is woken. Its process may end while it sleeps.
+func (i *instance) noteUnloaded() {
 	if i.Status.State == api.Asleep {
 		i.Unloaded = i.f.Spec.Unloaded(i.Status)
 	}
@@ -245,17 +245,17 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	if beingMeasured(s) {
 		i.Settles = now.Add(firstSettleTime)
 	}
-	i.rests()
-	a.seen(i, s, now)
-	a.suspect(i, now)
+	i.noteUnloaded()
+	a.noteOrders(i, s, now)
+	a.assumeGranted(i, now)
 	f.watch(now)
 	a.adapt(i)
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
-// seen takes in what orders an instance has seen, as its new status says: one that has
-// forgotten some obeys whatever is on its way, and what is below the last needs no memory.
-func (a *Autoscaler) seen(i *instance, old api.InstanceStatus, now time.Time) {
+// noteOrders takes in which orders an instance has seen, as its new status says. Grants with a lower epoch than it has seen
+// are void and reserve no memory. One that has forgotten what it had seen may obey any order of before now.
+func (a *Autoscaler) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	if a.epochs.Beyond(s.Epoch) {
 		if i.Lost == "" {
@@ -267,7 +267,7 @@ func (a *Autoscaler) seen(i *instance, old api.InstanceStatus, now time.Time) {
 	}
 	i.epoch = max(i.epoch, s.Epoch)
 	if grants.Forgot(old, s) {
-		a.suspect(i, now)
+		a.assumeGranted(i, now)
 		return
 	}
 	i.Grant = grants.Settle(i.Grant, s)
@@ -276,9 +276,9 @@ func (a *Autoscaler) seen(i *instance, old api.InstanceStatus, now time.Time) {
 // deposedAfter is far longer than a leader that has lost its lease goes on.
 const deposedAfter = 30 * time.Second
 
-// suspect takes it that anything of before now may be permitted to an instance: it counts
-// until the instance has seen a later epoch.
-func (a *Autoscaler) suspect(i *instance, now time.Time) {
+// assumeGranted assumes that a grant or a wake order of before now is still out for an instance: memory is
+// reserved for it to be awake, until it has seen a later epoch.
+func (a *Autoscaler) assumeGranted(i *instance, now time.Time) {
 	i.Grant = grants.Suspect(i.Status, a.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
@@ -328,7 +328,7 @@ func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
 		a.log.Log(a.opsCtx, level, "an instance is gone", "function", i.f.Spec.Name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
 	}
 	a.dropInstance(i, now)
-	a.bury(i.f)
+	a.finishRemoval(i.f)
 }
 
 func because(message string) string {
@@ -367,8 +367,8 @@ func backoff(n int) time.Duration {
 	return min(backoffMost, backoffFirst<<min(max(0, n-1), 20))
 }
 
-// bury forgets a removed function whose last instance is gone.
-func (a *Autoscaler) bury(f *function) {
+// finishRemoval forgets a removed function whose last instance is gone.
+func (a *Autoscaler) finishRemoval(f *function) {
 	if f.removed && len(f.instances) == 0 {
 		f.declared = false
 		a.forgetFunction(f)

@@ -12,9 +12,9 @@ import (
 // before it is taken to be lost.
 const mostMisses = 3
 
-// probe asks instances of f that have been silent for too long, in case that a
-// report was lost, and says when the next would be. Where nothing is under way
-// and nobody waits it asks nobody and wants no look.
+// probe polls instances of f that have been silent for too long, in case that a
+// report was lost, and says when the next is due; zero: nothing is under way
+// and nobody waits, so none is.
 func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 	for _, i := range f.instances {
 		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
@@ -24,7 +24,7 @@ func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 			next = earlier(next, t)
 			continue
 		}
-		a.look(i, now)
+		a.poll(i, now)
 	}
 	return next
 }
@@ -40,8 +40,8 @@ func (i *instance) matters() bool {
 	return true
 }
 
-// look asks an instance how it is.
-func (a *Autoscaler) look(i *instance, now time.Time) {
+// poll asks an instance for its status.
+func (a *Autoscaler) poll(i *instance, now time.Time) {
 	i.probing, i.heard = true, now
 	s := i.Status
 	a.call(i.f, a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {

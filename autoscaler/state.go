@@ -21,7 +21,7 @@ type function struct {
 	instances []*instance       // by ID
 	awake     bool              // whether one was awake when last looked at
 	waiters   []waiter          // for the order by hand
-	why       ring
+	decisions decisionRing
 	errands   []*errand // the last ones; the last may be under way
 	outlines  []*kept   // of the last wakes
 	lastWait  string    // the reason of the last wait, so that it is told once
@@ -43,8 +43,8 @@ type instance struct {
 	epoch uint64 // the highest that was given out
 	// reported says that it has reported itself; before, Status is made up here.
 	reported bool
-	// deaf counts fences in a row that it did not answer.
-	deaf int
+	// unansweredFences counts those in a row.
+	unansweredFences int
 	// faulted says that the failure of this rise has been counted.
 	faulted bool
 	// heard is when it last reported or was last asked, misses how often it did not answer.
@@ -112,7 +112,7 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	i.noteDone(nil, now) // its end may be known before the call's
 	delete(a.instances, id)
 	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *instance) bool { return i == j })
-	a.gone.add(id)
+	a.tombstones.add(id)
 	i.f.watch(now)
 	a.forgetFunction(i.f)
 }
@@ -139,10 +139,10 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 			known.Status.Node = i.Status.Node
 		}
 	}
-	dead := a.gone.holds(id)
+	dead := a.tombstones.holds(id)
 	a.dropInstance(i, now)
 	if known != nil || dead {
-		a.bury(i.f)
+		a.finishRemoval(i.f)
 		return
 	}
 	i.Status.Instance = id
@@ -269,8 +269,8 @@ func (g *tombstones) add(id api.InstanceID) {
 
 func (g *tombstones) holds(id api.InstanceID) bool { return g.ids[id] }
 
-// ring keeps the last decisions of a function.
-type ring struct {
+// decisionRing keeps the last decisions of a function.
+type decisionRing struct {
 	all  []api.Decision
 	next int // where the next one goes once there are mostDecisions
 }
@@ -278,7 +278,7 @@ type ring struct {
 // mostDecisions is how many are kept.
 const mostDecisions = 100
 
-func (r *ring) add(d api.Decision) {
+func (r *decisionRing) add(d api.Decision) {
 	if len(r.all) < mostDecisions {
 		r.all = append(r.all, d)
 		return
@@ -288,4 +288,4 @@ func (r *ring) add(d api.Decision) {
 }
 
 // list returns them, the newest last.
-func (r *ring) list() []api.Decision { return slices.Concat(r.all[r.next:], r.all[:r.next]) }
+func (r *decisionRing) list() []api.Decision { return slices.Concat(r.all[r.next:], r.all[:r.next]) }
