@@ -20,11 +20,14 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	if f == nil || i == nil && act.Instance != "" {
 		panic(fmt.Sprintf("autoscaler: the plan acts on what does not exist: %s", act))
 	}
-	switch act.Kind {
-	case decide.Wait:
-		if f.lastWait == act.Reason {
-			return
+	if act.Kind == decide.Wait { // it changes nothing that plans see
+		if f.lastWait != act.Reason {
+			f.lastWait = act.Reason
+			a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason})
 		}
+		return
+	}
+	switch act.Kind {
 	case decide.Start:
 		i = a.start(f, act, now)
 	case decide.Wake:
@@ -51,10 +54,8 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 		})
 	}
 	f.lastWait = ""
-	if act.Kind == decide.Wait {
-		f.lastWait = act.Reason
-	}
 	f.watch(now)
+	a.dirty.add(act.Function)
 	d := api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason}
 	if i != nil {
 		d.Instance = i.Status.Instance

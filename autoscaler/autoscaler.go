@@ -125,7 +125,6 @@ func (a *Autoscaler) plan() time.Time {
 	acted := false
 	for i := range actions {
 		a.act(&actions[i], now)
-		a.dirty.add(actions[i].Function)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
 	// What is begun is news too: who goes to sleep leaves its grant to another sleeper. Once is

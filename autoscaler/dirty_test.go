@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -27,5 +28,23 @@ func TestReadingTheAccountLeavesFunctionsDirty(t *testing.T) {
 	a.account(now)
 	if look, want := a.prepare(now), now.Add(a.cfg.DemandTTL); !look.Equal(want) {
 		t.Errorf("it looks at the demand again at %s, want %s: it would never expire", look, want)
+	}
+}
+
+// TestWaitingChangesNothing checks that a function which is told what it waits for is not dirty for it, so that what was found
+// for it stands, and is told once.
+func TestWaitingChangesNothing(t *testing.T) {
+	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}}},
+		nil, nil, slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	f := a.record("default/a")
+	for range 2 {
+		a.act(&decide.Action{Kind: decide.Wait, Function: f.Spec.Name, Reason: "lacks memory"}, now)
+	}
+	if told := f.decisions.list(); len(a.dirty.names) > 0 || len(told) != 1 {
+		t.Errorf("%v are dirty and it was told %v, want none and one decision", a.dirty.names, told)
 	}
 }
