@@ -152,7 +152,7 @@ func (p *plan) activatorWakes(f *fn) bool {
 	return false
 }
 
-// serve gives c an instance, or makes room for it, or says what it waits for.
+// serve gives dm an instance, or makes room for it, or says what it waits for.
 func (p *plan) serve(dm *demand) {
 	if dm.f.refused || dm.f.gives {
 		return
@@ -229,7 +229,7 @@ func (p *plan) roomiest() *node {
 	return best
 }
 
-// wait records that c gets nothing yet, once for each function.
+// wait records that dm gets nothing yet, once for each function.
 func (p *plan) wait(dm *demand, reason string) {
 	if dm.f.waits {
 		return

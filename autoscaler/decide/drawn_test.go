@@ -154,6 +154,9 @@ func (d *drawn) event(w *World, f *Function) {
 		f.Past.Load = time.Duration(1+d.r.IntN(40)) * time.Second
 		f.Past = f.Past.Arrived(time.Duration(1+d.r.IntN(30))*time.Second, d.now)
 	}
+	if d.r.IntN(8) == 0 { // it is another record with the same content
+		w.Remove(f.Spec.Name)
+	}
 	d.put(w, f)
 }
 

@@ -63,7 +63,7 @@ func (p *plan) compareWays(o, other *option) int {
 	return p.compareRegrets(o.regret, other.regret)
 }
 
-// find looks for the best way for c, whose function has sleepers that may be woken now; see [plan.best].
+// find looks for the best way for dm, whose function has sleepers that may be woken now; see [plan.best].
 func (p *plan) find(dm *demand, sleepers []*inst) *option {
 	var best *option
 	consider := func(o *option) bool {

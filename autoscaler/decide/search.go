@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// What searches for places have found is kept from plan to plan by package memo; this file is all that knows of it. The
-// cells that a search reads are the nodes. In a node's fingerprint is everything that searches and the later stages of a plan see there:
+// Package memo keeps from plan to plan what searches have found. This file connects it to plans. Its cells are the nodes. A node's fingerprint
+// covers everything that a search and the later stages of a plan read there:
 //
-//  1. of each device what it is and its account, with what the plan under way has booked ([World.account])
-//  2. of each instance its [visible], and that the plan under way has dealt with one of its function
+//  1. each device and its account, with what the plan under way has booked ([World.account])
+//  2. each instance ([visible]), and whether the plan under way has dealt with one of its function ([World.deal])
 //
-// What a search reads beside nodes is the version of its question: the demand, and the function that it is for.
+// What a search reads beside the nodes, of its demand and its function, is its version ([searchVersion]).
 
 // searches keeps what was found.
 type searches = memo.Memo[searchKey, searchVersion, spot, *option]
@@ -32,14 +32,15 @@ func newSearches(t *topology) *searches {
 	})
 }
 
-// searchKey is what one search is for: the nth demand of a function, served by an instance of f, which may be another variant.
+// searchKey says what a search is for: the nth demand of a function, and the function of which it tries to get an instance, which may be
+// another variant.
 type searchKey struct {
 	of  *fn
 	nth int
 	f   *fn
 }
 
-// searchVersion is what a search turns on beside the nodes.
+// searchVersion is what a search reads beside the nodes.
 type searchVersion struct {
 	edition  uint64 // of the function
 	class    class
@@ -54,7 +55,7 @@ type search struct {
 	sleepers []*inst
 }
 
-// best finds the best way for c, nil if there is none. What is returned may
+// best finds the best way for dm, nil if there is none. What is returned may
 // have to wait: for memory on its way, or until its victims are ready.
 func (p *plan) best(dm *demand) *option {
 	s := &search{p: p, dm: dm}
@@ -92,7 +93,7 @@ func (s *search) Shown(spots []spot) int {
 	return len(spots)
 }
 
-// places lists where a new instance may go for the demand that is being searched for, the best first.
+// places lists where a new instance may go for the demand of the search under way, the best first.
 func (p *plan) places() []spot { return p.w.searches.Best() }
 
 // reads says that the search under way looks at devices.
@@ -102,7 +103,7 @@ func (p *plan) reads(at []int32) {
 	}
 }
 
-// holdsUntil says that what the search under way finds may be another from t on.
+// holdsUntil says that the search under way may find something else from t on.
 func (p *plan) holdsUntil(t time.Time) { p.w.searches.HoldsUntil(t) }
 
 // account changes the account of a device.
@@ -124,7 +125,8 @@ func (w *World) accountHash(d int32) uint64 {
 // deviceHash is that of what a device is.
 func (w *World) deviceHash(d int32) uint64 { return memo.Hash(w.devs[d]) }
 
-// deal says in the fingerprints that the plan under way has dealt with i, or takes that back. It concerns all of its function.
+// deal enters into the fingerprints that the plan under way has dealt with i, or takes it out. It matters wherever its function has
+// an instance.
 func (w *World) deal(i *inst, dealt bool) {
 	change := w.searches.Add
 	if !dealt {
@@ -141,6 +143,7 @@ func (w *World) deal(i *inst, dealt bool) {
 type visible struct {
 	of                    uint64 // hashes its function's
 	devices               uint64 // hashes those that it is on
+	self                  *inst  // answers that are kept refer to it
 	id                    api.InstanceID
 	phase                 phase
 	doing                 Doing
@@ -194,7 +197,7 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 		}
 		s := &i.Status
 		o := visible{
-			of: of, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
+			of: of, self: i, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
 			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk,
 			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory,
 		}

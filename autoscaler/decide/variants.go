@@ -42,7 +42,7 @@ func (w *World) enrol(f *fn) {
 	})
 }
 
-// elect finds the variant that serves c, which is its own function where that is no
+// elect finds the variant that serves dm, which is its own function where that is no
 // variant, or wants an instance for itself: for min-scale, by hand, or for requests
 // that named it and not the model:
 //
@@ -99,7 +99,7 @@ func (p *plan) overflow(f *fn, ds []demand) []demand {
 	return append(ds, demand{f: f, of: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
-// prospect ranks v as the one to have one more instance for c, the lower the better.
+// prospect ranks v as the one to have one more instance for dm, the lower the better.
 func (p *plan) prospect(dm *demand, v *fn) (rank int, possible bool) {
 	if v.frozen() || v.scaled || v.refused || v.gives || p.failing(v) || v.live()+p.electedOf(v) >= max(1, v.Spec.MaxScale) || !p.due(v, v.RetryAt) {
 		return 0, false

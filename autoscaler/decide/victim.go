@@ -312,12 +312,12 @@ func (p *plan) usedUntil(i *inst, n int) time.Time {
 	return t
 }
 
-// readyAt is when i, the nth from the newest of its function, may make room for c:
+// readyAt is when i, the nth from the newest of its function, may make room for dm:
 //
 //  1. idle or surplus: after a moment that lets one client's next request come,
 //     but only while it has not stayed for long, and no longer than half of
 //     what bringing it back costs
-//  2. busy: after it has stayed long enough to be worth the switch, and c has
+//  2. busy: after it has stayed long enough to be worth the switch, and dm has
 //     starved for a turn's wait
 func (p *plan) readyAt(dm *demand, o *option, i *inst, kind, n int) time.Time {
 	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
@@ -349,7 +349,7 @@ func (p *plan) readyAt(dm *demand, o *option, i *inst, kind, n int) time.Time {
 	return later(i.Since.Add(stay), dm.f.starved.Add(wait))
 }
 
-// evict makes v give way to c.
+// evict makes v give way to dm.
 func (p *plan) evict(dm *demand, v *victim, lack string) {
 	v.i.f.gives = true
 	p.gainer = dm.f.Spec.Name

@@ -29,7 +29,7 @@ type World struct {
 	on [][]*inst
 
 	fns map[api.FunctionName]*fn
-	// rooms is what nodes have left of what pods request; seekers are the functions with pods that find no node.
+	// rooms is what nodes have left of what pods request; pending are the functions with pods that find no node.
 	rooms     []inventory.Room
 	strangers []inventory.Stranger
 	pending   map[*fn]struct{}
@@ -162,7 +162,7 @@ func (w *World) put(name api.FunctionName, function *Function, instances []*Inst
 	f.is = make([]*inst, 0, len(instances))
 	for k, record := range instances {
 		i := &all[k]
-		for _, j := range was { // who stays is the same to those who know it
+		for _, j := range was { // answers of searches that are kept refer to it
 			if j.Status.Instance == record.Status.Instance {
 				i = j
 				break
