@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Line is the account of one device: who has what of it.
+// Line is the account of one device: how its memory is used.
 type Line struct {
 	inventory.Device
 	// Awake is used by awake and unhealthy instances; Rising is kept for those that
@@ -22,11 +22,11 @@ type Line struct {
 	Free api.Bytes `json:"free"`
 }
 
-// Account adds up who has what, as a plan sees it at now. s must be in the
+// Account adds up how the memory of each device is used, as a plan sees it at now. s must be in the
 // order of [Snapshot.Sort].
 func Account(s Snapshot, now time.Time) []Line { return worldOf(&s).Account(now) }
 
-// Account adds up who has what of each device, as a plan sees it at now.
+// Account adds up how the memory of each device is used, as a plan sees it at now.
 func (w *World) Account(now time.Time) []Line {
 	if len(w.devs) == 0 {
 		return nil

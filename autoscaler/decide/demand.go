@@ -23,7 +23,7 @@ const (
 type demand struct {
 	f     *fn
 	class class
-	// late says that it has starved for Policy.Patience turns and goes before everybody.
+	// late says that it has starved for Policy.Patience turns and goes before all others.
 	late bool
 	// nth counts the demands of a function.
 	nth int
@@ -34,10 +34,10 @@ type demand struct {
 
 // meetDemands collects what functions want and serves it in order:
 //
-//  1. who starves for too long, the longest first, whatever the priority
+//  1. demands that have starved for too long, the longest first, whatever the priority
 //  2. first instances, then MinScale, then further ones
 //  3. the higher priority
-//  4. who starves for longer
+//  4. the longer starvation
 //  5. the name, and the number where a function has several, so that the order is always the same
 func (p *plan) meetDemands() {
 	var ds []demand
@@ -96,7 +96,7 @@ func (p *plan) demandsOf(f *fn, ds []demand) []demand {
 		return p.overflow(f, ds)
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
-		return ds // it failed, all that waited was told so, and nobody has asked since
+		return ds // it failed, all that waited was told so, and no request has come since
 	}
 	if p.activatorWakes(f) {
 		return ds

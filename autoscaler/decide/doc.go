@@ -22,7 +22,7 @@
 //     (place.go, spot.go, victim.go). What a search has found is kept for as long as it would find
 //     the same again (search.go).
 //  5. Where the scheduler finds no node for a pod, the least valuable sleepers of one shrink or go (pods.go).
-//  6. What nobody needs goes down the ladder: awake, asleep, stopped (scaledown.go).
+//  6. What is not needed goes down the ladder: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into what is left get standing grants (grant.go).
 //
 // Devices are the host memory and the GPUs of one machine, or of each node of a cluster
@@ -39,9 +39,9 @@
 //   - A busy instance is a victim only after it has stayed long enough to be
 //     worth the switch, and its competitor has starved for a turn's wait.
 //     Starving counts from the last moment a function had an instance awake, so
-//     whoever just had the turn goes to the end of the line.
-//   - A higher priority is served first, and interrupts sooner, but whoever
-//     starves for [Policy.Patience] turns goes before everybody.
+//     a function that just had its turn goes to the end of the line.
+//   - A higher priority is served first, and interrupts sooner, but a function that has
+//     starved for [Policy.Patience] turns goes before all others.
 //   - An idle instance that has just woken is left alone for a moment no longer
 //     than half of what bringing it back costs.
 package decide

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Arrived learns that a request came at t, where none waits or runs: who keeps a
+// Arrived learns that a request came at t, where none waits or runs: the owner of a
 // function calls it before it notes the request.
 func (f *Function) Arrived(t time.Time) {
 	if idle := f.idleSince(); !idle.IsZero() {
@@ -30,7 +30,7 @@ type wanted struct {
 
 // untilWanted is when i is expected to be wanted again: what the
 // function's arrivals say of it, where it is idle and they say anything, else as
-// long as nobody has wanted i, which is the best guess of who knows nothing.
+// long as i has been idle, which is the best guess without any knowledge.
 func (p *plan) untilWanted(i *inst) wanted {
 	if f := i.f; !f.busy() && f.live() <= 1 {
 		if idle := f.idleSince(); !idle.IsZero() {

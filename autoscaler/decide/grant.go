@@ -16,13 +16,13 @@ import (
 func (p *plan) giveGrants() {
 	p.grants = make(map[int32][]*inst)
 	cs := p.grantable()
-	// Memory that is over-committed to grants comes back from whoever was used longest ago.
+	// Memory that is over-committed to grants comes back from those that were used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
 		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i) {
 			p.withdraw(i, "the memory is wanted")
 		}
 	}
-	// Nobody is to wake what somebody wants none of.
+	// No activator is to wake an instance of a function that was scaled to a number from outside.
 	cs = slices.DeleteFunc(cs, func(i *inst) bool {
 		if i.f.scaled && i.reserved() && p.available(i) {
 			p.withdraw(i, i.f.Scale.String())
@@ -71,7 +71,7 @@ func (p *plan) grantable() []*inst {
 			add(i)
 		}
 	}
-	for _, i := range cs[:len(cs):len(cs)] { // who settles comes before some of these
+	for _, i := range cs[:len(cs):len(cs)] { // those that settle come before some of these
 		for _, d := range i.at {
 			for _, j := range p.w.on[d] {
 				if j.settling(p.now) {

@@ -24,7 +24,7 @@ func (p *plan) limitSleepers() {
 	}
 	for _, f := range p.fs {
 		for _, i := range f.is {
-			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // whom it may look at for
+			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // which have deadlines here
 				devices = append(devices, i.at...)
 			}
 		}

@@ -35,7 +35,7 @@ func (p *plan) late(i *inst) {
 	switch i.phase {
 	case phaseRising:
 		if i.Status.OnItsWay() {
-			return // whoever adds nodes or fetches has limits of their own
+			return // adding nodes and fetching models have limits of their own
 		}
 		limit, name := spec.StartTimeout, "start"
 		if i.From < inventory.Stopped && !i.Unloaded {
@@ -136,7 +136,7 @@ func (p *plan) fail(f *fn, err *api.Error, reason string) {
 	p.do(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
 }
 
-// asking says whether somebody is to be told that f can't be had.
+// asking says whether a request or an operator is to be told that f can't be had.
 func (f *fn) asking() bool { return f.Order == OrderWake || f.unanswered() }
 
 // unanswered says whether requests wait that came after the last refusal.

@@ -50,7 +50,7 @@ func phaseOf(i *Instance) phase {
 }
 
 // reserved says whether memory is kept for i to be awake, though it is not. That a
-// grant's time is over frees nothing: who holds it may have another clock, and a
+// grant's time is over frees nothing: its holder may have another clock, and a
 // wake under it may be on its way.
 func (i *Instance) reserved() bool {
 	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Instance != ""

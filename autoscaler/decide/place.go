@@ -33,12 +33,12 @@ type option struct {
 	regret regret
 	// ready is when the last of the victims may be touched.
 	ready time.Time
-	// says is what the demand is told that waits for it; empty while nobody has asked.
+	// says is the reason that is given while the demand waits for it, written at the first use.
 	says string
 }
 
 // Ranks of ways, best first. Waking costs less than starting, and a start in
-// free memory costs less than interrupting anybody's work.
+// free memory costs less than interrupting work.
 const (
 	wakeNow    = iota // a sleeper, in free memory
 	wakeComing        // a sleeper, in memory that is on its way
@@ -138,7 +138,7 @@ func (p *plan) waking(i *inst) *option {
 	return o
 }
 
-// mayKeep says whether i may take back what it has not left yet: nobody was promised it, and
+// mayKeep says whether i may take back what it has not left yet: it is promised to no other, and
 // there is not more in use than there is.
 func (p *plan) mayKeep(i *inst, own bytes) bool {
 	for k, d := range i.at {
@@ -259,7 +259,7 @@ func (p *plan) follow(dm *demand, o *option) {
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), free)})
 }
 
-// bookAhead books for a demand that has to wait. Who has starved for a turn books at
+// bookAhead books for a demand that has to wait. One that has starved for a turn books at
 // once, so that smaller ones don't slip in for ever; others let first instances
 // that fit go ahead, but nothing else.
 func (p *plan) bookAhead(dm *demand, needs amounts) {
@@ -283,7 +283,7 @@ func (p *plan) book(needs amounts) {
 	}
 }
 
-// leavers names what o waits for: its victims, else whoever leaves a device that it lacks.
+// leavers names what o waits for: its victims, else the instances that are leaving a device that it lacks.
 func (p *plan) leavers(o *option) string {
 	var names []string
 	for _, v := range o.victims {

@@ -112,7 +112,7 @@ type inst struct {
 	held, up, leaves bytes
 	// places are its places in World.on, one for each device in at.
 	places []int
-	soft   bool   // it could give way without anybody's work being interrupted
+	soft   bool   // it could give way without work being interrupted
 	print  uint64 // its part of its node's fingerprint; see search.go
 	// taken says that the plan under way has dealt with it.
 	taken bool

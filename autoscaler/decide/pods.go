@@ -51,9 +51,9 @@ func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status
 //  1. its function needs it no more: nothing is done for it
 //  2. a sleeper of its own function can be woken instead: that is done
 //  3. a node has what it requests, or gets it back from pods that are being deleted: it waits for that
-//  4. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that nobody uses
+//  4. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that are idle
 //     fall asleep or go: on the node where the least is lost by it
-//  5. nobody can go now: it waits
+//  5. nothing can go now: it waits
 //
 // Sleepers on their way up that want back what they gave up come first, for the scheduler counts that already. The pods of others
 // come last, and for them only sleepers go.

@@ -7,9 +7,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// relieve puts instances that nobody needs to sleep, those that were used longest ago first,
-// while more of d is in use than there is, reservations not counted: somebody uses more
-// than was declared, or others do. Who works goes on: it is all in use already, and stopping
+// relieve puts idle instances to sleep, those that were used longest ago first,
+// while more of d is in use than there is, reservations not counted: instances use more
+// than was declared, or other processes do. Instances with work go on: it is all in use already, and stopping
 // work mends nothing that the next demand would not.
 func (p *plan) relieve(d int32) {
 	left := p.free[d] + p.coming[d]

@@ -8,10 +8,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Scale is how many instances of a function somebody outside wants awake: another
+// Scale is how many instances of a function are wanted awake from outside: by another
 // brain, by the relay, or a person. It is floor and ceiling within min-scale and
-// max-scale, whatever the demand, until it ends: who does not say it again
-// leaves nothing behind. With 0 requests are held and nobody is woken for them.
+// max-scale, whatever the demand, until it ends: if it is not renewed
+// nothing of it is left. With 0 requests are held and nothing is woken for them.
 // The zero value is none.
 type Scale struct {
 	Replicas int       `json:"replicas"`

@@ -7,9 +7,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// scaleDown lets go what nobody needs: instances beyond the desired number that were
-// not needed for SleepAfter fall asleep, the newest first; sleepers that nobody
-// asked for during GoneAfter end.
+// scaleDown lets go what is not needed: instances beyond the desired number that were
+// not needed for SleepAfter fall asleep, the newest first; sleepers that were
+// not needed during GoneAfter end.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if !f.declared || f.frozen() {

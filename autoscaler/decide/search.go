@@ -44,7 +44,7 @@ type searchKey struct {
 type searchVersion struct {
 	edition  uint64 // of the function
 	class    class
-	starved  time.Time // of a first instance, which may interrupt who works
+	starved  time.Time // of a first instance, which may interrupt work
 	sleepers int       // how many may be woken now
 }
 
@@ -82,7 +82,7 @@ func (s *search) Search() *option {
 // Offer is part of [memo.Question].
 func (s *search) Offer(node int32, add func(*spot)) { s.p.spotsOf(s.dm.f, node, add) }
 
-// Shown is part of [memo.Question]: one place where there is room or soon is, else those where somebody may give way.
+// Shown is part of [memo.Question]: one place where there is room or soon is, else those where room can be made.
 func (s *search) Shown(spots []spot) int {
 	switch {
 	case len(spots) > 0 && spots[0].class <= 1:

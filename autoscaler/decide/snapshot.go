@@ -35,7 +35,7 @@ func (s *Snapshot) Sort() {
 	})
 }
 
-// Order is what somebody asked for by hand.
+// Order is what an operator asked for.
 type Order int
 
 // Orders.
@@ -90,7 +90,7 @@ type Function struct {
 	// RefusedAt is when held requests were last refused; what came before was answered.
 	RefusedAt time.Time
 
-	// Scale is how many somebody outside wants awake.
+	// Scale is how many are wanted awake from outside.
 	Scale Scale
 
 	// Order is what was asked by hand, OrderLevel the level of [OrderSleep], OrderedAt the time.
@@ -139,7 +139,7 @@ type Instance struct {
 	Settles time.Time
 	// Outdated says that the function has been declared anew since it started: it ends.
 	Outdated bool
-	// Lost says why it is taken to be lost, though nobody saw it die; empty if it is not.
+	// Lost says why it is assumed to be lost, though its end was not seen; empty if it is not.
 	Lost string
 	// Doubt says why what it keeps asleep is not believed, so that it has to end; empty if it is.
 	Doubt string

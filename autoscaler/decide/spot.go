@@ -7,11 +7,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Bounds of the search for a place where somebody has to give way. Small worlds are
+// Bounds of the search for a place where room has to be made. Small worlds are
 // searched whole.
 const (
 	mostSpots = 24 // so many places are looked at
-	mostEasy  = 4  // so many that interrupt nobody are enough
+	mostEasy  = 4  // so many that interrupt no work are enough
 	smallest  = 64 // a world of so many devices is small
 )
 
@@ -22,8 +22,8 @@ func (t *topology) large() bool { return len(t.devs) > smallest }
 // as it needs.
 type spot struct {
 	node, gpu int32 // gpu is below 0 for none or several
-	// class is 0 where there is room, 1 where room is coming, 2 where somebody has to
-	// give way, and 3 where even all that is idle would not be enough; afterAll is added
+	// class is 0 where there is room, 1 where room is coming, 2 where room has
+	// to be made, and 3 where even all that is idle would not be enough; afterAll is added
 	// where the last try failed.
 	class int
 	fetch bool

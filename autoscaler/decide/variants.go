@@ -48,7 +48,7 @@ func (w *World) enrol(f *fn) {
 //
 //  1. Other variants are awake or on their way and have places for what waits: none.
 //     The reason says so. Requests that wait go where there is a place.
-//  2. The cheapest that can have one more without interrupting anybody's work. One that
+//  2. The cheapest that can have one more without interrupting work. One that
 //     does not hold to its target with a request alone comes after those that do.
 //  3. The cheapest that can have one more at all.
 //  4. Its own, which says what is wrong.
@@ -108,7 +108,7 @@ func (p *plan) prospect(dm *demand, v *fn) (rank int, possible bool) {
 		return 0, false
 	}
 	trial, starved := *dm, v.starved
-	trial.f, v.starved = v, dm.f.starved // it would make room for who waits
+	trial.f, v.starved = v, dm.f.starved // it would make room for what waits
 	o := p.best(&trial)
 	v.starved = starved
 	switch {

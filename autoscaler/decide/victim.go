@@ -13,7 +13,7 @@ import (
 // Kinds of victim, in the order in which they are taken.
 const (
 	granted = iota // a sleeper's reservation: costs nothing
-	idle           // nobody uses it
+	idle           // no request uses it
 	surplus        // its function is busy, but has more awake than it needs
 	busy           // it has work, or work waits for it
 )

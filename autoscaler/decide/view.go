@@ -14,7 +14,7 @@ type View struct {
 	// Waiting and Running are the sums over all activators.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
-	// Desired is how many instances are wanted awake; Scale is who says so, where it is
+	// Desired is how many instances are wanted awake; Scale says where that comes from, where it is
 	// neither demand nor min-scale.
 	Desired int    `json:"desired"`
 	Scale   *Scale `json:"scale,omitempty"`

@@ -109,7 +109,7 @@ func (w *World) resize(devices []inventory.Device) {
 }
 
 // Put adds a function with all its instances, or says that it or any of them has changed. The records are read where they are, from now on:
-// whoever changes one puts it again before the next plan. The slice is not kept.
+// the owner puts a record again when it has changed, before the next plan. The slice is not kept.
 func (w *World) Put(f *Function, instances []*Instance) { w.put(f.Spec.Name, f, instances) }
 
 // PutStray does the same for the instances of a function that is not declared. They are

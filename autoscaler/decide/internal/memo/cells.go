@@ -52,7 +52,7 @@ func (c *Cells) update(d *Cells, changed []int32) []int32 {
 	return changed
 }
 
-// A Watch says which cells are dirty: those that have changed since somebody looked at them.
+// A Watch says which cells are dirty: those that have changed since they were last looked at.
 type Watch struct {
 	seen    Cells // 0: dirty
 	changed []int32

@@ -140,7 +140,7 @@ func (m *Memo[K, V, P, A]) Best() []P {
 	return best
 }
 
-// Sweep forgets what nobody has asked for since the last sweep.
+// Sweep forgets keys that were not asked for since the last sweep.
 func (m *Memo[K, V, P, A]) Sweep() {
 	for key, e := range m.entries {
 		if !e.used {
