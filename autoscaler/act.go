@@ -141,7 +141,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 		}
 		i.Since = now
 		a.tellError(i.f, s.Instance, string(decide.Wake), err)
-		if errors.Is(err, ErrElsewhere) { // nobody has sent the order
+		if errors.Is(err, ErrElsewhere) { // no order was sent
 			i.Grant = api.Grant{}
 			return
 		}
@@ -154,7 +154,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 }
 
 // sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
-// activators are told so that they don't try. It is part of the trace of whom it makes room for.
+// activators are told so that they don't try. The call carries the trace of the wake that it makes room for.
 func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
 	i.Level = act.Level
 	s, epoch := i.Status, a.newEpoch(i)
@@ -181,7 +181,7 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
 	})
 }
 
-// stop ends an instance. It is part of the trace of whom it makes room for.
+// stop ends an instance. The call carries the trace of the wake that it makes room for.
 func (a *Autoscaler) stop(i *instance, act *decide.Action, trace api.Trace) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
@@ -213,7 +213,7 @@ func (a *Autoscaler) failedDown(i *instance, err error, now time.Time) {
 }
 
 // takeBack tells activators that what they hold of an instance up to an epoch is worthless,
-// or is about to be. Nobody waits for it: that is so whether they hear it or not.
+// or is about to be. Nothing waits for it: that is so whether they receive it or not.
 func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
 	g := i.Grant
 	if g.Instance == "" {

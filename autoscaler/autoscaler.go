@@ -39,7 +39,7 @@ type Autoscaler struct {
 	stopping   bool           // everything is to be stopped
 	emptied    []chan struct{}
 	outlines   *outlines
-	traces     func(api.Outline) // nil: nobody exports them
+	traces     func(api.Outline) // nil: they are not exported
 	world      *decide.World
 	planner    planner // the world
 	dirty      dirtyQueue
@@ -127,8 +127,8 @@ func (a *Autoscaler) plan() time.Time {
 		a.act(&actions[i], now)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
-	// What is begun is news too: who goes to sleep leaves its grant to another sleeper. Once is
-	// enough, for what follows from that has calls whose ends are news.
+	// What was begun changes what the next plan sees: an instance that is put to sleep leaves its grant to another. One more
+	// plan is enough, for the ends of the calls that it begins are messages.
 	if a.again = acted && !a.again; a.again {
 		a.box.ring()
 	}
@@ -144,9 +144,9 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // mailbox holds messages for the loop: closures that it calls in order. Posting
-// never blocks; whoever posts is bounded by what it waits for or by its own rate.
+// never blocks; senders are bounded by what they wait for or by their own rate.
 type mailbox struct {
-	// bell holds one ring, so that a ring is never lost and never waits. Posters and the loop itself send, the loop receives, nobody closes it.
+	// bell holds one ring, so that a ring is never lost and never waits. Senders and the loop itself send, the loop receives, and it is never closed.
 	bell chan struct{}
 	// closed is closed by the loop when it takes no more.
 	closed chan struct{}

@@ -13,9 +13,9 @@ import (
 // changes a little all the time.
 const othersStep = 128 * api.MiB
 
-// ObserveUsage takes in what is used of devices, as somebody measured it, whoever uses
+// ObserveUsage takes in what is used of devices as it was measured, by whatever uses
 // it. What instances are not known to hold is others' ([inventory.Device].Others)
-// and is given to nobody. Devices that are not known are ignored, those that are not
+// and is never given away. Devices that are not known are ignored, those that are not
 // among seen stay as they were. It does not block.
 func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 	seen = slices.Clone(seen)
@@ -70,8 +70,8 @@ func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
 	}
 }
 
-// keepOthers puts what was measured into a new list of devices, which somebody made who
-// has not measured.
+// keepOthers puts what was measured into a new list of devices that was made without
+// measuring.
 func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 	for k := range devices {
 		if d := &devices[k]; d.Others == 0 {

@@ -100,7 +100,7 @@ func (f *function) records() []*decide.Instance {
 	return is
 }
 
-// account is who has what of each device. What is dirty stays so: the next
+// account is how the memory of each device is used. What is dirty stays so: the next
 // plan has yet to see it.
 func (a *Autoscaler) account(now time.Time) []decide.Line {
 	a.tellWorld()

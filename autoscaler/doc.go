@@ -1,5 +1,5 @@
 // Package autoscaler decides which instances exist and which of them are awake.
-// It is the one writer: nobody else starts, sleeps or stops an instance, and
+// It is the one writer: nothing else starts, sleeps or stops an instance, and
 // activators wake one only under its grants.
 //
 // It refuses to carry requests, to talk to Kubernetes, and to know how an
@@ -10,19 +10,19 @@
 //  1. Activators report demand, instances report their state; both are levels
 //     and come as events ([Autoscaler.Receive]) or calls ([Autoscaler.ObserveDemand],
 //     [Autoscaler.ObserveInstance]). None of these block.
-//  2. The owner loop ([Autoscaler.Run]) takes in everything that has come, puts the functions
-//     that are dirty, as messages said whom they were about, into a [decide.World], and plans.
+//  2. The owner loop ([Autoscaler.Run]) takes in everything that has come. Each message marks the function that it
+//     is about as dirty; the [decide.World] is told of these, and plans.
 //  3. Each action becomes one call of [Effects], in a goroutine of its own. What it
 //     came to returns to the loop as a message.
 //  4. The decision and its reason are kept ([Autoscaler.Why]), logged, counted, and
 //     emitted as an [api.EventDecision].
-//  5. Where it has acted the loop plans once more, for what it has begun is news too. Then it
-//     sleeps until something comes or the plan wants another look. There is no tick.
+//  5. Where it has acted the loop plans once more. Then it sleeps until a message comes or
+//     the next deadline. There is no tick.
 //
 // Every method may be called from any goroutine. State belongs to the loop;
 // methods that ask for it send the loop a message, so they wait until Run runs.
 //
 // Restarts: functions are put again and instances report again. An instance
-// that nobody here started is adopted; a grant from before may be out for it, so
-// once it sleeps its awake memory stays reserved until it has seen an epoch of ours.
+// that was not started here is adopted; a grant from before may be out for it, so
+// once it sleeps its awake memory stays reserved until it has seen an epoch of this autoscaler.
 package autoscaler

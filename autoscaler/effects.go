@@ -14,9 +14,9 @@ import (
 // be safe to repeat.
 type Effects interface {
 	// Start creates an instance of f, to be awake under the grant, and returns the ID that it
-	// really has: id, or another where somebody else names instances. It returns when the
+	// really has: id, or another where instances are named elsewhere. It returns when the
 	// process was spawned; reports of the instance tell the rest. An instance that dies must
-	// be reported as [api.Gone] by whoever sees it die.
+	// be reported as [api.Gone] by what sees it die.
 	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error)
 	// Wake wakes a sleeping instance and returns when it is awake. [ErrElsewhere] says that it
 	// sleeps on, and was sent no order: another of its function comes up in its place.

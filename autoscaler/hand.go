@@ -9,11 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// waiter is somebody who waits for an order by hand. done has room for the one
+// waiter is a caller that waits for an operator's order. done has room for the one
 // answer that the loop sends.
 type waiter struct{ done chan error }
 
-// answer tells everybody who waits how the order ended, and ends it.
+// answer tells all callers that wait how the order ended, and ends it.
 func (f *function) answer(err error) {
 	for _, w := range f.waiters {
 		w.done <- err
@@ -25,7 +25,7 @@ func (f *function) answer(err error) {
 }
 
 // Wake brings up an instance of a function that has none awake, and returns
-// when one is. If ctx ends first and nobody else asked, the wish is dropped.
+// when one is. If ctx ends first and no other caller asked, the order is dropped.
 // Errors are *[api.Error] where the function is unknown or can't be had.
 func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderWake, 0)
@@ -81,7 +81,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	}
 	if order != decide.OrderWake {
 		scaled := f.Function.Scale.On(time.Now())
-		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // who waits brings nobody back
+		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // what waits brings none back
 		switch {
 		case f.Waiting > 0 && !none:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting, which would bring it back at once: let them be answered first", name, f.Waiting)
@@ -103,7 +103,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	return nil
 }
 
-// withdraw forgets somebody who no longer waits, and with the last of them the order.
+// withdraw forgets a caller that no longer waits, and with the last of them the order.
 func (a *Autoscaler) withdraw(name api.FunctionName, w waiter) {
 	f := a.functions[name]
 	if f == nil {

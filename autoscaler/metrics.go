@@ -13,7 +13,7 @@ import (
 )
 
 // metrics are the autoscaler's. Counters are counted as things happen; levels
-// are asked of the loop when somebody collects, so that they cost nothing otherwise.
+// are asked of the loop when they are collected, so that they cost nothing otherwise.
 type metrics struct {
 	a         *Autoscaler
 	decisions *prometheus.CounterVec

@@ -66,7 +66,7 @@ func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
 // SetDevices replaces the memories that the autoscaler hands out, the host's first.
 // What instances hold of a device that is no longer there counts nowhere, and those
 // of a GPU that its node has lost end; where a device has got another name (Was), they
-// hold it under the new one. Nobody else is stopped for it: the next plan sees the new account. A list that [Config.Validate]
+// hold it under the new one. No other is stopped for it: the next plan sees the new account. A list that [Config.Validate]
 // would refuse is refused, and the old one stays. It does not block.
 func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
@@ -261,7 +261,7 @@ func (a *Autoscaler) noteOrders(i *instance, old api.InstanceStatus, now time.Ti
 		if i.Lost == "" {
 			a.log.Error("an instance obeys orders that are later than ours: another autoscaler leads, or it lies", "instance", s.Instance, "epoch", s.Epoch)
 			i.Lost = "it obeys orders that are later than those of this autoscaler, which goes on leading"
-			i.RetryAt = now.Add(deposedAfter) // whoever does not lead any more has ended by then
+			i.RetryAt = now.Add(deposedAfter) // a leader that was replaced has ended by then
 		}
 		return
 	}

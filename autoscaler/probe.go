@@ -14,7 +14,7 @@ const mostMisses = 3
 
 // probe polls instances of f that have been silent for too long, in case that a
 // report was lost, and says when the next is due; zero: nothing is under way
-// and nobody waits, so none is.
+// and no request waits, so none is.
 func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 	for _, i := range f.instances {
 		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
@@ -29,7 +29,7 @@ func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// matters says whether somebody depends on what i is about.
+// matters says whether requests or a call under way depend on i's state.
 func (i *instance) matters() bool {
 	switch i.Status.State {
 	case api.Awake:
@@ -56,7 +56,7 @@ func (a *Autoscaler) poll(i *instance, now time.Time) {
 				return
 			}
 			a.log.Debug("an instance does not answer", "function", i.f.Spec.Name, "instance", s.Instance, "error", err)
-			// One that starts may have nobody to answer yet: its time limit watches over it.
+			// One that starts may not answer yet: its time limit watches over it.
 			if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
 				i.Lost = err.Error()
 			}

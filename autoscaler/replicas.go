@@ -10,7 +10,7 @@ import (
 )
 
 // replicas are the replica signal: how many instances of each function should be
-// awake, and are, for whoever scales something by it. Beside Rouse's own names
+// awake, and are, for autoscalers that scale by it. Beside Rouse's own names
 // stand those of the Workload Variant Autoscaler of llm-d, so that an HPA or a
 // ScaledObject that was written for them works as it is; Prometheus calls their
 // label namespace exported_namespace when it scrapes them from a pod.
