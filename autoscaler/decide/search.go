@@ -168,8 +168,14 @@ type visibleFunction struct {
 	wake                                 [inventory.Stopped]time.Duration
 	asleep                               [inventory.Stopped]api.Memory
 	arrivals                             uint64 // hashes them
-	lastRequest, needed                  time.Time
-	edition                              uint64
+	lastRequest                          time.Time
+	needed                               uint64 // hashes when it was
+}
+
+// neededAt is when so many instances were needed, less one.
+type neededAt struct {
+	n  int
+	at time.Time
 }
 
 // fingerprint puts f's instances into the fingerprints of their nodes.
@@ -181,14 +187,15 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
 		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep, arrivals: arrivalsHash(&past.Arrivals),
 	}
-	if f.asleep > 0 || !f.busy() { // it matters since when it is not wanted
-		front.lastRequest = f.LastRequest
-		if len(f.NeededAt) > 0 {
-			front.needed = f.NeededAt[0]
-		}
+	needed := 0 // so many of its instances were needed at times that matter
+	if f.asleep > 0 || !f.busy() {
+		front.lastRequest, needed = f.LastRequest, 1
 	}
-	if f.ill > 0 || f.live() > f.desired { // and of each since when
-		front.edition = f.edition
+	if f.ill > 0 || f.live() > f.desired {
+		needed = f.live()
+	}
+	for n, t := range f.NeededAt[:min(needed, len(f.NeededAt))] {
+		front.needed += memo.Hash(neededAt{n, t})
 	}
 	of := memo.Hash(front)
 	for _, i := range f.is {
