@@ -61,7 +61,7 @@ func (p *plan) grantable() []*inst {
 			cs = append(cs, i)
 		}
 	}
-	for _, k := range p.w.grantsWatch.Dirty(&p.w.searches.Cells) {
+	for _, k := range p.w.dirty(&p.w.grantsWatch) {
 		for _, i := range p.w.on[p.w.nodes[k].host] {
 			add(i)
 		}

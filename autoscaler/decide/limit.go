@@ -19,7 +19,7 @@ import (
 // It looks at the devices of dirty nodes.
 func (p *plan) limitSleepers() {
 	var devices []int32
-	for _, k := range p.w.limitsWatch.Dirty(&p.w.searches.Cells) {
+	for _, k := range p.w.dirty(&p.w.limitsWatch) {
 		devices = append(append(devices, p.w.nodes[k].host), p.w.nodes[k].gpus...)
 	}
 	for _, f := range p.fs {
@@ -33,7 +33,7 @@ func (p *plan) limitSleepers() {
 	for _, d := range slices.Compact(devices) {
 		p.limitDevice(d)
 	}
-	p.w.limitsWatch.MarkChanged(&p.w.searches.Cells)
+	p.w.markChanged(&p.w.limitsWatch)
 }
 
 func (p *plan) limitDevice(d int32) {

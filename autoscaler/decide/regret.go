@@ -14,7 +14,7 @@ func (p *plan) compareRegrets(a, b regret) int {
 	if pace := a.pace + b.pace; pace > 0 {
 		gap := max(a.v, b.v) - min(a.v, b.v)
 		if gap <= 1e-6*max(a.v, b.v) { // too near to tell for how long
-			p.w.searches.Uncacheable()
+			p.uncacheable()
 		} else if left := 0.9 * gap / pace; left < 1e6 {
 			p.holdsUntil(p.now.Add(time.Duration(left*float64(time.Second)) + 1))
 		}

@@ -20,16 +20,22 @@ import (
 // searches keeps what was found.
 type searches = memo.Memo[searchKey, searchVersion, spot, *option]
 
-func newSearches(t *topology) *searches {
+// newSearches forgets all that was found, and makes all nodes dirty.
+func (w *World) newSearches() {
+	n := len(w.nodes)
 	most := 2 * mostSpots // so that a list lasts for a while
-	if !t.large() {
+	if !w.large() {
 		most = 0
 	}
-	return memo.New[searchKey, searchVersion, spot, *option](len(t.nodes), memo.Places[spot]{
+	w.searches = memo.New[searchKey, searchVersion, spot, *option](n, memo.Places[spot]{
 		Compare: (*spot).compare,
 		Cell:    func(s *spot) int32 { return s.node },
 		Most:    most,
 	})
+	w.limitsWatch, w.grantsWatch = memo.NewWatch(n), memo.NewWatch(n)
+	for d := range w.devs {
+		w.searches.Add(w.of[d], memo.Hash(w.devs[d])+w.accountHash(int32(d)))
+	}
 }
 
 // searchKey says what a search is for: the nth demand of a function, and the function of which it tries to get an instance, which may be
@@ -106,6 +112,9 @@ func (p *plan) reads(at []int32) {
 // holdsUntil says that the search under way may find something else from t on.
 func (p *plan) holdsUntil(t time.Time) { p.w.searches.HoldsUntil(t) }
 
+// uncacheable says that the search under way may find something else at any other time.
+func (p *plan) uncacheable() { p.w.searches.Uncacheable() }
+
 // account changes the account of a device.
 func (w *World) account(d int32, free, coming, soft api.Bytes) {
 	w.searches.Remove(w.of[d], w.accountHash(d))
@@ -122,8 +131,26 @@ func (w *World) accountHash(d int32) uint64 {
 	}{int64(d), w.free[d], w.coming[d], w.soft[d]})
 }
 
-// deviceHash is that of what a device is.
-func (w *World) deviceHash(d int32) uint64 { return memo.Hash(w.devs[d]) }
+// setDevice changes what a device is.
+func (w *World) setDevice(d int32, device inventory.Device) {
+	w.searches.Remove(w.of[d], memo.Hash(w.devs[d]))
+	w.devs[d], w.facts[d] = device, factsOf(device)
+	w.searches.Add(w.of[d], memo.Hash(w.devs[d]))
+}
+
+// dirty lists the nodes that have changed since a stage of a plan looked at them, which it does now.
+func (w *World) dirty(stage *memo.Watch) []int32 { return stage.Dirty(&w.searches.Cells) }
+
+// markChanged has a stage look again, in the next plan, at nodes that have changed since it began.
+func (w *World) markChanged(stage *memo.Watch) { stage.MarkChanged(&w.searches.Cells) }
+
+// markNode has all stages look again at the node of i.
+func (w *World) markNode(i *inst) {
+	if len(i.at) > 0 {
+		w.limitsWatch.Mark(i.node)
+		w.grantsWatch.Mark(i.node)
+	}
+}
 
 // deal enters into the fingerprints that the plan under way has dealt with i, or takes it out. It matters wherever its function has
 // an instance.

@@ -329,7 +329,7 @@ func (p *plan) readyAt(dm *demand, o *option, i *inst, kind, n int) time.Time {
 		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
 		used := p.usedUntil(i, i.f.awake-n+1)
 		if used.Equal(p.now) {
-			p.w.searches.Uncacheable()
+			p.uncacheable()
 		}
 		return used.Add(grace)
 	}

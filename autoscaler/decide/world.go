@@ -69,11 +69,10 @@ func (w *World) SetDevices(devices []inventory.Device) {
 	n := len(w.devs)
 	w.free, w.coming, w.soft = make(bytes, n), make(bytes, n), make(bytes, n)
 	w.on = make([][]*inst, n)
-	w.searches, w.limitsWatch, w.grantsWatch = newSearches(&w.topology), memo.NewWatch(len(w.nodes)), memo.NewWatch(len(w.nodes))
 	for d := range w.devs {
 		w.free[d] = w.devs[d].Capacity - w.devs[d].Others
-		w.searches.Add(w.of[d], w.deviceHash(int32(d))+w.accountHash(int32(d)))
 	}
+	w.newSearches()
 	for _, f := range w.fns {
 		for _, i := range f.is {
 			w.locate(i)
@@ -102,9 +101,7 @@ func (w *World) resize(devices []inventory.Device) {
 			w.activate(i.f)
 		}
 		w.account(int32(d), devices[d].Capacity-devices[d].Others-(old.Capacity-old.Others), 0, 0)
-		w.searches.Remove(w.of[d], w.deviceHash(int32(d)))
-		w.devs[d], w.facts[d] = devices[d], factsOf(devices[d])
-		w.searches.Add(w.of[d], w.deviceHash(int32(d)))
+		w.setDevice(int32(d), devices[d])
 	}
 }
 
@@ -200,7 +197,7 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	p.placePods()     // 5
 	p.scaleDown()     // 6
 	p.giveGrants()    // 7
-	w.grantsWatch.MarkChanged(&w.searches.Cells)
+	w.markChanged(&w.grantsWatch)
 	return w.end(p)
 }
 
@@ -216,10 +213,7 @@ func (w *World) begin(now time.Time) *plan {
 	for f, found := w.deadlines.Pop(now); found; f, found = w.deadlines.Pop(now) {
 		w.activate(f)
 		for _, i := range f.is { // others may have waited until i can be called again
-			if len(i.at) > 0 {
-				w.limitsWatch.Mark(i.node)
-				w.grantsWatch.Mark(i.node)
-			}
+			w.markNode(i)
 		}
 	}
 	w.active = slices.DeleteFunc(w.active, func(f *fn) bool { return f.removed })
