@@ -22,11 +22,6 @@ func (q *dirtyQueue) add(name api.FunctionName) {
 	}
 }
 
-func (q *dirtyQueue) clear() {
-	clear(q.in)
-	q.names = q.names[:0]
-}
-
 // update has the loop do what may change a function or its instances. It does not block.
 func (a *Autoscaler) update(name api.FunctionName, do func()) {
 	a.box.post(func() {
@@ -54,7 +49,8 @@ func (a *Autoscaler) prepare(now time.Time) time.Time {
 		}
 	}
 	a.tellWorld()
-	a.dirty.clear()
+	clear(a.dirty.in)
+	a.dirty.names = a.dirty.names[:0]
 	return a.due.First()
 }
 

@@ -96,8 +96,14 @@ func (p *plan) mayStand(i *inst) bool {
 
 // wanted orders sleepers, the likeliest to be wanted first.
 func (p *plan) wanted(a, b *inst) int {
+	a.key, b.key = p.likely(a), p.likely(b)
+	return compareKeys(a, b)
+}
+
+// compareKeys orders sleepers by their keys, the later first.
+func compareKeys(a, b *inst) int {
 	return cmp.Or(
-		p.likely(b).Compare(p.likely(a)),
+		b.key.Compare(a.key),
 		cmp.Compare(a.Status.Level, b.Status.Level),
 		cmp.Compare(a.f.Spec.Name, b.f.Spec.Name),
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
@@ -108,13 +114,7 @@ func (p *plan) byWanted(is []*inst) {
 	for _, i := range is {
 		i.key = p.likely(i)
 	}
-	slices.SortFunc(is, func(a, b *inst) int {
-		return cmp.Or(
-			b.key.Compare(a.key),
-			cmp.Compare(a.Status.Level, b.Status.Level),
-			cmp.Compare(a.f.Spec.Name, b.f.Spec.Name),
-			cmp.Compare(a.Status.Instance, b.Status.Instance))
-	})
+	slices.SortFunc(is, compareKeys)
 }
 
 // sibling says whether another sleeper of i's function comes before it: that one

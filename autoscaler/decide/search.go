@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"math"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -125,10 +124,7 @@ func (w *World) account(d int32, free, coming, soft api.Bytes) {
 }
 
 func (w *World) accountHash(d int32) uint64 {
-	return memo.Hash(struct {
-		device             int64 // so that all of it is hashed at once
-		free, coming, soft api.Bytes
-	}{int64(d), w.free[d], w.coming[d], w.soft[d]})
+	return memo.Hash([...]api.Bytes{api.Bytes(d), w.free[d], w.coming[d], w.soft[d]})
 }
 
 // setDevice changes what a device is.
@@ -199,12 +195,6 @@ type visibleFunction struct {
 	needed                               uint64 // hashes when it was
 }
 
-// neededAt is when so many instances were needed, less one.
-type neededAt struct {
-	n  int
-	at time.Time
-}
-
 // fingerprint puts f's instances into the fingerprints of their nodes.
 func (w *World) fingerprint(f *fn, now time.Time) {
 	past := &f.Past
@@ -212,7 +202,10 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 		declared: f.declared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
-		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep, arrivals: arrivalsHash(&past.Arrivals),
+		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep,
+	}
+	if !past.Arrivals.At.IsZero() { // it is long
+		front.arrivals = memo.Hash(past.Arrivals)
 	}
 	needed := 0 // so many of its instances were needed at times that matter
 	if f.asleep > 0 || !f.busy() {
@@ -222,7 +215,7 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 		needed = f.live()
 	}
 	for n, t := range f.NeededAt[:min(needed, len(f.NeededAt))] {
-		front.needed += memo.Hash(neededAt{n, t})
+		front.needed += memo.Hash([...]int64{int64(n), t.UnixNano()})
 	}
 	of := memo.Hash(front)
 	for _, i := range f.is {
@@ -241,20 +234,6 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 		i.print = memo.Hash(o)
 		w.searches.Add(i.node, i.print)
 	}
-}
-
-// arrivalsHash is that of the bits: floats are hashed one by one, and slowly.
-func arrivalsHash(a *inventory.Arrivals) uint64 {
-	if a.At.IsZero() {
-		return 0
-	}
-	var bits struct {
-		count, seconds [len(inventory.Arrivals{}.Count)]uint32
-	}
-	for k := range a.Count {
-		bits.count[k], bits.seconds[k] = math.Float32bits(a.Count[k]), math.Float32bits(a.Seconds[k])
-	}
-	return memo.Hash(bits)
 }
 
 // unfingerprint takes f's instances out of the fingerprints.
