@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -80,14 +81,28 @@ func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 	}
 }
 
-// forgive forgets the failed starts of functions where devices come or go: others may do. One that only gets another
-// name is no news, and what no device mends stays.
+// forgive forgets the failed starts of functions on GPUs of nodes where devices come or go: others may do. One that only
+// gets another name is no news, and what no device mends stays.
 func (a *Autoscaler) forgive(devices []inventory.Device) {
-	if slices.EqualFunc(a.world.Devices(), devices, func(old, d inventory.Device) bool { return old.ID == d.ID || old.ID == d.Was }) {
-		return
+	of := func(list []inventory.Device, name func(inventory.Device) api.DeviceID) map[string][]api.DeviceID {
+		nodes := make(map[string][]api.DeviceID)
+		for _, d := range list {
+			nodes[d.Node] = append(nodes[d.Node], name(d))
+		}
+		return nodes
+	}
+	old := of(a.world.Devices(), func(d inventory.Device) api.DeviceID { return d.ID })
+	now := of(devices, func(d inventory.Device) api.DeviceID { return cmp.Or(d.Was, d.ID) })
+	changed := make(map[api.DeviceID]bool)
+	for node, ids := range old {
+		if !slices.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values(now[node]))) {
+			for _, id := range ids {
+				changed[id] = true
+			}
+		}
 	}
 	for _, f := range a.functions {
-		if f.Failures > 0 && !f.Hopeless {
+		if f.Failures > 0 && !f.Hopeless && slices.ContainsFunc(f.FailedOn, func(id api.DeviceID) bool { return changed[id] }) {
 			f.Failures, f.RetryAt, f.FailedOn = 0, time.Time{}, nil
 			a.dirty.add(f.Spec.Name)
 		}

@@ -111,8 +111,12 @@ func TestNewsOfDevicesForgivesFailures(t *testing.T) {
 			return append(d, inventory.Device{ID: "GPU-3", Capacity: 1})
 		}, 0},
 		"one gets its name": {false, func(d []inventory.Device) []inventory.Device { d[2].ID, d[2].Was = "GPU-two", "GPU-2"; return d }, 2},
-		"no news":           {false, func(d []inventory.Device) []inventory.Device { return d }, 2},
-		"a bad model":       {true, func(d []inventory.Device) []inventory.Device { return d[:2] }, 2},
+		"another order":     {false, func(d []inventory.Device) []inventory.Device { d[1], d[2] = d[2], d[1]; return d }, 2},
+		"a node comes": {false, func(d []inventory.Device) []inventory.Device {
+			return append(d, inventory.Device{ID: "n2/host", Node: "n2", Capacity: 1})
+		}, 2},
+		"no news":     {false, func(d []inventory.Device) []inventory.Device { return d }, 2},
+		"a bad model": {true, func(d []inventory.Device) []inventory.Device { return d[:2] }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -243,13 +243,16 @@ func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) b
 	}
 }
 
-// resize makes room for so many GPUs, or takes away those that are too many and that nobody holds.
+// resize makes room for so many GPUs, or takes away those that are too many and that nobody holds. Kubernetes does not
+// say which are gone; what a pod is given under the name of one of those gets its own name then.
 func (n *node) resize(count int, held func(api.DeviceID) bool) {
 	for len(n.ids) < count {
 		n.ids = append(n.ids, "")
 	}
-	for last := len(n.ids) - 1; last >= count && (count == 0 || n.ids[last] == "" || !held(n.ids[last])); last-- {
-		n.ids = n.ids[:last]
+	for k := len(n.ids) - 1; k >= 0 && len(n.ids) > count; k-- {
+		if count == 0 || n.ids[k] == "" || !held(n.ids[k]) {
+			n.ids = slices.Delete(n.ids, k, k+1)
+		}
 	}
 }
 

@@ -179,3 +179,16 @@ func TestGPUsOfANode(t *testing.T) {
 		}
 	}
 }
+
+// TestFewerGPUs: a node that offers one less has one less, whichever are held.
+func TestFewerGPUs(t *testing.T) {
+	for _, tc := range []struct {
+		held, want string
+	}{{"", "a b c"}, {"a", "a b c"}, {"d", "a b d"}, {"c d", "a c d"}, {"a b c d", "a b c d"}} {
+		n := &node{ids: []api.DeviceID{"a", "b", "c", "d"}}
+		n.resize(3, func(id api.DeviceID) bool { return strings.Contains(tc.held, string(id)) })
+		if got := fmt.Sprint(n.ids); got != "["+tc.want+"]" {
+			t.Errorf("held are %q: left are %s, want %s", tc.held, got, tc.want)
+		}
+	}
+}
