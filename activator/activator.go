@@ -54,6 +54,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Deps are what the activator needs of others. Emitter, Waker and Transport must be given.
@@ -71,8 +72,8 @@ type Deps struct {
 	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
 	// not known; it must not block for long. Nil: nobody knows.
 	Waits func(api.FunctionName) string
-	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
-	Traces func(api.Outline)
+	// Traces exports the spans of wakes; nil: nobody does.
+	Traces *waketrace.Exporter
 	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
 	// Registry takes the metrics and is served at /metrics; nil: a new one.
@@ -95,7 +96,8 @@ type Activator struct {
 	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
-	woken    chan *rise // outlines to be sent by Run; from requests, who drop them where it is full; never closed
+	tracer   *waketrace.Tracer
+	woken    chan *wakeTrace // to be told by Run; from requests and calls, which drop them where it is full; never closed
 	// idle is closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
 	idleOnce sync.Once
@@ -133,7 +135,8 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		peers: deps.Peers, client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
-		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *rise, maxWoken),
+		tracer:    waketrace.NewTracer(deps.Traces),
+		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *wakeTrace, maxWoken),
 		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
 	a.door = inbound.New(a.cfg.bodies())
@@ -159,8 +162,8 @@ func (a *Activator) Handler() http.Handler { return a.handler }
 func (a *Activator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
-		case r := <-a.woken:
-			a.tellWoken(r)
+		case t := <-a.woken:
+			a.tellWoken(t)
 		case <-ctx.Done():
 		}
 	}

@@ -68,8 +68,8 @@ type call struct {
 	still     time.Duration // for how long its limit has stood still while it waited
 	holdDone  context.CancelFunc
 	timing    forward.Timing
-	rise      *rise // the outline that its answer ends; nil: none
-	ends      *rise // the same, once the next that is written is the answer
+	trace     *wakeTrace // that its answer ends; nil: none
+	ends      *wakeTrace // the same, once the next that is written is the answer
 	comment   comments
 
 	wrote   time.Time // when the deadline of writes was last set
@@ -178,8 +178,8 @@ func (c *call) run() {
 			c.refuse(err)
 			return
 		}
-		if s.rise != nil {
-			c.rise = s.rise
+		if s.trace != nil {
+			c.trace = s.trace
 		}
 		stop := c.limit(s.limits.last, tookTooLong)
 		answer, err := c.try(s)
@@ -223,8 +223,8 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 	}
 	stop()
 	c.timing.First = time.Since(sent)
-	if c.rise != nil {
-		c.rise.sent, c.rise.answered = sent, sent.Add(c.timing.First)
+	if c.trace != nil {
+		c.trace.sent, c.trace.answered = sent, sent.Add(c.timing.First)
 	}
 	return answer, err
 }
@@ -272,7 +272,7 @@ var errAbort = errors.New("abort the client's connection")
 // [errAbort] too if the client does not know yet, and is another if the client left.
 func (c *call) copy(s slot, answer *forward.Answer) error {
 	started := c.comment.stop()
-	c.ends = c.rise
+	c.ends = c.trace
 	if started {
 		return c.copyLate(answer)
 	}

@@ -46,8 +46,7 @@ type function struct {
 	// The wake under way that this activator began, and when it should be over; zero: unknown.
 	waking      api.InstanceID
 	wakingUntil time.Time
-	rise        *rise // the outline of the wake that requests wait for; nil: none
-	handed      *rise // the one that the wake under way is a call of, where a request has it already; nil: none
+	trace       *wakeTrace // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	dark               clock
@@ -62,7 +61,7 @@ type slot struct {
 	base     *url.URL
 	limits   limits
 	refused  *api.Error
-	rise     *rise // the outline that the request ends; nil: none
+	trace    *wakeTrace // that the request ends; nil: none
 }
 
 // clock adds up the time in which a condition held.
@@ -108,11 +107,8 @@ func (f *function) level() api.Demand {
 		Waiting: f.room.Len(), Shared: f.room.Shared(), OldestAge: f.room.Oldest(now), WaitingTokens: f.room.Tokens(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, At: now,
 	}
-	if f.rise != nil && d.Waiting > 0 {
-		if f.rise.told.IsZero() {
-			f.rise.told = now
-		}
-		d.Trace = f.rise.trace.String()
+	if f.trace != nil && d.Waiting > 0 {
+		d.Trace = f.trace.root.Trace().String()
 	}
 	return d
 }
@@ -138,7 +134,7 @@ func (f *function) acquire(c *call) (slot, error) {
 	if again || f.room.Len() == 0 { // who was given back goes before all who wait
 		if i := f.set.Pick(now, c.adapter); i != nil {
 			s := f.take(i)
-			c.rise.goesTo(i.Status(), now)
+			c.trace.goesTo(i.ID, now)
 			f.mu.Unlock()
 			f.meter.Changed()
 			return s, nil
@@ -153,7 +149,7 @@ func (f *function) acquire(c *call) (slot, error) {
 	asleep := !f.set.Awake(now)
 	urgent := f.room.Len() == 1 && asleep
 	if asleep {
-		f.outlined(c)
+		f.traced(c)
 	}
 	i := f.beginWake(now)
 	var attempt *forward.Call
@@ -244,10 +240,11 @@ func (f *function) wait(c *call, since time.Time, dark, still time.Duration) (sl
 	f.mu.Lock()
 	left := f.room.Leave(c.entry)
 	if f.room.Len() == 0 {
-		f.rise = nil // nobody waits for it any more
+		f.trace.abandon()
+		f.trace = nil
 	}
-	if ok && s.refused == nil && s.rise == nil {
-		c.rise.goesTo(s.instance.Status(), now) // it brings its outline along
+	if ok && s.refused == nil && s.trace == nil {
+		c.trace.goesTo(s.instance.ID, now) // it brings its trace along
 	}
 	held, woke := now.Sub(since), f.dark.at(now)-dark
 	c.still += f.still.at(now) - still

@@ -160,7 +160,7 @@ func (c *call) move(err error) bool {
 	c.a.log.Debug("request moves to another variant", "request", c.id, "from", c.f.name, "to", next.name, "because", refused.Message)
 	c.cutOff()
 	c.f.part(c)
-	c.group, c.f, c.entry, c.ticket, c.attempts, c.rise = group, next, nil, 0, 0, nil
+	c.group, c.f, c.entry, c.ticket, c.attempts, c.trace = group, next, nil, 0, 0, nil
 	if !sent {
 		c.refusals++
 	}

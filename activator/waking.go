@@ -24,14 +24,15 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 	for _, i := range f.set.Asleep(now) {
 		id := i.ID
 		st := i.Status()
-		out, retry := f.a.wakes.Begin(id, st.Endpoint, f.spec.RiseTimeout(f.spec.Unloaded(st)), f.rise.callOf(id), func(st api.InstanceStatus, err error) { f.woke(id, st, err) })
+		trace := f.trace
+		out, retry := f.a.wakes.Begin(id, st.Endpoint, f.spec.RiseTimeout(f.spec.Unloaded(st)), f.trace.calls(), func(st api.InstanceStatus, err error) { f.woke(id, st, err, trace) })
 		switch out {
 		case wake.Begun:
 			f.waking, f.wakingUntil = id, time.Time{}
 			if takes := f.riseTime(st); takes > 0 {
 				f.wakingUntil = now.Add(takes)
 			}
-			f.rise.noteCall(id, now)
+			trace.begun()
 			return i
 		case wake.UnderWay:
 			return nil
@@ -45,18 +46,19 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 // stageWaking is the stage of an instance that starts out of a sleep.
 const stageWaking = "waking"
 
-// woke takes in the end of a wake.
-func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
+// woke takes in the end of a call to wake an instance, which trace is of; nil: none.
+func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, trace *wakeTrace) {
 	f.metrics.Woke("direct", err)
 	if err != nil {
 		f.a.log.Warn("wake failed", "function", f.name, "instance", id, "error", err)
 	}
 	now := time.Now()
 	f.mu.Lock()
-	told := f.endCall(id, st, err, now)
+	f.waking = ""
 	if err == nil {
 		f.learn(st, now)
 	}
+	trace.called(id, err)
 	f.beginWake(now)
 	renamed := f.renamed()
 	f.dispatch()
@@ -68,9 +70,6 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error) {
 	}
 	if err != nil {
 		f.meter.Urgent() // it is the autoscaler's turn now
-	}
-	if told != nil {
-		f.a.send(told)
 	}
 }
 
@@ -131,7 +130,7 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 		f.loadTime = st.LoadTime
 	}
 	if st.Ready() {
-		f.rise.noteAwake(now)
+		f.trace.knows(now)
 		f.failed = nil
 	}
 	f.dark.set(!f.set.Awake(now), now)

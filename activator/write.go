@@ -9,7 +9,7 @@ func (c *call) Write(p []byte) (int, error) {
 	c.expectRead()
 	n, err := c.w.Write(p)
 	if c.ends != nil {
-		c.woken()
+		c.answers()
 	}
 	return n, err
 }

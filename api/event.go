@@ -67,7 +67,7 @@ type Demand struct {
 	Running int `json:"running"`
 	// LastRequest is when the last request arrived; zero if none ever did.
 	LastRequest time.Time `json:"lastRequest"`
-	// Trace is the W3C traceparent of the oldest waiting request's outline; empty while none waits.
+	// Trace is the W3C traceparent of the wake that the oldest waiting request is for, in its root span; empty while none waits.
 	Trace string `json:"trace,omitempty"`
 	// Waking is the instance that the activator is waking under a grant; empty for none.
 	Waking InstanceID `json:"waking,omitempty"`

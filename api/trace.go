@@ -2,10 +2,7 @@ package api
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"encoding/hex"
-	"hash/fnv"
 	"net/http"
 	"strings"
 )
@@ -23,13 +20,6 @@ type Trace struct {
 	Span string
 	// Unsampled says that whoever began the trace does not want it exported.
 	Unsampled bool
-}
-
-// NewTrace begins a trace.
-func NewTrace() Trace {
-	var raw [24]byte
-	_, _ = rand.Read(raw[:]) // it never fails
-	return Trace{ID: hex.EncodeToString(raw[:16]), Span: hex.EncodeToString(raw[16:])}
 }
 
 // ParseTrace reads the value of [HeaderTrace], of version 00 or a later one. False:
@@ -78,29 +68,6 @@ func (t Trace) String() string {
 		return "00-" + t.ID + "-" + t.Span + "-00"
 	}
 	return "00-" + t.ID + "-" + t.Span + "-01"
-}
-
-// Child is the same trace in another span, which key names: the words of one part
-// about itself. Two parts that know the trace and the key know the span's ID
-// without telling each other.
-func (t Trace) Child(key ...string) Trace {
-	if !t.Zero() {
-		t.Span = SpanID(t.ID, key...)
-	}
-	return t
-}
-
-// SpanID is the ID of the span of a trace that key names.
-func SpanID(trace string, key ...string) string {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(trace)) // a hash takes everything
-	for _, k := range key {
-		_, _ = h.Write([]byte{0})
-		_, _ = h.Write([]byte(k))
-	}
-	var raw [8]byte
-	binary.BigEndian.PutUint64(raw[:], max(h.Sum64(), 1)) // zero is no ID
-	return hex.EncodeToString(raw[:])
 }
 
 type traceKey struct{}

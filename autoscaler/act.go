@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // act carries out one action of a plan: it marks what is under way, starts the
@@ -33,12 +34,14 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	case decide.Wake:
 		a.wake(i, act, now)
 	case decide.Sleep:
-		a.sleep(i, act, a.goes(i, act, now))
+		a.makesRoom(i, act, now)
+		a.sleep(i, act)
 	case decide.Stop:
 		if act.Fault != "" {
 			a.fault(i, act.Fault, false, now)
 		}
-		a.stop(i, act, a.goes(i, act, now))
+		a.makesRoom(i, act, now)
+		a.stop(i, act)
 	case decide.Grant:
 		a.grant(i, act, now)
 	case decide.Revoke:
@@ -73,17 +76,25 @@ func (a *Autoscaler) call(f *function, limit time.Duration, do func(ctx context.
 	})
 }
 
-// begin marks a call under way at i, and ends the mark when it is done.
+// makesRoom begins the span of a call to an instance, where it goes or sleeps for a function.
+func (a *Autoscaler) makesRoom(i *instance, act *decide.Action, now time.Time) {
+	if a.functions[act.For] != nil {
+		i.span = a.wakes.Room(act.For, i.Status.Instance, act.Reason, now)
+	}
+}
+
+// begin marks a call under way at i, and ends the mark, and the span of the call, when it is done.
 func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, do func(context.Context) (api.InstanceStatus, error), done func(error, time.Time)) {
 	i.Doing = what
+	span := i.span
 	a.call(i.f, limit, func(ctx context.Context) func(time.Time) {
-		s, err := do(ctx)
+		s, err := do(waketrace.With(ctx, span))
+		span.Done(err)
 		return func(now time.Time) {
 			if a.instances[i.Status.Instance] != i {
 				return // it died in the meantime
 			}
-			i.Doing, i.Level = decide.Nothing, 0
-			i.noteDone(err, now)
+			i.Doing, i.Level, i.span = decide.Nothing, 0, nil
 			if err == nil && s.Instance == i.Status.Instance {
 				a.merge(s, now)
 				i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // whatever it has reported since
@@ -101,12 +112,12 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	i.From = inventory.Stopped
 	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
-	g.Trace = a.rises(i, act, now).String()
-	trace, _ := api.ParseTrace(g.Trace)
-	trace.Span = i.span.id
+	var told api.Trace
+	i.span, told = a.wakes.Startup(f.Spec.Name, id, false, act.Reason, now)
+	g.Trace = told.String()
 	real := id // written by the call, read by the loop after it
 	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {
-		real, err = a.fx.Start(api.WithTrace(ctx, trace), spec, id, g)
+		real, err = a.fx.Start(ctx, spec, id, g)
 		return s, err
 	}, func(err error, now time.Time) {
 		if err == nil {
@@ -127,10 +138,12 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.roseAt, i.faulted = now, now, false
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
-	s, trace := i.Status, a.rises(i, act, now)
-	g.Trace = trace.String()
+	s := i.Status
+	var told api.Trace
+	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, now)
+	g.Trace = told.String()
 	a.begin(i, decide.DoingWake, limit+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Wake(api.WithTrace(ctx, trace), s, g)
+		return a.fx.Wake(ctx, s, g)
 	}, func(err error, now time.Time) {
 		if err == nil && i.Status.State == api.Asleep {
 			err = errors.New("it was woken and says that it is asleep")
@@ -154,8 +167,8 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 }
 
 // sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
-// activators are told so that they don't try. The call carries the trace of the wake that it makes room for.
-func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
+// activators are told so that they don't try.
+func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	i.Level = act.Level
 	s, epoch := i.Status, a.newEpoch(i)
 	if !act.Shrink {
@@ -164,7 +177,7 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
 	a.takeBack(i, epoch)
 	limit, began := act.Drain+i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, time.Now()
 	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Sleep(api.WithTrace(ctx, trace), s, act.Level, epoch, act.Drain)
+		return a.fx.Sleep(ctx, s, act.Level, epoch, act.Drain)
 	}, func(err error, now time.Time) {
 		if err == nil && i.Status.State == api.Awake {
 			err = errors.New("it was put to sleep and says that it is awake")
@@ -181,13 +194,13 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action, trace api.Trace) {
 	})
 }
 
-// stop ends an instance. The call carries the trace of the wake that it makes room for.
-func (a *Autoscaler) stop(i *instance, act *decide.Action, trace api.Trace) {
+// stop ends an instance.
+func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
 	a.takeBack(i, s.Epoch)
 	a.begin(i, decide.DoingStop, act.Drain+a.cfg.StopTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
-		return api.InstanceStatus{}, a.fx.Stop(api.WithTrace(ctx, trace), s, act.Drain)
+		return api.InstanceStatus{}, a.fx.Stop(ctx, s, act.Drain)
 	}, func(err error, now time.Time) {
 		if err == nil {
 			a.dropInstance(i, now)

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/internal/due"
+	"github.com/rouse-dev/rouse/autoscaler/wakes"
 )
 
 // Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
@@ -23,6 +24,7 @@ type Autoscaler struct {
 	emitter api.Emitter
 	log     *slog.Logger
 	metrics *metrics
+	wakes   *wakes.Store
 	box     mailbox
 
 	// ops counts the calls of Effects under way; opsCtx is theirs.
@@ -38,8 +40,6 @@ type Autoscaler struct {
 	counter    map[string]int // the last number given to an instance, by the function's short name
 	stopping   bool           // everything is to be stopped
 	emptied    []chan struct{}
-	outlines   *outlines
-	traces     func(api.Outline) // nil: they are not exported
 	world      *decide.World
 	planner    planner // the world
 	dirty      dirtyQueue
@@ -73,12 +73,15 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	a.dirty.in = make(map[api.FunctionName]bool)
 	a.world = decide.NewWorld(a.cfg.Policy, a.cfg.Devices)
 	a.planner, a.cfg.Devices = a.world, nil // the world keeps them from now on
-	a.outlines, a.traces = newOutlines(), cfg.Traces
 	a.metrics = newMetrics(a)
 	if registry != nil {
-		if err := errors.Join(a.metrics.register(registry), a.outlines.register(registry)); err != nil {
+		if err := a.metrics.register(registry); err != nil {
 			return nil, fmt.Errorf("autoscaler: %w", err)
 		}
+	}
+	var err error
+	if a.wakes, err = wakes.New(cfg.Traces, registry); err != nil {
+		return nil, fmt.Errorf("autoscaler: %w", err)
 	}
 	return a, nil
 }

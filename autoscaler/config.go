@@ -8,6 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Config is what an autoscaler has to know. The zero value lacks devices.
@@ -37,8 +38,8 @@ type Config struct {
 	// ProbeAfter is how long an instance whose state matters may be silent before it
 	// is asked: one on its way up or down, and one whose function has waiting requests. Default 5 s.
 	ProbeAfter time.Duration
-	// Traces takes the outline of each wake, for whoever exports traces. It must not block. Nil: nobody.
-	Traces func(api.Outline)
+	// Traces exports the spans of wakes; nil: nobody does.
+	Traces *waketrace.Exporter
 	// Source is the source of emitted events. Default "/autoscaler".
 	Source string
 }

@@ -28,6 +28,8 @@ type fleet struct {
 	wg   sync.WaitGroup
 	from time.Time
 
+	registry *prometheus.Registry // of a
+
 	mu        sync.Mutex // guards all below
 	capacity  api.Bytes
 	functions map[api.FunctionName]*fakeFunction
@@ -89,14 +91,15 @@ func (w *fleet) restart(policy decide.Policy) {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
+	registry := prometheus.NewRegistry()
 	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: w.capacity, Total: w.capacity}}, Policy: policy},
-		w, nil, log, prometheus.NewRegistry())
+		w, nil, log, registry)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	followTwin(w.t, a)
 	w.mu.Lock()
-	w.a = a
+	w.a, w.registry = a, registry
 	w.mu.Unlock()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // PutFunction declares a function, or replaces its declaration. Where what an
@@ -134,9 +135,32 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 		}
 		f.demands[d.Activator] = demand{Demand: d, heard: now}
 		f.sum(now)
-		f.noteDemand(d, now)
+		a.wakes.Demand(d, f.Waiting, now)
 	})
 }
+
+// ObserveWoken takes in what an activator saw of a wake. It does not block.
+func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
+	a.box.post(func() {
+		f := a.functions[o.Function]
+		if f == nil || !f.declared {
+			return
+		}
+		var came api.Path
+		if i := a.instances[o.Instance]; i != nil {
+			came = api.Path(i.path())
+		}
+		a.wakes.Woken(o, came, time.Now())
+	})
+}
+
+// NotePodSteps adds what Kubernetes did for an instance, as [wakes.Store.PodSteps] does. It does not block.
+func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
+	a.wakes.PodSteps(name, pod, path, steps...)
+}
+
+// WakeTraces returns the records of the last wakes of a function, the newest last. It does not block.
+func (a *Autoscaler) WakeTraces(name api.FunctionName) []api.WakeTrace { return a.wakes.List(name) }
 
 // mostLate is how late an event may come after a newer one.
 const mostLate = 30 * time.Second
@@ -299,7 +323,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	case api.Awake:
 		if rose {
 			a.metrics.woke(&f.Spec, i.path(), now.Sub(i.roseAt))
-			a.awoke(i, now)
+			a.wakes.Awake(i.Status, api.Path(i.path()), now)
 			i.faulted = false
 		}
 	case api.Unhealthy:

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/wakes"
 )
 
 // Receive takes in an event of any type that the autoscaler knows. Its errors
@@ -30,9 +31,9 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		}
 		a.ObserveInstance(s)
 	case api.EventWoken:
-		o, err := payload[api.Outline](e)
+		o, err := payload[api.WakeTrace](e)
 		if err == nil {
-			err = checkOutline(e.ID, &o)
+			err = wakes.Check(e.ID, &o)
 		}
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/internal/due"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // function is the loop's record of one function.
@@ -22,9 +23,7 @@ type function struct {
 	awake     bool              // whether one was awake when last looked at
 	waiters   []waiter          // for the order by hand
 	decisions decisionRing
-	errands   []*errand // the last ones; the last may be under way
-	outlines  []*kept   // of the last wakes
-	lastWait  string    // the reason of the last wait, so that it is told once
+	lastWait  string // the reason of the last wait, so that it is told once
 	due       due.Item[*function]
 }
 
@@ -55,10 +54,8 @@ type instance struct {
 	probing  bool
 	// roseAt is when its rise began, for the metrics.
 	roseAt time.Time
-	// What its outline needs: the errand that it comes up for, its span if it starts, and
-	// that of the call under way; nil: none.
-	errand     *errand
-	rise, span *stretch
+	// span is that of the call under way; nil: it is for no wake.
+	span *waketrace.Span
 }
 
 // record returns f's record, and makes one.
@@ -81,6 +78,7 @@ func (a *Autoscaler) forgetFunction(f *function) {
 	}
 	f.answer(nil)
 	a.due.Set(&f.due, f, time.Time{})
+	a.wakes.Forget(f.Spec.Name)
 	delete(a.functions, f.Spec.Name)
 	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })
 }
@@ -109,7 +107,8 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	if a.instances[id] != i {
 		return
 	}
-	i.noteDone(nil, now) // its end may be known before the call's
+	i.span.Done(nil) // its end may be known before the call's
+	a.wakes.Gone(i.f.Spec.Name, id)
 	delete(a.instances, id)
 	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *instance) bool { return i == j })
 	a.tombstones.add(id)
@@ -124,11 +123,10 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	if id == "" || id == i.Status.Instance {
 		return
 	}
-	i.errand.renamed(i.Status.Instance, id)
+	a.wakes.Rename(i.f.Spec.Name, i.Status.Instance, id)
 	known := a.instances[id]
 	if known != nil {
 		known.epoch, known.roseAt, known.faulted = max(known.epoch, i.epoch), i.roseAt, known.faulted || i.faulted
-		known.errand, known.rise = i.errand, i.rise
 		if !known.adapters.known {
 			known.adapters.known, known.adapters.has = i.adapters.known, i.adapters.has
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/rouse-dev/rouse/api"
 )
 
-// collector receives traces as an OpenTelemetry collector does, in OTLP's JSON form.
+// collector receives traces as an OpenTelemetry collector does.
 type collector struct {
 	mu    sync.Mutex
 	spans map[string]collected // by ID
@@ -25,46 +29,32 @@ type collector struct {
 
 // collected is a span as it came.
 type collected struct {
-	Service  string
-	TraceID  string `json:"traceId"`
-	SpanID   string `json:"spanId"`
-	ParentID string `json:"parentSpanId"`
-	Name     string `json:"name"`
-	Start    string `json:"startTimeUnixNano"`
-	End      string `json:"endTimeUnixNano"`
+	Service, TraceID, SpanID, ParentID, Name string
+	Start, End                               uint64
 }
 
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
-	var in struct {
-		ResourceSpans []struct {
-			Resource struct {
-				Attributes []struct {
-					Key   string
-					Value struct{ StringValue string }
-				}
-			}
-			ScopeSpans []struct{ Spans []collected }
-		}
-	}
+	var in coltracepb.ExportTraceServiceRequest
 	if err == nil {
-		err = json.Unmarshal(raw, &in)
+		err = proto.Unmarshal(raw, &in)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/json" {
+	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
 		c.bad = append(c.bad, fmt.Sprintf("%s %s %v: %v: %s", r.Method, r.URL, r.Header, err, raw))
 	}
-	for _, rs := range in.ResourceSpans {
+	for _, rs := range in.GetResourceSpans() {
 		service := ""
-		for _, a := range rs.Resource.Attributes {
-			if a.Key == "service.name" {
-				service = a.Value.StringValue
+		for _, a := range rs.GetResource().GetAttributes() {
+			if a.GetKey() == "service.name" {
+				service = a.GetValue().GetStringValue()
 			}
 		}
-		for _, ss := range rs.ScopeSpans {
-			for _, s := range ss.Spans {
-				s.Service = service
+		for _, ss := range rs.GetScopeSpans() {
+			for _, span := range ss.GetSpans() {
+				s := collected{service, hex.EncodeToString(span.GetTraceId()), hex.EncodeToString(span.GetSpanId()), hex.EncodeToString(span.GetParentSpanId()), span.GetName(),
+					span.GetStartTimeUnixNano(), span.GetEndTimeUnixNano()}
 				if old, found := c.spans[s.SpanID]; found {
 					c.bad = append(c.bad, fmt.Sprintf("the ID of %v is that of %v", s, old))
 				}
@@ -72,7 +62,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	_, _ = io.WriteString(w, "{}")
+	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
 // of are the spans of a trace.
@@ -113,11 +103,11 @@ func TestTraces(t *testing.T) {
 			}
 		}
 		complete(t, p.server.url, want.traceparent)
-		var o api.Outline
+		var o api.WakeTrace
 		if err := retry(func() error {
 			out, err := p.rouse("trace", "wake", "pico", "-o", "json")
 			if err == nil {
-				o, err = outline(out)
+				o, err = wakeTrace(out)
 			}
 			if err != nil {
 				return err
@@ -147,14 +137,14 @@ func TestTraces(t *testing.T) {
 }
 
 // connected says why the spans are not the trace of o.
-func connected(spans []collected, o api.Outline, names []string) error {
+func connected(spans []collected, o api.WakeTrace, names []string) error {
 	byID := map[string]collected{}
 	var got []string
 	for _, s := range spans {
 		byID[s.SpanID] = s
 		got = append(got, s.Service+" "+s.Name)
-		if s.Start == "" || s.End < s.Start {
-			return fmt.Errorf("%s: from %q to %q", s.Name, s.Start, s.End)
+		if s.Start == 0 || s.End < s.Start {
+			return fmt.Errorf("%s: from %d to %d", s.Name, s.Start, s.End)
 		}
 	}
 	slices.Sort(got)
@@ -200,8 +190,8 @@ func complete(t *testing.T, url, traceparent string) {
 	}
 }
 
-// outline reads what `rouse trace wake -o json` prints, whose durations are texts.
-func outline(text string) (o api.Outline, err error) {
+// wakeTrace reads what `rouse trace wake -o json` prints, whose durations are texts.
+func wakeTrace(text string) (o api.WakeTrace, err error) {
 	var v map[string]any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return o, err

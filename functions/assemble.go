@@ -126,7 +126,7 @@ func (f *function) makeSupervisor() (err error) {
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
 		},
 		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
-		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Rose: f.rose, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Look(ctx) },
+		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Look(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/internal/trace"
 )
 
 // Config is all that an instance is told when it is started.
@@ -46,8 +45,6 @@ type Config struct {
 	Devices []api.DeviceID
 	// Trace is the wake that it is started for; zero: nobody traces it.
 	Trace api.Trace
-	// Traces exports what is traced; nil: nobody.
-	Traces *trace.Exporter
 	// Epoch is that of the grant it was started under; calls with a lower one are refused.
 	Epoch uint64
 	// Seq is the number of the last report of an instance's process before; 0: there was none.

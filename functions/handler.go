@@ -147,7 +147,11 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case control.PathWake:
 		var g api.Grant
 		f.answer(w, r, &g, func() (api.InstanceStatus, error) {
-			return f.supervisor.Wake(traced(r, g), g)
+			t := api.TraceFrom(r.Header)
+			if t.Zero() {
+				t, _ = api.ParseTrace(g.Trace)
+			}
+			return f.supervisor.Wake(api.WithTrace(r.Context(), t), g)
 		})
 	case control.PathSleep:
 		var s control.SleepRequest

@@ -41,7 +41,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/peertls"
-	"github.com/rouse-dev/rouse/internal/trace"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // component is the name that Knative's configuration knows this process by.
@@ -60,7 +60,7 @@ type process struct {
 	core     *activator.Activator
 	events   *events
 	doubts   *doubts
-	traces   *trace.Exporter
+	traces   *waketrace.Exporter
 	stock    *stock
 	handler  http.Handler // of the ports that requests come to
 	control  http.Handler
@@ -176,7 +176,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 		return err
 	}
 	if p.cfg.Env != nil {
-		if p.traces, err = trace.FromEnvironment(p.cfg.Env, "", p.log); err != nil {
+		if p.traces, err = waketrace.FromEnvironment(p.cfg.Env, "", p.log); err != nil {
 			p.log.Warn("no traces are exported", "error", err)
 		}
 	}
@@ -184,7 +184,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
 		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
-			Traces: func(o api.Outline) { p.traces.Outline(o, api.PartActivator) }})
+			Traces: p.traces})
 	if err != nil {
 		return err
 	}

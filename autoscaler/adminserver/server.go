@@ -26,7 +26,7 @@ type Decider interface {
 	List() []decide.View
 	Status(name api.FunctionName) (decide.View, bool)
 	Why(name api.FunctionName) []api.Decision
-	Outlines(name api.FunctionName) []api.Outline
+	WakeTraces(name api.FunctionName) []api.WakeTrace
 	Devices() []decide.Line
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
@@ -80,7 +80,7 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...))
 	}), http.MethodGet)
 	add(one+"/wakes", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
-		api.WriteJSON(w, http.StatusOK, append([]api.Outline{}, s.cfg.Decider.Outlines(v.Function.Name)...))
+		api.WriteJSON(w, http.StatusOK, append([]api.WakeTrace{}, s.cfg.Decider.WakeTraces(v.Function.Name)...))
 	}), http.MethodGet)
 	add(one+"/adapters", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
 		api.WriteJSON(w, http.StatusOK, admin.Adapters(v))

@@ -10,8 +10,6 @@ import (
 // Those of Kubernetes are by its own clock and full seconds where it tells no better.
 type Marks struct {
 	Path api.Path
-	// Requester is the pod that claims; empty while none does.
-	Requester api.InstanceID
 	// Asked is when it was wanted; Created, Scheduled and Started are the requester's pod's,
 	// Joined is when it has said which devices it was given.
 	Asked, Created, Scheduled, Started, Joined time.Time
@@ -20,17 +18,14 @@ type Marks struct {
 	Bound, Made, Up, Ready time.Time
 }
 
-// Spans are the steps as spans of an outline that began at start; each begins where
-// the one before it ended. A claim that came earlier has none.
-func (m Marks) Spans(start time.Time) []api.Span {
-	var all []api.Span
+// Steps calls each with those steps; each begins where the one before it ended. A claim that came earlier has none.
+func (m Marks) Steps(each func(name string, began, ended time.Time)) {
 	last := m.Asked
 	add := func(name string, at time.Time) {
-		if at.IsZero() || at.Before(last) {
-			return
+		if !at.IsZero() && !at.Before(last) {
+			each(name, last, at)
+			last = at
 		}
-		all = append(all, api.Span{Name: name, Part: api.PartKubernetes, Who: m.Requester, After: last.Sub(start), Took: at.Sub(last)})
-		last = at
 	}
 	add(api.SpanCreated, m.Created)
 	add(api.SpanScheduled, m.Scheduled)
@@ -39,5 +34,4 @@ func (m Marks) Spans(start time.Time) []api.Span {
 	add(api.SpanMade, m.Made)
 	add(api.SpanServerUp, m.Up)
 	add(api.SpanReady, m.Ready)
-	return all
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -33,8 +35,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 const (
@@ -397,7 +399,7 @@ func (c *cluster) ObserveInstance(s api.InstanceStatus) {
 	c.seen = append(c.seen, s)
 }
 
-func (c *cluster) NotePodSteps(_ api.FunctionName, _ api.InstanceID, _ api.Path, steps ...autoscaler.PodStep) {
+func (c *cluster) NotePodSteps(_ api.FunctionName, _ api.InstanceID, _ api.Path, steps ...waketrace.Step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range steps {
@@ -405,18 +407,40 @@ func (c *cluster) NotePodSteps(_ api.FunctionName, _ api.InstanceID, _ api.Path,
 	}
 }
 
-func (c *cluster) NoteWork(t api.Trace, w autoscaler.Work) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	line := fmt.Sprintf("%s: %s", w.Name, cmp.Or(w.What, string(w.Who)))
-	if w.Ended.IsZero() {
-		line += " begins"
+// traced is a context of a call that is made for theWake, of which the cluster notes the work.
+func (c *cluster) traced(ctx context.Context) context.Context {
+	return waketrace.With(ctx, waketrace.NewTracer(waketrace.ExportTo(c)).Join(theWake))
+}
+
+// OnStart is part of [sdktrace.SpanProcessor].
+func (c *cluster) OnStart(_ context.Context, s sdktrace.ReadWriteSpan) {
+	if s.Name() == api.SpanVictimEnd {
+		c.worksOn(s, " begins")
 	}
-	if t != theWake {
+}
+
+// OnEnd is part of [sdktrace.SpanProcessor].
+func (c *cluster) OnEnd(s sdktrace.ReadOnlySpan) { c.worksOn(s, "") }
+
+func (c *cluster) worksOn(s sdktrace.ReadOnlySpan, how string) {
+	about := map[attribute.Key]string{}
+	for _, a := range s.Attributes() {
+		about[a.Key] = a.Value.AsString()
+	}
+	line := fmt.Sprintf("%s: %s%s", s.Name(), cmp.Or(about["rouse.note"], about["rouse.instance"]), how)
+	if p := s.Parent(); p.TraceID().String() != theWake.ID || p.SpanID().String() != theWake.Span {
 		line += " of another trace"
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.work = append(c.work, line)
 }
+
+// Shutdown is part of [sdktrace.SpanProcessor].
+func (*cluster) Shutdown(context.Context) error { return nil }
+
+// ForceFlush is part of [sdktrace.SpanProcessor].
+func (*cluster) ForceFlush(context.Context) error { return nil }
 
 func (c *cluster) SetElastic(on bool) {
 	c.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Labels of nodes that say whose their GPUs are.
@@ -33,7 +34,7 @@ type pair struct {
 	down  bool
 	used  time.Time
 	marks dualpod.Marks
-	trace api.Trace // of the call that it is to be awake for
+	span  *waketrace.Span // of the call that it is to be awake for
 }
 
 // want is one instance that is to be awake.
@@ -59,9 +60,9 @@ type making struct {
 	node      string
 	devices   []api.DeviceID
 	epoch     uint64
-	quiet     bool      // the core hears of it by another way
-	trace     api.Trace // of the call that it is made for
-	start     string    // the trace that its function is told
+	quiet     bool            // the core hears of it by another way
+	span      *waketrace.Span // of the call that it is made for
+	start     string          // the trace that its function is told
 	since     time.Time
 	marks     dualpod.Marks
 }
@@ -205,7 +206,7 @@ func (f *Fleet) addPair(r *revision, p *pod) {
 		return
 	}
 	delete(r.making, p.id)
-	p.pair.bound, p.pair.marks, p.pair.trace = m.requester, m.marks, m.trace
+	p.pair.bound, p.pair.marks, p.pair.span = m.requester, m.marks, m.span
 	p.pair.marks.Made, p.trace = p.seen, m.start
 	p.epoch, p.status.Epoch = m.epoch, m.epoch
 	if !m.quiet {

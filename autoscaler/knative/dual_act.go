@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // runner runs calls to pods and the cluster that follow from plans of pairs.
@@ -39,7 +40,7 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 	case dualpod.Claim:
 		if r != nil {
 			r.raising += a.N
-			ctx := api.WithTrace(run.ctx, r.wantTrace())
+			ctx := waketrace.With(run.ctx, r.wantSpan())
 			run.calls.Go(func() { f.raise(ctx, r, a.N) })
 		}
 	case dualpod.Done, dualpod.Wake, dualpod.Make:
@@ -48,7 +49,6 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 		}
 	case dualpod.Bind:
 		tie(claim, p)
-		p.pair.marks.Requester = claim.id
 	case dualpod.Unbind:
 		for _, q := range []*pod{claim, p} {
 			if q != nil {
@@ -105,7 +105,7 @@ func (f *Fleet) takeWant(r *revision, id int) *want {
 func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
 	if claim != nil {
-		w.marks.Requester, w.marks.Created, w.marks.Scheduled = claim.id, claim.seen, claim.pair.marks.Scheduled
+		w.marks.Created, w.marks.Scheduled = claim.seen, claim.pair.marks.Scheduled
 		w.marks.Started, w.marks.Joined = claim.pair.marks.Started, claim.pair.marks.Joined
 	}
 	if len(w.r.wants) == 0 {
@@ -121,11 +121,11 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 			tie(claim, p)
 		}
 		p.pair.busy, p.pair.down, p.pair.marks, p.pair.since = true, false, w.marks, time.Now()
-		p.pair.trace = api.TraceOf(w.ctx)
+		p.pair.span = waketrace.From(w.ctx)
 		run.calls.Go(func() { f.wakePair(w, p) })
 	case dualpod.Make:
 		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
-		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, quiet: w.provider == "", since: time.Now(), marks: w.marks, trace: api.TraceOf(w.ctx), start: w.grant.Trace}
+		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, quiet: w.provider == "", since: time.Now(), marks: w.marks, span: waketrace.From(w.ctx), start: w.grant.Trace}
 		if claim != nil {
 			m.requester = claim.id
 			claim.pair.bound, claim.pair.since, claim.pair.spent = id, time.Now(), false
@@ -133,10 +133,10 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 		w.r.making[id] = m
 		for _, other := range a.Delete {
 			if q := f.pods[other]; q != nil {
-				q.stopping, q.freed = true, m.trace
+				q.stopping, q.freed = true, m.span
 			}
 		}
-		run.calls.Go(func() { f.makeProvider(api.WithTrace(run.ctx, m.trace), w, id, m, claim, a.Delete) })
+		run.calls.Go(func() { f.makeProvider(waketrace.With(run.ctx, m.span), w, id, m, claim, a.Delete) })
 	}
 }
 
@@ -304,7 +304,7 @@ func (f *Fleet) sleepLevel(name api.FunctionName) api.Level {
 // dispose deletes a provider's pod and returns when Kubernetes has begun to.
 func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 	f.mu.Lock()
-	p.stopping, p.freed = true, api.TraceOf(ctx)
+	p.stopping, p.freed = true, waketrace.From(ctx)
 	f.mu.Unlock()
 	f.ring()
 	f.deletePod(ctx, p, shortGrace)

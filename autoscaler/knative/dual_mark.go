@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Paths of the requester's interface; see package functions/requester.
@@ -53,8 +54,8 @@ func (f *Fleet) tellPairs(run *runner) {
 			do = append(do, func(ctx context.Context) error { f.deletePod(ctx, p, 0); return nil })
 		}
 		if patch := p.unmarked(); patch != nil {
-			trace := f.traceOf(p)
-			do = append(do, func(ctx context.Context) error { return f.writeMarks(api.WithTrace(ctx, trace), p, patch) })
+			span := f.spanOf(p)
+			do = append(do, func(ctx context.Context) error { return f.writeMarks(waketrace.With(ctx, span), p, patch) })
 		}
 		if p.role == control.RoleRequester && p.joined() && !p.pair.released {
 			if partner := f.pods[p.pair.bound]; p.pair.bound == "" && p.writing.ready != "" || partner != nil && partner.status.State == api.Awake && p.writing.ready != partner.id {

@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Start is part of [autoscaler.Effects]: it raises the scale of the revision's
@@ -242,7 +243,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	if p.status.Unplaced() { // its start took too long for that
 		r.trouble = &trouble{reasonUnschedulable, p.status.Message}
 	}
-	p.freed, p.held = api.TraceOf(ctx), true
+	p.freed, p.held = waketrace.From(ctx), true
 	if !p.stopping {
 		for _, q := range append(before, p) {
 			q.stopping = true

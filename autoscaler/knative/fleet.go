@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Config is what a fleet may be told. The zero value takes every default.
@@ -109,8 +110,7 @@ type Core interface {
 	SetDevices(devices []inventory.Device)
 	SetRooms(rooms []inventory.Room, strangers []inventory.Stranger)
 	SetElastic(on bool)
-	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...autoscaler.PodStep)
-	NoteWork(t api.Trace, w autoscaler.Work)
+	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...waketrace.Step)
 }
 
 // idleConnection is less than an instance keeps an idle connection.
@@ -158,7 +158,7 @@ type Fleet struct {
 	leaving   map[api.InstanceID]*pod // requesters and providers that are being deleted and may still run
 	wanted    int                     // the number of the last want
 
-	departures map[types.UID]departure // pods that go for a wake, until they are gone
+	departures map[types.UID]*waketrace.Span // of pods that go for a wake, until they are gone
 	expiring   map[types.UID]expiring
 	nodes      map[string]*node
 	devices    []inventory.Device            // as last given to the core
@@ -197,7 +197,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		pods:      make(map[api.InstanceID]*pod),
 		leaving:   make(map[api.InstanceID]*pod),
 
-		departures: make(map[types.UID]departure),
+		departures: make(map[types.UID]*waketrace.Span),
 		expiring:   make(map[types.UID]expiring),
 		pairs:      make(chan struct{}, 1),
 		naming:     make(chan struct{}, 1),

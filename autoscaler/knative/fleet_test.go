@@ -26,7 +26,7 @@ func (c *cluster) begin(id api.InstanceID, g api.Grant) func() (api.InstanceID, 
 	}
 	done := make(chan result, 1)
 	go func() {
-		real, err := c.fleet.Start(api.WithTrace(context.Background(), theWake), api.Function{Name: tiny}, id, g)
+		real, err := c.fleet.Start(c.traced(context.Background()), api.Function{Name: tiny}, id, g)
 		done <- result{real, err}
 	}()
 	synctest.Wait()

@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // pod is one instance. It is kept until Kubernetes says that it is being deleted.
@@ -42,8 +43,8 @@ type pod struct {
 	devices []api.DeviceID
 	trace   string    // the wake that it was started for
 	wanted  time.Time // when that was; zero: nobody here asked for it
-	// outlined is when that was asked for of which the core has its outline.
-	outlined time.Time
+	// traced is when that was asked for of which the core has the steps.
+	traced time.Time
 	// again says that a process of it has joined, before that the pod ran when it was first
 	// seen: the next process begins asleep.
 	again, before bool
@@ -65,7 +66,7 @@ type pod struct {
 	// stopping says that the scale was lowered for it. swapped gets a word when Kubernetes
 	// took another pod instead; one place, so that who says it never waits.
 	stopping bool
-	freed    api.Trace // the wake that it makes room for; the zero value: none
+	freed    *waketrace.Span // of the call that it makes room by; nil: for nobody
 	swapped  chan struct{}
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is
@@ -312,7 +313,7 @@ func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
 		f.weigh(r)
 	}
 	if s.State == api.Awake {
-		f.outline(p)
+		f.podSteps(p)
 	}
 	f.core.ObserveInstance(s)
 	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})

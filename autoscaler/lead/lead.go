@@ -42,7 +42,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/trace"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Config is what a process has to know.
@@ -69,7 +69,7 @@ type Config struct {
 	// addresses is asked at each of them. Empty: nobody says.
 	DCGM []string
 	// Traces exports the traces of wakes; nil: to nobody.
-	Traces *trace.Exporter
+	Traces *waketrace.Exporter
 	// Version is reported to people.
 	Version string
 	// Log gets what happens.

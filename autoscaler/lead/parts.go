@@ -92,7 +92,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	policy := l.cfg.Policy
 	policy.Advice = knative.Advice()
 	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy,
-		Traces: func(o api.Outline) { l.cfg.Traces.Outline(o, api.PartAutoscaler, api.PartKubernetes) }}, l.fleet, l.events, l.log, l.registry)
+		Traces: l.cfg.Traces}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
 	}

@@ -54,8 +54,8 @@ func (b *brain) Status(name api.FunctionName) (decide.View, bool) {
 	return decide.View{}, false
 }
 
-func (b *brain) Outlines(name api.FunctionName) []api.Outline {
-	return []api.Outline{{Function: name, Instance: "i-1", Path: api.PathHot}}
+func (b *brain) WakeTraces(name api.FunctionName) []api.WakeTrace {
+	return []api.WakeTrace{{Function: name, Instance: "i-1", Path: api.PathHot}}
 }
 
 func (b *brain) Why(name api.FunctionName) []api.Decision {

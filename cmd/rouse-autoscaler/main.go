@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/lead"
 	"github.com/rouse-dev/rouse/internal/memlimit"
-	"github.com/rouse-dev/rouse/internal/trace"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // version is set by the build.
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if cfg.Kube, err = kube(kubeconfig); err != nil {
 		return fmt.Errorf("find the API server: %w; run in a pod, or name a file with --kubeconfig", err)
 	}
-	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version, cfg.Log); err != nil {
+	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version, cfg.Log); err != nil {
 		cfg.Log.Warn("no traces are exported", "error", err)
 	}
 	return lead.Run(ctx, cfg)

@@ -32,7 +32,7 @@ func TestGPUs(t *testing.T) {
 		{"a-device-is-lost", aDeviceIsLost},
 		{"two-models-swap-under-load", twoModelsSwapUnderLoad},
 		{"three-sleep-on-one-device", threeSleepOnOneDevice},
-		{"outline-of-a-cold-start-that-deletes-a-victim", outlineOfAColdStartThatDeletesAVictim},
+		{"trace-of-a-cold-start-that-deletes-a-victim", traceOfAColdStartThatDeletesAVictim},
 	}.run(t)
 }
 

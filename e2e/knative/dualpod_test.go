@@ -99,7 +99,7 @@ func twoPodsOfAFunction(t *testing.T) {
 	f := dualPods(t, "dual-a")[0]
 	c := f.c
 	t.Logf("cold: %v", f.mustComplete("the first request"))
-	f.outlined(f.outline(api.PathCold), api.PathCold, api.SpanWrite, api.SpanCreated, api.SpanStarted, api.SpanBound, api.SpanMade, api.SpanServerUp, api.SpanReady, api.StepLoading)
+	f.traced(f.wakeTrace(api.PathCold), api.PathCold, api.SpanWrite, api.SpanCreated, api.SpanStarted, api.SpanBound, api.SpanMade, api.SpanServerUp, api.SpanReady, api.StepLoading)
 	if out, err := c.Kn(t.Context(), "rouse", "trace", f.name); err != nil {
 		t.Error(err)
 	} else {

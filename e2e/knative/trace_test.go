@@ -13,21 +13,21 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// TestOutline: kn rouse trace shows a cold start with what Kubernetes did, and a wake.
-func TestOutline(t *testing.T) {
+// TestWakeTrace: kn rouse trace shows a cold start with what Kubernetes did, and a wake.
+func TestWakeTrace(t *testing.T) {
 	t.Parallel()
 	f := create(t, "outline", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=3s"})
 	if _, err := f.c.Kn(t.Context(), "rouse", "trace", f.name, "-n", f.namespace()); err == nil || !strings.Contains(err.Error(), "no wake of outline is on record") {
 		t.Errorf("before the first request: %v", err)
 	}
 	f.ask("red blue")
-	cold := f.outline("cold")
-	f.outlined(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanRise, api.SpanStart, api.SpanWrite, api.SpanCreated, api.SpanScheduled, api.SpanStarted,
+	cold := f.wakeTrace("cold")
+	f.traced(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanRise, api.SpanStart, api.SpanWrite, api.SpanCreated, api.SpanScheduled, api.SpanStarted,
 		api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	f.hasState("asleep")
 	f.ask("sun moon")
-	hot := f.outline("hot")
-	f.outlined(hot, api.PathHot, api.SpanHold, api.SpanWake, api.StepWaking, api.SpanDispatch, api.SpanFirstToken)
+	hot := f.wakeTrace("hot")
+	f.traced(hot, api.PathHot, api.SpanHold, api.SpanWake, api.StepWaking, api.SpanDispatch, api.SpanFirstToken)
 	if hot.Trace == cold.Trace || hot.Instance != cold.Instance {
 		t.Errorf("two wakes of one pod: %s of %s and %s of %s", cold.Trace, cold.Instance, hot.Trace, hot.Instance)
 	}
@@ -38,9 +38,9 @@ func TestOutline(t *testing.T) {
 	t.Logf("\n%s", out)
 }
 
-// outlineOfAColdStartThatDeletesAVictim: the pod of a sleeper has the only GPU, and nobody may share it, so that it has
+// traceOfAColdStartThatDeletesAVictim: the pod of a sleeper has the only GPU, and nobody may share it, so that it has
 // to go for the next one's. The record of the next has its end, and what was written for it.
-func outlineOfAColdStartThatDeletesAVictim(t *testing.T) {
+func traceOfAColdStartThatDeletesAVictim(t *testing.T) {
 	c := node(t)
 	showGPUs(t, c, cluster.GPUs{Count: 1, Replicas: 1})
 	hasUsed(t, c, 0)
@@ -52,8 +52,8 @@ func outlineOfAColdStartThatDeletesAVictim(t *testing.T) {
 	pod := victim.onlyPod()
 	f := simulated(t, in, "freed-b", large)
 	o.right(f, 1)
-	freed := f.outline(api.PathColdFreed)
-	f.outlined(freed, api.PathColdFreed, api.SpanHold, api.SpanDecision, api.SpanVictim, api.SpanVictimEnd, api.SpanWrite, api.SpanRise, api.SpanStart,
+	freed := f.wakeTrace(api.PathColdFreed)
+	f.traced(freed, api.PathColdFreed, api.SpanHold, api.SpanDecision, api.SpanVictim, api.SpanVictimEnd, api.SpanWrite, api.SpanRise, api.SpanStart,
 		api.SpanCreated, api.SpanScheduled, api.SpanStarted, api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	var writes []string
 	for _, s := range freed.Spans {
@@ -91,8 +91,8 @@ func inNanoseconds(field []byte) []byte {
 	return fmt.Appendf(nil, "%s: %d", name, d)
 }
 
-// outline waits for the last record to be of a path.
-func (f *function) outline(path api.Path) (o api.Outline) {
+// wakeTrace waits for the last record to be of a path.
+func (f *function) wakeTrace(path api.Path) (o api.WakeTrace) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("the last record of %s is of a %s start", f.name, path), func() string {
 		out, err := f.c.Kn(f.t.Context(), "rouse", "trace", f.name, "-n", f.namespace(), "-o", "json")
@@ -110,8 +110,8 @@ func (f *function) outline(path api.Path) (o api.Outline) {
 	return o
 }
 
-// outlined checks the spans of a record.
-func (f *function) outlined(o api.Outline, path api.Path, names ...string) {
+// traced checks the spans of a record.
+func (f *function) traced(o api.WakeTrace, path api.Path, names ...string) {
 	f.t.Helper()
 	var got []string
 	for _, s := range o.Spans {

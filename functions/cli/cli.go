@@ -191,9 +191,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			close(kill)
 		}
 	}()
-	exported := f.export()
+	f.cfg.Trace, _ = api.ParseTrace(os.Getenv(api.EnvTrace))
 	err := functions.Run(ctx, f.cfg)
-	exported()
 	close(ended)
 	<-listened
 	cancel()

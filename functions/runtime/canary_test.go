@@ -30,7 +30,7 @@ func TestCanaryIsTheProbe(t *testing.T) {
 	f := newFake(t).on("POST /wake_up", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":false}`).
 		on("POST /v1/completions", 200, `{"choices":[{"text":" 7 8","finish_reason":"length"}]}`)
 	r := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4)
-	got, err := r.Wake(t.Context(), f.endpoint(), api.Level1)
+	got, err := r.Wake(t.Context(), f.endpoint(), api.Level1, nil)
 	if diff := cmp.Diff(runtime.Answer{By: "/v1/completions", Text: " 7 8"}, got); diff != "" || err != nil {
 		t.Errorf("wake: %v (-want +got):\n%s", err, diff)
 	}
@@ -57,7 +57,7 @@ func TestReload(t *testing.T) {
 func TestCanaryOfTheEngine(t *testing.T) {
 	for body, want := range map[string]runtime.Answer{`{"token":17}`: {By: "/wake_up", Text: "17"}, `{}`: {}, ``: {}} {
 		f := newFake(t).on("POST /wake_up", 200, body)
-		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeEngine, Model: "pico"}, 1).Wake(t.Context(), f.endpoint(), api.Level2)
+		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeEngine, Model: "pico"}, 1).Wake(t.Context(), f.endpoint(), api.Level2, nil)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%q: %v (-want +got):\n%s", body, err, diff)
 		}
@@ -92,7 +92,7 @@ func TestCanaryWays(t *testing.T) {
 		}
 	}
 	f := newFake(t).on("POST /api/show", 200, "{}").on("POST /api/generate", 200, `{"done":true,"eval_count":1,"response":" 7"}`)
-	got, err := withCanary(t, api.Runtime{Kind: api.RuntimeOllama, Model: "qwen", Endpoint: f.endpoint()}, 1).Wake(t.Context(), f.endpoint(), api.Level1)
+	got, err := withCanary(t, api.Runtime{Kind: api.RuntimeOllama, Model: "qwen", Endpoint: f.endpoint()}, 1).Wake(t.Context(), f.endpoint(), api.Level1, nil)
 	if diff := cmp.Diff(runtime.Answer{By: "/api/generate", Text: " 7"}, got); diff != "" || err != nil {
 		t.Errorf("ollama: %v (-want +got):\n%s", err, diff)
 	}

@@ -61,7 +61,7 @@ func says(err error, words ...string) bool {
 // call sends one request and reads the whole answer. A nil body sends none.
 func (c *client) call(ctx context.Context, method string, e api.Endpoint, path string, body any) ([]byte, error) {
 	if step := stepOf(path); step != "" {
-		Step(ctx, step)
+		startupOf(ctx).Step(step)
 	}
 	var reader io.Reader
 	if body != nil {

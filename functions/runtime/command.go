@@ -96,8 +96,8 @@ func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) er
 	return sleepMode{client: r.client}.sleep(ctx, e, level)
 }
 
-func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error) {
-	return sleepMode{client: r.client}.wake(ctx, e, level, r.Canary)
+func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error) {
+	return sleepMode{client: r.client}.wake(ctx, e, level, r.Canary, serves)
 }
 
 // Signals reads the metrics of any server that we know.

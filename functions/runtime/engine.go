@@ -128,7 +128,7 @@ func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) err
 
 // Wake has the token that the engine generates before it answers, which costs no
 // further call.
-func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	raw, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
 	if err != nil || r.cfg.CanaryTokens <= 0 {
 		return Answer{}, err
@@ -144,7 +144,7 @@ func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer,
 
 // Canary has an engine that is awake generate the token that a wake ends with.
 func (r *engine) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
-	return r.Wake(ctx, e, api.LevelAwake)
+	return r.Wake(ctx, e, api.LevelAwake, nil)
 }
 
 // LoadAdapter also takes the adapters that ship with pico, as pico/shout.

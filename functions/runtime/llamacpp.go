@@ -150,7 +150,7 @@ func (r *llamaCpp) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
 	return r.canary(ctx, e, &r.names)
 }
 
-func (r *llamaCpp) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+func (r *llamaCpp) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return r.Canary(ctx, e)
 }
 

@@ -276,7 +276,7 @@ func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	}
 }
 
-func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return r.Canary(ctx, e)
 }
 

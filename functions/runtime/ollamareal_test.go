@@ -261,7 +261,7 @@ func (r running) testSleep(t *testing.T) {
 			t.Errorf("asleep: %s is loaded", list)
 		}
 		begin = time.Now()
-		if _, err := r.Wake(t.Context(), r.launch.Endpoint, level); err != nil {
+		if _, err := r.Wake(t.Context(), r.launch.Endpoint, level, nil); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("level %d: sleep %v, wake %v", level, asleep, time.Since(begin))
@@ -316,7 +316,7 @@ func TestRealOllamaEmbeds(t *testing.T) {
 	if list := r.loaded(t); strings.Contains(list, "tiny") {
 		t.Errorf("asleep: %s is loaded", list)
 	}
-	if _, err := r.Wake(t.Context(), r.launch.Endpoint, api.Level1); err != nil {
+	if _, err := r.Wake(t.Context(), r.launch.Endpoint, api.Level1, nil); err != nil {
 		t.Fatal(err)
 	}
 }

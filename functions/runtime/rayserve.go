@@ -122,6 +122,6 @@ func (r *rayServe) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
 	return r.canary(ctx, e, &r.names)
 }
 
-func (r *rayServe) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+func (r *rayServe) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return r.Canary(ctx, e)
 }

@@ -82,8 +82,10 @@ type Runtime interface {
 	// the server does not take it, it is a probe, and the answer is none.
 	Canary(ctx context.Context, e api.Endpoint) (Answer, error)
 	// Wake wakes one that sleeps at level. It returns once the server has answered the
-	// canary, as Canary does: whether that is what it should say, others judge.
-	Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error)
+	// canary, as Canary does: whether that is what it should say, others judge. serves is
+	// called when the server takes requests again, before it has shown what it answers, where
+	// there is such a moment; nil: nobody wants to know.
+	Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error)
 	// Reload has an awake server read its weights anew, and forget what it computed with
 	// those that it had. [errors.ErrUnsupported]: only a new start does that.
 	Reload(ctx context.Context, e api.Endpoint) error

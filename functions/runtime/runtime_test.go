@@ -207,7 +207,7 @@ func TestWakeOrder(t *testing.T) {
 			return ok(r)
 		})
 		r := command(t, api.Runtime{Model: "m", Command: []string{"srv"}, Sleeps: true})
-		if _, err := r.Wake(t.Context(), api.Endpoint(s.URL), level); err != nil {
+		if _, err := r.Wake(t.Context(), api.Endpoint(s.URL), level, nil); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, s.calls); diff != "" {
@@ -225,7 +225,7 @@ func TestWakeStopsAtTheFirstFailure(t *testing.T) {
 		return ok(r)
 	})
 	r := command(t, api.Runtime{Model: "m", Command: []string{"srv"}, Sleeps: true})
-	_, err := r.Wake(t.Context(), api.Endpoint(s.URL), api.Level2)
+	_, err := r.Wake(t.Context(), api.Endpoint(s.URL), api.Level2, nil)
 	if err == nil || !strings.Contains(err.Error(), "no weights") || len(s.calls) != 2 {
 		t.Errorf("wake: %v after %v, want the failure of the second call and no further one", err, s.calls)
 	}

@@ -206,7 +206,7 @@ func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	return nil
 }
 
-func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer, error) {
+func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level, serves func()) (Answer, error) {
 	if _, err := r.client.call(ctx, http.MethodPost, e, "/resume_memory_occupation", memoryTags); err != nil {
 		return Answer{}, err
 	}
@@ -218,7 +218,7 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level) (Answer,
 			return Answer{}, err
 		}
 	}
-	return shown(ctx, e, r.Canary)
+	return shown(ctx, e, r.Canary, serves)
 }
 
 // loadWeights reads the weights from disk, and forgets what was computed with

@@ -80,7 +80,7 @@ func TestSGLangSleeps(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.asked("GET /get_server_info", "POST /release_memory_occupation"+bothTags)
-				if _, err := r.Wake(t.Context(), f.endpoint(), level); err != nil {
+				if _, err := r.Wake(t.Context(), f.endpoint(), level, nil); err != nil {
 					t.Fatal(err)
 				}
 				f.asked(tt.wake...)
@@ -107,7 +107,7 @@ func TestSGLangRefusesGarbage(t *testing.T) {
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "no file") {
+	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level1, nil); err == nil || !strings.Contains(err.Error(), "no file") {
 		t.Errorf("wake without weights: %v", err)
 	}
 }

@@ -158,8 +158,8 @@ func (r *vllm) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
 	return sleepMode{client: r.client}.sleep(ctx, e, level)
 }
 
-func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level) (Answer, error) {
-	return sleepMode{client: r.client, reload: r.reloadAdapters}.wake(ctx, e, level, r.Canary)
+func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error) {
+	return sleepMode{client: r.client, reload: r.reloadAdapters}.wake(ctx, e, level, r.Canary, serves)
 }
 
 func (r *vllm) Reload(ctx context.Context, e api.Endpoint) error {

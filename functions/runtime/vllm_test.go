@@ -85,7 +85,7 @@ func TestVLLMSleeps(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	if _, err := r.Wake(t.Context(), api.Endpoint(s.URL), api.Level1); err == nil || !strings.Contains(err.Error(), "says that it sleeps") {
+	if _, err := r.Wake(t.Context(), api.Endpoint(s.URL), api.Level1, nil); err == nil || !strings.Contains(err.Error(), "says that it sleeps") {
 		t.Errorf("wake of one that sleeps on: %v", err)
 	}
 
@@ -98,7 +98,7 @@ func TestVLLMSleeps(t *testing.T) {
 		t.Errorf("sleep of one without the mode: %v", err)
 	}
 	f.asked("POST /sleep?level=1&mode=wait")
-	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level1); err != nil {
+	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level1, nil); err != nil {
 		t.Errorf("wake of one that could not sleep: %v", err)
 	}
 	f.asked("POST /wake_up", probed("m"))
@@ -111,7 +111,7 @@ func TestVLLMLoadsAdaptersAgain(t *testing.T) {
 		on("GET /v1/models", 200, `{"data":[{"id":"m","root":"/x"},{"id":"a","root":"/adapters/a","parent":"m"}]}`).
 		on("POST /v1/load_lora_adapter", 200, "Success").on("POST /v1/unload_lora_adapter", 200, "Success")
 	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x", AdapterRoot: "/adapters"})
-	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level2); err != nil {
+	if _, err := r.Wake(t.Context(), f.endpoint(), api.Level2, nil); err != nil {
 		t.Fatal(err)
 	}
 	f.asked("POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",

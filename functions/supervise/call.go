@@ -156,7 +156,7 @@ func stale(format string, args ...any) *api.Error {
 
 func (s *Supervisor) takeWake(c *call) {
 	s.want = goal{state: api.Awake}
-	if s.rise == nil && !c.trace.Zero() {
+	if s.startup == nil && !c.trace.Zero() {
 		s.trace = c.trace
 	}
 	if s.phase == awake || s.phase == draining {

@@ -69,9 +69,6 @@ type Config struct {
 	// Leave is called before a runtime that has answered sleeps or is ended, with no request
 	// in it: for the last look at it. It ends soon, and with ctx. Nil: nobody looks.
 	Leave func(ctx context.Context, e api.Endpoint)
-	// Rose is told of each start and wake after its report, which it gets too, from the
-	// same goroutine. It must not block. Nil: nobody.
-	Rose func(api.InstanceStatus, Rise)
 	// Closed is called when a runtime's process has ended: connections to it are dead. Nil: nobody.
 	Closed func()
 	// StartTimeout bounds a start, to the first token; 0: 10 min.
@@ -121,9 +118,6 @@ func (c *Config) defaults() error {
 	}
 	if c.Save == nil {
 		c.Save = func(Note) {}
-	}
-	if c.Rose == nil {
-		c.Rose = func(api.InstanceStatus, Rise) {}
 	}
 	if c.Closed == nil {
 		c.Closed = func() {}

@@ -89,7 +89,7 @@ func (s *Supervisor) adopt() {
 	switch {
 	case n.Turning: // 2.
 		s.phase, s.level = rising, n.Level
-		s.rises(api.StepWaking)
+		s.startupStep(api.StepWaking)
 		s.enter(api.Starting, "waking")
 		s.begin(opWake)
 	case n.State == api.Asleep: // 3.
@@ -98,13 +98,13 @@ func (s *Supervisor) adopt() {
 		s.measure()
 	case n.State == api.Starting: // 4.
 		s.phase = starting
-		s.rises(api.StepLoading)
+		s.startupStep(api.StepLoading)
 		s.enter(api.Starting, "loading")
 		s.begin(opStart)
 		s.op.run()
 	default: // 5.
 		s.phase = starting
-		s.rises(api.StepProbing)
+		s.startupStep(api.StepProbing)
 		s.enter(api.Starting, "probing")
 		s.begin(opAdopt)
 	}

@@ -39,15 +39,16 @@ type operation struct {
 	kind      kind
 	began     time.Time
 	cancel    context.CancelCauseFunc
-	level     api.Level       // of a sleep
-	rise      *rise           // of a start or wake
-	announced <-chan struct{} // of a start
-	grace     time.Duration   // of an end
-	busy      bool            // of a probe: requests run
-	run       func()          // starts the goroutine; begin calls it where nothing is left to be set
-	drained   bool            // an end, of a runtime that was awake and has nothing to do
-	stopped   bool            // cancelled by the owner
-	suspect   bool            // of a start: the canary decides
+	level     api.Level        // of a sleep
+	startup   *runtime.Startup // of a start or wake
+	announced <-chan struct{}  // of a start
+	grace     time.Duration    // of an end
+	busy      bool             // of a probe: requests run
+	run       func()           // starts the goroutine; begin calls it where nothing is left to be set
+	drained   bool             // an end, of a runtime that was awake and has nothing to do
+	stopped   bool             // cancelled by the owner
+	suspect   bool             // of a start: the canary decides
+	serves    func()           // of a wake: the runtime takes requests again; nil: none may come early
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
@@ -67,12 +68,14 @@ type result struct {
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.suspect, canary: s.canary}
-	op.rise = s.rise
+	op.startup = s.startup
 	s.op = op
 	child, launch, level := s.child, s.launch, s.level
-	ctx = s.rise.of(ctx, k)
-	if k == opWake && s.cfg.Early != nil && s.cfg.Early() {
-		ctx = runtime.WithWoken(ctx, func() { s.gate.try(launch.Endpoint) })
+	if k == opWake { // a start is told by its stages: probes before it can answer say nothing
+		ctx = s.startup.With(ctx)
+		if s.cfg.Early != nil && s.cfg.Early() {
+			op.serves = func() { s.gate.try(launch.Endpoint) }
+		}
 	}
 	op.run = func() {
 		go func() {
@@ -103,16 +106,16 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 			await = s.awaitSuspect
 		}
 		if err = await(ctx, op, launch); err == nil {
-			err = s.ready(ctx, launch)
+			err = s.ready(ctx, op, launch)
 		}
 	case opWake:
 		var answer runtime.Answer
-		if answer, err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level); err == nil {
+		if answer, err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level, op.serves); err == nil {
 			err = s.compare(ctx, op, launch, answer)
 		}
 		if err == nil {
 			s.gate.pass()
-			err = s.ready(ctx, launch)
+			err = s.ready(ctx, op, launch)
 		}
 	case opSleep:
 		if s.cfg.Canary && op.canary == nil && level == api.LevelAwake {
@@ -152,11 +155,11 @@ func (s *Supervisor) limits(k kind) (time.Duration, bool) {
 }
 
 // ready does what is to be done between the first token and the first request.
-func (s *Supervisor) ready(ctx context.Context, launch runtime.Launch) error {
+func (s *Supervisor) ready(ctx context.Context, op *operation, launch runtime.Launch) error {
 	if s.cfg.Ready == nil {
 		return nil
 	}
-	runtime.Step(ctx, api.StepRestoring)
+	op.startup.Step(api.StepRestoring)
 	if err := s.cfg.Ready(ctx, launch.Endpoint); err != nil {
 		return fmt.Errorf("it generates, but is not ready: %w", err)
 	}
@@ -175,7 +178,7 @@ func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runti
 		}
 	}
 	err := runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
-		op.rise.note(api.StepProbing)
+		op.startup.Step(api.StepProbing)
 		select {
 		case s.notes <- "probing":
 		case <-ctx.Done():
@@ -261,7 +264,7 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
 		s.want = goal{state: api.Awake}
 		s.phase, s.level = rising, op.level
-		s.rises(api.StepWaking)
+		s.startupStep(api.StepWaking)
 		s.enter(api.Starting, "waking")
 		s.begin(opWake)
 	default:

@@ -15,7 +15,7 @@ const progressInterval = 200 * time.Millisecond
 // prepare begins to make the model ready.
 func (s *Supervisor) prepare() {
 	s.phase, s.comingSince = fetching, time.Now()
-	s.rises(api.StepFetching)
+	s.startupStep(api.StepFetching)
 	s.cfg.Log.Mark() // what an earlier process said explains nothing of what comes now
 	s.enter(api.Starting, api.StepFetching)
 	s.gate.expect(s.expectedFetching(0, time.Now()))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // book is the status as it can be read from any goroutine.
@@ -174,4 +175,21 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 	s.epoch = epoch
 	s.book.change(func(st *api.InstanceStatus) { st.Epoch = epoch })
 	s.save()
+}
+
+// startupStep begins a step of a start or wake. Where a start follows a fetch, it goes on with what the fetch began.
+func (s *Supervisor) startupStep(step string) {
+	if s.startup == nil {
+		s.startup = runtime.NewStartup()
+	}
+	s.startup.Step(step)
+}
+
+// cameUp ends the steps of a start or wake. What comes up after this comes up for another reason.
+func (s *Supervisor) cameUp() {
+	s.steps, s.stepsSpan = nil, ""
+	if s.startup != nil {
+		s.steps, s.stepsSpan = s.startup.End(), s.trace.Span
+	}
+	s.startup, s.trace = nil, api.Trace{}
 }

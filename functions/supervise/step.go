@@ -95,7 +95,7 @@ func (s *Supervisor) fromAsleep() bool {
 	switch {
 	case s.want.state == api.Awake:
 		s.phase, s.comingSince = rising, time.Now()
-		s.rises(api.StepWaking)
+		s.startupStep(api.StepWaking)
 		s.save()
 		s.begin(opWake)     // requests wait for it
 		goruntime.Gosched() // not for what follows
@@ -138,7 +138,7 @@ func (s *Supervisor) bring() {
 // its first token.
 func (s *Supervisor) start(model string) {
 	s.comingSince = time.Now()
-	s.rises(api.StepForking)
+	s.startupStep(api.StepForking)
 	s.enter(api.Starting, "starting runtime")
 	launch, err := s.cfg.Runtime.Launch(model)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 // await begins to wait for the first token.
 func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct{}) {
 	s.child, s.exitSeen, s.phase = child, false, starting
-	s.rises(api.StepLoading)
+	s.startupStep(api.StepLoading)
 	s.enter(api.Starting, "loading")
 	s.begin(opStart)
 	s.op.began, s.op.announced = began, announced
@@ -203,14 +203,13 @@ func (s *Supervisor) becameAwake() {
 		s.probeAt = now.Add(s.cfg.ProbeInterval)
 	}
 	s.gate.open(s.launch.Endpoint)
-	rose := s.rose()
+	s.cameUp()
 	report := s.set(api.Awake, "")
 	s.settle()          // before the report: requests wait for it
 	goruntime.Gosched() // and before what the report sets in motion
 	s.save()
 	s.owed = nil
 	s.cfg.Report(report)
-	s.cfg.Rose(report, rose)
 }
 
 // drain shuts the gate and waits for the requests that are in.
@@ -332,7 +331,7 @@ func (s *Supervisor) failed(reason string) {
 	}
 	s.backoff = min(max(2*s.backoff, firstPause), longestPause)
 	s.retryAt = now.Add(s.backoff)
-	s.rise, s.message = nil, s.explain(reason)
+	s.startup, s.message = nil, s.explain(reason)
 	attrs := []any{"reason", reason, "failures", s.failures}
 	if !s.gaveUp {
 		attrs = append(attrs, "restart in", s.backoff)

@@ -65,9 +65,9 @@ type Supervisor struct {
 	owed      *api.InstanceStatus // a report that is put off; nil: none
 	owedUntil time.Time
 
-	comingSince time.Time // when the start or wake began
-	rise        *rise     // of the start or wake under way; nil: none
-	trace       api.Trace // that it is for; zero: none
+	comingSince time.Time        // when the start or wake began
+	startup     *runtime.Startup // of the start or wake under way; nil: none
+	trace       api.Trace        // that it is for; zero: none
 	steps       []api.Step
 	stepsSpan   string
 

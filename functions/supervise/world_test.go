@@ -148,12 +148,14 @@ func (w *world) Sleep(ctx context.Context, _ api.Endpoint, level api.Level) erro
 	return w.sleepErr
 }
 
-func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level) (runtime.Answer, error) {
+func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level, serves func()) (runtime.Answer, error) {
 	w.call(fmt.Sprintf("wake from %d", level))
 	if err := nap(ctx, w.rise); err != nil {
 		return runtime.Answer{}, err
 	}
-	runtime.Woken(ctx)
+	if serves != nil {
+		serves()
+	}
 	if err := nap(ctx, w.shows); err != nil {
 		return runtime.Answer{}, err
 	}

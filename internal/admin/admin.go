@@ -26,7 +26,7 @@ const (
 	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
 	// + /scale: PUT or POST Scale;
 	// + /adapters: GET []Adapter; on one machine POST api.Adapter: add it, Adapter; + /adapters/ADAPTER: DELETE;
-	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.Outline.
+	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.WakeTrace.
 )
 
 // Device is the account of one device.

@@ -24,7 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/memlimit"
-	"github.com/rouse-dev/rouse/internal/trace"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // upFlags are the command line of rouse up.
@@ -108,7 +108,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetMemoryLimit(inbound.Within(0).Memory + spareMemory) // or bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
-	if cfg.Traces, err = trace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
+	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
 	}
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }

@@ -117,15 +117,15 @@ func serveAdmin(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s\n", line)
 		}
 	case strings.HasSuffix(path, "tiny-00002/wakes"):
-		o := api.Outline{Function: "default/tiny-00002", Instance: "tiny-00002-deployment-7c9-abcde", Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Root: "00f067aa0ba902b7",
+		o := api.WakeTrace{Function: "default/tiny-00002", Instance: "tiny-00002-deployment-7c9-abcde", Trace: "4bf92f3577b34da6a3ce929d0e0e4736", Root: "00f067aa0ba902b7",
 			Path: api.PathHot, By: api.PartActivator, Activator: "a", Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local), Total: 10 * time.Millisecond}
 		o.Add(api.Span{ID: "00000000000000a1", Name: api.SpanHold, Part: api.PartActivator, Took: 6 * time.Millisecond})
 		o.Add(api.Span{ID: "00000000000000a2", Name: api.SpanFirstToken, Part: api.PartActivator, After: 6 * time.Millisecond, Took: 4 * time.Millisecond})
 		older := o
 		older.Path, older.Start = api.PathCold, o.Start.Add(-time.Hour)
-		api.WriteJSON(w, http.StatusOK, []api.Outline{older, o})
+		api.WriteJSON(w, http.StatusOK, []api.WakeTrace{older, o})
 	case strings.HasSuffix(path, "/wakes"):
-		api.WriteJSON(w, http.StatusOK, []api.Outline{})
+		api.WriteJSON(w, http.StatusOK, []api.WakeTrace{})
 	case strings.HasSuffix(path, "tiny-00002/why"):
 		api.WriteJSON(w, http.StatusOK, []api.Decision{decision})
 	case strings.HasSuffix(path, "/why"):

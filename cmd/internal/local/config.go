@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
-	"github.com/rouse-dev/rouse/internal/trace"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // Config says what a machine serves and how.
@@ -55,7 +55,7 @@ type Config struct {
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
 	DrainTimeout time.Duration
 	// Traces exports the traces of wakes; nil: to nobody.
-	Traces *trace.Exporter
+	Traces *waketrace.Exporter
 	// Version is reported to clients of the administrative API.
 	Version string
 	// Logger gets what happens. Nil: nothing is logged.

@@ -147,14 +147,14 @@ func (s *server) build(ctx context.Context) error {
 	bodies := inbound.Within(int64(cfg.MemoryLimit))
 	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: cfg.MaxEvent},
 		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
-			Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartActivator) }})
+			Traces: cfg.Traces})
 	if err != nil {
 		return err
 	}
 	s.agent.activator = s.activator
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
-		Traces: func(o api.Outline) { cfg.Traces.Outline(o, api.PartAutoscaler, api.PartKubernetes) }}, s.agent, s.bus, cfg.Logger, registry)
+		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
 		return err
 	}

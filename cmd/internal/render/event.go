@@ -36,7 +36,7 @@ func readable(e api.Event) api.Event {
 	case api.EventInstanceState:
 		e.Data = readableAs[api.InstanceStatus](e.Data)
 	case api.EventWoken:
-		e.Data = readableAs[api.Outline](e.Data)
+		e.Data = readableAs[api.WakeTrace](e.Data)
 	case api.EventFunction, api.EventFunctionGone:
 		e.Data = readableAs[api.Function](e.Data)
 	}
@@ -96,7 +96,7 @@ func stateLine(s api.InstanceStatus) string {
 	return strings.Join(words, " ")
 }
 
-func wokenLine(o api.Outline) string {
+func wokenLine(o api.WakeTrace) string {
 	s := fmt.Sprintf("%s answered %s after the request came", o.Instance, Rounded(o.Total))
 	if o.By == api.PartActivator {
 		s += ", woken by the activator"

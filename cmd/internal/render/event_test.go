@@ -18,7 +18,7 @@ func TestEventsAsJSON(t *testing.T) {
 	for _, e := range []api.Event{
 		api.NewEvent(api.EventDemand, "/a", "ns/f", api.Demand{Function: "ns/f", Waiting: 2, OldestAge: 1500 * time.Millisecond}),
 		api.NewEvent(api.EventInstanceState, "/a", "ns/f", api.InstanceStatus{Instance: "i", LoadTime: 2 * time.Minute, Steps: []api.Step{{Name: "x", Took: 7}}}),
-		api.NewEvent(api.EventWoken, "/a", "ns/f", api.Outline{Total: time.Millisecond, Spans: []api.Span{{Name: "hold", Took: 9 * time.Microsecond}}}),
+		api.NewEvent(api.EventWoken, "/a", "ns/f", api.WakeTrace{Total: time.Millisecond, Spans: []api.Span{{Name: "hold", Took: 9 * time.Microsecond}}}),
 		api.NewEvent(api.EventFunction, "/a", "ns/f", api.Function{SleepAfter: 90 * time.Second}),
 		api.NewEvent(api.EventDecision, "/a", "ns/f", api.Decision{Action: "wake", Reason: "17"}),
 		api.NewEvent("another", "/a", "ns/f", map[string]int{"took": 12345}),

@@ -53,11 +53,11 @@ of the OpenTelemetry trace, which is exported where OTEL_EXPORTER_OTLP_ENDPOINT 
 		Args:    cobra.ExactArgs(1),
 	}, every, func(cmd *cobra.Command, s *Server, args []string) error {
 		return named(func(cmd *cobra.Command, s *Server, m *Match) error {
-			list, err := listed[api.Outline](cmd.Context(), s, m, "/wakes")
+			list, err := listed[api.WakeTrace](cmd.Context(), s, m, "/wakes")
 			if err != nil {
 				return err
 			}
-			slices.SortStableFunc(list, func(a, b api.Outline) int { return a.Start.Compare(b.Start) })
+			slices.SortStableFunc(list, func(a, b api.WakeTrace) int { return a.Start.Compare(b.Start) })
 			return render.PrintWakes(cmd, args[0], list, all)
 		})(cmd, s, args)
 	})

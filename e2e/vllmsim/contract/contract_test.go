@@ -133,7 +133,7 @@ func (i *instance) sleeps(t *testing.T, names ...string) {
 		if got := i.used(t); got != 0 {
 			t.Errorf("asleep at level %d: %d GiB in use", level, got)
 		}
-		if _, err := i.Wake(t.Context(), i.at, level); err != nil {
+		if _, err := i.Wake(t.Context(), i.at, level, nil); err != nil {
 			t.Fatalf("wake from level %d: %v", level, err)
 		}
 		for _, name := range names {

@@ -1,4 +1,4 @@
-package autoscaler
+package wakes
 
 import (
 	"os"
@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// outlined is a line of a wake as it is printed: who, what, a bar and a time.
-var outlined = regexp.MustCompile(`(?m)^(?:activator|autoscaler|instance|kubernetes)  +(.+?)  +[▏▎▍▌▋▊▉█]+ +[0-9.]+ms$`)
+// drawn is a line of a wake as it is printed: who, what, a bar and a time.
+var drawn = regexp.MustCompile(`(?m)^(?:activator|autoscaler|instance|kubernetes)  +(.+?)  +[▏▎▍▌▋▊▉█]+ +[0-9.]+ms$`)
 
 // TestNamesInTheDocs: the steps that docs show are those that there are, and each is explained.
 func TestNamesInTheDocs(t *testing.T) {
 	read := func(name string) string {
-		raw, err := os.ReadFile("../docs/" + name)
+		raw, err := os.ReadFile("../../docs/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestNamesInTheDocs(t *testing.T) {
 			t.Errorf("docs/traces.md does not explain the step %q", name)
 		}
 	}
-	shown := outlined.FindAllStringSubmatch(traces+read("latency.md"), -1)
+	shown := drawn.FindAllStringSubmatch(traces+read("latency.md"), -1)
 	if len(shown) < 20 {
 		t.Errorf("the docs show %d steps of wakes, want those of several", len(shown))
 	}

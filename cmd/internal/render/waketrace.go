@@ -31,7 +31,7 @@ func ErrNoWake(name string) error {
 
 // Waterfall writes one record as bars in time, 80 columns wide: who did what, when, and
 // for how long.
-func Waterfall(w io.Writer, o api.Outline) error {
+func Waterfall(w io.Writer, o api.WakeTrace) error {
 	paint := painter(w)
 	head := fmt.Sprintf("%s  %s in %s", o.Function.Name(), cmp.Or(string(o.Path), "woken"), Rounded(o.Total))
 	if by := wokenBy(o); by != "" {
@@ -69,7 +69,7 @@ func join(with string, parts ...string) string {
 }
 
 // wokenBy says who brought the instance up.
-func wokenBy(o api.Outline) string {
+func wokenBy(o api.WakeTrace) string {
 	switch {
 	case o.By == api.PartActivator:
 		return "woken by the activator under a grant"
@@ -82,7 +82,7 @@ func wokenBy(o api.Outline) string {
 }
 
 // Waterfalls writes all records in lines, the newest last.
-func Waterfalls(w io.Writer, list []api.Outline) error {
+func Waterfalls(w io.Writer, list []api.WakeTrace) error {
 	rows := [][]string{{"WHEN", "PATH", "TOTAL", "HOLD", "FIRST TOKEN", "BY", "INSTANCE", "TRACE"}}
 	for _, o := range list {
 		took := func(name string) string {
@@ -109,7 +109,7 @@ const maxDepth = 3
 
 // tree orders spans so that each follows the one that it lies in. One whose parent is
 // not there, or lies in it, lies in the whole.
-func tree(o api.Outline) []row {
+func tree(o api.WakeTrace) []row {
 	there := map[string]bool{}
 	for _, s := range o.Spans {
 		there[s.ID] = true
@@ -232,7 +232,7 @@ func WakeFlags(cmd *cobra.Command, all *bool) {
 
 // PrintWakes prints the last record of the function that was called name, or all of them,
 // in the format that was asked for.
-func PrintWakes(cmd *cobra.Command, name string, list []api.Outline, all bool) error {
+func PrintWakes(cmd *cobra.Command, name string, list []api.WakeTrace, all bool) error {
 	switch {
 	case len(list) == 0:
 		return ErrNoWake(name)

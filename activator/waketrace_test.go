@@ -16,15 +16,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// outlines takes the outlines that an activator tells, as events and as traces.
-type outlines struct {
-	mu       sync.Mutex // guards what follows
-	demands  []api.Demand
-	told     []api.Outline
-	exported []api.Outline
+// wakeTraces takes what an activator tells of wakes.
+type wakeTraces struct {
+	mu      sync.Mutex // guards what follows
+	demands []api.Demand
+	told    []api.WakeTrace
 }
 
-func (l *outlines) Emit(e api.Event) {
+func (l *wakeTraces) Emit(e api.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch e.Type {
@@ -33,27 +32,22 @@ func (l *outlines) Emit(e api.Event) {
 		_ = json.Unmarshal(e.Data, &d)
 		l.demands = append(l.demands, d)
 	case api.EventWoken:
-		var o api.Outline
+		var o api.WakeTrace
 		_ = json.Unmarshal(e.Data, &o)
 		l.told = append(l.told, o)
 	}
 }
 
-func (l *outlines) count() int {
+func (l *wakeTraces) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.exported)
+	return len(l.told)
 }
 
-// outlineBench is a bench whose outlines are kept.
-func outlineBench(t *testing.T) (*bench, *outlines, *http.Header) {
-	b, l, carried := startBench(t, nil), &outlines{}, &http.Header{}
+// traceBench is a bench whose wake traces are kept.
+func traceBench(t *testing.T) (*bench, *wakeTraces, *http.Header) {
+	b, l, carried := startBench(t, nil), &wakeTraces{}, &http.Header{}
 	b.a.deps.Emitter = l
-	b.a.deps.Traces = func(o api.Outline) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.exported = append(l.exported, o)
-	}
 	b.a.wakes.Close()
 	transport := api.NewTransport(4)
 	t.Cleanup(transport.CloseIdleConnections)
@@ -73,16 +67,16 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 const theClient = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// TestOutlineOfAWake: what the activator tells of one that it makes itself, in the
+// TestTraceOfAWake: what the activator tells of one that it makes itself, in the
 // client's own trace. What the instance says of its wake may come before the answer to the
 // request that went ahead, or after it.
-func TestOutlineOfAWake(t *testing.T) {
-	t.Run("the wake ends first", func(t *testing.T) { outlineOfAWake(t, false) })
-	t.Run("the request is answered first", func(t *testing.T) { outlineOfAWake(t, true) })
+func TestTraceOfAWake(t *testing.T) {
+	t.Run("the wake ends first", func(t *testing.T) { traceOfAWake(t, false) })
+	t.Run("the request is answered first", func(t *testing.T) { traceOfAWake(t, true) })
 }
 
-func outlineOfAWake(t *testing.T, answeredFirst bool) {
-	b, l, carried := outlineBench(t)
+func traceOfAWake(t *testing.T, answeredFirst bool) {
+	b, l, carried := traceBench(t)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
 	i.wakeTakes = 20 * time.Millisecond
@@ -105,7 +99,7 @@ func outlineOfAWake(t *testing.T, answeredFirst bool) {
 		t.Fatalf("%s: %s", resp.Status, body)
 	}
 	close(answered)
-	b.eventually("the outline is told", func() bool { return l.count() == 1 })
+	b.eventually("the trace is told", func() bool { return l.count() == 1 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.told[0]
@@ -122,7 +116,7 @@ func outlineOfAWake(t *testing.T, answeredFirst bool) {
 			t.Errorf("%s lies at %s for %s in %s", s.Name, s.After, s.Took, o.Total)
 		}
 	}
-	if got, want := strings.Join(names, ", "), "hold, wake call, waking, event, probing, dispatch, first token"; sorted(got) != sorted(want) {
+	if got, want := strings.Join(names, ", "), "hold, wake call, waking, probing, dispatch, first token"; sorted(got) != sorted(want) {
 		t.Errorf("got the spans %s, want %s", got, want)
 	}
 	call := byName[api.SpanWake]
@@ -142,10 +136,10 @@ func outlineOfAWake(t *testing.T, answeredFirst bool) {
 	}
 }
 
-// TestOutlineWithoutOldSteps: an instance that has not reported the steps of this wake yet
+// TestTraceWithoutOldSteps: an instance that has not reported the steps of this wake yet
 // lends its record none of those before.
-func TestOutlineWithoutOldSteps(t *testing.T) {
-	b, l, _ := outlineBench(t)
+func TestTraceWithoutOldSteps(t *testing.T) {
+	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
 	i.status.Steps, i.status.StepsSpan, i.oldSteps = []api.Step{{Name: api.StepLoading, Took: time.Second}}, "00f067aa0ba902b7", true
@@ -153,7 +147,7 @@ func TestOutlineWithoutOldSteps(t *testing.T) {
 	if resp, body := b.post(chatPath, warmBody); resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", resp.Status, body)
 	}
-	b.eventually("the outline is told", func() bool { return l.count() == 1 })
+	b.eventually("the trace is told", func() bool { return l.count() == 1 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.told[0].Spans {
@@ -169,9 +163,9 @@ func sorted(list string) string {
 	return strings.Join(words, ", ")
 }
 
-// TestNoOutline where somebody is awake, and where whoever waited has left.
-func TestNoOutline(t *testing.T) {
-	b, l, _ := outlineBench(t)
+// TestNoTrace where somebody is awake, and where whoever waited has left.
+func TestNoTrace(t *testing.T) {
+	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -188,23 +182,23 @@ func TestNoOutline(t *testing.T) {
 		}
 	}()
 	f := b.a.function(name)
-	waits := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.rise != nil && f.room.Len() == 1 }
+	waits := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace != nil && f.room.Len() == 1 }
 	b.eventually("it is held", waits)
 	leave()
 	<-ended
-	b.eventually("the outline is dropped with it", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.rise == nil })
+	b.eventually("the trace is dropped with it", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace == nil })
 	b.instance(name, "m-0001", api.Awake)
 	for range 3 {
 		b.post(chatPath, warmBody)
 	}
-	if f.rise != nil || l.count() != 0 {
-		t.Errorf("%d outlines for requests that found somebody awake", l.count())
+	if f.trace != nil || l.count() != 0 {
+		t.Errorf("%d traces for requests that found somebody awake", l.count())
 	}
 }
 
-// TestOutlineOfManyWhoWait is one: that of the first who is answered.
-func TestOutlineOfManyWhoWait(t *testing.T) {
-	b, l, _ := outlineBench(t)
+// TestTraceOfManyWhoWait is one: that of the first who is answered.
+func TestTraceOfManyWhoWait(t *testing.T) {
+	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
 	var all sync.WaitGroup
 	for range 20 {
@@ -214,18 +208,18 @@ func TestOutlineOfManyWhoWait(t *testing.T) {
 	b.eventually("all are held", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.room.Len() == 20 })
 	b.instance(name, "m-0001", api.Awake)
 	all.Wait()
-	b.eventually("the outline is told", func() bool { return l.count() > 0 })
+	b.eventually("the trace is told", func() bool { return l.count() > 0 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.exported) != 1 || l.exported[0].By != "" || l.exported[0].Instance != "m-0001" {
-		t.Errorf("got %+v, want one outline of a wake by somebody else", l.exported)
+	if len(l.told) != 1 || l.told[0].By != "" || l.told[0].Instance != "m-0001" {
+		t.Errorf("got %+v, want one trace of a wake by somebody else", l.told)
 	}
 }
 
-// TestOutlineGoesOnWithItsRequest: the first instance dies before its first byte, and the
+// TestTraceGoesOnWithItsRequest: the first instance dies before its first byte, and the
 // next one answers.
-func TestOutlineGoesOnWithItsRequest(t *testing.T) {
-	b, l, _ := outlineBench(t)
+func TestTraceGoesOnWithItsRequest(t *testing.T) {
+	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
 	dies := b.instance(name, "m-0001", api.Asleep)
 	dies.chat = func(w http.ResponseWriter, r *http.Request) {
@@ -237,16 +231,16 @@ func TestOutlineGoesOnWithItsRequest(t *testing.T) {
 	if resp, body := b.post(chatPath, warmBody); resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", resp.Status, body)
 	}
-	b.eventually("the outline is told", func() bool { return l.count() == 1 })
-	if o := l.exported[0]; o.Instance != "m-0002" || o.By != "" {
-		t.Errorf("got an outline of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
+	b.eventually("the trace is told", func() bool { return l.count() == 1 })
+	if o := l.told[0]; o.Instance != "m-0002" || o.By != "" {
+		t.Errorf("got a trace of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
 	}
 }
 
-// TestOutlineFollowsItsRequest: the first instance dies before its first byte, the next one
+// TestTraceFollowsItsRequest: the first instance dies before its first byte, the next one
 // is full, and the request waits for a slot there.
-func TestOutlineFollowsItsRequest(t *testing.T) {
-	b, l, _ := outlineBench(t)
+func TestTraceFollowsItsRequest(t *testing.T) {
+	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
 	one := func(id string, s api.State) *fakeInstance { // with one slot
 		i := b.instance(name, id, api.Asleep)
@@ -292,8 +286,8 @@ func TestOutlineFollowsItsRequest(t *testing.T) {
 		t.Fatalf("%s: %s", resp.Status, body)
 	}
 	<-first
-	b.eventually("the outline is told", func() bool { return l.count() == 1 })
-	if o := l.exported[0]; o.Instance != "m-0002" || o.By != "" {
-		t.Errorf("got an outline of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
+	b.eventually("the trace is told", func() bool { return l.count() == 1 })
+	if o := l.told[0]; o.Instance != "m-0002" || o.By != "" {
+		t.Errorf("got a trace of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
 	}
 }

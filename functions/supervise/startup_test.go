@@ -19,14 +19,14 @@ const (
 	startTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	wakeTrace  = "4bf92f3577b34da6a3ce929d0e0e4737"
 	someSpan   = "00f067aa0ba902b7"
+	otherSpan  = "00f067aa0ba902b8"
 )
 
 // TestSteps: of a start after a fetch, of a wake, and of a start after one that failed;
-// and who is told in which trace.
+// and the span that each is of.
 func TestSteps(t *testing.T) {
 	w := &world{load: 5 * second, rise: 2 * second, traits: runtime.Traits{Sleeps: true}}
 	f := &fetcher{w: w, took: 3 * second}
-	var rises []supervise.Rise
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -39,12 +39,18 @@ func TestSteps(t *testing.T) {
 		if diff := cmp.Diff(want, st.Steps); diff != "" {
 			t.Errorf("the start: %s", diff)
 		}
+		if st.StepsSpan != someSpan {
+			t.Errorf("the steps of the start are of %q", st.StepsSpan)
+		}
 		if _, err := s.Sleep(t.Context(), control.SleepRequest{Level: api.Level1, Epoch: 2}); err != nil {
 			t.Fatal(err)
 		}
-		ctx := api.WithTrace(t.Context(), api.Trace{ID: wakeTrace, Span: someSpan})
+		ctx := api.WithTrace(t.Context(), api.Trace{ID: wakeTrace, Span: otherSpan})
 		if st, err := s.Wake(ctx, api.Grant{Epoch: 3}); err != nil || len(st.Steps) == 0 {
 			t.Fatalf("the wake: %v, %v", st.Steps, err)
+		}
+		if got := s.Status().StepsSpan; got != otherSpan {
+			t.Errorf("the steps of the wake are of %q", got)
 		}
 		want = []api.Step{{Name: api.StepWaking, Took: 2 * second}}
 		if diff := cmp.Diff(want, s.Status().Steps); diff != "" {
@@ -54,19 +60,12 @@ func TestSteps(t *testing.T) {
 		time.Sleep(time.Minute)
 		if st := s.Status(); st.State != api.Awake || len(st.Steps) != 3 {
 			t.Errorf("after a restart it is %s, and its steps are %v", st.State, st.Steps)
+		} else if st.StepsSpan != "" {
+			t.Errorf("the steps of a restart that nobody asked for are of %q", st.StepsSpan)
 		}
 	}, f.config, func(c *supervise.Config) {
 		c.Trace = api.Trace{ID: startTrace, Span: someSpan}
-		c.Rose = func(st api.InstanceStatus, r supervise.Rise) {
-			if st.State != api.Awake || len(st.Steps) != len(r.Steps) {
-				t.Errorf("told of %s with %d steps, of %d", st.State, len(st.Steps), len(r.Steps))
-			}
-			rises = append(rises, r)
-		}
 	})
-	if len(rises) != 3 || rises[0].Trace.ID != startTrace || rises[1].Trace.ID != wakeTrace || !rises[2].Trace.Zero() || rises[0].Took != 8*second {
-		t.Errorf("told of %+v", rises)
-	}
 }
 
 // TestStepsAfterAWakeThatFailed are those of the start that followed.

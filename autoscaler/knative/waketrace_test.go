@@ -48,7 +48,7 @@ func TestWorkOfAStartAndAStop(t *testing.T) {
 			t.Errorf("of the pod that was made the core was told %v, want %v", c.steps, want)
 		}
 		c.work = nil
-		if err := c.fleet.Stop(api.WithTrace(t.Context(), theWake), c.last("pod-2"), time.Second); err != nil {
+		if err := c.fleet.Stop(c.traced(t.Context()), c.last("pod-2"), time.Second); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -76,7 +76,7 @@ func TestWorkOfAPair(t *testing.T) {
 		c.work, c.steps = nil, nil
 		woken := make(chan error, 1)
 		go func() {
-			ctx := api.WithTrace(context.Background(), theWake)
+			ctx := c.traced(context.Background())
 			_, err := c.fleet.Wake(ctx, api.InstanceStatus{Instance: id, Function: tiny}, api.Grant{Instance: id, Epoch: 9, Devices: []api.DeviceID{gpuOne}})
 			woken <- err
 		}()

@@ -2,12 +2,11 @@ package api
 
 import (
 	"slices"
-	"strconv"
 	"time"
 )
 
 // EventWoken says that the first byte of the first request that a wake was for has gone
-// out. Its data is an [Outline] with the spans of the activator, which sends it; the
+// out. Its data is a [WakeTrace] with the spans of the activator, which sends it; the
 // autoscaler adds those of the others.
 const EventWoken = "dev.rouse.function.woken.v1"
 
@@ -80,11 +79,11 @@ const (
 	StepLoading   = "loading"
 )
 
-// Outline is the record of one wake: what happened between the arrival of the request
+// WakeTrace is the record of one wake: what happened between the arrival of the request
 // that found nobody awake and the first byte of its answer, or, where no request
 // was the reason, until the instance was awake. It is a value; two records of one
 // wake are merged by whoever has both.
-type Outline struct {
+type WakeTrace struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance"`
 	// Trace is the ID of the wake's trace, Root that of the span that is the whole of it,
@@ -111,36 +110,35 @@ type Outline struct {
 
 // Span is one step of a wake.
 type Span struct {
-	// ID and Parent are those of the trace; the parent of the outermost ones is the outline's Root.
+	// ID and Parent are those of the trace; the parent of the outermost ones is the record's Root.
 	ID     string `json:"id"`
 	Parent string `json:"parent"`
 	Name   string `json:"name"`
 	Part   Part   `json:"part"`
-	// Who is the instance that the step is about, where it is not the outline's own.
+	// Who is the instance that the step is about, where it is not the record's own.
 	Who InstanceID `json:"who,omitempty"`
-	// After is when it began, from the outline's Start.
+	// After is when it began, from the record's Start.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
 	// Note is a reason, or an error.
 	Note string `json:"note,omitempty"`
 }
 
-// End is when s ended, from the outline's Start.
+// End is when s ended, from the record's Start.
 func (s Span) End() time.Duration { return s.After + s.Took }
 
-// EventID is the ID of the span that is the demand's way from the activator to the
-// autoscaler: the one begins it, the other ends it.
-func (o Outline) EventID() string { return SpanID(o.Trace, SpanEvent, o.Activator) }
-
-// RootTrace is the trace in the span that is the whole of o.
-func (o Outline) RootTrace() Trace { return Trace{ID: o.Trace, Span: o.Root, Unsampled: o.Unsampled} }
+// Whole is the span that is the whole of o.
+func (o WakeTrace) Whole() Span { return Span{ID: o.Root, Took: o.Total} }
 
 // Add puts a span into o, cut to what lies within it: clocks of different machines differ.
-func (o *Outline) Add(s Span) {
+func (o *WakeTrace) Add(s Span) {
 	s.After = min(max(0, s.After), o.Total)
 	s.Took = min(max(0, s.Took), o.Total-s.After)
 	if s.Parent == "" {
 		s.Parent = o.Root
+	}
+	if s.Who == o.Instance {
+		s.Who = ""
 	}
 	k, _ := slices.BinarySearchFunc(o.Spans, s, func(a, b Span) int {
 		if a.After <= b.After { // behind those that begin at the same time
@@ -149,32 +147,4 @@ func (o *Outline) Add(s Span) {
 		return 1
 	})
 	o.Spans = slices.Insert(o.Spans, k, s)
-}
-
-// AddSteps puts the steps of an instance under the span with the ID of within, which must
-// be in o: they are the instance's own durations, by its own clock, so that they are
-// laid into the caller's interval: before what they leave of it where ahead is set (a
-// process has to begin before it has a clock), else in its middle, as far from the
-// call as from the answer.
-func (o *Outline) AddSteps(within Span, id InstanceID, steps []Step, ahead bool) {
-	var all time.Duration
-	for _, s := range steps {
-		all = max(all, s.After+s.Took)
-	}
-	rest := max(0, within.Took-all)
-	if !ahead {
-		rest /= 2
-	}
-	for k, s := range steps {
-		after := min(max(0, s.After)+rest, within.Took)
-		o.Add(Span{
-			ID: StepID(o.Trace, id, k, s.Name), Parent: within.ID, Name: s.Name, Part: PartInstance,
-			After: within.After + after, Took: min(max(0, s.Took), within.Took-after),
-		})
-	}
-}
-
-// StepID is the ID of the span that is the nth step of an instance in a trace.
-func StepID(trace string, id InstanceID, n int, name string) string {
-	return SpanID(trace, string(PartInstance), string(id), strconv.Itoa(n), name)
 }

@@ -1,0 +1,155 @@
+package activator
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// wakeTrace is what this activator traces of one wake. It begins with the request that
+// finds no instance awake. It is its function's, under mu, until a request that waited for it gets a slot,
+// and that request's from then on. It is told when the first byte of the answer has gone out and
+// the calls to instances have ended: one may end last of all, where the instance answers what went ahead first.
+//
+// A request that finds an instance awake has nothing to do with any of this.
+type wakeTrace struct {
+	f          *function
+	parent     string // the client's span; empty: it sent none
+	began      time.Time
+	root, hold *waketrace.Span
+	open       atomic.Int32 // the request, and the calls that have not ended
+
+	woke     api.InstanceID // whom a call of ours woke
+	awake    time.Time      // when the activator knew it; zero: an instance was awake already, and was avoided
+	instance api.InstanceID // the one that got the request
+	picked   time.Time      // when the request got its slot
+	sent     time.Time      // when it was last sent to an instance
+	answered time.Time      // when the first byte of the answer was there
+	ended    time.Time      // when it had gone out
+}
+
+// traced says that c waits for an instance to be awake. The caller holds mu.
+func (f *function) traced(c *call) {
+	switch {
+	case f.trace != nil:
+	case c.trace != nil:
+		f.trace, c.trace = c.trace, nil // the instance that had it is none any more
+	default:
+		client := api.TraceFrom(c.r.Header)
+		t := &wakeTrace{f: f, parent: client.Span, began: c.begun, root: f.a.tracer.Root(f.name, client, api.PartActivator, c.begun)}
+		t.hold = t.root.Start(waketrace.Step{Name: api.SpanHold, Part: api.PartActivator, Began: c.begun})
+		t.open.Store(1)
+		f.trace = t
+	}
+}
+
+// calls is the span below which calls to instances are traced. The caller holds mu.
+func (t *wakeTrace) calls() *waketrace.Span {
+	if t == nil {
+		return nil
+	}
+	return t.hold
+}
+
+// begun notes that a call has begun. The caller holds mu.
+func (t *wakeTrace) begun() {
+	if t != nil {
+		t.open.Add(1)
+	}
+}
+
+// called notes that it has ended, which has woken an instance unless err says otherwise. The caller holds mu.
+func (t *wakeTrace) called(id api.InstanceID, err error) {
+	if t == nil {
+		return
+	}
+	if err == nil {
+		t.woke = id
+	}
+	t.done()
+}
+
+// done ends the request or a call. The last one has the trace told.
+func (t *wakeTrace) done() {
+	if t.open.Add(-1) > 0 {
+		return
+	}
+	select {
+	case t.f.a.woken <- t:
+	default: // a record is for people: a request does not wait for it
+	}
+}
+
+// knows notes that an instance is awake. The caller holds mu.
+func (t *wakeTrace) knows(now time.Time) {
+	if t != nil && t.awake.IsZero() {
+		t.awake = now
+	}
+}
+
+// abandon ends it where nobody waits any more. The caller holds mu.
+func (t *wakeTrace) abandon() {
+	if t != nil {
+		t.hold.Done(errLeft)
+		t.root.Done(errLeft)
+	}
+}
+
+var errLeft = errors.New("nobody waits for it any more")
+
+// hand passes the trace on to the request that gets the first slot. The caller holds mu.
+func (f *function) hand(s *slot, now time.Time) {
+	s.trace, f.trace = f.trace, nil
+	s.trace.goesTo(s.instance.ID, now)
+}
+
+// goesTo notes which instance gets the request.
+func (t *wakeTrace) goesTo(id api.InstanceID, now time.Time) {
+	if t != nil {
+		t.instance, t.picked = id, now
+	}
+}
+
+// handBack takes it back from a request that has left. The caller holds mu.
+func (f *function) handBack(s slot) {
+	if f.trace == nil && f.room.Len() > 0 {
+		f.trace = s.trace
+	}
+}
+
+// answers is called by the request's goroutine when the first byte of the answer has
+// gone out. What follows is not its work.
+func (c *call) answers() {
+	t := c.ends
+	c.trace, c.ends = nil, nil
+	t.ended = time.Now()
+	t.done()
+}
+
+// maxWoken is how many traces wait to be told.
+const maxWoken = 64
+
+// tellWoken ends the spans of the request, and tells of the wake.
+func (a *Activator) tellWoken(t *wakeTrace) {
+	awake := t.awake
+	if awake.IsZero() || awake.After(t.picked) {
+		awake = t.picked
+	}
+	t.hold.DoneAt(awake)
+	t.root.Start(waketrace.Step{Name: api.SpanDispatch, Part: api.PartActivator, Instance: t.instance, Began: awake, Ended: t.sent})
+	t.root.Start(waketrace.Step{Name: api.SpanFirstToken, Part: api.PartActivator, Instance: t.instance, Began: t.sent, Ended: t.answered})
+	t.root.DoneAt(t.ended)
+	at := t.root.Trace()
+	o := api.WakeTrace{Function: t.f.name, Instance: t.instance, Activator: a.cfg.Name, Trace: at.ID, Root: at.Span, Parent: t.parent, Unsampled: at.Unsampled,
+		Start: t.began, Total: t.ended.Sub(t.began)}
+	if t.woke == t.instance {
+		o.By = api.PartActivator
+	}
+	for _, s := range t.root.Wake().Spans(t.began, o.Whole()) {
+		o.Add(s)
+	}
+	a.deps.Emitter.Emit(api.NewEvent(api.EventWoken, "/activator/"+a.cfg.Name, o.Function, o))
+}

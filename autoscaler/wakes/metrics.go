@@ -1,0 +1,50 @@
+package wakes
+
+import (
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// stepLabels are the steps that metrics know: an instance's words are its own.
+var stepLabels = map[string]string{
+	api.SpanHold: "hold", api.SpanEvent: "event", api.SpanDecision: "decision", api.SpanVictim: "victim_sleep", api.SpanWake: "wake_call",
+	api.SpanStart: "start_call", api.SpanRise: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
+	api.SpanWrite: "api_write", api.SpanVictimEnd: "victim_end", api.SpanMade: "server_pod_made", api.SpanServerUp: "server_pod_up",
+	api.SpanCreated: "pod_created", api.SpanScheduled: "pod_scheduled", api.SpanStarted: "pod_started", api.SpanBound: "pod_bound", api.SpanReady: "pod_ready",
+	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", api.StepCanary: "canary",
+	api.StepRestoring: "restore", api.StepFetching: "fetch", api.StepForking: "fork", api.StepLoading: "load",
+}
+
+// observe counts a record.
+func (s *Store) observe(o api.WakeTrace) {
+	s.wake.WithLabelValues(string(o.Path)).Observe(o.Total.Seconds())
+	for _, span := range o.Spans {
+		label, found := stepLabels[span.Name]
+		if !found {
+			label = "other"
+		}
+		s.step.WithLabelValues(label, string(o.Path)).Observe(span.Took.Seconds())
+	}
+}
+
+// mostSpans is how many spans are believed of an activator's record.
+const mostSpans = 64
+
+// Check cuts a record of an event to its bounds and says what is wrong with it.
+func Check(event string, o *api.WakeTrace) error {
+	switch {
+	case o.Function == "" || o.Instance == "" || o.Activator == "":
+		return api.BadRequest("data", "event %s: want a function, an instance and an activator", event)
+	case !api.ValidTrace(o.Trace) || !api.ValidSpan(o.Root):
+		return api.BadRequest("data", "event %s: want the IDs of a trace and of its root span, 32 and 16 hexadecimal digits", event)
+	case o.Total < 0 || len(o.Spans) > mostSpans:
+		return api.BadRequest("data", "event %s: want a total of at least 0, and at most %d spans (have %d)", event, mostSpans, len(o.Spans))
+	}
+	spans := o.Spans
+	o.Spans, o.Path = nil, ""
+	for _, s := range spans {
+		s.Name, s.Note = waketrace.Clip(s.Name), waketrace.Clip(s.Note)
+		o.Add(s)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package runtime
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Startup notes the steps of a start or wake: each ends where the next begins. Its
+// methods are safe for many goroutines; a nil one notes nothing.
+type Startup struct {
+	began time.Time
+
+	mu    sync.Mutex // guards steps
+	steps []api.Step // Took is filled in by the next
+}
+
+// NewStartup is one that begins now.
+func NewStartup() *Startup { return &Startup{began: time.Now()} }
+
+// mostSteps bounds what a runtime that is tried for long can make.
+const mostSteps = 24
+
+// Step begins a step, and ends the one under way. One that is under way is not begun again.
+func (s *Startup) Step(step string) {
+	if s == nil {
+		return
+	}
+	after := time.Since(s.began)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.steps); n > 0 {
+		if s.steps[n-1].Name == step || n == mostSteps {
+			return
+		}
+		s.steps[n-1].Took = after - s.steps[n-1].After
+	}
+	s.steps = append(s.steps, api.Step{Name: step, After: after})
+}
+
+// shortest is what is worth a line where nothing may have been to do.
+const shortest = 50 * time.Microsecond
+
+// End ends the last step and returns all. Nothing is noted after it.
+func (s *Startup) End() []api.Step {
+	took := time.Since(s.began)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.steps)
+	if n > 0 {
+		last := &s.steps[n-1]
+		last.Took = took - last.After
+		if n > 1 && last.Name == api.StepRestoring && last.Took < shortest {
+			s.steps[n-2].Took += last.Took
+			s.steps = s.steps[:n-1]
+		}
+	}
+	return s.steps
+}
+
+type startupKey struct{}
+
+// With returns a context in which calls to a runtime note the steps that they begin.
+func (s *Startup) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, startupKey{}, s)
+}
+
+// startupOf is the one that ctx carries; nil: none.
+func startupOf(ctx context.Context) *Startup {
+	s, _ := ctx.Value(startupKey{}).(*Startup)
+	return s
+}
+
+// shown has a server that takes requests again show what it answers. Others' requests come after
+// the one that is made for that: serves is called when this goroutine waits for the answer, or at
+// the latest when it has it.
+func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint) (Answer, error), serves func()) (Answer, error) {
+	if serves == nil {
+		return show(ctx, e)
+	}
+	said := make(chan struct{}) // closed when it has returned
+	go func() {
+		serves()
+		close(said)
+	}()
+	answer, err := show(ctx, e)
+	<-said
+	return answer, err
+}
+
+// stepOf is the step that a call to a path of a runtime is part of; empty: it begins none.
+func stepOf(path string) string {
+	path, query, _ := strings.Cut(path, "?")
+	switch {
+	case query == "tags=kv_cache", path == "/reset_prefix_cache":
+		return api.StepCache
+	case path == "/wake_up", path == "/resume_memory_occupation":
+		return api.StepWaking
+	case path == "/collective_rpc", path == "/update_weights_from_disk":
+		return api.StepWeights
+	case path == "/v1/completions", path == "/v1/chat/completions", path == "/v1/embeddings", path == "/v1/rerank":
+		return api.StepProbing
+	}
+	return ""
+}

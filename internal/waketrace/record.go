@@ -1,0 +1,82 @@
+package waketrace
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// mostSpans is how many spans of a wake are recorded.
+const mostSpans = 64
+
+// Wake keeps the spans below one root.
+type Wake struct {
+	tracer trace.Tracer
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	spans  []sdktrace.ReadOnlySpan
+}
+
+func (w *Wake) add(made trace.Span) {
+	s, recorded := made.(sdktrace.ReadOnlySpan)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if recorded && !w.closed && len(w.spans) < mostSpans {
+		w.spans = append(w.spans, s)
+	}
+}
+
+// Close keeps no spans that begin from now on: they are no part of the wake any more.
+func (w *Wake) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
+
+// Spans are those of the wake, each after the one that it is below. They lie in within, which is a span of a
+// record whose beginning is at zero by the clock of the spans, and none is longer than what it lies in: a
+// span that goes on ends with it. Who of a span is the instance that it is about.
+func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
+	w.mu.Lock()
+	all := slices.Clone(w.spans)
+	w.mu.Unlock()
+	spans := make([]api.Span, 0, len(all))
+	for _, made := range all {
+		s := api.Span{ID: made.SpanContext().SpanID().String(), Parent: made.Parent().SpanID().String(), Name: made.Name()}
+		note := ""
+		for _, a := range made.Attributes() {
+			switch a.Key {
+			case keyPart:
+				s.Part = api.Part(a.Value.AsString())
+			case keyInstance:
+				s.Who = api.InstanceID(a.Value.AsString())
+			case keyNote:
+				note = a.Value.AsString()
+			}
+		}
+		if s.Note = made.Status().Description; s.Note != "" && note != "" {
+			s.Note = note + ": " + s.Note
+		}
+		s.Note = cmp.Or(s.Note, note)
+		outer := within
+		if k := slices.IndexFunc(spans, func(p api.Span) bool { return p.ID == s.Parent }); k >= 0 && s.Name != api.SpanVictimEnd {
+			outer = spans[k]
+		} // the call to a victim is over when its end begins
+		s.Parent = outer.ID
+		end := within.End()
+		if ended := made.EndTime(); !ended.IsZero() {
+			end = ended.Sub(zero)
+		}
+		s.After = min(max(outer.After, made.StartTime().Sub(zero)), outer.End())
+		s.Took = max(0, min(end, outer.End())-s.After)
+		spans = append(spans, s)
+	}
+	return spans
+}

@@ -1,0 +1,237 @@
+// Package waketrace records and exports the spans of wakes, with OpenTelemetry.
+//
+// A wake is one trace. Its spans are made where the work happens, and carried in contexts:
+//
+//  1. The activator begins the root span with the request that finds no instance awake ([Tracer.Root]).
+//     Its traceparent goes with the demand to the autoscaler, and with each call to an instance.
+//  2. What is done for the wake is a span below the one that its context carries ([Start]). What is known
+//     only afterwards is made with its times, as are the steps that an instance reports of a call ([Span.Steps]).
+//  3. A [Wake] keeps the spans that this process has made, of which the record that users see is put
+//     together, an [api.WakeTrace].
+//  4. An [Exporter] sends them by OTLP over HTTP where the environment names an endpoint. The function's
+//     program exports nothing and links no OpenTelemetry: its steps are exported by who called it.
+//
+// All of it is safe for many goroutines, and none of it waits for an export.
+package waketrace
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Attributes of spans.
+const (
+	keyPart     = attribute.Key("rouse.part")
+	keyFunction = attribute.Key("rouse.function")
+	keyInstance = attribute.Key("rouse.instance")
+	keyNote     = attribute.Key("rouse.note")
+)
+
+// Step is a span to be made.
+type Step struct {
+	Name string
+	Part api.Part
+	// Instance is the one that it is about; Note says more. Empty: none.
+	Instance api.InstanceID
+	Note     string
+	// Began and Ended are its times; zero: it begins now, and ends with [Span.Done].
+	Began, Ended time.Time
+}
+
+// options are those of the start of s as a span.
+func (s Step) options() []trace.SpanStartOption {
+	attrs := []attribute.KeyValue{keyPart.String(string(s.Part))}
+	if s.Instance != "" {
+		attrs = append(attrs, keyInstance.String(string(s.Instance)))
+	}
+	if s.Note != "" {
+		attrs = append(attrs, keyNote.String(Clip(s.Note)))
+	}
+	kind := trace.SpanKindInternal
+	if s.Name == api.SpanWake || s.Name == api.SpanFirstToken {
+		kind = trace.SpanKindClient
+	}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(attrs...)}
+	if !s.Began.IsZero() {
+		opts = append(opts, trace.WithTimestamp(s.Began))
+	}
+	return opts
+}
+
+// Tracer begins wakes.
+type Tracer struct{ tracer trace.Tracer }
+
+// NewTracer makes a tracer whose spans go to e too, unless it is nil.
+func NewTracer(e *Exporter) *Tracer {
+	opts := []sdktrace.TracerProviderOption{
+		sdktrace.WithSampler(recordAll{}),
+		// The exporter knows what the parts are called; looking at the machine would take time.
+		sdktrace.WithResource(resource.Empty()), sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{
+			AttributeValueLengthLimit: -1, AttributeCountLimit: -1, EventCountLimit: -1, LinkCountLimit: -1, AttributePerEventCountLimit: -1, AttributePerLinkCountLimit: -1}),
+	}
+	if e != nil {
+		opts = append(opts, sdktrace.WithSpanProcessor(e.batches))
+	}
+	return &Tracer{sdktrace.NewTracerProvider(opts...).Tracer("github.com/rouse-dev/rouse")}
+}
+
+// Span is a span of a wake. A nil one is none: what begins below it is not recorded.
+type Span struct {
+	trace.Span
+	wake *Wake
+}
+
+// Root begins the span that is the whole of a wake of f: below that of parent, unless that is zero.
+func (t *Tracer) Root(f api.FunctionName, parent api.Trace, part api.Part, began time.Time) *Span {
+	kind := trace.SpanKindServer
+	if part != api.PartActivator {
+		kind = trace.SpanKindInternal
+	}
+	_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), spanContext(parent)), "wake "+f.Name(),
+		trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(keyPart.String(string(part)), keyFunction.String(string(f))))
+	return &Span{span, &Wake{tracer: t.tracer}}
+}
+
+// Join is the root of a wake that another process has begun.
+func (t *Tracer) Join(root api.Trace) *Span {
+	return &Span{trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), spanContext(root))), &Wake{tracer: t.tracer}}
+}
+
+// Start begins a span below p.
+func (p *Span) Start(s Step) *Span {
+	if p == nil {
+		return nil
+	}
+	_, made := p.wake.tracer.Start(trace.ContextWithSpan(context.Background(), p), s.Name, s.options()...)
+	p.wake.add(made)
+	if !s.Ended.IsZero() {
+		made.End(trace.WithTimestamp(s.Ended))
+	}
+	return &Span{made, p.wake}
+}
+
+// Start begins a span below the one that ctx carries, and returns it and a context that carries it.
+func Start(ctx context.Context, s Step) (context.Context, *Span) {
+	made := From(ctx).Start(s)
+	return With(ctx, made), made
+}
+
+// With is a context that carries p, and whose calls to other parts carry its traceparent.
+func With(ctx context.Context, p *Span) context.Context {
+	if p == nil {
+		return ctx
+	}
+	return api.WithTrace(trace.ContextWithSpan(ctx, p), p.Trace())
+}
+
+// From is the span that ctx carries; nil: none that is recorded.
+func From(ctx context.Context) *Span {
+	p, _ := trace.SpanFromContext(ctx).(*Span)
+	return p
+}
+
+// Wake is the wake that p is of. p is not nil.
+func (p *Span) Wake() *Wake { return p.wake }
+
+// Trace is where p is in its trace; the zero value for nil.
+func (p *Span) Trace() api.Trace {
+	if p == nil {
+		return api.Trace{}
+	}
+	c := p.SpanContext()
+	return api.Trace{ID: c.TraceID().String(), Span: c.SpanID().String(), Unsampled: !c.IsSampled()}
+}
+
+// Done ends p now, with what went wrong unless err is nil.
+func (p *Span) Done(err error) {
+	if p == nil {
+		return
+	}
+	if err != nil {
+		p.SetStatus(codes.Error, Clip(err.Error()))
+	}
+	p.End()
+}
+
+// mostWord bounds names and notes.
+const mostWord = 300
+
+// Clip bounds a text that others wrote.
+func Clip(s string) string {
+	if len(s) > mostWord {
+		return s[:mostWord] + "…"
+	}
+	return s
+}
+
+// DoneAt ends p at a time.
+func (p *Span) DoneAt(at time.Time) { p.End(trace.WithTimestamp(at)) }
+
+// spanContext is t in OpenTelemetry's words; what is no trace is not valid.
+func spanContext(t api.Trace) trace.SpanContext {
+	cfg := trace.SpanContextConfig{Remote: true}
+	cfg.TraceID, _ = trace.TraceIDFromHex(t.ID)
+	cfg.SpanID, _ = trace.SpanIDFromHex(t.Span)
+	if !t.Unsampled {
+		cfg.TraceFlags = trace.FlagsSampled
+	}
+	return trace.NewSpanContext(cfg)
+}
+
+// Steps makes spans of the steps that an instance reports of the call p, below it. They are the
+// instance's own durations, by its own clock, so that they are laid into the call's: before what they
+// leave of it where late is set (a process has to begin before it has a clock), else in its middle, as far
+// from the call as from the answer.
+func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
+	if p == nil || len(steps) == 0 {
+		return
+	}
+	began, ended := times(p.Span)
+	if ended.IsZero() {
+		ended = time.Now()
+	}
+	took := ended.Sub(began)
+	var all time.Duration
+	for _, s := range steps {
+		all = max(all, s.After+s.Took)
+	}
+	rest := max(0, took-all)
+	if !late {
+		rest /= 2
+	}
+	for _, s := range steps {
+		after := min(max(0, s.After)+rest, took)
+		begins := began.Add(after)
+		p.Start(Step{Name: s.Name, Part: api.PartInstance, Instance: id, Began: begins, Ended: begins.Add(min(max(0, s.Took), took-after))})
+	}
+}
+
+// times are those of a span; zero where it has none, or goes on.
+func times(s trace.Span) (began, ended time.Time) {
+	if made, is := s.(sdktrace.ReadOnlySpan); is {
+		return made.StartTime(), made.EndTime()
+	}
+	return began, ended
+}
+
+// recordAll records every span, and exports those whose client has not said otherwise.
+type recordAll struct{}
+
+func (recordAll) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	parent := trace.SpanContextFromContext(p.ParentContext)
+	r := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: parent.TraceState()}
+	if parent.IsValid() && !parent.IsSampled() {
+		r.Decision = sdktrace.RecordOnly
+	}
+	return r
+}
+
+func (recordAll) Description() string { return "record all" }
