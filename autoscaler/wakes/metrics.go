@@ -17,7 +17,7 @@ var stepLabels = map[string]string{
 
 // observe counts a record.
 func (s *Store) observe(o api.WakeTrace) {
-	s.wake.WithLabelValues(string(o.Path)).Observe(o.Total.Seconds())
+	s.took.WithLabelValues(string(o.Path)).Observe(o.Total.Seconds())
 	for _, span := range o.Spans {
 		label, found := stepLabels[span.Name]
 		if !found {

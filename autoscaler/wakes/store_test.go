@@ -75,7 +75,6 @@ func TestPodSteps(t *testing.T) {
 	s.Rename(tiny, "made-up", "a-0001")
 	step := waketrace.Step{Name: api.SpanScheduled, Began: now.Add(-time.Hour), Ended: now.Add(time.Second)}
 	s.PodSteps(tiny, "a-0001", api.PathColdFreed, step, waketrace.Step{Name: api.SpanCreated, Began: now, Ended: now.Add(10 * ms)})
-	s.PodSteps(tiny, "a-0001", api.PathColdFreed, step)
 	s.PodSteps("default/nobody", "nobody", "", step)
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, now.Add(2*time.Second))
 	o := s.List(tiny)[0]
@@ -195,10 +194,10 @@ func TestSpansAreExported(t *testing.T) {
 // TestRecordsAreBounded, those of a function and those of all.
 func TestRecordsAreBounded(t *testing.T) {
 	s := newStore(t, nil)
-	const functions = allRecords/keptRecords + 10
+	const functions = allWakes/keptWakes + 10
 	for n := range functions {
 		name := api.FunctionName(fmt.Sprintf("default/f%d", n))
-		for k := range keptRecords + 3 {
+		for k := range keptWakes + 3 {
 			o := seen(name, "i", time.Now())
 			o.Trace = fmt.Sprintf("%032x", n*1000+k+1)
 			s.Woken(o, api.PathHot, time.Now())
@@ -207,13 +206,13 @@ func TestRecordsAreBounded(t *testing.T) {
 	all := 0
 	for n := range functions {
 		list := s.List(api.FunctionName(fmt.Sprintf("default/f%d", n)))
-		if len(list) > keptRecords {
+		if len(list) > keptWakes {
 			t.Errorf("%d records of one function", len(list))
 		}
 		all += len(list)
 	}
-	if all > allRecords || all < allRecords/2 {
-		t.Errorf("%d records in all, want at most %d and most of them", all, allRecords)
+	if all > allWakes || all < allWakes/2 {
+		t.Errorf("%d records in all, want at most %d and most of them", all, allWakes)
 	}
 	s.Forget("default/f70")
 	if n := len(s.List("default/f70")); n != 0 {

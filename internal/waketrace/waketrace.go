@@ -173,7 +173,11 @@ func Clip(s string) string {
 }
 
 // DoneAt ends p at a time.
-func (p *Span) DoneAt(at time.Time) { p.End(trace.WithTimestamp(at)) }
+func (p *Span) DoneAt(at time.Time) {
+	if p != nil {
+		p.End(trace.WithTimestamp(at))
+	}
+}
 
 // spanContext is t in OpenTelemetry's words; what is no trace is not valid.
 func spanContext(t api.Trace) trace.SpanContext {
