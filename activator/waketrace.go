@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -16,11 +17,11 @@ import (
 //
 // A request that finds an instance awake has nothing to do with any of this.
 type wakeTrace struct {
-	f          *function
-	parent     string // the client's span; empty: it sent none
-	began      time.Time
-	root, hold *waketrace.Span
-	open       atomic.Int32 // the request, and the calls that have not ended
+	f      *function
+	parent string // the client's span; empty: it sent none
+	began  time.Time
+	root   *waketrace.Span
+	open   atomic.Int32 // the request, and the calls that have not ended
 
 	woke     api.InstanceID // whom a call of ours woke
 	awake    time.Time      // when the activator knew it; zero: an instance was awake already, and was avoided
@@ -40,7 +41,6 @@ func (f *function) traced(c *call) {
 	default:
 		client := api.TraceFrom(c.r.Header)
 		t := &wakeTrace{f: f, parent: client.Span, began: c.begun, root: f.a.tracer.Root(f.name, client, api.PartActivator, c.begun)}
-		t.hold = t.root.Start(waketrace.Step{Name: api.SpanHold, Part: api.PartActivator, Began: c.begun})
 		t.open.Store(1)
 		f.trace = t
 	}
@@ -51,7 +51,7 @@ func (t *wakeTrace) calls() *waketrace.Span {
 	if t == nil {
 		return nil
 	}
-	return t.hold
+	return t.root
 }
 
 // begun notes that a call has begun. The caller holds mu.
@@ -61,14 +61,13 @@ func (t *wakeTrace) begun() {
 	}
 }
 
-// called notes that it has ended, which has woken an instance unless err says otherwise. The caller holds mu.
-func (t *wakeTrace) called(id api.InstanceID, err error) {
+// called ends the span of a call: after the requests that wait for its end have gone on.
+func (t *wakeTrace) called(call *waketrace.Span, st api.InstanceStatus, err error, now time.Time) {
 	if t == nil {
 		return
 	}
-	if err == nil {
-		t.woke = id
-	}
+	call.DoneAt(now, err)
+	call.Steps(st.Instance, st.StepsOf(call.Trace().Span), false)
 	t.done()
 }
 
@@ -83,6 +82,13 @@ func (t *wakeTrace) done() {
 	}
 }
 
+// wokenBy notes that a call of ours has woken an instance. The caller holds mu.
+func (t *wakeTrace) wokenBy(id api.InstanceID) {
+	if t != nil {
+		t.woke = id
+	}
+}
+
 // knows notes that an instance is awake. The caller holds mu.
 func (t *wakeTrace) knows(now time.Time) {
 	if t != nil && t.awake.IsZero() {
@@ -93,7 +99,6 @@ func (t *wakeTrace) knows(now time.Time) {
 // abandon ends it where nobody waits any more. The caller holds mu.
 func (t *wakeTrace) abandon() {
 	if t != nil {
-		t.hold.Done(errLeft)
 		t.root.Done(errLeft)
 	}
 }
@@ -138,18 +143,25 @@ func (a *Activator) tellWoken(t *wakeTrace) {
 	if awake.IsZero() || awake.After(t.picked) {
 		awake = t.picked
 	}
-	t.hold.DoneAt(awake)
-	t.root.Start(waketrace.Step{Name: api.SpanDispatch, Part: api.PartActivator, Instance: t.instance, Began: awake, Ended: t.sent})
-	t.root.Start(waketrace.Step{Name: api.SpanFirstToken, Part: api.PartActivator, Instance: t.instance, Began: t.sent, Ended: t.answered})
-	t.root.DoneAt(t.ended)
 	at := t.root.Trace()
 	o := api.WakeTrace{Function: t.f.name, Instance: t.instance, Activator: a.cfg.Name, Trace: at.ID, Root: at.Span, Parent: t.parent, Unsampled: at.Unsampled,
 		Start: t.began, Total: t.ended.Sub(t.began)}
 	if t.woke == t.instance {
 		o.By = api.PartActivator
 	}
-	for _, s := range t.root.Wake().Spans(t.began, o.Whole()) {
+	calls := t.root.Wake().Spans(t.began, api.Span{Took: awake.Sub(t.began)})
+	own := func(name string, from, to time.Time) (id string) {
+		id = t.root.Start(waketrace.Step{Name: name, Part: api.PartActivator, Instance: t.instance, Began: from, Ended: to}).Trace().Span
+		o.Add(api.Span{ID: id, Name: name, Part: api.PartActivator, After: from.Sub(t.began), Took: to.Sub(from)})
+		return id
+	}
+	hold := own(api.SpanHold, t.began, awake)
+	for _, s := range calls {
+		s.Parent = cmp.Or(s.Parent, hold)
 		o.Add(s)
 	}
+	own(api.SpanDispatch, awake, t.sent)
+	own(api.SpanFirstToken, t.sent, t.answered)
+	t.root.DoneAt(t.ended, nil)
 	a.deps.Emitter.Emit(api.NewEvent(api.EventWoken, "/activator/"+a.cfg.Name, o.Function, o))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // beginWake begins a wake where requests wait, nobody is awake or being woken,
@@ -25,7 +26,11 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 		id := i.ID
 		st := i.Status()
 		trace := f.trace
-		out, retry := f.a.wakes.Begin(id, st.Endpoint, f.spec.RiseTimeout(f.spec.Unloaded(st)), f.trace.calls(), func(st api.InstanceStatus, err error) { f.woke(id, st, err, trace) })
+		out, retry := f.a.wakes.Begin(id, st.Endpoint, f.spec.RiseTimeout(f.spec.Unloaded(st)), f.trace.calls(), func(call *waketrace.Span, st api.InstanceStatus, err error) {
+			ended := time.Now()
+			f.woke(id, st, err, trace)
+			trace.called(call, st, err, ended)
+		})
 		switch out {
 		case wake.Begun:
 			f.waking, f.wakingUntil = id, time.Time{}
@@ -56,9 +61,9 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	f.mu.Lock()
 	f.waking = ""
 	if err == nil {
+		trace.wokenBy(id)
 		f.learn(st, now)
 	}
-	trace.called(id, err)
 	f.beginWake(now)
 	renamed := f.renamed()
 	f.dispatch()

@@ -148,9 +148,9 @@ const (
 
 // Begin starts a wake of id at e, bounded by limit and in a span below trace, unless one is under way or
 // no valid grant allows it. It does not block. finished is called from another
-// goroutine when the wake that this call has begun has ended. If the outcome is
+// goroutine when the wake that this call has begun has ended, to end its span too. If the outcome is
 // Paused, retry is when to ask again.
-func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(api.InstanceStatus, error)) (out Outcome, retry time.Time) {
+func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(*waketrace.Span, api.InstanceStatus, error)) (out Outcome, retry time.Time) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,16 +170,14 @@ func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, tra
 	grant := p.held.Grant
 	o.wakes.Go(func() {
 		call := trace.Start(waketrace.Step{Name: api.SpanWake, Part: api.PartActivator, Instance: id, Began: now})
-		ctx, cancel := context.WithTimeout(waketrace.With(o.ctx, call), limit)
+		ctx, cancel := context.WithTimeout(api.WithTrace(o.ctx, call.Trace()), limit)
 		st, err := o.waker.Wake(ctx, e, grant)
 		cancel()
 		if err == nil && !st.Ready() {
 			err = fmt.Errorf("wake %s: it answered that it is %s", id, st.State)
 		}
-		call.Done(err)
-		call.Steps(id, st.StepsOf(call.Trace().Span), false)
 		o.end(p, f, err)
-		finished(st, err)
+		finished(call, st, err)
 	})
 	return Begun, time.Time{}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // fakeWaker takes a second for a wake and then does what it is told.
@@ -43,7 +44,7 @@ func start(t *testing.T, answer func(int32, api.Grant) (api.InstanceStatus, erro
 	t.Cleanup(o.Close)
 	ended := make(chan error, 10) // as many as any test begins: the callback must not block
 	begin := func() Outcome {
-		out, _ := o.Begin("i", "unix:/s", time.Minute, nil, func(_ api.InstanceStatus, err error) { ended <- err })
+		out, _ := o.Begin("i", "unix:/s", time.Minute, nil, func(_ *waketrace.Span, _ api.InstanceStatus, err error) { ended <- err })
 		return out
 	}
 	return o, w, begin, ended

@@ -239,7 +239,7 @@ func (s *Store) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 		steps := st.StepsOf(up.told().Trace().Span)
 		if !up.over && (up.instance == st.Instance || len(steps) > 0) {
 			up.over = true
-			up.start.DoneAt(now)
+			up.start.DoneAt(now, nil)
 			up.told().Steps(st.Instance, steps, up.start != nil)
 		}
 	}
@@ -249,7 +249,7 @@ func (s *Store) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	w.root.Wake().Close()
 	w.done, w.path, w.awake = true, w.pathOf(came), now
 	if w.own {
-		w.root.DoneAt(now)
+		w.root.DoneAt(now, nil)
 	}
 	if w.record != nil {
 		return // the activator was faster

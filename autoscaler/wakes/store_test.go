@@ -95,11 +95,11 @@ func TestWork(t *testing.T) {
 		t.Errorf("the instance is told %v, in the trace %s", told, theTrace)
 	}
 	call.Start(waketrace.Step{Name: api.SpanWrite, Part: api.PartAutoscaler, Note: "scale of a to 1", Began: at(10 * ms), Ended: at(30 * ms)})
-	room.DoneAt(at(500 * ms))
+	room.DoneAt(at(500*ms), nil)
 	end := room.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: "b-0001", Began: at(time.Second)})
-	end.DoneAt(at(3 * time.Second))
+	end.DoneAt(at(3*time.Second), nil)
 	(*waketrace.Span)(nil).Start(waketrace.Step{Name: api.SpanWrite}).Done(nil) // of no wake
-	call.DoneAt(at(4 * time.Second))
+	call.DoneAt(at(4*time.Second), nil)
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, at(5*time.Second))
 	room.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: "b-0001"}) // it is over
 	o := s.List(tiny)[0]
@@ -127,7 +127,7 @@ func TestStepsOfTheirOwnCall(t *testing.T) {
 	}{{"", 2}, {"00f067aa0ba902b7", 1}, {"none", 1}} {
 		s, now := newStore(t, nil), time.Now()
 		call, told := s.Startup(tiny, "a-0001", true, "it is wanted", now)
-		call.DoneAt(now.Add(time.Second))
+		call.DoneAt(now.Add(time.Second), nil)
 		if told.Span != call.Trace().Span {
 			t.Errorf("a wake is told %v, and its call is %v", told, call.Trace())
 		}

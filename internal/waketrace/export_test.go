@@ -156,9 +156,9 @@ func TestExport(t *testing.T) {
 		hold.Start(Step{Name: api.SpanDecision, Part: api.PartAutoscaler, Note: "why", Began: at, Ended: at.Add(time.Second)})
 		hold.Start(Step{Name: api.StepWaking, Part: api.PartInstance, Instance: "m-1", Began: at, Ended: at.Add(time.Second)})
 		tracer.Root("default/m", api.Trace{ID: theTrace, Span: theSpan, Unsampled: true}, api.PartActivator, at).Done(nil)
-		root.DoneAt(at.Add(time.Second))
+		root.DoneAt(at.Add(time.Second), nil)
 		time.Sleep(10 * time.Second)
-		tracer.Root("default/last", api.Trace{}, api.PartAutoscaler, at).DoneAt(at.Add(time.Second))
+		tracer.Root("default/last", api.Trace{}, api.PartAutoscaler, at).DoneAt(at.Add(time.Second), nil)
 		end(t, e)
 		if len(r.got) != 4 {
 			t.Fatalf("got %d posts, want two that are refused, one, and the last", len(r.got))

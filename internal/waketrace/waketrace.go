@@ -16,6 +16,7 @@ package waketrace
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -46,24 +47,16 @@ type Step struct {
 	Began, Ended time.Time
 }
 
-// options are those of the start of s as a span.
-func (s Step) options() []trace.SpanStartOption {
-	attrs := []attribute.KeyValue{keyPart.String(string(s.Part))}
-	if s.Instance != "" {
-		attrs = append(attrs, keyInstance.String(string(s.Instance)))
-	}
-	if s.Note != "" {
-		attrs = append(attrs, keyNote.String(Clip(s.Note)))
-	}
-	kind := trace.SpanKindInternal
-	if s.Name == api.SpanWake || s.Name == api.SpanFirstToken {
-		kind = trace.SpanKindClient
-	}
-	opts := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(attrs...)}
-	if !s.Began.IsZero() {
-		opts = append(opts, trace.WithTimestamp(s.Began))
-	}
-	return opts
+// Options that need not be made for each span.
+var (
+	asInternal = trace.WithSpanKind(trace.SpanKindInternal)
+	asServer   = trace.WithSpanKind(trace.SpanKindServer)
+	asClient   = trace.WithSpanKind(trace.SpanKindClient)
+)
+
+// attributes leaves out what is empty.
+func attributes(all ...attribute.KeyValue) trace.SpanStartEventOption {
+	return trace.WithAttributes(slices.DeleteFunc(all, func(a attribute.KeyValue) bool { return a.Value.AsString() == "" })...)
 }
 
 // Tracer begins wakes.
@@ -91,12 +84,14 @@ type Span struct {
 
 // Root begins the span that is the whole of a wake of f: below that of parent, unless that is zero.
 func (t *Tracer) Root(f api.FunctionName, parent api.Trace, part api.Part, began time.Time) *Span {
-	kind := trace.SpanKindServer
-	if part != api.PartActivator {
-		kind = trace.SpanKindInternal
+	ctx, kind := context.Background(), asServer
+	if !parent.Zero() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, spanContext(parent))
 	}
-	_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), spanContext(parent)), "wake "+f.Name(),
-		trace.WithTimestamp(began), trace.WithSpanKind(kind), trace.WithAttributes(keyPart.String(string(part)), keyFunction.String(string(f))))
+	if part != api.PartActivator {
+		kind = asInternal
+	}
+	_, span := t.tracer.Start(ctx, "wake "+f.Name(), trace.WithTimestamp(began), kind, attributes(keyPart.String(string(part)), keyFunction.String(string(f))))
 	return &Span{span, &Wake{tracer: t.tracer}}
 }
 
@@ -110,7 +105,15 @@ func (p *Span) Start(s Step) *Span {
 	if p == nil {
 		return nil
 	}
-	_, made := p.wake.tracer.Start(trace.ContextWithSpan(context.Background(), p), s.Name, s.options()...)
+	if s.Began.IsZero() {
+		s.Began = time.Now()
+	}
+	kind := asInternal
+	if s.Name == api.SpanWake || s.Name == api.SpanFirstToken {
+		kind = asClient
+	}
+	_, made := p.wake.tracer.Start(trace.ContextWithSpan(context.Background(), p), s.Name, trace.WithTimestamp(s.Began), kind,
+		attributes(keyPart.String(string(s.Part)), keyInstance.String(string(s.Instance)), keyNote.String(Clip(s.Note))))
 	p.wake.add(made)
 	if !s.Ended.IsZero() {
 		made.End(trace.WithTimestamp(s.Ended))
@@ -151,14 +154,17 @@ func (p *Span) Trace() api.Trace {
 }
 
 // Done ends p now, with what went wrong unless err is nil.
-func (p *Span) Done(err error) {
+func (p *Span) Done(err error) { p.DoneAt(time.Now(), err) }
+
+// DoneAt ends p at a time.
+func (p *Span) DoneAt(at time.Time, err error) {
 	if p == nil {
 		return
 	}
 	if err != nil {
 		p.SetStatus(codes.Error, Clip(err.Error()))
 	}
-	p.End()
+	p.End(trace.WithTimestamp(at))
 }
 
 // mostWord bounds names and notes.
@@ -170,13 +176,6 @@ func Clip(s string) string {
 		return s[:mostWord] + "…"
 	}
 	return s
-}
-
-// DoneAt ends p at a time.
-func (p *Span) DoneAt(at time.Time) {
-	if p != nil {
-		p.End(trace.WithTimestamp(at))
-	}
 }
 
 // spanContext is t in OpenTelemetry's words; what is no trace is not valid.

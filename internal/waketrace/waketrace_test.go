@@ -43,7 +43,7 @@ func TestSpansLieInTheirParents(t *testing.T) {
 	call := root.Start(Step{Name: "call", Began: at(200 * ms)})
 	call.Start(Step{Name: "early", Began: at(-5 * ms), Ended: at(300 * ms)})
 	call.Start(Step{Name: "long", Began: at(300 * ms), Ended: at(900 * ms)})
-	call.DoneAt(at(800 * ms))
+	call.DoneAt(at(800*ms), nil)
 	root.Start(Step{Name: "late", Began: at(2 * time.Second), Ended: at(3 * time.Second)})
 	root.Start(Step{Name: "goes on", Began: at(100 * ms)})
 	call.Start(Step{Name: api.SpanVictimEnd, Began: at(850 * ms), Ended: at(950 * ms)})
