@@ -125,9 +125,9 @@ func (f *function) handBack(s slot) {
 	}
 }
 
-// answers is called by the request's goroutine when the first byte of the answer has
+// firstByte is called by the request's goroutine when the first byte of the answer has
 // gone out. What follows is not its work.
-func (c *call) answers() {
+func (c *call) firstByte() {
 	t := c.ends
 	c.trace, c.ends = nil, nil
 	t.ended = time.Now()

@@ -9,7 +9,7 @@ func (c *call) Write(p []byte) (int, error) {
 	c.expectRead()
 	n, err := c.w.Write(p)
 	if c.ends != nil {
-		c.answers()
+		c.firstByte()
 	}
 	return n, err
 }

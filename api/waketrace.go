@@ -17,7 +17,7 @@ type Path string
 
 // Paths of a wake.
 const (
-	PathHot       Path = "hot"        // a sleeping runtime was woken in place, whoever had to make room for it
+	PathHot       Path = "hot"        // a sleeping runtime was woken in place, whether or not another had to make room for it
 	PathWarm      Path = "warm"       // a runtime was started in an instance that was there
 	PathCold      Path = "cold"       // an instance was made
 	PathColdFreed Path = "cold-freed" // an instance was made, and another had to go or to sleep before
@@ -46,7 +46,7 @@ const (
 	SpanVictim     = "victim's sleep" // autoscaler: what made room, its draining included
 	SpanWake       = "wake call"      // activator or autoscaler: the call to the instance
 	SpanStart      = "start call"     // autoscaler: until there is a process, or Kubernetes was asked for a pod
-	SpanRise       = "start"          // autoscaler: from the decision to start until the instance is awake
+	SpanStartup    = "start"          // autoscaler: from the decision to start until the instance is awake
 	SpanDispatch   = "dispatch"       // activator: from awake until the request is sent
 	SpanFirstToken = "first token"    // activator: from then until the first byte of the answer
 
@@ -80,9 +80,9 @@ const (
 )
 
 // WakeTrace is the record of one wake: what happened between the arrival of the request
-// that found nobody awake and the first byte of its answer, or, where no request
+// that found no instance awake and the first byte of its answer, or, where no request
 // was the reason, until the instance was awake. It is a value; two records of one
-// wake are merged by whoever has both.
+// wake are merged by the part that has both.
 type WakeTrace struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance"`
@@ -101,7 +101,7 @@ type WakeTrace struct {
 	Activator string `json:"activator,omitempty"`
 	// Reason is that of the decision, where the autoscaler decided.
 	Reason string `json:"reason,omitempty"`
-	// Start is when it began, by the clock of whoever made the record.
+	// Start is when it began, by the clock of the part that made the record.
 	Start time.Time     `json:"start"`
 	Total time.Duration `json:"total"`
 	// Spans are ordered by their beginning; each lies within [0, Total].

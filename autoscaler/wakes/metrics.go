@@ -8,7 +8,7 @@ import (
 // stepLabels are the steps that metrics know: an instance's words are its own.
 var stepLabels = map[string]string{
 	api.SpanHold: "hold", api.SpanEvent: "event", api.SpanDecision: "decision", api.SpanVictim: "victim_sleep", api.SpanWake: "wake_call",
-	api.SpanStart: "start_call", api.SpanRise: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
+	api.SpanStart: "start_call", api.SpanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
 	api.SpanWrite: "api_write", api.SpanVictimEnd: "victim_end", api.SpanMade: "server_pod_made", api.SpanServerUp: "server_pod_up",
 	api.SpanCreated: "pod_created", api.SpanScheduled: "pod_scheduled", api.SpanStarted: "pod_started", api.SpanBound: "pod_bound", api.SpanReady: "pod_ready",
 	api.StepWaking: "runtime_wake", api.StepWeights: "runtime_weights", api.StepCache: "runtime_cache", api.StepProbing: "probe", api.StepCanary: "canary",

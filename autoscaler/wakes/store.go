@@ -50,7 +50,7 @@ func New(e *waketrace.Exporter, registry *prometheus.Registry) (*Store, error) {
 	s := &Store{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rouse_wake_seconds", Help: "Time from the arrival of a request that found nobody awake to the first byte of its answer, by how the instance came up: hot, warm, cold, cold-freed (somebody had to make room), or awake (one was, and took nothing at that moment).",
+			Name: "rouse_wake_seconds", Help: "Time from the arrival of a request that found no instance awake to the first byte of its answer, by how the instance came up: hot, warm, cold, cold-freed (another had to make room), or awake (one was, and took nothing at that moment).",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
 		}, []string{"path"}),
 		step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -168,7 +168,7 @@ func (s *Store) Startup(name api.FunctionName, id api.InstanceID, asleep bool, r
 	if asleep {
 		up.call = w.root.Start(waketrace.Step{Name: api.SpanWake, Part: api.PartAutoscaler, Instance: id, Began: now})
 	} else { // its name may change
-		up.start = w.root.Start(waketrace.Step{Name: api.SpanRise, Part: api.PartAutoscaler, Began: now})
+		up.start = w.root.Start(waketrace.Step{Name: api.SpanStartup, Part: api.PartAutoscaler, Began: now})
 		up.call = up.start.Start(waketrace.Step{Name: api.SpanStart, Part: api.PartAutoscaler, Began: now})
 	}
 	w.startups = append(w.startups[max(0, len(w.startups)-mostStartups):], up)

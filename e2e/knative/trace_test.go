@@ -22,7 +22,7 @@ func TestWakeTrace(t *testing.T) {
 	}
 	f.ask("red blue")
 	cold := f.wakeTrace("cold")
-	f.traced(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanRise, api.SpanStart, api.SpanWrite, api.SpanCreated, api.SpanScheduled, api.SpanStarted,
+	f.traced(cold, api.PathCold, api.SpanHold, api.SpanEvent, api.SpanDecision, api.SpanStartup, api.SpanStart, api.SpanWrite, api.SpanCreated, api.SpanScheduled, api.SpanStarted,
 		api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	f.hasState("asleep")
 	f.ask("sun moon")
@@ -53,7 +53,7 @@ func traceOfAColdStartThatDeletesAVictim(t *testing.T) {
 	f := simulated(t, in, "freed-b", large)
 	o.right(f, 1)
 	freed := f.wakeTrace(api.PathColdFreed)
-	f.traced(freed, api.PathColdFreed, api.SpanHold, api.SpanDecision, api.SpanVictim, api.SpanVictimEnd, api.SpanWrite, api.SpanRise, api.SpanStart,
+	f.traced(freed, api.PathColdFreed, api.SpanHold, api.SpanDecision, api.SpanVictim, api.SpanVictimEnd, api.SpanWrite, api.SpanStartup, api.SpanStart,
 		api.SpanCreated, api.SpanScheduled, api.SpanStarted, api.StepLoading, api.SpanDispatch, api.SpanFirstToken)
 	var writes []string
 	for _, s := range freed.Spans {

@@ -39,8 +39,8 @@ type Exporter struct{ batches sdktrace.SpanProcessor }
 //	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                       what the service is called
 //	OTEL_TRACES_EXPORTER=none, OTEL_SDK_DISABLED=true                 no traces
 //
-// An error says what is wrong with them; the caller can go on without traces. What is exported before
-// [Exporter.Run] waits for it.
+// An error says what is wrong with them; the caller can go on without traces. An exporter works from now on,
+// until [Exporter.Run] ends it.
 func FromEnvironment(env func(string) string, version string, log *slog.Logger) (*Exporter, error) {
 	return fromEnvironment(env, version, log, http.DefaultTransport.(*http.Transport).Clone())
 }
@@ -158,7 +158,7 @@ func pairs(name, text string) (map[string]string, error) {
 	return all, nil
 }
 
-// Run exports until ctx ends, and then what has come until then. It returns nil.
+// Run waits for the end of ctx, and ends the exporter once what has come until then is exported. It returns nil.
 func (e *Exporter) Run(ctx context.Context) error {
 	<-ctx.Done()
 	if e == nil {

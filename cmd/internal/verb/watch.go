@@ -43,7 +43,7 @@ func (p Program) Trace(use string) *cobra.Command {
 		Use:   use,
 		Short: "Show the last wake of a function step by step",
 		Long: `Show the last wake of a function step by step: from the arrival of the request that
-found nobody awake to the first byte of its answer, in the activator, the autoscaler, the
+found no instance awake to the first byte of its answer, in the activator, the autoscaler, the
 instance, and, where pods claim GPUs for others, in Kubernetes.
 
 Steps lie within one another: a request is held while the autoscaler decides, while
