@@ -11,9 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // wakeTraces takes what an activator tells of wakes.
@@ -21,6 +25,8 @@ type wakeTraces struct {
 	mu      sync.Mutex // guards what follows
 	demands []api.Demand
 	told    []api.WakeTrace
+
+	exported *tracetest.SpanRecorder
 }
 
 func (l *wakeTraces) Emit(e api.Event) {
@@ -46,7 +52,8 @@ func (l *wakeTraces) count() int {
 
 // traceBench is a bench whose wake traces are kept.
 func traceBench(t *testing.T) (*bench, *wakeTraces, *http.Header) {
-	b, l, carried := startBench(t, nil), &wakeTraces{}, &http.Header{}
+	b, l, carried := startBench(t, nil), &wakeTraces{exported: tracetest.NewSpanRecorder()}, &http.Header{}
+	b.a.tracer = waketrace.NewTracer(waketrace.ExportTo(l.exported))
 	b.a.deps.Emitter = l
 	b.a.wakes.Close()
 	transport := api.NewTransport(4)
@@ -119,6 +126,20 @@ func traceOfAWake(t *testing.T, answeredFirst bool) {
 	if got, want := strings.Join(names, ", "), "hold, wake call, waking, probing, dispatch, first token"; sorted(got) != sorted(want) {
 		t.Errorf("got the spans %s, want %s", got, want)
 	}
+	exported := map[string]string{o.Root: "wake m"}
+	for _, s := range o.Spans {
+		exported[s.ID] = s.Name
+	}
+	for _, s := range l.exported.Ended() {
+		id := s.SpanContext().SpanID().String()
+		if exported[id] != s.Name() || s.SpanContext().TraceID().String() != client.ID {
+			t.Errorf("the span %s %s is exported, and the record has %q", id, s.Name(), exported[id])
+		}
+		delete(exported, id)
+	}
+	if len(exported) > 0 {
+		t.Errorf("not exported of the record: %v", exported)
+	}
 	call := byName[api.SpanWake]
 	if call.Parent != byName[api.SpanHold].ID || byName[api.StepProbing].Parent != call.ID || call.Took < 20*time.Millisecond || byName[api.SpanHold].Took < call.Took {
 		t.Errorf("the steps don't lie in one another: %+v", o.Spans)
@@ -187,6 +208,9 @@ func TestNoTrace(t *testing.T) {
 	leave()
 	<-ended
 	b.eventually("the trace is dropped with it", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace == nil })
+	if ended := l.exported.Ended(); len(ended) != 1 || ended[0].Name() != "wake m" || ended[0].Status().Code != codes.Error {
+		t.Errorf("of a wake that nobody waits for %v are exported, want the whole, failed", ended)
+	}
 	b.instance(name, "m-0001", api.Awake)
 	for range 3 {
 		b.post(chatPath, warmBody)

@@ -24,6 +24,10 @@ type Wake struct {
 	spans  []sdktrace.ReadOnlySpan
 }
 
+func newWake(t trace.Tracer) *Wake {
+	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)} // as many as most have
+}
+
 func (w *Wake) add(made trace.Span) {
 	s, recorded := made.(sdktrace.ReadOnlySpan)
 	w.mu.Lock()

@@ -92,12 +92,12 @@ func (t *Tracer) Root(f api.FunctionName, parent api.Trace, part api.Part, began
 		kind = asInternal
 	}
 	_, span := t.tracer.Start(ctx, "wake "+f.Name(), trace.WithTimestamp(began), kind, attributes(keyPart.String(string(part)), keyFunction.String(string(f))))
-	return &Span{span, &Wake{tracer: t.tracer}}
+	return &Span{span, newWake(t.tracer)}
 }
 
 // Join is the root of a wake that another process has begun.
 func (t *Tracer) Join(root api.Trace) *Span {
-	return &Span{trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), spanContext(root))), &Wake{tracer: t.tracer}}
+	return &Span{trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), spanContext(root))), newWake(t.tracer)}
 }
 
 // Start begins a span below p.
