@@ -201,7 +201,7 @@ func (e *byPart) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	e.lost += len(spans)
 	if now := time.Now(); now.Sub(e.said) >= saidAgain {
 		e.said = now
-		e.log.Warn("traces can't be exported", "to", e.to, "error", err, "spans lost", e.lost,
+		e.log.Warn("traces can't be exported", "to", e.to, "error", Clip(err.Error()), "spans lost", e.lost,
 			"do", "see whether an OTLP receiver listens there over HTTP (port 4318 as a rule), or take OTEL_EXPORTER_OTLP_ENDPOINT out of the environment")
 	}
 	return nil

@@ -3,6 +3,7 @@ package waketrace
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -130,6 +131,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	if len(r.statuses) > 0 {
 		w.WriteHeader(r.statuses[0])
+		_, _ = w.WriteString(strings.Repeat("no ", 5000))
 		r.statuses = r.statuses[1:]
 	}
 	return w.Result(), nil
@@ -153,7 +155,8 @@ func TestExport(t *testing.T) {
 		tracer, at := NewTracer(e), time.Unix(1000, 0)
 		root := tracer.Root("default/m", api.Trace{ID: theTrace, Span: theSpan}, api.PartActivator, at)
 		hold := root.Start(Step{Name: api.SpanHold, Part: api.PartActivator, Began: at, Ended: at.Add(time.Second)})
-		hold.Start(Step{Name: api.SpanDecision, Part: api.PartAutoscaler, Note: "why", Began: at, Ended: at.Add(time.Second)})
+		decision := hold.Start(Step{Name: api.SpanDecision, Part: api.PartAutoscaler, Note: "w" + strings.Repeat("ü", 400), Began: at})
+		decision.DoneAt(at.Add(time.Second), errors.New("what a program wrote: \xff"))
 		hold.Start(Step{Name: api.StepWaking, Part: api.PartInstance, Instance: "m-1", Began: at, Ended: at.Add(time.Second)})
 		tracer.Root("default/m", api.Trace{ID: theTrace, Span: theSpan, Unsampled: true}, api.PartActivator, at).Done(nil)
 		root.DoneAt(at.Add(time.Second), nil)
@@ -234,6 +237,9 @@ func TestExportFails(t *testing.T) {
 		end(t, e)
 		if strings.Contains(log.String(), "s3cret") {
 			t.Errorf("the log has a password:\n%s", log.String())
+		}
+		if n := log.Len(); n > 2000 {
+			t.Errorf("the log says all that a receiver says, %d bytes", n)
 		}
 		if n := strings.Count(log.String(), "traces can't be exported"); n != 1 {
 			t.Errorf("the log says it %d times:\n%s", n, log.String())

@@ -9,7 +9,7 @@
 //  3. A [Wake] keeps the spans that this process has made, of which the record that users see is put
 //     together, an [api.WakeTrace].
 //  4. An [Exporter] sends them by OTLP over HTTP where the environment names an endpoint. The function's
-//     program exports nothing and links no OpenTelemetry: its steps are exported by who called it.
+//     program exports nothing and links no OpenTelemetry: the part that called it exports its steps.
 //
 // All of it is safe for many goroutines, and none of it waits for an export.
 package waketrace
@@ -17,6 +17,7 @@ package waketrace
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -112,8 +113,8 @@ func (p *Span) Start(s Step) *Span {
 	if s.Name == api.SpanWake || s.Name == api.SpanFirstToken {
 		kind = asClient
 	}
-	_, made := p.wake.tracer.Start(trace.ContextWithSpan(context.Background(), p), s.Name, trace.WithTimestamp(s.Began), kind,
-		attributes(keyPart.String(string(s.Part)), keyInstance.String(string(s.Instance)), keyNote.String(Clip(s.Note))))
+	_, made := p.wake.tracer.Start(trace.ContextWithSpan(context.Background(), p), Clip(s.Name), trace.WithTimestamp(s.Began), kind,
+		attributes(keyPart.String(string(s.Part)), keyInstance.String(Clip(string(s.Instance))), keyNote.String(Clip(s.Note))))
 	p.wake.add(made)
 	if !s.Ended.IsZero() {
 		made.End(trace.WithTimestamp(s.Ended))
@@ -170,12 +171,12 @@ func (p *Span) DoneAt(at time.Time, err error) {
 // mostWord bounds names and notes.
 const mostWord = 300
 
-// Clip bounds a text that others wrote.
+// Clip bounds a text that others wrote, and makes it UTF-8: the exporter loses all that it sends with another.
 func Clip(s string) string {
 	if len(s) > mostWord {
-		return s[:mostWord] + "…"
+		s = s[:mostWord] + "…"
 	}
-	return s
+	return strings.ToValidUTF8(s, "")
 }
 
 // spanContext is t in OpenTelemetry's words; what is no trace is not valid.
@@ -202,18 +203,20 @@ func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 		ended = time.Now()
 	}
 	took := ended.Sub(began)
+	within := func(d time.Duration) time.Duration { return min(max(0, d), took) }
+	steps = steps[:min(len(steps), mostSpans)]
 	var all time.Duration
 	for _, s := range steps {
-		all = max(all, s.After+s.Took)
+		all = max(all, within(s.After)+within(s.Took))
 	}
 	rest := max(0, took-all)
 	if !late {
 		rest /= 2
 	}
 	for _, s := range steps {
-		after := min(max(0, s.After)+rest, took)
-		begins := began.Add(after)
-		p.Start(Step{Name: s.Name, Part: api.PartInstance, Instance: id, Began: begins, Ended: begins.Add(min(max(0, s.Took), took-after))})
+		after := within(within(s.After) + rest)
+		ended := within(after + within(s.Took))
+		p.Start(Step{Name: s.Name, Part: api.PartInstance, Instance: id, Began: began.Add(after), Ended: began.Add(ended)})
 	}
 }
 

@@ -3,6 +3,7 @@ package waketrace
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,8 @@ func TestSteps(t *testing.T) {
 			[]row{{"call", "root", 200 * ms, 600 * ms}, {"waking", "call", 300 * ms, 300 * ms}, {"probing", "call", 600 * ms, 100 * ms}}},
 		{true, []api.Step{{Name: "loading", Took: 400 * ms}},
 			[]row{{"call", "root", 200 * ms, 600 * ms}, {"loading", "call", 400 * ms, 400 * ms}}},
+		{false, []api.Step{{Name: "a", After: math.MaxInt64, Took: math.MaxInt64}, {Name: "b", After: math.MinInt64, Took: 100 * ms}},
+			[]row{{"call", "root", 200 * ms, 600 * ms}, {"a", "call", 800 * ms, 0}, {"b", "call", 200 * ms, 100 * ms}}},
 		{true, []api.Step{{Name: "a", Took: 500 * ms}, {Name: "b", After: 500 * ms, Took: time.Hour}, {Name: "c", After: time.Hour, Took: -7}},
 			[]row{{"call", "root", 200 * ms, 600 * ms}, {"a", "call", 200 * ms, 500 * ms}, {"b", "call", 700 * ms, 100 * ms}, {"c", "call", 800 * ms, 0}}},
 	} {
