@@ -182,7 +182,7 @@ func TestProgramsOfAClusterAreApart(t *testing.T) {
 
 // TestProgramsWithoutOpenTelemetry: it would cost them megabytes, and the function time at each start.
 func TestProgramsWithoutOpenTelemetry(t *testing.T) {
-	for _, p := range packages(t, "./cmd/function", "./cmd/kn-rouse") {
+	for _, p := range packages(t, "./cmd/rouse-function", "./cmd/kn-rouse") {
 		for _, d := range p.Deps {
 			if strings.HasPrefix(d, "go.opentelemetry.io/") {
 				t.Errorf("%s reaches %s: what it knows of a wake it reports, and the caller makes spans of it", p.ImportPath, d)
