@@ -141,10 +141,11 @@ func (f *Fleet) rename(from, to api.DeviceID) {
 	}
 }
 
-// gpuCount is the number of GPUs that pods can have of a node. Shares count as what they are shares of. The label
-// counts those that are there; one that does not work any more is not offered. A node that offers none
-// at all has a device plugin that is about to start, or to start again.
+// gpuCount is the number of GPUs that a node has. Shares count as what they are shares of.
 func gpuCount(o *corev1.Node) int {
+	if n, err := strconv.Atoi(o.Labels[labelGPUCount]); err == nil && n >= 0 {
+		return min(n, mostGPUs)
+	}
 	var offered int64
 	for _, r := range gpuResources {
 		q := o.Status.Allocatable[r]
@@ -154,11 +155,7 @@ func gpuCount(o *corev1.Node) int {
 	if err != nil || shares < 1 {
 		shares = 1
 	}
-	count := int(offered+int64(shares)-1) / shares
-	if n, err := strconv.Atoi(o.Labels[labelGPUCount]); err == nil && n >= 0 && (offered == 0 || n < count) {
-		count = n
-	}
-	return min(count, mostGPUs)
+	return min(int(offered+int64(shares)-1)/shares, mostGPUs)
 }
 
 // sharesGPUs says whether a node offers each of its GPUs several times.
@@ -243,16 +240,13 @@ func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) b
 	}
 }
 
-// resize makes room for so many GPUs, or takes away those that are too many and that nobody holds. Kubernetes does not
-// say which are gone; what a pod is given under the name of one of those gets its own name then.
+// resize makes room for so many GPUs, or takes away those that are too many and that nobody holds.
 func (n *node) resize(count int, held func(api.DeviceID) bool) {
 	for len(n.ids) < count {
 		n.ids = append(n.ids, "")
 	}
-	for k := len(n.ids) - 1; k >= 0 && len(n.ids) > count; k-- {
-		if count == 0 || n.ids[k] == "" || !held(n.ids[k]) {
-			n.ids = slices.Delete(n.ids, k, k+1)
-		}
+	for last := len(n.ids) - 1; last >= count && (count == 0 || n.ids[last] == "" || !held(n.ids[last])); last-- {
+		n.ids = n.ids[:last]
 	}
 }
 

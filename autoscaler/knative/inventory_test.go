@@ -6,10 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -150,45 +146,4 @@ func TestANameThatComesBack(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestGPUsOfANode: those count that pods can have.
-func TestGPUsOfANode(t *testing.T) {
-	for name, tc := range map[string]struct {
-		labels  map[string]string
-		offered map[corev1.ResourceName]string
-		want    int
-	}{
-		"labelled":                   {map[string]string{labelGPUCount: "4"}, nil, 4},
-		"offered":                    {nil, map[corev1.ResourceName]string{"nvidia.com/gpu": "4"}, 4},
-		"both":                       {map[string]string{labelGPUCount: "4"}, map[corev1.ResourceName]string{"nvidia.com/gpu": "4"}, 4},
-		"one is lost":                {map[string]string{labelGPUCount: "4"}, map[corev1.ResourceName]string{"nvidia.com/gpu": "3"}, 3},
-		"the plugin starts again":    {map[string]string{labelGPUCount: "4"}, map[corev1.ResourceName]string{"nvidia.com/gpu": "0"}, 4},
-		"shared":                     {map[string]string{labelGPUCount: "2", labelGPUReplicas: "4"}, map[corev1.ResourceName]string{"nvidia.com/gpu.shared": "8"}, 2},
-		"shared, and one is lost":    {map[string]string{labelGPUCount: "2", labelGPUReplicas: "4"}, map[corev1.ResourceName]string{"nvidia.com/gpu.shared": "4"}, 1},
-		"more shares than the label": {map[string]string{labelGPUCount: "2"}, map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}, 2},
-		"a label that lies":          {map[string]string{labelGPUCount: "1000000"}, nil, mostGPUs},
-		"none":                       {nil, nil, 0},
-	} {
-		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{}}}
-		for r, n := range tc.offered {
-			o.Status.Allocatable[r] = resource.MustParse(n)
-		}
-		if got := gpuCount(o); got != tc.want {
-			t.Errorf("%s: %d GPUs, want %d", name, got, tc.want)
-		}
-	}
-}
-
-// TestFewerGPUs: a node that offers one less has one less, whichever are held.
-func TestFewerGPUs(t *testing.T) {
-	for _, tc := range []struct {
-		held, want string
-	}{{"", "a b c"}, {"a", "a b c"}, {"d", "a b d"}, {"c d", "a c d"}, {"a b c d", "a b c d"}} {
-		n := &node{ids: []api.DeviceID{"a", "b", "c", "d"}}
-		n.resize(3, func(id api.DeviceID) bool { return strings.Contains(tc.held, string(id)) })
-		if got := fmt.Sprint(n.ids); got != "["+tc.want+"]" {
-			t.Errorf("held are %q: left are %s, want %s", tc.held, got, tc.want)
-		}
-	}
 }
