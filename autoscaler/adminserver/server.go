@@ -5,6 +5,7 @@ package adminserver
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -44,10 +45,9 @@ type Config struct {
 	// Activity is what activators see of a function, and Report has them say it now.
 	Activity func(ctx context.Context, name api.FunctionName) api.Activity
 	Report   func(ctx context.Context, name api.FunctionName)
-	// Logs gives line what the function's instances print, the last n lines and, where follow says so, each further one. It
-	// calls it from one goroutine at a time, with "" first, once it is known that there is something. The error says
-	// why there is nothing.
-	Logs func(ctx context.Context, v decide.View, n int, follow bool, line func(string) error) error
+	// Logs opens what the function's instances print: the last n lines and, where follow says so, each further one. The error
+	// says why there is nothing. pass, which is called once, gives each line to its argument, from one goroutine at a time.
+	Logs func(ctx context.Context, v decide.View, n int, follow bool) (pass func(line func(string) error), err error)
 	// Events are kept for people.
 	Events *tail.Log
 	// None is added to the error for an unknown function where there are no others.
@@ -137,7 +137,7 @@ const maxListed = 20
 func (s *Server) Unknown(name api.FunctionName) error {
 	var there []string
 	for _, v := range s.cfg.Decider.List() {
-		there = append(there, short(v.Function.ServiceName()))
+		there = append(there, v.Function.ServiceName().Short())
 	}
 	slices.Sort(there)
 	there = slices.Compact(there)
@@ -146,17 +146,9 @@ func (s *Server) Unknown(name api.FunctionName) error {
 		there, rest = there[:maxListed], ", …"
 	}
 	if len(there) == 0 {
-		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s, and no other%s", short(name), s.cfg.None)
+		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s, and no other%s", name.Short(), s.cfg.None)
 	}
-	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s; there are: %s%s", short(name), strings.Join(there, ", "), rest)
-}
-
-// short is a name as commands take it: without the default namespace.
-func short(f api.FunctionName) string {
-	if f.Namespace() == api.DefaultNamespace {
-		return f.Name()
-	}
-	return string(f)
+	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s; there are: %s%s", name.Short(), strings.Join(there, ", "), rest)
 }
 
 // asking bounds the calls to activators for one list.
@@ -224,22 +216,20 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v decide.View) {
 // logs passes on what the function's instances print.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, v decide.View) {
 	n, follow := tail.Parameters(r, -1)
-	rc, begun := http.NewResponseController(w), false
-	err := s.cfg.Logs(r.Context(), v, n, follow, func(line string) error {
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		}
-		if line != "" {
-			if _, err := w.Write([]byte(line + "\n")); err != nil {
-				return err //nolint:wrapcheck // the reader has left
-			}
+	pass, err := s.cfg.Logs(r.Context(), v, n, follow)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	rc := http.NewResponseController(w)
+	_ = rc.Flush() // the header, before the first line comes
+	pass(func(line string) error {
+		if _, err := io.WriteString(w, line+"\n"); err != nil {
+			return err //nolint:wrapcheck // the reader has left
 		}
 		return rc.Flush() //nolint:wrapcheck // the reader has left
 	})
-	if err != nil && !begun {
-		api.WriteError(w, err)
-	}
 }
 
 // events writes events, all or those of one function: in a cluster of its revisions, today's and later ones.

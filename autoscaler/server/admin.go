@@ -22,7 +22,7 @@ func (s *server) admin() *adminserver.Server {
 
 // logs passes on what the function's instances print, each line after the
 // instance's name where there are several.
-func (s *server) logs(ctx context.Context, v decide.View, n int, follow bool, line func(string) error) error {
+func (s *server) logs(ctx context.Context, v decide.View, n int, follow bool) (pass func(line func(string) error), err error) {
 	var sources []logSource
 	var failed error
 	for _, i := range v.Instances {
@@ -30,7 +30,6 @@ func (s *server) logs(ctx context.Context, v decide.View, n int, follow bool, li
 		if err == nil {
 			var body io.ReadCloser
 			if body, err = client.Logs(ctx, endpoint, n, follow); err == nil {
-				defer body.Close()
 				sources = append(sources, logSource{string(i.Instance), body})
 				continue
 			}
@@ -38,35 +37,37 @@ func (s *server) logs(ctx context.Context, v decide.View, n int, follow bool, li
 		failed = fmt.Errorf("read the log of %s: %w", i.Instance, err)
 	}
 	if len(sources) == 0 && failed != nil {
-		return failed
+		return nil, failed
 	}
-	out := &lines{line: line}
-	if failed != nil {
-		out.write(failed.Error())
-	}
-	out.write("") // the header, before the first line comes
-	var all sync.WaitGroup
-	for _, src := range sources {
-		prefix := ""
-		if len(v.Instances) > 1 {
-			prefix = src.name + " | "
+	return func(line func(string) error) {
+		out := &lines{line: line}
+		if failed != nil {
+			out.write(failed.Error())
 		}
-		all.Go(func() { src.copy(out, prefix) })
-	}
-	all.Wait()
-	return nil
+		var all sync.WaitGroup
+		for _, src := range sources {
+			prefix := ""
+			if len(v.Instances) > 1 {
+				prefix = src.name + " | "
+			}
+			all.Go(func() { src.copy(out, prefix) })
+		}
+		all.Wait()
+	}, nil
 }
 
 // logSource is one instance's output.
 type logSource struct {
 	name string
-	body io.Reader
+	body io.ReadCloser
 }
 
 // maxLine bounds one line of a log; a longer one is cut into several.
 const maxLine = 64 << 10
 
+// copy writes the source's lines, each after prefix, to its end.
 func (l logSource) copy(out *lines, prefix string) {
+	defer l.body.Close()
 	in := bufio.NewReaderSize(l.body, maxLine)
 	for {
 		line, _, err := in.ReadLine()

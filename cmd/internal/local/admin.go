@@ -29,11 +29,8 @@ func (s *server) newAdmin() *adminserver.Server {
 			return stats
 		},
 		Report: func(_ context.Context, name api.FunctionName) { s.activator.Report(name) },
-		Logs: func(ctx context.Context, v decide.View, n int, follow bool, line func(string) error) error {
-			if err := line(""); err != nil {
-				return err
-			}
-			return s.agent.followLog(ctx, v.Function.Name, n, follow, line)
+		Logs: func(ctx context.Context, v decide.View, n int, follow bool) (func(func(string) error), error) {
+			return func(line func(string) error) { _ = s.agent.followLog(ctx, v.Function.Name, n, follow, line) }, nil // only the client's own leaving ends it
 		},
 	})
 }
