@@ -41,6 +41,14 @@ func (f FunctionName) Name() string {
 	return name
 }
 
+// Short is the name as commands take it and as people read it: without the default namespace.
+func (f FunctionName) Short() string {
+	if f.Namespace() == DefaultNamespace {
+		return f.Name()
+	}
+	return string(f)
+}
+
 // dns1035 is Kubernetes' rule for the name of a Service (RFC 1035 label).
 var dns1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
@@ -95,6 +103,9 @@ const (
 	GiB
 	TiB
 )
+
+// MaxDeviceMemory is more than any GPU has: what is said to be above it is no measurement.
+const MaxDeviceMemory = 16 * TiB
 
 // String prints b in the largest binary unit that leaves at least 1, with at most one decimal.
 func (b Bytes) String() string {

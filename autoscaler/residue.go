@@ -60,12 +60,9 @@ func beingMeasured(s api.InstanceStatus) bool {
 	return s.State == api.Asleep && s.Measuring && s.Memory.Assumed
 }
 
-// mostMemory is more than any GPU has.
-const mostMemory = 16 << 10 * api.GiB
-
 // smallest is the whole of that of the devices which has least.
 func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
-	least := mostMemory
+	least := api.MaxDeviceMemory
 	for _, d := range a.world.Devices() {
 		if slices.Contains(devices, d.ID) {
 			least = min(least, cmp.Or(d.Total, d.Capacity))

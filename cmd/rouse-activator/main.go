@@ -47,7 +47,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "activator:", err)
+		fmt.Fprintln(os.Stderr, "rouse-activator:", err)
 		os.Exit(1)
 	}
 }

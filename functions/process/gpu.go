@@ -12,9 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// mostMemory is more than any GPU has.
-const mostMemory = 16 << 10 * api.GiB
-
 // GPUMemory is what a process and its descendants hold of the GPU of which they hold most, as nvidia-smi
 // says. found is false where it names none of them: they hold nothing, or it does not see them,
 // which depends on the driver in a container. It returns when ctx ends, whether
@@ -59,7 +56,7 @@ func heldBy(lines string, pids []int) (most api.Bytes, found bool) {
 			continue
 		}
 		mib, err := strconv.ParseInt(strings.TrimSpace(fields[2]), 10, 64)
-		if err != nil || mib < 0 || mib > int64(mostMemory/api.MiB) {
+		if err != nil || mib < 0 || mib > int64(api.MaxDeviceMemory/api.MiB) {
 			continue
 		}
 		found = true

@@ -23,7 +23,7 @@ func StillInUse(line []byte) (used api.Bytes, said bool) {
 		return 0, false
 	}
 	gib, err := strconv.ParseFloat(string(match[1]), 64)
-	if err != nil || !(gib >= 0 && gib < 1<<14) { // more than any GPU has
+	if err != nil || !(gib >= 0 && gib < float64(api.MaxDeviceMemory/api.GiB)) {
 		return 0, false
 	}
 	return api.Bytes(gib * float64(api.GiB)), true

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/admin"
 )
@@ -37,11 +36,11 @@ func applyCommand() *cobra.Command {
 			for _, f := range functions {
 				var done admin.Declared
 				if err := c.Call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
-					return fmt.Errorf("apply %s: %w", render.Name(f.Name), err)
+					return fmt.Errorf("apply %s: %w", f.Name.Short(), err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", render.Name(f.Name), done.Result)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", f.Name.Short(), done.Result)
 				if done.Doubts != "" {
-					fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", render.Name(f.Name), done.Doubts)
+					fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Doubts)
 				}
 				for _, lost := range done.LostNames {
 					fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)

@@ -115,10 +115,10 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	fmt.Fprintf(c.out, "rouse %s takes requests at %s\n\n", info.Version, info.URL)
 	width := 0
 	for _, f := range functions {
-		width = max(width, len(render.Name(f.Name)))
+		width = max(width, len(f.Name.Short()))
 	}
 	for _, f := range functions {
-		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, render.Name(f.Name), render.Source(f), f.Origin)
+		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Short(), render.Source(f), f.Origin)
 	}
 	if open {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)

@@ -6,7 +6,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -52,7 +51,7 @@ model is woken, and the request is answered.
 		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
 		"watch": {listCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand()},
-		"":      {versionCommand()},
+		"":      {render.VersionCommand("rouse", version())},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
@@ -79,15 +78,3 @@ var Version = ""
 
 // version is what people are told.
 func version() string { return render.Version(Version) }
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "rouse", version())
-			return err
-		},
-	}
-}

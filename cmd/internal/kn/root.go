@@ -23,7 +23,6 @@ package kn
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -105,7 +104,7 @@ show and steer its functions.`,
 	for group, commands := range map[string][]*cobra.Command{
 		"watch":   {listCommand(), describeCommand(), shared.Why(), shared.Trace("trace NAME"), topCommand(), shared.Events(), shared.Logs()},
 		"steer":   {shared.Wake(), shared.Sleep(), shared.Scale()},
-		"cluster": {installCommand(), uninstallCommand(), versionCommand()},
+		"cluster": {installCommand(), uninstallCommand(), render.VersionCommand("kn-rouse", version())},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
@@ -121,15 +120,3 @@ var Version = ""
 
 // version is what people are told.
 func version() string { return render.Version(Version) }
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "kn-rouse", version())
-			return err
-		},
-	}
-}

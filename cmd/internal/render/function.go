@@ -28,17 +28,9 @@ func Row(f admin.Function) []string {
 	}
 	state := Summary(f)
 	return []string{
-		Name(f.Function.Name), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
+		f.Function.Name.Short(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
 		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
 	}
-}
-
-// Name is a function's name as commands take it: without the default namespace.
-func Name(f api.FunctionName) string {
-	if f.Namespace() == api.DefaultNamespace {
-		return f.Name()
-	}
-	return string(f)
 }
 
 // Lost says below a list which names mean another function.

@@ -1,6 +1,24 @@
 package render
 
-import "runtime/debug"
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// VersionCommand prints the version of a program.
+func VersionCommand(program, version string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), program, version)
+			return err
+		},
+	}
+}
 
 // Version is the release that the linker was told, or else what the build knows of
 // its source.

@@ -132,7 +132,7 @@ func (p Program) command(cmd *cobra.Command, which string, run func(*cobra.Comma
 		return run(cmd, s, args)
 	}
 	if p.Flags != nil {
-		p.Flags(cmd, strings.HasPrefix(cmd.Use, "events"))
+		p.Flags(cmd, strings.Contains(cmd.Use, "[NAME]")) // without a name it lists
 	}
 	return cmd
 }

@@ -91,8 +91,14 @@ their instances, and what the autoscaler decides.`,
 			if err != nil {
 				return err
 			}
-			path += "&function=" + string(m.Subject)
-			shown = nil
+			for _, f := range m.Functions {
+				if f.Known == nil { // there may be none, of which there are no events either
+					if err := s.call(cmd.Context(), http.MethodGet, f, "", nil, nil); err != nil {
+						return err
+					}
+				}
+			}
+			path, shown = path+"&function="+string(m.Subject), nil
 		}
 		resp, err := s.Open(cmd.Context(), http.MethodGet, path, nil)
 		if err != nil {
