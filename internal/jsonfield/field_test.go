@@ -86,21 +86,6 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Little is allocated where nothing is changed, however the body is nested.
-func TestFewAllocations(t *testing.T) {
-	body := []byte(`{"model":"m","messages":[{"role":"user","content":"x"}],"\u0061":{"b":[]}}`)
-	for name, f := range map[string]func(){
-		"find":   func() { jsonfield.Find(body, "a") },
-		"set":    func() { jsonfield.Set(body, "model", []byte(`"m"`)) },
-		"rename": func() { jsonfield.RenameFold(body, "b", "c") },
-		"delete": func() { jsonfield.DeleteFold(body, "keep_alive") },
-	} {
-		if n := testing.AllocsPerRun(10, f); n > 3 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}
-
 // Fuzz compares with encoding/json: what is an object, and what each edit leaves.
 func Fuzz(f *testing.F) {
 	for _, body := range []string{
