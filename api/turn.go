@@ -2,7 +2,7 @@ package api
 
 import "net/http"
 
-// HeaderTurn carries the id of one request over one hop, made by who sends it (package hop). Its
+// HeaderTurn carries the id of one request over one hop, made by who sends it (package localhttp). Its
 // answer repeats it, by which that side knows that the answer is no other request's, and that the
 // connection may carry a further one.
 const HeaderTurn = "X-Rouse-Turn"

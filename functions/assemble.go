@@ -23,8 +23,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // otherNames are what clients may call the model beside its own name: the
@@ -47,7 +47,7 @@ func otherNames(f api.Function) []api.ModelName {
 // assemble makes the parts; nothing runs yet. member is nil outside of a cluster.
 func assemble(cfg Config, log *process.Log, kept *keeper.Client, member *join.Member) (*function, error) {
 	f := &function{
-		cfg: cfg, log: log, keeper: kept, member: member, transport: hop.New(cfg.Function.Concurrency+2, idleConnection),
+		cfg: cfg, log: log, keeper: kept, member: member, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
 		settled: make(chan struct{}),
 	}
 	f.ending, f.end = context.WithCancel(context.Background())
@@ -113,7 +113,7 @@ func sender(cfg Config, member *join.Member) (*cloudevent.Sender, error) {
 	case to == "":
 		return nil, nil
 	default:
-		by = hop.New(1, idleConnection)
+		by = localhttp.New(1, idleConnection)
 	}
 	return cloudevent.NewSender(cloudevent.SenderConfig{URL: to.URL(control.PathEvents), Transport: by, Logger: cfg.Logger})
 }

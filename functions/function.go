@@ -31,8 +31,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 const (
@@ -49,7 +49,7 @@ const (
 // function is an instance that runs.
 type function struct {
 	cfg        Config
-	transport  *hop.Transport
+	transport  *localhttp.Transport
 	log        *process.Log
 	keeper     *keeper.Client // the runtime's parent; nil: we are
 	models     *models

@@ -34,8 +34,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -113,7 +113,7 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	held := &held{ctx: ctx, account: call.Memory}
 	out := call.request(ctx)
 	if call.Memory != nil {
-		out = out.WithContext(hop.WithCharge(ctx, held.charge))
+		out = out.WithContext(localhttp.WithCharge(ctx, held.charge))
 	}
 	resp, err := c.transport.RoundTrip(out) //nolint:bodyclose // the Answer closes it
 	if err != nil {
@@ -207,7 +207,7 @@ func (call Call) ours(h http.Header) {
 // copyHeader copies what may pass from one connection to the next, and is not ours to say. The values are shared.
 func copyHeader(to, from http.Header) {
 	for key, values := range from {
-		if !hop.PerConnection(key) && !control.Reserved(key) {
+		if !localhttp.PerConnection(key) && !control.Reserved(key) {
 			to[key] = values
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -91,7 +91,7 @@ func TestLargeHeadersAreCharged(t *testing.T) {
 		w.Header().Set("X-A", strings.Repeat("a", 100<<10))
 		_, _ = io.WriteString(w, "{}")
 	})
-	transport := hop.New(2, time.Minute)
+	transport := localhttp.New(2, time.Minute)
 	t.Cleanup(transport.CloseIdleConnections)
 	ask := func(memory Memory) (*Answer, error) {
 		in := post(`{}`)

@@ -38,8 +38,8 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/peertls"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -166,7 +166,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	known, token := newInstances(), &clusterToken{}
-	transport := hop.New(lanes, idleConnection)
+	transport := localhttp.New(lanes, idleConnection)
 	client := control.NewFor(transport, known.token)
 	var err error
 	if err = p.meetPeers(injected); err != nil {
@@ -182,7 +182,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 	}
 	bodies := inbound.Within(int64(p.cfg.MemoryLimit))
 	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
-		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: hop.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
+		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: localhttp.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
 			Traces: p.traces})
 	if err != nil {

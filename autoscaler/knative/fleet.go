@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -122,7 +122,7 @@ type Deps struct {
 	Serving    servingclient.Interface
 	Networking networkingclient.Interface
 	Activators Activators
-	// Transport reaches pods. Default [hop.New].
+	// Transport reaches pods. Default [localhttp.New].
 	Transport http.RoundTripper
 	// Registry gets the metrics of dual pods. Default: nobody.
 	Registry *prometheus.Registry
@@ -187,7 +187,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		return nil, err
 	}
 	if deps.Transport == nil {
-		deps.Transport = hop.New(4, idleConnection)
+		deps.Transport = localhttp.New(4, idleConnection)
 	}
 	f := &Fleet{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Times of calls to activators.
@@ -60,7 +60,7 @@ type Activators struct {
 }
 
 // NewTransport makes the transport of calls to activators, without TLS.
-func NewTransport() http.RoundTripper { return hop.New(16, 30*time.Second) }
+func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second) }
 
 // NewActivators makes a set of activators that is empty until [Activators.Set].
 // token returns the cluster's token.

@@ -17,8 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 const (
@@ -36,12 +36,12 @@ type door struct {
 	bodies    *inbound.Door
 	local     atomic.Pointer[http.Handler] // where this worker leads
 	last      atomic.Bool                  // the worker ends: who meets no leader does not wait for one
-	transport *hop.Transport
+	transport *localhttp.Transport
 	proxy     *httputil.ReverseProxy
 }
 
 func newDoor(cfg Config) *door {
-	d := &door{cfg: cfg, bodies: inbound.New(inbound.Config{MaxBody: int64(cfg.MaxBody)}), transport: hop.New(idlePerWorker, idleConnection)}
+	d := &door{cfg: cfg, bodies: inbound.New(inbound.Config{MaxBody: int64(cfg.MaxBody)}), transport: localhttp.New(idlePerWorker, idleConnection)}
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite:        d.rewrite,
 		Transport:      d,

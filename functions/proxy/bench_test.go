@@ -20,7 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/proxy"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // role makes this program a process of its own: "upstream", a model server, or the
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		go letThrough(control, next)
 		serve(upstream(next))
 	default:
-		p := proxy.New(proxy.Config{Gate: &gate{base: as}, Transport: hop.New(64, 3*time.Second)})
+		p := proxy.New(proxy.Config{Gate: &gate{base: as}, Transport: localhttp.New(64, 3*time.Second)})
 		serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/usage" {
 				p.ServeHTTP(w, r)
@@ -190,7 +190,7 @@ func upstream(next <-chan bool) http.HandlerFunc {
 // BenchmarkRequest compares a request to the runtime with one through a proxy:
 // the difference is what the hop adds.
 func BenchmarkRequest(b *testing.B) {
-	client := &http.Client{Transport: hop.New(4, time.Minute)}
+	client := &http.Client{Transport: localhttp.New(4, time.Minute)}
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 800) + `"}]}`
 	for name, at := range newChain(b).at {
 		b.Run(name, func(b *testing.B) {

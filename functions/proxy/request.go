@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // outbound makes the runtime's request out of the client's, whose headers it
@@ -26,7 +26,7 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 		out.Host = host
 	}
 	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
-	hop.DropConnection(out.Header)
+	localhttp.DropConnection(out.Header)
 	x.private(out.Header)
 	if x.route.describes {
 		delete(out.Header, "Accept-Encoding") // the answer is read here
@@ -47,7 +47,7 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 // copyHeader passes the runtime's headers on, except those of its connection
 // and those by which we speak for ourselves.
 func copyHeader(dst, src http.Header) {
-	hop.DropConnection(src)
+	localhttp.DropConnection(src)
 	for name, values := range src {
 		if !control.Reserved(name) {
 			dst[name] = values

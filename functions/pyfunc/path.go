@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // maxPath bounds a path with its query.
@@ -26,7 +26,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 		return refuse(fmt.Sprintf("has %d bytes, of %d that it may have", len(path), maxPath))
 	}
 	raw, query, _ := strings.Cut(path, "?")
-	if !hop.ValidValue(path) || strings.Contains(path, "\t") {
+	if !localhttp.ValidValue(path) || strings.Contains(path, "\t") {
 		return refuse("has a control character in it")
 	}
 	if strings.HasPrefix(raw, "//") {
@@ -108,7 +108,7 @@ func ours(name string) bool {
 	case "Host", "Content-Length", "Expect", "Accept-Encoding", "Forwarded", "X-Real-Ip":
 		return true
 	}
-	return hop.PerConnection(name) || control.Reserved(name) || strings.HasPrefix(name, "X-Forwarded-")
+	return localhttp.PerConnection(name) || control.Reserved(name) || strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // shared are headers of a call that its inner requests get where they have none:
@@ -122,7 +122,7 @@ var said = []string{control.HeaderTenant, control.HeaderTrusted, "Forwarded", "X
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {
-		if !hop.ValidName(f.Name) || !hop.ValidValue(f.Value) {
+		if !localhttp.ValidName(f.Name) || !localhttp.ValidValue(f.Value) {
 			return nil, api.BadRequest("headers", "the header %q can't be sent: want a name of letters, digits and dashes, and a value without control characters", f.Name)
 		}
 		if name := http.CanonicalHeaderKey(f.Name); !ours(name) && (credentials || !control.Credential(name)) {

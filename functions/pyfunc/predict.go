@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Strings of a call that are no envelope begin with one of these.
@@ -210,7 +210,7 @@ func innerRequest(ctx context.Context, outer *http.Request, e *envelope.Request,
 	if bad != nil {
 		return nil, bad
 	}
-	if !hop.ValidName(e.Method) || len(e.Method) > 32 {
+	if !localhttp.ValidName(e.Method) || len(e.Method) > 32 {
 		return nil, api.BadRequest("method", "the method can't be sent: want a word such as POST")
 	}
 	h, bad := header(e.Header, outer.Header, credentials)

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/process"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // keptLines is how many lines of output are kept per function.
@@ -253,7 +253,7 @@ const deathSignal = syscall.SIGTERM
 
 // controlTransport reaches instances for the control plane: a few connections
 // each, apart from those that carry requests.
-func controlTransport() http.RoundTripper { return hop.New(2, idleConnection) }
+func controlTransport() http.RoundTripper { return localhttp.New(2, idleConnection) }
 
 // idleConnection is less than an instance keeps an idle connection.
 const idleConnection = 90 * time.Second

@@ -48,8 +48,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/hop"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/tail"
 )
 
@@ -146,7 +146,7 @@ func (s *server) build(ctx context.Context) error {
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
 	bodies := inbound.Within(int64(cfg.MemoryLimit))
 	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: cfg.MaxEvent},
-		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: hop.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: localhttp.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
 		return err

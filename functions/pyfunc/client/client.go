@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Config of a [Transport].
@@ -171,7 +171,7 @@ func kept(name string) bool {
 	case "Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding":
 		return true
 	}
-	return hop.PerConnection(name)
+	return localhttp.PerConnection(name)
 }
 
 // fields are the headers that are put into the envelope.

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Response is an answer as it stands in an envelope.
@@ -35,7 +35,7 @@ func AppendResponse(dst []byte, r Response) []byte {
 	slices.Sort(names)
 	first := true
 	for _, name := range names {
-		if hop.PerConnection(name) || name == "Content-Length" || len(r.Header[name]) == 0 {
+		if localhttp.PerConnection(name) || name == "Content-Length" || len(r.Header[name]) == 0 {
 			continue
 		}
 		if !first {

@@ -1,4 +1,4 @@
-// Package hop carries HTTP requests between the processes of one machine, in a
+// Package localhttp carries HTTP requests between the processes of one machine, in a
 // fraction of the time that net/http's own client takes.
 //
 // A [http.Transport] keeps two goroutines per connection, and a request passes
@@ -37,7 +37,7 @@
 //
 // It refuses headers that can't be written, never sends a request twice, and
 // knows no proxies, no TLS, no cookies and no redirects.
-package hop
+package localhttp
 
 import (
 	"context"

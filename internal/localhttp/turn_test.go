@@ -1,4 +1,4 @@
-package hop_test
+package localhttp_test
 
 import (
 	"bufio"

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package hop
+package localhttp
 
 // quiet can't look at a connection here: the first write or read shows what it is worth.
 func (*conn) quiet() bool { return true }

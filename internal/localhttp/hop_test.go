@@ -1,4 +1,4 @@
-package hop_test
+package localhttp_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/hop"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // serve serves h on a Unix socket until the test ends, as our own processes do, and counts its connections.
@@ -48,9 +48,9 @@ func serveForeign(t *testing.T, h http.Handler) (api.Endpoint, *atomic.Int64) {
 	return api.Endpoint("unix:" + path), &connections
 }
 
-func newTransport(t *testing.T) *hop.Transport {
+func newTransport(t *testing.T) *localhttp.Transport {
 	t.Helper()
-	tr := hop.New(8, time.Minute)
+	tr := localhttp.New(8, time.Minute)
 	t.Cleanup(tr.CloseIdleConnections)
 	return tr
 }
