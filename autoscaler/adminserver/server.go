@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/admin"
-	"github.com/rouse-dev/rouse/internal/tail"
+	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
 // Decider is the autoscaler, of package autoscaler.
@@ -49,7 +49,7 @@ type Config struct {
 	// says why there is nothing. pass, which is called once, gives each line to its argument, from one goroutine at a time.
 	Logs func(ctx context.Context, v decide.View, n int, follow bool) (pass func(line func(string) error), err error)
 	// Events are kept for people.
-	Events *tail.Log
+	Events *eventlog.Log
 	// None is added to the error for an unknown function where there are no others.
 	None string
 }
@@ -215,7 +215,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v decide.View) {
 
 // logs passes on what the function's instances print.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, v decide.View) {
-	n, follow := tail.Parameters(r, -1)
+	n, follow := eventlog.Parameters(r, -1)
 	pass, err := s.cfg.Logs(r.Context(), v, n, follow)
 	if err != nil {
 		api.WriteError(w, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/server"
 	"github.com/rouse-dev/rouse/autoscaler/takeover"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
-	"github.com/rouse-dev/rouse/internal/tail"
+	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
 // reconcilers is the number of PodAutoscalers that are reconciled at once.
@@ -33,7 +33,7 @@ type leader struct {
 	peers      *peers
 	activators *server.Activators
 	pods       *activatorPods
-	events     *tail.Log
+	events     *eventlog.Log
 	sink       *cloudevent.Sender // nil: none
 	fleet      *knative.Fleet
 	core       *autoscaler.Autoscaler
@@ -140,7 +140,7 @@ func (l *leader) build() (err error) {
 	l.keeper = takeover.NewKeeper(takeover.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
 		ReadyActivators: func() int { return int(l.pods.ready.Load()) }, Log: l.log})
 	l.gate = newGate(l.keeper.Problem)
-	l.events = tail.New()
+	l.events = eventlog.New()
 	if l.cfg.Sink != "" {
 		overrides, err := cloudevent.ParseOverrides(l.cfg.SinkOverrides)
 		if err != nil {
@@ -163,7 +163,7 @@ func (l *leader) source() string { return "/autoscaler/" + l.cfg.Pod }
 // told are the activators, and the log of events: what the fleet says of an instance goes to both.
 type told struct {
 	*server.Activators
-	events *tail.Log
+	events *eventlog.Log
 	source string
 }
 

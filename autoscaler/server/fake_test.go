@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/tail"
+	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
 // Tokens of the tests.
@@ -120,14 +120,14 @@ type bench struct {
 	t       *testing.T
 	brain   *brain
 	pods    *pods
-	events  *tail.Log
+	events  *eventlog.Log
 	handler http.Handler
 	peers   *Activators
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, events: tail.New(),
+	b := &bench{t: t, events: eventlog.New(),
 		brain: &brain{views: []decide.View{
 			{Function: api.Function{Name: "default/tiny-00002", Service: "default/tiny", Runtime: api.Runtime{Env: []string{"SECRET=1"}}},
 				Instances: []api.InstanceStatus{{Instance: "tiny-1"}, {Instance: "tiny-2"}}},

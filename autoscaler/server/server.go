@@ -37,7 +37,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/internal/admin"
-	"github.com/rouse-dev/rouse/internal/tail"
+	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
 // Decider is the autoscaler, of package autoscaler.
@@ -86,7 +86,7 @@ type Config struct {
 	Fleet      Fleet
 	Activators *Activators
 	// Events keeps decisions and states for people; nothing here adds to it.
-	Events *tail.Log
+	Events *eventlog.Log
 	// Token returns the cluster's token; while it is empty nobody has it.
 	Token func() string
 	// Info says who serves.

@@ -48,9 +48,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
+	"github.com/rouse-dev/rouse/internal/eventlog"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
-	"github.com/rouse-dev/rouse/internal/tail"
 )
 
 // Limits of the front door and the administrative socket.
@@ -65,7 +65,7 @@ type server struct {
 	cfg        Config
 	info       Info
 	dir        *runDir
-	bus        *tail.Log
+	bus        *eventlog.Log
 	agent      *agent
 	activator  *activator.Activator
 	autoscaler *autoscaler.Autoscaler
@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: tail.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, silence: make(chan struct{}, 1)}
+	s := &server{cfg: cfg, bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, silence: make(chan struct{}, 1)}
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
 	if !at.IP.IsLoopback() {
@@ -220,7 +220,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	if s.cfg.Observe != nil {
 		run("observer", func(ctx context.Context) error {
-			return s.bus.Follow(ctx, tail.Kept, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
+			return s.bus.Follow(ctx, eventlog.Kept, true, func(e api.Event) error { s.cfg.Observe(e); return nil })
 		})
 	}
 	err := s.declareAll(ctx)

@@ -1,8 +1,8 @@
-// Package tail keeps the last events for those who ask later and passes each new
+// Package eventlog keeps the last events for those who ask later and passes each new
 // one on to those who follow, through bounded queues: whoever emits never waits.
 //
 // All methods are safe for many goroutines.
-package tail
+package eventlog
 
 import (
 	"context"

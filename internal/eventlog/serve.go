@@ -1,4 +1,4 @@
-package tail
+package eventlog
 
 import (
 	"net/http"
