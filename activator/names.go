@@ -11,7 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/names"
-	"github.com/rouse-dev/rouse/internal/near"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // directory finds functions by what clients write. It is immutable, so that
@@ -281,7 +281,7 @@ func nearest(name string, names []string, most int) []string {
 	var found []match
 	low := strings.ToLower(name)
 	for _, n := range names {
-		d := near.Distance(low, strings.ToLower(n), limit)
+		d := suggest.Distance(low, strings.ToLower(n), limit)
 		if d > limit && len(low) >= 3 && strings.Contains(strings.ToLower(n), low) {
 			d = limit // a part of the name
 		}

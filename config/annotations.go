@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/near"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -310,7 +310,7 @@ func nearest(key string) string {
 	}
 	_, last, _ := strings.Cut(key, "/")
 	distance := func(name string) int {
-		d := near.Distance(key, name, len(key)+len(name))
+		d := suggest.Distance(key, name, len(key)+len(name))
 		if last != "" && strings.Contains(name, last) {
 			d -= len(name)
 		}

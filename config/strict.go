@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rouse-dev/rouse/internal/near"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // fields are the fields of the objects that a Service is made of down to its containers, as Knative
@@ -86,7 +86,9 @@ func nearestOf[V any](name string, known map[string]V) string {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	distance := func(n string) int { return near.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n)) }
+	distance := func(n string) int {
+		return suggest.Distance(strings.ToLower(name), strings.ToLower(n), len(name)+len(n))
+	}
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }
 

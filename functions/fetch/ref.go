@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/rouse-dev/rouse/internal/near"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // schemes are the schemes of references that are fetched.
@@ -72,7 +72,7 @@ func known() string { return strings.Join(schemes, "://, ") + "://" }
 func nearest(scheme string) string {
 	best, least := "", 3
 	for _, s := range schemes {
-		if d := near.Distance(scheme, s, least); d < least {
+		if d := suggest.Distance(scheme, s, least); d < least {
 			best, least = s, d
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 	"github.com/rouse-dev/rouse/internal/admin"
-	"github.com/rouse-dev/rouse/internal/near"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // Labels and columns that are Knative's.
@@ -228,7 +228,7 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 			if known.Namespace() != name.Namespace() {
 				continue
 			}
-			if away := near.Distance(name.Name(), known.Name(), min(3, len(name.Name())/2)); away <= len(name.Name())/2 && away < distance { // 3.
+			if away := suggest.Distance(name.Name(), known.Name(), min(3, len(name.Name())/2)); away <= len(name.Name())/2 && away < distance { // 3.
 				best, distance = known, away
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rouse-dev/rouse/internal/near"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // Flag adds --output to a command that lists.
@@ -60,7 +60,7 @@ func MeantFlag(cmd *cobra.Command, err error) error {
 	name, meant := unknown.GetSpecifiedName(), ""
 	least := len(name)/2 + 1
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := near.Distance(name, f.Name, least); d < least && !f.Hidden {
+		if d := suggest.Distance(name, f.Name, least); d < least && !f.Hidden {
 			least, meant = d, f.Name
 		}
 	})

@@ -1,6 +1,6 @@
-// Package near tells how like two names are, for errors that name what was
+// Package suggest tells how like two names are, for errors that name what was
 // probably meant. It is pure, and safe for many goroutines.
-package near
+package suggest
 
 // Distance is the number of bytes to insert, delete or change to turn a into b
 // (Levenshtein), or some number above limit if it is more than that.
