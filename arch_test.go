@@ -84,11 +84,11 @@ var rules = []struct {
 	}, {
 		from: []string{"engine"},
 		not: func(p string) bool {
-			return in(p, "activator", "autoscaler", "functions", "internal", "config", "api") && !in(p, "internal/budget", "internal/closing", "internal/jsonfield", "internal/inbound")
+			return in(p, "activator", "autoscaler", "functions", "internal", "config", "api") && !in(p, "internal/budget", "internal/shutdown", "internal/jsonfield", "internal/inbound")
 		},
 		why: "the engine is a model server like any other and knows nothing of Rouse",
 	}, {
-		from: []string{"internal/budget", "internal/closing", "internal/jsonfield", "internal/inbound"},
+		from: []string{"internal/budget", "internal/shutdown", "internal/jsonfield", "internal/inbound"},
 		not:  func(p string) bool { return in(p, "api", "activator", "autoscaler", "functions", "engine", "config") },
 		why:  "the engine needs it, and nothing of Rouse",
 	}, {

@@ -29,10 +29,10 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
-	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
+	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 const (
@@ -199,7 +199,7 @@ func newServer(cfg Config) *http.Server {
 
 // serving is a server that serves.
 type serving struct {
-	*closing.Server
+	*shutdown.Server
 	served chan error // sent to once, by the server's goroutine; one place: it waits for nobody
 }
 
@@ -207,7 +207,7 @@ type serving struct {
 func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	bare := newServer(cfg)
 	bare.Handler = api.InTurn(h)
-	s := serving{closing.New(bare), make(chan error, 1)}
+	s := serving{shutdown.New(bare), make(chan error, 1)}
 	listener = inbound.Guard(s.Server.Server, listener, api.WriteErrorTo)
 	go func() { s.served <- s.Serve(listener) }()
 	if cfg.Listening != nil {

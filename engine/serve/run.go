@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
-	"github.com/rouse-dev/rouse/internal/closing"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // lastGasp is how long the step under way has to end, and handlers to tell their clients.
@@ -101,7 +101,7 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 // Serve answers on l until ctx ends, then drains as [Run] says. stop ends the
 // engine: it is called when the drain takes too long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
-	server := closing.New(&http.Server{
+	server := shutdown.New(&http.Server{
 		Handler:           inTurn(s),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -129,7 +129,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	return err
 }
 
-func shutdown(server *closing.Server, timeout time.Duration) error {
+func shutdown(server *shutdown.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return server.Shutdown(ctx)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/keeper"
-	"github.com/rouse-dev/rouse/internal/closing"
+	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // Config of a worker.
@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg Config) error {
 	w := &worker{cfg: cfg, door: newDoor(cfg), hints: make(chan struct{}, 1)}
 	defer w.door.transport.CloseIdleConnections()
 	cfg.Server.Handler = api.InTurn(w.door)
-	server := closing.New(cfg.Server)
+	server := shutdown.New(cfg.Server)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	served := make(chan error, 1)
@@ -98,7 +98,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // shutdown lets the door's last requests end.
-func (w *worker) shutdown(server *closing.Server) {
+func (w *worker) shutdown(server *shutdown.Server) {
 	w.door.last.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Drain)
 	defer cancel()

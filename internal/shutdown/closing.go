@@ -1,10 +1,10 @@
-// Package closing ends an HTTP server as soon as its last request is answered.
+// Package shutdown ends an HTTP server as soon as its last request is answered.
 //
 // [http.Server.Shutdown] alone waits up to five seconds for a connection that was
 // opened and has not carried a request yet, such as the one that a client's
 // transport dialled and then did not need. This package closes those at once: no
 // request is on them.
-package closing
+package shutdown
 
 import (
 	"context"

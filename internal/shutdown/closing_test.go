@@ -1,4 +1,4 @@
-package closing_test
+package shutdown_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/closing"
+	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
 // pipes is a listener whose connections are in memory.
@@ -41,7 +41,7 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 func TestAnUnusedConnectionDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener := pipes{make(chan net.Conn), make(chan struct{})}
-		server := closing.New(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := shutdown.New(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, "done")
 		})})
