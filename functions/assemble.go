@@ -15,12 +15,12 @@ import (
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/join"
-	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -45,7 +45,7 @@ func otherNames(f api.Function) []api.ModelName {
 }
 
 // assemble makes the parts; nothing runs yet. member is nil outside of a cluster.
-func assemble(cfg Config, log *process.Log, kept *keeper.Client, member *join.Member) (*function, error) {
+func assemble(cfg Config, log *process.Log, kept *shim.Client, member *join.Member) (*function, error) {
 	f := &function{
 		cfg: cfg, log: log, keeper: kept, member: member, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
 		settled: make(chan struct{}),

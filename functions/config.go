@@ -85,7 +85,7 @@ type Config struct {
 	// Workers is a folder that several functions of one host share to run one
 	// runtime between them: one leads, the others pass requests to it. Empty: alone.
 	Workers string
-	// Keep is the command line of a keeper (package keeper), which sees to it that
+	// Keep is the command line of a keeper (package shim), which sees to it that
 	// nothing of the runtime outlives us, however we die; empty: none, as where
 	// somebody above us adopts what we leave. Workers need one.
 	Keep []string

@@ -21,13 +21,13 @@ import (
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/join"
-	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/lead"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -51,7 +51,7 @@ type function struct {
 	cfg        Config
 	transport  *localhttp.Transport
 	log        *process.Log
-	keeper     *keeper.Client // the runtime's parent; nil: we are
+	keeper     *shim.Client // the runtime's parent; nil: we are
 	models     *models
 	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
@@ -142,11 +142,11 @@ func alone(ctx context.Context, cfg Config, listener net.Listener) error {
 }
 
 // keep starts a keeper, where there is to be one; nil: there is not.
-func keep(ctx context.Context, cfg Config, log *process.Log) (*keeper.Client, error) {
+func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, error) {
 	if len(cfg.Keep) == 0 {
 		return nil, nil
 	}
-	return keeper.Open(ctx, keeping(cfg, log))
+	return shim.Open(ctx, keeping(cfg, log))
 }
 
 // work runs an instance together with the other workers of its folder.
@@ -185,8 +185,8 @@ func runs(fn api.Function) string {
 }
 
 // keeping is how a keeper is started.
-func keeping(cfg Config, log *process.Log) keeper.ClientConfig {
-	return keeper.ClientConfig{Command: cfg.Keep, Env: cfg.Env, Lines: log.Write, Logger: cfg.Logger}
+func keeping(cfg Config, log *process.Log) shim.ClientConfig {
+	return shim.ClientConfig{Command: cfg.Keep, Env: cfg.Env, Lines: log.Write, Logger: cfg.Logger}
 }
 
 // newServer is how requests are taken.

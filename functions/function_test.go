@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/functions/cli"
 	"github.com/rouse-dev/rouse/functions/functionstest"
-	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	case "handler":
 		os.Exit(handle())
 	case "runtime":
-		if len(os.Args) > 1 && os.Args[1] == keeper.Args()[0] {
+		if len(os.Args) > 1 && os.Args[1] == shim.Args()[0] {
 			os.Exit(command(os.Args[1:]))
 		}
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))

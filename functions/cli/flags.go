@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
-	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/shim"
 )
 
 func (f *flags) define(cmd *cobra.Command) {
@@ -102,7 +102,7 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 		f.cfg.Engine = self
 	}
 	if f.cfg.Workers != "" || f.keeper && !f.exitWithParent && os.Getpid() != 1 {
-		f.cfg.Keep = slices.Concat([]string{self}, f.path, keeper.Args())
+		f.cfg.Keep = slices.Concat([]string{self}, f.path, shim.Args())
 	}
 	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"
 	for _, kv := range env {

@@ -6,15 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// keepCommand is the keeper of another function: see package keeper.
+// keepCommand is the keeper of another function: see package shim.
 func keepCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: keeper.Args()[0], Short: "Be the parent of a function's runtime; a function starts it", Hidden: true, Args: cobra.NoArgs,
+		Use: shim.Args()[0], Short: "Be the parent of a function's runtime; a function starts it", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return keeper.Run(cmd.Context(), keeper.Config{In: os.Stdin, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
+			return shim.Run(cmd.Context(), shim.Config{In: os.Stdin, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
 		},
 	}
 }

@@ -6,7 +6,7 @@
 //
 //	leader.lock   locked by the leader; the kernel releases it with the process
 //	leader.sock   where the leader takes requests
-//	keeper.sock   where the keeper does, the runtime's parent (package keeper)
+//	keeper.sock   where the keeper does, the runtime's parent (package shim)
 //	runs          what all of them run; locked by each of them
 //	stops         how often the instance was stopped for good
 //

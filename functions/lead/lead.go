@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
@@ -30,7 +30,7 @@ type Config struct {
 	Server *http.Server
 	// Keeper is how a keeper is started, and what gets an adopted runtime's output;
 	// Socket is set by Run.
-	Keeper keeper.ClientConfig
+	Keeper shim.ClientConfig
 	// Lead is called once, where the worker leads, and leads until it returns. When
 	// ctx ends it is to end soon; what it drains is served until then.
 	Lead func(ctx context.Context, l *Leadership) error
@@ -50,7 +50,7 @@ type Config struct {
 type Leadership struct {
 	// Keeper starts the runtime, gives the one that is there, and keeps notes: it is
 	// Start, Adopt and Save of a supervise.Config. Its Peers are who could go on.
-	Keeper *keeper.Client
+	Keeper *shim.Client
 	// Listener is where the other workers send their requests. Who serves it closes it.
 	Listener net.Listener
 
@@ -166,7 +166,7 @@ func (w *worker) run(ctx context.Context) error {
 	attended := make(chan struct{})
 	go func() {
 		defer close(attended)
-		if err := keeper.Attend(attendance, w.cfg.Keeper.Socket, w.hint); err != nil {
+		if err := shim.Attend(attendance, w.cfg.Keeper.Socket, w.hint); err != nil {
 			leave(err)
 		}
 	}()
@@ -174,7 +174,7 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		leave(nil)
 		<-attended
-		if errors.Is(err, keeper.ErrEnded) {
+		if errors.Is(err, shim.ErrEnded) {
 			w.cfg.Logger.Info("the instance was stopped")
 			return nil
 		}
@@ -187,7 +187,7 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	w.cfg.Logger.Info("this worker leads", "folder", w.cfg.Dir)
-	client, err := keeper.Open(ctx, w.cfg.Keeper)
+	client, err := shim.Open(ctx, w.cfg.Keeper)
 	leave(nil) // only now: the keeper is never without us
 	<-attended
 	if err != nil {
@@ -209,7 +209,7 @@ func (w *worker) hint() {
 }
 
 // lead opens the leader's socket and leads.
-func (w *worker) lead(ctx context.Context, client *keeper.Client) error {
+func (w *worker) lead(ctx context.Context, client *shim.Client) error {
 	path, _ := socketIn(w.cfg.Dir).Socket()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the last leader's socket: %w", err)

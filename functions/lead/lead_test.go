@@ -25,11 +25,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/functionstest"
-	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/lead"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch os.Getenv(variable) {
 	case "keeper":
-		err = keeper.Run(context.Background(), keeper.Config{In: os.Stdin})
+		err = shim.Run(context.Background(), shim.Config{In: os.Stdin})
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "worker":
@@ -74,7 +74,7 @@ func worker(dir, door string, args []string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	return lead.Run(ctx, lead.Config{
 		Dir: dir, Listener: l, Server: &http.Server{ReadHeaderTimeout: time.Minute}, Logger: logger, Drain: 5 * time.Second, MaxBody: api.MiB,
-		Keeper: keeper.ClientConfig{Command: append([]string{os.Args[0]}, keeper.Args()...), Env: as("keeper"), Lines: log.Write, Logger: logger},
+		Keeper: shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("keeper"), Lines: log.Write, Logger: logger},
 		Lead: func(ctx context.Context, l *lead.Leadership) error {
 			return leader(ctx, l, log, logger, args)
 		},

@@ -1,6 +1,6 @@
 //go:build linux
 
-package keeper_test
+package shim_test
 
 import (
 	"io"
@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rouse-dev/rouse/functions/keeper"
+	"github.com/rouse-dev/rouse/functions/shim"
 )
 
 // Nonsense ends the connection it comes by, and nothing else.
 func TestNonsense(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	c, err := keeper.Open(t.Context(), config(socket))
+	c, err := shim.Open(t.Context(), config(socket))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package keeper_test
+package shim_test
 
 import (
 	"bufio"
@@ -21,8 +21,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/functionstest"
-	"github.com/rouse-dev/rouse/functions/keeper"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch os.Getenv(variable) {
 	case "keeper":
-		err = keeper.Run(context.Background(), keeper.Config{In: os.Stdin})
+		err = shim.Run(context.Background(), shim.Config{In: os.Stdin})
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "function":
@@ -55,8 +55,8 @@ func as(what string) []string {
 	return append(env, variable+"="+what)
 }
 
-func config(socket string) keeper.ClientConfig {
-	return keeper.ClientConfig{Command: append([]string{os.Args[0]}, keeper.Args()...), Env: as("keeper"), Socket: socket}
+func config(socket string) shim.ClientConfig {
+	return shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("keeper"), Socket: socket}
 }
 
 func runtimeSpec(lines func([]byte), args ...string) process.Spec {
@@ -68,7 +68,7 @@ func function(socket string, args []string) error {
 	if err := process.Adopt(); err != nil {
 		return err
 	}
-	c, err := keeper.Open(context.Background(), config(socket))
+	c, err := shim.Open(context.Background(), config(socket))
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func bystander(socket string) error {
 	if err := process.Adopt(); err != nil {
 		return err
 	}
-	err := keeper.Attend(context.Background(), socket, func() {})
-	if errors.Is(err, keeper.ErrEnded) {
+	err := shim.Attend(context.Background(), socket, func() {})
+	if errors.Is(err, shim.ErrEnded) {
 		fmt.Println("ended")
 		return nil
 	}
@@ -184,7 +184,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 	fewer := make(chan struct{}, 9)
 	attended := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { attended <- keeper.Attend(ctx, socket, func() { fewer <- struct{}{} }) }()
+	go func() { attended <- shim.Attend(ctx, socket, func() { fewer <- struct{}{} }) }()
 	f.line()
 	f.kill()
 	<-fewer // the worker's end is told
@@ -192,7 +192,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 	lines := make(chan string, 100)
 	cfg := config(socket)
 	cfg.Lines = func(line []byte) { lines <- string(line) }
-	c, err := keeper.Open(t.Context(), cfg)
+	c, err := shim.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 	if used, err := child.Memory(); err != nil || used < api.MiB {
 		t.Errorf("memory %v, %v; want more than a MiB", used, err)
 	}
-	if _, err := child.(*keeper.Child).CPU(); err != nil {
+	if _, err := child.(*shim.Child).CPU(); err != nil {
 		t.Error(err)
 	}
 	child.Stop(10 * time.Second)
@@ -228,7 +228,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 }
 
 func TestKeeperIsReplaced(t *testing.T) {
-	c, err := keeper.Open(t.Context(), config(filepath.Join(t.TempDir(), "s")))
+	c, err := shim.Open(t.Context(), config(filepath.Join(t.TempDir(), "s")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestKeeperIsReplaced(t *testing.T) {
 }
 
 func TestOutputAndExit(t *testing.T) {
-	c, err := keeper.Open(t.Context(), config(""))
+	c, err := shim.Open(t.Context(), config(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestOutputAndExit(t *testing.T) {
 
 // What a keeper does not heed, its runtime does.
 func TestRuntimeHeedsSignals(t *testing.T) {
-	c, err := keeper.Open(t.Context(), config(""))
+	c, err := shim.Open(t.Context(), config(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRuntimeHeedsSignals(t *testing.T) {
 }
 
 func TestStartSaysWhy(t *testing.T) {
-	c, err := keeper.Open(t.Context(), config(""))
+	c, err := shim.Open(t.Context(), config(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,19 +309,19 @@ func TestStartSaysWhy(t *testing.T) {
 // An instance that was stopped is over for all workers, and a new one can begin.
 func TestEnd(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	c, err := keeper.Open(t.Context(), config(socket))
+	c, err := shim.Open(t.Context(), config(socket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	attended := make(chan error)
-	go func() { attended <- keeper.Attend(t.Context(), socket, func() {}) }()
+	go func() { attended <- shim.Attend(t.Context(), socket, func() {}) }()
 	eventually(t, "we attend", func() bool { return c.Peers() == 1 })
 	c.Save(supervise.Note{State: api.Gone})
 	c.Close()
-	if err := <-attended; !errors.Is(err, keeper.ErrEnded) {
+	if err := <-attended; !errors.Is(err, shim.ErrEnded) {
 		t.Errorf("Attend: %v, want ErrEnded", err)
 	}
-	next, err := keeper.Open(t.Context(), config(socket))
+	next, err := shim.Open(t.Context(), config(socket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestRunByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keeper.Run(t.Context(), keeper.Config{In: in}); err == nil || !strings.Contains(err.Error(), "a function starts this command") {
+	if err := shim.Run(t.Context(), shim.Config{In: in}); err == nil || !strings.Contains(err.Error(), "a function starts this command") {
 		t.Errorf("error %v, want one that says who starts it", err)
 	}
 }
@@ -346,7 +346,7 @@ func TestOpenFails(t *testing.T) {
 	mark := "KEEPER_OPEN=" + rand.Text()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := keeper.Open(ctx, keeper.ClientConfig{Command: []string{"sleep", "300"}, Env: []string{mark}, Socket: filepath.Join(t.TempDir(), "s")})
+	_, err := shim.Open(ctx, shim.ClientConfig{Command: []string{"sleep", "300"}, Env: []string{mark}, Socket: filepath.Join(t.TempDir(), "s")})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v, want that the time is up", err)
 	}

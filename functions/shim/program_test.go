@@ -1,6 +1,6 @@
 //go:build linux
 
-package keeper_test
+package shim_test
 
 import (
 	"bufio"

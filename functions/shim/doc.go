@@ -1,4 +1,4 @@
-// Package keeper is a small process that stands between a function and its
+// Package shim is a small process that stands between a function and its
 // runtime, as the runtime's parent, for two reasons:
 //
 //   - A function that is killed gets no chance to clear up. If nobody above it
@@ -32,4 +32,4 @@
 // The wire: messages of JSON, each with its length before it (four bytes, big
 // endian), in both directions. A message with an id is a call or its answer, the
 // others are events. See message.
-package keeper
+package shim

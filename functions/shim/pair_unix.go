@@ -1,6 +1,6 @@
 //go:build unix
 
-package keeper
+package shim
 
 import "syscall"
 
