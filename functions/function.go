@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
 	"github.com/rouse-dev/rouse/functions/join"
-	"github.com/rouse-dev/rouse/functions/lead"
+	"github.com/rouse-dev/rouse/functions/leader"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
@@ -162,10 +162,10 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 		cfg.Listening(cfg.Listen)
 		cfg.Listening = nil // once, whoever leads
 	}
-	return lead.Run(ctx, lead.Config{
+	return leader.Run(ctx, leader.Config{
 		Dir: cfg.Workers, Runs: runs(cfg.Function), Listener: listener, Server: newServer(cfg), Keeper: keeping(cfg, log),
 		MaxBody: cfg.MaxBody, Drain: cfg.Drain, Kill: cfg.Kill, Logger: cfg.Logger,
-		Lead: func(ctx context.Context, l *lead.Leadership) error {
+		Lead: func(ctx context.Context, l *leader.Leadership) error {
 			f, err := assemble(cfg, log, l.Keeper, nil)
 			if err != nil {
 				return errors.Join(err, l.Listener.Close())

@@ -4,7 +4,7 @@
 //   - A function that is killed gets no chance to clear up. If nobody above it
 //     does (see package process), what its runtime has started would live on. A
 //     keeper outlives the function for as long as that takes.
-//   - Where several functions of one host share a runtime (package lead), it must
+//   - Where several functions of one host share a runtime (package leader), it must
 //     outlive each one of them.
 //
 // The life of a keeper:

@@ -1,6 +1,6 @@
 //go:build linux
 
-package lead_test
+package leader_test
 
 import (
 	"bufio"
@@ -25,7 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/functionstest"
-	"github.com/rouse-dev/rouse/functions/lead"
+	"github.com/rouse-dev/rouse/functions/leader"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
@@ -72,16 +72,16 @@ func worker(dir, door string, args []string) error {
 	}
 	log := process.NewLog(50, nil)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	return lead.Run(ctx, lead.Config{
+	return leader.Run(ctx, leader.Config{
 		Dir: dir, Listener: l, Server: &http.Server{ReadHeaderTimeout: time.Minute}, Logger: logger, Drain: 5 * time.Second, MaxBody: api.MiB,
 		Keeper: shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("keeper"), Lines: log.Write, Logger: logger},
-		Lead: func(ctx context.Context, l *lead.Leadership) error {
+		Lead: func(ctx context.Context, l *leader.Leadership) error {
 			return leader(ctx, l, log, logger, args)
 		},
 	})
 }
 
-func leader(ctx context.Context, l *lead.Leadership, log *process.Log, logger *slog.Logger, args []string) error {
+func leader(ctx context.Context, l *leader.Leadership, log *process.Log, logger *slog.Logger, args []string) error {
 	transport := api.NewTransport(32)
 	defer transport.CloseIdleConnections()
 	rt, err := runtime.New(runtime.Config{
@@ -367,9 +367,9 @@ func TestBadFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = lead.Run(t.Context(), lead.Config{
+		err = leader.Run(t.Context(), leader.Config{
 			Dir: dir, Listener: l, Server: &http.Server{},
-			Lead: func(context.Context, *lead.Leadership) error { return errors.New("leads") },
+			Lead: func(context.Context, *leader.Leadership) error { return errors.New("leads") },
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", dir, err, want)

@@ -1,4 +1,4 @@
-// Package lead lets several functions of one host, its workers, run one runtime
+// Package leader lets several functions of one host, its workers, run one runtime
 // between them: one leads, the others pass every request on to it, and when the
 // leader dies another one goes on with the same runtime.
 //
@@ -33,4 +33,4 @@
 // What it refuses: to share a folder with other users or with workers that run
 // something else ([Config.Runs]), and to lead without a
 // keeper, as nobody could take the runtime over then.
-package lead
+package leader

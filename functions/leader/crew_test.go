@@ -1,6 +1,6 @@
 //go:build linux
 
-package lead_test
+package leader_test
 
 import (
 	"bytes"
