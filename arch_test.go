@@ -115,7 +115,7 @@ var rules = []struct {
 		why:    "only internal/cloudevent knows the CloudEvents SDK; the others pass api.Event",
 	}, {
 		from:   []string{"activator", "autoscaler", "functions", "engine", "config", "api", "internal", "cmd", "manifests"},
-		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/lead", "autoscaler/takeover", "autoscaler/dualpod", "autoscaler/relay", "cmd/internal/kn", "cmd/rouse-activator", "cmd/rouse-autoscaler", "cmd/kn-rouse", "manifests"},
+		except: []string{"activator/knative", "autoscaler/knative", "autoscaler/leader", "autoscaler/takeover", "autoscaler/dualpod", "autoscaler/relay", "cmd/internal/kn", "cmd/rouse-activator", "cmd/rouse-autoscaler", "cmd/kn-rouse", "manifests"},
 		not: func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/") || strings.HasPrefix(p, "sigs.k8s.io/") || strings.HasPrefix(p, "knative.dev/")
 		},
@@ -170,7 +170,7 @@ func TestProgramsOfAClusterAreApart(t *testing.T) {
 	for program, others := range map[string][]string{
 		"./cmd/rouse-activator":  {"autoscaler", "functions", "engine", "cmd/internal"},
 		"./cmd/rouse-autoscaler": {"activator", "functions", "engine", "cmd/internal"},
-		"./cmd/kn-rouse":         {"activator", "functions", "engine", "cmd/internal/local", "autoscaler/knative", "autoscaler/lead", "autoscaler/server"},
+		"./cmd/kn-rouse":         {"activator", "functions", "engine", "cmd/internal/local", "autoscaler/knative", "autoscaler/leader", "autoscaler/server"},
 	} {
 		for _, p := range packages(t, program) {
 			for _, d := range p.Deps {

@@ -41,7 +41,7 @@ func described(t *testing.T) map[string][]string {
 		}
 		all[m[1]] = strings.Split(m[2], ",")
 	}
-	all["rouse_autoscaler_leader"] = nil // of package autoscaler/lead, leading or not
+	all["rouse_autoscaler_leader"] = nil // of package autoscaler/leader, leading or not
 	return all
 }
 

@@ -1,5 +1,5 @@
 // Command autoscaler decides which functions of a cluster are awake: see package
-// autoscaler/lead. With the word relay it carries replica counts: see package autoscaler/relay.
+// autoscaler/leader. With the word relay it carries replica counts: see package autoscaler/relay.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/lead"
+	"github.com/rouse-dev/rouse/autoscaler/leader"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) > 0 && args[0] == "relay" {
 		return runRelay(ctx, args[1:], stdout, os.Stderr)
 	}
-	cfg := lead.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
+	cfg := leader.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
 	var kubeconfig string
 	var level slog.Level
 	f := flag.NewFlagSet("rouse-autoscaler", flag.ContinueOnError)
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version, cfg.Log); err != nil {
 		cfg.Log.Warn("no traces are exported", "error", err)
 	}
-	return lead.Run(ctx, cfg)
+	return leader.Run(ctx, cfg)
 }
 
 // address reads an address to listen at, for a flag.

@@ -1,4 +1,4 @@
-package lead
+package leader
 
 import (
 	"context"

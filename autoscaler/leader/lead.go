@@ -1,4 +1,4 @@
-// Package lead is the autoscaler as a process of a cluster: it elects one leader
+// Package leader is the autoscaler as a process of a cluster: it elects one leader
 // among its replicas and puts the leader's parts together.
 //
 // It refuses to decide anything itself, and to lead twice: a process that has
@@ -16,7 +16,7 @@
 //  5. The take-over begins; PodAutoscalers are reconciled.
 //  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then lets the lease go:
 //     the next leader never decides beside this one.
-package lead
+package leader
 
 import (
 	"context"
