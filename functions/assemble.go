@@ -14,11 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
-	"github.com/rouse-dev/rouse/functions/join"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
+	"github.com/rouse-dev/rouse/functions/registration"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
@@ -45,7 +45,7 @@ func otherNames(f api.Function) []api.ModelName {
 }
 
 // assemble makes the parts; nothing runs yet. member is nil outside of a cluster.
-func assemble(cfg Config, log *process.Log, kept *shim.Client, member *join.Member) (*function, error) {
+func assemble(cfg Config, log *process.Log, kept *shim.Client, member *registration.Member) (*function, error) {
 	f := &function{
 		cfg: cfg, log: log, keeper: kept, member: member, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
 		settled: make(chan struct{}),
@@ -105,7 +105,7 @@ func (f *function) makeEvents() (err error) {
 }
 
 // sender makes what posts the instance's events; nil: nobody wants them.
-func sender(cfg Config, member *join.Member) (*cloudevent.Sender, error) {
+func sender(cfg Config, member *registration.Member) (*cloudevent.Sender, error) {
 	to, by := cfg.Events, http.RoundTripper(nil)
 	switch {
 	case member != nil:

@@ -102,7 +102,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Join is how an instance finds its control plane; see package functions/join.
+// Join is how an instance finds its control plane; see package functions/registration.
 type Join struct {
 	// Control is where the control plane listens.
 	Control api.Endpoint

@@ -20,12 +20,12 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
-	"github.com/rouse-dev/rouse/functions/join"
 	"github.com/rouse-dev/rouse/functions/leader"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
+	"github.com/rouse-dev/rouse/functions/registration"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
@@ -63,7 +63,7 @@ type function struct {
 	pyfunc     *pyfunc.Handler
 	metrics    *metrics.Metrics
 	events     *cloudevent.Sender           // nil: nobody wants them
-	member     *join.Member                 // nil: of no cluster
+	member     *registration.Member         // nil: of no cluster
 	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled    chan struct{}                // closed once it is known whether a runtime that was taken over serves
 	settle     func()                       // closes settled, once

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/functions/join"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/registration"
 )
 
 // patience is how long an instance waits for its control plane that could go on without.
@@ -27,7 +27,7 @@ const patience = 3 * time.Second
 // it is, it is loading.
 type entry struct {
 	cfg    Config
-	member *join.Member
+	member *registration.Member
 	ready  chan struct{} // closed by open
 	next   http.Handler  // written before ready is closed
 
@@ -70,10 +70,10 @@ func newToken() string {
 	return hex.EncodeToString(raw[:])
 }
 
-func newMember(cfg Config, e *entry) (*join.Member, error) {
+func newMember(cfg Config, e *entry) (*registration.Member, error) {
 	namespace := cfg.Join.Namespace
 	if namespace == "" {
-		namespace = join.Here().Namespace
+		namespace = registration.Here().Namespace
 	}
 	if namespace == "" {
 		return nil, errors.New("this pod does not know its namespace, which it needs to join Rouse's control plane: set ROUSE_NAMESPACE, or ROUSE_CONTROL=none to run without")
@@ -82,7 +82,7 @@ func newMember(cfg Config, e *entry) (*join.Member, error) {
 	if u, err := url.Parse(string(cfg.Listen)); err == nil {
 		port, _ = strconv.Atoi(u.Port())
 	}
-	return join.New(join.Config{
+	return registration.New(registration.Config{
 		Control: cfg.Join.Control, Token: cfg.Token, Logger: cfg.Logger,
 		Request: control.JoinRequest{
 			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Role: cfg.Join.Role, Devices: cfg.Devices, Version: cfg.Version,

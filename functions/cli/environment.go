@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
-	"github.com/rouse-dev/rouse/functions/join"
+	"github.com/rouse-dev/rouse/functions/registration"
 )
 
 // alone is the control plane of who has none.
@@ -57,7 +57,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
 	}
-	namespace := cmp.Or(f.namespace, environ.Value(env, "POD_NAMESPACE"), join.Here().Namespace)
+	namespace := cmp.Or(f.namespace, environ.Value(env, "POD_NAMESPACE"), registration.Here().Namespace)
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName(namespace, revision)
 		if service := environ.Value(env, "K_SERVICE"); service != "" {
@@ -65,7 +65,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 		}
 	}
 	if len(f.cfg.Devices) == 0 {
-		f.cfg.Devices = join.Devices(environ.Value(env, "NVIDIA_VISIBLE_DEVICES"))
+		f.cfg.Devices = registration.Devices(environ.Value(env, "NVIDIA_VISIBLE_DEVICES"))
 	}
 	name, service, port := f.function.Name, f.function.Service, environ.Value(env, "PORT")
 	f.cfg.Join = &functions.Join{

@@ -1,4 +1,4 @@
-// Package join makes an instance one of a cluster's: it introduces the instance
+// Package registration makes an instance one of a cluster's: it introduces the instance
 // to the control plane, learns from it what the function is, and keeps being known.
 //
 // The life of a member:
@@ -23,4 +23,4 @@
 // domain and its GPUs, is in [Pod].
 //
 // Run is called once; all other methods may be called from any goroutine and don't block.
-package join
+package registration
