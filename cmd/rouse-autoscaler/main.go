@@ -1,5 +1,5 @@
 // Command autoscaler decides which functions of a cluster are awake: see package
-// autoscaler/leader. With the word relay it carries replica counts: see package autoscaler/relay.
+// autoscaler/leader. With the word relay it carries replica counts: see package autoscaler/replicas.
 package main
 
 import (

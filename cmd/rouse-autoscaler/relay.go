@@ -20,12 +20,12 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/relay"
+	"github.com/rouse-dev/rouse/autoscaler/replicas"
 )
 
 // relayFlags are what the subcommand relay is told.
 type relayFlags struct {
-	cfg                            relay.Config
+	cfg                            replicas.Config
 	file, sources, kubeconfig      string
 	autoscaler, tokenFile, metrics string
 	level                          slog.Level
@@ -36,7 +36,7 @@ func (f *relayFlags) parse(args []string, stderr io.Writer) error {
 	s.SetOutput(stderr)
 	s.StringVar(&f.file, "config", "", "YAML `file` with sources and targets; flags go before what it says")
 	s.StringVar(&f.sources, "source", "", "addresses of metrics, with commas between them")
-	s.StringVar(&f.cfg.Metric, "metric", "", "the gauge to read (default "+relay.DefaultMetric+")")
+	s.StringVar(&f.cfg.Metric, "metric", "", "the gauge to read (default "+replicas.DefaultMetric+")")
 	s.DurationVar(&f.cfg.Interval, "interval", 0, "time between two readings (default 1s)")
 	s.DurationVar(&f.cfg.Timeout, "timeout", 0, "how long one reading may take (default 2s)")
 	s.DurationVar(&f.cfg.Resync, "resync", 0, "how often a target is looked at whose number has not changed (default 15s)")
@@ -67,13 +67,13 @@ func (f *relayFlags) parse(args []string, stderr io.Writer) error {
 
 // merge puts the flags over the file.
 func (f *relayFlags) merge() error {
-	var file relay.Config
+	var file replicas.Config
 	if f.file != "" {
 		raw, err := os.ReadFile(f.file)
 		if err != nil {
 			return fmt.Errorf("read the relay's configuration: %w", err)
 		}
-		if file, err = relay.Parse(raw); err != nil {
+		if file, err = replicas.Parse(raw); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (f *relayFlags) token() (string, error) {
 	return text, nil
 }
 
-// runRelay runs "autoscaler relay": see package autoscaler/relay.
+// runRelay runs "autoscaler relay": see package autoscaler/replicas.
 func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f relayFlags
 	if err := f.parse(args, stderr); err != nil {
@@ -119,18 +119,18 @@ func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	r, err := relay.New(f.cfg, relay.Deps{
+	r, err := replicas.New(f.cfg, replicas.Deps{
 		Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
 		Setter: cluster, Registry: registry, Log: slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: f.level})),
 	})
 	if err != nil {
 		return err
 	}
-	return relay.Serve(ctx, f.metrics, registry, r)
+	return replicas.Serve(ctx, f.metrics, registry, r)
 }
 
 // cluster makes the clients of what is scaled.
-func (f *relayFlags) cluster(config *rest.Config) (*relay.Cluster, error) {
+func (f *relayFlags) cluster(config *rest.Config) (*replicas.Cluster, error) {
 	config.QPS, config.Burst = float32(4*f.cfg.Rate), int(4*f.cfg.Rate)+10
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -140,9 +140,9 @@ func (f *relayFlags) cluster(config *rest.Config) (*relay.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &relay.Cluster{Kube: clients, Serving: serving}
+	c := &replicas.Cluster{Kube: clients, Serving: serving}
 	if f.autoscaler != "" {
-		c.Functions = &relay.Functions{URL: f.autoscaler, Token: f.token, Client: &http.Client{Timeout: 5 * time.Second}, Lifetime: f.cfg.Lifetime}
+		c.Functions = &replicas.Functions{URL: f.autoscaler, Token: f.token, Client: &http.Client{Timeout: 5 * time.Second}, Lifetime: f.cfg.Lifetime}
 	}
 	return c, nil
 }

@@ -1,4 +1,4 @@
-// Package relay carries a replica count from whoever works it out to whoever
+// Package replicas carries a replica count from whoever works it out to whoever
 // has the replicas. It reads a metric (Rouse's own rouse_desired_replicas, the
 // Workload Variant Autoscaler's wva_desired_replicas, or any gauge) straight from
 // where it is made, every second, and sets the scale of Deployments, ReplicaSets,
@@ -25,4 +25,4 @@
 //     are made from them at each turn of Knative's reconciler.
 //
 // [Relay.Run] owns all state; a write to one target never waits for another's.
-package relay
+package replicas
