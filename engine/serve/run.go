@@ -116,11 +116,11 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	case <-ctx.Done():
 	}
 	s.log.Info("draining", "open", s.engine.Stats().Open, "timeout", s.cfg.DrainTimeout)
-	err := shutdown(server, s.cfg.DrainTimeout)
+	err := shut(server, s.cfg.DrainTimeout)
 	if err != nil {
 		s.log.Warn("the drain takes too long: the rest ends with an error", "open", s.engine.Stats().Open)
 		stop()
-		err = shutdown(server, lastGasp)
+		err = shut(server, lastGasp)
 	}
 	if err != nil {
 		err = server.Close()
@@ -129,7 +129,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	return err
 }
 
-func shutdown(server *shutdown.Server, timeout time.Duration) error {
+func shut(server *shutdown.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return server.Shutdown(ctx)

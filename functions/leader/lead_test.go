@@ -76,12 +76,12 @@ func worker(dir, door string, args []string) error {
 		Dir: dir, Listener: l, Server: &http.Server{ReadHeaderTimeout: time.Minute}, Logger: logger, Drain: 5 * time.Second, MaxBody: api.MiB,
 		Keeper: shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("keeper"), Lines: log.Write, Logger: logger},
 		Lead: func(ctx context.Context, l *leader.Leadership) error {
-			return leader(ctx, l, log, logger, args)
+			return lead(ctx, l, log, logger, args)
 		},
 	})
 }
 
-func leader(ctx context.Context, l *leader.Leadership, log *process.Log, logger *slog.Logger, args []string) error {
+func lead(ctx context.Context, l *leader.Leadership, log *process.Log, logger *slog.Logger, args []string) error {
 	transport := api.NewTransport(32)
 	defer transport.CloseIdleConnections()
 	rt, err := runtime.New(runtime.Config{
