@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
@@ -30,7 +31,8 @@ func ask(t *testing.T, ctx context.Context, path, source string) *httptest.Respo
 	return w
 }
 
-// TestTemplateFaults: what a template does wrong is an answer that says so, in little time.
+// TestTemplateFaults: what a template does wrong is an answer that says so, in little time: none, as the bubble counts it, so
+// that no slow machine meets the limit of time first.
 func TestTemplateFaults(t *testing.T) {
 	for _, test := range []struct {
 		source, want string
@@ -42,10 +44,12 @@ func TestTemplateFaults(t *testing.T) {
 		{"{{ raise_exception('no users') }}", "refuses this conversation: no users", 400},
 	} {
 		for _, path := range []string{"/v1/chat/completions", "/tokenize"} {
-			w := ask(t, t.Context(), path, test.source)
-			if w.Code != test.status || !strings.Contains(w.Body.String(), test.want) {
-				t.Errorf("%s at %s: got %d %s, want %d with %q", test.source, path, w.Code, w.Body, test.status, test.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := ask(t, t.Context(), path, test.source)
+				if w.Code != test.status || !strings.Contains(w.Body.String(), test.want) {
+					t.Errorf("%s at %s: got %d %s, want %d with %q", test.source, path, w.Code, w.Body, test.status, test.want)
+				}
+			})
 		}
 	}
 }

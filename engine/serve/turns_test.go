@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +14,12 @@ import (
 // slow is a client that does not read until it is told to.
 type slow struct {
 	reader
-	begun bool
+	begun atomic.Bool
 	read  chan struct{} // closed by the test
 }
 
 func (s *slow) Write(data []byte) (int, error) {
-	s.begun = true
+	s.begun.Store(true)
 	<-s.read
 	return s.reader.Write(data)
 }
@@ -47,26 +48,26 @@ func TestOneLongTextOfAClient(t *testing.T) {
 			w    *slow
 			want bool
 		}{{"first", first, true}, {"one who left", left, false}, {"second", second, false}, {"third", third, false}, {"another client's", other, true}, {"short", small, true}} {
-			if c.w.begun != c.want {
-				t.Errorf("the %s text is answered: %v, want %v", c.who, c.w.begun, c.want)
+			if c.w.begun.Load() != c.want {
+				t.Errorf("the %s text is answered: %v, want %v", c.who, c.w.begun.Load(), c.want)
 			}
 		}
 		close(first.read)
 		synctest.Wait()
-		if !second.begun || third.begun {
-			t.Errorf("after the first answer the second is there: %v, and the third: %v", second.begun, third.begun)
+		if !second.begun.Load() || third.begun.Load() {
+			t.Errorf("after the first answer the second is there: %v, and the third: %v", second.begun.Load(), third.begun.Load())
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if !third.begun {
+		if !third.begun.Load() {
 			t.Error("the third waits for a client who does not read")
 		}
 		for _, w := range []*slow{second, third, other, small} {
 			close(w.read)
 		}
 		synctest.Wait()
-		if first.size < long || third.size < long || left.begun {
-			t.Errorf("answers of %d and %d bytes, and for the one who left: %v", first.size, third.size, left.begun)
+		if first.size < long || third.size < long || left.begun.Load() {
+			t.Errorf("answers of %d and %d bytes, and for the one who left: %v", first.size, third.size, left.begun.Load())
 		}
 	})
 }
