@@ -28,6 +28,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -104,7 +105,7 @@ type place struct {
 // is says whether the field has the name.
 func (f place) is(body []byte, name string, fold bool) bool {
 	written := body[f.name+1 : f.nameEnd-1]
-	if bytes.IndexByte(written, '\\') >= 0 || fold {
+	if bytes.IndexByte(written, '\\') >= 0 || fold || strings.ContainsRune(name, utf8.RuneError) {
 		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and halves of surrogates become U+FFFD, as in encoding/json
 	}
 	return string(written) == name || fold && strings.EqualFold(string(written), name)
