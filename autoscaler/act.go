@@ -57,7 +57,7 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 		})
 	}
 	f.lastWait = ""
-	f.watch(now)
+	f.Observe(now)
 	a.dirty.add(act.Function)
 	d := api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason}
 	if i != nil {
@@ -100,7 +100,7 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, 
 				i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // whatever it has reported since
 			}
 			done(err, now)
-			i.f.watch(now)
+			i.f.Observe(now)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	limit := i.f.Spec.RiseTimeout(i.Unloaded)
 	g := a.newGrant(i, act, now.Add(limit))
-	i.Since, i.roseAt, i.faulted = now, now, false
+	i.Since, i.RoseAt, i.faulted = now, now, false
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s := i.Status
 	var told api.Trace

@@ -25,7 +25,7 @@ func (a *Autoscaler) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters
 	switch {
-	case i.adapters.telling, i.Outdated, !f.declared, !i.reported:
+	case i.adapters.telling, i.Outdated, f.Undeclared, !i.reported:
 		return
 	case i.adapters.known && slices.Equal(i.adapters.has, want):
 		return

@@ -54,46 +54,25 @@ func (a *Autoscaler) prepare(now time.Time) time.Time {
 	return a.due.First()
 }
 
-// tellWorld puts what is dirty into the world, as it is.
+// tellWorld puts what is dirty into the world.
 func (a *Autoscaler) tellWorld() {
 	for _, name := range a.dirty.names {
 		f := a.functions[name]
 		if f == nil {
 			a.world.Remove(name)
-		} else if record := a.planned(f); record != nil {
-			a.world.Put(record, f.records())
-		} else {
-			a.world.PutStray(name, f.records())
+			continue
 		}
+		f.Need, f.Certain = a.need(f)
+		if a.stopping {
+			f.Order = decide.OrderStop
+		}
+		a.world.Put(&f.Function)
 	}
-}
-
-// planned is f as plans see it; nil says that they see only its instances.
-func (a *Autoscaler) planned(f *function) *decide.Function {
-	f.Need, f.Certain = a.need(f)
-	switch {
-	case a.stopping:
-		stops := f.Function
-		stops.Order = decide.OrderStop
-		return &stops
-	case f.declared:
-		return &f.Function
-	}
-	return nil
 }
 
 // need is what an awake instance of f takes, and whether that is certain.
 func (a *Autoscaler) need(f *function) (api.Memory, bool) {
 	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.world.LargestHost())
-}
-
-// records are f's instances as plans see them.
-func (f *function) records() []*decide.Instance {
-	is := make([]*decide.Instance, len(f.instances))
-	for k, i := range f.instances {
-		is[k] = &i.Instance
-	}
-	return is
 }
 
 // account is how the memory of each device is used. What is dirty stays so: the next

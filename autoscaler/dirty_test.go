@@ -21,7 +21,7 @@ func TestReadingTheAccountLeavesFunctionsDirty(t *testing.T) {
 	}
 	now := time.Now()
 	f := a.record("default/a")
-	f.Spec, f.declared = api.Function{Name: "default/a"}.WithDefaults(), true
+	f.Spec, f.Undeclared = api.Function{Name: "default/a"}.WithDefaults(), false
 	f.demands["door"] = demand{Demand: api.Demand{Function: "default/a", Activator: "door", Running: 1}, heard: now}
 	f.sum(now)
 	a.dirty.add(f.Spec.Name)

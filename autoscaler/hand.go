@@ -73,7 +73,7 @@ func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order de
 // giveOrder gives an order on the loop.
 func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level api.Level, w waiter) error {
 	f := a.functions[name]
-	if f == nil || !f.declared || f.removed {
+	if f == nil || f.Undeclared || f.removed {
 		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", name)
 	}
 	if a.stopping {
@@ -138,7 +138,7 @@ func (a *Autoscaler) settle() {
 // carriedOut says whether f's order is.
 func (f *function) carriedOut() bool {
 	awake, down := false, true
-	for _, i := range f.instances {
+	for _, i := range f.Instances {
 		awake = awake || i.Status.State == api.Awake && i.Doing == decide.Nothing
 		down = down && i.Status.State == api.Asleep && i.Status.Level >= f.OrderLevel && i.Doing == decide.Nothing
 	}
@@ -148,7 +148,7 @@ func (f *function) carriedOut() bool {
 	case decide.OrderSleep:
 		return down
 	case decide.OrderStop:
-		return len(f.instances) == 0
+		return len(f.Instances) == 0
 	}
 	return true
 }
@@ -157,7 +157,16 @@ func (f *function) carriedOut() bool {
 // when the last is gone. Run must run until then.
 func (a *Autoscaler) StopAll(ctx context.Context) error {
 	c := make(chan struct{})
-	if !a.box.post(func() { a.stopping = true; a.emptied = append(a.emptied, c); a.allDirty() }) {
+	stop := func() {
+		a.stopping, a.emptied = true, append(a.emptied, c)
+		for _, f := range a.order {
+			if f.Order != decide.OrderStop { // no other is carried out any more
+				f.answer(errEnded)
+			}
+		}
+		a.allDirty()
+	}
+	if !a.box.post(stop) {
 		return errEnded
 	}
 	select {

@@ -83,9 +83,16 @@ func TestStopAll(t *testing.T) {
 		w.request(a, 1, 5*time.Second)
 		w.request(b, 1, time.Second)
 		pass(4 * time.Second)
+		c := w.add("c", api.GiB, nil)
+		wake := make(chan error)
+		go func() { wake <- w.a.Wake(w.t.Context(), c.spec.Name) }()
+		pass(time.Millisecond)
 		began := time.Now()
 		if err := w.a.StopAll(w.t.Context()); err != nil {
 			t.Errorf("StopAll: %v", err)
+		}
+		if err := <-wake; api.AsError(err).Code != api.CodeShutdown {
+			t.Errorf("a wake under way ends with %v, want that the autoscaler shuts down", err)
 		}
 		if len(w.instances) != 0 || a.served != 1 || b.served != 1 {
 			t.Errorf("%d instances are left, served %d and %d, want none, 1, 1", len(w.instances), a.served, b.served)

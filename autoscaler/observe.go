@@ -23,8 +23,8 @@ import (
 func (a *Autoscaler) PutFunction(spec api.Function) {
 	a.update(spec.Name, func() {
 		f := a.record(spec.Name)
-		if f.removed || f.declared && !f.Spec.Runtime.Adapts(spec.Runtime) {
-			for _, i := range f.instances {
+		if f.removed || !f.Undeclared && !f.Spec.Runtime.Adapts(spec.Runtime) {
+			for _, i := range f.Instances {
 				i.Outdated = true
 			}
 			f.Past = inventory.Experience{Arrivals: f.Past.Arrivals}
@@ -35,9 +35,9 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 		if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
 			f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
 		}
-		f.Spec, f.declared = spec, true
-		for _, i := range f.instances {
-			a.adapt(i)
+		f.Spec, f.Undeclared = spec, false
+		for _, i := range f.Instances {
+			a.adapt(a.instances[i.Status.Instance])
 		}
 	})
 }
@@ -124,7 +124,7 @@ func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
 func (a *Autoscaler) ObserveDemand(d api.Demand) {
 	a.update(d.Function, func() {
 		f := a.functions[d.Function]
-		if f == nil || !f.declared {
+		if f == nil || f.Undeclared {
 			a.log.Debug("demand for a function that is not declared", "function", d.Function)
 			return
 		}
@@ -143,7 +143,7 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	a.box.post(func() {
 		f := a.functions[o.Function]
-		if f == nil || !f.declared {
+		if f == nil || f.Undeclared {
 			return
 		}
 		var came api.Path
@@ -223,7 +223,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
 	a.adapt(i)
-	i.f.watch(now)
+	i.f.Observe(now)
 }
 
 // noteUnloaded notes of a sleeper whether it has to load when it is woken. Its process may end while it sleeps.
@@ -272,7 +272,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	i.noteUnloaded()
 	a.noteOrders(i, s, now)
 	a.assumeGranted(i, now)
-	f.watch(now)
+	f.Observe(now)
 	a.adapt(i)
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
@@ -318,11 +318,11 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	switch s.State {
 	case api.Starting:
 		if old.State != api.Starting {
-			i.roseAt, i.faulted = now, false
+			i.RoseAt, i.faulted = now, false
 		}
 	case api.Awake:
 		if rose {
-			a.metrics.woke(&f.Spec, i.path(), now.Sub(i.roseAt))
+			a.metrics.woke(&f.Spec, i.path(), now.Sub(i.RoseAt))
 			a.wakes.Awake(i.Status, api.Path(i.path()), now)
 			i.faulted = false
 		}
@@ -393,8 +393,8 @@ func backoff(n int) time.Duration {
 
 // finishRemoval forgets a removed function whose last instance is gone.
 func (a *Autoscaler) finishRemoval(f *function) {
-	if f.removed && len(f.instances) == 0 {
-		f.declared = false
+	if f.removed && len(f.Instances) == 0 {
+		f.Undeclared = true
 		a.forgetFunction(f)
 	}
 }

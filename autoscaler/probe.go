@@ -16,7 +16,8 @@ const mostMisses = 3
 // report was lost, and says when the next is due; zero: nothing is under way
 // and no request waits, so none is.
 func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
-	for _, i := range f.instances {
+	for _, known := range f.Instances {
+		i := a.instances[known.Status.Instance]
 		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
 			continue
 		}
@@ -35,7 +36,7 @@ func (i *instance) matters() bool {
 	case api.Awake:
 		return i.f.Waiting > 0
 	case api.Asleep:
-		return i.f.Waiting > 0 || i.f.Running > 0 && !i.f.awake
+		return i.f.Waiting > 0 || i.f.Running > 0 && !i.f.Serving
 	}
 	return true
 }

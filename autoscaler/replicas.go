@@ -59,11 +59,11 @@ func (r replicas) collect(gauge func(*prometheus.Desc, float64, ...string), coun
 func (a *Autoscaler) counts(now time.Time) []count {
 	out := make([]count, 0, len(a.order))
 	for _, f := range a.order {
-		if !f.declared || f.removed {
+		if f.Undeclared || f.removed {
 			continue
 		}
 		n := count{function: f.Spec.Name, model: f.Spec.Model, desired: a.desired(f, now)}
-		for _, i := range f.instances {
+		for _, i := range f.Instances {
 			if i.Status.State == api.Awake {
 				n.current++
 			}

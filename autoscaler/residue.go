@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // complete puts a status, of which the last one was old, into bounds and fills in what its instance did not measure.
@@ -87,7 +86,7 @@ func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 			if id == s.Instance || !slices.Contains(i.Status.Devices, d.ID) {
 				continue
 			}
-			if i.Status.State != api.Asleep || i.Doing == decide.DoingWake || i.Waking {
+			if i.Status.State != api.Asleep || i.BeingWoken() {
 				return 0
 			}
 			held += i.Status.Memory.PerDevice

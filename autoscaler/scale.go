@@ -29,7 +29,7 @@ func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas 
 	}
 	refused, err := ask(ctx, a, func() error {
 		f := a.functions[name]
-		if f == nil || !f.declared || f.removed {
+		if f == nil || f.Undeclared || f.removed {
 			return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", name)
 		}
 		a.setScale(f, decide.Scale{Replicas: replicas, Until: time.Now().Add(lifetime), By: by})

@@ -15,12 +15,8 @@ import (
 type function struct {
 	// Function is what plans read. Need and Certain are filled in as the world is told of it.
 	decide.Function
-	// declared is false for one that only has instances.
-	declared  bool
 	removed   bool              // it goes when its last instance does
 	demands   map[string]demand // by activator
-	instances []*instance       // by ID
-	awake     bool              // whether one was awake when last looked at
 	waiters   []waiter          // for the order by hand
 	decisions decisionRing
 	lastWait  string // the reason of the last wait, so that it is told once
@@ -52,8 +48,6 @@ type instance struct {
 	// adapters are those that it has.
 	adapters adapted
 	probing  bool
-	// roseAt is when its rise began, for the metrics.
-	roseAt time.Time
 	// span is that of the call under way; nil: it is for no wake.
 	span *waketrace.Span
 }
@@ -64,7 +58,7 @@ func (a *Autoscaler) record(name api.FunctionName) *function {
 		return f
 	}
 	f := &function{demands: make(map[string]demand)}
-	f.Spec.Name = name
+	f.Spec.Name, f.Undeclared = name, true
 	a.functions[name] = f
 	i, _ := slices.BinarySearchFunc(a.order, name, func(f *function, n api.FunctionName) int { return cmp.Compare(f.Spec.Name, n) })
 	a.order = slices.Insert(a.order, i, f)
@@ -73,7 +67,7 @@ func (a *Autoscaler) record(name api.FunctionName) *function {
 
 // forgetFunction drops a record that nothing needs any more.
 func (a *Autoscaler) forgetFunction(f *function) {
-	if f.declared || len(f.instances) > 0 {
+	if !f.Undeclared || len(f.Instances) > 0 {
 		return
 	}
 	f.answer(nil)
@@ -86,19 +80,15 @@ func (a *Autoscaler) forgetFunction(f *function) {
 // addInstance makes a record of an instance.
 func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
 	i := &instance{f: f}
-	i.Status, i.Since, i.roseAt, i.heard = s, now, now, now
+	i.Status, i.Since, i.RoseAt, i.heard = s, now, now, now
 	a.insert(i)
 	return i
 }
 
 // insert puts a record in its places.
 func (a *Autoscaler) insert(i *instance) {
-	id := i.Status.Instance
-	a.instances[id] = i
-	k, _ := slices.BinarySearchFunc(i.f.instances, id, func(i *instance, id api.InstanceID) int {
-		return cmp.Compare(i.Status.Instance, id)
-	})
-	i.f.instances = slices.Insert(i.f.instances, k, i)
+	a.instances[i.Status.Instance] = i
+	i.f.Add(&i.Instance)
 }
 
 // dropInstance forgets an instance that is gone for good; late reports of it are ignored.
@@ -110,9 +100,9 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	i.span.Done(nil) // its end may be known before the call's
 	a.wakes.Gone(i.f.Spec.Name, id)
 	delete(a.instances, id)
-	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *instance) bool { return i == j })
+	i.f.Drop(&i.Instance)
 	a.tombstones.add(id)
-	i.f.watch(now)
+	i.f.Observe(now)
 	a.forgetFunction(i.f)
 }
 
@@ -126,7 +116,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	a.wakes.Rename(i.f.Spec.Name, i.Status.Instance, id)
 	known := a.instances[id]
 	if known != nil {
-		known.epoch, known.roseAt, known.faulted = max(known.epoch, i.epoch), i.roseAt, known.faulted || i.faulted
+		known.epoch, known.RoseAt, known.faulted = max(known.epoch, i.epoch), i.RoseAt, known.faulted || i.faulted
 		if !known.adapters.known {
 			known.adapters.known, known.adapters.has = i.adapters.known, i.adapters.has
 		}
@@ -145,7 +135,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	}
 	i.Status.Instance = id
 	a.insert(i)
-	i.f.watch(now)
+	i.f.Observe(now)
 }
 
 // expire forgets demands for f that were not repeated, and says when the next would be.
@@ -210,32 +200,9 @@ func (f *function) sum(now time.Time) {
 	}
 	f.LastRequest = last
 	f.NotePressure(now)
-	for _, i := range f.instances {
-		if w := slices.Contains(waking, i.Status.Instance); w != i.Waking {
-			i.Waking = w
-			if i.Status.State == api.Asleep {
-				i.Since, i.roseAt = now, now
-			}
-		}
+	for _, i := range f.Instances {
+		i.NoteWaking(slices.Contains(waking, i.Status.Instance), now)
 	}
-}
-
-// watch follows what the instances do: their load, and until when one was awake.
-func (f *function) watch(now time.Time) {
-	f.NoteLoad(func(yield func(api.InstanceStatus) bool) {
-		for _, i := range f.instances {
-			if !yield(i.Status) {
-				return
-			}
-		}
-	}, now)
-	awake := slices.ContainsFunc(f.instances, func(i *instance) bool {
-		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
-	})
-	if f.awake && !awake {
-		f.ServedUntil = now
-	}
-	f.awake = awake
 }
 
 // tombstones remembers instances that are gone, so that late reports don't bring them back.

@@ -47,11 +47,9 @@ func followTwin(t *testing.T, a *Autoscaler) {
 func (a *Autoscaler) snapshot() decide.Snapshot {
 	s := decide.Snapshot{Policy: a.cfg.Policy, Devices: a.world.Devices()}
 	for _, f := range a.order {
-		if record := a.planned(f); record != nil {
-			s.Functions = append(s.Functions, *record)
-		}
-		for _, i := range f.instances {
-			s.Instances = append(s.Instances, i.Instance)
+		s.Functions = append(s.Functions, f.Function)
+		for _, i := range f.Instances {
+			s.Instances = append(s.Instances, *i)
 		}
 	}
 	return s

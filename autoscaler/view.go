@@ -15,7 +15,7 @@ func (a *Autoscaler) List() []decide.View {
 	vs, _ := ask(context.Background(), a, func() []decide.View {
 		var vs []decide.View
 		for _, f := range a.order {
-			if f.declared {
+			if !f.Undeclared {
 				vs = append(vs, a.view(f))
 			}
 		}
@@ -28,7 +28,7 @@ func (a *Autoscaler) List() []decide.View {
 func (a *Autoscaler) Status(name api.FunctionName) (decide.View, bool) {
 	v, _ := ask(context.Background(), a, func() *decide.View {
 		f := a.functions[name]
-		if f == nil || !f.declared {
+		if f == nil || f.Undeclared {
 			return nil
 		}
 		v := a.view(f)
@@ -68,7 +68,7 @@ func (a *Autoscaler) view(f *function) decide.View {
 		s := f.Function.Scale
 		v.Scale = &s
 	}
-	for _, i := range f.instances {
+	for _, i := range f.Instances {
 		s := i.Status
 		s.Devices = slices.Clone(s.Devices)
 		v.Instances = append(v.Instances, s)

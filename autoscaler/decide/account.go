@@ -65,7 +65,7 @@ func (w *World) Account(now time.Time) []Line {
 }
 
 // heldOf is what i takes of one device.
-func (i *inst) heldOf(device int32) api.Bytes {
+func (i *Instance) heldOf(device int32) api.Bytes {
 	for k, d := range i.at {
 		if d == device {
 			return i.held[k]

@@ -5,11 +5,11 @@ import "slices"
 // again says whether o is where f's last start or wake failed: the same sleeper, or the
 // same GPUs (the same host where it needs none). What is wrong there may be wrong there
 // only, so that ways elsewhere go first, as long as they interrupt no work.
-func (p *plan) again(f *fn, o *option) bool {
+func (p *plan) again(f *Function, o *option) bool {
 	if f.Failures == 0 {
 		return false
 	}
-	for _, i := range f.is {
+	for _, i := range f.Instances {
 		if i.Failures > 0 && i.phase == phaseAsleep && (o.self == i || meet(i.at, o.at)) {
 			return true
 		}

@@ -51,7 +51,8 @@ func TestRetriesAreSeenByOthers(t *testing.T) {
 			s, who := c.make()
 			w := NewWorld(s.Policy, s.Devices)
 			for k, f := range s.Functions {
-				w.Put(&f, pointers(s.Instances[k:k+1]))
+				f.Instances = pointers(s.Instances[k : k+1])
+				w.Put(&f)
 			}
 			for range 3 { // until it is at rest
 				if actions, next := w.Plan(now); len(actions) > 0 || !next.Equal(retry) {

@@ -21,7 +21,7 @@ const (
 
 // demand is a function that wants one more instance awake.
 type demand struct {
-	f     *fn
+	f     *Function
 	class class
 	// late says that it has starved for Policy.Patience turns and goes before all others.
 	late bool
@@ -29,7 +29,7 @@ type demand struct {
 	nth int
 	why string
 	// of is the function whose demand it is, where another variant serves it.
-	of *fn
+	of *Function
 }
 
 // meetDemands collects what functions want and serves it in order:
@@ -88,11 +88,11 @@ func btoi(b bool) int {
 const mostDemands = 16
 
 // demands adds what f wants.
-func (p *plan) demandsOf(f *fn, ds []demand) []demand {
+func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 	if f.scaled && f.desired == 0 && f.Waiting > 0 && f.live() == 0 {
 		p.wait(&demand{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
 	}
-	if !f.declared || f.frozen() || f.refused || f.desired <= f.live() {
+	if f.Undeclared || f.frozen() || f.refused || f.desired <= f.live() {
 		return p.overflow(f, ds)
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
@@ -137,11 +137,11 @@ func (p *plan) demandsOf(f *fn, ds []demand) []demand {
 
 // activatorWakes says whether an activator that holds a grant is about to wake
 // an instance of f itself. It gets a moment to begin.
-func (p *plan) activatorWakes(f *fn) bool {
+func (p *plan) activatorWakes(f *Function) bool {
 	if f.live() > 0 || f.Waiting == 0 {
 		return false
 	}
-	for _, i := range f.is {
+	for _, i := range f.Instances {
 		if i.phase != phaseAsleep || !i.Grant.Valid(p.now) {
 			continue
 		}
@@ -241,7 +241,7 @@ func (p *plan) wait(dm *demand, reason string) {
 // impossible says why f can never have an instance on these devices, nil if it
 // can. How many GPUs it needs is declared; what it needs of their memory may
 // still be a guess. An instance is on one node, so the largest one counts.
-func (p *plan) impossible(f *fn) (string, *api.Error) {
+func (p *plan) impossible(f *Function) (string, *api.Error) {
 	need, largest := f.Need, p.w.largest
 	there, of, show := "there are "+largest.String(), "", "shows"
 	if len(p.w.nodes) > 1 {

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"time"
 
@@ -23,10 +22,11 @@ type Load struct {
 }
 
 // LoadOf adds up what instances report.
-func LoadOf(all iter.Seq[api.InstanceStatus]) Load {
+func LoadOf(instances []*Instance) Load {
 	var l Load
 	var took, weight float64
-	for s := range all {
+	for _, i := range instances {
+		s := &i.Status
 		if s.State != api.Awake {
 			continue
 		}
@@ -100,8 +100,8 @@ func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 
 // settledAt is when the load counts again that f's awake instances share, as the last
 // of them has had time to take its part.
-func (f *fn) settledAt(settle time.Duration) (t time.Time) {
-	for _, i := range f.is {
+func (f *Function) settledAt(settle time.Duration) (t time.Time) {
+	for _, i := range f.Instances {
 		if i.phase == phaseAwake {
 			t = later(t, i.Since.Add(settle))
 		}

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,15 +13,15 @@ import (
 )
 
 func TestLoadOf(t *testing.T) {
-	awake := func(l *api.Load) api.InstanceStatus { return api.InstanceStatus{State: api.Awake, Load: l} }
-	got := LoadOf(slices.Values([]api.InstanceStatus{
+	awake := func(l *api.Load) *Instance { return &Instance{Status: api.InstanceStatus{State: api.Awake, Load: l}} }
+	got := LoadOf([]*Instance{
 		awake(&api.Load{Running: 3, Waiting: 2, KVUsage: 0.9, TTFT: 200 * time.Millisecond}),
 		awake(&api.Load{Running: 1, Waiting: 1, KVUsage: 0.3, TTFT: 600 * time.Millisecond}),
 		awake(nil),
 		awake(&api.Load{Waiting: -3, KVUsage: math.NaN(), TTFT: -1}),
 		awake(&api.Load{KVUsage: 7}),
-		{State: api.Asleep, Load: &api.Load{Waiting: 50, KVUsage: 1}},
-	}))
+		{Status: api.InstanceStatus{State: api.Asleep, Load: &api.Load{Waiting: 50, KVUsage: 1}}},
+	})
 	if diff := cmp.Diff(Load{Awake: 5, Waiting: 3, KV: 2.2, TTFT: 300 * time.Millisecond}, got); diff != "" {
 		t.Errorf("load (-want +got):\n%s", diff)
 	}

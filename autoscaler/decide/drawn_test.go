@@ -163,13 +163,12 @@ func (d *drawn) event(w *World, f *Function) {
 // put puts f and its instances into w.
 func (d *drawn) put(w *World, f *Function) {
 	c := *f
-	var is []*Instance
 	for _, i := range d.Instances {
 		if i.Status.Function == f.Spec.Name {
-			is = append(is, &i)
+			c.Instances = append(c.Instances, &i)
 		}
 	}
-	w.Put(&c, is)
+	w.Put(&c)
 }
 
 // TestDrawn draws events and times between them, and compares the plans of a world in which what is known of

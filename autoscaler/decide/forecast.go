@@ -31,7 +31,7 @@ type wanted struct {
 // untilWanted is when i is expected to be wanted again: what the
 // function's arrivals say of it, where it is idle and they say anything, else as
 // long as i has been idle, which is the best guess without any knowledge.
-func (p *plan) untilWanted(i *inst) wanted {
+func (p *plan) untilWanted(i *Instance) wanted {
 	if f := i.f; !f.busy() && f.live() <= 1 {
 		if idle := f.idleSince(); !idle.IsZero() {
 			since := p.now.Sub(idle)
@@ -58,8 +58,8 @@ func (w wanted) over(back time.Duration) regret {
 }
 
 // likelier says why f gets a grant that g had.
-func (f *fn) likelier(g *fn) string {
-	for _, h := range []*fn{f, g} {
+func (f *Function) likelier(g *Function) string {
+	for _, h := range []*Function{f, g} {
 		if gap, known := h.Past.Arrivals.Gap(); known {
 			return fmt.Sprintf("%s is likelier to be wanted: %s is asked for every %s or so", f.Spec.Name, h.Spec.Name, short(gap))
 		}
@@ -71,7 +71,7 @@ func (f *fn) likelier(g *fn) string {
 // when the function was last used, less the mean time between its uses where that is
 // known: what is expected as it falls idle. That it does not move with time is on
 // purpose, for grants that change hands as time passes would have to be looked at all the time.
-func (p *plan) likely(i *inst) time.Time {
+func (p *plan) likely(i *Instance) time.Time {
 	t := p.usedUntil(i, 1)
 	if gap, known := i.f.Past.Arrivals.Gap(); known {
 		t = t.Add(-gap)

@@ -14,7 +14,7 @@ import (
 // gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
 // has changed: of functions that the plan looks at, and of dirty nodes. For all others nothing can have come of it.
 func (p *plan) giveGrants() {
-	p.grants = make(map[int32][]*inst)
+	p.grants = make(map[int32][]*Instance)
 	cs := p.grantable()
 	// Memory that is over-committed to grants comes back from those that were used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
@@ -23,7 +23,7 @@ func (p *plan) giveGrants() {
 		}
 	}
 	// No activator is to wake an instance of a function that was scaled to a number from outside.
-	cs = slices.DeleteFunc(cs, func(i *inst) bool {
+	cs = slices.DeleteFunc(cs, func(i *Instance) bool {
 		if i.f.scaled && i.reserved() && p.available(i) {
 			p.withdraw(i, i.f.Scale.String())
 		}
@@ -53,9 +53,9 @@ func (p *plan) giveGrants() {
 }
 
 // grantable lists the sleepers to look at for grants, the likeliest to be wanted first.
-func (p *plan) grantable() []*inst {
-	var cs []*inst
-	add := func(i *inst) {
+func (p *plan) grantable() []*Instance {
+	var cs []*Instance
+	add := func(i *Instance) {
 		if !i.seen && p.mayStand(i) {
 			i.seen = true
 			cs = append(cs, i)
@@ -67,7 +67,7 @@ func (p *plan) grantable() []*inst {
 		}
 	}
 	for _, f := range p.noted {
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			add(i)
 		}
 	}
@@ -89,19 +89,19 @@ func (p *plan) grantable() []*inst {
 
 // mayStand says whether i is a sleeper that no demand needs and nothing was decided of, and that needs
 // no claim of GPUs, and none of what its pod has given up, from Kubernetes before it may wake.
-func (p *plan) mayStand(i *inst) bool {
+func (p *plan) mayStand(i *Instance) bool {
 	f := i.f
-	return f.declared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
+	return !f.Undeclared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
 }
 
 // wanted orders sleepers, the likeliest to be wanted first.
-func (p *plan) wanted(a, b *inst) int {
+func (p *plan) wanted(a, b *Instance) int {
 	a.key, b.key = p.likely(a), p.likely(b)
 	return compareKeys(a, b)
 }
 
 // compareKeys orders sleepers by their keys, the later first.
-func compareKeys(a, b *inst) int {
+func compareKeys(a, b *Instance) int {
 	return cmp.Or(
 		b.key.Compare(a.key),
 		cmp.Compare(a.Status.Level, b.Status.Level),
@@ -110,7 +110,7 @@ func compareKeys(a, b *inst) int {
 }
 
 // byWanted sorts sleepers, the likeliest to be wanted first.
-func (p *plan) byWanted(is []*inst) {
+func (p *plan) byWanted(is []*Instance) {
 	for _, i := range is {
 		i.key = p.likely(i)
 	}
@@ -119,14 +119,14 @@ func (p *plan) byWanted(is []*inst) {
 
 // sibling says whether another sleeper of i's function comes before it: that one
 // has the grant, or is the one to get it.
-func (p *plan) sibling(i *inst) bool {
-	return slices.ContainsFunc(i.f.is, func(b *inst) bool {
+func (p *plan) sibling(i *Instance) bool {
+	return slices.ContainsFunc(i.f.Instances, func(b *Instance) bool {
 		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.permitted) && p.wanted(b, i) < 0
 	})
 }
 
 // overCommitted says whether i's reservation stands on memory that is not there.
-func (p *plan) overCommitted(i *inst) bool {
+func (p *plan) overCommitted(i *Instance) bool {
 	res := p.residue(i, i.Status.Level)
 	for k, d := range i.at {
 		if i.held[k] > res[k] && p.free[d]+p.coming[d] < 0 {
@@ -138,7 +138,7 @@ func (p *plan) overCommitted(i *inst) bool {
 
 // backed says whether i's reservation stands on memory that is there now: what one before us
 // has granted may be in use by another, or not have been left yet.
-func (p *plan) backed(i *inst) bool {
+func (p *plan) backed(i *Instance) bool {
 	res := p.residue(i, i.Status.Level)
 	for k, d := range i.at {
 		if i.held[k] > res[k] && p.free[d] < 0 {
@@ -149,21 +149,21 @@ func (p *plan) backed(i *inst) bool {
 }
 
 // withdraw takes back i's grant.
-func (p *plan) withdraw(i *inst, reason string) {
+func (p *plan) withdraw(i *Instance, reason string) {
 	p.do(i.f, i, Action{Kind: Revoke, Reason: reason})
 	i.permitted = true
 	p.leave(i, p.residue(i, i.Status.Level))
 }
 
 // permit gives i a grant; its memory must be booked.
-func (p *plan) permit(i *inst, reason string) {
+func (p *plan) permit(i *Instance, reason string) {
 	p.do(i.f, i, Action{Kind: Grant, Devices: i.Status.Devices, Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
 	i.permitted = true
 }
 
 // permitIfRoom gives i a grant if its memory is free, or becomes free by taking
 // the grants of those that are less likely to be wanted.
-func (p *plan) permitIfRoom(i *inst) {
+func (p *plan) permitIfRoom(i *Instance) {
 	needs := p.minus(i.up, i.held)
 	if within(needs, i.at, p.free) {
 		free := p.room(i.at)
@@ -180,7 +180,7 @@ func (p *plan) permitIfRoom(i *inst) {
 			short[k] = max(0, needs[k]-p.free[d])
 		}
 	}
-	var from []*inst
+	var from []*Instance
 	for _, w := range p.lesser(i, short) {
 		freed := p.project(w, p.minus(w.held, p.residue(w, w.Status.Level)), len(i.at))
 		if met(short) || !helps(freed, needs) {
@@ -206,8 +206,8 @@ func (p *plan) permitIfRoom(i *inst) {
 }
 
 // lesser lists the grants on what i is short of that are less likely to be used, the least first.
-func (p *plan) lesser(i *inst, short bytes) []*inst {
-	var ws []*inst
+func (p *plan) lesser(i *Instance, short bytes) []*Instance {
+	var ws []*Instance
 	likely := p.likely(i)
 	for k, d := range i.at {
 		if short[k] <= 0 {
@@ -231,11 +231,11 @@ func (p *plan) lesser(i *inst, short bytes) []*inst {
 
 // standing lists the sleepers that have a grant on d when grants begin to be looked at,
 // the likeliest to be wanted first.
-func (p *plan) standing(d int32) []*inst {
+func (p *plan) standing(d int32) []*Instance {
 	if is, found := p.grants[d]; found {
 		return is
 	}
-	var is []*inst
+	var is []*Instance
 	for _, i := range p.w.on[d] {
 		if i.reserved() && p.mayStand(i) {
 			is = append(is, i)

@@ -9,12 +9,13 @@ import (
 
 // book enters f's instances into the ledger, as they are at now. Until f.until
 // passes it stays right.
-func (w *World) book(f *fn, now time.Time) {
+func (w *World) book(f *Function, now time.Time) {
 	f.booked, f.until = true, time.Time{}
+	f.entered = append(f.entered[:0], f.Instances...)
 	f.awake, f.rising, f.falling, f.leaving, f.ill, f.asleep, f.passing = 0, 0, 0, 0, 0, 0, 0
 	size := 0
-	for _, i := range f.is {
-		i.phase = phaseOf(i.Instance)
+	for _, i := range f.Instances {
+		i.phase = phaseOf(i)
 		f.count(i.phase)
 		if i.Doing == DoingGrant || i.Doing == DoingRevoke {
 			f.passing++
@@ -25,11 +26,11 @@ func (w *World) book(f *fn, now time.Time) {
 		f.changes(f.Scale.Until)
 	}
 	slab := make(bytes, 3*size)
-	for _, i := range f.is {
+	for _, i := range f.Instances {
 		n := len(i.at)
 		i.held, i.up, i.leaves, slab = slab[:n:n], slab[n:2*n:2*n], slab[2*n:3*n:3*n], slab[3*n:]
 		w.hold(i, now)
-		i.soft = f.declared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
+		i.soft = !f.Undeclared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
 		i.places = slices.Grow(i.places[:0], n)
 		for k, d := range i.at {
 			i.places = append(i.places, len(w.on[d]))
@@ -41,11 +42,11 @@ func (w *World) book(f *fn, now time.Time) {
 }
 
 // hold works out what i takes at now.
-func (w *World) hold(i *inst, now time.Time) {
+func (w *World) hold(i *Instance, now time.Time) {
 	f := i.f
 	w.fill(i.held, i.at, i.Status.Memory)
 	copy(i.up, i.held)
-	if f.declared {
+	if !f.Undeclared {
 		w.fill(i.leaves, i.at, whole(f.Need))
 		for k := range i.up {
 			i.up[k] = max(i.up[k], i.leaves[k])
@@ -58,7 +59,7 @@ func (w *World) hold(i *inst, now time.Time) {
 	switch {
 	case i.phase == phaseLeaving:
 		copy(i.leaves, i.held)
-	case i.phase == phaseFalling && f.declared:
+	case i.phase == phaseFalling && !f.Undeclared:
 		w.lessening(i, f.Past.Residue(max(i.Level, api.Level1)))
 	case i.Doing == DoingRevoke:
 		w.lessening(i, i.Status.Memory)
@@ -69,7 +70,7 @@ func (w *World) hold(i *inst, now time.Time) {
 }
 
 // lessening books all but stays as on its way back.
-func (w *World) lessening(i *inst, stays api.Memory) {
+func (w *World) lessening(i *Instance, stays api.Memory) {
 	w.fill(i.leaves, i.at, stays)
 	for k := range i.leaves {
 		i.leaves[k] = i.held[k] - min(i.leaves[k], i.held[k])
@@ -77,14 +78,14 @@ func (w *World) lessening(i *inst, stays api.Memory) {
 }
 
 // changes notes that what is booked of f changes at t.
-func (f *fn) changes(t time.Time) {
+func (f *Function) changes(t time.Time) {
 	if f.until.IsZero() || t.Before(f.until) {
 		f.until = t
 	}
 }
 
 // enter books i's kth device, or takes it back where sign is -1.
-func (w *World) enter(i *inst, k int, sign api.Bytes) {
+func (w *World) enter(i *Instance, k int, sign api.Bytes) {
 	d := i.at[k]
 	soft := api.Bytes(0)
 	if i.soft {
@@ -94,14 +95,14 @@ func (w *World) enter(i *inst, k int, sign api.Bytes) {
 }
 
 // unbook takes f's instances out of the ledger.
-func (w *World) unbook(f *fn) {
+func (w *World) unbook(f *Function) {
 	if !f.booked {
 		return
 	}
 	f.booked = false
 	f.edition++
 	w.unfingerprint(f)
-	for _, i := range f.is {
+	for _, i := range f.entered {
 		for k, d := range i.at {
 			w.enter(i, k, -1)
 			list := w.on[d]

@@ -23,7 +23,7 @@ func (p *plan) limitSleepers() {
 		devices = append(append(devices, p.w.nodes[k].host), p.w.nodes[k].gpus...)
 	}
 	for _, f := range p.fs {
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // which have deadlines here
 				devices = append(devices, i.at...)
 			}
@@ -39,7 +39,7 @@ func (p *plan) limitSleepers() {
 func (p *plan) limitDevice(d int32) {
 	dev := &p.w.devs[d]
 	if over := -p.free[d] - p.coming[d]; over > 0 { // 1
-		p.push(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *inst, to api.Level) bool {
+		p.push(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *Instance, to api.Level) bool {
 			return !i.reserved() && p.free[d]+p.coming[d] < 0 && p.gives(i, d, to) > 0
 		})
 		p.relieve(d)
@@ -52,7 +52,7 @@ func (p *plan) limitDevice(d int32) {
 		return // what is under way may be enough
 	}
 	if most := p.pol.SleepersPerDevice; most > 0 && count > most { // 2
-		p.push(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *inst, to api.Level) bool {
+		p.push(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *Instance, to api.Level) bool {
 			if to < inventory.Stopped || count <= most {
 				return false
 			}
@@ -63,7 +63,7 @@ func (p *plan) limitDevice(d int32) {
 	}
 	if share := p.pol.ResidueShare; share > 0 { // 3
 		most := api.Bytes(share * float64(dev.Capacity))
-		p.push(d, fmt.Sprintf("sleepers hold %s of %s, of which they may have %s", sum, dev.ID, most), func(i *inst, to api.Level) bool {
+		p.push(d, fmt.Sprintf("sleepers hold %s of %s, of which they may have %s", sum, dev.ID, most), func(i *Instance, to api.Level) bool {
 			if sum <= most || p.gives(i, d, to) <= 0 {
 				return false
 			}
@@ -88,14 +88,14 @@ func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
 
 // push offers the sleepers of d, those that were used longest ago first, with each level that they
 // could go to; accept says whether one goes.
-func (p *plan) push(d int32, why string, accept func(i *inst, to api.Level) bool) {
-	var is []*inst
+func (p *plan) push(d int32, why string, accept func(i *Instance, to api.Level) bool) {
+	var is []*Instance
 	for _, i := range p.w.on[d] {
-		if i.phase == phaseAsleep && i.f.declared && !i.settling(p.now) && !p.promised(i.f, i) {
+		if i.phase == phaseAsleep && !i.f.Undeclared && !i.settling(p.now) && !p.promised(i.f, i) {
 			is = append(is, i)
 		}
 	}
-	slices.SortFunc(is, func(a, b *inst) int { return p.wanted(b, a) })
+	slices.SortFunc(is, func(a, b *Instance) int { return p.wanted(b, a) })
 	for _, i := range is {
 		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
 			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || !accept(i, to) {
@@ -116,7 +116,7 @@ func (p *plan) push(d int32, why string, accept func(i *inst, to api.Level) bool
 }
 
 // rests is what i, which sleeps, holds of d, its grant not counted.
-func (p *plan) rests(i *inst, d int32) api.Bytes {
+func (p *plan) rests(i *Instance, d int32) api.Bytes {
 	b := p.residue(i, i.Status.Level)
 	if i.settling(p.now) {
 		b = p.expected(i)
@@ -125,7 +125,7 @@ func (p *plan) rests(i *inst, d int32) api.Bytes {
 }
 
 // gives is what i, which sleeps, gives back of d by going to a level.
-func (p *plan) gives(i *inst, d int32, to api.Level) api.Bytes {
+func (p *plan) gives(i *Instance, d int32, to api.Level) api.Bytes {
 	if to == inventory.Stopped {
 		return p.rests(i, d)
 	}

@@ -6,7 +6,7 @@ import "github.com/rouse-dev/rouse/api"
 // is a demand like any other.
 func (p *plan) followOrders() {
 	for _, f := range p.fs {
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			if i.Outdated && p.available(i) { // what it leaves is booked as coming already
 				p.do(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
 			}
@@ -16,7 +16,7 @@ func (p *plan) followOrders() {
 		if f.Order != OrderSleep && f.Order != OrderStop {
 			continue
 		}
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			if !p.available(i) {
 				continue
 			}
@@ -36,4 +36,4 @@ func (p *plan) followOrders() {
 }
 
 // frozen says whether f is on its way down by order, and demands nothing.
-func (f *fn) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }
+func (f *Function) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }

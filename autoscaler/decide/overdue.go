@@ -14,8 +14,8 @@ import (
 // refuses held requests of functions that fail again and again.
 func (p *plan) stopOverdue() {
 	for _, f := range p.fs {
-		for _, i := range f.is {
-			if f.declared && i.Doing == Nothing { // a call under way has a time limit of its own
+		for _, i := range f.Instances {
+			if !f.Undeclared && i.Doing == Nothing { // a call under way has a time limit of its own
 				p.late(i)
 			}
 		}
@@ -26,7 +26,7 @@ func (p *plan) stopOverdue() {
 }
 
 // late stops i where it takes too long.
-func (p *plan) late(i *inst) {
+func (p *plan) late(i *Instance) {
 	if i.Lost != "" && p.due(i.f, i.RetryAt) {
 		p.stop(i, 0, "it is lost: "+i.Lost)
 		return
@@ -72,7 +72,7 @@ func (p *plan) late(i *inst) {
 
 // stuck says whether i would make the last try that its function has where those before it failed, though another GPU is
 // free: what is wrong may be wrong there only.
-func (p *plan) stuck(i *inst) bool {
+func (p *plan) stuck(i *Instance) bool {
 	f := i.f
 	if f.Failures < max(1, p.pol.MaxFailures-1) || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
 		return false
@@ -85,19 +85,19 @@ func (p *plan) stuck(i *inst) bool {
 }
 
 // giveUp stops an instance that failed to come up.
-func (p *plan) giveUp(i *inst, fault string) {
+func (p *plan) giveUp(i *Instance, fault string) {
 	p.do(i.f, i, Action{Kind: Stop, Fault: fault, Reason: fault})
 	p.leave(i, nil)
 }
 
 // stop ends an instance; running requests may take drain to finish.
-func (p *plan) stop(i *inst, drain time.Duration, reason string) {
+func (p *plan) stop(i *Instance, drain time.Duration, reason string) {
 	p.do(i.f, i, Action{Kind: Stop, Drain: drain, For: p.gainer, Reason: reason})
 	p.leave(i, nil)
 }
 
 // sleep puts an instance to sleep, or a sleeping one deeper.
-func (p *plan) sleep(i *inst, level api.Level, reason string) {
+func (p *plan) sleep(i *Instance, level api.Level, reason string) {
 	p.do(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, For: p.gainer, Reason: reason})
 	stays := p.alloc(len(i.at))
 	p.w.fill(stays, i.at, i.past().Residue(level))
@@ -106,16 +106,16 @@ func (p *plan) sleep(i *inst, level api.Level, reason string) {
 
 // failing says that f's starts fail again and again, or in a way that no further
 // one mends.
-func (p *plan) failing(f *fn) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
+func (p *plan) failing(f *Function) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
 
 // refuses says whether f's held requests are answered with the failure of its starts.
-func (p *plan) refuses(f *fn) bool {
+func (p *plan) refuses(f *Function) bool {
 	return p.failing(f) && f.awake == 0 && f.asking() && f.FailedAt.After(f.RefusedAt)
 }
 
 // refuse answers held requests where starts are failing and nothing else can take
 // them.
-func (p *plan) refuse(f *fn) {
+func (p *plan) refuse(f *Function) {
 	if !p.refuses(f) {
 		return
 	}
@@ -131,15 +131,15 @@ func (p *plan) refuse(f *fn) {
 }
 
 // fail refuses all that waits for f.
-func (p *plan) fail(f *fn, err *api.Error, reason string) {
+func (p *plan) fail(f *Function, err *api.Error, reason string) {
 	f.refused = true
 	p.do(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
 }
 
 // asking says whether a request or an operator is to be told that f can't be had.
-func (f *fn) asking() bool { return f.Order == OrderWake || f.unanswered() }
+func (f *Function) asking() bool { return f.Order == OrderWake || f.unanswered() }
 
 // unanswered says whether requests wait that came after the last refusal.
-func (f *fn) unanswered() bool {
+func (f *Function) unanswered() bool {
 	return f.Waiting > 0 && (f.RefusedAt.IsZero() || later(f.LastRequest, f.WaitingSince).After(f.RefusedAt))
 }

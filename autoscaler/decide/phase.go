@@ -57,18 +57,18 @@ func (i *Instance) reserved() bool {
 }
 
 // settling says whether i sleeps and is expected to report less than it holds.
-func (i *inst) settling(now time.Time) bool {
+func (i *Instance) settling(now time.Time) bool {
 	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved()
 }
 
 // expected is what i, which is settling, will hold.
-func (p *plan) expected(i *inst) bytes {
+func (p *plan) expected(i *Instance) bytes {
 	b := p.alloc(len(i.at))
 	p.w.fill(b, i.at, i.past().Residue(i.Status.Level))
 	return b
 }
 
-func (f *fn) count(ph phase) {
+func (f *Function) count(ph phase) {
 	switch ph {
 	case phaseAsleep:
 		f.asleep++

@@ -13,7 +13,7 @@ import (
 
 // option is one way to bring up an instance.
 type option struct {
-	self *inst // the sleeper to wake; nil for a new instance
+	self *Instance // the sleeper to wake; nil for a new instance
 	node int32
 	// at are the devices it is for, the host first; needs is what it takes of them
 	// beyond what it holds already.
@@ -64,7 +64,7 @@ func (p *plan) compareWays(o, other *option) int {
 }
 
 // find looks for the best way for dm, whose function has sleepers that may be woken now; see [plan.best].
-func (p *plan) find(dm *demand, sleepers []*inst) *option {
+func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 	var best *option
 	consider := func(o *option) bool {
 		if !p.rate(dm, o) {
@@ -123,7 +123,7 @@ func (p *plan) turn(o *option, limit time.Duration) bool {
 }
 
 // waking is the way of waking i.
-func (p *plan) waking(i *inst) *option {
+func (p *plan) waking(i *Instance) *option {
 	o := &option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
 	if i.settling(p.now) {
 		// What it has not left yet is its own to take back, unless it was promised to another.
@@ -140,7 +140,7 @@ func (p *plan) waking(i *inst) *option {
 
 // mayKeep says whether i may take back what it has not left yet: it is promised to no other, and
 // there is not more in use than there is.
-func (p *plan) mayKeep(i *inst, own bytes) bool {
+func (p *plan) mayKeep(i *Instance, own bytes) bool {
 	for k, d := range i.at {
 		if own[k] > 0 && own[k] > min(p.coming[d], p.free[d]+p.coming[d]) {
 			return false

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -18,57 +19,58 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 	return worldOf(&s).Plan(now)
 }
 
-// worldOf makes a world of s that shares its memory.
+// worldOf makes a world of copies of the records in s.
 func worldOf(s *Snapshot) *World {
 	w := NewWorld(s.Policy, s.Devices)
 	w.rooms, w.strangers, w.elastic = s.Rooms, s.Strangers, s.Elastic
-	w.fns = make(map[api.FunctionName]*fn, len(s.Functions))
-	rest := make([]*Instance, len(s.Instances))
-	for k := range rest {
-		rest[k] = &s.Instances[k]
+	functions, instances := slices.Clone(s.Functions), slices.Clone(s.Instances)
+	w.fns = make(map[api.FunctionName]*Function, len(functions))
+	all := make([]*Instance, len(instances))
+	for k := range all {
+		all[k] = &instances[k]
 	}
 	of := func(name api.FunctionName) (is []*Instance) {
 		k := 0
-		for k < len(rest) && rest[k].Status.Function == name {
+		for k < len(all) && all[k].Status.Function == name {
 			k++
 		}
-		is, rest = rest[:k], rest[k:]
+		is, all = all[:k:k], all[k:]
 		return is
 	}
-	for k := range s.Functions {
-		f := &s.Functions[k]
-		for len(rest) > 0 && rest[0].Status.Function < f.Spec.Name {
-			name := rest[0].Status.Function
-			w.put(name, nil, of(name))
+	undeclaredBelow := func(name api.FunctionName) {
+		for len(all) > 0 && (name == "" || all[0].Status.Function < name) {
+			f := &Function{Undeclared: true}
+			f.Spec.Name = all[0].Status.Function
+			f.Instances = of(f.Spec.Name)
+			w.Put(f)
 		}
-		w.put(f.Spec.Name, f, of(f.Spec.Name))
 	}
-	for len(rest) > 0 {
-		name := rest[0].Status.Function
-		w.put(name, nil, of(name))
+	for k := range functions {
+		f := &functions[k]
+		undeclaredBelow(f.Spec.Name)
+		f.Instances = of(f.Spec.Name)
+		w.Put(f)
 	}
+	undeclaredBelow("")
 	return w
 }
 
 // bytes holds amounts for devices: all of a world, or those of a list beside it.
 type bytes []api.Bytes
 
-// fn is a function in a world.
-type fn struct {
-	*Function
-	// declared is false for one that only has instances; removed for one that is no longer there.
-	declared, removed bool
-	is                []*inst // by ID
-	pinned            api.Bytes
-	// booked says that its instances are in the ledger; until is when what is booked of them changes by itself.
-	booked bool
-	until  time.Time
+// functionState is what a world works out of a function.
+type functionState struct {
+	pinned api.Bytes // the host memory that MinScale keeps
+	// booked says that its instances are in the ledger, which are entered then; until is when what is booked of them changes by itself.
+	booked  bool
+	entered []*Instance
+	until   time.Time
 	// edition counts how often it or its instances have changed.
 	edition uint64
 	// active says that the next plan looks at it, hot that the one after has to as well.
 	active, hot bool
 	// deadline is its place in World.deadlines; next is the time that the plan under way makes of it.
-	deadline due.Item[*fn]
+	deadline due.Item[*Function]
 	next     time.Time
 	noted    bool // the plan under way has dealt with it
 	listed   bool // it is in the list that is being made
@@ -92,15 +94,14 @@ type fn struct {
 }
 
 // live counts the instances that are awake or will be.
-func (f *fn) live() int { return f.awake + f.rising + f.ill }
+func (f *Function) live() int { return f.awake + f.rising + f.ill }
 
 // busy says whether requests wait or run.
-func (f *fn) busy() bool { return f.Waiting+f.Running > 0 }
+func (f *Function) busy() bool { return f.Waiting+f.Running > 0 }
 
-// inst is an instance in a world.
-type inst struct {
-	*Instance
-	f *fn
+// instanceState is what a world works out of an instance.
+type instanceState struct {
+	f *Function
 	// node is where it is; at are the devices that it holds something of, the host first.
 	node int32
 	at   []int32
@@ -128,21 +129,21 @@ type plan struct {
 	w   *World
 	pol *Policy
 	now time.Time
-	fs  []*fn // those to look at, by name
+	fs  []*Function // those to look at, by name
 	// free is what is left of each device. It goes below zero where demands that may
 	// not act yet have booked ahead. coming is what instances on their way down will leave.
 	free, coming bytes
 	journal      []entry
-	takenOnes    []*inst
-	noted        []*fn
+	takenOnes    []*Instance
+	noted        []*Function
 	// deferred is what demands need that wait and have not booked yet.
 	deferred []amounts
-	slab     bytes             // what alloc cuts from
-	grants   map[int32][]*inst // see standing
+	slab     bytes                 // what alloc cuts from
+	grants   map[int32][]*Instance // see standing
 	slotOf   []int32
 	spot     spot // the one that is offered just now
 	// elected are the variants that get an instance for requests to their model, one entry each.
-	elected []*fn
+	elected []*Function
 	// gainer is the function that room is being made for, empty for none.
 	gainer  api.FunctionName
 	actions []Action
@@ -187,7 +188,7 @@ func (p *plan) spend(device int32, free, coming api.Bytes) {
 }
 
 // leave books what i gives back as coming, less what stays.
-func (p *plan) leave(i *inst, stays bytes) {
+func (p *plan) leave(i *Instance, stays bytes) {
 	for k, d := range i.at {
 		c := i.held[k]
 		if stays != nil {
@@ -223,7 +224,7 @@ func (t *topology) fill(b bytes, at []int32, m api.Memory) {
 }
 
 // weigh works out how many instances f should have awake, and since when it starves.
-func (p *plan) weigh(f *fn) {
+func (p *plan) weigh(f *Function) {
 	f.desire(p.now)
 	if f.scaled {
 		p.at(f, f.Scale.Until)
@@ -241,9 +242,9 @@ func (p *plan) weigh(f *fn) {
 }
 
 // desire works out how many instances f should have awake.
-func (f *fn) desire(now time.Time) {
-	f.scaled = f.declared && f.Order == OrderNone && f.Scale.On(now)
-	if !f.declared {
+func (f *Function) desire(now time.Time) {
+	f.scaled = !f.Undeclared && f.Order == OrderNone && f.Scale.On(now)
+	if f.Undeclared {
 		f.desired = 0
 		return
 	}
@@ -264,7 +265,7 @@ func (f *fn) desire(now time.Time) {
 }
 
 // note has the end of the plan deal with f.
-func (p *plan) note(f *fn) {
+func (p *plan) note(f *Function) {
 	if !f.noted {
 		f.noted = true
 		if !f.active {
@@ -275,7 +276,7 @@ func (p *plan) note(f *fn) {
 }
 
 // at has a plan look at f at t.
-func (p *plan) at(f *fn, t time.Time) {
+func (p *plan) at(f *Function, t time.Time) {
 	if t.After(p.now) {
 		p.note(f)
 		if f.next.IsZero() || t.Before(f.next) {
@@ -285,13 +286,13 @@ func (p *plan) at(f *fn, t time.Time) {
 }
 
 // due says whether t has come for f, and has a plan look at it then if it has not.
-func (p *plan) due(f *fn, t time.Time) bool {
+func (p *plan) due(f *Function, t time.Time) bool {
 	p.at(f, t)
 	return !t.After(p.now)
 }
 
 // do adds an action for i of f; i is nil where it is for no instance.
-func (p *plan) do(f *fn, i *inst, a Action) {
+func (p *plan) do(f *Function, i *Instance, a Action) {
 	p.note(f)
 	f.hot = true
 	a.Function = f.Spec.Name
@@ -306,7 +307,7 @@ func (p *plan) do(f *fn, i *inst, a Action) {
 }
 
 // take marks i as dealt with.
-func (p *plan) take(i *inst) {
+func (p *plan) take(i *Instance) {
 	if !i.taken {
 		i.taken = true
 		p.note(i.f)
@@ -316,12 +317,12 @@ func (p *plan) take(i *inst) {
 }
 
 // available says whether i can be given something to do now.
-func (p *plan) available(i *inst) bool {
+func (p *plan) available(i *Instance) bool {
 	return !i.taken && i.Doing == Nothing && p.due(i.f, i.RetryAt)
 }
 
 // past is what was learned of i's function.
-func (i *inst) past() *inventory.Experience { return &i.f.Past }
+func (i *Instance) past() *inventory.Experience { return &i.f.Past }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

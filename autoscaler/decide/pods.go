@@ -35,8 +35,8 @@ func (p *plan) startOnNodeToCome(dm *demand, reason string) {
 const NodeToCome = "a-node-to-come"
 
 // notePending notes whether f has an instance that no node takes.
-func (w *World) notePending(f *fn) {
-	if f.declared && slices.ContainsFunc(f.is, (*inst).unplaced) {
+func (w *World) notePending(f *Function) {
+	if !f.Undeclared && slices.ContainsFunc(f.Instances, (*Instance).unplaced) {
 		w.pending[f] = struct{}{}
 	} else {
 		delete(w.pending, f)
@@ -44,7 +44,7 @@ func (w *World) notePending(f *fn) {
 }
 
 // unplaced says whether i is a pod that no node has taken.
-func (i *inst) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
+func (i *Instance) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
 
 // placePods makes room for pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
 //
@@ -63,11 +63,11 @@ func (p *plan) placePods() {
 	if len(p.w.pending)+len(p.w.strangers) == 0 {
 		return
 	}
-	var fs []*fn
+	var fs []*Function
 	for f := range p.w.pending {
 		fs = append(fs, f)
 	}
-	slices.SortFunc(fs, func(a, b *fn) int {
+	slices.SortFunc(fs, func(a, b *Function) int {
 		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.WaitingSince.Compare(b.WaitingSince), cmp.Compare(a.Spec.Name, b.Spec.Name))
 	})
 	rooms := make(map[string]api.Requests, len(p.w.rooms)) // what is left, and comes
@@ -82,7 +82,7 @@ func (p *plan) placePods() {
 	}
 	for _, f := range fs {
 		needed := f.desired - f.awake - p.wakeInstead(f)
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			if !i.unplaced() || i.phase != phaseRising || i.Doing == DoingStop {
 				continue
 			}
@@ -100,16 +100,16 @@ func (p *plan) placePods() {
 
 // wakeInstead wakes sleepers of f whose pods have all that they request, in place of its instances whose pods find no node, where there
 // is memory for that now. It returns how many are on their way up.
-func (p *plan) wakeInstead(f *fn) (n int) {
+func (p *plan) wakeInstead(f *Function) (n int) {
 	stuck := 0
 	for _, s := range p.w.strangers {
 		stuck += btoi(s.Function == f.Spec.Name)
 	}
-	for _, i := range f.is {
+	for _, i := range f.Instances {
 		stuck += btoi(i.unplaced() && i.phase == phaseRising)
 	}
 	n = f.rising - stuck
-	for _, i := range f.is {
+	for _, i := range f.Instances {
 		if f.awake+n >= f.desired || f.desired > f.live() { // else it demands one, by all ways that there are
 			break
 		}
@@ -126,7 +126,7 @@ func (p *plan) wakeInstead(f *fn) (n int) {
 
 // pendingPod is a pod that finds no node; f is nil for one that is not a function's.
 type pendingPod struct {
-	f     *fn
+	f     *Function
 	name  string
 	need  api.Requests
 	nodes []string
@@ -148,13 +148,13 @@ func (p *plan) departing(node string) (sum api.Requests) {
 }
 
 // on lists the instances on a node, by ID.
-func (p *plan) on(node string) []*inst {
+func (p *plan) on(node string) []*Instance {
 	k, found := p.w.named[node]
 	if !found {
 		return nil
 	}
 	is := slices.Clone(p.w.on[p.w.nodes[k].host])
-	slices.SortFunc(is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
+	slices.SortFunc(is, func(a, b *Instance) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
 	return is
 }
 
@@ -168,7 +168,7 @@ type preemption struct {
 
 // preemptible is one way in which an instance can make room: its pod shrinks, or is deleted.
 type preemptible struct {
-	*inst
+	*Instance
 	shrinks bool // it stays, asleep, with smaller requests
 	idle    bool // it is awake
 	gives   api.Requests
@@ -226,16 +226,16 @@ func (p *plan) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, pod.name, lack, by.node)
 		switch {
 		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
-			p.withdraw(v.inst, reason)
+			p.withdraw(v.Instance, reason)
 		case v.shrinks && v.idle:
-			p.sleep(v.inst, max(api.Level1, v.f.Spec.SleepLevel), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(p.usedUntil(v.inst, 1))), v.gives, reason))
+			p.sleep(v.Instance, max(api.Level1, v.f.Spec.SleepLevel), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(p.usedUntil(v.Instance, 1))), v.gives, reason))
 			p.actions[len(p.actions)-1].Shrink = true
 		case v.shrinks:
-			p.shrink(v.inst, fmt.Sprintf("asleep for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(v.Since)), v.gives, reason))
+			p.shrink(v.Instance, fmt.Sprintf("asleep for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(v.Since)), v.gives, reason))
 		case v.phase == phaseAsleep:
-			p.stop(v.inst, 0, fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.Since)), reason))
+			p.stop(v.Instance, 0, fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.Since)), reason))
 		default:
-			p.stop(v.inst, p.pol.Drain, fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.inst, 1))), reason))
+			p.stop(v.Instance, p.pol.Drain, fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.Instance, 1))), reason))
 		}
 	}
 }
@@ -247,7 +247,7 @@ const growTime = time.Second
 // instances that are awake, the lower priority first, then the least regret.
 func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 	for _, v := range p.on(node) {
-		if v.f == pod.f || pod.f == nil && v.phase != phaseAsleep || v.taken || !v.f.declared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
+		if v.f == pod.f || pod.f == nil && v.phase != phaseAsleep || v.taken || v.f.Undeclared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
 			continue
 		}
 		wanted := p.untilWanted(v)
@@ -261,7 +261,7 @@ func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 		ys = append(ys, preemptible{v, false, idle, v.Status.Requests, wanted.over(v.past().Return(inventory.Stopped)).v})
 	}
 	slices.SortStableFunc(ys, func(a, b preemptible) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(priority(a.inst), priority(b.inst)), cmp.Compare(a.regret, b.regret))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(priority(a.Instance), priority(b.Instance)), cmp.Compare(a.regret, b.regret))
 	})
 	return ys
 }
@@ -269,17 +269,17 @@ func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 // preemptOn chooses what makes room for a pod on a node, nil if everything together is not enough.
 func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemption {
 	s := &preemption{node: node}
-	shrunk := make(map[*inst]bool)
+	shrunk := make(map[*Instance]bool)
 	lack := room.Lack(pod.need)
 	for _, y := range p.preemptibles(pod, node) {
 		if lack == nil {
 			break
 		}
-		if shrunk[y.inst] { // it is deleted instead: that gives the rest
+		if shrunk[y.Instance] { // it is deleted instead: that gives the rest
 			y.gives = y.gives.Minus(y.Status.Spare)
 		}
 		if y.gives.Meets(lack) {
-			shrunk[y.inst] = y.shrinks
+			shrunk[y.Instance] = y.shrinks
 			s.yields = append(s.yields, y)
 			room = room.Plus(y.gives)
 			lack = room.Lack(pod.need)
@@ -293,11 +293,11 @@ func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemp
 			room, s.yields = less, slices.Delete(s.yields, k, k+1)
 		}
 	}
-	whole := make(map[*inst]bool) // what is deleted need not shrink
+	whole := make(map[*Instance]bool) // what is deleted need not shrink
 	for _, y := range s.yields {
-		whole[y.inst] = whole[y.inst] || !y.shrinks
+		whole[y.Instance] = whole[y.Instance] || !y.shrinks
 	}
-	s.yields = slices.DeleteFunc(s.yields, func(y preemptible) bool { return y.shrinks && whole[y.inst] })
+	s.yields = slices.DeleteFunc(s.yields, func(y preemptible) bool { return y.shrinks && whole[y.Instance] })
 	for k := range s.yields {
 		if y := &s.yields[k]; !y.shrinks {
 			y.gives = y.Status.Requests
@@ -309,13 +309,13 @@ func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemp
 }
 
 // shrink lowers the requests of a sleeper's pod. What the instance holds of devices stays.
-func (p *plan) shrink(i *inst, reason string) {
+func (p *plan) shrink(i *Instance, reason string) {
 	p.do(i.f, i, Action{Kind: Sleep, Level: i.Status.Level, Shrink: true, For: p.gainer, Reason: reason})
 }
 
 // dispensable says whether v may end for another's pod now: a sleeper that is not about to be woken, or an instance
 // that is awake, has nothing to do and was left a moment for its client's next request.
-func (p *plan) dispensable(v *inst) bool {
+func (p *plan) dispensable(v *Instance) bool {
 	switch {
 	case !p.available(v):
 		return false

@@ -1,7 +1,8 @@
 package decide
 
 import (
-	"iter"
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -37,15 +38,46 @@ func (f *Function) NotePressure(now time.Time) {
 	}
 }
 
-// NoteLoad takes in what f's instances report.
-func (f *Function) NoteLoad(all iter.Seq[api.InstanceStatus], now time.Time) {
-	load := LoadOf(all)
-	if load == f.Load {
-		return
+// Observe takes in what f's instances say and do: their load, and until when one was awake.
+func (f *Function) Observe(now time.Time) {
+	if load := LoadOf(f.Instances); load != f.Load {
+		f.NoteNeed(now)
+		f.Load = load
+		f.NotePressure(now)
 	}
-	f.NoteNeed(now)
-	f.Load = load
-	f.NotePressure(now)
+	serves := slices.ContainsFunc(f.Instances, func(i *Instance) bool {
+		return i.Status.State == api.Awake && i.Doing != DoingSleep && i.Doing != DoingStop
+	})
+	if f.Serving && !serves {
+		f.ServedUntil = now
+	}
+	f.Serving = serves
+}
+
+// Add puts i among f's instances.
+func (f *Function) Add(i *Instance) {
+	k, _ := slices.BinarySearchFunc(f.Instances, i.Status.Instance, func(i *Instance, id api.InstanceID) int { return cmp.Compare(i.Status.Instance, id) })
+	f.Instances = slices.Insert(f.Instances, k, i)
+}
+
+// Drop takes i out of f's instances.
+func (f *Function) Drop(i *Instance) {
+	f.Instances = slices.DeleteFunc(f.Instances, func(j *Instance) bool { return i == j })
+}
+
+// NoteWaking takes in whether an activator is waking i under its grant.
+func (i *Instance) NoteWaking(waking bool, now time.Time) {
+	if waking != i.Waking {
+		i.Waking = waking
+		if i.Status.State == api.Asleep {
+			i.Since, i.RoseAt = now, now
+		}
+	}
+}
+
+// BeingWoken says whether a wake of i is under way: by a call, or by an activator.
+func (i *Instance) BeingWoken() bool {
+	return i.Doing == DoingWake || i.Waking && i.Status.State == api.Asleep
 }
 
 // Changed takes in that i, an instance of f, has come from old into the state that

@@ -22,13 +22,13 @@ func (p *plan) relieve(d int32) {
 	if left >= 0 {
 		return
 	}
-	var idlers []*inst
+	var idlers []*Instance
 	for _, i := range p.w.on[d] {
-		if i.phase == phaseAwake && !i.taken && i.f.declared && !i.f.busy() && p.available(i) {
+		if i.phase == phaseAwake && !i.taken && !i.f.Undeclared && !i.f.busy() && p.available(i) {
 			idlers = append(idlers, i)
 		}
 	}
-	slices.SortFunc(idlers, func(a, b *inst) int { return p.wanted(b, a) })
+	slices.SortFunc(idlers, func(a, b *Instance) int { return p.wanted(b, a) })
 	for _, i := range idlers {
 		if i.f.live() <= i.f.desired {
 			continue

@@ -12,13 +12,13 @@ import (
 // not needed during GoneAfter end.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
-		if !f.declared || f.frozen() {
+		if f.Undeclared || f.frozen() {
 			continue
 		}
 		if f.Spec.SleepAfter > 0 || f.scaled {
 			p.sleepIdle(f)
 		}
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			if f.Spec.GoneAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.GoneAfter)) && p.available(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (gone-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.GoneAfter)))
 			}
@@ -27,15 +27,15 @@ func (p *plan) scaleDown() {
 }
 
 // promised says whether i is about to be woken.
-func (p *plan) promised(f *fn, i *inst) bool {
+func (p *plan) promised(f *Function, i *Instance) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
 // sleepIdle puts idle instances of f to sleep. Those that no node has taken go before them.
-func (p *plan) sleepIdle(f *fn) {
+func (p *plan) sleepIdle(f *Function) {
 	n := f.live()
-	for k := len(f.is) - 1; k >= 0 && n > f.desired; k-- {
-		i := f.is[k]
+	for k := len(f.Instances) - 1; k >= 0 && n > f.desired; k-- {
+		i := f.Instances[k]
 		if i.phase != phaseRising || !i.unplaced() {
 			continue
 		}
@@ -45,8 +45,8 @@ func (p *plan) sleepIdle(f *fn) {
 			p.stop(i, 0, fmt.Sprintf("no node takes its pod, and for %s %d were enough", short(p.now.Sub(used)), n))
 		}
 	}
-	for k := len(f.is) - 1; k >= 0 && n > f.desired; k-- {
-		i := f.is[k]
+	for k := len(f.Instances) - 1; k >= 0 && n > f.desired; k-- {
+		i := f.Instances[k]
 		if i.phase != phaseAwake {
 			continue
 		}
@@ -88,7 +88,7 @@ const seldom = 0.05
 // stays. Where the gaps between a function's requests say that the next one will hardly come
 // before that, whether it waits for it awake makes no difference. That is looked at after an eighth,
 // a quarter and a half of the time.
-func (p *plan) early(f *fn, used time.Time) string {
+func (p *plan) early(f *Function, used time.Time) string {
 	if f.live() > 1 || f.desired > 0 || f.busy() {
 		return ""
 	}

@@ -40,9 +40,9 @@ func (w *World) newSearches() {
 // searchKey says what a search is for: the nth demand of a function, and the function of which it tries to get an instance, which may be
 // another variant.
 type searchKey struct {
-	of  *fn
+	of  *Function
 	nth int
-	f   *fn
+	f   *Function
 }
 
 // searchVersion is what a search reads beside the nodes.
@@ -57,14 +57,14 @@ type searchVersion struct {
 type search struct {
 	p        *plan
 	dm       *demand
-	sleepers []*inst
+	sleepers []*Instance
 }
 
 // best finds the best way for dm, nil if there is none. What is returned may
 // have to wait: for memory on its way, or until its victims are ready.
 func (p *plan) best(dm *demand) *option {
 	s := &search{p: p, dm: dm}
-	for _, i := range dm.f.is {
+	for _, i := range dm.f.Instances {
 		if i.phase == phaseAsleep && !i.lost && p.available(i) {
 			s.sleepers = append(s.sleepers, i)
 		}
@@ -78,7 +78,7 @@ func (p *plan) best(dm *demand) *option {
 
 // Search is part of [memo.Question].
 func (s *search) Search() *option {
-	for _, i := range s.dm.f.is {
+	for _, i := range s.dm.f.Instances {
 		s.p.reads(i.at)
 	}
 	return s.p.find(s.dm, s.sleepers)
@@ -141,7 +141,7 @@ func (w *World) dirty(stage *memo.Watch) []int32 { return stage.Dirty(&w.searche
 func (w *World) markChanged(stage *memo.Watch) { stage.MarkChanged(&w.searches.Cells) }
 
 // markNode has all stages look again at the node of i.
-func (w *World) markNode(i *inst) {
+func (w *World) markNode(i *Instance) {
 	if len(i.at) > 0 {
 		w.limitsWatch.Mark(i.node)
 		w.grantsWatch.Mark(i.node)
@@ -150,12 +150,12 @@ func (w *World) markNode(i *inst) {
 
 // deal enters into the fingerprints that the plan under way has dealt with i, or takes it out. It matters wherever its function has
 // an instance.
-func (w *World) deal(i *inst, dealt bool) {
+func (w *World) deal(i *Instance, dealt bool) {
 	change := w.searches.Add
 	if !dealt {
 		change = w.searches.Remove
 	}
-	for _, j := range i.f.is {
+	for _, j := range i.f.Instances {
 		if len(j.at) > 0 {
 			change(j.node, memo.Hash(i))
 		}
@@ -164,9 +164,9 @@ func (w *World) deal(i *inst, dealt bool) {
 
 // visible is what others see of an instance: whether it may give way, when, and what is lost by it.
 type visible struct {
-	of                    uint64 // hashes its function's
-	devices               uint64 // hashes those that it is on
-	self                  *inst  // answers that are kept refer to it
+	of                    uint64    // hashes its function's
+	devices               uint64    // hashes those that it is on
+	self                  *Instance // answers that are kept refer to it
 	id                    api.InstanceID
 	phase                 phase
 	doing                 Doing
@@ -196,10 +196,10 @@ type visibleFunction struct {
 }
 
 // fingerprint puts f's instances into the fingerprints of their nodes.
-func (w *World) fingerprint(f *fn, now time.Time) {
+func (w *World) fingerprint(f *Function, now time.Time) {
 	past := &f.Past
 	front := visibleFunction{
-		declared: f.declared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
+		declared: !f.Undeclared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
 		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep,
@@ -218,7 +218,7 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 		front.needed += memo.Hash([...]int64{int64(n), t.UnixNano()})
 	}
 	of := memo.Hash(front)
-	for _, i := range f.is {
+	for _, i := range f.Instances {
 		if len(i.at) == 0 {
 			continue
 		}
@@ -237,8 +237,8 @@ func (w *World) fingerprint(f *fn, now time.Time) {
 }
 
 // unfingerprint takes f's instances out of the fingerprints.
-func (w *World) unfingerprint(f *fn) {
-	for _, i := range f.is {
+func (w *World) unfingerprint(f *Function) {
+	for _, i := range f.entered {
 		if len(i.at) > 0 {
 			w.searches.Remove(i.node, i.print)
 		}

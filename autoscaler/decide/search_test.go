@@ -54,7 +54,8 @@ func newShown() *shown {
 // plan puts everything, plans, and says which nodes are not what they were.
 func (s *shown) plan() []int32 {
 	for _, f := range []*Function{&s.busy, &s.idle, &s.asleep} {
-		s.w.Put(f, s.is[f.Spec.Name])
+		f.Instances = s.is[f.Spec.Name]
+		s.w.Put(f)
 	}
 	s.w.Plan(s.now)
 	return slices.Clone(s.watch.Dirty(&s.w.searches.Cells))
@@ -141,9 +142,9 @@ func TestFingerprintOfAPlan(t *testing.T) {
 	check("memory is booked", 1)
 	p.spend(3, 0, api.GiB)
 	check("memory that is coming is booked", 1)
-	p.take(s.w.fns[s.asleep.Spec.Name].is[0])
+	p.take(s.asleep.Instances[0])
 	check("a sleeper is dealt with", 0)
-	p.take(s.w.fns[s.busy.Spec.Name].is[0])
+	p.take(s.busy.Instances[0])
 	check("one of two instances is dealt with", 0, 1)
 	s.w.end(p)
 	check("it ends", 0, 1)
@@ -160,7 +161,8 @@ func TestFingerprintOfAPlan(t *testing.T) {
 // the same.
 func TestReplacedRecord(t *testing.T) {
 	s := newShown()
-	s.w.Remove(s.idle.Spec.Name)
+	other := *s.idle.Instances[0]
+	s.is[s.idle.Spec.Name] = []*Instance{&other}
 	if got := s.plan(); !slices.Equal(got, []int32{0}) {
 		t.Errorf("%v are dirty, want the first node", got)
 	}

@@ -46,9 +46,13 @@ const (
 	OrderStop        // have none at all
 )
 
-// Function is one function, the demand for it and its past.
+// Function is one function, the demand for it and its past. It is the owner's; a [World] to which it is put keeps in it what it works out.
 type Function struct {
 	Spec api.Function
+	// Undeclared says that it only has instances, which are counted and left alone.
+	Undeclared bool
+	// Instances are all that it has, by ID. A [Snapshot] has them in a list of its own.
+	Instances []*Instance
 	// Need is what one awake instance takes. Certain says whether it was declared or
 	// measured; only a certain need makes a function impossible.
 	Need    api.Memory
@@ -72,7 +76,8 @@ type Function struct {
 	PressedSince time.Time
 	// NeededAt[n-1] is when n instances were last needed. What is needed now needs no entry.
 	NeededAt []time.Time
-	// ServedUntil is when the function last had an instance awake, zero if it never had.
+	// Serving says that an instance is awake and stays so. ServedUntil is when that last ended, zero if it never has.
+	Serving     bool
 	ServedUntil time.Time
 
 	// Failures counts starts and wakes that failed, since the last that succeeded.
@@ -97,6 +102,8 @@ type Function struct {
 	Order      Order
 	OrderLevel api.Level
 	OrderedAt  time.Time
+
+	functionState
 }
 
 // Doing is the call that is under way at an instance. There is at most one.
@@ -126,8 +133,10 @@ type Instance struct {
 	// Unloaded says that it kept no process while it slept, so that it has to load when it is
 	// woken: its start's limit counts. It means nothing where From is no sleep.
 	Unloaded bool
-	// Waking says that an activator is waking it under its grant.
+	// Waking says that an activator is waking it under its grant; see [Instance.NoteWaking].
 	Waking bool
+	// RoseAt is when its last start or wake began, whoever began it. Plans do not read it.
+	RoseAt time.Time
 	// Grant is the permission to wake it that may be out: a standing grant, a wake whose answer
 	// never came, or whatever one before us has given. Its memory is reserved until the instance
 	// has seen a later epoch.
@@ -147,6 +156,8 @@ type Instance struct {
 	Failures int
 	// RetryAt is when the next call may be made.
 	RetryAt time.Time
+
+	instanceState
 }
 
 // Policy holds the numbers that decisions turn on. Zero fields take the default.

@@ -56,7 +56,7 @@ func (s *spot) compare(t *spot) int {
 }
 
 // spotsOf offers the places of a node.
-func (p *plan) spotsOf(f *fn, k int32, add func(*spot)) {
+func (p *plan) spotsOf(f *Function, k int32, add func(*spot)) {
 	switch {
 	case f.Need.Devices == 0:
 		p.hostSpot(f, k, add)
@@ -91,7 +91,7 @@ func classOf(lack, late api.Bytes, hard bool) int {
 }
 
 // fetches says whether the model's files have yet to be brought to a node.
-func (p *plan) fetches(f *fn, n *node) bool {
+func (p *plan) fetches(f *Function, n *node) bool {
 	return len(p.w.nodes) > 1 && !slices.Contains(f.Past.Nodes, n.name)
 }
 
@@ -99,14 +99,14 @@ func (p *plan) fetches(f *fn, n *node) bool {
 const afterAll = 4
 
 // luck is class, or afterAll more where f's last try failed at the devices.
-func (p *plan) luck(class int, f *fn, at ...int32) int {
+func (p *plan) luck(class int, f *Function, at ...int32) int {
 	if f.Failures > 0 && p.again(f, &option{at: at}) {
 		return class + afterAll
 	}
 	return class
 }
 
-func (p *plan) hostSpot(f *fn, k int32, add func(*spot)) {
+func (p *plan) hostSpot(f *Function, k int32, add func(*spot)) {
 	n := &p.w.nodes[k]
 	if f.Need.Host > p.w.devs[n.host].Capacity && len(p.w.nodes) > 1 {
 		return
@@ -125,7 +125,7 @@ func (p *plan) ease(class int) int {
 }
 
 // takes is what f takes of device, and whether it can be had of it at all.
-func (p *plan) takes(f *fn, device int32) (api.Bytes, bool) {
+func (p *plan) takes(f *Function, device int32) (api.Bytes, bool) {
 	d := &p.w.facts[device]
 	if f.Need.PerDevice == 0 {
 		return d.whole, true
@@ -133,7 +133,7 @@ func (p *plan) takes(f *fn, device int32) (api.Bytes, bool) {
 	return f.Need.PerDevice, d.capacity >= f.Need.PerDevice
 }
 
-func (p *plan) gpuSpots(f *fn, k int32, add func(*spot)) {
+func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {
 	n := &p.w.nodes[k]
 	if len(n.gpus) == 0 {
 		return
@@ -154,7 +154,7 @@ func (p *plan) gpuSpots(f *fn, k int32, add func(*spot)) {
 }
 
 // setSpot offers the GPUs of a node that are nearest to having room.
-func (p *plan) setSpot(f *fn, k int32, add func(*spot)) {
+func (p *plan) setSpot(f *Function, k int32, add func(*spot)) {
 	gpus := p.set(f, k)
 	if gpus == nil {
 		return
@@ -175,7 +175,7 @@ func (p *plan) setSpot(f *fn, k int32, add func(*spot)) {
 }
 
 // set chooses as many GPUs of a node as f needs; nil if it has too few.
-func (p *plan) set(f *fn, k int32) []spot {
+func (p *plan) set(f *Function, k int32) []spot {
 	n := &p.w.nodes[k]
 	if len(n.gpus) < f.Need.Devices {
 		return nil
@@ -197,7 +197,7 @@ func (p *plan) set(f *fn, k int32) []spot {
 }
 
 // devicesOf lists the devices of a place, the host first.
-func (p *plan) devicesOf(f *fn, s spot) []int32 {
+func (p *plan) devicesOf(f *Function, s spot) []int32 {
 	at := make([]int32, 1, 1+f.Need.Devices)
 	at[0] = p.w.nodes[s.node].host
 	switch {

@@ -82,7 +82,7 @@ func (t *topology) same(devices []inventory.Device) bool {
 //
 // One of which a device or the node is not there, or that may be anywhere, is
 // lost: what is known of it is counted, and it is not woken.
-func (t *topology) locate(i *inst) {
+func (t *topology) locate(i *Instance) {
 	s := &i.Status
 	n := int32(-1)
 	if k, found := t.named[s.Node]; found && (s.Node != "" || len(t.nodes) == 1) {

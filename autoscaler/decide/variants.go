@@ -14,8 +14,8 @@ type group struct {
 	model     api.ModelName
 }
 
-func (f *fn) group() group {
-	if !f.declared || f.Spec.VariantOf == "" {
+func (f *Function) group() group {
+	if f.Undeclared || f.Spec.VariantOf == "" {
 		return group{}
 	}
 	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
@@ -23,23 +23,27 @@ func (f *fn) group() group {
 
 // enrol puts f among the variants of its model, the cheapest first, and takes it out
 // from where it was.
-func (w *World) enrol(f *fn) {
+func (w *World) enrol(f *Function) {
+	w.unenrol(f)
 	g := f.group()
-	if old := f.enrolled; old != (group{}) {
-		if w.groups[old] = slices.DeleteFunc(w.groups[old], func(v *fn) bool { return v == f }); len(w.groups[old]) == 0 {
-			delete(w.groups, old)
-		}
-	}
 	if f.enrolled = g; g == (group{}) {
 		return
 	}
 	if w.groups == nil {
-		w.groups = make(map[group][]*fn)
+		w.groups = make(map[group][]*Function)
 	}
 	w.groups[g] = append(w.groups[g], f)
-	slices.SortFunc(w.groups[g], func(a, b *fn) int {
+	slices.SortFunc(w.groups[g], func(a, b *Function) int {
 		return cmp.Or(cmp.Compare(a.Spec.Price(), b.Spec.Price()), cmp.Compare(a.Spec.Name, b.Spec.Name))
 	})
+}
+
+func (w *World) unenrol(f *Function) {
+	if g := f.enrolled; g != (group{}) {
+		if w.groups[g] = slices.DeleteFunc(w.groups[g], func(v *Function) bool { return v == f }); len(w.groups[g]) == 0 {
+			delete(w.groups, g)
+		}
+	}
 }
 
 // elect finds the variant that serves dm, which is its own function where that is no
@@ -61,7 +65,7 @@ func (p *plan) elect(dm *demand) (why string) {
 	if places := p.placesBeside(f, all); dm.class == first && f.Waiting <= places || dm.class == extra && !f.pressed && f.Waiting+f.Running <= f.capacity(p)+places { // 1
 		return fmt.Sprintf("other variants of %s are awake or on their way, with room for %d more", f.Spec.VariantOf, places)
 	}
-	var best *fn
+	var best *Function
 	var rank int
 	for _, v := range all {
 		if !v.active {
@@ -87,7 +91,7 @@ func (p *plan) elect(dm *demand) (why string) {
 
 // overflow adds a demand for what waits at f and other variants may take, where f has as
 // many instances as it may.
-func (p *plan) overflow(f *fn, ds []demand) []demand {
+func (p *plan) overflow(f *Function, ds []demand) []demand {
 	if f.enrolled == (group{}) || len(p.w.groups[f.enrolled]) < 2 || f.scaled || f.frozen() || f.refused ||
 		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
 		return ds
@@ -100,7 +104,7 @@ func (p *plan) overflow(f *fn, ds []demand) []demand {
 }
 
 // prospect ranks v as the one to have one more instance for dm, the lower the better.
-func (p *plan) prospect(dm *demand, v *fn) (rank int, possible bool) {
+func (p *plan) prospect(dm *demand, v *Function) (rank int, possible bool) {
 	if v.frozen() || v.scaled || v.refused || v.gives || p.failing(v) || v.live()+p.electedOf(v) >= max(1, v.Spec.MaxScale) || !p.due(v, v.RetryAt) {
 		return 0, false
 	}
@@ -125,13 +129,13 @@ func (p *plan) prospect(dm *demand, v *fn) (rank int, possible bool) {
 }
 
 // slow says that v does not hold to its target even for a request alone.
-func (f *fn) slow() bool {
+func (f *Function) slow() bool {
 	target := f.Spec.Target.TTFT
 	return target > 0 && f.Load.TTFT > target && f.Waiting+f.Running <= f.awake
 }
 
 // placesBeside is how many requests other variants than f could take beside their own.
-func (p *plan) placesBeside(f *fn, all []*fn) (n int) {
+func (p *plan) placesBeside(f *Function, all []*Function) (n int) {
 	for _, v := range all {
 		if v != f && !v.frozen() && !v.refused {
 			n += max(0, v.capacity(p)-v.Waiting-v.Running)
@@ -142,12 +146,12 @@ func (p *plan) placesBeside(f *fn, all []*fn) (n int) {
 
 // capacity is how many requests f's instances take that are awake, on their way, or
 // elected in this plan.
-func (f *fn) capacity(p *plan) int {
+func (f *Function) capacity(p *plan) int {
 	return (f.awake + f.rising + p.electedOf(f)) * max(1, f.Spec.Concurrency)
 }
 
 // electedOf is how many further instances of f this plan has begun for requests to its model.
-func (p *plan) electedOf(f *fn) (n int) {
+func (p *plan) electedOf(f *Function) (n int) {
 	for _, v := range p.elected {
 		if v == f {
 			n++

@@ -20,7 +20,7 @@ const (
 
 // victim is one thing that could make room.
 type victim struct {
-	i     *inst
+	i     *Instance
 	kind  int
 	to    api.Level // level it goes to: LevelAwake for a revocation, inventory.Stopped for a stop
 	frees bytes     // of the devices of the option
@@ -99,7 +99,7 @@ func met(short bytes) bool {
 	return !slices.ContainsFunc(short, func(s api.Bytes) bool { return s > 0 })
 }
 
-func priority(i *inst) int { return i.f.Spec.Priority }
+func priority(i *Instance) int { return i.f.Spec.Priority }
 
 // helps says whether frees has something of what is short.
 func helps(frees, short bytes) bool {
@@ -174,14 +174,14 @@ func (p *plan) candidates(dm *demand, o *option, short bytes) []victim {
 }
 
 // holders lists the functions that hold something of what is short, by name.
-func (p *plan) holders(o *option, short bytes) []*fn {
-	var fs []*fn
+func (p *plan) holders(o *option, short bytes) []*Function {
+	var fs []*Function
 	for k, d := range o.at {
 		if short[k] <= 0 {
 			continue
 		}
 		for _, i := range p.w.on[d] {
-			if i.f.declared && !i.f.listed {
+			if !i.f.Undeclared && !i.f.listed {
 				i.f.listed = true
 				fs = append(fs, i.f)
 			}
@@ -190,12 +190,12 @@ func (p *plan) holders(o *option, short bytes) []*fn {
 	for _, f := range fs {
 		f.listed = false
 	}
-	slices.SortFunc(fs, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	slices.SortFunc(fs, func(a, b *Function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
 	return fs
 }
 
 // offers appends what f's instances could give of what is short.
-func (p *plan) offers(dm *demand, o *option, f *fn, short bytes, vs []victim) []victim {
+func (p *plan) offers(dm *demand, o *option, f *Function, short bytes, vs []victim) []victim {
 	interrupt := dm.class == first
 	add := func(v victim, frees bytes) {
 		if v.frees = p.project(v.i, frees, len(o.at)); helps(v.frees, short) {
@@ -204,8 +204,8 @@ func (p *plan) offers(dm *demand, o *option, f *fn, short bytes, vs []victim) []
 	}
 	excess := f.live() - f.desired // so many more than it needs
 	awake := 0
-	for k := len(f.is) - 1; k >= 0; k-- { // the newest goes first
-		i := f.is[k]
+	for k := len(f.Instances) - 1; k >= 0; k-- { // the newest goes first
+		i := f.Instances[k]
 		if i == o.self || i.taken || i.Doing != Nothing {
 			continue
 		}
@@ -242,7 +242,7 @@ func (p *plan) offers(dm *demand, o *option, f *fn, short bytes, vs []victim) []
 }
 
 // project brings amounts for i's devices into the order of an option's; see slotOf.
-func (p *plan) project(i *inst, b bytes, n int) bytes {
+func (p *plan) project(i *Instance, b bytes, n int) bytes {
 	to := p.alloc(n)
 	for k, d := range i.at {
 		if s := p.slotOf[d]; s >= 0 {
@@ -253,7 +253,7 @@ func (p *plan) project(i *inst, b bytes, n int) bytes {
 }
 
 // residue is what i is expected to hold at level; what it holds now where it is there already.
-func (p *plan) residue(i *inst, level api.Level) bytes {
+func (p *plan) residue(i *Instance, level api.Level) bytes {
 	b := p.alloc(len(i.at))
 	m := i.past().Residue(level)
 	if i.Status.State == api.Asleep && i.Status.Level == level {
@@ -264,7 +264,7 @@ func (p *plan) residue(i *inst, level api.Level) bytes {
 }
 
 // fall offers i's ways down from level: each deeper sleep and the end.
-func (p *plan) fall(i *inst, kind int, ready time.Time, level api.Level, add func(victim, bytes)) {
+func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add func(victim, bytes)) {
 	past := i.past()
 	held := i.held
 	if i.settling(p.now) { // the rest is on its way already
@@ -295,7 +295,7 @@ func (p *plan) minus(a, b bytes) bytes {
 
 // usedUntil is when i, the nth awake of its function, was last of use. For a
 // sleeper it is when the function was last asked for.
-func (p *plan) usedUntil(i *inst, n int) time.Time {
+func (p *plan) usedUntil(i *Instance, n int) time.Time {
 	t := i.Since
 	if i.phase == phaseAwake && n <= i.f.desired {
 		return p.now
@@ -319,7 +319,7 @@ func (p *plan) usedUntil(i *inst, n int) time.Time {
 //     what bringing it back costs
 //  2. busy: after it has stayed long enough to be worth the switch, and dm has
 //     starved for a turn's wait
-func (p *plan) readyAt(dm *demand, o *option, i *inst, kind, n int) time.Time {
+func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Time {
 	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
 	if kind != busy { // 1
 		p.holdsUntil(i.Since.Add(p.pol.MinStay))

@@ -16,7 +16,7 @@ import (
 // put since, those that wait, those whose time has come, and the devices of all
 // these. It gives the actions that Plan gives for the same state.
 //
-// A World belongs to one goroutine. It keeps no copy of a record: see [World.Put].
+// A World belongs to one goroutine. It keeps no copy of a record, and what it works out of one is in it: see [World.Put].
 type World struct {
 	pol Policy
 	now time.Time // of the last plan
@@ -26,19 +26,19 @@ type World struct {
 	// what sleepers and idle instances hold.
 	free, coming, soft bytes
 	// on are the instances that hold something of a device, in no order.
-	on [][]*inst
+	on [][]*Instance
 
-	fns map[api.FunctionName]*fn
+	fns map[api.FunctionName]*Function
 	// rooms is what nodes have left of what pods request; pending are the functions with pods that find no node.
 	rooms     []inventory.Room
 	strangers []inventory.Stranger
-	pending   map[*fn]struct{}
+	pending   map[*Function]struct{}
 	elastic   bool // see [Snapshot.Elastic]
 	// groups are the variants of models that have any; see elect.
-	groups map[group][]*fn
+	groups map[group][]*Function
 	// active are the functions that the next plan looks at.
-	active    []*fn
-	deadlines due.Queue[*fn]
+	active    []*Function
+	deadlines due.Queue[*Function]
 	// pinned is the host memory that MinScale keeps, over all functions.
 	pinned api.Bytes
 	// searches holds the fingerprints of nodes, and what was found there; limitsWatch and grantsWatch say which nodes
@@ -50,7 +50,7 @@ type World struct {
 
 // NewWorld makes a world without functions.
 func NewWorld(policy Policy, devices []inventory.Device) *World {
-	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*fn), pending: make(map[*fn]struct{})}
+	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*Function), pending: make(map[*Function]struct{})}
 	w.SetDevices(devices)
 	return w
 }
@@ -68,13 +68,13 @@ func (w *World) SetDevices(devices []inventory.Device) {
 	w.topology = newTopology(slices.Clone(devices))
 	n := len(w.devs)
 	w.free, w.coming, w.soft = make(bytes, n), make(bytes, n), make(bytes, n)
-	w.on = make([][]*inst, n)
+	w.on = make([][]*Instance, n)
 	for d := range w.devs {
 		w.free[d] = w.devs[d].Capacity - w.devs[d].Others
 	}
 	w.newSearches()
 	for _, f := range w.fns {
-		for _, i := range f.is {
+		for _, i := range f.Instances {
 			w.locate(i)
 		}
 		w.activate(f)
@@ -106,17 +106,30 @@ func (w *World) resize(devices []inventory.Device) {
 }
 
 // Put adds a function with all its instances, or says that it or any of them has changed. The records are read where they are, from now on:
-// the owner puts a record again when it has changed, before the next plan. The slice is not kept.
-func (w *World) Put(f *Function, instances []*Instance) { w.put(f.Spec.Name, f, instances) }
-
-// PutStray does the same for the instances of a function that is not declared. They are
-// counted and left alone. None removes the function.
-func (w *World) PutStray(name api.FunctionName, instances []*Instance) {
-	if len(instances) == 0 {
-		w.Remove(name)
-		return
+// the owner puts a function again when it or an instance has changed, before the next plan.
+func (w *World) Put(f *Function) {
+	if old := w.fns[f.Spec.Name]; old != f {
+		if old != nil {
+			w.Remove(f.Spec.Name)
+		}
+		f.functionState = functionState{}
+		w.fns[f.Spec.Name] = f
 	}
-	w.put(name, nil, instances)
+	w.unbook(f)
+	f.edition++
+	w.enrol(f)
+	w.pinned -= f.pinned
+	f.pinned = 0
+	if f.Spec.MinScale > 0 && !f.Undeclared {
+		f.pinned = f.Need.Host * api.Bytes(f.Spec.MinScale)
+	}
+	w.pinned += f.pinned
+	for _, i := range f.Instances {
+		i.instanceState = instanceState{f: f}
+		w.locate(i)
+	}
+	w.notePending(f)
+	w.activate(f)
 }
 
 // Remove forgets a function and its instances.
@@ -126,56 +139,15 @@ func (w *World) Remove(name api.FunctionName) {
 		return
 	}
 	w.unbook(f)
+	w.unenrol(f)
 	w.pinned -= f.pinned
-	f.is, f.pinned, f.removed, f.declared = nil, 0, true, false
-	w.enrol(f)
-	w.notePending(f)
+	delete(w.pending, f)
 	w.deadlines.Set(&f.deadline, f, time.Time{})
 	delete(w.fns, name)
 }
 
-// put is Put; function is nil for one that is not declared.
-func (w *World) put(name api.FunctionName, function *Function, instances []*Instance) {
-	f := w.fns[name]
-	if f == nil {
-		f = &fn{}
-		w.fns[name] = f
-	}
-	w.unbook(f)
-	f.edition++
-	f.declared = function != nil
-	if !f.declared {
-		function = &Function{Spec: api.Function{Name: name}}
-	}
-	f.Function = function
-	w.enrol(f)
-	w.pinned -= f.pinned
-	f.pinned = 0
-	if f.Spec.MinScale > 0 {
-		f.pinned = f.Need.Host * api.Bytes(f.Spec.MinScale)
-	}
-	w.pinned += f.pinned
-	was, all := f.is, make([]inst, len(instances))
-	f.is = make([]*inst, 0, len(instances))
-	for k, record := range instances {
-		i := &all[k]
-		for _, j := range was { // answers of searches that are kept refer to it
-			if j.Status.Instance == record.Status.Instance {
-				i = j
-				break
-			}
-		}
-		*i = inst{Instance: record, f: f}
-		w.locate(i)
-		f.is = append(f.is, i)
-	}
-	slices.SortStableFunc(f.is, func(a, b *inst) int { return cmp.Compare(a.Status.Instance, b.Status.Instance) })
-	w.notePending(f)
-	w.activate(f)
-}
-
 // activate has the next plan look at f.
-func (w *World) activate(f *fn) {
+func (w *World) activate(f *Function) {
 	if !f.active {
 		f.active = true
 		w.active = append(w.active, f)
@@ -212,12 +184,13 @@ func (w *World) begin(now time.Time) *plan {
 	w.now = now
 	for f, found := w.deadlines.Pop(now); found; f, found = w.deadlines.Pop(now) {
 		w.activate(f)
-		for _, i := range f.is { // others may have waited until i can be called again
+		for _, i := range f.Instances { // others may have waited until i can be called again
 			w.markNode(i)
 		}
 	}
-	w.active = slices.DeleteFunc(w.active, func(f *fn) bool { return f.removed })
-	slices.SortFunc(w.active, func(a, b *fn) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	w.active = slices.DeleteFunc(w.active, func(f *Function) bool { return w.fns[f.Spec.Name] != f }) // it was removed
+	slices.SortFunc(w.active, func(a, b *Function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	w.active = slices.Compact(w.active)
 	p := w.scratch
 	if p == nil {
 		p = &plan{w: w, slotOf: make([]int32, len(w.devs))}

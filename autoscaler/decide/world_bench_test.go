@@ -45,7 +45,7 @@ func BenchmarkWorld(b *testing.B) {
 		b.Run(fmt.Sprintf("functions=%d/all", size.functions), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				decide.Plan(c.Snapshot, c.Now)
+				c.World()
 			}
 		})
 	}

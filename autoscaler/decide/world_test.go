@@ -72,10 +72,10 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 	for name, p := range now {
 		switch old, found := t.known[name]; {
 		case found && reflect.DeepEqual(old, p):
-		case p.f.Spec.Name == "":
-			t.w.PutStray(name, pointers(p.is))
 		default:
-			t.w.Put(&p.f, pointers(p.is))
+			p.f.Undeclared, p.f.Spec.Name = p.f.Spec.Name == "", name
+			p.f.Instances = pointers(slices.Clone(p.is))
+			t.w.Put(&p.f)
 		}
 	}
 	t.known = now
@@ -243,4 +243,21 @@ func FuzzWorld(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestUndeclared checks that the instance of a function that nobody has declared is left alone, until everything is to stop.
+func TestUndeclared(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	i := &Instance{Since: now.Add(-time.Hour), Status: api.InstanceStatus{Instance: "x-1", Function: "default/x", State: api.Awake, Memory: api.Memory{Host: api.GiB}}}
+	f := &Function{Spec: api.Function{Name: "default/x"}, Undeclared: true, Instances: []*Instance{i}}
+	w := NewWorld(Policy{}, []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}})
+	w.Put(f)
+	if actions, _ := w.Plan(now); len(actions) > 0 || w.Account(now)[0].Awake != api.GiB {
+		t.Errorf("got %v, want no action, and its memory counted: %+v", actions, w.Account(now))
+	}
+	f.Order = OrderStop
+	w.Put(f)
+	if actions, _ := w.Plan(now); len(actions) != 1 || actions[0].Kind != Stop {
+		t.Errorf("got %v, want that it stops", actions)
+	}
 }

@@ -35,11 +35,9 @@ type rouse struct {
 
 type rouseFunction struct {
 	decide.Function
-	f         *function
-	instances []*rouseInstance // by ID
-	number    int              // of the last
-	awake     bool             // whether it had an instance awake at the last look
-	dirty     bool             // see rouse.markDirty
+	f      *function
+	number int  // of the last instance
+	dirty  bool // see rouse.markDirty
 }
 
 type rouseInstance struct {
@@ -160,7 +158,8 @@ func (p *rouse) rouse(f *rouseFunction) {
 		return
 	}
 	var sleeper *rouseInstance
-	for _, i := range f.instances {
+	for _, known := range f.Instances {
+		i := p.instances[known.Status.Instance]
 		if i.u.state == awake && !i.u.closed || i.u.state == rising {
 			return
 		}
@@ -172,7 +171,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 		return
 	}
 	p.markDirty(f)
-	sleeper.Waking, sleeper.Since = true, p.now()
+	sleeper.NoteWaking(true, p.now())
 	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
 	p.tell()
 }
@@ -202,15 +201,15 @@ func (p *rouse) decide() ([]decide.Action, time.Time) {
 		s := decide.Snapshot{Devices: p.devices}
 		for _, f := range p.functions {
 			s.Functions = append(s.Functions, f.Function)
-			for _, i := range f.instances {
-				s.Instances = append(s.Instances, i.Instance)
+			for _, i := range f.Instances {
+				s.Instances = append(s.Instances, *i)
 			}
 		}
 		return decide.Plan(s, p.now())
 	}
 	for _, f := range p.dirty {
 		f.dirty = false
-		p.world.Put(&f.Function, f.records())
+		p.world.Put(&f.Function)
 	}
 	p.dirty = p.dirty[:0]
 	return p.world.Plan(p.now())
@@ -222,15 +221,6 @@ func (p *rouse) markDirty(f *rouseFunction) {
 		f.dirty = true
 		p.dirty = append(p.dirty, f)
 	}
-}
-
-// records are f's instances as plans see them.
-func (f *rouseFunction) records() []*decide.Instance {
-	is := make([]*decide.Instance, len(f.instances))
-	for k, i := range f.instances {
-		is[k] = &i.Instance
-	}
-	return is
 }
 
 // act carries out one action.
@@ -252,7 +242,7 @@ func (p *rouse) act(a *decide.Action) {
 		p.w.wake(i.u, hop, func(*unit) { p.report(i, api.Awake, 0) })
 	case decide.Sleep:
 		i.Doing, i.Level, i.granted = decide.DoingSleep, a.Level, false
-		i.f.watch(p.now())
+		i.f.Observe(p.now())
 		p.w.after(hop, func() {
 			p.w.sleep(i.u, a.Level, func(*unit) {
 				i.Grant = api.Grant{}
@@ -261,7 +251,7 @@ func (p *rouse) act(a *decide.Action) {
 		})
 	case decide.Stop:
 		i.Doing, i.granted = decide.DoingStop, false
-		i.f.watch(p.now())
+		i.f.Observe(p.now())
 		p.w.after(hop, func() { p.w.stop(i.u, func(*unit) { p.drop(i) }) })
 	case decide.Grant:
 		i.Doing, i.GrantedAt = decide.DoingGrant, p.now()
@@ -309,7 +299,7 @@ func (p *rouse) start(a *decide.Action) {
 	for k, id := range a.Devices {
 		devices[k] = p.index[id]
 	}
-	f.instances = append(f.instances, i) // numbers grow, so the order is that of the IDs
+	f.Add(&i.Instance)
 	p.instances[i.Status.Instance] = i
 	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func(*unit) { p.report(i, api.Awake, 0) })
 }
@@ -332,7 +322,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	i.f.Changed(&i.Instance, old, p.now())
 	i.f.Past = i.f.Past.Measured(i.Status)
 	i.f.Need, i.f.Certain = i.f.Past.Need(i.f.Spec, 0, p.w.cfg.HostMemory)
-	i.f.watch(p.now())
+	i.f.Observe(p.now())
 	p.tell()
 }
 
@@ -340,25 +330,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 func (p *rouse) drop(i *rouseInstance) {
 	p.markDirty(i.f)
 	delete(p.instances, i.Status.Instance)
-	i.f.instances = slices.DeleteFunc(i.f.instances, func(j *rouseInstance) bool { return i == j })
-	i.f.watch(p.now())
+	i.f.Drop(&i.Instance)
+	i.f.Observe(p.now())
 	p.tell()
-}
-
-// watch follows what the instances do: how many are awake, and until when one was.
-func (f *rouseFunction) watch(now time.Time) {
-	f.NoteLoad(func(yield func(api.InstanceStatus) bool) {
-		for _, i := range f.instances {
-			if !yield(i.Status) {
-				return
-			}
-		}
-	}, now)
-	had := f.awake
-	f.awake = slices.ContainsFunc(f.instances, func(i *rouseInstance) bool {
-		return i.Status.State == api.Awake && i.Doing != decide.DoingSleep && i.Doing != decide.DoingStop
-	})
-	if had && !f.awake {
-		f.ServedUntil = now
-	}
 }

@@ -15,7 +15,8 @@ type Cluster struct {
 	decide.Snapshot
 	Now time.Time
 	// from is where each function's instances begin in Instances.
-	from []int
+	from   []int
+	before decide.Function // the last event
 }
 
 // GPUs is how many each node has.
@@ -135,51 +136,55 @@ func (c *Cluster) rest() {
 	}
 }
 
-// Of returns copies of the kth function and its instances.
-func (c *Cluster) Of(k int) (*decide.Function, []*decide.Instance) {
+// World is the cluster as a world that has planned once. It reads the cluster's own records.
+func (c *Cluster) World() *decide.World {
+	w := decide.NewWorld(c.Policy, c.Devices)
+	for k := range c.Functions {
+		w.Put(c.of(k))
+	}
+	w.Plan(c.Now)
+	return w
+}
+
+// of returns the kth function with its instances.
+func (c *Cluster) of(k int) *decide.Function {
 	end := len(c.Instances)
 	if k+1 < len(c.from) {
 		end = c.from[k+1]
 	}
-	f := c.Functions[k]
-	var is []*decide.Instance
-	for _, i := range c.Instances[c.from[k]:end] {
-		is = append(is, &i)
+	f := &c.Functions[k]
+	if f.Instances == nil {
+		for j := c.from[k]; j < end; j++ {
+			f.Instances = append(f.Instances, &c.Instances[j])
+		}
 	}
-	return &f, is
-}
-
-// World is the cluster as a world that has planned once.
-func (c *Cluster) World() *decide.World {
-	w := decide.NewWorld(c.Policy, c.Devices)
-	for k := range c.Functions {
-		w.Put(c.Of(k))
-	}
-	w.Plan(c.Now)
-	return w
+	return f
 }
 
 // Event makes an event of the kth function, plans, and returns the actions: a busy one
 // has a request more or less, of any other requests begin to wait.
 func (c *Cluster) Event(w *decide.World, k int) []decide.Action {
 	c.Now = c.Now.Add(time.Millisecond)
-	f, is := c.Of(k)
+	f := c.of(k)
+	c.before = *f
 	if StateOf(k) == Busy {
 		f.Running = 1 + int(c.Now.UnixMilli()%4)
 	} else {
 		f.Waiting, f.WaitingSince, f.LastRequest = 1, c.Now, c.Now
-		for j := range is { // no activator wakes it
-			is[j].GrantedAt = c.Now.Add(-time.Minute)
+		for _, i := range f.Instances { // no activator wakes it
+			i.GrantedAt = c.Now.Add(-time.Minute)
 			f.WaitingSince = c.Now.Add(-time.Second)
 		}
 	}
-	w.Put(f, is)
+	w.Put(f)
 	actions, _ := w.Plan(c.Now)
 	return actions
 }
 
-// Undo puts the kth function back as it was, and plans.
+// Undo takes back the last event, which the kth function had, and plans.
 func (c *Cluster) Undo(w *decide.World, k int) {
-	w.Put(c.Of(k))
+	f, b := c.of(k), &c.before
+	f.Running, f.Waiting, f.WaitingSince, f.LastRequest = b.Running, b.Waiting, b.WaitingSince, b.LastRequest
+	w.Put(f)
 	w.Plan(c.Now)
 }

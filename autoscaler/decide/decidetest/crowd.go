@@ -19,9 +19,11 @@ const strangers api.FunctionName = "models/strangers"
 // to book ahead, every tenth needs two GPUs, and the model's files are on another node for each. Grants that
 // have to be given back for that are. It returns the actions of the last plan.
 func (c *Cluster) Crowd(w *decide.World, n int) []decide.Action {
-	w.PutStray(strangers, c.strangers())
+	others := &decide.Function{Undeclared: true, Instances: c.strangers()}
+	others.Spec.Name = strangers
+	w.Put(others)
 	for k := range n {
-		f, _ := c.Of(9 + 10*k)
+		f := c.Functions[9+10*k]
 		f.Spec.Priority, f.Need.Devices, f.Need.PerDevice = -1, 1, 80*api.GiB
 		f.Past.Nodes = []string{c.Devices[k%(len(c.Devices)/(1+GPUs))*(1+GPUs)].Node}
 		f.Waiting, f.WaitingSince = 1, c.Now.Add(-time.Duration(k%2)*10*time.Second)
@@ -29,7 +31,7 @@ func (c *Cluster) Crowd(w *decide.World, n int) []decide.Action {
 		if k%10 == 0 {
 			f.Need.Devices = 2
 		}
-		w.Put(f, nil)
+		w.Put(&f)
 	}
 	for {
 		actions, _ := w.Plan(c.Now)
@@ -51,7 +53,7 @@ func (c *Cluster) revoke(w *decide.World, actions []decide.Action) (any bool) {
 				i.Grant, any = api.Grant{}, true
 			}
 		}
-		w.Put(c.Of(k))
+		w.Put(c.of(k))
 	}
 	return any
 }
