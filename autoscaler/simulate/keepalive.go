@@ -18,7 +18,9 @@ type keepalive struct {
 	going map[*unit]bool
 }
 
-func newKeepalive(w *world, p Policy) mind { return &keepalive{w: w, p: p, going: map[*unit]bool{}} }
+func newKeepalive(w *world, p Policy) controller {
+	return &keepalive{w: w, p: p, going: map[*unit]bool{}}
+}
 
 func (k *keepalive) begin() {}
 

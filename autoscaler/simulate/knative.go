@@ -75,7 +75,7 @@ const (
 	kpaMostRetention = time.Hour
 )
 
-func newKnative(w *world, p Policy) mind {
+func newKnative(w *world, p Policy) controller {
 	k := &knative{w: w, stable: min(kpaWindow, max(kpaMinWindow, p.Keep)), retention: min(kpaMostRetention, max(0, p.Keep-kpaWindow))}
 	if p.Keep == Forever {
 		k.minScale, k.retention = 1, 0

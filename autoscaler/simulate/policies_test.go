@@ -82,7 +82,7 @@ func TestRouseAsksProduction(t *testing.T) {
 			w := newWorld(c)
 			p := newRouse(w, Policy{Name: "rouse", Keep: 20 * time.Second}).(*rouse)
 			p.eager, p.whole = eager, whole
-			w.mind = p
+			w.controller = p
 			if err := w.run(t.Context(), trace, time.Hour); err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestKnativePanics(t *testing.T) {
 	if r.Starts != 4 {
 		t.Errorf("%d pods, want 4", r.Starts)
 	}
-	if k := w.mind.(*knative).functions[0]; !k.panicking {
+	if k := w.controller.(*knative).functions[0]; !k.panicking {
 		t.Error("it does not panic")
 	}
 }

@@ -34,7 +34,7 @@ type randomFunction struct {
 	before int             // how many were at the last change
 }
 
-func newRandom(w *world, p Policy) mind {
+func newRandom(w *world, p Policy) controller {
 	if p.SleeperLimit == 0 {
 		p.SleeperLimit = 2
 	}

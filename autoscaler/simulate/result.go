@@ -41,8 +41,8 @@ const Forever time.Duration = math.MaxInt64
 // Names are the policies, in the order in which they are shown.
 var Names = []string{"rouse", "knative", "keepalive", "random"}
 
-// minds make them.
-var minds = map[string]func(*world, Policy) mind{
+// controllers make them.
+var controllers = map[string]func(*world, Policy) controller{
 	"rouse": newRouse, "knative": newKnative, "keepalive": newKeepalive, "random": newRandom,
 }
 
@@ -98,7 +98,7 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	mind, found := minds[p.Name]
+	newController, found := controllers[p.Name]
 	if !found {
 		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, Names)
 	}
@@ -106,7 +106,7 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 		p.Keep = defaultKeep[p.Name]
 	}
 	w := newWorld(cfg)
-	w.mind = mind(w, p)
+	w.controller = newController(w, p)
 	if err := w.run(ctx, trace, horizon); err != nil {
 		return Result{}, fmt.Errorf("policy %s: %w", p.Name, err)
 	}

@@ -52,7 +52,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (p *rouse) now() time.Time { return epoch.Add(p.w.now) }
 
-func newRouse(w *world, policy Policy) mind {
+func newRouse(w *world, policy Policy) controller {
 	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}}
 	p.look = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}

@@ -44,8 +44,8 @@ func (f *function) demand() int {
 	return (len(f.queue) + f.running + f.m.Concurrency - 1) / f.m.Concurrency
 }
 
-// mind is a policy at work. It is told of changes, and acts on the world.
-type mind interface {
+// controller is a policy at work. It is told of changes, and acts on the world.
+type controller interface {
 	// arrived is called after a request came: it waits, or runs already.
 	arrived(f *function)
 	// changed is called after requests ended, left or began to run.
@@ -57,23 +57,23 @@ type mind interface {
 // world is one run.
 type world struct {
 	clock
-	cfg       Config
-	mind      mind
-	functions []*function
-	devices   []device
-	hosts     []api.Bytes // in use, by node
-	units     int         // that ever were
-	open      int         // requests that have not ended
-	starts    int
-	wakes     int
-	swaps     int
-	sleepers  float64
-	served    int
-	refused   int
-	first     []time.Duration // times to first token; of the refused, what they were bound to
-	spans     []span
-	waits     []mark
-	err       error
+	cfg        Config
+	controller controller
+	functions  []*function
+	devices    []device
+	hosts      []api.Bytes // in use, by node
+	units      int         // that ever were
+	open       int         // requests that have not ended
+	starts     int
+	wakes      int
+	swaps      int
+	sleepers   float64
+	served     int
+	refused    int
+	first      []time.Duration // times to first token; of the refused, what they were bound to
+	spans      []span
+	waits      []mark
+	err        error
 }
 
 // mark is how many requests waited from a time on, for pictures.
@@ -102,7 +102,7 @@ func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) err
 	for _, f := range w.functions {
 		byName[f.m.Name] = f
 	}
-	w.mind.begin()
+	w.controller.begin()
 	w.at(horizon, func() {})
 	for k, n := 0, 0; ; n++ {
 		if n%4096 == 0 && ctx.Err() != nil {
@@ -138,14 +138,14 @@ func (w *world) arrive(r *request) {
 		f.expiry.reset(w.now + w.cfg.Hold)
 	}
 	w.dispatch(f)
-	w.mind.arrived(f)
+	w.controller.arrived(f)
 	w.noteWaiting()
 }
 
-// feed gives what waits for f to whoever has room, and tells the mind.
+// feed gives what waits for f to whoever has room, and tells the controller.
 func (w *world) feed(f *function) {
 	w.dispatch(f)
-	w.mind.changed(f)
+	w.controller.changed(f)
 	w.noteWaiting()
 }
 
@@ -215,7 +215,7 @@ func (w *world) expire(f *function) {
 		n++
 	}
 	w.refuse(f, n)
-	w.mind.changed(f)
+	w.controller.changed(f)
 	w.noteWaiting()
 }
 

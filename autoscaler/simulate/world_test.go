@@ -44,7 +44,7 @@ func play(t *testing.T, c Config, trace Trace, horizon time.Duration, p Policy) 
 		p.Keep = defaultKeep[p.Name]
 	}
 	w := newWorld(c)
-	w.mind = minds[p.Name](w, p)
+	w.controller = controllers[p.Name](w, p)
 	if err := w.run(context.Background(), trace, horizon); err != nil {
 		t.Fatalf("%s: %v", p.Name, err)
 	}
