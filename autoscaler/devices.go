@@ -25,8 +25,8 @@ func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 
 // SetRooms replaces what nodes have left of what pods may request, and the pods of others that no node takes. It matters, and has
 // to be current, while there is such a pod or an instance says that no node takes its own. It does not block.
-func (a *Autoscaler) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
-	a.box.post(func() { a.world.SetRooms(rooms, strangers) })
+func (a *Autoscaler) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
+	a.box.post(func() { a.world.SetRooms(rooms, unmanaged) })
 }
 
 // SetElastic says whether nodes may be added where those that there are can't hold an instance: it is started all the

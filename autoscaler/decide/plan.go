@@ -22,7 +22,7 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 // worldOf makes a world of copies of the records in s.
 func worldOf(s *Snapshot) *World {
 	w := NewWorld(s.Policy, s.Devices)
-	w.rooms, w.strangers, w.elastic = s.Rooms, s.Strangers, s.Elastic
+	w.rooms, w.unmanaged, w.elastic = s.Rooms, s.Unmanaged, s.Elastic
 	functions, instances := slices.Clone(s.Functions), slices.Clone(s.Instances)
 	w.fns = make(map[api.FunctionName]*Function, len(functions))
 	all := make([]*Instance, len(instances))

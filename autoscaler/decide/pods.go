@@ -12,8 +12,8 @@ import (
 
 // SetRooms replaces what the nodes have left of what pods may request, and the pods of others that find no
 // node. It is needed while any pod finds none.
-func (w *World) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
-	w.rooms, w.strangers = slices.Clone(rooms), slices.Clone(strangers)
+func (w *World) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
+	w.rooms, w.unmanaged = slices.Clone(rooms), slices.Clone(unmanaged)
 }
 
 // SetElastic says whether nodes may be added: see [Snapshot.Elastic].
@@ -60,7 +60,7 @@ func (i *Instance) unplaced() bool { return len(i.Status.Candidates) > 0 && i.St
 //
 // It is about what pods request of nodes. The memory of devices was booked when the demand was served.
 func (p *plan) placePods() {
-	if len(p.w.pending)+len(p.w.strangers) == 0 {
+	if len(p.w.pending)+len(p.w.unmanaged) == 0 {
 		return
 	}
 	var fs []*Function
@@ -74,7 +74,7 @@ func (p *plan) placePods() {
 	for _, r := range p.w.rooms {
 		rooms[r.Node] = r.Free.Plus(r.Leaving).Plus(p.departing(r.Node))
 	}
-	for _, s := range p.w.strangers {
+	for _, s := range p.w.unmanaged {
 		if f := p.w.fns[s.Function]; f != nil {
 			p.wakeInstead(f)
 			p.placePod(pendingPod{f, s.Name, s.Requests, s.Candidates}, rooms)
@@ -91,7 +91,7 @@ func (p *plan) placePods() {
 			}
 		}
 	}
-	for _, s := range p.w.strangers {
+	for _, s := range p.w.unmanaged {
 		if s.Function == "" {
 			p.placePod(pendingPod{nil, s.Name, s.Requests, s.Candidates}, rooms)
 		}
@@ -102,7 +102,7 @@ func (p *plan) placePods() {
 // is memory for that now. It returns how many are on their way up.
 func (p *plan) wakeInstead(f *Function) (n int) {
 	stuck := 0
-	for _, s := range p.w.strangers {
+	for _, s := range p.w.unmanaged {
 		stuck += btoi(s.Function == f.Spec.Name)
 	}
 	for _, i := range f.Instances {

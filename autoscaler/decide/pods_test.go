@@ -25,7 +25,7 @@ func (s *sim) schedule() {
 	}
 	names := slices.Sorted(maps.Keys(s.total))
 	waits, pending := s.resize(), map[string]api.Requests{}
-	for _, g := range s.Strangers {
+	for _, g := range s.Unmanaged {
 		if g.Function != "" {
 			pending[g.Candidates[0]] = pending[g.Candidates[0]].Plus(g.Requests)
 		}
@@ -59,7 +59,7 @@ func (s *sim) schedule() {
 	}
 	s.Rooms = nil
 	for _, name := range names {
-		if waits || len(s.Strangers) > 0 {
+		if waits || len(s.Unmanaged) > 0 {
 			s.Rooms = append(s.Rooms, inventory.Room{Node: name, Free: s.left(name)})
 		}
 	}
@@ -68,7 +68,7 @@ func (s *sim) schedule() {
 // resize does what kubelets do: pods that want back what they gave up get it where their node has it. It says
 // whether one waits.
 func (s *sim) resize() bool {
-	s.Strangers = slices.DeleteFunc(s.Strangers, func(g inventory.Stranger) bool { return g.Function != "" })
+	s.Unmanaged = slices.DeleteFunc(s.Unmanaged, func(g inventory.UnmanagedPod) bool { return g.Function != "" })
 	if !s.resizes {
 		return false
 	}
@@ -93,7 +93,7 @@ func (s *sim) resize() bool {
 			delete(s.growing, id)
 			continue
 		}
-		s.Strangers = append(s.Strangers, inventory.Stranger{Name: string(id), Function: i.Status.Function, Requests: lack, Candidates: []string{node}})
+		s.Unmanaged = append(s.Unmanaged, inventory.UnmanagedPod{Name: string(id), Function: i.Status.Function, Requests: lack, Candidates: []string{node}})
 		waits = true
 	}
 	return waits
@@ -251,12 +251,12 @@ func FuzzSeat(f *testing.F) {
 					s.use(s.Functions[k].Spec.Name, r.IntN(6)*r.IntN(2))
 				}
 			}
-			if s.Strangers = nil; r.IntN(3) == 0 {
-				s.Strangers = []inventory.Stranger{{Name: "shop/web", Requests: api.Requests{"cpu": int64(10 + r.IntN(500)), "pods": 1}, Candidates: []string{s.Devices[0].Node}}}
+			if s.Unmanaged = nil; r.IntN(3) == 0 {
+				s.Unmanaged = []inventory.UnmanagedPod{{Name: "shop/web", Requests: api.Requests{"cpu": int64(10 + r.IntN(500)), "pods": 1}, Candidates: []string{s.Devices[0].Node}}}
 			}
 			run(time.Duration(1+r.IntN(40)) * time.Second)
 		}
-		s.Strangers = nil
+		s.Unmanaged = nil
 		for k := range s.Functions {
 			s.use(s.Functions[k].Spec.Name, 0)
 		}

@@ -16,8 +16,8 @@ type Snapshot struct {
 	Devices []inventory.Device
 	// Rooms is what nodes have left of what pods may request; see [World.SetRooms].
 	Rooms []inventory.Room
-	// Strangers are pods of others that no node takes.
-	Strangers []inventory.Stranger
+	// Unmanaged are pods of others that no node takes.
+	Unmanaged []inventory.UnmanagedPod
 	// Elastic says that nodes may be added: what no node could ever hold is tried all the same.
 	Elastic bool
 	// Functions are the declared ones, by name.

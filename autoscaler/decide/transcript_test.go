@@ -184,8 +184,8 @@ func (s *sim) command(t *testing.T, line string) string {
 		}
 	case "elastic":
 		s.Elastic = true
-	case "stranger":
-		s.Strangers = append(s.Strangers, inventory.Stranger{Name: a.word(1), Function: api.FunctionName(a.named["of"]), Requests: a.requests("requests"), Candidates: strings.Split(a.named["candidates"], ",")})
+	case "unmanaged":
+		s.Unmanaged = append(s.Unmanaged, inventory.UnmanagedPod{Name: a.word(1), Function: api.FunctionName(a.named["of"]), Requests: a.requests("requests"), Candidates: strings.Split(a.named["candidates"], ",")})
 	case "room":
 		s.room(a)
 	case "policy":

@@ -31,7 +31,7 @@ type World struct {
 	fns map[api.FunctionName]*Function
 	// rooms is what nodes have left of what pods request; pending are the functions with pods that find no node.
 	rooms     []inventory.Room
-	strangers []inventory.Stranger
+	unmanaged []inventory.UnmanagedPod
 	pending   map[*Function]struct{}
 	elastic   bool // see [Snapshot.Elastic]
 	// groups are the variants of models that have any; see elect.

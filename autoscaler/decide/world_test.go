@@ -52,7 +52,7 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 		t.devices = slices.Clone(s.Devices)
 		t.w.SetDevices(s.Devices)
 	}
-	t.w.SetRooms(s.Rooms, s.Strangers)
+	t.w.SetRooms(s.Rooms, s.Unmanaged)
 	t.w.SetElastic(s.Elastic)
 	now := map[api.FunctionName]put{}
 	c := clone(s.Snapshot)

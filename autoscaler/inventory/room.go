@@ -10,9 +10,9 @@ type Room struct {
 	Free, Leaving api.Requests
 }
 
-// Stranger is a pod that the core does not take for one without a node: somebody else's that no node takes, for which
+// UnmanagedPod is a pod that the core does not take for one without a node: somebody else's that no node takes, for which
 // sleepers make room as they would have gone where nothing sleeps; or a sleeper's that is to have more of its node before it wakes.
-type Stranger struct {
+type UnmanagedPod struct {
 	Name string // namespace/name
 	// Function is whose sleeper it is; empty for somebody else's pod.
 	Function api.FunctionName

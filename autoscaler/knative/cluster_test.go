@@ -72,7 +72,7 @@ type cluster struct {
 	removed   []api.FunctionName
 	devices   []inventory.Device
 	rooms     []inventory.Room
-	strangers []inventory.Stranger
+	unmanaged []inventory.UnmanagedPod
 	elastic   bool
 	steps     []string // that the core was told of pods, in order
 	work      []string // that it was told of wakes, in order
@@ -448,10 +448,10 @@ func (c *cluster) SetElastic(on bool) {
 	c.elastic = on
 }
 
-func (c *cluster) SetRooms(rooms []inventory.Room, strangers []inventory.Stranger) {
+func (c *cluster) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rooms, c.strangers = rooms, strangers
+	c.rooms, c.unmanaged = rooms, unmanaged
 }
 
 func (c *cluster) SetDevices(d []inventory.Device) {

@@ -108,7 +108,7 @@ type Core interface {
 	RemoveFunction(name api.FunctionName)
 	ObserveInstance(s api.InstanceStatus)
 	SetDevices(devices []inventory.Device)
-	SetRooms(rooms []inventory.Room, strangers []inventory.Stranger)
+	SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod)
 	SetElastic(on bool)
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...waketrace.Step)
 }
@@ -166,7 +166,7 @@ type Fleet struct {
 	rooms      []inventory.Room              // as last given to the core
 	elastic    bool                          // as last given to the core
 	pooled     bool                          // see [pooled]
-	strangers  []inventory.Stranger          // as last given to the core
+	unmanaged  []inventory.UnmanagedPod      // as last given to the core
 	ending     map[types.UID]bool            // pods that are on their way out, while rooms are given
 	rigid      map[string]bool               // nodes that don't resize pods
 	changed    func(n api.FunctionName)      // looks at the PodAutoscaler again; does not block

@@ -198,13 +198,13 @@ func (f *Fleet) grows(p *pod, full sizes) {
 }
 
 // growers are the sleepers that wait for more of their node.
-func (f *Fleet) growers() (gs []inventory.Stranger) {
+func (f *Fleet) growers() (gs []inventory.UnmanagedPod) {
 	for _, p := range f.pods {
 		if p.growing == nil {
 			continue
 		}
 		if lack := grantedOf(p.object, p.growing).Lack(amountsOf(p.growing)); lack != nil {
-			gs = append(gs, inventory.Stranger{Name: string(p.id), Function: p.function, Requests: lack, Candidates: []string{p.object.Spec.NodeName}})
+			gs = append(gs, inventory.UnmanagedPod{Name: string(p.id), Function: p.function, Requests: lack, Candidates: []string{p.object.Spec.NodeName}})
 		}
 	}
 	return gs

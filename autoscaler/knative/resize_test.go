@@ -188,9 +188,9 @@ func TestASleeperShrinksAndGrows(t *testing.T) {
 			t.Errorf("its pod is to have, -want +got:\n%s", d)
 		}
 		c.mu.Lock()
-		rooms, strangers := c.rooms, c.strangers
+		rooms, unmanaged := c.rooms, c.unmanaged
 		c.mu.Unlock()
-		if d := cmp.Diff([]inventory.Stranger{{Name: "pod-1", Function: tiny, Requests: api.Requests{"cpu": 521, "memory": 908 << 20}, Candidates: []string{"big"}}}, strangers); d != "" {
+		if d := cmp.Diff([]inventory.UnmanagedPod{{Name: "pod-1", Function: tiny, Requests: api.Requests{"cpu": 521, "memory": 908 << 20}, Candidates: []string{"big"}}}, unmanaged); d != "" {
 			t.Errorf("what wants room, -want +got:\n%s", d)
 		}
 		if d := cmp.Diff([]inventory.Room{{Node: "big", Free: api.Requests{"cpu": 1996, "memory": 4<<30 - 116<<20, "pods": 9}}}, rooms); d != "" {
@@ -204,8 +204,8 @@ func TestASleeperShrinksAndGrows(t *testing.T) {
 		synctest.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(c.rooms)+len(c.strangers) > 0 {
-			t.Errorf("afterwards %v of %v is looked for", c.strangers, c.rooms)
+		if len(c.rooms)+len(c.unmanaged) > 0 {
+			t.Errorf("afterwards %v of %v is looked for", c.unmanaged, c.rooms)
 		}
 	})
 }

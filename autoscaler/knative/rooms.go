@@ -95,7 +95,7 @@ func byNode(o any) ([]string, error) {
 
 // others are the pods of others that no node takes, and the sleepers that wait for more of theirs. For one that counts less than the common pod, that the scheduler
 // makes room for itself, or that asks for nodes by more than labels, as those of a DaemonSet do, nobody goes.
-func (f *Fleet) others() (strangers []inventory.Stranger) {
+func (f *Fleet) others() (unmanaged []inventory.UnmanagedPod) {
 	waiting, _ := f.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index is there
 	for _, o := range waiting {
 		p := o.(*corev1.Pod)
@@ -105,14 +105,14 @@ func (f *Fleet) others() (strangers []inventory.Stranger) {
 		if p.DeletionTimestamp != nil || p.Status.NominatedNodeName != "" || p.Spec.Affinity != nil || p.Spec.Priority != nil && *p.Spec.Priority < 0 {
 			continue
 		}
-		s := inventory.Stranger{Name: p.Namespace + "/" + p.Name, Requests: requestsOf(p)}
+		s := inventory.UnmanagedPod{Name: p.Namespace + "/" + p.Name, Requests: requestsOf(p)}
 		if s.Candidates = f.candidates(p, s.Requests); len(s.Candidates) > 0 {
-			strangers = append(strangers, s)
+			unmanaged = append(unmanaged, s)
 		}
 	}
-	strangers = append(strangers, f.growers()...)
-	slices.SortFunc(strangers, func(a, b inventory.Stranger) int { return strings.Compare(a.Name, b.Name) })
-	return strangers
+	unmanaged = append(unmanaged, f.growers()...)
+	slices.SortFunc(unmanaged, func(a, b inventory.UnmanagedPod) int { return strings.Compare(a.Name, b.Name) })
+	return unmanaged
 }
 
 // labelNodePool is on the nodes that Karpenter has made.
@@ -185,8 +185,8 @@ func (f *Fleet) offer() {
 			}
 		}
 	}
-	strangers := f.others()
-	for _, s := range strangers {
+	unmanaged := f.others()
+	for _, s := range unmanaged {
 		for _, name := range s.Candidates {
 			nodes[name] = true
 		}
@@ -203,11 +203,11 @@ func (f *Fleet) offer() {
 	if len(rooms) == 0 {
 		clear(f.ending)
 	}
-	if reflect.DeepEqual(rooms, f.rooms) && reflect.DeepEqual(strangers, f.strangers) {
+	if reflect.DeepEqual(rooms, f.rooms) && reflect.DeepEqual(unmanaged, f.unmanaged) {
 		return
 	}
-	f.rooms, f.strangers = rooms, strangers
-	f.core.SetRooms(rooms, strangers)
+	f.rooms, f.unmanaged = rooms, unmanaged
+	f.core.SetRooms(rooms, unmanaged)
 }
 
 // roomOf adds up what a node has left. Of pods one hears in two ways: one of ours that has found its node counts from when the
@@ -287,7 +287,7 @@ func (f *Fleet) leaves(p *pod) {
 	if room, err := f.roomOf(p.object.Spec.NodeName); err == nil {
 		f.rooms = slices.Clone(f.rooms)
 		f.rooms[k] = room
-		f.core.SetRooms(f.rooms, f.strangers)
+		f.core.SetRooms(f.rooms, f.unmanaged)
 	}
 }
 

@@ -94,35 +94,35 @@ func TestPodsOfOthersThatFindNoNode(t *testing.T) {
 		c.edit("pod-1", func(p *corev1.Pod) { p.Spec.NodeName = "big" })
 		c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "big"}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "2", "pods", "10")}})
 		c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "without-ours"}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "2", "pods", "10")}})
-		stranger := func(name string, change func(*corev1.Pod)) {
+		unmanaged := func(name string, change func(*corev1.Pod)) {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1500m")}}}}}
 			without(p)
 			change(p)
 			c.add(p)
 		}
-		stranger("web", func(*corev1.Pod) {})
-		stranger("spare", func(p *corev1.Pod) { p.Spec.Priority = ptr.Int32(-10) })
-		stranger("preempts", func(p *corev1.Pod) { p.Status.NominatedNodeName = "big" })
-		stranger("huge", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = quantities("cpu", "50") })
-		stranger("new", func(p *corev1.Pod) { p.Status.Conditions = nil })
-		stranger("daemon", func(p *corev1.Pod) {
+		unmanaged("web", func(*corev1.Pod) {})
+		unmanaged("spare", func(p *corev1.Pod) { p.Spec.Priority = ptr.Int32(-10) })
+		unmanaged("preempts", func(p *corev1.Pod) { p.Status.NominatedNodeName = "big" })
+		unmanaged("huge", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = quantities("cpu", "50") })
+		unmanaged("new", func(p *corev1.Pod) { p.Status.Conditions = nil })
+		unmanaged("daemon", func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
 		})
 		time.Sleep(lookEvery)
 		synctest.Wait()
-		told := func(want ...inventory.Stranger) {
+		told := func(want ...inventory.UnmanagedPod) {
 			t.Helper()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if d := cmp.Diff(want, c.strangers); d != "" {
+			if d := cmp.Diff(want, c.unmanaged); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if rooms := len(c.rooms); rooms != len(want) {
 				t.Errorf("what %d nodes have left is told, want %d", rooms, len(want))
 			}
 		}
-		told(inventory.Stranger{Name: "shop/web", Requests: api.Requests{"cpu": 1500, "pods": 1}, Candidates: []string{"big"}})
+		told(inventory.UnmanagedPod{Name: "shop/web", Requests: api.Requests{"cpu": 1500, "pods": 1}, Candidates: []string{"big"}})
 		if err := c.kube.Tracker().Delete(podResource, "shop", "web"); err != nil {
 			t.Fatal(err)
 		}

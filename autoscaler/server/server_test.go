@@ -264,7 +264,7 @@ func TestTailOfEventsFollows(t *testing.T) {
 }
 
 // What those can cost who have no token of the cluster.
-func TestStrangersAreBounded(t *testing.T) {
+func TestUnknownCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		join := func() *httptest.ResponseRecorder {

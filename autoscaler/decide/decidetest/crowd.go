@@ -10,17 +10,17 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// strangers holds what nobody of the cluster has.
-const strangers api.FunctionName = "models/strangers"
+// undeclared is a function that is not of the cluster.
+const undeclared api.FunctionName = "models/undeclared"
 
 // Crowd has n functions wait in w, at most one of ten that there are, and plans. They need whole GPUs, all of
-// which others hold: first the rest of every GPU on which nobody works is given to strangers. As they have a
+// which others hold: first the rest of every GPU on which nobody works is given to an undeclared function. As they have a
 // lower priority than those who work, none gets its turn within five seconds. Every second has starved for long enough
 // to book ahead, every tenth needs two GPUs, and the model's files are on another node for each. Grants that
 // have to be given back for that are. It returns the actions of the last plan.
 func (c *Cluster) Crowd(w *decide.World, n int) []decide.Action {
-	others := &decide.Function{Undeclared: true, Instances: c.strangers()}
-	others.Spec.Name = strangers
+	others := &decide.Function{Undeclared: true, Instances: c.undeclared()}
+	others.Spec.Name = undeclared
 	w.Put(others)
 	for k := range n {
 		f := c.Functions[9+10*k]
@@ -58,14 +58,14 @@ func (c *Cluster) revoke(w *decide.World, actions []decide.Action) (any bool) {
 	return any
 }
 
-// strangers takes what is free of the GPUs on which nobody works.
-func (c *Cluster) strangers() (is []*decide.Instance) {
+// undeclared takes what is free of the GPUs on which nobody works.
+func (c *Cluster) undeclared() (is []*decide.Instance) {
 	for _, l := range decide.Account(c.Snapshot, c.Now) {
 		if l.IsHost() || l.Awake > 0 {
 			continue
 		}
 		is = append(is, &decide.Instance{Since: c.Now.Add(-time.Minute), Status: api.InstanceStatus{
-			Instance: api.InstanceID(fmt.Sprintf("stranger-%06d", len(is))), Function: strangers, State: api.Awake, Seq: 1,
+			Instance: api.InstanceID(fmt.Sprintf("undeclared-%06d", len(is))), Function: undeclared, State: api.Awake, Seq: 1,
 			Memory: api.Memory{Devices: 1, PerDevice: l.Free}, Node: l.Node, Devices: []api.DeviceID{l.ID}}})
 	}
 	return is
