@@ -32,11 +32,11 @@ func (w *World) Account(now time.Time) []Line {
 		return nil
 	}
 	for _, f := range w.fns {
-		if f.booked && (f.until.IsZero() || f.until.After(now)) && !now.Before(w.now) {
+		if f.inLedger && (f.until.IsZero() || f.until.After(now)) && !now.Before(w.now) {
 			continue
 		}
-		w.unbook(f)
-		w.book(f, now)
+		w.leaveLedger(f)
+		w.enterLedger(f, now)
 		w.activate(f)
 	}
 	lines := make([]Line, len(w.devs))

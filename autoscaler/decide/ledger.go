@@ -7,10 +7,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// book enters f's instances into the ledger, as they are at now. Until f.until
+// enterLedger enters f's instances into the ledger, as they are at now. Until f.until
 // passes it stays right.
-func (w *World) book(f *Function, now time.Time) {
-	f.booked, f.until = true, time.Time{}
+func (w *World) enterLedger(f *Function, now time.Time) {
+	f.inLedger, f.until = true, time.Time{}
 	f.entered = append(f.entered[:0], f.Instances...)
 	f.awake, f.rising, f.falling, f.leaving, f.ill, f.asleep, f.passing = 0, 0, 0, 0, 0, 0, 0
 	size := 0
@@ -94,12 +94,12 @@ func (w *World) enter(i *Instance, k int, sign api.Bytes) {
 	w.account(d, -sign*i.held[k], sign*i.leaves[k], sign*soft)
 }
 
-// unbook takes f's instances out of the ledger.
-func (w *World) unbook(f *Function) {
-	if !f.booked {
+// leaveLedger takes f's instances out of the ledger.
+func (w *World) leaveLedger(f *Function) {
+	if !f.inLedger {
 		return
 	}
-	f.booked = false
+	f.inLedger = false
 	f.edition++
 	w.unfingerprint(f)
 	for _, i := range f.entered {

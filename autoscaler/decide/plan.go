@@ -61,10 +61,10 @@ type bytes []api.Bytes
 // functionState is what a world works out of a function.
 type functionState struct {
 	pinned api.Bytes // the host memory that MinScale keeps
-	// booked says that its instances are in the ledger, which are entered then; until is when what is booked of them changes by itself.
-	booked  bool
-	entered []*Instance
-	until   time.Time
+	// inLedger says that its instances are in the ledger, which are entered then; until is when what is booked of them changes by itself.
+	inLedger bool
+	entered  []*Instance
+	until    time.Time
 	// edition counts how often it or its instances have changed.
 	edition uint64
 	// active says that the next plan looks at it, hot that the one after has to as well.

@@ -63,7 +63,7 @@ func (w *World) SetDevices(devices []inventory.Device) {
 		return
 	}
 	for _, f := range w.fns {
-		w.unbook(f)
+		w.leaveLedger(f)
 	}
 	w.topology = newTopology(slices.Clone(devices))
 	n := len(w.devs)
@@ -97,7 +97,7 @@ func (w *World) resize(devices []inventory.Device) {
 			continue
 		}
 		for _, i := range slices.Clone(w.on[d]) { // what takes all of it takes something else now
-			w.unbook(i.f)
+			w.leaveLedger(i.f)
 			w.activate(i.f)
 		}
 		w.account(int32(d), devices[d].Capacity-devices[d].Others-(old.Capacity-old.Others), 0, 0)
@@ -115,7 +115,7 @@ func (w *World) Put(f *Function) {
 		f.functionState = functionState{}
 		w.fns[f.Spec.Name] = f
 	}
-	w.unbook(f)
+	w.leaveLedger(f)
 	f.edition++
 	w.enrol(f)
 	w.pinned -= f.pinned
@@ -138,7 +138,7 @@ func (w *World) Remove(name api.FunctionName) {
 	if f == nil {
 		return
 	}
-	w.unbook(f)
+	w.leaveLedger(f)
 	w.unenrol(f)
 	w.pinned -= f.pinned
 	delete(w.pending, f)
@@ -177,7 +177,7 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 func (w *World) begin(now time.Time) *plan {
 	if now.Before(w.now) { // the clock was put back
 		for _, f := range w.fns {
-			w.unbook(f)
+			w.leaveLedger(f)
 			w.activate(f)
 		}
 	}
@@ -211,11 +211,11 @@ func (w *World) begin(now time.Time) *plan {
 // settleLedger brings the ledger up to date for all that is active.
 func (w *World) settleLedger(p *plan) {
 	for _, f := range w.active {
-		if f.booked && !f.until.IsZero() && !f.until.After(p.now) {
-			w.unbook(f)
+		if f.inLedger && !f.until.IsZero() && !f.until.After(p.now) {
+			w.leaveLedger(f)
 		}
-		if !f.booked {
-			w.book(f, p.now)
+		if !f.inLedger {
+			w.enterLedger(f, p.now)
 		}
 		f.next, f.hot = time.Time{}, false
 		p.note(f)

@@ -18,11 +18,11 @@ import (
 // twin is a [World] beside a sim: only what has changed is put into it, and its plans
 // have to be those of [Plan] on the whole.
 type twin struct {
-	w       *World
-	devices []inventory.Device
-	known   map[api.FunctionName]put
-	books   []Line // as of the last plan
-	diff    string // what was not the same, or not right
+	w        *World
+	devices  []inventory.Device
+	known    map[api.FunctionName]put
+	accounts []Line // as of the last plan
+	diff     string // what was not the same, or not right
 }
 
 // put is what was put last of a function.
@@ -97,9 +97,9 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 	if !next.IsZero() && (look.IsZero() || look.After(next)) {
 		t.diff += fmt.Sprintf("the world looks again at %s, the whole at %s", look, next)
 	}
-	t.books = Account(s.Snapshot, s.now)
-	if d := cmp.Diff(t.books, t.w.Account(s.now)); d != "" {
-		t.diff += fmt.Sprintf("the world's books are others (-whole +world):\n%s", d)
+	t.accounts = Account(s.Snapshot, s.now)
+	if d := cmp.Diff(t.accounts, t.w.Account(s.now)); d != "" {
+		t.diff += fmt.Sprintf("the world's accounts are others (-whole +world):\n%s", d)
 	}
 	if again, at := t.w.Plan(s.now); !reflect.DeepEqual(got, again) || !next.IsZero() && (at.IsZero() || at.After(next)) {
 		t.diff += fmt.Sprintf("the same world plans something else the second time:\n%v\n%v", got, again)
@@ -110,7 +110,7 @@ func (t *twin) follow(s *sim, actions []Action, next time.Time) {
 // what is not there.
 func (t *twin) check(s *sim) {
 	for k, l := range Account(s.Snapshot, s.now) {
-		was := t.books[k]
+		was := t.accounts[k]
 		if given := l.Awake + l.Rising + l.Reserved - (was.Awake + was.Rising + was.Reserved); given > 0 && l.Free < min(was.Free, 0) {
 			t.diff += fmt.Sprintf("%s of %s are given, of which there were %s free: awake %s, rising %s, reserved %s, asleep %s, leaving %s, others %s of %s",
 				given, l.ID, was.Free, l.Awake, l.Rising, l.Reserved, l.Asleep, l.Leaving, l.Others, l.Capacity)

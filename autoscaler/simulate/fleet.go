@@ -55,9 +55,9 @@ type span struct {
 	from, to time.Duration
 }
 
-// book changes what u takes of memory. More than there is ends the run: whoever
+// account changes what u takes of memory. More than there is ends the run: whoever
 // decided so has decided wrongly.
-func (w *world) book(u *unit, host, dev api.Bytes) {
+func (w *world) account(u *unit, host, dev api.Bytes) {
 	node := w.devices[u.devices[0]].node
 	w.hosts[node] += host - u.host
 	if w.hosts[node] > w.cfg.HostMemory && w.err == nil {
@@ -128,7 +128,7 @@ func (w *world) start(f *function, devices []int, delay time.Duration, done func
 	u.batch.timer = timer{c: &w.clock, do: func() { w.work(u) }}
 	f.units = append(f.units, u)
 	w.become(u, rising)
-	w.book(u, f.m.Host, f.m.Device)
+	w.account(u, f.m.Host, f.m.Device)
 	w.starts++
 	w.after(delay+f.m.Load, func() { w.rise(u, done) })
 	return u
@@ -139,7 +139,7 @@ func (w *world) wake(u *unit, delay time.Duration, done func(*unit)) {
 	took := u.f.m.Wake[u.level]
 	u.closed = false
 	w.become(u, rising)
-	w.book(u, u.f.m.Host, u.f.m.Device)
+	w.account(u, u.f.m.Host, u.f.m.Device)
 	w.wakes++
 	w.after(delay+took, func() { w.rise(u, done) })
 }
@@ -176,7 +176,7 @@ func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 		w.after(took, func() {
 			u.level = level
 			w.become(u, asleep)
-			w.book(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
+			w.account(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
 			done(u)
 		})
 	})
@@ -187,7 +187,7 @@ func (w *world) stop(u *unit, done func(*unit)) {
 	w.drain(u, func() {
 		w.after(u.f.m.Stop, func() {
 			w.become(u, gone)
-			w.book(u, 0, 0)
+			w.account(u, 0, 0)
 			u.f.units = slices.DeleteFunc(u.f.units, func(v *unit) bool { return v == u })
 			done(u)
 		})

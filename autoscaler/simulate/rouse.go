@@ -312,7 +312,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	i.Status.State, i.Status.Level = s, level
 	i.Status.Memory = api.Memory{Host: i.u.host, Devices: m.GPUs, PerDevice: i.u.dev}
 	if s == api.Awake {
-		// Who reports awake has memory already; the world books it before it calls.
+		// Who reports awake has memory already; the world accounts for it before it calls.
 		i.Status.Memory = api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device}
 		i.Status.LoadTime = p.w.cfg.Pod + m.Load
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
