@@ -84,10 +84,10 @@ func btoi(b bool) int {
 	return 0
 }
 
-// mostClaims bounds what one function demands in one plan; the rest follows in later ones.
+// mostDemands bounds what one function demands in one plan; the rest follows in later ones.
 const mostDemands = 16
 
-// demands adds what f wants.
+// demandsOf adds what f wants.
 func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 	if f.scaled && f.desired == 0 && f.Waiting > 0 && f.live() == 0 {
 		p.wait(&demand{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))

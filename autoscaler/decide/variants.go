@@ -111,9 +111,9 @@ func (p *plan) prospect(dm *demand, v *Function) (rank int, possible bool) {
 	if _, err := p.impossible(v); err != nil {
 		return 0, false
 	}
-	trial, starved := *dm, v.starved
-	trial.f, v.starved = v, dm.f.starved // it would make room for what waits
-	o := p.best(&trial)
+	attempt, starved := *dm, v.starved
+	attempt.f, v.starved = v, dm.f.starved // it would make room for what waits
+	o := p.best(&attempt)
 	v.starved = starved
 	switch {
 	case o == nil && v != dm.f:

@@ -138,8 +138,8 @@ func (f *Fleet) mark(ctx context.Context, p *pod) error {
 	}
 	deadline := time.NewTimer(markTimeout)
 	defer deadline.Stop()
-	look := time.NewTicker(markTimeout / 50)
-	defer look.Stop()
+	poll := time.NewTicker(markTimeout / 50)
+	defer poll.Stop()
 	for {
 		f.mu.Lock()
 		seen := p.ended || costOf(p.object) == costStopping
@@ -148,7 +148,7 @@ func (f *Fleet) mark(ctx context.Context, p *pod) error {
 			return nil
 		}
 		select {
-		case <-look.C:
+		case <-poll.C:
 		case <-deadline.C:
 			return nil
 		case <-ctx.Done():

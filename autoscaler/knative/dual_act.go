@@ -190,8 +190,8 @@ func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
 			f.deletePod(ctx, p, shortGrace)
 		}
 	}
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
 	for len(ids) > 0 {
 		f.mu.Lock()
 		q := f.leaving[ids[0]]
@@ -202,7 +202,7 @@ func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
 			continue
 		}
 		select {
-		case <-look.C:
+		case <-poll.C:
 		case <-ctx.Done():
 			return fmt.Errorf("wait until the sleeper %s has made room: %w", ids[0], context.Cause(ctx))
 		}
@@ -308,13 +308,13 @@ func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 	f.mu.Unlock()
 	f.ring()
 	f.deletePod(ctx, p, shortGrace)
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
+	poll := time.NewTicker(time.Second)
+	defer poll.Stop()
 	for {
 		select {
 		case <-p.gone:
 			return nil
-		case <-look.C:
+		case <-poll.C:
 			f.deletePod(ctx, p, shortGrace)
 		case <-ctx.Done():
 			return fmt.Errorf("stop %s: its pod is not deleted: %w", p.id, context.Cause(ctx))

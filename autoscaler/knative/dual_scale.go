@@ -52,8 +52,8 @@ func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
 func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
-	look := time.NewTicker(refusedAfter)
-	defer look.Stop()
+	poll := time.NewTicker(refusedAfter)
+	defer poll.Stop()
 	for {
 		f.mu.Lock()
 		there := r.live() >= r.want || f.revisions[r.name] != r
@@ -71,7 +71,7 @@ func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
 			return context.Cause(ctx)
 		case <-limit.C:
 			return fmt.Errorf("no pod was made within %s: look at the Deployment and its ReplicaSet with kubectl describe", f.cfg.CreateTimeout)
-		case <-look.C:
+		case <-poll.C:
 			if why := f.refusal(r.name); why != "" {
 				return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
 			}

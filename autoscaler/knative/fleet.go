@@ -36,7 +36,7 @@ type Config struct {
 	NodesOnDemand bool
 	// KeepRequests has the pods of sleepers keep the CPU and memory that they request, though Kubernetes could resize them in place.
 	KeepRequests bool
-	// JoinTimeout is how long a running container may take to join before it is looked at. Default 10 s.
+	// JoinTimeout is how long a running container may take to join before it is examined. Default 10 s.
 	JoinTimeout time.Duration
 	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
 	CreateTimeout time.Duration
@@ -169,7 +169,7 @@ type Fleet struct {
 	unmanaged  []inventory.UnmanagedPod      // as last given to the core
 	ending     map[types.UID]bool            // pods that are on their way out, while rooms are given
 	rigid      map[string]bool               // nodes that don't resize pods
-	changed    func(n api.FunctionName)      // looks at the PodAutoscaler again; does not block
+	changed    func(n api.FunctionName)      // reconciles the PodAutoscaler again; does not block
 	parting    parting
 	lost       map[api.FunctionName][]string // names that a service has lost, with reasons
 }
@@ -258,7 +258,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	background.Go(func() { f.keepPairs(ctx) })
 	background.Go(func() { f.keepRooms(ctx) })
 	background.Go(func() { f.keepParting(ctx) })
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -272,6 +272,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// lookEvery is how often pods that have not joined are looked at; time passing is
+// pollEvery is how often pods that have not joined are polled; time passing is
 // the only thing of them that no watch tells.
-const lookEvery = time.Second
+const pollEvery = time.Second

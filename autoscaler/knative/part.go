@@ -18,7 +18,7 @@ import (
 // parting is who is to be told.
 type parting struct {
 	pods []*pod        // guarded by the fleet's mutex
-	some chan struct{} // has one place: a look sees all
+	some chan struct{} // has one place: a pass sees all
 }
 
 // part notes that a pod is being deleted. The lock is held.

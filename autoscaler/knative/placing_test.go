@@ -34,7 +34,7 @@ func TestAPodWithoutNodeWaits(t *testing.T) {
 		c.edit("pod-1", without)
 		expect := func(when, stage string, parts ...string) {
 			t.Helper()
-			time.Sleep(2 * lookEvery)
+			time.Sleep(2 * pollEvery)
 			synctest.Wait()
 			s := c.last("pod-1")
 			if s.State != api.Starting || s.Stage != stage {

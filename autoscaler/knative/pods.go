@@ -154,7 +154,7 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 
 // see is onPod for who holds the lock.
 func (f *Fleet) see(o *corev1.Pod) {
-	f.lookAt(o)
+	f.inspect(o)
 	if _, s := container(o); s != nil && s.State.Terminated != nil || finished(o) {
 		f.expire(o.UID)
 	}
@@ -163,7 +163,7 @@ func (f *Fleet) see(o *corev1.Pod) {
 	}
 }
 
-func (f *Fleet) lookAt(o *corev1.Pod) {
+func (f *Fleet) inspect(o *corev1.Pod) {
 	r := f.revision(functionOf(o))
 	if r == nil {
 		f.onOrphan(o)

@@ -288,8 +288,8 @@ func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
 
 // awaitSize waits until a pod is as it should be. Its error says what the kubelet says of it.
 func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
-	look := time.NewTicker(lookEvery / 40)
-	defer look.Stop()
+	poll := time.NewTicker(pollEvery / 40)
+	defer poll.Stop()
 	for {
 		f.mu.Lock()
 		o, ended := p.object, p.ended
@@ -301,7 +301,7 @@ func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bo
 			return nil
 		}
 		select {
-		case <-look.C:
+		case <-poll.C:
 		case <-ctx.Done():
 			return fmt.Errorf("%w%s", context.Cause(ctx), pending(o))
 		}

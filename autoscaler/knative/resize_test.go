@@ -179,7 +179,7 @@ func TestASleeperShrinksAndGrows(t *testing.T) {
 			}
 			woken <- err
 		}()
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 		synctest.Wait()
 		if c.called("POST 10.0.0.1:8080" + control.PathWake) {
 			t.Error("it was woken before it had what it requests awake")
@@ -200,7 +200,7 @@ func TestASleeperShrinksAndGrows(t *testing.T) {
 		if err := <-woken; err != nil {
 			t.Errorf("its wake: %v", err)
 		}
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 		synctest.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()

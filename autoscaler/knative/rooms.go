@@ -271,7 +271,7 @@ func (f *Fleet) keepRooms(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(lookEvery / 10):
+		case <-time.After(pollEvery / 10):
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestNodesThatMayBeAdded(t *testing.T) {
 				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}
 				tt.change(n)
 				c.add(n)
-				time.Sleep(2 * lookEvery)
+				time.Sleep(2 * pollEvery)
 				synctest.Wait()
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func TestPodsOfOthersThatFindNoNode(t *testing.T) {
 		unmanaged("daemon", func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
 		})
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 		synctest.Wait()
 		told := func(want ...inventory.UnmanagedPod) {
 			t.Helper()
@@ -126,7 +126,7 @@ func TestPodsOfOthersThatFindNoNode(t *testing.T) {
 		if err := c.kube.Tracker().Delete(podResource, "shop", "web"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 		synctest.Wait()
 		told()
 	})
@@ -162,14 +162,14 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 			without(p)
 			p.Spec.Containers[0].Resources.Requests = quantities("cpu", "100m")
 		})
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * pollEvery)
 		synctest.Wait()
 		if got := c.last("pod-1").Candidates; !cmp.Equal(got, []string{"fits"}) {
 			t.Errorf("it could go to %v, want only where it fits and is let in", got)
 		}
 		free := func(when string, want ...inventory.Room) {
 			t.Helper()
-			time.Sleep(lookEvery)
+			time.Sleep(pollEvery)
 			synctest.Wait()
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -186,7 +186,7 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 		c.edit("pod-1", func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Status.Conditions[0].Status, p.Status.Conditions[0].Reason = "fits", corev1.ConditionTrue, ""
 		})
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * pollEvery)
 		free("it has a node")
 	})
 }
@@ -219,7 +219,7 @@ func TestWhatASleeperGaveUpIsThereWhenItHasIt(t *testing.T) {
 		c.add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1700m")}}}},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}})
-		time.Sleep(lookEvery)
+		time.Sleep(pollEvery)
 		synctest.Wait()
 		cpu := func() int64 {
 			c.mu.Lock()

@@ -211,8 +211,8 @@ func (f *Fleet) unclaim(r *revision, s *start) bool {
 func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.InstanceID, error) {
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
-	look := time.NewTicker(refusedAfter)
-	defer look.Stop()
+	poll := time.NewTicker(refusedAfter)
+	defer poll.Stop()
 	for {
 		select {
 		case id := <-s.pod:
@@ -223,7 +223,7 @@ func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.Instan
 			return "", context.Cause(ctx)
 		case <-limit.C:
 			return "", fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
-		case <-look.C:
+		case <-poll.C:
 			if why := f.refusal(r.name); why != "" {
 				return "", fmt.Errorf("the pod is refused by Kubernetes: %s", why)
 			}

@@ -67,7 +67,7 @@ func (c *clock) step() {
 	e.do()
 }
 
-// timer is one look at a time that can be moved; what it was set to before is forgotten.
+// timer is one time that can be moved; what it was set to before is forgotten.
 type timer struct {
 	c  *clock
 	do func()

@@ -158,7 +158,7 @@ func (a *kpa) ready() int {
 	return n
 }
 
-// scale is one look at a revision.
+// scale evaluates a revision.
 func (k *knative) scale(a *kpa) {
 	now, ready := k.w.now, a.ready()
 	target := kpaUtilization * float64(a.f.m.Concurrency)

@@ -24,7 +24,7 @@ type random struct {
 	rng       *rand.Rand
 	functions []*randomFunction
 	pending   []*randomFunction // requesters without a GPU, the oldest first
-	look      timer
+	deadline  timer
 }
 
 type randomFunction struct {
@@ -39,7 +39,7 @@ func newRandom(w *world, p Policy) controller {
 		p.SleeperLimit = 2
 	}
 	r := &random{w: w, p: p, rng: rand.New(rand.NewPCG(w.cfg.Seed, 0x5eed))}
-	r.look = timer{c: &w.clock, do: r.tire}
+	r.deadline = timer{c: &w.clock, do: r.tire}
 	for _, f := range w.functions {
 		r.functions = append(r.functions, &randomFunction{f: f})
 	}
@@ -66,8 +66,8 @@ func (r *random) changed(f *function) {
 		r.pending = append(r.pending, rf)
 	}
 	r.schedule()
-	if keep := r.p.keep(f.m); keep != Forever && (!r.look.on || r.look.at > r.w.now+keep) {
-		r.look.reset(r.w.now + keep)
+	if keep := r.p.keep(f.m); keep != Forever && (!r.deadline.on || r.deadline.at > r.w.now+keep) {
+		r.deadline.reset(r.w.now + keep)
 	}
 }
 
@@ -190,6 +190,6 @@ func (r *random) tire() {
 		}
 	}
 	if next != Forever {
-		r.look.reset(next)
+		r.deadline.reset(next)
 	}
 }

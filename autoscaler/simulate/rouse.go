@@ -27,7 +27,7 @@ type rouse struct {
 	world     *decide.World
 	dirty     []*rouseFunction // that changed since the last plan
 	plans     int
-	look      timer // when the plan wants to look again
+	deadline  timer // when the next plan is due
 	soon      timer // when something happened
 	// For tests: plans after each change, and from the whole state.
 	eager, whole bool
@@ -54,7 +54,7 @@ func (p *rouse) now() time.Time { return epoch.Add(p.w.now) }
 
 func newRouse(w *world, policy Policy) controller {
 	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}}
-	p.look = timer{c: &w.clock, do: p.plan}
+	p.deadline = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}
 	p.devices = fleetOf(w.cfg)
 	p.world = decide.NewWorld(decide.Policy{}, p.devices)
@@ -189,9 +189,9 @@ func (p *rouse) plan() {
 			acted = acted || actions[k].Kind != decide.Wait
 		}
 	}
-	p.look.stop()
+	p.deadline.stop()
 	if !next.IsZero() {
-		p.look.reset(next.Sub(epoch))
+		p.deadline.reset(next.Sub(epoch))
 	}
 }
 
