@@ -60,7 +60,7 @@ type making struct {
 	node      string
 	devices   []api.DeviceID
 	epoch     uint64
-	quiet     bool            // the core hears of it by another way
+	silent    bool            // the core hears of it by another way
 	span      *waketrace.Span // of the call that it is made for
 	start     string          // the trace that its function is told
 	since     time.Time
@@ -209,7 +209,7 @@ func (f *Fleet) addPair(r *revision, p *pod) {
 	p.pair.bound, p.pair.marks, p.pair.span = m.requester, m.marks, m.span
 	p.pair.marks.Made, p.trace = p.seen, m.start
 	p.epoch, p.status.Epoch = m.epoch, m.epoch
-	if !m.quiet {
+	if !m.silent {
 		f.pass(p, p.status)
 		return
 	}

@@ -30,7 +30,7 @@ type runner struct {
 // that the next plan counts with it.
 func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 	r := f.revisions[a.Function]
-	p, claim := f.onePair(a.Provider), f.onePair(a.Requester)
+	p, requester := f.onePair(a.Provider), f.onePair(a.Requester)
 	level := f.log.Debug
 	if a.Kind == dualpod.Wake || a.Kind == dualpod.Make || a.Kind == dualpod.Sleep || a.Kind == dualpod.Delete {
 		level = f.log.Info
@@ -45,27 +45,27 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 		}
 	case dualpod.Done, dualpod.Wake, dualpod.Make:
 		if w := f.takeWant(r, a.Want); w != nil {
-			f.satisfy(run, w, a, p, claim)
+			f.satisfy(run, w, a, p, requester)
 		}
 	case dualpod.Bind:
-		tie(claim, p)
+		tie(requester, p)
 	case dualpod.Unbind:
-		for _, q := range []*pod{claim, p} {
+		for _, q := range []*pod{requester, p} {
 			if q != nil {
 				q.pair.bound, q.pair.since = "", time.Now()
 			}
 		}
-		if claim != nil {
-			claim.pair.spent = p != nil && p.pair.down
+		if requester != nil {
+			requester.pair.spent = p != nil && p.pair.down
 		}
 	case dualpod.Sleep:
 		p.pair.busy = true
-		run.calls.Go(func() { f.putDown(run.ctx, p, claim) })
+		run.calls.Go(func() { f.putDown(run.ctx, p, requester) })
 	case dualpod.Delete:
 		p.stopping = true
 		run.calls.Go(func() { f.deletePod(run.ctx, p, shortGrace) })
 	case dualpod.Release:
-		f.beginRelease(run, r, claim)
+		f.beginRelease(run, r, requester)
 	}
 	if r != nil {
 		f.weigh(r)
@@ -74,9 +74,9 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 }
 
 // tie binds a requester and a provider.
-func tie(claim, p *pod) {
-	claim.pair.bound, p.pair.bound = p.id, claim.id
-	claim.pair.since, claim.pair.spent = time.Now(), false
+func tie(requester, p *pod) {
+	requester.pair.bound, p.pair.bound = p.id, requester.id
+	requester.pair.since, requester.pair.spent = time.Now(), false
 }
 
 // onePair finds a pod of a pair by its name, nil for "".
@@ -102,33 +102,33 @@ func (f *Fleet) takeWant(r *revision, id int) *want {
 }
 
 // satisfy begins what gives a want its instance; f.mu is held.
-func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) {
+func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
-	if claim != nil {
-		w.marks.Created, w.marks.Scheduled = claim.seen, claim.pair.marks.Scheduled
-		w.marks.Started, w.marks.Joined = claim.pair.marks.Started, claim.pair.marks.Joined
+	if requester != nil {
+		w.marks.Created, w.marks.Scheduled = requester.seen, requester.pair.marks.Scheduled
+		w.marks.Started, w.marks.Joined = requester.pair.marks.Started, requester.pair.marks.Joined
 	}
 	if len(w.r.wants) == 0 {
 		for _, q := range w.r.pods { // whoever has landed beside need not wait for another want
-			q.pair.spent = q.pair.spent || q != claim && q.pair.bound == ""
+			q.pair.spent = q.pair.spent || q != requester && q.pair.bound == ""
 		}
 	}
 	switch a.Kind {
 	case dualpod.Done:
 		w.done <- wanted{status: p.status}
 	case dualpod.Wake:
-		if claim != nil {
-			tie(claim, p)
+		if requester != nil {
+			tie(requester, p)
 		}
 		p.pair.busy, p.pair.down, p.pair.marks, p.pair.since = true, false, w.marks, time.Now()
 		p.pair.span = waketrace.From(w.ctx)
 		run.calls.Go(func() { f.wakePair(w, p) })
 	case dualpod.Make:
 		id := api.InstanceID(dualpod.Name(w.r.name.Name(), strings.ToLower(rand.Text()[:6])))
-		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, quiet: w.provider == "", since: time.Now(), marks: w.marks, span: waketrace.From(w.ctx), start: w.grant.Trace}
-		if claim != nil {
-			m.requester = claim.id
-			claim.pair.bound, claim.pair.since, claim.pair.spent = id, time.Now(), false
+		m := &making{node: a.Node, devices: a.Devices, epoch: w.grant.Epoch, silent: w.provider == "", since: time.Now(), marks: w.marks, span: waketrace.From(w.ctx), start: w.grant.Trace}
+		if requester != nil {
+			m.requester = requester.id
+			requester.pair.bound, requester.pair.since, requester.pair.spent = id, time.Now(), false
 		}
 		w.r.making[id] = m
 		for _, other := range a.Delete {
@@ -136,7 +136,7 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, claim *pod) 
 				q.stopping, q.freed = true, m.span
 			}
 		}
-		run.calls.Go(func() { f.makeProvider(waketrace.With(run.ctx, m.span), w, id, m, claim, a.Delete) })
+		run.calls.Go(func() { f.makeProvider(waketrace.With(run.ctx, m.span), w, id, m, requester, a.Delete) })
 	}
 }
 
@@ -161,16 +161,16 @@ func (f *Fleet) wakePair(w *want, p *pod) {
 }
 
 // makeProvider makes a provider's pod, once those that have to go before it are gone.
-func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, claim *pod, others []api.InstanceID) {
+func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, requester *pod, others []api.InstanceID) {
 	err := f.clear(w.ctx, others)
 	if err == nil {
-		err = f.create(ctx, w.r, id, m, claim)
+		err = f.create(ctx, w.r, id, m, requester)
 	}
 	f.mu.Lock()
 	if err != nil {
 		delete(w.r.making, id)
-		if claim != nil && claim.pair.bound == id {
-			claim.pair.bound, claim.pair.since = "", time.Now()
+		if requester != nil && requester.pair.bound == id {
+			requester.pair.bound, requester.pair.since = "", time.Now()
 		}
 		w.r.trouble = &trouble{"ProviderNotMade", err.Error()}
 	}
@@ -211,7 +211,7 @@ func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
 }
 
 // create makes a provider's pod, and takes it in.
-func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *making, claim *pod) error {
+func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *making, requester *pod) error {
 	rev, err := f.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)
@@ -223,8 +223,8 @@ func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *m
 	from := &corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta, Spec: d.Spec.Template.Spec}
 	from.Namespace = r.name.Namespace()
 	f.mu.Lock()
-	if claim != nil {
-		from = claim.object
+	if requester != nil {
+		from = requester.object
 	}
 	spec := r.spec
 	f.mu.Unlock()
@@ -270,11 +270,11 @@ func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
 }
 
 // putDown puts a provider to sleep whose claim is going.
-func (f *Fleet) putDown(ctx context.Context, p, claim *pod) {
+func (f *Fleet) putDown(ctx context.Context, p, requester *pod) {
 	f.mu.Lock()
 	i, epoch, drain := p.status, max(p.status.Epoch, p.epoch)+1, mostDrain
-	if claim != nil && claim.object.DeletionGracePeriodSeconds != nil {
-		drain = min(drain, max(time.Second, time.Duration(*claim.object.DeletionGracePeriodSeconds)*time.Second-emptyTimeout))
+	if requester != nil && requester.object.DeletionGracePeriodSeconds != nil {
+		drain = min(drain, max(time.Second, time.Duration(*requester.object.DeletionGracePeriodSeconds)*time.Second-emptyTimeout))
 	}
 	level := max(api.Level1, f.sleepLevel(p.function))
 	f.mu.Unlock()

@@ -80,39 +80,39 @@ func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
 }
 
 // beginRelease lets a requester go; f.mu is held.
-func (f *Fleet) beginRelease(run *runner, r *revision, claim *pod) {
-	if claim == nil || claim.pair.released {
+func (f *Fleet) beginRelease(run *runner, r *revision, requester *pod) {
+	if requester == nil || requester.pair.released {
 		return
 	}
-	claim.pair.released = true
-	if claim.ended || r == nil {
-		run.calls.Go(func() { f.letGo(run.ctx, claim) })
+	requester.pair.released = true
+	if requester.ended || r == nil {
+		run.calls.Go(func() { f.letGo(run.ctx, requester) })
 		return
 	}
-	claim.stopping = true // no want takes it from now on
-	run.calls.Go(func() { f.release(run.ctx, r, claim) })
+	requester.stopping = true // no want takes it from now on
+	run.calls.Go(func() { f.release(run.ctx, r, requester) })
 }
 
 // release lets a requester go, and lowers the scale for it.
-func (f *Fleet) release(ctx context.Context, r *revision, claim *pod) {
-	f.tellReleased(ctx, claim)
-	err := f.lower(ctx, r, claim)
+func (f *Fleet) release(ctx context.Context, r *revision, requester *pod) {
+	f.tellReleased(ctx, requester)
+	err := f.lower(ctx, r, requester)
 	if err == nil {
 		f.ring()
 		return
 	}
 	if ctx.Err() == nil {
-		f.log.Warn("a claim of GPUs can't be given back yet", "requester", claim.id, "error", err)
+		f.log.Warn("a claim of GPUs can't be given back yet", "requester", requester.id, "error", err)
 	}
 	f.mu.Lock()
-	claim.pair.released, claim.stopping = false, false
-	claim.pair.since, claim.pair.spent = time.Now(), false // another try is for the next idle claim
+	requester.pair.released, requester.stopping = false, false
+	requester.pair.since, requester.pair.spent = time.Now(), false // another try is for the next idle claim
 	f.mu.Unlock()
 	f.ring()
 }
 
 // lower has the Deployment delete this very pod.
-func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
+func (f *Fleet) lower(ctx context.Context, r *revision, requester *pod) error {
 	d, err := f.deployment(r.name)
 	if err != nil {
 		if apierrors.IsNotFound(err) { // it went with its service
@@ -122,32 +122,32 @@ func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
 	}
 	f.mu.Lock()
 	f.takeOver(r, d)
-	if err := f.settle(ctx, r, func() bool { return len(r.pods) >= r.want || claim.ended }); err != nil || claim.ended {
+	if err := f.settle(ctx, r, func() bool { return len(r.pods) >= r.want || requester.ended }); err != nil || requester.ended {
 		f.mu.Unlock()
 		return err
 	}
 	r.want = max(0, r.want-1)
 	f.weigh(r)
 	select {
-	case <-claim.swapped: // of a try before
+	case <-requester.swapped: // of a try before
 	default:
 	}
 	f.mu.Unlock()
-	if err := f.mark(ctx, claim); err != nil {
-		f.log.Debug("a pod's deletion cost could not be written", "pod", claim.id, "error", err)
+	if err := f.mark(ctx, requester); err != nil {
+		f.log.Debug("a pod's deletion cost could not be written", "pod", requester.id, "error", err)
 	}
 	if err := f.setScale(ctx, r, d); err != nil {
 		return err
 	}
 	// At once, before the ReplicaSet does it: a deletion that has begun is not made quicker by
 	// another, and the ReplicaSet's waits for the queue-proxy's half minute.
-	f.deletePod(ctx, claim, claimGrace)
+	f.deletePod(ctx, requester, claimGrace)
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
 	select {
-	case <-claim.gone:
+	case <-requester.gone:
 		return nil
-	case <-claim.swapped:
+	case <-requester.swapped:
 		return errors.New("another pod of the revision was taken by Kubernetes instead")
 	case <-limit.C:
 		return fmt.Errorf("its pod is not deleted %s after the scale was lowered", f.cfg.CreateTimeout)
@@ -157,16 +157,16 @@ func (f *Fleet) lower(ctx context.Context, r *revision, claim *pod) error {
 }
 
 // letGo tells a requester that is being deleted by others that nobody uses its claim.
-func (f *Fleet) letGo(ctx context.Context, claim *pod) {
-	f.tellReleased(ctx, claim)
-	f.deletePod(ctx, claim, claimGrace)
+func (f *Fleet) letGo(ctx context.Context, requester *pod) {
+	f.tellReleased(ctx, requester)
+	f.deletePod(ctx, requester, claimGrace)
 	f.ring()
 }
 
-func (f *Fleet) tellReleased(ctx context.Context, claim *pod) {
+func (f *Fleet) tellReleased(ctx context.Context, requester *pod) {
 	call, cancel := context.WithTimeout(ctx, spiTimeout)
 	defer cancel()
-	if err := f.spi(call, claim, "POST", spiRelease, nil); err != nil {
-		f.log.Debug("a requester does not hear that its claim may go", "requester", claim.id, "error", err)
+	if err := f.spi(call, requester, "POST", spiRelease, nil); err != nil {
+		f.log.Debug("a requester does not hear that its claim may go", "requester", requester.id, "error", err)
 	}
 }

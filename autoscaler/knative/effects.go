@@ -41,7 +41,7 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 		f.mu.Unlock()
 		return "", fmt.Errorf("start %s: wait until the pods that are to go are being deleted: %w", id, err)
 	}
-	s := f.claim(r, g)
+	s := f.addStart(r, g)
 	f.mu.Unlock()
 	f.changed(spec.Name)
 	if err = f.setScale(ctx, r, d); err == nil {
@@ -51,7 +51,7 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 		}
 	}
 	f.mu.Lock()
-	open := f.unclaim(r, s)
+	open := f.dropStart(r, s)
 	r.trouble = &trouble{"StartFailed", err.Error()}
 	f.mu.Unlock()
 	f.changed(spec.Name)

@@ -76,7 +76,7 @@ func (f *Fleet) takeStock() {
 		}
 	}
 	f.pooled = slices.ContainsFunc(all, pooled)
-	f.stretch()
+	f.tellElastic()
 	f.publish()
 	for _, r := range f.revisions { // whether GPUs are shared may have changed
 		f.tell(r)

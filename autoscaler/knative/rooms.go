@@ -124,9 +124,9 @@ func pooled(n *corev1.Node) bool {
 	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
 }
 
-// stretch tells the core whether nodes may be added: the operator says so, the nodes look like it, or somebody
+// tellElastic tells the core whether nodes may be added: the operator says so, the nodes look like it, or somebody
 // has said so of a pod of late, for events are kept for an hour.
-func (f *Fleet) stretch() {
+func (f *Fleet) tellElastic() {
 	on := f.cfg.NodesOnDemand || f.pooled || slices.ContainsFunc(f.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
 	if on == f.elastic || f.core == nil {
 		return

@@ -164,11 +164,11 @@ func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 	return f.setScale(ctx, r, d)
 }
 
-// claim registers a start and raises the scale for it, unless pods are on their way
+// addStart registers a start and raises the scale for it, unless pods are on their way
 // that nobody waits for. One that came a moment ago may not have been known when the start was
 // decided, as with the pods of a Deployment's initial scale: it is the one. Where it was known, one
 // more is decided at once.
-func (f *Fleet) claim(r *revision, g api.Grant) *start {
+func (f *Fleet) addStart(r *revision, g api.Grant) *start {
 	s := &start{grant: g, began: time.Now(), pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
 	for _, p := range f.podsOf(r.name) {
 		if p.epoch == 0 && !p.joined() && !p.before && !p.stopping && time.Since(p.seen) < lately {
@@ -193,8 +193,8 @@ func (p *pod) take(s *start) {
 	s.pod <- p.id
 }
 
-// unclaim takes a start back that got no pod, and its part of the scale.
-func (f *Fleet) unclaim(r *revision, s *start) bool {
+// dropStart takes a start back that got no pod, and its part of the scale.
+func (f *Fleet) dropStart(r *revision, s *start) bool {
 	for k, t := range r.starts {
 		if t == s {
 			r.starts = append(r.starts[:k:k], r.starts[k+1:]...)

@@ -165,7 +165,7 @@ const notReadyFor = 30 * time.Second
 func (f *Fleet) examineAll(ctx context.Context, background *sync.WaitGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stretch()
+	f.tellElastic()
 	now := time.Now()
 	for _, p := range f.pods {
 		if p.joined() || p.stopping {
