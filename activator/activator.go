@@ -207,6 +207,7 @@ func (a *Activator) PutFunction(spec api.Function) {
 	f.failed = nil
 	f.room.Limit(spec.Hold)
 	f.set.Slots(spec.Concurrency)
+	f.mu.Unlock()
 	f.dispatch()
 	a.index()
 }

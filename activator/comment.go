@@ -15,9 +15,12 @@ import (
 // It writes from a timer's goroutine, so that the request's own goroutine does
 // nothing but wait for its slot; after stop the connection is the request's alone.
 type comments struct {
-	c *call
+	reply *reply
+	a     *Activator
 
 	mu      sync.Mutex // guards all below, and the connection until stop
+	f       *function  // that the request waits for
+	since   time.Time  // when it first waited
 	timer   *time.Timer
 	state   commentState
 	started bool // the header is sent
@@ -32,19 +35,16 @@ const (
 	commentStopped
 )
 
-// begin starts the timer, if the client reads comments and it does not run yet.
-func (m *comments) begin() {
-	if !m.c.comments() {
-		return
-	}
+// begin says that the request waits for f. It starts the timer, if that does not run yet.
+func (m *comments) begin(f *function, since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sent = false
+	m.f, m.since, m.sent = f, since, false
 	if m.state != commentIdle {
 		return
 	}
 	m.state = commentOn
-	m.timer = time.AfterFunc(max(m.c.a.cfg.CommentAfter-m.c.timing.Hold, 0), m.tick)
+	m.timer = time.AfterFunc(max(m.a.cfg.CommentAfter-m.reply.timing.Hold, 0), m.tick)
 }
 
 // dispatched says that the request is on its way. A client that has no header
@@ -80,13 +80,11 @@ const leastExpected = 50 * time.Millisecond
 
 // tick writes one comment.
 func (m *comments) tick() {
+	m.mu.Lock()
+	f := m.f
+	m.mu.Unlock()
 	now := time.Now()
-	stage, why, expected := m.c.f.stage(now)
-	if waits := m.c.a.deps.Waits; why == "" && waits != nil {
-		if why = waits(m.c.f.name); why != "" {
-			expected = 0 // nobody knows
-		}
-	}
+	stage, why, expected := f.stage(now) // without the lock: it may ask others
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state != commentOn {
@@ -94,32 +92,32 @@ func (m *comments) tick() {
 	}
 	if !m.started {
 		m.started = true
-		m.header()
+		m.reply.streamHeader()
 	}
 	if m.sent {
 		stage, why, expected = "first-token", "", 0
 	}
-	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.c.held).Seconds())
+	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.since).Seconds())
 	if expected >= leastExpected {
 		line += fmt.Sprintf(" expected=%.1fs", expected.Seconds())
 	}
 	if why != "" {
 		line += fmt.Sprintf(" why=%q", why)
 	}
-	if _, err := m.c.Write([]byte(line + "\n\n")); err == nil {
-		_ = m.c.Flush() // a client that left ends the request's context
+	if _, err := m.reply.Write([]byte(line + "\n\n")); err == nil {
+		_ = m.reply.Flush() // a client that left ends the request's context
 	}
-	m.timer.Reset(m.c.a.cfg.CommentEvery)
+	m.timer.Reset(m.a.cfg.CommentEvery)
 }
 
-// header sends the header of a stream whose answer is not there yet.
-func (m *comments) header() {
-	h := m.c.w.Header()
+// streamHeader sends the header of a stream whose answer is not there yet.
+func (r *reply) streamHeader() {
+	h := r.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep the comments back
 	h.Set("Trailer", "Server-Timing")
-	m.c.w.WriteHeader(http.StatusOK)
+	r.w.WriteHeader(http.StatusOK)
 }
 
 // word makes a stage one printable word: it comes from an instance.

@@ -49,8 +49,8 @@ type function struct {
 	trace       *wakeTrace // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
-	dark               clock
-	still              clock       // a node is being provisioned or the model fetched: the limits of those who wait stand still
+	unavailable        clock       // no instance is awake
+	paused             clock       // a node is being provisioned or the model fetched: the limits of those who wait stand still
 	retry              *time.Timer // calls again, when an instance is avoided or a wake is paused
 	retryAt            time.Time   // zero: not armed
 }
@@ -91,7 +91,7 @@ func newFunction(a *Activator, name api.FunctionName) *function {
 	f := &function{name: name, created: time.Now(), a: a, calls: make(map[*call]struct{})}
 	f.metrics = a.metrics.Of(name)
 	f.meter = demand.New(f.level, a.deps.Emitter, "/activator/"+a.cfg.Name)
-	f.dark.set(true, f.created)
+	f.unavailable.set(true, f.created)
 	f.retry = time.AfterFunc(time.Hour, f.again)
 	f.retry.Stop()
 	return f
@@ -113,67 +113,94 @@ func (f *function) level() api.Demand {
 	return d
 }
 
-// acquire gets a slot for c, waiting in the room where there is none. The error
-// is the refusal, or the cause of the context's end. c.timing.Hold and the like
-// grow by the time in the room.
+// waiting is a request's place in the queue of its function.
+type waiting struct {
+	ticket uint64             // its place among those who wait; 0: it has none yet
+	entry  *hold.Entry[slot]  // nil: it has not waited for this function
+	since  time.Time          // when it first waited, for whatever function; zero: it never did
+	paused time.Duration      // for how long its limit has stood still while it waited
+	ctx    context.Context    // ends the wait
+	done   context.CancelFunc // releases ctx; the wait's end calls it
+}
+
+// queued is what is left to do, without the function's lock, for a request that has entered the queue.
+type queued struct {
+	unavailable, paused time.Duration // the clocks when it entered
+	displaced           []*hold.Entry[slot]
+	crowded             *api.Error      // for the displaced
+	alone               bool            // nobody else waits, and no instance is awake
+	waking              *route.Instance // whose wake has begun with it; nil: none has
+	attempt             *forward.Call   // to be sent behind that wake; nil: nothing is
+}
+
+// acquire gets a slot for c, waiting in the queue where there is none. The error
+// is the refusal, or the cause of the context's end. The times of c's reply
+// grow by the time in the queue.
 func (f *function) acquire(c *call) (slot, error) {
 	now := time.Now()
-	f.mu.Lock()
-	if err := f.refusal(now); err != nil {
-		f.last = now // it counts as demand all the same
-		f.mu.Unlock()
+	s, q, err := f.admit(c, now)
+	if err != nil {
 		f.meter.Changed()
 		return slot{}, err
 	}
-	again := c.attempts > 0
-	if !again {
-		f.last = now
-		f.calls[c] = struct{}{}
-		c.ticket = f.room.Ticket()
-	}
-	if again || f.room.Len() == 0 { // who was given back goes before all who wait
-		if i := f.set.Pick(now, c.adapter); i != nil {
-			s := f.take(i)
-			c.trace.goesTo(i.ID, now)
-			f.mu.Unlock()
-			f.meter.Changed()
-			return s, nil
-		}
-	}
-	if err := f.enter(c, again, now); err != nil {
-		f.mu.Unlock()
+	if s.instance != nil {
 		f.meter.Changed()
-		return slot{}, err
+		return s, nil
 	}
-	dark, still := f.dark.at(now), f.still.at(now)
-	asleep := !f.set.Awake(now)
-	urgent := f.room.Len() == 1 && asleep
-	if asleep {
-		f.traced(c)
+	for _, e := range q.displaced {
+		e.Offer(slot{refused: q.crowded}) // who left needs no refusal
 	}
-	i := f.beginWake(now)
-	var attempt *forward.Call
-	if i != nil && urgent && !f.spec.Unloaded(i.Status()) {
-		attempt = c.attempt(i.Base(), f.limits())
-	}
-	refused := f.crowdedOut(c, now)
-	f.mu.Unlock()
-	for _, e := range c.displaced {
-		e.Offer(slot{refused: refused}) // who left needs no refusal
-	}
-	c.displaced = nil
-	if i != nil {
+	if q.waking != nil {
 		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
 	}
-	if attempt != nil {
-		c.sendAhead(i, attempt)
+	if q.attempt != nil {
+		c.speculate(q.waking, c.wait.entry, q.attempt)
 	}
-	if urgent && i == nil {
+	if q.alone && q.waking == nil {
 		f.meter.Urgent()
 	} else {
 		f.meter.Changed()
 	}
-	return f.wait(c, now, dark, still)
+	return f.wait(c, now, q)
+}
+
+// admit gives c a free slot, or a place in the queue, or says why it gets neither.
+func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.refusal(now); err != nil {
+		f.last = now // it counts as demand all the same
+		return s, q, err
+	}
+	again := c.sent.attempts > 0
+	if !again {
+		f.last = now
+		f.calls[c] = struct{}{}
+		c.wait.ticket = f.room.Ticket()
+	}
+	if again || f.room.Len() == 0 { // who was given back goes before all who wait
+		if i := f.set.Pick(now, c.req.adapter); i != nil {
+			c.trace.goesTo(i.ID, now)
+			return f.take(i), q, nil
+		}
+	}
+	displaced, refused := f.enter(c, again, now)
+	if refused != nil {
+		return s, q, refused
+	}
+	asleep := !f.set.Awake(now)
+	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.room.Len() == 1, displaced: displaced}
+	if asleep {
+		f.traced(c)
+	}
+	q.waking = f.beginWake(now)
+	if q.waking != nil && q.alone && !f.spec.Unloaded(q.waking.Status()) {
+		q.attempt = c.attempt(q.waking.Base(), f.limits())
+	}
+	if len(displaced) > 0 {
+		q.crowded = f.crowdedOut(now)
+	}
+	return s, q, nil
 }
 
 // take makes a slot of i that was just picked. The caller holds mu.
@@ -202,43 +229,47 @@ func (f *function) part(c *call) {
 	f.mu.Unlock()
 }
 
-// enter puts c into the room. The caller holds mu.
-func (f *function) enter(c *call, again bool, now time.Time) *api.Error {
-	if c.held.IsZero() {
-		c.held = now
+// enter puts c into the queue, and returns who had to leave it for c. The caller holds mu.
+func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.Entry[slot], refused *api.Error) {
+	w, r := &c.wait, &c.req
+	if w.since.IsZero() {
+		w.since = now
 	}
-	limit := c.held.Add(f.spec.Hold.Timeout + c.still)
-	ctx, cancel := f.patience(c, limit, now)
+	limit := w.since.Add(f.spec.Hold.Timeout + w.paused)
 	deadline := limit
-	if !c.deadline.IsZero() && c.deadline.Before(limit) {
-		deadline = c.deadline
+	if !r.deadline.IsZero() && r.deadline.Before(limit) {
+		deadline = r.deadline
 	}
-	e := c.entry
+	e := w.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: c.req.Priority, Bytes: api.Bytes(c.body.Len()), Tokens: c.req.Tokens, Deadline: deadline, Ticket: c.ticket, Client: c.peer.Client, Adapter: c.adapter, Shared: c.group != nil}
+		e = &hold.Entry[slot]{Priority: r.Priority, Bytes: api.Bytes(r.body.Len()), Tokens: r.Tokens, Deadline: deadline, Ticket: w.ticket, Client: r.peer.Client, Adapter: r.adapter, Shared: c.group != nil}
 	}
+	ctx, done := f.patience(c.ctx, limit, now)
 	e.Until(ctx)
 	if again {
 		f.room.PutBack(e, now)
-	} else if out, why, ok := f.room.Enter(e, now, f.expected(now)); ok {
-		c.displaced = out
 	} else {
-		cancel()
-		return f.full(c, why, now)
+		out, why, ok := f.room.Enter(e, now, f.expected(now))
+		if !ok {
+			done()
+			return nil, f.full(r, why, now)
+		}
+		displaced = out
 	}
-	c.entry, c.holdCtx, c.holdDone = e, ctx, cancel
+	w.entry, w.ctx, w.done = e, ctx, done
 	f.metrics.Held(f.room.Len(), f.room.Bytes())
-	return nil
+	return displaced, nil
 }
 
-// wait blocks until c gets a slot, is refused, or gives up. since, dark and still are
-// the time and these clocks when it entered.
-func (f *function) wait(c *call, since time.Time, dark, still time.Duration) (slot, error) {
-	c.comment.begin()
-	s, ok := c.entry.Wait()
+// wait blocks until c, which entered the queue at a time, gets a slot, is refused, or gives up.
+func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
+	if c.req.commented() {
+		c.reply.comment.begin(f, c.wait.since)
+	}
+	s, ok := c.wait.entry.Wait()
 	now := time.Now()
 	f.mu.Lock()
-	left := f.room.Leave(c.entry)
+	left := f.room.Leave(c.wait.entry)
 	if f.room.Len() == 0 {
 		f.trace.abandon()
 		f.trace = nil
@@ -246,18 +277,18 @@ func (f *function) wait(c *call, since time.Time, dark, still time.Duration) (sl
 	if ok && s.refused == nil && s.trace == nil {
 		c.trace.goesTo(s.instance.ID, now) // it brings its trace along
 	}
-	held, woke := now.Sub(since), f.dark.at(now)-dark
-	c.still += f.still.at(now) - still
+	held, woke := now.Sub(since), f.unavailable.at(now)-q.unavailable
+	c.wait.paused += f.paused.at(now) - q.paused
 	f.metrics.Held(f.room.Len(), f.room.Bytes())
 	f.mu.Unlock()
 	if left {
 		f.meter.Changed()
 	}
-	c.timing.Hold += held
-	c.timing.Wake += woke
-	c.timing.Queue += held - woke
-	ended := context.Cause(c.holdCtx)
-	c.holdDone()
+	c.reply.timing.Hold += held
+	c.reply.timing.Wake += woke
+	c.reply.timing.Queue += held - woke
+	ended := context.Cause(c.wait.ctx)
+	c.wait.done()
 	switch {
 	case !ok:
 		return slot{}, ended
@@ -268,38 +299,57 @@ func (f *function) wait(c *call, since time.Time, dark, still time.Duration) (sl
 }
 
 // dispatch hands free slots to those who wait, in order, until there are no
-// more slots or nobody waits. The caller holds mu; dispatch releases it.
+// more slots or nobody waits.
 func (f *function) dispatch() {
 	changed := false
-	for f.room.Len() > 0 {
-		e := f.room.First()
-		i := f.set.Pick(time.Now(), e.Adapter)
-		if i == nil {
+	for {
+		e, s, ok := f.next()
+		if !ok {
 			break
 		}
-		f.room.Leave(e)
-		f.offer(e, i)
+		f.offer(e, s)
 		changed = true
 	}
-	f.mu.Unlock()
 	if changed {
 		f.meter.Changed()
 	}
 }
 
-// offer hands a reserved slot of i to one who has just left the room. The caller holds mu;
-// offer lets go of it meanwhile.
-func (f *function) offer(e *hold.Entry[slot], i *route.Instance) {
-	s := f.take(i)
-	f.hand(&s, time.Now())
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
-	f.mu.Unlock()
-	taken := e.Offer(s)
+// next takes out of the queue whose turn it is, with a slot for it; false: nobody waits, or no slot is free.
+func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
 	f.mu.Lock()
-	if !taken {
-		f.handBack(s)
-		f.release(s)
+	defer f.mu.Unlock()
+	if e = f.room.First(); e == nil {
+		return nil, s, false
 	}
+	i := f.set.Pick(time.Now(), e.Adapter)
+	if i == nil {
+		return nil, s, false
+	}
+	f.room.Leave(e)
+	return e, f.hand(i), true
+}
+
+// hand makes a slot of i, which was reserved for one who has just left the queue. The caller holds mu.
+func (f *function) hand(i *route.Instance) slot {
+	s := f.take(i)
+	s.trace, f.trace = f.trace, nil // the first who gets a slot has the trace
+	s.trace.goesTo(i.ID, time.Now())
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	return s
+}
+
+// offer hands a slot over; one whose request has left is free again.
+func (f *function) offer(e *hold.Entry[slot], s slot) {
+	if e.Offer(s) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trace == nil && f.room.Len() > 0 {
+		f.trace = s.trace
+	}
+	f.release(s)
 }
 
 // finish gives a slot back after the last byte, or when the client left.
@@ -311,7 +361,11 @@ func (f *function) finish(s slot, served bool) {
 		f.room.Served(now)
 		f.set.Served(s.instance)
 	}
-	f.dispatch()
+	wanted := f.room.Len() > 0
+	f.mu.Unlock()
+	if wanted {
+		f.dispatch()
+	}
 	f.meter.Changed()
 	f.gather()
 }
@@ -322,7 +376,8 @@ func (f *function) giveBack(s slot, code string) {
 	f.mu.Lock()
 	f.release(s)
 	f.callAgain(f.set.Avoid(s.instance, code, now), now)
-	f.dark.set(!f.set.Awake(now), now)
+	f.unavailable.set(!f.set.Awake(now), now)
+	f.mu.Unlock()
 	f.dispatch()
 	f.meter.Changed()
 }
@@ -344,8 +399,9 @@ func (f *function) again() {
 	if next := f.set.NextTry(now); !next.IsZero() {
 		f.callAgain(next, now)
 	}
-	f.dark.set(!f.set.Awake(now), now)
+	f.unavailable.set(!f.set.Awake(now), now)
 	f.beginWake(now)
+	f.mu.Unlock()
 	f.dispatch()
 }
 

@@ -2,14 +2,10 @@ package activator
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
-
-// headerTimeout is how long the client waits for the whole answer: seconds, or a Go duration.
-const headerTimeout = "X-Request-Timeout"
 
 // limits bound one attempt, from its dispatch; 0: not at all.
 type limits struct {
@@ -39,30 +35,4 @@ func (c *call) limit(d time.Duration, message string) (stop func() bool) {
 // tooLate ends the call with a 504, or where the answer has begun with an error at the end of it.
 func (c *call) tooLate(limit time.Duration, message string) {
 	c.cancel(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, message, limit))
-}
-
-// timeLimit reads the client's time limit.
-func (c *call) timeLimit() error {
-	v := c.r.Header.Get(headerTimeout)
-	if v == "" {
-		return nil
-	}
-	d, err := time.ParseDuration(v)
-	if seconds, err2 := strconv.ParseFloat(v, 64); err2 == nil {
-		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
-	}
-	if err != nil || d <= 0 {
-		return api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
-	}
-	c.deadline = c.begun.Add(d)
-	c.limit(d, clientsLimit)
-	return nil
-}
-
-// entryDeadline is how long the call may wait from now.
-func (c *call) entryDeadline(hold time.Duration, now time.Time) time.Duration {
-	if !c.deadline.IsZero() {
-		return min(hold, c.deadline.Sub(now))
-	}
-	return hold
 }

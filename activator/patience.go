@@ -7,25 +7,22 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// patience is a context of c's that ends when limit has passed, with a refusal. Time in which the function's
+// patience is a context below ctx that ends when limit has passed, with a refusal. Time in which the function's
 // instance waits for a node that is being provisioned, or for its model that is being fetched, does not count. The caller holds mu.
-func (f *function) patience(c *call, limit, now time.Time) (ctx context.Context, done context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	still := f.still.at(now)
+func (f *function) patience(ctx context.Context, limit, now time.Time) (_ context.Context, done context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	paused := f.paused.at(now)
 	var timer *time.Timer
 	timer = time.AfterFunc(limit.Sub(now), func() {
-		why := "" // asked without the lock: it is another's answer
-		if waits := c.a.deps.Waits; waits != nil {
-			why = waits(f.name)
-		}
+		why := f.waitsFor()
 		now := time.Now()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		left := limit.Add(f.still.at(now) - still).Sub(now)
+		left := limit.Add(f.paused.at(now) - paused).Sub(now)
 		switch {
 		case left <= 0:
 			cancel(f.timedOut(now, why))
-		case f.still.since.IsZero():
+		case f.paused.since.IsZero():
 			timer.Reset(left)
 		default: // how much longer nobody knows
 			timer.Reset(max(left, time.Second))

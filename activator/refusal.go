@@ -36,14 +36,14 @@ func (f *function) timedOut(now time.Time, why string) *api.Error {
 }
 
 // full is the error of a request that can't enter the room. The caller holds mu.
-func (f *function) full(c *call, why hold.Full, now time.Time) *api.Error {
+func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 	expected := f.expected(now)
 	after := f.room.RetryAfter(expected)
 	switch why {
 	case hold.FullDeadline:
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
 			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
-			f.name, expected.Round(time.Millisecond), c.entryDeadline(f.spec.Hold.Timeout, now).Round(time.Millisecond)).WithRetryAfter(after)
+			f.name, expected.Round(time.Millisecond), r.mayWait(f.spec.Hold.Timeout, now).Round(time.Millisecond)).WithRetryAfter(after)
 	case hold.FullBytes:
 		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
@@ -53,11 +53,8 @@ func (f *function) full(c *call, why hold.Full, now time.Time) *api.Error {
 		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.room.Len(), f.name).WithRetryAfter(after)
 }
 
-// crowdedOut is the error of those who had to make room for c; nil: nobody had to. The caller holds mu.
-func (f *function) crowdedOut(c *call, now time.Time) *api.Error {
-	if len(c.displaced) == 0 {
-		return nil
-	}
+// crowdedOut is the error of those who had to leave the queue for another. The caller holds mu.
+func (f *function) crowdedOut(now time.Time) *api.Error {
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.room.Len(), f.name).
 		WithRetryAfter(f.room.RetryAfter(f.expected(now)))
@@ -65,13 +62,17 @@ func (f *function) crowdedOut(c *call, now time.Time) *api.Error {
 
 // refuseHeld refuses all who wait.
 func (f *function) refuseHeld(err *api.Error) {
-	f.mu.Lock()
-	for e := f.room.Next(); e != nil; e = f.room.Next() {
-		f.mu.Unlock()
+	for e := f.evict(); e != nil; e = f.evict() {
 		e.Offer(slot{refused: err}) // who left needs no refusal
-		f.mu.Lock()
 	}
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
-	f.mu.Unlock()
 	f.meter.Changed()
+}
+
+// evict takes the first out of the queue, nil if nobody waits.
+func (f *function) evict() *hold.Entry[slot] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.room.Next()
+	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	return e
 }

@@ -28,9 +28,9 @@ func (b *bench) commented(name api.FunctionName) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for c := range f.calls {
-			c.comment.mu.Lock()
-			started := c.comment.started
-			c.comment.mu.Unlock()
+			c.reply.comment.mu.Lock()
+			started := c.reply.comment.started
+			c.reply.comment.mu.Unlock()
 			if started {
 				return true
 			}

@@ -157,10 +157,11 @@ func (c *call) move(err error) bool {
 	if next == c.f && !sent {
 		return false
 	}
-	c.a.log.Debug("request moves to another variant", "request", c.id, "from", c.f.name, "to", next.name, "because", refused.Message)
-	c.cutOff()
+	c.a.log.Debug("request moves to another variant", "request", c.req.id, "from", c.f.name, "to", next.name, "because", refused.Message)
+	c.sent.cutOff()
 	c.f.part(c)
-	c.group, c.f, c.entry, c.ticket, c.attempts, c.trace = group, next, nil, 0, 0, nil
+	c.group, c.f, c.trace = group, next, nil
+	c.wait.entry, c.wait.ticket, c.sent.attempts = nil, 0, 0
 	if !sent {
 		c.refusals++
 	}
@@ -193,37 +194,46 @@ func (f *function) gather() {
 // sendAway has up to most of the requests that wait for f, but named the group,
 // look for another variant, those that wait for longest first.
 func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
+	for _, e := range f.waitingFor(group) {
+		if sent == most {
+			break
+		}
+		if f.takeOut(e) && e.Offer(slot{refused: errElsewhere}) {
+			sent++
+		}
+	}
+	if sent > 0 {
+		f.meter.Changed()
+	}
+	return sent
+}
+
+// waitingFor are the requests that wait for f, but named the group, those that wait for longest first.
+func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[slot] {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.room.Len() == 0 {
-		f.mu.Unlock()
-		return 0
+		return nil
 	}
 	var waiting []*hold.Entry[slot] // not the calls: their fields are their own once they have left
 	for c := range f.calls {
-		if c.group != nil && c.group.service == group && c.entry != nil {
-			waiting = append(waiting, c.entry)
+		if c.group != nil && c.group.service == group && c.wait.entry != nil {
+			waiting = append(waiting, c.wait.entry)
 		}
 	}
 	slices.SortFunc(waiting, func(a, b *hold.Entry[slot]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ticket, b.Ticket))
 	})
-	for _, e := range waiting {
-		if sent == most {
-			break
-		}
-		if !f.room.Leave(e) {
-			continue
-		}
-		f.mu.Unlock()
-		if e.Offer(slot{refused: errElsewhere}) {
-			sent++
-		}
-		f.mu.Lock()
+	return waiting
+}
+
+// takeOut takes e out of the queue; false: it was not in.
+func (f *function) takeOut(e *hold.Entry[slot]) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.room.Leave(e) {
+		return false
 	}
 	f.metrics.Held(f.room.Len(), f.room.Bytes())
-	f.mu.Unlock()
-	if sent > 0 {
-		f.meter.Changed()
-	}
-	return sent
+	return true
 }

@@ -39,8 +39,8 @@ func (f *function) traced(c *call) {
 	case c.trace != nil:
 		f.trace, c.trace = c.trace, nil // the instance that had it is none any more
 	default:
-		client := api.TraceFrom(c.r.Header)
-		t := &wakeTrace{f: f, parent: client.Span, began: c.begun, root: f.a.tracer.Root(f.name, client, api.PartActivator, c.begun)}
+		client := api.TraceFrom(c.req.in.Header)
+		t := &wakeTrace{f: f, parent: client.Span, began: c.req.begun, root: f.a.tracer.Root(f.name, client, api.PartActivator, c.req.begun)}
 		t.open.Store(1)
 		f.trace = t
 	}
@@ -105,12 +105,6 @@ func (t *wakeTrace) abandon() {
 
 var errLeft = errors.New("nobody waits for it any more")
 
-// hand passes the trace on to the request that gets the first slot. The caller holds mu.
-func (f *function) hand(s *slot, now time.Time) {
-	s.trace, f.trace = f.trace, nil
-	s.trace.goesTo(s.instance.ID, now)
-}
-
 // goesTo notes which instance gets the request.
 func (t *wakeTrace) goesTo(id api.InstanceID, now time.Time) {
 	if t != nil {
@@ -118,18 +112,8 @@ func (t *wakeTrace) goesTo(id api.InstanceID, now time.Time) {
 	}
 }
 
-// handBack takes it back from a request that has left. The caller holds mu.
-func (f *function) handBack(s slot) {
-	if f.trace == nil && f.room.Len() > 0 {
-		f.trace = s.trace
-	}
-}
-
-// firstByte is called by the request's goroutine when the first byte of the answer has
-// gone out. What follows is not its work.
-func (c *call) firstByte() {
-	t := c.ends
-	c.trace, c.ends = nil, nil
+// firstByte ends the request when the first byte of its answer has gone out.
+func (t *wakeTrace) firstByte() {
 	t.ended = time.Now()
 	t.done()
 }

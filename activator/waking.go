@@ -66,6 +66,7 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	}
 	f.beginWake(now)
 	renamed := f.renamed()
+	f.mu.Unlock()
 	f.dispatch()
 	if renamed {
 		f.a.index()
@@ -85,6 +86,7 @@ func (f *function) observe(st api.InstanceStatus) {
 	f.learn(st, now)
 	f.beginWake(now)
 	renamed := f.renamed()
+	f.mu.Unlock()
 	f.dispatch()
 	if renamed {
 		f.a.index()
@@ -138,8 +140,8 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 		f.trace.knows(now)
 		f.failed = nil
 	}
-	f.dark.set(!f.set.Awake(now), now)
-	f.still.set(f.onItsWay(now), now)
+	f.unavailable.set(!f.set.Awake(now), now)
+	f.paused.set(f.onItsWay(now), now)
 }
 
 // expected is how long it takes until an instance takes requests; 0 means now or unknown. The caller holds mu.
@@ -176,6 +178,25 @@ func (f *function) riseTime(st api.InstanceStatus) time.Duration {
 
 // stage is a word on what a waiting request waits for, what stands in the way of it, and how long that should take; 0: unknown.
 func (f *function) stage(now time.Time) (word, why string, expected time.Duration) {
+	word, why, expected = f.ownStage(now)
+	if why == "" {
+		if why = f.waitsFor(); why != "" {
+			expected = 0 // nobody knows
+		}
+	}
+	return word, why, expected
+}
+
+// waitsFor is what others say that f waits for, empty if they know nothing. It is asked without a lock.
+func (f *function) waitsFor() string {
+	if waits := f.a.deps.Waits; waits != nil {
+		return waits(f.name)
+	}
+	return ""
+}
+
+// ownStage is what f knows itself of [function.stage].
+func (f *function) ownStage(now time.Time) (word, why string, expected time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	expected = f.expected(now)

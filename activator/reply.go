@@ -1,0 +1,148 @@
+package activator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/stream"
+)
+
+const (
+	headerTiming = "Server-Timing"
+	// headerInstance names the instance that answers; in a cluster that is a pod, whose name begins with its revision's.
+	headerInstance = "X-Rouse-Instance"
+)
+
+// reply is what one client gets: comments while its request waits, then the answer or an error. It belongs
+// to the request's goroutine; until comment.stop the connection is under the mutex of the comments.
+type reply struct {
+	w       http.ResponseWriter
+	out     *http.ResponseController
+	id      string       // the request's
+	style   stream.Style // of an error event
+	ollama  bool         // the client speaks Ollama's own API
+	timing  forward.Timing
+	comment comments
+	ends    *wakeTrace // whose request ends with the next write; nil: none
+
+	timeout time.Duration // that the client may leave a write unread
+	wrote   time.Time     // when the deadline of writes was last set
+	guarded bool          // one is set
+}
+
+// errAbort marks a cut answer whose client must be told by cutting its connection.
+var errAbort = errors.New("abort the client's connection")
+
+// copy writes the answer of an instance; started says that the header is sent. The error wraps an
+// *[api.Error] if the answer was cut, [errAbort] too if the client does not know yet, and is another if
+// the client left. ctx is the call's.
+func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.Answer, started bool) error {
+	if started {
+		return r.copyLate(ctx, answer)
+	}
+	h := r.w.Header()
+	answer.Header(h)
+	if answer.Events() {
+		h.Del("Content-Length") // an error event may have to follow
+	}
+	h[headerTiming] = []string{r.timing.String()}
+	h[headerInstance] = []string{string(from)}
+	r.w.WriteHeader(answer.Status())
+	return r.end(ctx, answer, answer.Copy(r))
+}
+
+// copyLate writes the answer where the header is sent: the client expects events, whatever came.
+func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
+	defer r.w.Header().Set(headerTiming, r.timing.String())
+	var e *api.Error
+	switch {
+	case answer.Status()/100 != 2:
+		e = answer.Error()
+	case !answer.Events():
+		e = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered a stream with something that is no event stream")
+	default:
+		if _, err := r.Write([]byte(": server-timing " + r.timing.String() + "\n\n")); err != nil {
+			return err
+		}
+		return r.end(ctx, answer, answer.Copy(r))
+	}
+	return r.event(e, 0)
+}
+
+// end turns the end of a copied answer into an error, and tells a client that reads events.
+func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
+	if err == nil || errors.Is(err, forward.ErrClient) {
+		return err
+	}
+	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", r.id)
+	if cause := context.Cause(ctx); cause != nil {
+		if !errors.As(cause, &e) {
+			return cause // the client left
+		}
+	}
+	switch {
+	case r.ollama && lines(r.w.Header()):
+		r.style = stream.Lines
+	case !answer.Events():
+		return errors.Join(e, err, errAbort)
+	}
+	return errors.Join(e, err, r.event(e, answer.Next()))
+}
+
+// event writes an error as the last event of a stream, with the number next.
+func (r *reply) event(e *api.Error, next int) error {
+	if _, err := r.Write(r.style.Error(e, next)); err != nil {
+		return err
+	}
+	return r.Flush()
+}
+
+// withID is e with the request's id where the client is not told why: its operator finds that by it.
+func withID(e *api.Error, id string) *api.Error {
+	switch e.Code {
+	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:
+		t := *e
+		t.Message += " (request " + id + ")"
+		return &t
+	}
+	return e
+}
+
+// Write writes to the client. A client that does not read for too long has left.
+func (r *reply) Write(p []byte) (int, error) {
+	r.expectRead()
+	n, err := r.w.Write(p)
+	if r.ends != nil { // what follows is not the wake's work
+		r.ends.firstByte()
+		r.ends = nil
+	}
+	return n, err
+}
+
+// Flush sends what was written.
+func (r *reply) Flush() error { return r.out.Flush() }
+
+// expectRead moves the deadline of writes on, now and then: a timer for each
+// event would cost more than the event. The first write has none: what it
+// writes fits into buffers.
+func (r *reply) expectRead() {
+	now := time.Now()
+	switch {
+	case r.wrote.IsZero():
+		r.wrote = now.Add(-r.timeout) // so that the next write sets one
+	case now.Sub(r.wrote) > r.timeout/4:
+		r.wrote, r.guarded = now, true
+		_ = r.out.SetWriteDeadline(now.Add(r.timeout)) // a connection without deadlines is a test's
+	}
+}
+
+// expectNothing takes the deadline back: the connection may serve another request later.
+func (r *reply) expectNothing() {
+	if r.guarded {
+		_ = r.out.SetWriteDeadline(time.Time{})
+	}
+}

@@ -1,0 +1,88 @@
+package activator
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/stream"
+)
+
+// request is what one client asks. Once its function is found it does not change.
+type request struct {
+	in   *http.Request
+	id   string
+	peer peer.Peer
+	body *inbound.Body
+	parse.Request
+	style    stream.Style  // of the stream that answers
+	ollama   bool          // it is in Ollama's own API
+	adapter  api.ModelName // that the instance should have loaded; empty for the model itself
+	begun    time.Time     // when the body was complete
+	deadline time.Time     // the client's own; zero: none
+}
+
+// parse reads what must be known of the body. Where it must name the model, a body that can't is an error.
+func (r *request) parse(mustName bool) error {
+	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
+	isJSON := modelPaths[path]
+	if r.ollama {
+		_, isJSON = ollamaPaths[path]
+	}
+	r.style = stream.Of(path)
+	var bad *api.Error
+	switch {
+	case isJSON && r.in.Method == http.MethodPost:
+		r.Request, bad = parse.JSON(r.body.Bytes())
+	case strings.HasPrefix(media, "multipart/form-data"):
+		r.Request, bad = parse.Form(media, r.body.Bytes())
+	case mustName:
+		return api.BadRequest("", "the Content-Type is %s: want multipart/form-data", quoteName(media))
+	}
+	if bad != nil {
+		return bad
+	}
+	if !r.peer.Trusted {
+		r.Priority = 0
+	}
+	if r.ollama && r.Model == "" {
+		r.Model = oldName(r.body.Bytes())
+	}
+	return nil
+}
+
+// commented says whether the client reads server-sent comments.
+func (r *request) commented() bool { return r.Stream && r.style != stream.Plain }
+
+// headerTimeout is how long the client waits for the whole answer: seconds, or a Go duration.
+const headerTimeout = "X-Request-Timeout"
+
+// timeLimit reads the client's time limit, and sets the deadline; 0: it has none.
+func (r *request) timeLimit() (time.Duration, error) {
+	v := r.in.Header.Get(headerTimeout)
+	if v == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(v)
+	if seconds, err2 := strconv.ParseFloat(v, 64); err2 == nil {
+		d, err = time.Duration(min(seconds, 1e9)*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 {
+		return 0, api.BadRequest("", "the header %s is %s: want seconds, or a duration such as 1m30s", headerTimeout, quoteName(v))
+	}
+	r.deadline = r.begun.Add(d)
+	return d, nil
+}
+
+// mayWait is how long the request may wait from now, where the function holds requests for so long.
+func (r *request) mayWait(hold time.Duration, now time.Time) time.Duration {
+	if !r.deadline.IsZero() {
+		return min(hold, r.deadline.Sub(now))
+	}
+	return hold
+}
