@@ -128,3 +128,20 @@ func TestVariantThatIsRefusedHandsItsRequestsOn(t *testing.T) {
 		t.Errorf("got %s %s after %s, want 503 at once", resp.Status, body, time.Since(start))
 	}
 }
+
+func TestCommentsGoOnAtAnotherVariant(t *testing.T) {
+	b := startBench(t, soon)
+	dear, cheap := b.variant("dear", 4), b.variant("cheap", 1)
+	answered := make(chan string)
+	go func() {
+		_, got := b.post(chatPath, `{"model":"big","stream":true}`)
+		answered <- got
+	}()
+	b.commented(cheap)
+	b.a.Fail(cheap, api.Errorf(503, api.CodeNoCapacity, "no memory"))
+	b.commented(dear)
+	b.instance(dear, "dear-0001", api.Awake)
+	if got := <-answered; !strings.Contains(got, ": rouse stage=") || !strings.HasSuffix(got, "data: [DONE]\n\n") {
+		t.Errorf("got %q", got)
+	}
+}
