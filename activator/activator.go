@@ -19,13 +19,13 @@
 //     be known of it.
 //  3. An instance is awake and has a free slot (package route): the request
 //     goes there at once.
-//  4. None is: it waits in the function's room (package hold), or is refused at
+//  4. None is: it waits in the function's queue (package hold), or is refused at
 //     once with an honest Retry-After. A sleeping instance with a grant is woken
 //     (package wake), once, however many wait. A streaming client that waits
 //     longer than [Config.CommentAfter] gets comments with the stage.
 //  5. The instance answers (package forward). If it refuses, or fails before
 //     the first byte, the request goes elsewhere or back to its place in the
-//     room: its client has seen nothing.
+//     queue: its client has seen nothing.
 //  6. After the first byte the answer is passed on as it comes. One that is cut
 //     ends in an error that the client can tell from an end.
 //  7. The slot goes to the next who waits.
@@ -205,7 +205,7 @@ func (a *Activator) PutFunction(spec api.Function) {
 	}
 	f.spec, f.declared = spec, true
 	f.failed = nil
-	f.room.Limit(spec.Hold)
+	f.queue.Limit(spec.Hold)
 	f.set.Slots(spec.Concurrency)
 	f.mu.Unlock()
 	f.dispatch()

@@ -86,7 +86,7 @@ func (c *call) speculate(to *route.Instance, e *hold.Entry[slot], attempt *forwa
 // answered gives e, where it waits, a slot of the instance that answers what was sent to it.
 func (f *function) answered(e *hold.Entry[slot], i *route.Instance) {
 	f.mu.Lock()
-	waits := f.room.Leave(e)
+	waits := f.queue.Leave(e)
 	var s slot
 	if waits { // else it has a slot, or has left
 		f.set.Reserve(i)

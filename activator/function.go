@@ -17,12 +17,12 @@ import (
 
 // function is one function as this activator sees it: its instances, the
 // requests that wait and run, and what it tells the autoscaler. One mutex
-// guards the room and the instances together, so that "no slot is free" and
+// guards the queue and the instances together, so that "no slot is free" and
 // "then wait" are one step.
 //
 // Whatever may free a slot or wake an instance ends with [function.dispatch],
 // which returns only when nobody waits or no slot is free. So a request that
-// has just entered the room need not look again.
+// has just entered the queue need not look again.
 type function struct {
 	name    api.FunctionName
 	created time.Time
@@ -33,7 +33,7 @@ type function struct {
 	mu       sync.Mutex // guards all below; never held while something blocks
 	spec     api.Function
 	declared bool // by PutFunction; reports and grants may come before it
-	room     hold.Room[slot]
+	queue    hold.Queue[slot]
 	set      route.Set
 	calls    map[*call]struct{} // all that wait or run
 	slots    int                // in use
@@ -104,7 +104,7 @@ func (f *function) level() api.Demand {
 	now := time.Now()
 	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
-		Waiting: f.room.Len(), Shared: f.room.Shared(), OldestAge: f.room.Oldest(now), WaitingTokens: f.room.Tokens(),
+		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, At: now,
 	}
 	if f.trace != nil && d.Waiting > 0 {
@@ -176,9 +176,9 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 	if !again {
 		f.last = now
 		f.calls[c] = struct{}{}
-		c.wait.ticket = f.room.Ticket()
+		c.wait.ticket = f.queue.Ticket()
 	}
-	if again || f.room.Len() == 0 { // who was given back goes before all who wait
+	if again || f.queue.Len() == 0 { // who was given back goes before all who wait
 		if i := f.set.Pick(now, c.req.adapter); i != nil {
 			c.trace.goesTo(i.ID, now)
 			return f.take(i), q, nil
@@ -189,7 +189,7 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 		return s, q, refused
 	}
 	asleep := !f.set.Awake(now)
-	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.room.Len() == 1, displaced: displaced}
+	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
 	if asleep {
 		f.traced(c)
 	}
@@ -247,9 +247,9 @@ func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.
 	ctx, done := f.patience(c.ctx, limit, now)
 	e.Until(ctx)
 	if again {
-		f.room.PutBack(e, now)
+		f.queue.PutBack(e, now)
 	} else {
-		out, why, ok := f.room.Enter(e, now, f.expected(now))
+		out, why, ok := f.queue.Enter(e, now, f.expected(now))
 		if !ok {
 			done()
 			return nil, f.full(r, why, now)
@@ -257,7 +257,7 @@ func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.
 		displaced = out
 	}
 	w.entry, w.ctx, w.done = e, ctx, done
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return displaced, nil
 }
 
@@ -269,8 +269,8 @@ func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
 	s, ok := c.wait.entry.Wait()
 	now := time.Now()
 	f.mu.Lock()
-	left := f.room.Leave(c.wait.entry)
-	if f.room.Len() == 0 {
+	left := f.queue.Leave(c.wait.entry)
+	if f.queue.Len() == 0 {
 		f.trace.abandon()
 		f.trace = nil
 	}
@@ -279,7 +279,7 @@ func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
 	}
 	held, woke := now.Sub(since), f.unavailable.at(now)-q.unavailable
 	c.wait.paused += f.paused.at(now) - q.paused
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	f.mu.Unlock()
 	if left {
 		f.meter.Changed()
@@ -319,14 +319,14 @@ func (f *function) dispatch() {
 func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e = f.room.First(); e == nil {
+	if e = f.queue.First(); e == nil {
 		return nil, s, false
 	}
 	i := f.set.Pick(time.Now(), e.Adapter)
 	if i == nil {
 		return nil, s, false
 	}
-	f.room.Leave(e)
+	f.queue.Leave(e)
 	return e, f.hand(i), true
 }
 
@@ -335,7 +335,7 @@ func (f *function) hand(i *route.Instance) slot {
 	s := f.take(i)
 	s.trace, f.trace = f.trace, nil // the first who gets a slot has the trace
 	s.trace.goesTo(i.ID, time.Now())
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return s
 }
 
@@ -346,7 +346,7 @@ func (f *function) offer(e *hold.Entry[slot], s slot) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.trace == nil && f.room.Len() > 0 {
+	if f.trace == nil && f.queue.Len() > 0 {
 		f.trace = s.trace
 	}
 	f.release(s)
@@ -358,10 +358,10 @@ func (f *function) finish(s slot, served bool) {
 	f.mu.Lock()
 	f.release(s)
 	if served {
-		f.room.Served(now)
+		f.queue.Served(now)
 		f.set.Served(s.instance)
 	}
-	wanted := f.room.Len() > 0
+	wanted := f.queue.Len() > 0
 	f.mu.Unlock()
 	if wanted {
 		f.dispatch()

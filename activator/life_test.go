@@ -96,7 +96,7 @@ func TestLifeOfAHeldStream(t *testing.T) {
 	})
 }
 
-// TestQueueIsNotWake: an instance is awake and full, so the time in the room is queue.
+// TestQueueIsNotWake: an instance is awake and full, so the time in the queue is queue.
 func TestQueueIsNotWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := transportFunc(func(r *http.Request) (*http.Response, error) {

@@ -86,7 +86,7 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s = api.Activity{LostNames: names.lostBy(f.spec),
-		Waiting: f.room.Len(), OldestAge: f.room.Oldest(time.Now()), HeldBytes: f.room.Bytes(),
+		Waiting: f.queue.Len(), OldestAge: f.queue.Oldest(time.Now()), HeldBytes: f.queue.Bytes(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking, Instances: f.set.Reports(),
 	}
 	if f.failed != nil {

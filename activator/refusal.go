@@ -32,13 +32,13 @@ func (f *function) timedOut(now time.Time, why string) *api.Error {
 	if why != "" {
 		err.Message += ": " + why
 	}
-	return err.WithRetryAfter(f.room.RetryAfter(f.expected(now)))
+	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// full is the error of a request that can't enter the room. The caller holds mu.
+// full is the error of a request that can't enter the queue. The caller holds mu.
 func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 	expected := f.expected(now)
-	after := f.room.RetryAfter(expected)
+	after := f.queue.RetryAfter(expected)
 	switch why {
 	case hold.FullDeadline:
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
@@ -47,17 +47,17 @@ func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 	case hold.FullBytes:
 		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",
-			f.room.Len(), f.name, f.room.Bytes(), f.spec.Hold.MaxBytes).WithRetryAfter(after)
+			f.queue.Len(), f.name, f.queue.Bytes(), f.spec.Hold.MaxBytes).WithRetryAfter(after)
 	}
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.room.Len(), f.name).WithRetryAfter(after)
+		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.queue.Len(), f.name).WithRetryAfter(after)
 }
 
 // crowdedOut is the error of those who had to leave the queue for another. The caller holds mu.
 func (f *function) crowdedOut(now time.Time) *api.Error {
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.room.Len(), f.name).
-		WithRetryAfter(f.room.RetryAfter(f.expected(now)))
+		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.queue.Len(), f.name).
+		WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
 // refuseHeld refuses all who wait.
@@ -72,7 +72,7 @@ func (f *function) refuseHeld(err *api.Error) {
 func (f *function) evict() *hold.Entry[slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.room.Next()
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	e := f.queue.Next()
+	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return e
 }

@@ -30,7 +30,7 @@ import (
 
 // Places of variants in that order.
 const (
-	hasRoom = iota
+	hasSlot = iota
 	isAwake
 	isWoken
 	isGranted
@@ -40,7 +40,7 @@ const (
 )
 
 // errElsewhere is handed to a request that waits, where another variant takes it.
-var errElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "another variant of the model has room")
+var errElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "another variant of the model has a free slot")
 
 // variants are the models that have variants: the functions of one namespace that say so. Such a
 // model is as old as the first of these.
@@ -120,8 +120,8 @@ func (f *function) place(now time.Time) (place int, price float64) {
 	switch {
 	case f.refusal(now) != nil:
 		return isRefused, price
-	case f.room.Len() == 0 && f.set.Free(now) > 0:
-		return hasRoom, price
+	case f.queue.Len() == 0 && f.set.Free(now) > 0:
+		return hasSlot, price
 	case f.set.Awake(now):
 		return isAwake, price
 	case f.waking != "":
@@ -132,7 +132,7 @@ func (f *function) place(now time.Time) (place int, price float64) {
 			return isGranted, price
 		}
 	}
-	if best, found := f.set.Best(); f.room.Len() > 0 || found && best.State == api.Starting {
+	if best, found := f.set.Best(); f.queue.Len() > 0 || found && best.State == api.Starting {
 		return isExpected, price
 	}
 	return isAny, price
@@ -177,7 +177,7 @@ func (f *function) gather() {
 	}
 	f.mu.Lock()
 	free := 0
-	if f.declared && f.room.Len() == 0 {
+	if f.declared && f.queue.Len() == 0 {
 		free = f.set.Free(time.Now())
 	}
 	f.mu.Unlock()
@@ -212,7 +212,7 @@ func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
 func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.room.Len() == 0 {
+	if f.queue.Len() == 0 {
 		return nil
 	}
 	var waiting []*hold.Entry[slot] // not the calls: their fields are their own once they have left
@@ -231,9 +231,9 @@ func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[slot] {
 func (f *function) takeOut(e *hold.Entry[slot]) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.room.Leave(e) {
+	if !f.queue.Leave(e) {
 		return false
 	}
-	f.metrics.Held(f.room.Len(), f.room.Bytes())
+	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return true
 }

@@ -39,7 +39,7 @@ func TestVariantsByWhatTheyCanDoNow(t *testing.T) {
 	b.a.ObserveInstance(d.set(api.Asleep))
 	b.a.ObserveInstance(c.set(api.Asleep))
 	b.grant(d, 2)
-	b.a.Fail(cheap, api.Errorf(503, api.CodeNoCapacity, "no room"))
+	b.a.Fail(cheap, api.Errorf(503, api.CodeNoCapacity, "no memory"))
 	b.answers("the cheaper is refused, the other may be woken", d)
 	if n := d.wakes.Load(); n != 1 {
 		t.Errorf("%d wakes, want 1", n)
@@ -118,7 +118,7 @@ func TestVariantThatIsRefusedHandsItsRequestsOn(t *testing.T) {
 	b.a.Fail(cheap, api.Errorf(503, api.CodeStartFailed, "it does not start"))
 	b.eventually("it waits at the dear one", waits(dear))
 	// That one can't come up either: the client is told.
-	b.a.Fail(dear, api.Errorf(503, api.CodeNoCapacity, "no room for the dear one"))
+	b.a.Fail(dear, api.Errorf(503, api.CodeNoCapacity, "no memory for the dear one"))
 	all.Wait()
 	if got.StatusCode != 503 {
 		t.Errorf("got %s, want 503 when none of them can be had", got.Status)

@@ -203,7 +203,7 @@ func TestNoTrace(t *testing.T) {
 		}
 	}()
 	f := b.a.function(name)
-	waits := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace != nil && f.room.Len() == 1 }
+	waits := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.trace != nil && f.queue.Len() == 1 }
 	b.eventually("it is held", waits)
 	leave()
 	<-ended
@@ -229,7 +229,7 @@ func TestTraceOfManyWhoWait(t *testing.T) {
 		all.Go(func() { b.post(chatPath, strings.Replace(warmBody, "{", `{"stream":true,`, 1)) })
 	}
 	f := b.a.function(name)
-	b.eventually("all are held", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.room.Len() == 20 })
+	b.eventually("all are held", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.queue.Len() == 20 })
 	b.instance(name, "m-0001", api.Awake)
 	all.Wait()
 	b.eventually("the trace is told", func() bool { return l.count() > 0 })
@@ -301,7 +301,7 @@ func TestTraceFollowsItsRequest(t *testing.T) {
 		<-busy
 		go func() {
 			defer close(free)
-			b.eventually("the request waits again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.room.Len() == 1 })
+			b.eventually("the request waits again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.queue.Len() == 1 })
 		}()
 		panic(http.ErrAbortHandler)
 	}

@@ -14,7 +14,7 @@ import (
 // beginWake begins a wake where requests wait, nobody is awake or being woken,
 // and a grant allows it; it returns the instance, nil for none. The caller holds mu.
 func (f *function) beginWake(now time.Time) *route.Instance {
-	if f.room.Len() == 0 || f.waking != "" || f.set.Awake(now) {
+	if f.queue.Len() == 0 || f.waking != "" || f.set.Awake(now) {
 		return nil
 	}
 	for _, i := range f.set.All() {

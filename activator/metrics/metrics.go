@@ -47,12 +47,12 @@ func New(reg prometheus.Registerer, dropped func() int64) (*Metrics, error) {
 	m := &Metrics{
 		requests:  counter("requests_total", "Requests answered, by function and HTTP status; 499 is a client that left.", "function", "code"),
 		duration:  histogram("request_duration_seconds", "Time from the request's last body byte to the end of the answer."),
-		hold:      histogram("hold_seconds", "Time in the holding room, of requests that were held."),
-		wake:      histogram("wake_seconds", "The part of the time in the holding room in which no instance was awake."),
-		queue:     histogram("queue_seconds", "The part of the time in the holding room spent waiting for a free slot."),
+		hold:      histogram("hold_seconds", "Time in the queue, of requests that were held."),
+		wake:      histogram("wake_seconds", "The part of the time in the queue in which no instance was awake."),
+		queue:     histogram("queue_seconds", "The part of the time in the queue spent waiting for a free slot."),
 		first:     histogram("ttft_seconds", "Time from the dispatch to the first byte of the answer's body."),
-		held:      gauge("held_requests", "Requests in the holding room."),
-		heldBytes: gauge("held_bytes", "Memory of the bodies in the holding room."),
+		held:      gauge("held_requests", "Requests in the queue."),
+		heldBytes: gauge("held_bytes", "Memory of the bodies in the queue."),
 		running:   gauge("running_requests", "Requests sent to instances and not finished."),
 		wakes:     counter("wakes_total", "Wakes, by path (direct: by this activator under a grant) and result.", "function", "path", "result"),
 		refused:   counter("refused_total", "Requests that Rouse itself refused, by code.", "function", "reason"),
@@ -127,7 +127,7 @@ func (f *Function) Timing(t forward.Timing) {
 	}
 }
 
-// Held sets the gauges of the holding room.
+// Held sets the gauges of the queue.
 func (f *Function) Held(n int, b api.Bytes) {
 	f.held.Set(float64(n))
 	f.heldBytes.Set(float64(b))
@@ -153,7 +153,7 @@ func (f *Function) Refused(code string) {
 	f.m.refused.WithLabelValues(f.label, code).Inc()
 }
 
-// Retried counts an attempt that goes to another instance or back into the room.
+// Retried counts an attempt that goes to another instance or back into the queue.
 func (f *Function) Retried(code string) {
 	f.m.retries.WithLabelValues(f.label, reason(code)).Inc()
 }

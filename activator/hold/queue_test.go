@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestTranscripts drives a room. Commands:
+// TestTranscripts drives a queue. Commands:
 //
 //	limit N BYTES                 set the bounds
 //	at DURATION                   set the clock
@@ -31,7 +31,7 @@ func TestTranscripts(t *testing.T) {
 
 type driver struct {
 	t       *testing.T
-	room    Room[int]
+	queue   Queue[int]
 	now     time.Duration
 	entries map[string]*Entry[int]
 }
@@ -67,27 +67,27 @@ func (d *driver) do(command string, args []string) string {
 	now := epoch.Add(d.now)
 	switch command {
 	case "limit":
-		d.room.Limit(api.Hold{Capacity: d.number(args[0]), MaxBytes: api.Bytes(d.number(args[1]))})
+		d.queue.Limit(api.Hold{Capacity: d.number(args[0]), MaxBytes: api.Bytes(d.number(args[1]))})
 	case "at":
 		d.now = d.duration(args[0])
 	case "enter":
 		return d.enter(args[0], args[1:], now)
 	case "next":
-		return d.name(d.room.Next())
+		return d.name(d.queue.Next())
 	case "leave":
-		if !d.room.Leave(d.entries[args[0]]) {
+		if !d.queue.Leave(d.entries[args[0]]) {
 			return "was not in"
 		}
 	case "ticket":
-		d.entries[args[0]] = &Entry[int]{Ticket: d.room.Ticket()}
+		d.entries[args[0]] = &Entry[int]{Ticket: d.queue.Ticket()}
 	case "putback":
-		d.room.PutBack(d.entries[args[0]], now)
+		d.queue.PutBack(d.entries[args[0]], now)
 	case "served":
-		d.room.Served(now)
+		d.queue.Served(now)
 	case "retry":
-		return d.room.RetryAfter(d.duration(args[0])).String()
+		return d.queue.RetryAfter(d.duration(args[0])).String()
 	case "state":
-		return fmt.Sprintf("%d wait, %s, %d tokens, oldest %s", d.room.Len(), d.room.Bytes(), d.room.Tokens(), d.room.Oldest(now))
+		return fmt.Sprintf("%d wait, %s, %d tokens, oldest %s", d.queue.Len(), d.queue.Bytes(), d.queue.Tokens(), d.queue.Oldest(now))
 	default:
 		d.t.Fatalf("unknown command %s", command)
 	}
@@ -114,7 +114,7 @@ func (d *driver) enter(name string, options []string, now time.Time) string {
 		}
 	}
 	d.entries[name] = e
-	out, why, ok := d.room.Enter(e, now, expected)
+	out, why, ok := d.queue.Enter(e, now, expected)
 	if !ok {
 		return "refused: " + string(why)
 	}
@@ -130,15 +130,15 @@ func (d *driver) enter(name string, options []string, now time.Time) string {
 
 func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		room := Room[int]{}
-		room.Limit(api.Hold{Capacity: 2, MaxBytes: 10})
+		queue := Queue[int]{}
+		queue.Limit(api.Hold{Capacity: 2, MaxBytes: 10})
 		gaveUp := errors.New("gave up")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		leaves, stays := &Entry[int]{}, &Entry[int]{}
 		leaves.Until(ctx)
 		stays.Until(t.Context())
 		for _, e := range []*Entry[int]{leaves, stays} {
-			if _, why, ok := room.Enter(e, time.Now(), 0); !ok {
+			if _, why, ok := queue.Enter(e, time.Now(), 0); !ok {
 				t.Fatalf("refused: %s", why)
 			}
 		}
@@ -154,14 +154,14 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 		if _, ok := leaves.Wait(); ok {
 			t.Error("who left was handed something")
 		}
-		e := room.Next() // taken out before the leaver could say so
+		e := queue.Next() // taken out before the leaver could say so
 		if e.Offer(7) {
 			t.Error("an offer to who left was taken")
 		}
-		if room.Leave(leaves) {
-			t.Error("the leaver was still in the room")
+		if queue.Leave(leaves) {
+			t.Error("the leaver was still in the queue")
 		}
-		if !room.Next().Offer(7) {
+		if !queue.Next().Offer(7) {
 			t.Error("an offer to who waits was not taken")
 		}
 		if v := <-got; v != 7 {
@@ -170,11 +170,11 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 	})
 }
 
-// TestAgainstSlowTwin compares the lines with a slice that is searched and sorted each time.
+// TestAgainstSlowTwin compares the lists with a slice that is searched and sorted each time.
 func TestAgainstSlowTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var room Room[int]
-	room.Limit(api.Hold{Capacity: 50, MaxBytes: 1000})
+	var queue Queue[int]
+	queue.Limit(api.Hold{Capacity: 50, MaxBytes: 1000})
 	var twin, out []*Entry[int]
 	before := func(a, b *Entry[int]) int {
 		if pa, pb := min(max(a.Priority, MinPriority), MaxPriority), min(max(b.Priority, MinPriority), MaxPriority); pa != pb {
@@ -186,7 +186,7 @@ func TestAgainstSlowTwin(t *testing.T) {
 		switch op := r.IntN(5); {
 		case op <= 1:
 			e := &Entry[int]{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
-			if _, _, ok := room.Enter(e, epoch, 0); ok {
+			if _, _, ok := queue.Enter(e, epoch, 0); ok {
 				twin = append(twin, e)
 			}
 		case op == 2:
@@ -196,18 +196,18 @@ func TestAgainstSlowTwin(t *testing.T) {
 				want, twin = twin[0], twin[1:]
 				out = append(out, want)
 			}
-			if got := room.Next(); got != want {
+			if got := queue.Next(); got != want {
 				t.Fatalf("step %d: next: got %+v, want %+v", step, got, want)
 			}
 		case op == 3 && len(out) > 0:
 			i := r.IntN(len(out))
-			room.PutBack(out[i], epoch)
+			queue.PutBack(out[i], epoch)
 			twin = append(twin, out[i])
 			out = slices.Delete(out, i, i+1)
 		case op == 4 && len(twin) > 0:
 			i := r.IntN(len(twin))
-			if !room.Leave(twin[i]) {
-				t.Fatalf("step %d: an entry in the room could not leave", step)
+			if !queue.Leave(twin[i]) {
+				t.Fatalf("step %d: an entry in the queue could not leave", step)
 			}
 			twin = slices.Delete(twin, i, i+1)
 		}
@@ -215,8 +215,8 @@ func TestAgainstSlowTwin(t *testing.T) {
 		for _, e := range twin {
 			bytes += e.Bytes
 		}
-		if room.Len() != len(twin) || room.Bytes() != bytes {
-			t.Fatalf("step %d: got %d entries of %d bytes, want %d of %d", step, room.Len(), room.Bytes(), len(twin), bytes)
+		if queue.Len() != len(twin) || queue.Bytes() != bytes {
+			t.Fatalf("step %d: got %d entries of %d bytes, want %d of %d", step, queue.Len(), queue.Bytes(), len(twin), bytes)
 		}
 	}
 }
