@@ -108,8 +108,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestDoubts: requests wait, a pod is there, and nobody says anything of its instance.
-func TestDoubts(t *testing.T) {
+// TestProber: requests wait, a pod is there, and nobody says anything of its instance.
+func TestProber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex // guards what follows
@@ -138,7 +138,7 @@ func TestDoubts(t *testing.T) {
 		g.watch.pod(pod("tiny-00001", "a", "10.0.0.1"))
 		g.watch.pod(pod("tiny-00002", "of-another", "10.0.0.2"))
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = g.doubts.run(ctx) }()
+		go func() { _ = g.prober.run(ctx) }()
 		served := make(chan int, 1) // one answer
 		time.Sleep(10 * time.Second)
 		go func() {

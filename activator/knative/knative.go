@@ -18,7 +18,7 @@
 // What package activator must know comes from four sides: revisions, routes and
 // pods from Kubernetes (type watch); the instances' states, grants and failures
 // from the autoscaler, at the control port (type controls); and, where requests
-// wait and nothing has been heard, from the instance itself (type doubts).
+// wait and nothing has been heard, from the instance itself (type prober).
 //
 // The autoscaler need not be up for a start: what it knows comes when it comes,
 // and requests wait for it. Knative's autoscaler must be, because stock revisions

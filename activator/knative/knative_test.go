@@ -33,7 +33,7 @@ type rig struct {
 	core      *activator.Activator
 	watch     *watch
 	instances *instances
-	doubts    *doubts
+	prober    *prober
 }
 
 func newRig(t *testing.T, instance transportFunc) *rig {
@@ -52,7 +52,7 @@ func newRig(t *testing.T, instance transportFunc) *rig {
 		cancel()
 		_ = core.Run(ctx)
 	})
-	return &rig{core: core, watch: w, instances: known, doubts: &doubts{core: core, watch: w, instances: known, client: client, http: instance, log: log}}
+	return &rig{core: core, watch: w, instances: known, prober: &prober{core: core, watch: w, instances: known, client: client, http: instance, log: log}}
 }
 
 // revision makes a revision of the service "tiny".

@@ -59,7 +59,7 @@ type process struct {
 	log      *slog.Logger
 	core     *activator.Activator
 	events   *events
-	doubts   *doubts
+	prober   *prober
 	traces   *waketrace.Exporter
 	stock    *stock
 	handler  http.Handler // of the ports that requests come to
@@ -189,7 +189,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 		return err
 	}
 	w := newWatch(p.core, known, p.log)
-	p.doubts = &doubts{core: p.core, watch: w, instances: known, client: client, http: transport, log: p.log}
+	p.prober = &prober{core: p.core, watch: w, instances: known, client: client, http: transport, log: p.log}
 	revisions := revisioninformer.Get(injected)
 	d := &dispatcher{
 		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
@@ -225,7 +225,7 @@ func (p *process) ready() error {
 // serve runs the parts and the servers until ctx ends, then drains.
 func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFunc) error {
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context) error{p.core.Run, p.doubts.run, p.traces.Run} {
+	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.traces.Run} {
 		parts.Go(func() { _ = run(running) }) // they end with their context only
 	}
 	var sending sync.WaitGroup

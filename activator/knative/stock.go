@@ -71,7 +71,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 		transport = pkgnet.NewProxyAutoTLSTransport(cfg.Stock.MaxIdle, cfg.Stock.MaxIdlePerHost, s.certs.TLSContext())
 	}
 	activatornet.SetProbeSettings(cfg.Stock.ProbeTimeout, cfg.Stock.ProbeEvery)
-	others := quiet(ctx)
+	others := stockOnly(ctx)
 	throttler := activatornet.NewThrottler(others, cfg.PodIP)
 	go throttler.Run(others, transport, network.EnableMeshPodAddressability, network.MeshCompatibilityMode)
 

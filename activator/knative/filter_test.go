@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestQuiet: Knative's parts hear of Endpoints of their own revisions, and of those of none.
-func TestQuiet(t *testing.T) {
+// TestFilteredInformer: Knative's parts hear of Endpoints of their own revisions, and of those of none.
+func TestFilteredInformer(t *testing.T) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, rev := range []*v1.Revision{revision("ours", api.Class), revision("theirs", "kpa.autoscaling.knative.dev")} {
 		if err := indexer.Add(rev); err != nil {
@@ -28,7 +28,7 @@ func TestQuiet(t *testing.T) {
 		return &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{serving.RevisionLabelKey: revision}}} //nolint:staticcheck // as above
 	}
 	factory := informers.NewSharedInformerFactory(kubefake.NewClientset(endpoints("a", "ours"), endpoints("b", "theirs"), endpoints("c", "nobody"), endpoints("d", "")), 0)
-	informer := quietEndpoints{factory.Core().V1().Endpoints(), revisionLookup(servinglisters.NewRevisionLister(indexer))}.Informer()
+	informer := filteredEndpoints{factory.Core().V1().Endpoints(), revisionLookup(servinglisters.NewRevisionLister(indexer))}.Informer()
 	heard := make(chan string, 4) // one for each that there is
 	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { heard <- o.(metav1.Object).GetName() }})
 	if err != nil {
