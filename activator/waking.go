@@ -34,7 +34,7 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 		switch out {
 		case wake.Begun:
 			f.waking, f.wakingUntil = id, time.Time{}
-			if takes := f.riseTime(st); takes > 0 {
+			if takes := f.expectedWake(st); takes > 0 {
 				f.wakingUntil = now.Add(takes)
 			}
 			trace.begun()
@@ -157,7 +157,7 @@ func (f *function) expected(now time.Time) time.Duration {
 	case !found:
 		return f.loadTime
 	case st.State == api.Asleep, st.State == api.Draining:
-		return f.riseTime(st)
+		return f.expectedWake(st)
 	case st.Unplaced():
 		return 0
 	case st.State == api.Starting && st.Stage == stageWaking:
@@ -168,8 +168,8 @@ func (f *function) expected(now time.Time) time.Duration {
 	return f.loadTime
 }
 
-// riseTime is how long it takes to wake a sleeper; 0: unknown. The caller holds mu.
-func (f *function) riseTime(st api.InstanceStatus) time.Duration {
+// expectedWake is how long it takes to wake a sleeping instance; 0: unknown. The caller holds mu.
+func (f *function) expectedWake(st api.InstanceStatus) time.Duration {
 	if f.spec.Unloaded(st) {
 		return cmp.Or(f.loadTime, f.wakeTime)
 	}

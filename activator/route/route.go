@@ -35,8 +35,8 @@ const (
 	avoidMost  = 2 * time.Second
 )
 
-// tombstone is how long a report of an instance that is gone can come late.
-const tombstone = 10 * time.Second
+// keepTombstone is how long a report of an instance that is gone can come late.
+const keepTombstone = 10 * time.Second
 
 // Instance is one instance as this activator sees it. ID and its address are
 // constant while a request holds a slot; the rest belongs to the [Set].
@@ -72,11 +72,11 @@ type Set struct {
 	slots  int // of an instance that does not say
 	all    []*Instance
 	turn   int
-	buried map[api.InstanceID]grave
+	tombstones map[api.InstanceID]tombstone
 }
 
-// grave remembers an instance that is gone.
-type grave struct {
+// tombstone remembers an instance that is gone.
+type tombstone struct {
 	seq   uint64
 	until time.Time
 }
@@ -100,10 +100,10 @@ func (s *Set) slotsOf(st api.InstanceStatus) int {
 func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.ID == st.Instance })
 	if st.State == api.Gone {
-		s.bury(st, at, now)
+		s.remove(st, at, now)
 		return at >= 0
 	}
-	if g, found := s.buried[st.Instance]; found && st.Seq <= g.seq && now.Before(g.until) {
+	if g, found := s.tombstones[st.Instance]; found && st.Seq <= g.seq && now.Before(g.until) {
 		return false
 	}
 	if at >= 0 && !st.Supersedes(s.all[at].status) {
@@ -123,22 +123,22 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	return true
 }
 
-// bury removes the instance at index at (-1: it is not known) and remembers it, so that a late report does not bring it back.
-func (s *Set) bury(st api.InstanceStatus, at int, now time.Time) {
-	g := grave{seq: st.Seq, until: now.Add(tombstone)}
+// remove removes the instance at index at (-1: it is not known) and remembers it, so that a late report does not bring it back.
+func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
+	g := tombstone{seq: st.Seq, until: now.Add(keepTombstone)}
 	if at >= 0 {
 		g.seq = max(g.seq, s.all[at].status.Seq)
 		s.all = slices.Delete(s.all, at, at+1)
 	}
-	for id, old := range s.buried {
+	for id, old := range s.tombstones {
 		if !now.Before(old.until) {
-			delete(s.buried, id)
+			delete(s.tombstones, id)
 		}
 	}
-	if s.buried == nil {
-		s.buried = make(map[api.InstanceID]grave)
+	if s.tombstones == nil {
+		s.tombstones = make(map[api.InstanceID]tombstone)
 	}
-	s.buried[st.Instance] = g
+	s.tombstones[st.Instance] = g
 }
 
 // Pick reserves a slot and returns its instance, nil if there is none.
