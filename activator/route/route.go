@@ -69,9 +69,9 @@ func (i *Instance) Running() int { return i.running }
 
 // Set is the instances of one function.
 type Set struct {
-	slots  int // of an instance that does not say
-	all    []*Instance
-	turn   int
+	slots      int // of an instance that does not say
+	all        []*Instance
+	turn       int
 	tombstones map[api.InstanceID]tombstone
 }
 
