@@ -189,6 +189,13 @@ func (a *Activator) function(name api.FunctionName) *function {
 	return f
 }
 
+// known is the record of a function, nil where there is none.
+func (a *Activator) known(name api.FunctionName) *function {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.functions[name]
+}
+
 // PutFunction declares a function, or changes it. Requests that wait go on waiting, under the new bounds.
 func (a *Activator) PutFunction(spec api.Function) {
 	kind := spec.Runtime.Kind
@@ -215,9 +222,7 @@ func (a *Activator) PutFunction(spec api.Function) {
 // Retire has the instances of a function take no further requests, whatever they report: the function is about to be
 // declared anew, and others take their place. It does nothing for a function that is not declared.
 func (a *Activator) Retire(name api.FunctionName) {
-	a.mu.Lock()
-	f := a.functions[name]
-	a.mu.Unlock()
+	f := a.known(name)
 	if f == nil {
 		return
 	}
@@ -229,9 +234,7 @@ func (a *Activator) Retire(name api.FunctionName) {
 // Brings says which adapters the runtime of a function has of itself, though no instance has said so yet: their
 // names are models of it. What an instance says replaces it. It does nothing for a function that is not declared.
 func (a *Activator) Brings(name api.FunctionName, adapters []api.ModelName) {
-	a.mu.Lock()
-	f := a.functions[name]
-	a.mu.Unlock()
+	f := a.known(name)
 	if f == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"time"
@@ -48,18 +49,10 @@ func (c Config) bodies() inbound.Config {
 func (c Config) withDefaults() Config {
 	b := c.bodies().WithDefaults()
 	c.MaxBody, c.MaxMemory, c.BodyIdle = api.Bytes(b.MaxBody), api.Bytes(b.Memory), b.Idle
-	if c.CommentAfter == 0 {
-		c.CommentAfter = time.Second
-	}
-	if c.CommentEvery == 0 {
-		c.CommentEvery = 5 * time.Second
-	}
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = time.Minute
-	}
-	if c.Domain == "" {
-		c.Domain = "localhost"
-	}
+	c.CommentAfter = cmp.Or(c.CommentAfter, time.Second)
+	c.CommentEvery = cmp.Or(c.CommentEvery, 5*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
+	c.Domain = cmp.Or(c.Domain, "localhost")
 	return c
 }
 

@@ -26,22 +26,14 @@ func (a *Activator) PutTraffic(t api.Traffic) {
 			shares = append(shares, s)
 		}
 	}
-	a.mu.Lock()
-	same := slices.Equal(a.cluster.traffic[t.Service], shares)
-	a.cluster.traffic[t.Service] = shares
-	a.mu.Unlock()
-	if !same {
+	if put(a, a.cluster.traffic, t.Service, shares, slices.Equal) {
 		a.index()
 	}
 }
 
 // RemoveTraffic forgets a service: its functions are then reached by [Activator.ServeFunction] only.
 func (a *Activator) RemoveTraffic(service api.FunctionName) {
-	a.mu.Lock()
-	_, known := a.cluster.traffic[service]
-	delete(a.cluster.traffic, service)
-	a.mu.Unlock()
-	if known {
+	if remove(a, a.cluster.traffic, service) {
 		a.index()
 	}
 }
@@ -49,22 +41,14 @@ func (a *Activator) RemoveTraffic(service api.FunctionName) {
 // PutService says when a service was made. Of several that want one name the oldest has it; one of
 // unknown age is younger than all others.
 func (a *Activator) PutService(service api.FunctionName, created time.Time) {
-	a.mu.Lock()
-	same := a.cluster.created[service].Equal(created)
-	a.cluster.created[service] = created
-	a.mu.Unlock()
-	if !same && a.names.Load().services[service] { // else it has no function, yet
+	if put(a, a.cluster.created, service, created, time.Time.Equal) && a.names.Load().services[service] { // else it has no function, yet
 		a.index()
 	}
 }
 
 // RemoveService forgets the age of a service that is gone.
 func (a *Activator) RemoveService(service api.FunctionName) {
-	a.mu.Lock()
-	_, known := a.cluster.created[service]
-	delete(a.cluster.created, service)
-	a.mu.Unlock()
-	if known && a.names.Load().services[service] {
+	if remove(a, a.cluster.created, service) && a.names.Load().services[service] {
 		a.index()
 	}
 }
@@ -72,15 +56,29 @@ func (a *Activator) RemoveService(service api.FunctionName) {
 // SetNamespace says whether there is a namespace of that name: models of others can't be called as
 // if they were in it. Those of functions are known without.
 func (a *Activator) SetNamespace(name string, there bool) {
-	a.mu.Lock()
-	same := a.cluster.namespaces[name] == there
+	changed := !there && remove(a, a.cluster.namespaces, name)
 	if there {
-		a.cluster.namespaces[name] = true
-	} else {
-		delete(a.cluster.namespaces, name)
+		changed = put(a, a.cluster.namespaces, name, true, func(x, y bool) bool { return x == y })
 	}
-	a.mu.Unlock()
-	if !same && a.names.Load().prefixes[name] { // else nobody is called so, yet
+	if changed && a.names.Load().prefixes[name] { // else nobody is called so, yet
 		a.index()
 	}
+}
+
+// put sets a key of a map of the cluster, and says whether that changes it.
+func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func(V, V) bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := m[key]
+	m[key] = value
+	return !same(old, value)
+}
+
+// remove deletes a key of a map of the cluster, and says whether it was there.
+func remove[K comparable, V any](a *Activator, m map[K]V, key K) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, was := m[key]
+	delete(m, key)
+	return was
 }

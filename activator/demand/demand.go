@@ -51,18 +51,13 @@ type Meter struct {
 // of the meter's callers and must not call the meter. source is the events' source.
 func New(level func() api.Demand, e api.Emitter, source string) *Meter {
 	m := &Meter{level: level, emitter: e, source: source}
-	m.timer = time.AfterFunc(time.Hour, m.tick)
+	m.timer = time.AfterFunc(time.Hour, m.Urgent)
 	m.timer.Stop()
 	return m
 }
 
-// Urgent sends the level now.
-func (m *Meter) Urgent() { m.emit() }
-
-// tick is the timer's: it sends what has changed, or repeats.
-func (m *Meter) tick() { m.emit() }
-
-func (m *Meter) emit() {
+// Urgent sends the level now. The timer calls it too, to send what has changed, or to repeat.
+func (m *Meter) Urgent() {
 	m.mu.Lock()
 	if !m.closed {
 		m.send(time.Now())

@@ -29,6 +29,7 @@
 package knative
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -79,24 +80,13 @@ type StockConfig struct {
 
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
-	orDuration := func(p *time.Duration, v time.Duration) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	if c.Autoscaler == "" {
-		c.Autoscaler = control.DefaultControlURL
-	}
-	if c.Stock.MaxIdle == 0 {
-		c.Stock.MaxIdle = 1000
-	}
-	if c.Stock.MaxIdlePerHost == 0 {
-		c.Stock.MaxIdlePerHost = 100
-	}
-	orDuration(&c.Propagation, pkgnet.DefaultDrainTimeout)
-	orDuration(&c.Drain, 58*time.Minute)
-	orDuration(&c.Stock.ProbeTimeout, 300*time.Millisecond)
-	orDuration(&c.Stock.ProbeEvery, 200*time.Millisecond)
+	c.Autoscaler = cmp.Or(c.Autoscaler, control.DefaultControlURL)
+	c.Propagation = cmp.Or(c.Propagation, pkgnet.DefaultDrainTimeout)
+	c.Drain = cmp.Or(c.Drain, 58*time.Minute)
+	c.Stock.MaxIdle = cmp.Or(c.Stock.MaxIdle, 1000)
+	c.Stock.MaxIdlePerHost = cmp.Or(c.Stock.MaxIdlePerHost, 100)
+	c.Stock.ProbeTimeout = cmp.Or(c.Stock.ProbeTimeout, 300*time.Millisecond)
+	c.Stock.ProbeEvery = cmp.Or(c.Stock.ProbeEvery, 200*time.Millisecond)
 	return c
 }
 

@@ -30,6 +30,13 @@ type Metrics struct {
 	duration, hold, wake, queue, first *prometheus.HistogramVec
 	held, heldBytes, running           *prometheus.GaugeVec
 	wakes, refused, retries            *prometheus.CounterVec
+	vectors                            []vector // all of them
+}
+
+// vector is a metric whose series of one function can be deleted.
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
 }
 
 // New registers the metrics. dropped, if not nil, counts the events that the emitter dropped.
@@ -58,15 +65,18 @@ func New(reg prometheus.Registerer, dropped func() int64) (*Metrics, error) {
 		refused:   counter("refused_total", "Requests that Rouse itself refused, by code.", "function", "reason"),
 		retries:   counter("retries_total", "Attempts that an instance gave back or failed before the first byte, by code.", "function", "reason"),
 	}
-	all := []prometheus.Collector{m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
+	m.vectors = []vector{m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries}
+	for _, v := range m.vectors {
+		if err := reg.Register(v); err != nil {
+			return nil, err
+		}
+	}
 	if dropped != nil {
-		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		err := reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "rouse", Subsystem: "activator", Name: "events_dropped_total",
 			Help: "CloudEvents dropped because the receiver was slower than the events came.",
 		}, func() float64 { return float64(dropped()) }))
-	}
-	for _, c := range all {
-		if err := reg.Register(c); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -99,11 +109,8 @@ func (m *Metrics) Of(name api.FunctionName) *Function {
 // Remove deletes the function's series.
 func (f *Function) Remove() {
 	by := prometheus.Labels{"function": f.label}
-	m := f.m
-	for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-		m.requests, m.duration, m.hold, m.wake, m.queue, m.first, m.held, m.heldBytes, m.running, m.wakes, m.refused, m.retries,
-	} {
-		c.DeletePartialMatch(by)
+	for _, v := range f.m.vectors {
+		v.DeletePartialMatch(by)
 	}
 }
 

@@ -15,6 +15,7 @@ package parse
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"mime"
 	"mime/multipart"
 	"strconv"
@@ -211,7 +212,7 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 			return Request{}, api.BadRequest(part.FormName(), "the form has a file as its field %s: send a text", part.FormName())
 		}
 		value := make([]byte, maxPart)
-		n, _ := readFull(part, value)
+		n, _ := io.ReadFull(part, value) // a short one is no error, and a broken one the runtime's to refuse
 		switch part.FormName() {
 		case "model":
 			if r.Model != "" {
@@ -230,14 +231,4 @@ func isFile(part *multipart.Part) bool {
 	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	_, named := params["filename"]
 	return named
-}
-
-// readFull is io.ReadFull for which a short part is no error.
-func readFull(part *multipart.Part, p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var k int
-		k, err = part.Read(p[n:])
-		n += k
-	}
-	return n, err
 }
