@@ -310,7 +310,7 @@ func (a *Activator) Grant(g api.Grant) {
 	f := a.function(g.Function)
 	f.mu.Lock()
 	f.beginWake(time.Now())
-	waking := f.waking != ""
+	waking := f.waking.instance != ""
 	f.mu.Unlock()
 	if waking {
 		f.meter.Changed()

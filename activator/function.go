@@ -43,9 +43,7 @@ type function struct {
 	// What the autoscaler says: the function can't start; until when (zero: until it is awake).
 	failed      *api.Error
 	failedUntil time.Time
-	// The wake under way that this activator began, and when it should be over; zero: unknown.
-	waking      api.InstanceID
-	wakingUntil time.Time
+	waking      underway
 	trace       *wakeTrace // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
@@ -105,7 +103,7 @@ func (f *function) level() api.Demand {
 	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
-		Running: f.slots, LastRequest: f.last, Waking: f.waking, At: now,
+		Running: f.slots, LastRequest: f.last, Waking: f.waking.instance, At: now,
 	}
 	if f.trace != nil && d.Waiting > 0 {
 		d.Trace = f.trace.root.Trace().String()

@@ -30,10 +30,10 @@ type modelState struct {
 
 func (m listed) object() model {
 	state := api.Gone
-	for _, share := range m.t.shares {
-		share.f.mu.Lock()
-		st, found := share.f.set.Best()
-		share.f.mu.Unlock()
+	for _, b := range m.t.shares {
+		b.f.mu.Lock()
+		st, found := b.f.set.Best()
+		b.f.mu.Unlock()
 		if found && (state == api.Gone || route.Sooner(st.State, state)) {
 			state = st.State
 		}
@@ -87,7 +87,7 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	defer f.mu.Unlock()
 	s = api.Activity{LostNames: names.lostBy(f.spec),
 		Waiting: f.queue.Len(), OldestAge: f.queue.Oldest(time.Now()), HeldBytes: f.queue.Bytes(),
-		Running: f.slots, LastRequest: f.last, Waking: f.waking, Instances: f.set.Reports(),
+		Running: f.slots, LastRequest: f.last, Waking: f.waking.instance, Instances: f.set.Reports(),
 	}
 	if f.failed != nil {
 		s.Failed = f.failed.Message

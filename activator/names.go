@@ -107,12 +107,12 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 		want := func(kind names.Kind, name api.ModelName, t *target, parent api.ModelName) {
 			all = append(all, wish{names.Claim{Service: s.name, Created: created[s.name], Name: name, Kind: kind}, t, parent})
 		}
-		for kind, of := range []func(member) []api.ModelName{
-			names.Model: func(m member) []api.ModelName { return m.names[:1] },
-			names.Alias: func(m member) []api.ModelName { return m.names[1:] },
+		for kind, of := range []func(backend) []api.ModelName{
+			names.Model: func(m backend) []api.ModelName { return m.names[:1] },
+			names.Alias: func(m backend) []api.ModelName { return m.names[1:] },
 		} {
 			for _, name := range s.each(of) {
-				want(names.Kind(kind), name, s.target(func(m member) bool { return slices.Contains(m.names, name) }), "")
+				want(names.Kind(kind), name, s.target(func(m backend) bool { return slices.Contains(m.names, name) }), "")
 			}
 		}
 		own := names.Own
@@ -120,9 +120,9 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 			own = names.Default
 		}
 		want(own, api.ModelName(s.name.Name()), s.all, "")
-		for _, name := range s.each(func(m member) []api.ModelName { return m.adapters }) {
-			has := func(m member) bool { return slices.Contains(m.adapters, name) }
-			want(names.Adapter, name, s.target(has), s.members[slices.IndexFunc(s.members, has)].names[0])
+		for _, name := range s.each(func(m backend) []api.ModelName { return m.adapters }) {
+			has := func(m backend) bool { return slices.Contains(m.adapters, name) }
+			want(names.Adapter, name, s.target(has), s.backends[slices.IndexFunc(s.backends, has)].names[0])
 		}
 		for _, m := range s.everyone {
 			for _, name := range m.adapters {

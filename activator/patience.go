@@ -49,7 +49,7 @@ func (f *function) onItsWay(now time.Time) bool {
 
 // obstacle is the instance that no node has taken yet, where f waits for one. The caller holds mu.
 func (f *function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
-	if f.set.Awake(now) || f.waking != "" {
+	if f.set.Awake(now) || f.waking.instance != "" {
 		return st, false
 	}
 	st, found = f.set.Best()

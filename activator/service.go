@@ -13,17 +13,17 @@ import (
 // its own service and takes all of its traffic.
 type service struct {
 	name     api.FunctionName
-	members  []member // those that take traffic
-	everyone []member
-	all      *target // of all members
+	backends []backend // those that take traffic
+	everyone []backend
+	all      *target // of all backends
 }
 
-// member is a function of a service, as it was when the directory was made.
-type member struct {
+// backend is a function of a service, as it was when the directory was made. It does not change.
+type backend struct {
 	f        *function
 	names    []api.ModelName // the model, then its aliases
 	adapters []api.ModelName
-	percent  int
+	percent  int // its share of the requests
 	// variantOf is the model that it is one of several ways to run; empty: none.
 	variantOf api.ModelName
 }
@@ -44,26 +44,26 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 			byName[name] = s
 			order = append(order, name)
 		}
-		m := member{f: f, names: spec.Names(), adapters: adapters, percent: 100, variantOf: spec.VariantOf}
+		m := backend{f: f, names: spec.Names(), adapters: adapters, percent: 100, variantOf: spec.VariantOf}
 		if spec.Service != "" {
 			m.percent = percentOf(traffic[name], f.name)
 		}
 		s.everyone = append(s.everyone, m)
 		if m.percent > 0 {
-			s.members = append(s.members, m)
+			s.backends = append(s.backends, m)
 		}
 	}
 	slices.Sort(order)
 	slices.SortStableFunc(order, func(a, b api.FunctionName) int {
-		return cmp.Compare(min(1, len(byName[b].members)), min(1, len(byName[a].members)))
+		return cmp.Compare(min(1, len(byName[b].backends)), min(1, len(byName[a].backends)))
 	})
 	out := make([]service, 0, len(order))
 	for _, name := range order {
 		s := byName[name]
-		if len(s.members) == 0 {
-			s.members = []member{s.newest()}
+		if len(s.backends) == 0 {
+			s.backends = []backend{s.newest()}
 		}
-		s.all = s.target(func(member) bool { return true })
+		s.all = s.target(func(backend) bool { return true })
 		out = append(out, *s)
 	}
 	return out
@@ -72,8 +72,8 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 // newest takes all requests for a service none of whose functions has traffic: it
 // was just made, or it is faulty, and then the function knows why. Knative numbers
 // revisions so that their names grow.
-func (s service) newest() member {
-	m := slices.MaxFunc(s.everyone, func(a, b member) int { return cmp.Compare(a.f.name, b.f.name) })
+func (s service) newest() backend {
+	m := slices.MaxFunc(s.everyone, func(a, b backend) int { return cmp.Compare(a.f.name, b.f.name) })
 	m.percent = 100
 	return m
 }
@@ -87,10 +87,10 @@ func percentOf(shares []api.Share, name api.FunctionName) int {
 	return 0
 }
 
-// each returns the names of all members, each once.
-func (s service) each(names func(member) []api.ModelName) []api.ModelName {
+// each returns the names of all backends, each once.
+func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	var out []api.ModelName
-	for _, m := range s.members {
+	for _, m := range s.backends {
 		for _, name := range names(m) {
 			if !slices.Contains(out, name) {
 				out = append(out, name)
@@ -100,16 +100,16 @@ func (s service) each(names func(member) []api.ModelName) []api.ModelName {
 	return out
 }
 
-// target makes a target of the members for which has holds: at least one.
-func (s service) target(has func(member) bool) *target {
+// target makes a target of the backends for which has holds: at least one.
+func (s service) target(has func(backend) bool) *target {
 	t := &target{service: s.name}
-	for _, m := range s.members {
+	for _, m := range s.backends {
 		if has(m) {
-			t.shares = append(t.shares, share{m.f, m.percent})
+			t.shares = append(t.shares, m)
 			t.total += m.percent
 		}
 	}
-	slices.SortStableFunc(t.shares, func(a, b share) int { return cmp.Compare(b.percent, a.percent) })
+	slices.SortStableFunc(t.shares, func(a, b backend) int { return cmp.Compare(b.percent, a.percent) })
 	return t
 }
 
@@ -117,17 +117,11 @@ func (s service) target(has func(member) bool) *target {
 // and have the name. It is immutable.
 type target struct {
 	service api.FunctionName
-	shares  []share // at least one; the greatest first
+	shares  []backend // at least one; the one with the greatest share first
 	total   int
 	// variants, where there are any, are the ways to run the model of that name; shares
 	// are then those of all of them. See [target.choose].
 	variants []*target
-}
-
-// share is a function's part of a target.
-type share struct {
-	f       *function
-	percent int
 }
 
 // pick chooses a function at random, by the shares, or the best of variants; nil where t is nil.

@@ -53,7 +53,7 @@ func (d *directory) variants(services []service, created map[api.FunctionName]ti
 	since := map[model]time.Time{}
 	var order []model
 	for _, s := range services {
-		for _, name := range s.each(func(m member) []api.ModelName { return []api.ModelName{m.variantOf} }) {
+		for _, name := range s.each(func(m backend) []api.ModelName { return []api.ModelName{m.variantOf} }) {
 			if name == "" {
 				continue
 			}
@@ -67,7 +67,7 @@ func (d *directory) variants(services []service, created map[api.FunctionName]ti
 			if at := created[s.name]; !at.IsZero() && (since[key].IsZero() || at.Before(since[key])) {
 				since[key] = at
 			}
-			t := s.target(func(m member) bool { return m.variantOf == name })
+			t := s.target(func(m backend) bool { return m.variantOf == name })
 			g.variants = append(g.variants, t)
 			g.shares = append(g.shares, t.shares...)
 			g.total += t.total
@@ -124,7 +124,7 @@ func (f *function) place(now time.Time) (place int, price float64) {
 		return hasSlot, price
 	case f.set.Awake(now):
 		return isAwake, price
-	case f.waking != "":
+	case f.waking.instance != "":
 		return isWoken, price
 	}
 	for _, i := range f.set.Asleep(now) {

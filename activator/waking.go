@@ -14,13 +14,8 @@ import (
 // beginWake begins a wake where requests wait, nobody is awake or being woken,
 // and a grant allows it; it returns the instance, nil for none. The caller holds mu.
 func (f *function) beginWake(now time.Time) *route.Instance {
-	if f.queue.Len() == 0 || f.waking != "" || f.set.Awake(now) {
+	if f.queue.Len() == 0 || f.waking.instance != "" || f.set.Awake(now) || slices.ContainsFunc(f.set.All(), wokenByOthers) {
 		return nil
-	}
-	for _, i := range f.set.All() {
-		if st := i.Status(); st.State == api.Starting && st.Stage == stageWaking {
-			return nil // the autoscaler wakes it
-		}
 	}
 	for _, i := range f.set.Asleep(now) {
 		id := i.ID
@@ -33,10 +28,7 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 		})
 		switch out {
 		case wake.Begun:
-			f.waking, f.wakingUntil = id, time.Time{}
-			if takes := f.expectedWake(st); takes > 0 {
-				f.wakingUntil = now.Add(takes)
-			}
+			f.waking = underway{instance: id, began: now, takes: f.expectedWake(st)}
 			trace.begun()
 			return i
 		case wake.UnderWay:
@@ -48,8 +40,22 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 	return nil
 }
 
+// underway is the wake of an instance of a function that this activator began and that has not ended. There is one
+// at a time; package wake knows of it only what a revocation has to wait for. The zero value: none.
+type underway struct {
+	instance api.InstanceID
+	began    time.Time
+	takes    time.Duration // as expected; 0: unknown
+}
+
 // stageWaking is the stage of an instance that starts out of a sleep.
 const stageWaking = "waking"
+
+// wokenByOthers says whether i reports that it wakes, without a call of ours: the autoscaler wakes it.
+func wokenByOthers(i *route.Instance) bool {
+	st := i.Status()
+	return st.State == api.Starting && st.Stage == stageWaking
+}
 
 // woke takes in the end of a call to wake an instance, which trace is of; nil: none.
 func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, trace *wakeTrace) {
@@ -59,7 +65,7 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	}
 	now := time.Now()
 	f.mu.Lock()
-	f.waking = ""
+	f.waking = underway{}
 	if err == nil {
 		trace.wokenBy(id)
 		f.learn(st, now)
@@ -149,8 +155,8 @@ func (f *function) expected(now time.Time) time.Duration {
 	if f.set.Awake(now) {
 		return 0
 	}
-	if f.waking != "" {
-		return max(f.wakingUntil.Sub(now), 0)
+	if w := f.waking; w.instance != "" {
+		return max(w.takes-now.Sub(w.began), 0)
 	}
 	st, found := f.set.Best()
 	switch {
@@ -204,7 +210,7 @@ func (f *function) ownStage(now time.Time) (word, why string, expected time.Dura
 	switch {
 	case f.set.Awake(now):
 		word = "queue"
-	case f.waking != "":
+	case f.waking.instance != "":
 		word = stageWaking
 	case !found:
 		word = string(api.Starting)

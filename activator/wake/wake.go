@@ -203,14 +203,6 @@ func (o *Once) end(p *permit, f *flight, err error) {
 	}
 }
 
-// Waking says whether a wake of id is under way.
-func (o *Once) Waking(id api.InstanceID) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	p := o.instances[id]
-	return p != nil && p.flight != nil
-}
-
 // Close cancels the wakes under way, lets no other begin and waits for their ends.
 func (o *Once) Close() {
 	o.mu.Lock()

@@ -13,6 +13,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
+// waking says whether a wake of id is under way.
+func (o *Once) waking(id api.InstanceID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.instances[id]
+	return p != nil && p.flight != nil
+}
+
 // fakeWaker takes a second for a wake and then does what it is told.
 type fakeWaker struct {
 	calls  atomic.Int32
@@ -65,11 +73,11 @@ func TestOneWakeHoweverManyAsk(t *testing.T) {
 				t.Errorf("further: got %v", got)
 			}
 		}
-		if !o.Waking("i") {
+		if !o.waking("i") {
 			t.Error("not waking")
 		}
-		if err := <-ended; err != nil || o.Waking("i") || w.calls.Load() != 1 {
-			t.Errorf("end: %v, waking %t, %d calls", err, o.Waking("i"), w.calls.Load())
+		if err := <-ended; err != nil || o.waking("i") || w.calls.Load() != 1 {
+			t.Errorf("end: %v, waking %t, %d calls", err, o.waking("i"), w.calls.Load())
 		}
 		if got := begin(); got != Begun {
 			t.Errorf("the grant stands for the next sleep: got %v", got)
@@ -120,8 +128,8 @@ func TestRevokeWaitsForTheWake(t *testing.T) {
 		if err := o.Revoke(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took != time.Second || o.Waking("i") {
-			t.Errorf("returned after %s, waking %t; want the wake's second", took, o.Waking("i"))
+		if took := time.Since(began); took != time.Second || o.waking("i") {
+			t.Errorf("returned after %s, waking %t; want the wake's second", took, o.waking("i"))
 		}
 		<-ended
 		for _, epoch := range []uint64{1, 3} {
@@ -141,7 +149,7 @@ func TestRevokeWaitsForTheWake(t *testing.T) {
 		if err := o.Revoke(t.Context(), g); err != nil { // late: the wake is not under it
 			t.Fatal(err)
 		}
-		if !o.Waking("i") {
+		if !o.waking("i") {
 			t.Error("a late revocation waited for a wake under a newer grant")
 		}
 		<-ended
