@@ -17,7 +17,7 @@ const (
 	// LabelProvider is the revision on a provider's pod. None of Knative's labels is on it:
 	// its Services, Deployments and counts pass it over.
 	LabelProvider = "rouse.dev/provider"
-	// AnnotationDevices are the GPUs of a provider, separated by commas.
+	// AnnotationDevices are the GPUs of a provider, or of a pod that is to go, separated by commas.
 	AnnotationDevices = "rouse.dev/devices"
 	// AnnotationBound is the name of the other pod of a pair that is bound.
 	AnnotationBound = "rouse.dev/bound-to"
@@ -65,7 +65,7 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 			Name: p.Name, Namespace: from.Namespace,
 			Labels: map[string]string{LabelProvider: p.Revision, "app.kubernetes.io/managed-by": control.AutoscalerName},
 			Annotations: map[string]string{
-				AnnotationDevices:                         joinIDs(p.Devices),
+				AnnotationDevices:                         JoinDevices(p.Devices),
 				"kubectl.kubernetes.io/default-container": "user-container",
 			},
 			OwnerReferences: []metav1.OwnerReference{{
@@ -101,7 +101,7 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 			}
 			c.Resources.Claims = nil
 			c.Env = set(c.Env, EnvRole, string(control.RoleProvider))
-			c.Env = set(c.Env, EnvDevices, joinIDs(p.Devices))
+			c.Env = set(c.Env, EnvDevices, JoinDevices(p.Devices))
 		}
 	}
 	s.ResourceClaims, s.EphemeralContainers = nil, nil
@@ -118,7 +118,8 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	}}
 }
 
-func joinIDs(ids []api.DeviceID) string {
+// JoinDevices is what [AnnotationDevices] says.
+func JoinDevices(ids []api.DeviceID) string {
 	words := make([]string, len(ids))
 	for k, id := range ids {
 		words[k] = string(id)

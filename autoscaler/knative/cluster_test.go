@@ -501,7 +501,7 @@ func inCluster(t *testing.T, replicas int32, annotations map[string]string, test
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, replicas, annotations)
 		c.start()
-		defer c.stop()
+		defer func() { c.stop() }() // the last, where it was started again
 		test(t, c)
 	})
 }

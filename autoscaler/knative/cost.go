@@ -104,15 +104,8 @@ func (f *Fleet) writeCost(ctx context.Context, p *pod) error {
 	if same {
 		return nil
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":         o.UID, // of this very pod
-		"annotations": map[string]string{annotationCost: strconv.Itoa(cost)}}})
-	if err != nil {
-		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
-	}
-	err = f.write(ctx, func() error {
-		_, err := f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
-		return err
+	err := f.write(ctx, func() error {
+		return f.annotate(ctx, o, annotationCost, strconv.Itoa(cost))
 	}, "deletion cost of %s", p.id)
 	if err != nil {
 		return fmt.Errorf("write the deletion cost of %s: %w", p.id, err)
@@ -121,6 +114,16 @@ func (f *Fleet) writeCost(ctx context.Context, p *pod) error {
 	p.patched = cost
 	f.mu.Unlock()
 	return nil
+}
+
+// annotate writes an annotation of this very pod.
+func (f *Fleet) annotate(ctx context.Context, o *corev1.Pod, key, value string) error {
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{key: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = f.deps.Kube.CoreV1().Pods(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	return err
 }
 
 // mark makes p the pod of its revision that goes first, where there are others, and waits a

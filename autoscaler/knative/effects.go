@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -144,14 +145,11 @@ func (f *Fleet) ordered(id api.InstanceID, epoch uint64) {
 // State is part of [autoscaler.Effects].
 func (f *Fleet) State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error) {
 	f.mu.Lock()
-	known := f.pods[i.Instance] != nil
-	for _, e := range f.expiring {
-		if e.id == i.Instance { // the core hears of its end
-			f.mu.Unlock()
-			return i, nil
-		}
-	}
+	known, expiring := f.pods[i.Instance] != nil, f.isExpiring(i.Instance) != nil
 	f.mu.Unlock()
+	if expiring { // the core hears of its end
+		return i, nil
+	}
 	if !known {
 		return api.InstanceStatus{Instance: i.Instance, Function: i.Function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}, nil
 	}
@@ -211,16 +209,23 @@ func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) 
 // that is an error, and this pod lives on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
 	f.mu.Lock()
-	p := f.pods[i.Instance]
+	p, old := f.pods[i.Instance], f.isExpiring(i.Instance)
 	f.mu.Unlock()
-	if p == nil {
+	switch {
+	case p == nil && old != nil:
+		return f.finish(ctx, old, drain)
+	case p == nil:
 		return nil
 	}
 	f.ordered(i.Instance, i.Epoch)
-	f.empty(ctx, p, i.Epoch, drain)
 	if p.role == control.RoleProvider {
+		f.empty(ctx, p, i.Epoch, drain)
 		return f.dispose(ctx, p)
 	}
+	var noted sync.WaitGroup
+	noted.Go(func() { f.noteDevices(ctx, p) })
+	f.empty(ctx, p, i.Epoch, drain)
+	noted.Wait()
 	d, err := f.deployment(i.Function)
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", i.Instance, err)

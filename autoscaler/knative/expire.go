@@ -3,13 +3,16 @@ package knative
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
 // A pod that is being deleted goes on for the better part of a minute, and its model server may hold memory of
@@ -20,6 +23,47 @@ import (
 type expiring struct {
 	*pod
 	last api.InstanceStatus
+}
+
+// onEnding takes in an instance whose pod is being deleted and was not known before: it was stopped before this process led.
+// The core counts what it holds until nothing of it is left; nobody else hears of it. f.mu is held.
+func (f *Fleet) onEnding(r *revision, o *corev1.Pod) {
+	_, s := container(o)
+	if f.ended[o.UID] || roleOf(o) != control.RoleInstance || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
+		return
+	}
+	p := newPod(r.name, o)
+	p.ended, f.ended[o.UID] = true, true
+	close(p.gone)
+	p.devices = f.holds(p, dualpod.Devices(o))
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Draining, Since: p.seen, Concurrency: r.spec.Concurrency,
+		Devices: p.devices, Node: o.Spec.NodeName}
+	f.ownWhole(p, &p.status)
+	f.expiring[o.UID] = expiring{p, lastOf(p, "")}
+	f.core.ObserveInstance(p.status)
+}
+
+// noteDevices writes on a pod that is to go which GPUs it holds, for the next leader, which may come before it is gone.
+func (f *Fleet) noteDevices(ctx context.Context, p *pod) {
+	f.mu.Lock()
+	o, devices := p.object, p.devices
+	f.mu.Unlock()
+	if len(devices) == 0 || slices.Equal(dualpod.Devices(o), devices) {
+		return
+	}
+	if err := f.annotate(ctx, o, dualpod.AnnotationDevices, dualpod.JoinDevices(devices)); err != nil {
+		f.log.Debug("the GPUs of a pod that is to go could not be written on it", "pod", p.id, "error", err)
+	}
+}
+
+// isExpiring returns an instance whose pod is being deleted and that still counts, nil if there is none. f.mu is held.
+func (f *Fleet) isExpiring(id api.InstanceID) *pod {
+	for _, e := range f.expiring {
+		if e.id == id {
+			return e.pod
+		}
+	}
+	return nil
 }
 
 // expire tells the core that nothing of an instance is left, once. f.mu is held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // toldGone says whether the activators know that nothing may be sent to an instance any more.
@@ -119,4 +121,67 @@ func TestAProcessThatOutlivesItsStop(t *testing.T) {
 			t.Errorf("it is %s after its pod is gone", s.State)
 		}
 	})
+}
+
+// TestANewLeaderCountsWhatIsEnding: a pod that was on its way out before this process led holds its memory until it is gone.
+func TestANewLeaderCountsWhatIsEnding(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, c *cluster){
+		"its container ends": func(_ *testing.T, c *cluster) { c.edit("pod-1", beingDeleted) },
+		"its pod is gone": func(t *testing.T, c *cluster) {
+			if err := c.kube.Tracker().Delete(podResource, "default", "pod-1"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+				c.declare(scaling{initialized: true})
+				c.runs("pod-1", "10.0.0.1")
+				if _, err := c.join("pod-1", "10.0.0.1", "GPU-1"); err != nil {
+					t.Fatal(err)
+				}
+				c.linger = true
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := c.fleet.Stop(ctx, c.last("pod-1"), 0); !errors.Is(err, autoscaler.ErrEnding) {
+					t.Fatalf("got %v, want that it is ending", err)
+				}
+				c.stop()
+				c.mu.Lock()
+				c.seen, c.told = nil, nil
+				c.mu.Unlock()
+				c.start() // the next leader
+				c.declare(scaling{initialized: true})
+				s := c.last("pod-1")
+				if s.State != api.Draining || s.Node != "node1" || !slices.Equal(s.Devices, []api.DeviceID{"GPU-1"}) || s.Memory.PerDevice != api.GiB {
+					t.Errorf("the core was told of %+v, want that it drains and holds GPU-1 of node1", s)
+				}
+				if !slices.ContainsFunc(c.devices, func(d inventory.Device) bool { return d.ID == "GPU-1" }) {
+					t.Errorf("the core knows the devices %v, want GPU-1 among them", c.devices)
+				}
+				if len(c.told) > 0 {
+					t.Errorf("activators were told %v, want nothing: it takes no requests", c.told)
+				}
+				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := c.fleet.Stop(ctx, s, 0); !errors.Is(err, autoscaler.ErrEnding) {
+					t.Errorf("a stop of it: got %v, want that it is ending", err)
+				}
+				end(t, c)
+				synctest.Wait()
+				if s := c.last("pod-1"); s.State != api.Gone || !s.Taken {
+					t.Errorf("then it is %s, taken: %t; want it gone", s.State, s.Taken)
+				}
+				if name == "its pod is gone" {
+					return
+				}
+				n := c.heard("pod-1")
+				c.edit("pod-1", func(p *corev1.Pod) { p.Labels["touched"] = "yes" })
+				synctest.Wait()
+				if c.heard("pod-1") != n {
+					t.Error("the core was told again of a pod that it knows is gone")
+				}
+			})
+		})
+	}
 }

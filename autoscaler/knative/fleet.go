@@ -160,6 +160,7 @@ type Fleet struct {
 
 	departures map[types.UID]*waketrace.Span // of pods that go for a wake, until they are gone
 	expiring   map[types.UID]expiring
+	ended      map[types.UID]bool // pods that have been ours, or count until they are gone, while they exist
 	nodes      map[string]*node
 	devices    []inventory.Device            // as last given to the core
 	renamed    map[api.DeviceID]api.DeviceID // what GPUs were called then, by what they are called now
@@ -199,6 +200,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 
 		departures: make(map[types.UID]*waketrace.Span),
 		expiring:   make(map[types.UID]expiring),
+		ended:      make(map[types.UID]bool),
 		pairs:      make(chan struct{}, 1),
 		naming:     make(chan struct{}, 1),
 		dual:       newDualMetrics(),

@@ -231,8 +231,14 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 // heldAt says which GPUs of a node are held by those of its pods that count.
 func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) bool {
 	return func(id api.DeviceID) bool {
+		holds := func(p *pod) bool { return p.object.Spec.NodeName == host && slices.Contains(p.devices, id) }
 		for _, p := range f.pods {
-			if counts(p) && p.object.Spec.NodeName == host && slices.Contains(p.devices, id) {
+			if counts(p) && holds(p) {
+				return true
+			}
+		}
+		for _, e := range f.expiring {
+			if holds(e.pod) {
 				return true
 			}
 		}

@@ -196,10 +196,15 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	if p.role == control.RoleProvider { // it claims nothing: what it leaves is another's
 		return s
 	}
+	f.ownWhole(p, &s)
+	return s
+}
+
+// ownWhole puts into a status that its GPUs are its own, where their node shares none.
+func (f *Fleet) ownWhole(p *pod, s *api.InstanceStatus) {
 	if n := f.nodes[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
 		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
 	}
-	return s
 }
 
 // beginsAsleep says whether a process that joins may not start its runtime before it is woken:

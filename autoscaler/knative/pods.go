@@ -174,6 +174,7 @@ func (f *Fleet) inspect(o *corev1.Pod) {
 	switch {
 	case p == nil && over:
 		f.onLeaving(r, o)
+		f.onEnding(r, o)
 		return
 	case p == nil:
 		p = f.addPod(r, o)
@@ -205,6 +206,7 @@ func (f *Fleet) onPodDeleted(o *corev1.Pod) {
 	}
 	f.departed(o)
 	f.expire(o.UID)
+	delete(f.ended, o.UID)
 	f.onGone(o)
 }
 
@@ -247,7 +249,7 @@ func (f *Fleet) end(p *pod, message string) {
 	if p.ended {
 		return
 	}
-	p.ended = true
+	p.ended, f.ended[p.object.UID] = true, true
 	p.status.Candidates = nil
 	f.leaves(p)
 	f.part(p)
@@ -276,11 +278,7 @@ func (f *Fleet) end(p *pod, message string) {
 	if p.role == control.RoleRequester {
 		return
 	}
-	s := api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(),
-		Message: message, Taken: !finished(p.object)}
-	if s.Taken {
-		s.Message = cmp.Or(message, "its pod was deleted")
-	}
+	s := lastOf(p, message)
 	f.expiring[p.object.UID] = expiring{p, s}
 	if !p.held || !p.joined() || !s.Taken {
 		f.expire(p.object.UID)
@@ -288,6 +286,16 @@ func (f *Fleet) end(p *pod, message string) {
 	}
 	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // who has requests hears it now
 	f.changed(p.function)
+}
+
+// lastOf is the last that is said of an instance.
+func lastOf(p *pod, message string) api.InstanceStatus {
+	s := api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(),
+		Message: message, Taken: !finished(p.object)}
+	if s.Taken {
+		s.Message = cmp.Or(message, "its pod was deleted")
+	}
+	return s
 }
 
 // pass takes a status as p's last, and gives it to the core and the activators.
