@@ -1,7 +1,6 @@
 package autoscaler
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -12,49 +11,20 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/wakes/wakestest"
 	"github.com/rouse-dev/rouse/internal/waketrace"
-)
-
-const (
-	theTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	theRoot  = "00f067aa0ba902b7"
 )
 
 // waits is a demand of one request that came a moment ago, as an activator with a clock
 // that is skew ahead tells it.
 func waits(f api.FunctionName, skew time.Duration) api.Demand {
 	return api.Demand{Function: f, Activator: "act", Waiting: 1, OldestAge: time.Millisecond, At: time.Now().Add(skew), LastRequest: time.Now(),
-		Trace: "00-" + theTrace + "-" + theRoot + "-01"}
+		Trace: "00-" + wakestest.Trace + "-" + wakestest.Root + "-01"}
 }
 
 // seen is an activator's record of a wake that began at and ends now, by a clock that is skew ahead.
 func seen(f api.FunctionName, id api.InstanceID, at time.Time, skew time.Duration) api.WakeTrace {
-	o := api.WakeTrace{Function: f, Instance: id, Activator: "act", Trace: theTrace, Root: theRoot, Start: at.Add(skew), Total: time.Since(at)}
-	hold := api.Span{ID: "00000000000000a1", Name: api.SpanHold, Part: api.PartActivator, Took: o.Total - time.Second}
-	o.Add(hold)
-	o.Add(api.Span{ID: "00000000000000a2", Name: api.SpanFirstToken, Part: api.PartActivator, After: o.Total - time.Second, Took: time.Second})
-	return o
-}
-
-// lines is a record as text: each span with its depth, its beginning and its duration.
-func lines(o api.WakeTrace) string {
-	parents := map[string]string{}
-	for _, s := range o.Spans {
-		parents[s.ID] = s.Parent
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s by %s in %s\n", o.Path, o.By, o.Total)
-	for _, s := range o.Spans {
-		for p := s.Parent; parents[p] != ""; p = parents[p] {
-			b.WriteString("  ")
-		}
-		fmt.Fprintf(&b, "%s %s", s.Part, s.Name)
-		if s.Who != "" {
-			fmt.Fprintf(&b, " of %s", s.Who)
-		}
-		fmt.Fprintf(&b, ": %s +%s\n", s.After, s.Took)
-	}
-	return b.String()
+	return wakestest.Woken(f, id, at.Add(skew), time.Since(at), time.Second)
 }
 
 // paths is how many paths of wakes that a request waited for are counted.
@@ -101,7 +71,7 @@ func TestTraceOfASwap(t *testing.T) {
 				t.Fatalf("skew %s: got %d records, want one: %+v", skew, len(list), list)
 			}
 			o := list[0]
-			got := lines(o)
+			got := wakestest.Text(o)
 			for _, want := range []string{
 				"cold-freed by autoscaler in ", "\nactivator hold: 0s +", "\n  autoscaler event: 1ms +", "\n  autoscaler decision: ",
 				"\n  autoscaler victim's sleep of a-0001: ", "\n  autoscaler start: ", "\n    autoscaler start call: ", "\nactivator first token: ",
@@ -146,7 +116,7 @@ func TestTraceOfAGrantedWake(t *testing.T) {
 		synctest.Wait()
 		list := w.a.WakeTraces("default/a")
 		if last := list[len(list)-1]; last.Path != api.PathHot && last.Path != api.PathWarm || last.By != api.PartActivator || len(last.Spans) != 2 {
-			t.Errorf("got %s", lines(last))
+			t.Errorf("got %s", wakestest.Text(last))
 		}
 	})
 }

@@ -10,12 +10,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/wakes/wakestest"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 const (
-	theTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	theRoot  = "00f067aa0ba902b7"
+	theTrace = wakestest.Trace
+	theRoot  = wakestest.Root
 	tiny     = api.FunctionName("default/a")
 )
 
@@ -34,35 +35,7 @@ func waits(now time.Time) api.Demand {
 
 // seen is an activator's record of a wake that began at and took a second.
 func seen(f api.FunctionName, id api.InstanceID, at time.Time) api.WakeTrace {
-	o := api.WakeTrace{Function: f, Instance: id, Activator: "act", Trace: theTrace, Root: theRoot, Start: at, Total: time.Second}
-	o.Add(api.Span{ID: "00000000000000a1", Name: api.SpanHold, Part: api.PartActivator, Took: 900 * time.Millisecond})
-	o.Add(api.Span{ID: "00000000000000a2", Name: api.SpanFirstToken, Part: api.PartActivator, After: 900 * time.Millisecond, Took: 100 * time.Millisecond})
-	return o
-}
-
-// lines is a record as text: each span with its depth, its beginning and its duration.
-func lines(o api.WakeTrace) string {
-	parents := map[string]string{}
-	for _, s := range o.Spans {
-		parents[s.ID] = s.Parent
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s by %s in %s\n", o.Path, o.By, o.Total)
-	for _, s := range o.Spans {
-		for p := s.Parent; parents[p] != ""; p = parents[p] {
-			b.WriteString("  ")
-		}
-		fmt.Fprintf(&b, "%s %s", s.Part, s.Name)
-		if s.Who != "" {
-			fmt.Fprintf(&b, " of %s", s.Who)
-		}
-		fmt.Fprintf(&b, ": %s +%s", s.After, s.Took)
-		if s.Note != "" {
-			fmt.Fprintf(&b, " (%s)", s.Note)
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
+	return wakestest.Woken(f, id, at, time.Second, 100*time.Millisecond)
 }
 
 const ms = time.Millisecond
@@ -78,7 +51,7 @@ func TestPodSteps(t *testing.T) {
 	s.PodSteps("default/nobody", "nobody", "", step)
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, now.Add(2*time.Second))
 	o := s.List(tiny)[0]
-	got := lines(o)
+	got := wakestest.Text(o)
 	if o.Path != api.PathColdFreed || strings.Count(got, "\n  kubernetes scheduled: 0s +1s\n") != 1 || !strings.Contains(got, "\n  kubernetes pod created: 0s +10ms\n") {
 		t.Errorf("got\n%s", got)
 	}
@@ -103,7 +76,7 @@ func TestWork(t *testing.T) {
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0001"}, api.PathCold, at(5*time.Second))
 	room.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: "b-0001"}) // it is over
 	o := s.List(tiny)[0]
-	got := lines(o)
+	got := wakestest.Text(o)
 	for _, want := range []string{"\n    autoscaler API write: 10ms +20ms (scale of a to 1)\n", "\nkubernetes victim's end of b-0001: 1s +2s\n"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("not once %q in\n%s", want, got)
@@ -113,7 +86,7 @@ func TestWork(t *testing.T) {
 		t.Errorf("the path is %s", o.Path)
 	}
 	s.Woken(seen(tiny, "a-0001", now), api.PathCold, at(6*time.Second))
-	if got := lines(s.List(tiny)[0]); strings.Count(got, "victim's end") != 1 || !strings.Contains(got, "  autoscaler decision: ") {
+	if got := wakestest.Text(s.List(tiny)[0]); strings.Count(got, "victim's end") != 1 || !strings.Contains(got, "  autoscaler decision: ") {
 		t.Errorf("not one end of one victim, and the decision, in\n%s", got)
 	}
 }
@@ -139,7 +112,7 @@ func TestStepsOfTheirOwnCall(t *testing.T) {
 		}
 		s.Awake(st, api.PathHot, now.Add(time.Second))
 		if o := s.List(tiny)[0]; len(o.Spans) != x.want {
-			t.Errorf("with the steps of %q the record is %s", x.span, lines(o))
+			t.Errorf("with the steps of %q the record is %s", x.span, wakestest.Text(o))
 		}
 	}
 }
@@ -154,7 +127,7 @@ func TestWhatFailedBefore(t *testing.T) {
 	s.Startup(tiny, "a-0002", false, "it is wanted", at(time.Second))
 	s.Startup(tiny, "a-0003", false, "two are wanted", at(time.Second))
 	s.Awake(api.InstanceStatus{Function: tiny, Instance: "a-0002"}, api.PathCold, at(3*time.Second))
-	got := lines(s.List(tiny)[0])
+	got := wakestest.Text(s.List(tiny)[0])
 	if !strings.Contains(got, "wake call of a-0001") || !strings.Contains(got, "(no memory)") || strings.Contains(got, "a-0003") || strings.Count(got, "start call") != 1 {
 		t.Errorf("got\n%s", got)
 	}
@@ -175,7 +148,7 @@ func TestSpansAreExported(t *testing.T) {
 		exported[e.SpanContext().SpanID().String()] = e.Name()
 	}
 	if exported[o.Root] != "wake a" || len(exported) < 2 || !api.ValidTrace(o.Trace) {
-		t.Errorf("the root is not exported: %v of %s", exported, lines(o))
+		t.Errorf("the root is not exported: %v of %s", exported, wakestest.Text(o))
 	}
 	d := waits(now)
 	d.Trace = strings.TrimSuffix(d.Trace, "01") + "00"
