@@ -30,15 +30,6 @@ import (
 // ollamaVersion is the version of Ollama whose API this is. Clients ask before they use what came later.
 const ollamaVersion = "0.17.4"
 
-// ollamaPaths are the paths whose body names a model, and what other runtimes have instead.
-var ollamaPaths = map[string]string{
-	"/api/chat":       "POST /v1/chat/completions",
-	"/api/generate":   "POST /v1/completions",
-	"/api/embed":      "POST /v1/embeddings",
-	"/api/embeddings": "POST /v1/embeddings",
-	"/api/show":       "GET /v1/models/NAME",
-}
-
 // ollamaChanges are the paths that change which models there are.
 var ollamaChanges = []string{"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
 
@@ -56,9 +47,6 @@ func (f *function) runtime() string {
 
 // routeOllama adds the paths to the front door.
 func (a *Activator) routeOllama(r *mux.Router) {
-	for p := range ollamaPaths {
-		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
-	}
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listing(a.likeOllama(a.listOllama)))
 	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listing(a.likeOllama(a.listRunning)))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 const (
@@ -22,9 +21,9 @@ const (
 type reply struct {
 	w       http.ResponseWriter
 	out     *http.ResponseController
-	id      string       // the request's
-	style   stream.Style // of an error event
-	ollama  bool         // the client speaks Ollama's own API
+	id      string     // the request's
+	style   api.Stream // of an error event
+	ollama  bool       // the client speaks Ollama's own API
 	timing  forward.Timing
 	comment comments
 	ends    *wakeTrace // whose request ends with the next write; nil: none
@@ -86,7 +85,7 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	}
 	switch {
 	case r.ollama && lines(r.w.Header()):
-		r.style = stream.Lines
+		r.style = api.StreamLines
 	case !answer.Events():
 		return errors.Join(e, err, errAbort)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // request is what one client asks. Once its function is found it does not change.
@@ -20,7 +19,7 @@ type request struct {
 	peer peer.Peer
 	body *inbound.Body
 	parse.Request
-	style    stream.Style  // of the stream that answers
+	style    api.Stream    // of the stream that answers
 	ollama   bool          // it is in Ollama's own API
 	adapter  api.ModelName // that the instance should have loaded; empty for the model itself
 	begun    time.Time     // when the body was complete
@@ -30,11 +29,9 @@ type request struct {
 // parse reads what must be known of the body. Where it must name the model, a body that can't is an error.
 func (r *request) parse(mustName bool) error {
 	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
-	isJSON := modelPaths[path]
-	if r.ollama {
-		_, isJSON = ollamaPaths[path]
-	}
-	r.style = stream.Of(path)
+	known, _ := api.NamedPath(path)
+	isJSON := known.Model == api.ModelInJSON && r.ollama == (known.Instead != "")
+	r.style = api.EventsOf(path)
 	var bad *api.Error
 	switch {
 	case isJSON && r.in.Method == http.MethodPost:
@@ -57,7 +54,7 @@ func (r *request) parse(mustName bool) error {
 }
 
 // commented says whether the client reads server-sent comments.
-func (r *request) commented() bool { return r.Stream && r.style != stream.Plain }
+func (r *request) commented() bool { return r.Stream && r.style != api.StreamPlain }
 
 // headerTimeout is how long the client waits for the whole answer: seconds, or a Go duration.
 const headerTimeout = "X-Request-Timeout"

@@ -14,43 +14,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// modelPaths are the paths whose JSON body names a model, and what a stream
-// that answers ends with. Which of them an instance has is its runtime's affair.
-var modelPaths = map[string]bool{
-	"/v1/chat/completions":        true,
-	"/v1/completions":             true,
-	"/v1/embeddings":              true,
-	"/v1/responses":               true,
-	"/v1/messages":                true,
-	"/v1/messages/count_tokens":   true,
-	"/v1/chat/completions/batch":  true,
-	"/v1/chat/completions/render": true,
-	"/v1/completions/render":      true,
-	"/inference/v1/generate":      true,
-	"/v2/embed":                   true,
-	"/v1/rerank":                  true,
-	"/v2/rerank":                  true,
-	"/rerank":                     true,
-	"/v1/score":                   true,
-	"/score":                      true,
-	"/pooling":                    true,
-	"/classify":                   true,
-	"/tokenize":                   true,
-	"/detokenize":                 true,
-}
-
-// formPaths are the paths whose multipart form names a model.
-var formPaths = []string{"/v1/audio/transcriptions", "/v1/audio/translations"}
-
 // router builds the handler. The chain of a client's request is: host, path,
 // [Activator.serve]. The busiest paths come first, and with one look: the router tries its routes in order.
 func (a *Activator) router() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
-	for _, p := range formPaths {
-		r.Path(p).Methods(http.MethodPost).HandlerFunc(a.serveModel)
-	}
 	a.routeOllama(r)
 	r.Path("/serving-endpoints/{function}/invocations").Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
 	reads := []string{http.MethodGet, http.MethodHead}
@@ -84,7 +53,8 @@ func (a *Activator) listing(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
-	return modelPaths[r.URL.Path]
+	p, _ := api.NamedPath(r.URL.Path)
+	return p.Model != api.ModelNowhere
 }
 
 func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {

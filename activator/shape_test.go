@@ -3,6 +3,8 @@ package activator
 import (
 	"strings"
 	"testing"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // Errors at Anthropic's paths are Anthropic's, whoever makes them.
@@ -22,12 +24,15 @@ func TestErrorsOfMessages(t *testing.T) {
 // Every path whose body names a model is served at the front door, as at a function's own host.
 func TestPathsThatNameAModel(t *testing.T) {
 	b := startBench(t, nil)
-	for path := range modelPaths {
+	for path, known := range api.ClientPaths {
+		if known.Model != api.ModelInJSON || known.Instead != "" { // Ollama's have errors of their own shape
+			continue
+		}
 		if resp, got := b.post(path, `{"model":"nobody"}`); resp.StatusCode != 404 || !strings.Contains(got, "model_not_found") && !strings.Contains(got, "not_found_error") {
 			t.Errorf("%s: got %s %s", path, resp.Status, got)
 		}
 	}
-	if _, found := modelPaths["/v1/chat/completions/render"]; !found {
+	if known, found := api.NamedPath("/v1/chat/completions/render"); !found || known.Model != api.ModelInJSON {
 		t.Error("the rendering of a chat is not served")
 	}
 }

@@ -13,26 +13,6 @@ import (
 // nobody knows here: commands, applications of Ray Serve, images that know what they run, and
 // programs that requests go through first.
 
-// having are the kinds of runtimes that may have a path. Paths that are not here are unknown.
-var having = func() map[string][]string {
-	const engine, vllm, sglang, llamacpp, ollama = api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama
-	m := map[string][]string{}
-	add := func(kinds []string, paths ...string) {
-		for _, p := range paths {
-			m[p] = kinds
-		}
-	}
-	add([]string{vllm, sglang, llamacpp, ollama}, "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/audio/transcriptions", "/v1/audio/translations")
-	add([]string{vllm, sglang, llamacpp}, "/v1/rerank", "/rerank")
-	add([]string{engine, vllm, sglang, llamacpp}, "/tokenize", "/detokenize")
-	add([]string{vllm, sglang}, "/v2/rerank", "/v1/score", "/score", "/classify", "/pooling")
-	add([]string{vllm}, "/v2/embed", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/chat/completions/render", "/v1/completions/render")
-	add([]string{sglang}, "/generate", "/encode", "/get_model_info")
-	add([]string{llamacpp}, "/completion", "/infill", "/apply-template", "/embedding", "/reranking")
-	add([]string{ollama}, "/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show", "/api/tags", "/api/ps", "/api/version")
-	return m
-}()
-
 // certain are the kinds of runtimes of which it is known what they have.
 var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama}
 
@@ -41,11 +21,12 @@ func (f *function) speaks(path string) *api.Error {
 	f.mu.Lock()
 	kind, handled := f.spec.Runtime.Kind, len(f.spec.Handler) > 0
 	f.mu.Unlock()
-	kinds, known := having[path]
-	if !known || handled || !slices.Contains(certain, kind) || slices.Contains(kinds, kind) {
+	known, _ := api.NamedPath(path)
+	kinds := known.Runtimes
+	if kinds == nil || handled || !slices.Contains(certain, kind) || slices.Contains(kinds, kind) {
 		return nil
 	}
-	if instead := ollamaPaths[path]; instead != "" {
+	if instead := known.Instead; instead != "" {
 		return &api.Error{Status: http.StatusNotImplemented, Code: api.CodeUnknownPath, NoRetry: true,
 			Message: "the model runs on " + kind + ", which does not speak Ollama's API: instead of " + path + " use " + instead}
 	}

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // Answer is an instance's answer whose first body bytes are there, or which has no body.
 type Answer struct {
 	resp *http.Response
-	kind stream.Style
+	kind api.Stream
 	buf  *[]byte // owned until Close
 	n    int     // bytes in buf that were not handed on
 	err  error   // why reading ended; io.EOF for a clean end
@@ -182,7 +181,7 @@ func (a *Answer) Copy(sink Sink) error {
 		return a.copyEvents(sink, a.kind)
 	}
 	if a.lines() {
-		return a.copyEvents(sink, stream.Lines)
+		return a.copyEvents(sink, api.StreamLines)
 	}
 	flush := a.resp.ContentLength < 0 // a stream of some kind: do not keep it back
 	for {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/stream"
 )
 
@@ -13,10 +14,10 @@ import (
 const maxEvent = 1 << 20
 
 // copyEvents is Copy for server-sent events, and for lines of JSON.
-func (a *Answer) copyEvents(sink Sink, kind stream.Style) error {
+func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	judge := stream.NewJudge(kind)
 	defer func() { a.next = judge.Next() }()
-	split := stream.Splitter{Lines: kind == stream.Lines}
+	split := stream.Splitter{Lines: kind == api.StreamLines}
 	seen := 0 // bytes in the buffer that the splitter has seen
 	for {
 		last := errors.Is(a.err, io.EOF)

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rouse-dev/rouse/internal/stream"
+	"github.com/rouse-dev/rouse/api"
 )
 
 // answerOf is an answer whose body comes in the given pieces, then err.
-func answerOf(kind stream.Style, err error, pieces ...string) *Answer {
+func answerOf(kind api.Stream, err error, pieces ...string) *Answer {
 	return &Answer{
 		resp: &http.Response{
 			StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{pieces, err}),
@@ -50,33 +50,33 @@ func TestEndsOfStreams(t *testing.T) {
 	broken := errors.New("connection reset")
 	for _, tc := range []struct {
 		name string
-		kind stream.Style
+		kind api.Stream
 		text string
 		err  error
 		want string // what the client sees
 		cut  bool
 	}{
-		{"complete", stream.Completion, word + finish + done, io.EOF, word + finish + done, false},
-		{"a finish reason is enough", stream.Completion, word + finish, io.EOF, word + finish, false},
-		{"[DONE] is enough", stream.Completion, word + done, io.EOF, word + done, false},
-		{"CRLF", stream.Completion, "data: x\r\n\r\ndata: [DONE]\r\n\r\n", io.EOF, "data: x\r\n\r\ndata: [DONE]\r\n\r\n", false},
-		{"no space after the colon", stream.Completion, "data:[DONE]\n\n", io.EOF, "data:[DONE]\n\n", false},
-		{"the last blank line is missing", stream.Completion, word + "data: [DONE]", io.EOF, word + "data: [DONE]", false},
-		{"a clean end that is none", stream.Completion, word + word, io.EOF, word + word, true},
-		{"text that looks like an end", stream.Completion, lookLike, io.EOF, lookLike, true},
-		{"a clean end within an event", stream.Completion, word + `data: {"cho`, io.EOF, word, true},
-		{"cut between events", stream.Completion, word, broken, word, true},
-		{"cut within an event", stream.Completion, word + `data: {"cho`, broken, word, true},
-		{"cut after a finish reason: the usage may be missing", stream.Completion, word + finish, broken, word + finish, true},
-		{"cut after [DONE]", stream.Completion, word + done, broken, word + done, false},
-		{"the runtime's own error is an end", stream.Completion, word + failed, io.EOF, word + failed, false},
-		{"comments only", stream.Completion, ": keepalive\n\n", io.EOF, ": keepalive\n\n", true},
-		{"responses", stream.Responses, "event: response.completed\ndata: {}\n\n", io.EOF, "event: response.completed\ndata: {}\n\n", false},
-		{"responses without an end", stream.Responses, "event: response.created\ndata: {}\n\n", io.EOF, "event: response.created\ndata: {}\n\n", true},
-		{"messages", stream.Messages, "event: message_stop\ndata: {}\n\n", io.EOF, "event: message_stop\ndata: {}\n\n", false},
-		{"messages without an end", stream.Messages, "event: ping\ndata: {}\n\n", io.EOF, "event: ping\ndata: {}\n\n", true},
-		{"a stream of another kind may end anywhere", stream.Plain, word, io.EOF, word, false},
-		{"but not be cut", stream.Plain, word, broken, word, true},
+		{"complete", api.StreamCompletion, word + finish + done, io.EOF, word + finish + done, false},
+		{"a finish reason is enough", api.StreamCompletion, word + finish, io.EOF, word + finish, false},
+		{"[DONE] is enough", api.StreamCompletion, word + done, io.EOF, word + done, false},
+		{"CRLF", api.StreamCompletion, "data: x\r\n\r\ndata: [DONE]\r\n\r\n", io.EOF, "data: x\r\n\r\ndata: [DONE]\r\n\r\n", false},
+		{"no space after the colon", api.StreamCompletion, "data:[DONE]\n\n", io.EOF, "data:[DONE]\n\n", false},
+		{"the last blank line is missing", api.StreamCompletion, word + "data: [DONE]", io.EOF, word + "data: [DONE]", false},
+		{"a clean end that is none", api.StreamCompletion, word + word, io.EOF, word + word, true},
+		{"text that looks like an end", api.StreamCompletion, lookLike, io.EOF, lookLike, true},
+		{"a clean end within an event", api.StreamCompletion, word + `data: {"cho`, io.EOF, word, true},
+		{"cut between events", api.StreamCompletion, word, broken, word, true},
+		{"cut within an event", api.StreamCompletion, word + `data: {"cho`, broken, word, true},
+		{"cut after a finish reason: the usage may be missing", api.StreamCompletion, word + finish, broken, word + finish, true},
+		{"cut after [DONE]", api.StreamCompletion, word + done, broken, word + done, false},
+		{"the runtime's own error is an end", api.StreamCompletion, word + failed, io.EOF, word + failed, false},
+		{"comments only", api.StreamCompletion, ": keepalive\n\n", io.EOF, ": keepalive\n\n", true},
+		{"responses", api.StreamResponses, "event: response.completed\ndata: {}\n\n", io.EOF, "event: response.completed\ndata: {}\n\n", false},
+		{"responses without an end", api.StreamResponses, "event: response.created\ndata: {}\n\n", io.EOF, "event: response.created\ndata: {}\n\n", true},
+		{"messages", api.StreamMessages, "event: message_stop\ndata: {}\n\n", io.EOF, "event: message_stop\ndata: {}\n\n", false},
+		{"messages without an end", api.StreamMessages, "event: ping\ndata: {}\n\n", io.EOF, "event: ping\ndata: {}\n\n", true},
+		{"a stream of another kind may end anywhere", api.StreamPlain, word, io.EOF, word, false},
+		{"but not be cut", api.StreamPlain, word, broken, word, true},
 	} {
 		for _, size := range []int{1, 3, 7, 1000} {
 			t.Run(fmt.Sprintf("%s/%d", tc.name, size), func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestEndsOfStreams(t *testing.T) {
 }
 
 func TestEachEventIsFlushed(t *testing.T) {
-	a := answerOf(stream.Completion, io.EOF, word, word, word[:9], word[9:], finish, done)
+	a := answerOf(api.StreamCompletion, io.EOF, word, word, word[:9], word[9:], finish, done)
 	s := &sink{}
 	if err := a.Copy(s); err != nil || s.flushes != 5 {
 		t.Errorf("got %d flushes, %v; want one for each of 5 events", s.flushes, err)
@@ -106,14 +106,14 @@ func TestEachEventIsFlushed(t *testing.T) {
 
 func TestAClientThatFails(t *testing.T) {
 	gone := errors.New("broken pipe")
-	if err := answerOf(stream.Completion, io.EOF, word).Copy(&sink{err: gone}); !errors.Is(err, ErrClient) || !errors.Is(err, gone) {
+	if err := answerOf(api.StreamCompletion, io.EOF, word).Copy(&sink{err: gone}); !errors.Is(err, ErrClient) || !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestALargeEventIsKeptWhole(t *testing.T) {
 	large := "data: " + strings.Repeat("x", 1000<<10) + "\n\n"
-	a := answerOf(stream.Completion, io.EOF, large, done)
+	a := answerOf(api.StreamCompletion, io.EOF, large, done)
 	s := &sink{}
 	if err := a.Copy(s); err != nil || s.String() != large+done || s.flushes != 2 {
 		t.Errorf("got %d bytes in %d flushes, %v", s.Len(), s.flushes, err)
@@ -138,7 +138,7 @@ func TestLines(t *testing.T) {
 		{"the runtime's own error", []string{token, `{"error":"m"}` + "\n"}, io.EOF, token + `{"error":"m"}` + "\n", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := answerOf(stream.Plain, tc.err, tc.pieces...)
+			a := answerOf(api.StreamPlain, tc.err, tc.pieces...)
 			a.resp.Header.Set("Content-Type", "application/x-ndjson")
 			defer a.Close()
 			s := &sink{}

@@ -36,7 +36,6 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // HeaderID carries a request's id.
@@ -65,7 +64,7 @@ type Call struct {
 	// Credentials passes those of the client on.
 	Credentials bool
 	// Kind is what an event stream that answers must end with.
-	Kind stream.Style
+	Kind api.Stream
 	// Idle is how long the answer may pause once its first byte is there; 0: for ever. After
 	// that Paused is called, once, which should end the context of the call.
 	Idle   time.Duration
@@ -139,7 +138,7 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		return nil, broken(fmt.Errorf("the connection ended before the first byte: %w", err))
 	}
 	f := a.failure()
-	if f == nil && a.n == 0 && call.Kind != stream.Plain && a.Events() {
+	if f == nil && a.n == 0 && call.Kind != api.StreamPlain && a.Events() {
 		f = broken(errors.New("the stream ended before its first event"))
 	}
 	if f != nil {

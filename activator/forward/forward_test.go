@@ -20,7 +20,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // serve runs an instance by hand on a Unix socket.
@@ -42,7 +41,7 @@ func serve(t *testing.T, h http.HandlerFunc) *url.URL {
 }
 
 // send makes one attempt with the given inbound request.
-func send(t *testing.T, base *url.URL, kind stream.Style, in *http.Request) (*Answer, error) {
+func send(t *testing.T, base *url.URL, kind api.Stream, in *http.Request) (*Answer, error) {
 	t.Helper()
 	body, err := inbound.New(inbound.Config{}).Read(httptest.NewRecorder(), in, "")
 	if err != nil {
@@ -96,7 +95,7 @@ func TestWhatIsSent(t *testing.T) {
 	} {
 		in.Header.Set(key, value)
 	}
-	a, err := send(t, base, stream.Plain, in)
+	a, err := send(t, base, api.StreamPlain, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +167,7 @@ func TestFailuresBeforeTheFirstByte(t *testing.T) {
 			if tc.do != nil {
 				base = serve(t, tc.do)
 			}
-			_, err := send(t, base, stream.Completion, post("{}"))
+			_, err := send(t, base, api.StreamCompletion, post("{}"))
 			var f *Failure
 			if !errors.As(err, &f) || f.Given != tc.given || f.Code != tc.code || f.Err.Status/100 != 5 || f.Err.Message == "" {
 				t.Errorf("got %#v, want given %t, code %s", err, tc.given, tc.code)
@@ -180,7 +179,7 @@ func TestFailuresBeforeTheFirstByte(t *testing.T) {
 func TestAnswersOfTheRuntimeAreAnswers(t *testing.T) {
 	for _, status := range []int{200, 204, 400, 404, 429, 500, 502, 503, 504} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		a, err := send(t, base, stream.Completion, post("{}"))
+		a, err := send(t, base, api.StreamCompletion, post("{}"))
 		if err != nil {
 			t.Errorf("%d: %v", status, err)
 			continue
@@ -240,7 +239,7 @@ func TestLargeAnswersPassThrough(t *testing.T) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(want)))
 		_, _ = io.WriteString(w, want)
 	})
-	a, err := send(t, base, stream.Plain, post("{}"))
+	a, err := send(t, base, api.StreamPlain, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}

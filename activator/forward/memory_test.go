@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // account is a [Memory] of limit bytes.
@@ -66,7 +65,7 @@ func TestEventsAreCharged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			memory, sink := accountOf(tc.limit), &largest{}
-			a := answerOf(stream.Completion, io.EOF, "data: ", strings.Repeat("x", size), "\n\n", done)
+			a := answerOf(api.StreamCompletion, io.EOF, "data: ", strings.Repeat("x", size), "\n\n", done)
 			a.held, a.maxEvent = &held{ctx: t.Context(), account: memory}, tc.maxEvent
 			if err := a.Copy(sink); err != nil {
 				t.Error(err)

@@ -14,17 +14,17 @@ import (
 // event. What is no stream ends with a broken connection, which needs no words.
 func endHonestly(resp *http.Response) error {
 	kind := resp.Header.Get("Content-Type")
-	style := stream.Of(resp.Request.URL.Path)
+	style := api.EventsOf(resp.Request.URL.Path)
 	switch {
 	case resp.Header.Get("Content-Encoding") != "":
 		return nil // not ours to write into
 	case strings.HasPrefix(kind, "application/x-ndjson"):
-		style = stream.Lines
+		style = api.StreamLines
 	case !strings.HasPrefix(kind, "text/event-stream"):
 		return nil
 	}
 	resp.Body = &honest{
-		body: resp.Body, style: style, judge: stream.NewJudge(style), split: stream.Splitter{Lines: style == stream.Lines},
+		body: resp.Body, style: style, judge: stream.NewJudge(style), split: stream.Splitter{Lines: style == api.StreamLines},
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func endHonestly(resp *http.Response) error {
 // follows the last whole one when the connection breaks is dropped.
 type honest struct {
 	body  io.ReadCloser
-	style stream.Style
+	style api.Stream
 	judge stream.Judge
 	split stream.Splitter
 

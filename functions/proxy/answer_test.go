@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // dialect writes requests in upper case and failures as "PATH STATUS: body".
@@ -378,7 +377,7 @@ func TestHTTP2ClientLeaves(t *testing.T) {
 func TestMoved(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write(stream.Completion.Error(api.BadRequest("", "x"), 0))
+		_, _ = w.Write(api.StreamCompletion.Error(api.BadRequest("", "x"), 0))
 	})
 	b.post(t, "/v1/completions", "{}")
 	b.wantIdle(t)

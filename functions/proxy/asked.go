@@ -23,15 +23,6 @@ const (
 	PrefixesForgotten
 )
 
-// generates are the paths whose prompts a runtime keeps.
-func generates(path string) bool {
-	switch path {
-	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/generate", "/completion", "/completions", "/chat/completions":
-		return true
-	}
-	return false
-}
-
 // asked puts into the body what counts of who asks. What a client may not say is taken out:
 // its priority, unless the activator trusts it. Who asks goes into the salt of prompts.
 // A body that servers read differently is refused: who routed it may have read another.
@@ -54,7 +45,7 @@ func (x *exchange) asked(body []byte) ([]byte, error) {
 // salted keeps what is computed for the request's client apart from what others get.
 func (x *exchange) salted(body []byte) []byte {
 	tenant := x.r.Header.Get(control.HeaderTenant)
-	if tenant == "" || !generates(x.r.URL.Path) {
+	if tenant == "" || !x.path.Prompts {
 		return body
 	}
 	switch x.proxy.cfg.Prefixes {

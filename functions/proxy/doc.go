@@ -1,6 +1,6 @@
 // Package proxy is an instance's data path: it gives clients' requests to the
 // runtime and the runtime's answers to the clients, bytes untouched but for what
-// the [Dialect] changes. It passes only client paths, see route.go; the runtime's
+// the [Dialect] changes. It passes only client paths, which package api lists; the runtime's
 // administrative paths are out of reach.
 //
 // The life of one request:

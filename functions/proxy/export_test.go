@@ -1,7 +1,9 @@
 package proxy
 
+import "github.com/rouse-dev/rouse/api"
+
 // Route says whether a path is a client path, and its pattern.
 func Route(method, path string) (pattern string, found bool) {
-	r, found := lookUp(method, path)
-	return r.pattern, found
+	p, found := api.FindPath(method, path)
+	return p.Pattern, found
 }

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/internal/stream"
+	"github.com/rouse-dev/rouse/api"
 )
 
 // meter counts tokens in an answer as it passes: what the runtime says of its
 // usage, and until it does, the events that carry text. It looks for the field
 // names as they stand in JSON; in a model's text their quotes would be escaped.
 type meter struct {
-	style             stream.Style
+	style             api.Stream
 	prompt, generated int           // as the runtime says; 0: it does not
 	events            int           // that carry text
 	first, last       time.Duration // when they came, since the request's arrival
@@ -39,7 +39,7 @@ func (m *meter) see(p []byte, now time.Duration) (events int) {
 		} else {
 			p = nil
 		}
-		if m.style != stream.Lines && !bytes.HasPrefix(line, []byte("data:")) {
+		if m.style != api.StreamLines && !bytes.HasPrefix(line, []byte("data:")) {
 			continue
 		}
 		if m.text(line) {
@@ -60,18 +60,18 @@ func (m *meter) see(p []byte, now time.Duration) (events int) {
 // text says whether a line carries text of the model's.
 func (m *meter) text(line []byte) bool {
 	switch m.style {
-	case stream.Completion:
+	case api.StreamCompletion:
 		for _, name := range textNames {
 			if at := bytes.Index(line, name); at >= 0 && at+len(name) < len(line) && line[at+len(name)] != '"' {
 				return true
 			}
 		}
 		return false
-	case stream.Responses:
+	case api.StreamResponses:
 		return bytes.Contains(line[:min(len(line), 80)], []byte(`.delta"`))
-	case stream.Messages:
+	case api.StreamMessages:
 		return bytes.Contains(line[:min(len(line), 80)], []byte(`"content_block_delta"`))
-	case stream.Lines:
+	case api.StreamLines:
 		return bytes.Contains(line, []byte(`"done":false`))
 	}
 	return false
@@ -82,7 +82,7 @@ func (m *meter) usage(p []byte) {
 	if d := duration(p, millisName, time.Millisecond) + duration(p, nanosName, time.Nanosecond); d > 0 {
 		m.decode = d
 	}
-	if m.style != stream.Lines {
+	if m.style != api.StreamLines {
 		at := bytes.Index(p, usageName) // most have none; LastIndex is far slower
 		switch {
 		case at >= 0:

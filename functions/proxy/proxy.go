@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // Gate lets requests into the runtime. Enter returns the runtime's base URL and
@@ -120,11 +119,11 @@ func New(cfg Config) *Proxy {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	found := false
-	if x.route, found = lookUp(r.Method, r.URL.Path); !found {
+	if x.path, found = api.FindPath(r.Method, r.URL.Path); !found {
 		api.WriteErrorTo(x.w, x.r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
 		return
 	}
-	x.outcome.Path = x.route.pattern
+	x.outcome.Path = x.path.Pattern
 	x.serve()
 	if x.body != nil {
 		x.body.Release()
@@ -141,7 +140,7 @@ type exchange struct {
 	proxy   *Proxy
 	w       http.ResponseWriter
 	r       *http.Request
-	route   route
+	path    api.ClientPath
 	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
 	began   time.Time
 	outcome Outcome
@@ -222,7 +221,7 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 		}
 	}
 	x.outcome.Status = resp.StatusCode
-	x.meter.style = x.route.style
+	x.meter.style = x.path.Stream
 	x.answer(ctx, resp)
 	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.prompt, x.meter.tokens()
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.first, x.meter.last
@@ -237,19 +236,19 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 // lines; 3. a failure, in the words that clients know; 4. what it says of its models; 5. anything else.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	kind, readable := resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding") == ""
-	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.route.style == stream.Lines
+	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.path.Stream == api.StreamLines
 	switch {
 	case x.joins && resp.StatusCode == http.StatusOK && readable && strings.HasPrefix(kind, "text/event-stream"):
 		x.join(ctx, resp)
 	case lines && readable || strings.HasPrefix(kind, "text/event-stream"):
-		style := x.route.style
-		if lines != (style == stream.Lines) || resp.StatusCode != http.StatusOK || !readable {
-			style = stream.Plain // not a generation, or not ours to read
+		style := x.path.Stream
+		if lines != (style == api.StreamLines) || resp.StatusCode != http.StatusOK || !readable {
+			style = api.StreamPlain // not a generation, or not ours to read
 		}
 		x.stream(ctx, resp, style)
 	case resp.StatusCode >= http.StatusBadRequest && x.proxy.cfg.Dialect != nil && readable:
 		x.failure(ctx, resp)
-	case x.route.describes && readable:
+	case x.path.Describes && readable:
 		x.describe(ctx, resp)
 	default:
 		x.pass(ctx, resp, resp.ContentLength >= 0 || strings.HasPrefix(kind, "application/json"))
@@ -258,7 +257,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 
 // log tells the operator what a client is told without its cause.
 func (x *exchange) log(what string, err error) {
-	x.proxy.cfg.Logger.Warn(what, "path", x.route.pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
+	x.proxy.cfg.Logger.Warn(what, "path", x.path.Pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
 }
 
 // refuse answers that the runtime has not seen the request. The body is read

@@ -28,7 +28,7 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 	out.RequestURI, out.Close, out.TransferEncoding, out.Trailer = "", false, nil, nil
 	localhttp.DropConnection(out.Header)
 	x.private(out.Header)
-	if x.route.describes {
+	if x.path.Describes {
 		delete(out.Header, "Accept-Encoding") // the answer is read here
 	}
 	delete(out.Header, "Expect") // the body is here, nobody has to ask for it

@@ -18,7 +18,7 @@ import (
 // events is a stream on its way through.
 type events struct {
 	*exchange
-	style stream.Style
+	style api.Stream
 	split stream.Splitter
 	judge stream.Judge
 	buf   []byte
@@ -30,12 +30,12 @@ type events struct {
 // stream passes a stream on, each event as soon as it is whole: if the stream
 // breaks off, the error event stands on its own. Of an event that is larger than
 // a buffer the parts are passed on.
-func (x *exchange) stream(ctx context.Context, resp *http.Response, style stream.Style) {
+func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
 	delete(resp.Header, "Content-Length") // an error event may have to follow
 	small := smallBuffers.Get().(*[smallBuffer]byte)
 	defer smallBuffers.Put(small)
 	e := events{exchange: x, style: style, judge: stream.NewJudge(style), buf: small[:]}
-	e.split.Lines = style == stream.Lines
+	e.split.Lines = style == api.StreamLines
 	defer e.giveBack()
 	for {
 		e.room()
@@ -102,20 +102,20 @@ func (e *events) pass(resp *http.Response, n int) bool {
 // [exchange.failure] does where the answer has not begun.
 func (e *events) failures(p []byte) []byte {
 	x := e.exchange
-	if x.proxy.cfg.Dialect == nil || e.style == stream.Plain || !bytes.Contains(p, []byte(`"error"`)) {
+	if x.proxy.cfg.Dialect == nil || e.style == api.StreamPlain || !bytes.Contains(p, []byte(`"error"`)) {
 		return p
 	}
 	var out []byte
 	for line := range bytes.Lines(p) {
 		data, found := line, true
-		if e.style != stream.Lines {
+		if e.style != api.StreamLines {
 			data, found = bytes.CutPrefix(line, []byte("data:"))
 		}
 		data = bytes.TrimSpace(data)
 		what, failed := []byte(nil), false
 		if found {
 			what, failed = jsonfield.Find(data, "error")
-			if kind, _ := jsonfield.Find(data, "type"); !failed && e.style == stream.Responses && string(kind) == `"error"` {
+			if kind, _ := jsonfield.Find(data, "type"); !failed && e.style == api.StreamResponses && string(kind) == `"error"` {
 				what, failed = data, true
 			}
 		}
@@ -126,11 +126,11 @@ func (e *events) failures(p []byte) []byte {
 		x.log("runtime ends a stream with an error", fmt.Errorf("%.500q", data))
 		known := bytes.TrimSpace(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))
 		switch e.style {
-		case stream.Responses:
+		case api.StreamResponses:
 			out = append(unnamed(out), e.numbered(known, e.judge.NextAfter(out))...)
-		case stream.Messages:
+		case api.StreamMessages:
 			out = append(append(unnamed(out), "event: error\ndata: "...), known...)
-		case stream.Lines:
+		case api.StreamLines:
 			out = append(out, known...)
 		default:
 			out = append(append(out, "data: "...), known...)
@@ -217,6 +217,6 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 		failure = api.AsError(ctx.Err())
 	}
 	x.outcome.Code = failure.Code
-	x.proxy.cfg.Logger.Warn("stream cut", "path", x.route.pattern, "code", failure.Code, "error", err)
+	x.proxy.cfg.Logger.Warn("stream cut", "path", x.path.Pattern, "code", failure.Code, "error", err)
 	x.send(append(e.judge.Rest(), e.style.Error(failure, e.judge.Next())...))
 }

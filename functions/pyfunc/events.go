@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // events makes of a stream of events one in AgentServer's shape: data lines and
@@ -116,7 +115,7 @@ func (e *events) finish() {
 
 func (e *events) fail(message string) {
 	e.close()
-	e.out = append(e.out, stream.Agent.Error(&api.Error{Message: message}, 0)...)
+	e.out = append(e.out, api.StreamAgent.Error(&api.Error{Message: message}, 0)...)
 	e.ended = true
 }
 

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Judge watches a stream for what makes it whole.
 type Judge struct {
-	style    Style
+	style    api.Stream
 	finished bool // the answer has ended; a proper end of the stream must follow
 	done     bool // the stream has ended: its last event was seen
 
@@ -19,7 +20,7 @@ type Judge struct {
 	head   []byte // the beginning of a line that comes in parts
 	tail   []byte // the end of what was seen of it
 
-	next int // the number of the next event, of [Responses]
+	next int // the number of the next event, of [api.StreamResponses]
 }
 
 const (
@@ -28,7 +29,7 @@ const (
 )
 
 // NewJudge makes a judge of one stream.
-func NewJudge(style Style) Judge { return Judge{style: style} }
+func NewJudge(style api.Stream) Judge { return Judge{style: style} }
 
 // Whole says whether the stream was whole if it ends here; proper says that its
 // connection, too, ended as it should.
@@ -37,7 +38,7 @@ func (j *Judge) Whole(proper bool) bool {
 	if j.within { // a last line needs no end
 		end.begins(j.head)
 	}
-	return end.done || (proper && (j.finished || j.style == Plain || j.style == Agent))
+	return end.done || (proper && (j.finished || j.style == api.StreamPlain || j.style == api.StreamAgent))
 }
 
 // Next is the number of an event of our own, in a stream whose events have numbers.
@@ -54,9 +55,9 @@ func (j *Judge) NextAfter(p []byte) int {
 // the lines and fields of the event before.
 func (j *Judge) Rest() []byte {
 	switch {
-	case j.within && j.style != Lines:
+	case j.within && j.style != api.StreamLines:
 		return []byte("\n\n")
-	case j.within || (j.open && j.style != Lines):
+	case j.within || (j.open && j.style != api.StreamLines):
 		return []byte("\n")
 	}
 	return nil
@@ -100,7 +101,7 @@ func (j *Judge) line(line []byte) {
 	j.open = len(line) > 0
 	switch {
 	case j.done || !j.open:
-	case j.style == Lines:
+	case j.style == api.StreamLines:
 		j.done = lastLine(line)
 	default:
 		j.begins(line)
@@ -131,11 +132,11 @@ func (j *Judge) part(p []byte) {
 // inside looks for what may stand anywhere in a line.
 func (j *Judge) inside(p []byte) {
 	switch {
-	case j.style == Completion && !j.finished:
+	case j.style == api.StreamCompletion && !j.finished:
 		j.finished = finishes(p)
-	case j.style == Lines:
+	case j.style == api.StreamLines:
 		j.done = j.done || bytes.Contains(p, []byte(`"done":true`))
-	case j.style == Responses:
+	case j.style == api.StreamResponses:
 		j.count(p)
 	}
 }
@@ -163,7 +164,7 @@ func (j *Judge) count(p []byte) {
 func (j *Judge) begins(line []byte) {
 	switch {
 	case j.done:
-	case j.style == Lines:
+	case j.style == api.StreamLines:
 		j.done = failed(line)
 	default:
 		if data, found := bytes.CutPrefix(line, []byte("data:")); found {
@@ -180,11 +181,11 @@ func (j *Judge) begins(line []byte) {
 func (j *Judge) last(name []byte) bool {
 	switch string(name) {
 	case "response.completed", "response.failed", "response.incomplete":
-		return j.style == Responses
+		return j.style == api.StreamResponses
 	case "message_stop":
-		return j.style == Messages
+		return j.style == api.StreamMessages
 	case "error":
-		return j.style == Messages || j.style == Responses
+		return j.style == api.StreamMessages || j.style == api.StreamResponses
 	}
 	return false
 }

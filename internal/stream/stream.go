@@ -5,7 +5,7 @@
 //   - [Splitter]: where an event ends, so that clients get whole events, at once;
 //   - [Judge]: whether the stream ended whole. Client libraries take any end of a
 //     connection for success, so one that is cut must be told by an event,
-//     [Style.Error].
+//     [api.Stream.Error].
 //
 // The life of a stream:
 //
@@ -18,60 +18,7 @@
 // per stream, whatever a server sends. Nothing here is safe for many goroutines.
 package stream
 
-import (
-	"bytes"
-	"encoding/json"
-	"strings"
-
-	"github.com/rouse-dev/rouse/api"
-)
-
-// Style is the protocol of a stream: what it consists of, and what makes it whole.
-type Style int
-
-// Styles.
-const (
-	Plain      Style = iota // server-sent events that may end anywhere
-	Completion              // OpenAI's completions: a finish_reason, or [DONE]
-	Responses               // OpenAI's responses: response.completed, .failed or .incomplete
-	Messages                // Anthropic's messages: message_stop
-	Lines                   // Ollama's lines of JSON: "done":true
-	Agent                   // MLflow's AgentServer: [DONE], behind an error too
-)
-
-// Of is the style of server-sent events at a path of clients'.
-func Of(path string) Style {
-	switch api.ShapeOf(path) {
-	case api.ShapeMessages:
-		return Messages
-	case api.ShapeMLflow:
-		return Agent
-	}
-	switch {
-	case path == "/v1/chat/completions", path == "/v1/completions":
-		return Completion
-	case path == "/v1/responses", strings.HasPrefix(path, "/v1/responses/"):
-		return Responses
-	}
-	return Plain
-}
-
-// Error returns err as the event that ends a stream of this style that was cut; next
-// is its number, [Judge.Next], where events have numbers.
-func (s Style) Error(err *api.Error, next int) []byte {
-	switch s {
-	case Lines:
-		return err.Line()
-	case Messages: // a client of Anthropic's looks at the name of an event first
-		return append(append([]byte("event: error\ndata: "), err.Messages()...), '\n', '\n')
-	case Responses: // one of OpenAI's looks at the type in its data
-		return append(append([]byte("event: error\ndata: "), err.ResponsesEvent(next)...), '\n', '\n')
-	case Agent:
-		text, _ := json.Marshal(err.Message) // a string always marshals
-		return append(append([]byte(`data: {"error": `), text...), "}\n\ndata: [DONE]\n\n"...)
-	}
-	return err.SSE()
-}
+import "bytes"
 
 // Splitter finds the ends of events. Of server-sent events that is an empty line
 // (lines end with LF, CRLF or CR), of lines of JSON the end of a line. The zero

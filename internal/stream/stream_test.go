@@ -32,35 +32,35 @@ func cut(text string, n int) (pieces []string) {
 func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
 		name, text    string
-		style         stream.Style
+		style         api.Stream
 		proper, early bool // whole after a proper end, and after any
 	}{
-		{"[DONE]", word + done, stream.Completion, true, true},
-		{"no space", "data:[DONE]\n\n", stream.Completion, true, true},
-		{"CRLF", "data: x\r\n\r\ndata: [DONE]\r\n\r\n", stream.Completion, true, true},
-		{"CR", "data: x\r\rdata: [DONE]\r\r", stream.Completion, true, true},
-		{"no line's end", word + "data: [DONE]", stream.Completion, true, true},
-		{"a finish reason", word + finish, stream.Completion, true, false},
-		{"SGLang's own finish reason", `data: {"text":"x","meta_info":{"finish_reason":{"type":"stop"}}}` + "\n\n", stream.Completion, true, false},
-		{"llama.cpp's own end", `data: {"content":"","stop":true}` + "\n\n", stream.Completion, true, false},
-		{"neither", word, stream.Completion, false, false},
-		{"a text like an end", lookLike, stream.Completion, false, false},
-		{"an error", word + failed, stream.Completion, true, true},
-		{"an error of null is none", `data: {"error":null,"choices":[]}` + "\n\n", stream.Completion, false, false},
-		{"an error event", "event: error\ndata: {}\n\n", stream.Completion, true, true},
-		{"a comment like an end", ": data: [DONE]\n\n", stream.Completion, false, false},
-		{"empty", "", stream.Completion, false, false},
-		{"responses", "event: response.completed\ndata: {}\n\n", stream.Responses, true, true},
-		{"responses without names", "data: {\"type\" : \"response.failed\"}\n\n", stream.Responses, true, true},
-		{"responses, cut", "event: response.created\ndata: {}\n\n", stream.Responses, false, false},
-		{"another style's end", "event: message_stop\ndata: {}\n\n", stream.Responses, false, false},
-		{"messages", "event: message_stop\ndata: {}\n\n", stream.Messages, true, true},
-		{"messages, cut", "event: message_start\ndata: {}\n\n", stream.Messages, false, false},
-		{"plain", word, stream.Plain, true, false},
-		{"lines", `{"message":{"content":"x"},"done":false}` + "\n" + `{"done":true}` + "\n", stream.Lines, true, true},
-		{"lines with spaces", `{ "a": 1, "done" : true }` + "\r\n", stream.Lines, true, true},
-		{"lines, an error", `{"error":"m"}` + "\n", stream.Lines, true, true},
-		{"lines, cut", `{"message":{"content":"\"done\":true"},"done":false}` + "\n", stream.Lines, false, false},
+		{"[DONE]", word + done, api.StreamCompletion, true, true},
+		{"no space", "data:[DONE]\n\n", api.StreamCompletion, true, true},
+		{"CRLF", "data: x\r\n\r\ndata: [DONE]\r\n\r\n", api.StreamCompletion, true, true},
+		{"CR", "data: x\r\rdata: [DONE]\r\r", api.StreamCompletion, true, true},
+		{"no line's end", word + "data: [DONE]", api.StreamCompletion, true, true},
+		{"a finish reason", word + finish, api.StreamCompletion, true, false},
+		{"SGLang's own finish reason", `data: {"text":"x","meta_info":{"finish_reason":{"type":"stop"}}}` + "\n\n", api.StreamCompletion, true, false},
+		{"llama.cpp's own end", `data: {"content":"","stop":true}` + "\n\n", api.StreamCompletion, true, false},
+		{"neither", word, api.StreamCompletion, false, false},
+		{"a text like an end", lookLike, api.StreamCompletion, false, false},
+		{"an error", word + failed, api.StreamCompletion, true, true},
+		{"an error of null is none", `data: {"error":null,"choices":[]}` + "\n\n", api.StreamCompletion, false, false},
+		{"an error event", "event: error\ndata: {}\n\n", api.StreamCompletion, true, true},
+		{"a comment like an end", ": data: [DONE]\n\n", api.StreamCompletion, false, false},
+		{"empty", "", api.StreamCompletion, false, false},
+		{"responses", "event: response.completed\ndata: {}\n\n", api.StreamResponses, true, true},
+		{"responses without names", "data: {\"type\" : \"response.failed\"}\n\n", api.StreamResponses, true, true},
+		{"responses, cut", "event: response.created\ndata: {}\n\n", api.StreamResponses, false, false},
+		{"another style's end", "event: message_stop\ndata: {}\n\n", api.StreamResponses, false, false},
+		{"messages", "event: message_stop\ndata: {}\n\n", api.StreamMessages, true, true},
+		{"messages, cut", "event: message_start\ndata: {}\n\n", api.StreamMessages, false, false},
+		{"plain", word, api.StreamPlain, true, false},
+		{"lines", `{"message":{"content":"x"},"done":false}` + "\n" + `{"done":true}` + "\n", api.StreamLines, true, true},
+		{"lines with spaces", `{ "a": 1, "done" : true }` + "\r\n", api.StreamLines, true, true},
+		{"lines, an error", `{"error":"m"}` + "\n", api.StreamLines, true, true},
+		{"lines, cut", `{"message":{"content":"\"done\":true"},"done":false}` + "\n", api.StreamLines, false, false},
 	} {
 		sizes := []int{1, 2, 3, 7, 1000}
 		if strings.HasPrefix(tc.name, "lines") { // a line of JSON is judged whole
@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 
 // A model that calls a tool with an argument named done is not done.
 func TestNestedDone(t *testing.T) {
-	j := stream.NewJudge(stream.Lines)
+	j := stream.NewJudge(api.StreamLines)
 	j.See([]byte(`{"message":{"tool_calls":[{"function":{"arguments":{"done":true,"error":"x"}}}]},"done":false}` + "\n"))
 	if j.Whole(true) {
 		t.Error("an argument of a tool ended the stream")
@@ -91,12 +91,12 @@ func TestNestedDone(t *testing.T) {
 
 func TestALineLongerThanABuffer(t *testing.T) {
 	for _, tc := range []struct {
-		style stream.Style
+		style api.Stream
 		line  string
 	}{
-		{stream.Completion, `data: {"x":"` + strings.Repeat("y", 5000) + `","finish_reason" : "length","z":"` + strings.Repeat("y", 5000) + `"}`},
-		{stream.Lines, `{"x":"` + strings.Repeat("y", 5000) + `","done":true,"z":"` + strings.Repeat("y", 5000) + `"}`},
-		{stream.Responses, `data: {"type":"response.completed","x":"` + strings.Repeat("y", 5000) + `"}`},
+		{api.StreamCompletion, `data: {"x":"` + strings.Repeat("y", 5000) + `","finish_reason" : "length","z":"` + strings.Repeat("y", 5000) + `"}`},
+		{api.StreamLines, `{"x":"` + strings.Repeat("y", 5000) + `","done":true,"z":"` + strings.Repeat("y", 5000) + `"}`},
+		{api.StreamResponses, `data: {"type":"response.completed","x":"` + strings.Repeat("y", 5000) + `"}`},
 	} {
 		for size := 1; size < 100; size++ {
 			j := stream.NewJudge(tc.style)
@@ -114,12 +114,12 @@ func TestALineLongerThanABuffer(t *testing.T) {
 func TestErrorStandsAlone(t *testing.T) {
 	cause := api.Errorf(502, api.CodeStreamCut, "the line\nbroke")
 	for _, tc := range []struct {
-		style      stream.Style
+		style      api.Stream
 		text, want string
 	}{
-		{stream.Completion, word, ""}, {stream.Completion, word + "data: {\"cho", "\n\n"}, {stream.Completion, "event: x\ndata: {}\n", "\n"},
-		{stream.Completion, "data: x\r\n\r\n", ""}, {stream.Completion, "data: x\r", "\n"}, {stream.Messages, "event: ping", "\n\n"},
-		{stream.Lines, "{}\n", ""}, {stream.Lines, "{}", "\n"}, {stream.Responses, "event: response.created\ndata: {\"type\":\"response.created\"}\n\n", ""}, {stream.Completion, "", ""},
+		{api.StreamCompletion, word, ""}, {api.StreamCompletion, word + "data: {\"cho", "\n\n"}, {api.StreamCompletion, "event: x\ndata: {}\n", "\n"},
+		{api.StreamCompletion, "data: x\r\n\r\n", ""}, {api.StreamCompletion, "data: x\r", "\n"}, {api.StreamMessages, "event: ping", "\n\n"},
+		{api.StreamLines, "{}\n", ""}, {api.StreamLines, "{}", "\n"}, {api.StreamResponses, "event: response.created\ndata: {\"type\":\"response.created\"}\n\n", ""}, {api.StreamCompletion, "", ""},
 	} {
 		j := stream.NewJudge(tc.style)
 		j.See([]byte(tc.text))
@@ -145,7 +145,7 @@ func TestErrorIsNumbered(t *testing.T) {
 		text += fmt.Sprintf("event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":%q,\"sequence_number\":%d,\"logprobs\":[]}\n\n", `"sequence_number":99`+strings.Repeat("x", 90), n)
 	}
 	for size := 1; size < 300; size++ {
-		j := stream.NewJudge(stream.Responses)
+		j := stream.NewJudge(api.StreamResponses)
 		for _, p := range cut(text, size) {
 			j.See([]byte(p))
 		}
@@ -153,7 +153,7 @@ func TestErrorIsNumbered(t *testing.T) {
 			t.Fatalf("in pieces of %d bytes: number %d, want 12", size, j.Next())
 		}
 	}
-	event := string(stream.Responses.Error(api.Errorf(502, api.CodeStreamCut, "it broke"), 12))
+	event := string(api.StreamResponses.Error(api.Errorf(502, api.CodeStreamCut, "it broke"), 12))
 	want := "event: error\ndata: " + `{"type":"error","sequence_number":12,"code":"stream_cut","message":"it broke","param":null,"error":{"message":"it broke","type":"`
 	if !strings.HasPrefix(event, want) || !strings.HasSuffix(event, "}}\n\n") {
 		t.Errorf("%q, want it to begin with %q", event, want)
@@ -240,7 +240,7 @@ func Fuzz(f *testing.F) {
 		if lines {
 			return
 		}
-		whole, parts := stream.NewJudge(stream.Completion), stream.NewJudge(stream.Completion)
+		whole, parts := stream.NewJudge(api.StreamCompletion), stream.NewJudge(api.StreamCompletion)
 		whole.See([]byte(text))
 		for _, p := range cut(text, n) {
 			parts.See([]byte(p))
@@ -280,13 +280,13 @@ func Benchmark(b *testing.B) {
 		"completion": word,
 		"lines":      `{"model":"m","created_at":"2026-01-01T00:00:00.000000000Z","message":{"role":"assistant","content":" w0"},"done":false}` + "\n",
 	} {
-		style := stream.Completion
+		style := api.StreamCompletion
 		if name == "lines" {
-			style = stream.Lines
+			style = api.StreamLines
 		}
 		b.Run(name, func(b *testing.B) {
 			j := stream.NewJudge(style)
-			s := stream.Splitter{Lines: style == stream.Lines}
+			s := stream.Splitter{Lines: style == api.StreamLines}
 			p := []byte(text)
 			b.SetBytes(int64(len(p)))
 			b.ReportAllocs()
@@ -297,18 +297,9 @@ func Benchmark(b *testing.B) {
 	}
 }
 
-// A path's streams end as those of its API do.
-func TestOf(t *testing.T) {
-	for path, want := range map[string]stream.Style{
-		"/v1/chat/completions": stream.Completion, "/v1/completions": stream.Completion, "/v1/messages": stream.Messages,
-		"/v1/responses": stream.Responses, "/v1/responses/resp_1": stream.Responses, "/v1/embeddings": stream.Plain, "/v1/chat/completions/batch": stream.Plain,
-		"/invocations": stream.Agent, "/serving-endpoints/a/invocations": stream.Agent, "/serving-endpoints/a": stream.Plain,
-	} {
-		if got := stream.Of(path); got != want {
-			t.Errorf("%s: style %d, want %d", path, got, want)
-		}
-	}
-	broken := stream.NewJudge(stream.Agent)
+// A stream of AgentServer has an end of its own.
+func TestAgentEnds(t *testing.T) {
+	broken := stream.NewJudge(api.StreamAgent)
 	broken.See([]byte("data: {}\n\n"))
 	if !broken.Whole(true) || broken.Whole(false) {
 		t.Error("a stream of AgentServer may end well anywhere, and may not break off before [DONE]")

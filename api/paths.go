@@ -1,0 +1,147 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+)
+
+// ClientPath is one path of clients': what is served there, and what those between a client and
+// its model must know of it. None of them changes which models there are, what they are, or whether
+// they are awake.
+type ClientPath struct {
+	// Method is the one that it has; GET includes HEAD.
+	Method string
+	// Pattern is how metrics name it; "…" stands for any segments.
+	Pattern string
+	// Model is where a request says which model it is for, for the front door to find its function.
+	Model ModelField
+	// Stream is the protocol of a stream that answers.
+	Stream Stream
+	// Prompts says that runtimes keep prompts of such requests, to use what they computed again.
+	Prompts bool
+	// Describes says that the answer describes models, and may name files of the host.
+	Describes bool
+	// Runtimes are the kinds that may have it; nil: that is not known.
+	Runtimes []string
+	// Instead is, for a path of Ollama's own API, what has its place with other runtimes; empty: it is none whose body
+	// names a model.
+	Instead string
+}
+
+// ModelField is where a request names its model.
+type ModelField int
+
+// Places of the field.
+const (
+	ModelNowhere ModelField = iota
+	ModelInJSON             // in the field "model" of the body, which is JSON
+	ModelInForm             // in the part "model" of the body, which is a form
+)
+
+// clientPaths is the table of the client paths, by name.
+var clientPaths = func() map[string]ClientPath {
+	m := map[string]ClientPath{}
+	const get, post = http.MethodGet, http.MethodPost
+	add := func(p ClientPath, names ...string) {
+		for _, name := range names {
+			p.Pattern = name
+			m[name] = p
+		}
+	}
+	const engine, vllm, sglang, llamacpp, ollama = RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeLlamaCpp, RuntimeOllama
+	// OpenAI's API, Anthropic's, and what model servers add to them.
+	add(ClientPath{Method: get, Describes: true}, "/v1/models")
+	add(ClientPath{Method: get}, "/version")
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
+	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true}, "/v1/embeddings")
+	speakers := []string{vllm, sglang, llamacpp, ollama}
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: speakers}, "/v1/responses")
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: speakers}, "/v1/messages")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: speakers}, "/v1/messages/count_tokens")
+	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/v2/rerank", "/v1/score", "/score", "/classify", "/pooling")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm}},
+		"/v2/embed", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/chat/completions/render", "/v1/completions/render")
+	// SGLang's own.
+	add(ClientPath{Method: post, Stream: StreamCompletion, Prompts: true, Runtimes: []string{sglang}}, "/generate")
+	add(ClientPath{Method: post, Runtimes: []string{sglang}}, "/encode")
+	add(ClientPath{Method: get, Describes: true, Runtimes: []string{sglang}}, "/get_model_info")
+	// llama.cpp's own. Its /props names a path of the host and stays closed.
+	add(ClientPath{Method: post, Stream: StreamCompletion, Prompts: true, Runtimes: []string{llamacpp}}, "/completion")
+	add(ClientPath{Method: post, Stream: StreamCompletion, Runtimes: []string{llamacpp}}, "/infill")
+	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
+	// Ollama's own.
+	own := func(model ModelField, stream Stream, describes bool, instead string, names ...string) {
+		add(ClientPath{Method: post, Model: model, Stream: stream, Describes: describes, Runtimes: []string{ollama}, Instead: instead}, names...)
+	}
+	own(ModelInJSON, StreamLines, false, "POST /v1/chat/completions", "/api/chat")
+	own(ModelInJSON, StreamLines, false, "POST /v1/completions", "/api/generate")
+	own(ModelInJSON, StreamPlain, false, "POST /v1/embeddings", "/api/embed", "/api/embeddings")
+	own(ModelInJSON, StreamPlain, true, "GET /v1/models/NAME", "/api/show")
+	add(ClientPath{Method: get, Describes: true, Runtimes: []string{ollama}}, "/api/tags", "/api/ps")
+	add(ClientPath{Method: get, Runtimes: []string{ollama}}, "/api/version")
+	return m
+}()
+
+// openPaths are the client paths with something between a prefix and a suffix.
+var openPaths = []struct {
+	prefix, suffix string
+	segments       int // between them, at most
+	ClientPath
+}{
+	{"/v1/models/", "", 8, ClientPath{Method: http.MethodGet, Pattern: "/v1/models/…", Describes: true}},
+	{"/v1/audio/", "", 8, ClientPath{Method: http.MethodPost, Pattern: "/v1/audio/…"}},
+	{"/v1/responses/", "", 1, ClientPath{Method: http.MethodGet, Pattern: "/v1/responses/…", Stream: StreamResponses}},
+	{"/v1/responses/", "/cancel", 1, ClientPath{Method: http.MethodPost, Pattern: "/v1/responses/…/cancel"}},
+}
+
+// NamedPath finds the client path with a name that is whole in the table, whatever the method; path is decoded.
+func NamedPath(path string) (ClientPath, bool) {
+	p, found := clientPaths[path]
+	return p, found
+}
+
+// ClientPaths calls yield with the name of each of them, in no order.
+func ClientPaths(yield func(name string, p ClientPath) bool) {
+	for name, p := range clientPaths {
+		if !yield(name, p) {
+			return
+		}
+	}
+}
+
+// FindPath finds the client path of a request; path is decoded. A path that a server could read as another
+// one is none.
+func FindPath(method, path string) (ClientPath, bool) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if p, found := clientPaths[path]; found && p.Method == method {
+		return p, true
+	}
+	for _, o := range openPaths {
+		rest, found := strings.CutPrefix(path, o.prefix)
+		if !found || o.Method != method {
+			continue
+		}
+		if rest, found = strings.CutSuffix(rest, o.suffix); found && harmless(rest, o.segments) {
+			return o.ClientPath, true
+		}
+	}
+	return ClientPath{}, false
+}
+
+// harmless refuses what a server might resolve to a path elsewhere.
+func harmless(rest string, segments int) bool {
+	if strings.ContainsAny(rest, "%\\?#\x00\r\n") || strings.Count(rest, "/") >= segments {
+		return false
+	}
+	for segment := range strings.SplitSeq(rest, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
+}
