@@ -1,14 +1,11 @@
 package activator
 
 import (
-	"context"
 	"net/url"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/demand"
-	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/activator/route"
@@ -20,9 +17,9 @@ import (
 // guards the queue and the instances together, so that "no slot is free" and
 // "then wait" are one step.
 //
-// Whatever may free a slot or wake an instance ends with [function.dispatch],
-// which returns only when nobody waits or no slot is free. So a request that
-// has just entered the queue need not look again.
+// Whatever may free a slot or make an instance awake then calls [function.dispatch],
+// which returns only when no request waits or no slot is free. So a request that
+// has entered the queue need not try again.
 type function struct {
 	name    api.FunctionName
 	created time.Time
@@ -111,96 +108,6 @@ func (f *function) level() api.Demand {
 	return d
 }
 
-// waiting is a request's place in the queue of its function.
-type waiting struct {
-	ticket uint64             // its place among those who wait; 0: it has none yet
-	entry  *hold.Entry[slot]  // nil: it has not waited for this function
-	since  time.Time          // when it first waited, for whatever function; zero: it never did
-	paused time.Duration      // for how long its limit has stood still while it waited
-	ctx    context.Context    // ends the wait
-	done   context.CancelFunc // releases ctx; the wait's end calls it
-}
-
-// queued is what is left to do, without the function's lock, for a request that has entered the queue.
-type queued struct {
-	unavailable, paused time.Duration // the clocks when it entered
-	displaced           []*hold.Entry[slot]
-	crowded             *api.Error      // for the displaced
-	alone               bool            // nobody else waits, and no instance is awake
-	waking              *route.Instance // whose wake has begun with it; nil: none has
-	attempt             *forward.Call   // to be sent behind that wake; nil: nothing is
-}
-
-// acquire gets a slot for c, waiting in the queue where there is none. The error
-// is the refusal, or the cause of the context's end. The times of c's reply
-// grow by the time in the queue.
-func (f *function) acquire(c *call) (slot, error) {
-	now := time.Now()
-	s, q, err := f.admit(c, now)
-	if err != nil {
-		f.meter.Changed()
-		return slot{}, err
-	}
-	if s.instance != nil {
-		f.meter.Changed()
-		return s, nil
-	}
-	for _, e := range q.displaced {
-		e.Offer(slot{refused: q.crowded}) // who left needs no refusal
-	}
-	if q.waking != nil {
-		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
-	}
-	if q.attempt != nil {
-		c.speculate(q.waking, c.wait.entry, q.attempt)
-	}
-	if q.alone && q.waking == nil {
-		f.meter.Urgent()
-	} else {
-		f.meter.Changed()
-	}
-	return f.wait(c, now, q)
-}
-
-// admit gives c a free slot, or a place in the queue, or says why it gets neither.
-func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.refusal(now); err != nil {
-		f.last = now // it counts as demand all the same
-		return s, q, err
-	}
-	again := c.sent.attempts > 0
-	if !again {
-		f.last = now
-		f.calls[c] = struct{}{}
-		c.wait.ticket = f.queue.Ticket()
-	}
-	if again || f.queue.Len() == 0 { // who was given back goes before all who wait
-		if i := f.set.Pick(now, c.req.adapter); i != nil {
-			c.trace.goesTo(i.ID, now)
-			return f.take(i), q, nil
-		}
-	}
-	displaced, refused := f.enter(c, again, now)
-	if refused != nil {
-		return s, q, refused
-	}
-	asleep := !f.set.Awake(now)
-	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
-	if asleep {
-		f.traced(c)
-	}
-	q.waking = f.beginWake(now)
-	if q.waking != nil && q.alone && !f.spec.Unloaded(q.waking.Status()) {
-		q.attempt = c.attempt(q.waking.Base(), f.limits())
-	}
-	if len(displaced) > 0 {
-		q.crowded = f.crowdedOut(now)
-	}
-	return s, q, nil
-}
-
 // take makes a slot of i that was just picked. The caller holds mu.
 func (f *function) take(i *route.Instance) slot {
 	f.slots++
@@ -225,129 +132,6 @@ func (f *function) part(c *call) {
 	f.mu.Lock()
 	delete(f.calls, c)
 	f.mu.Unlock()
-}
-
-// enter puts c into the queue, and returns who had to leave it for c. The caller holds mu.
-func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.Entry[slot], refused *api.Error) {
-	w, r := &c.wait, &c.req
-	if w.since.IsZero() {
-		w.since = now
-	}
-	limit := w.since.Add(f.spec.Hold.Timeout + w.paused)
-	deadline := limit
-	if !r.deadline.IsZero() && r.deadline.Before(limit) {
-		deadline = r.deadline
-	}
-	e := w.entry
-	if e == nil {
-		e = &hold.Entry[slot]{Priority: r.Priority, Bytes: api.Bytes(r.body.Len()), Tokens: r.Tokens, Deadline: deadline, Ticket: w.ticket, Client: r.peer.Client, Adapter: r.adapter, Shared: c.group != nil}
-	}
-	ctx, done := f.patience(c.ctx, limit, now)
-	e.Until(ctx)
-	if again {
-		f.queue.PutBack(e, now)
-	} else {
-		out, why, ok := f.queue.Enter(e, now, f.expected(now))
-		if !ok {
-			done()
-			return nil, f.full(r, why, now)
-		}
-		displaced = out
-	}
-	w.entry, w.ctx, w.done = e, ctx, done
-	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
-	return displaced, nil
-}
-
-// wait blocks until c, which entered the queue at a time, gets a slot, is refused, or gives up.
-func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
-	if c.req.commented() {
-		c.reply.comment.begin(f, c.wait.since)
-	}
-	s, ok := c.wait.entry.Wait()
-	now := time.Now()
-	f.mu.Lock()
-	left := f.queue.Leave(c.wait.entry)
-	if f.queue.Len() == 0 {
-		f.trace.abandon()
-		f.trace = nil
-	}
-	if ok && s.refused == nil && s.trace == nil {
-		c.trace.goesTo(s.instance.ID, now) // it brings its trace along
-	}
-	held, woke := now.Sub(since), f.unavailable.at(now)-q.unavailable
-	c.wait.paused += f.paused.at(now) - q.paused
-	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
-	f.mu.Unlock()
-	if left {
-		f.meter.Changed()
-	}
-	c.reply.timing.Hold += held
-	c.reply.timing.Wake += woke
-	c.reply.timing.Queue += held - woke
-	ended := context.Cause(c.wait.ctx)
-	c.wait.done()
-	switch {
-	case !ok:
-		return slot{}, ended
-	case s.refused != nil:
-		return slot{}, s.refused
-	}
-	return s, nil
-}
-
-// dispatch hands free slots to those who wait, in order, until there are no
-// more slots or nobody waits.
-func (f *function) dispatch() {
-	changed := false
-	for {
-		e, s, ok := f.next()
-		if !ok {
-			break
-		}
-		f.offer(e, s)
-		changed = true
-	}
-	if changed {
-		f.meter.Changed()
-	}
-}
-
-// next takes out of the queue whose turn it is, with a slot for it; false: nobody waits, or no slot is free.
-func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if e = f.queue.First(); e == nil {
-		return nil, s, false
-	}
-	i := f.set.Pick(time.Now(), e.Adapter)
-	if i == nil {
-		return nil, s, false
-	}
-	f.queue.Leave(e)
-	return e, f.hand(i), true
-}
-
-// hand makes a slot of i, which was reserved for one who has just left the queue. The caller holds mu.
-func (f *function) hand(i *route.Instance) slot {
-	s := f.take(i)
-	s.trace, f.trace = f.trace, nil // the first who gets a slot has the trace
-	s.trace.goesTo(i.ID, time.Now())
-	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
-	return s
-}
-
-// offer hands a slot over; one whose request has left is free again.
-func (f *function) offer(e *hold.Entry[slot], s slot) {
-	if e.Offer(s) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.trace == nil && f.queue.Len() > 0 {
-		f.trace = s.trace
-	}
-	f.release(s)
 }
 
 // finish gives a slot back after the last byte, or when the client left.
@@ -380,7 +164,7 @@ func (f *function) giveBack(s slot, code string) {
 	f.meter.Changed()
 }
 
-// callAgain makes f look again at the given time. The caller holds mu.
+// callAgain makes f try again at the given time. The caller holds mu.
 func (f *function) callAgain(at, now time.Time) {
 	if !f.retryAt.IsZero() && !at.Before(f.retryAt) {
 		return
