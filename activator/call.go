@@ -205,8 +205,8 @@ func (c *call) refuse(err error) {
 	}
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
-	h := c.reply.w.Header()
-	if c.reply.comment.stop() {
+	started, h := c.reply.comment.stop(), c.reply.w.Header()
+	if started {
 		h.Set(headerTiming, c.reply.timing.String())
 		_ = c.reply.event(e, 0) // the client may have left: nothing to do about it
 		return
