@@ -1,38 +1,40 @@
-// Package activator is the front door and the data path: clients speak the
-// OpenAI API to it, or Ollama's own where a function runs on Ollama, and it
-// answers through the instances of functions, waking them first where they
-// sleep. Nobody gets an error because a model was asleep.
+// Package activator is the front door and the data path. Clients send it requests in the
+// OpenAI API, or in Ollama's own where a function runs on Ollama. It answers them through the
+// instances of functions and wakes an instance first where all of them sleep. A request never
+// fails because a model is asleep.
 //
-// It decides nothing about memory: it wakes only under a grant, and otherwise
-// tells the autoscaler how much is wanted (package demand). It changes no body.
+// It makes no decision about memory: it wakes an instance only under a grant, and otherwise
+// reports its demand to the autoscaler (package demand). It does not change bodies.
 //
 // The life of one request:
 //
-//  1. The router ([Activator.Handler]) tells the front door, where the field
-//     "model" names the function or an adapter of it, from a function's own
-//     host, where every path is the function's. A caller who knows the function
-//     already says so ([Activator.ServeFunction]). In a cluster the name may be
-//     that of a service whose revisions share its requests ([Activator.PutTraffic]).
-//  2. Package peer says whose request it is. The body is read whole, within bounds and
-//     at its client's charge (internal/inbound), before anything else: the request can
-//     then wait, and be sent again, without its client. Package parse reads what must
-//     be known of it.
-//  3. An instance is awake and has a free slot (package route): the request
-//     goes there at once.
-//  4. None is: it waits in the function's queue (package hold), or is refused at
-//     once with an honest Retry-After. A sleeping instance with a grant is woken
-//     (package wake), once, however many wait. A streaming client that waits
-//     longer than [Config.CommentAfter] gets comments with the stage.
-//  5. The instance answers (package forward). If it refuses, or fails before
-//     the first byte, the request goes elsewhere or back to its place in the
-//     queue: its client has seen nothing.
-//  6. After the first byte the answer is passed on as it comes. One that is cut
-//     ends in an error that the client can tell from an end.
-//  7. The slot goes to the next who waits.
+//  1. The router ([Activator.Handler]) tells the front door, where the field "model" names the
+//     function or an adapter of it, from a function's own host, where all paths are the
+//     function's. A caller that has found the function itself calls [Activator.ServeFunction].
+//     In a cluster the name may be that of a service whose revisions share its requests
+//     ([Activator.PutTraffic]).
+//  2. Package peer identifies the client. The body is read whole, within the client's limits
+//     (internal/inbound), before anything else: the request can then wait, and be sent again,
+//     without its client. Package parse extracts the fields that the activator needs.
+//  3. An instance is awake and has a free slot (package route): the request is sent there.
+//  4. None is: the request waits in the function's queue (package hold), or is refused at once
+//     with a Retry-After. A sleeping instance with a grant is woken (package wake), once,
+//     however many requests wait. The first request is sent speculatively, right behind the
+//     call that wakes the instance. A streaming client that waits longer than
+//     [Config.CommentAfter] gets server-sent comments that tell the stage.
+//  5. The instance answers (package forward). If it refuses, or fails before the first byte,
+//     the request goes to another instance or back to its place in the queue: its client has
+//     seen nothing yet.
+//  6. After the first byte the answer is passed on as it arrives. An answer that is cut ends
+//     with an error that the client can tell from a complete answer.
+//  7. The slot goes to the next request in the queue.
 //
-// What runs where: each request on its own goroutine, from the router to the
-// last byte; wakes on theirs (package wake); demand and timers on the runtime's
-// timer goroutines. The methods of [Activator] are safe for many goroutines.
+// A request is a call, which has four parts: what the client asks (request), its place in a
+// queue (waiting), what went to instances (delivery), and what the client gets (reply).
+//
+// Goroutines: each request runs on its own, from the router to the last byte, and so does each
+// wake (package wake). Demand and timers run on timer goroutines. The methods of [Activator] are
+// safe for concurrent use.
 package activator
 
 import (

@@ -1,18 +1,18 @@
-// Package demand tells the autoscaler, by CloudEvents, how much one function is
-// wanted: a level, never a delta, so that a lost or repeated event does no harm.
+// Package demand reports the demand for one function to the autoscaler, as CloudEvents. An
+// event has a level, never a difference, so that a lost or repeated event does no harm.
 //
 // The rules of a [Meter]:
 //
-//  1. [Meter.Urgent] sends the level now, from the caller's goroutine: a request
-//     came, and only the autoscaler can help it.
-//  2. Any other change ([Meter.Changed]) is sent within [Every], together with
-//     all the others of that time, and not before [Soon]: what it sets in motion is not to be
-//     in the way of the request that made it.
-//  3. A level that is not zero is repeated each [Repeat].
+//  1. [Meter.Urgent] sends the level at once, on the caller's goroutine: a request waits that
+//     only the autoscaler can help.
+//  2. Any other change ([Meter.Changed]) is sent within [Every], together with all other
+//     changes of that time, but not before [Soon]: the work that it causes must not delay the
+//     request that caused it.
+//  3. A level that is not zero is repeated every [Repeat].
 //  4. The last event of a meter is a zero level ([Meter.Close]).
 //
-// Events leave in the order in which their levels were read. Sending never
-// blocks: it is the emitter's contract. A Meter is safe for many goroutines.
+// Events are sent in the order in which their levels were read. Sending never blocks: that is
+// the emitter's contract. A Meter is safe for concurrent use.
 package demand
 
 import (

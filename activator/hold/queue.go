@@ -1,35 +1,35 @@
 // Package hold keeps requests while no instance can take them. A [Queue] holds those of one
-// function: it is bounded by the number of requests and by the memory
-// of their bodies. Whose turn it is:
+// function. It is bounded by the number of requests and by the memory of their bodies. The
+// order of requests:
 //
-//   - The higher priority's; but who waits ages, and [Aging] outweighs one step of it.
-//   - Within a priority the clients take turns: of two that have entries, each gets
-//     every other, however many each has (start-time fair queueing: an entry's turn is
+//   - A higher priority goes first, but waiting counts too: [Aging] is worth one step.
+//   - Within a priority the clients take turns: of two clients with entries each gets every
+//     other turn, however many entries each has (start-time fair queueing: an entry's turn is
 //     the turn that is served now, or the one after its client's last).
-//   - Of one client, first come first served.
+//   - The entries of one client are served in the order in which they came.
 //
-// One client may fill the queue, as long as nobody else wants to come in. When it is
-// full, each client that has entries has an equal share of it: who comes within the
-// share is let in, and the newest of whoever has the most goes.
+// One client may fill the queue while no other has entries. In a full queue each client with
+// entries has an equal share. An entry within its client's share is let in, and displaces the
+// newest entry of the client that has the most.
 //
-// It does not decide when a request may go, measures no time of its own (the
-// caller passes now) and starts nothing.
+// A Queue does not decide when a request may go, reads no clock (the caller passes now) and
+// starts nothing.
 //
 // The life of one entry:
 //
-//  1. [Queue.Enter] takes it in, or says at once why it can't wait: the queue is
-//     full, or the entry's deadline is nearer than the expected wake. It also says
-//     whom it has put out, and the caller tells them.
-//  2. The entry's own goroutine blocks in [Entry.Wait], and does nothing else
-//     meanwhile, so that a hand-over never waits for a slow client.
-//  3. Whoever has something for it (a slot, or a refusal) takes it from the
-//     front with [Queue.Next], or [Queue.First] and [Queue.Leave], and hands over with [Entry.Offer]. The hand-over is
-//     an unbuffered send: it happens while the other side waits, or not at all.
-//     A client who left is therefore never counted as served.
-//  4. A request that an instance gave back returns with [Queue.PutBack] to the
-//     place it had: before all who came later.
-//  5. A client who leaves ends its context; its goroutine calls [Queue.Leave],
-//     and its place is free.
+//  1. [Queue.Enter] takes it in, or refuses it at once: the queue is full, or the entry's
+//     deadline is nearer than the expected wake. Enter also returns the entries that it
+//     displaced, which the caller refuses.
+//  2. The entry's own goroutine blocks in [Entry.Wait] and does nothing else meanwhile, so
+//     that a hand-over never waits for a slow client.
+//  3. The owner of a free slot, or of a refusal, takes the entry from the front with
+//     [Queue.Next], or with [Queue.First] and [Queue.Leave], and hands over with [Entry.Offer].
+//     The hand-over is an unbuffered send: it happens while the other side waits, or not at
+//     all. A request whose client left is therefore never counted as served.
+//  4. A request that an instance gave back returns with [Queue.PutBack] to its former place,
+//     before all that came later.
+//  5. The context of an entry ends when its client leaves. Its goroutine then calls
+//     [Queue.Leave], which frees its place.
 //
 // A Queue is not safe for concurrent use: one mutex of its owner guards it.
 // [Entry.Wait] and [Entry.Offer] are called without that mutex.

@@ -1,31 +1,29 @@
-// Package knative is the activator of a cluster: it stands where Knative's own
-// activator stood, with the same ports, probes and statistics, and serves every
-// class of revisions. Those of [api.Class] go to package activator; all others go
-// through Knative's code, unchanged. It is the only part of the activator that
-// knows Kubernetes and Knative.
+// Package knative is the activator of a cluster. It replaces Knative's own activator, with the
+// same ports, probes and statistics, and serves revisions of every class: those of [api.Class]
+// by package activator, all others by Knative's code, unchanged. It is the only part of the
+// activator that imports Kubernetes and Knative.
 //
 // The life of a request that reaches one of the ports:
 //
 //  1. The kubelet's probes and Knative's network probes are answered at once.
-//  2. The dispatcher finds the revision: by the headers that the ingress adds, else
-//     by a host REVISION.NAMESPACE.svc.DOMAIN of a revision that there is.
-//  3. A revision of our class: [activator.Activator.ServeFunction], directly to the
-//     function's port on the pod. The queue-proxy is not on that path, and neither
-//     are the tracing and the timeouts of Knative's chain.
+//  2. The dispatcher finds the revision: by the headers that the ingress adds, else by a host
+//     REVISION.NAMESPACE.svc.DOMAIN of a revision that exists.
+//  3. A revision of our class: [activator.Activator.ServeFunction] sends the request directly
+//     to the function's port on the pod. It passes neither the queue-proxy nor the tracing and
+//     the timeouts of Knative's chain.
 //  4. Another revision: Knative's chain.
-//  5. None: the front door, [activator.Activator.Handler].
+//  5. No revision: the front door, [activator.Activator.Handler].
 //
-// What package activator must know comes from four sides: revisions, routes and
-// pods from Kubernetes (type watch); the instances' states, grants and failures
-// from the autoscaler, at the control port (type controls); and, where requests
-// wait and nothing has been heard, from the instance itself (type prober).
+// Package activator is fed from four sources: revisions, routes and pods from Kubernetes (type
+// watch); the states of instances, grants and failures from the autoscaler, at the control port
+// (type controls); and the instances themselves, where requests wait and an instance has not
+// reported (type prober).
 //
-// The autoscaler need not be up for a start: what it knows comes when it comes,
-// and requests wait for it. Knative's autoscaler must be, because stock revisions
-// depend on it; until then this process is not ready.
+// The process starts without the autoscaler: requests wait for what it knows. It is not ready
+// without Knative's autoscaler, because revisions of other classes depend on that.
 //
-// [Run] is called once per process, from one goroutine: Knative's libraries keep
-// their registry of informers and telemetry in the process.
+// [Run] is called once per process, from one goroutine: Knative's libraries keep their registry
+// of informers and their telemetry in the process.
 package knative
 
 import (

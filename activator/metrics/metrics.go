@@ -1,7 +1,7 @@
-// Package metrics is what the activator measures of itself, for Prometheus.
+// Package metrics has the activator's Prometheus metrics.
 //
-// Labels are bounded: "function" is a declared function or "none", never what a
-// client wrote; the series of a function that is removed are deleted.
+// Labels are bounded: "function" is a declared function or "none", never text of a client. The
+// series of a function that is removed are deleted.
 package metrics
 
 import (

@@ -1,15 +1,13 @@
-// Package parse reads what the activator must know of a request's body (which
-// model, whether it streams, how big, how urgent) in one pass, without decoding
-// it. The body is forwarded as it came: this package never copies, changes or
-// re-encodes it, and ignores every field that it does not know.
+// Package parse extracts what the activator needs of a request's body (the model, whether it
+// streams, its size and its priority) in one pass, without decoding it. The body is forwarded as
+// it came: this package never copies, changes or re-encodes it, and ignores unknown fields.
 //
-// [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8,
-// nested at most [MaxDepth] deep, whose known fields have the right types, each at most
-// once and spelt as it is: what the model server reads must be what was read here.
-// Everything else is a 400 that says what is wrong and at which byte: a body
-// that no runtime could read must not wake one.
+// [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8, nested at most
+// [MaxDepth] deep, whose known fields have the right types, occur at most once and are spelt
+// exactly: the model server must read the same values. Any other body is a 400 that names the
+// fault and its byte offset: a body that no runtime can read must not wake an instance.
 //
-// Both functions are pure and safe for many goroutines.
+// Both functions are pure and safe for concurrent use.
 package parse
 
 import (

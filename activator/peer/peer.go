@@ -1,11 +1,12 @@
-// Package peer says who a request is from, and what of it counts.
+// Package peer identifies the client of a request, and says which of the client's statements
+// count.
 //
-// Who shares a thing among clients (memory, places, turns, cached prompts) asks a
-// [Finder], and does not know what makes a client: today it is an address.
+// Whatever is shared among clients (memory, places in a queue, turns, cached prompts) asks a
+// [Finder], and does not depend on what makes a client: today it is an address.
 //
-// What an address is worth: one client may have many, a crowd behind one router has
-// one, and of IPv6 a household has 2⁶⁴, so the first 64 bits count. It does not tell
-// who somebody is; it bounds what one connection's owner can take from others.
+// An address is a weak identity: one client may have many, many clients behind one router share
+// one, and a household has 2⁶⁴ of IPv6, of which the first 64 bits count. It does not
+// authenticate anybody; it bounds what the owner of one connection can take from others.
 package peer
 
 import (

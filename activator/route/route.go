@@ -1,21 +1,20 @@
-// Package route knows the instances of one function and picks the one that
-// takes the next request.
+// Package route knows the instances of one function and picks the one that takes the next
+// request.
 //
-// It decides from what this activator itself has sent and not yet seen finish,
-// never from a measurement that may be old: a report that does not come can't
-// stop the traffic. Reports say only whether an instance takes requests, how
-// many at once, and where.
+// It decides by what this activator itself has sent and has not seen finish, never by a
+// measurement that may be old: a missing report does not stop the traffic. Reports only say
+// whether an instance takes requests, how many at once, and where.
 //
 // The rule of [Set.Pick], in order:
 //
 //  1. Only instances that are awake, have a free slot and are not being avoided.
-//  2. Of these the ones that have the adapter loaded which the request names, if any has; else those
-//     that load it when a request names it.
+//  2. Of these the ones that have loaded the adapter which the request names, if there are any;
+//     else those that load it when a request names it.
 //  3. Of these the one with the smallest share of its slots in use.
-//  4. Ties rotate, so that the first of several idle ones is not always the same.
+//  4. Ties rotate, so that the first of several idle instances is not always the same.
 //
-// An instance that gave a request back is avoided until it reports anew, or for
-// a short, growing time, whichever is first: its report may be on the way, or lost.
+// An instance that gave a request back is avoided until its next report, or for a short time
+// that grows, whichever ends first: its report may be on the way, or lost.
 //
 // A Set is not safe for concurrent use: one mutex of its owner guards it.
 package route

@@ -1,23 +1,22 @@
-// Package wake wakes sleeping instances under grants of the autoscaler: at most
-// one call per instance at a time, however many requests wait for it.
+// Package wake wakes sleeping instances under grants of the autoscaler: at most one call per
+// instance at a time, however many requests wait for it.
 //
-// It never wakes without a grant that is valid when the wake begins, and never
-// decides which instance should wake: its owner asks, it says yes or no.
+// It starts no wake without a grant that is valid at that moment, and does not choose the
+// instance: its caller does, and wake permits or refuses.
 //
 // The life of a wake:
 //
 //  1. The autoscaler gives a standing grant ([Once.Grant]) while an instance sleeps.
-//  2. A request comes; the owner calls [Once.Begin]. The first call starts the
-//     wake and returns; further ones are told that it is under way.
-//  3. The instance answers once it has generated a token; the owner's callback
-//     gets its status. The grant stays: the instance may fall asleep and wake again.
-//  4. The autoscaler takes the grant back ([Once.Revoke]): no wake can begin from
-//     that moment, and the call returns when the one under way has ended. From
-//     then on no grant with this epoch or a lower one is accepted, however late
-//     it arrives.
+//  2. A request comes, and the caller calls [Once.Begin]. The first call starts the wake and
+//     returns; further ones return [UnderWay].
+//  3. The instance answers once it has generated a token, and the caller's callback gets its
+//     status. The grant stays: the instance may fall asleep and be woken again.
+//  4. The autoscaler takes the grant back ([Once.Revoke]). From that moment no wake can begin,
+//     and Revoke returns when the one under way has ended. No grant with this epoch or a lower
+//     one is accepted afterwards, however late it arrives.
 //
-// A Once is safe for many goroutines. It starts one goroutine per wake;
-// [Once.Close] waits for them.
+// A Once is safe for concurrent use. It starts one goroutine per wake; [Once.Close] waits for
+// them.
 package wake
 
 import (

@@ -1,23 +1,24 @@
-// Package budget divides memory among clients of whom nobody knows beforehand how
-// much they will want, or whether they mean it.
+// Package budget divides memory among clients whose needs are not known beforehand, and some of
+// which may be hostile.
 //
-// It counts what its users say that they hold; it allocates nothing and frees
-// nothing. It does not know what the memory is for.
+// It counts the memory that its callers report; it allocates nothing and frees nothing. It does
+// not know what the memory is for.
 //
 // The life of one account:
 //
-//  1. [Budget.Open] makes one for a client. It is open: what it holds may be asked back.
-//  2. [Account.Take] charges bytes, before they are allocated. Where there are not
-//     enough, an open account gives way: of the clients the one whose open accounts
-//     hold the most, and of its accounts the one that holds the most, each in powers
-//     of two; of equals the one that has been as large for the longest. So who sends
-//     slowly gives way to who comes and is done. If who asks would hold more, it is
-//     refused. No client gets more than its share: of it, its own accounts give way.
-//  3. Who gives way is told, and closes its account; Take waits for that.
-//  4. [Account.Settle] ends that: the account's memory is in use now, and stays its
-//     own until [Account.Close].
+//  1. [Budget.Open] makes one for a client. The account is open: it may have to give way.
+//  2. [Account.Take] charges bytes, before they are allocated. If there are not enough, an open
+//     account gives way: the largest account of the client whose open accounts hold the most,
+//     both in powers of two, and of equals the one that reached its size first. So a client that
+//     sends slowly gives way to one that finishes soon. If the account that asks would become
+//     larger than that, it is refused. A client never gets more than its share: at that limit
+//     its own accounts give way.
+//  3. The account that gives way is told so and closes. Take waits for that.
+//  4. [Account.Settle] ends the open state: the memory is in use now, and stays the account's
+//     until [Account.Close].
 //
-// All methods are safe for many goroutines; those of one account are called by one.
+// All methods are safe for concurrent use; those of one account are called by one goroutine at a
+// time.
 package budget
 
 import (

@@ -1,14 +1,13 @@
-// Package cloudevent puts [api.Event] on the wire and takes it off again, as
-// CloudEvents 1.0 in the HTTP binding. It is the only package that imports the
-// CloudEvents SDK.
+// Package cloudevent writes and reads [api.Event] as CloudEvents 1.0 in the HTTP binding. It is
+// the only package that imports the CloudEvents SDK.
 //
 // The life of an event that is sent:
 //
-//  1. [Sender.Emit] puts it in a bounded queue and returns. A full queue loses
-//     its oldest event: payloads are levels, the newest one matters.
-//  2. [Sender.Run] takes events in order and posts each in the binary content
-//     mode, with a bounded number of attempts.
-//  3. The other side reads it with [Receive], whatever the content mode.
+//  1. [Sender.Emit] puts it into a bounded queue and returns. A full queue drops its oldest
+//     event: payloads are levels, of which the newest matters.
+//  2. [Sender.Run] takes the events in order and posts each in the binary content mode, with a
+//     bounded number of attempts.
+//  3. The receiver reads it with [Receive], whatever the content mode.
 //
 // Emit may be called from any goroutine; Run once.
 package cloudevent

@@ -1,7 +1,7 @@
-// Package eventlog keeps the last events for those who ask later and passes each new
-// one on to those who follow, through bounded queues: whoever emits never waits.
+// Package eventlog keeps the last events for later readers and passes each new one to its
+// followers, through bounded queues: an emitter never waits.
 //
-// All methods are safe for many goroutines.
+// All methods are safe for concurrent use.
 package eventlog
 
 import (

@@ -1,8 +1,8 @@
 // Package memlimit keeps a process within its container's memory.
 //
-// The kernel ends a container that takes more than its limit, and Go's collector does
-// not know of it: it lets the heap grow to a multiple of what is in use. With a limit of
-// its own it collects earlier instead.
+// The kernel kills a container that exceeds its limit. Go's collector does not know that limit
+// and lets the heap grow to a multiple of what is in use. With a limit of its own it collects
+// earlier.
 package memlimit
 
 import (

@@ -1,17 +1,16 @@
-// Package names decides who has a name at the front door where several services
-// want it. The activator finds functions by it, and the autoscaler tells the losers.
+// Package names decides which service has a name at the front door where several claim it. The
+// activator finds functions by the result, and the autoscaler reports the names that are lost.
 //
 // The rules, in order:
 //
-//  1. NAMESPACE/NAME always means the service of that name. Nobody else has it, with or
-//     without a tag.
+//  1. NAMESPACE/NAME always means the service of that name, with or without a tag.
 //  2. A name with the prefix of another namespace is refused.
-//  3. Of all who want the name that is left, the oldest service has it, whatever it wants it
-//     for. One whose age is not known is younger than all others. Of those of one age, names come
-//     in the order of [Kind], and then as they were given.
+//  3. The oldest service that claims a name has it, whatever the name is for. A service of
+//     unknown age is younger than all others. Among services of one age names are given in the
+//     order of [Kind], and then in the order of the claims.
 //
-// A name and the same name with Ollama's tag "latest" are one. The package is pure
-// and safe for many goroutines.
+// A name and the same name with Ollama's tag "latest" are one name. The package is pure and safe
+// for concurrent use.
 package names
 
 import (

@@ -1,6 +1,7 @@
-// Package owner says whose a folder and the other side of a Unix socket are. On a machine
-// with several users somebody else may make the folder in which a server's socket is looked
-// for, and listen there. The package only looks; it is safe for many goroutines.
+// Package owner checks which user owns a folder, and which user is at the other end of a Unix
+// socket. On a machine with several users another user may create the folder in which a server's
+// socket is looked up, and listen there. The package changes nothing, and is safe for concurrent
+// use.
 package owner
 
 import (

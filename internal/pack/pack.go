@@ -1,21 +1,19 @@
-// Package pack makes container images of static programs without Docker, a
-// Dockerfile or a base image from elsewhere.
+// Package pack builds container images of static programs without Docker, a Dockerfile or a base
+// image from elsewhere.
 //
-// An image has two layers, unless its programs are added to an image that exists
-// ([Image.Onto]). The base is what a static program expects to find
-// around it and is the same for all: accounts for root and nonroot (65532), the
-// machine's certificate authorities, a name service switch that asks files and
-// DNS, a /tmp for everybody and a home. Over it lie the programs, owned by root
-// and not writable by the account that runs them. The account is 65532 by number,
-// so that runAsNonRoot needs no look-up, and nothing needs a writable root.
+// An image has two layers, unless its programs are added to an existing image ([Image.Onto]).
+// The base layer is the same for all images and has what a static program expects: accounts for
+// root and nonroot (65532), the machine's certificate authorities, a name service switch of
+// files and DNS, a /tmp for everybody and a home. The second layer has the programs, owned by
+// root and not writable by the account that runs them. That account is 65532 by number, so that
+// runAsNonRoot needs no lookup, and nothing needs a writable root.
 //
-// Images are reproducible: times are the start of 1980, owners and orders are
-// fixed, and the same programs and the same certificate authorities make the same
-// digest on every machine.
+// Images are reproducible: times are the start of 1980, owners and orders are fixed, and the
+// same programs with the same certificate authorities have the same digest on every machine.
 //
-// [Write] makes a tar for one architecture in both common layouts, docker save's
-// and OCI's, for "ctr images import", "docker load" and "podman load". [Push]
-// sends one image index per name, with all architectures, to a registry.
+// [Write] writes a tar for one architecture in two layouts, docker save's and OCI's, for
+// "ctr images import", "docker load" and "podman load". [Push] pushes one image index per name,
+// with all architectures, to a registry.
 package pack
 
 import (

@@ -1,17 +1,17 @@
 // Package peertls is TLS between Rouse's own processes in the system namespace of a cluster, with
-// the certificate that Knative has there for its internal encryption. It knows nothing of Kubernetes:
-// who has the certificate gives it to an [Identity].
+// the certificate that Knative keeps there for its internal encryption. It knows nothing of
+// Kubernetes: its caller reads the Secret and gives its data to an [Identity].
 //
-// It refuses to go back: a client that was told to use TLS opens no other connection. A server
-// takes both on one port, so that processes may learn of the setting one after another.
+// There is no downgrade: a client with TLS switched on opens no other connection. A server
+// accepts TLS and plain text on one port, so that processes can be switched one after another.
 //
 // The life of a connection between two processes:
 //
 //  1. The client dials, and checks the peer's certificate against the authority's, by the name of
 //     Knative's data path.
-//  2. The server looks at the first byte: a handshake, or a request without TLS, as functions
-//     send, which have no certificate of the authority.
-//  3. Requests go on as ever. A new certificate counts from the next connection on.
+//  2. The server reads the first byte: a TLS handshake, or a plain request, as functions send,
+//     which have no certificate of the authority.
+//  3. Requests follow as usual. A new certificate counts from the next connection on.
 package peertls
 
 import (

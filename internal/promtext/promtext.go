@@ -1,11 +1,9 @@
-// Package promtext reads metrics in Prometheus' text format that somebody else wrote:
-// a runtime, an exporter, a brain that scales. Nothing that is read can end the program:
-// the library's parser panics at some bad texts, such as "#TYPE a \n{}", and what it
-// panics with is an error here, like any other.
+// Package promtext reads metrics in Prometheus' text format from programs that Rouse does not
+// control: a runtime, an exporter, an external scaler. No text can end the program: the library's
+// parser panics at some malformed texts, such as "#TYPE a \n{}", and Parse returns an error then.
 //
-// It refuses to judge what it reads: values may be negative, not a number or infinite.
-// It bounds nothing either; whoever opens the text does. Parse is safe for many
-// goroutines.
+// It does not check values: they may be negative, not a number or infinite. It does not bound the
+// text either: its caller does. Parse is safe for concurrent use.
 package promtext
 
 import (

@@ -1,9 +1,8 @@
 // Package shutdown ends an HTTP server as soon as its last request is answered.
 //
-// [http.Server.Shutdown] alone waits up to five seconds for a connection that was
-// opened and has not carried a request yet, such as the one that a client's
-// transport dialled and then did not need. This package closes those at once: no
-// request is on them.
+// [http.Server.Shutdown] alone waits up to five seconds for a connection that was opened and has
+// not carried a request yet, such as one that a client's transport dialled and did not need.
+// This package closes such connections at once.
 package shutdown
 
 import (

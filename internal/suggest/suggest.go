@@ -1,5 +1,5 @@
-// Package suggest tells how like two names are, for errors that name what was
-// probably meant. It is pure, and safe for many goroutines.
+// Package suggest measures how similar two names are, for errors that suggest the name that was
+// probably meant. It is pure, and safe for concurrent use.
 package suggest
 
 // Distance is the number of bytes to insert, delete or change to turn a into b

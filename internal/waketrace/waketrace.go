@@ -1,17 +1,20 @@
 // Package waketrace records and exports the spans of wakes, with OpenTelemetry.
 //
-// A wake is one trace. Its spans are made where the work happens, and carried in contexts:
+// A wake is one trace. Its spans are made where the work happens, and contexts carry them:
 //
-//  1. The activator begins the root span with the request that finds no instance awake ([Tracer.Root]).
-//     Its traceparent goes with the demand to the autoscaler, and with each call to an instance.
-//  2. What is done for the wake is a span below the one that its context carries ([Start]). What is known
-//     only afterwards is made with its times, as are the steps that an instance reports of a call ([Span.Steps]).
-//  3. A [Wake] keeps the spans that this process has made, of which the record that users see is put
-//     together, an [api.WakeTrace].
-//  4. An [Exporter] sends them by OTLP over HTTP where the environment names an endpoint. The function's
-//     program exports nothing and links no OpenTelemetry: the part that called it exports its steps.
+//  1. The activator begins the root span with the request that finds no instance awake
+//     ([Tracer.Root]). Its traceparent goes with the demand to the autoscaler, and with each
+//     call to an instance.
+//  2. Each part of the work is a span below the one in its context ([Start]). Work that is only
+//     known afterwards becomes a span with explicit times, as do the steps that an instance
+//     reports of a call ([Span.Steps]).
+//  3. A [Wake] keeps the spans of this process. They become the record that users see, an
+//     [api.WakeTrace].
+//  4. An [Exporter] sends them by OTLP over HTTP where the environment names an endpoint. The
+//     function's program exports nothing and links no OpenTelemetry: its caller exports its
+//     steps.
 //
-// All of it is safe for many goroutines, and none of it waits for an export.
+// The package is safe for concurrent use, and nothing waits for an export.
 package waketrace
 
 import (

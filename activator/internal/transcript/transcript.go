@@ -1,5 +1,5 @@
-// Package transcript runs tests that are written as transcripts: prose, the
-// commands given to a thing, and what it answered.
+// Package transcript runs tests that are written as transcripts: prose, commands to the code
+// under test, and its answers.
 //
 //	Two wait, and the one that came first goes first.
 //
@@ -8,9 +8,9 @@
 //	> next
 //	a
 //
-// A line that begins with "> " is a command; the lines up to the next empty line
-// or command are its answer; all else is prose. With the flag -update the answers
-// in the files are replaced by those given.
+// A line that begins with "> " is a command. The lines up to the next empty line or command are
+// its answer. Everything else is prose. The flag -update replaces the answers in the files by
+// the actual ones.
 package transcript
 
 import (
