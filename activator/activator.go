@@ -67,14 +67,14 @@ type Deps struct {
 	Waker wake.Waker
 	// Transport reaches instances, as [api.NewTransport] does.
 	Transport http.RoundTripper
-	// Peers says who a request is from; nil: whoever has its address, and nobody is trusted.
+	// Peers identifies clients; nil: by their addresses, and none is trusted.
 	Peers peer.Finder
-	// Lists says who may see which functions there are, and the metrics; nil: everybody.
+	// Lists says whether a request may see the names of functions, and the metrics; nil: all may.
 	Lists func(*http.Request) bool
 	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
-	// not known; it must not block for long. Nil: nobody knows.
+	// not known; it must not block for long. Nil: it is never known.
 	Waits func(api.FunctionName) string
-	// Traces exports the spans of wakes; nil: nobody does.
+	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
 	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
@@ -84,22 +84,22 @@ type Deps struct {
 
 // Activator holds, routes and wakes. See the package comment.
 type Activator struct {
-	cfg     Config
-	deps    Deps
-	log     *slog.Logger
-	metrics *metrics.Metrics
-	nobody  *metrics.Function // of requests that found no function
-	peers   peer.Finder
-	door    *inbound.Door
-	client  *forward.Client
-	wakes   *wake.Once
-	handler http.Handler
+	cfg      Config
+	deps     Deps
+	log      *slog.Logger
+	metrics  *metrics.Metrics
+	unrouted *metrics.Function // of requests that found no function
+	peers    peer.Finder
+	door     *inbound.Door
+	client   *forward.Client
+	wakes    *wake.Once
+	handler  http.Handler
 
 	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
 	tracer   *waketrace.Tracer
-	woken    chan *wakeTrace // to be told by Run; from requests and calls, which drop them where it is full; never closed
+	woken    chan *wakeTrace // for Run to report; sent to by requests and calls, which drop a trace where it is full; never closed
 	// idle is closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
 	idleOnce sync.Once
@@ -150,7 +150,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("activator: register metrics: %w", err)
 	}
-	a.metrics, a.nobody = m, m.Of("")
+	a.metrics, a.unrouted = m, m.Of("")
 	a.names.Store(newDirectory(nil, &a.cluster, a.cfg.Domain))
 	a.handler = a.router()
 	return a, nil
@@ -159,7 +159,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 // Handler serves clients.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run tells of wakes until ctx ends, then ends the wakes under way and sends each
+// Run reports wakes until ctx ends, then ends the wakes under way and sends each
 // function's last level. Call [Activator.Drain] before ctx ends to lose no request.
 func (a *Activator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {

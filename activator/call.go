@@ -190,16 +190,16 @@ func (c *call) answer(s slot, answer *forward.Answer) {
 	}
 	c.f.metrics.Done(status, time.Since(c.req.begun))
 	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
-		// The only way to tell the client of a body that has no events; and one who
-		// seems to have left may have ended only what it sends, and still read.
+		// The only way to tell the client of a body without events. A client that
+		// seems to have left may only have closed its sending side, and still read.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// refuse answers with an error that is Rouse's own.
+// refuse answers with an error of Rouse's own.
 func (c *call) refuse(err error) {
 	e := withID(api.AsError(err), c.req.id)
-	m := c.a.nobody
+	m := c.a.unrouted
 	if c.f != nil {
 		m = c.f.metrics
 	}

@@ -74,8 +74,7 @@ func (m *comments) stop() (started bool) {
 	return m.started
 }
 
-// leastExpected is the shortest time that a comment tells: what should have taken less, and has not,
-// takes nobody knows how long.
+// leastExpected is the shortest time that a comment tells: a shorter one was wrong, and the true one is unknown.
 const leastExpected = 50 * time.Millisecond
 
 // tick writes one comment.

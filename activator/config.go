@@ -33,7 +33,7 @@ type Config struct {
 	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost";
 	// [NoDomain]: functions have no own hosts, and every host is the front door's.
 	Domain string
-	// PrivateMetrics keeps /metrics off the front door: somebody else serves [Deps.Registry].
+	// PrivateMetrics keeps /metrics off the front door: the caller serves [Deps.Registry] elsewhere.
 	PrivateMetrics bool
 }
 

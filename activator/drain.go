@@ -29,9 +29,9 @@ func (a *Activator) leave() {
 }
 
 // Drain refuses new requests with 503 from now on and blocks until those that
-// wait or run have finished. If ctx ends first it refuses who still waits, ends
-// with an error whatever still runs, waits until their clients have been told,
-// and returns ctx's cause. There is no way back.
+// wait or run have finished. If ctx ends first it refuses the requests that still wait,
+// ends those that still run with an error, waits until their clients have been told,
+// and returns ctx's cause. Draining can't be undone.
 func (a *Activator) Drain(ctx context.Context) error {
 	a.inFlight.Add(1)
 	a.draining.Store(true)

@@ -45,7 +45,7 @@ type function struct {
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	unavailable        clock       // no instance is awake
-	paused             clock       // a node is being provisioned or the model fetched: the limits of those who wait stand still
+	paused             clock       // a node is being provisioned or the model fetched: the limits of waiting requests stand still
 	retry              *time.Timer // calls again, when an instance is avoided or a wake is paused
 	retryAt            time.Time   // zero: not armed
 }
@@ -187,7 +187,7 @@ func (f *function) again() {
 	f.dispatch()
 }
 
-// cut ends all that still waits or runs, with err.
+// cut ends all requests that still wait or run, with err.
 func (f *function) cut(err *api.Error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

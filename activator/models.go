@@ -95,9 +95,9 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	return s, true
 }
 
-// Report sends the demand of a function now, whatever is due later: whoever
-// gives an order by hand wants it judged by what is, not by what was a moment
-// ago. A function that is not declared has none.
+// Report sends the demand of a function now, whatever is due later: a command of a
+// person is judged by the present demand, not by an earlier one. It does nothing for
+// a function that is not declared.
 func (a *Activator) Report(name api.FunctionName) {
 	if f := a.names.Load().byName[name]; f != nil {
 		f.meter.Urgent()

@@ -20,7 +20,7 @@ type directory struct {
 	domain string // of functions' own hosts; empty: they have none
 	// list is all functions, by name.
 	list []*function
-	// byModel has what package names gives to whom, models with variants included.
+	// byModel has the names that package names gives to services, and those of models with variants.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*function
 	// models is what a list of models shows: model names, aliases and adapters, in order.
@@ -93,7 +93,7 @@ func newDirectory(list []*function, known *cluster, domain string) *directory {
 	return d
 }
 
-// wish is a name that somebody wants, and what it would lead to.
+// wish is a name that a service claims, and the target that it would have.
 type wish struct {
 	claim names.Claim
 	t     *target
@@ -169,7 +169,7 @@ func (d *directory) model(name string, list bool) (*function, *api.Error) {
 	return t.pick(), nil
 }
 
-// find finds what a name that a client wrote in "model" leads to. With list, for who may see which names there are, its
+// find finds what a name that a client wrote in "model" leads to. With list, for callers that may see all names, its
 // error names what is like it.
 func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {

@@ -19,13 +19,13 @@ import (
 // Ollama's own client API at the front door: clients that speak it see all
 // functions that run on Ollama as the models of one Ollama server. What names a
 // model is held, routed and woken as any other request; what asks for all models
-// is answered here, without waking anybody; what would change the models is
+// is answered here, without waking an instance; what would change the models is
 // refused, because a manifest declares them. Errors have Ollama's shape.
 //
-// Other runtimes do not speak this API, and nothing is translated: such a model
-// is refused with the path that it has instead. What a function speaks that has a
-// command of its own, or whose image knows what it runs, nobody knows here: it gets
-// the request.
+// Other runtimes do not have this API, and nothing is translated: a request for such
+// a model is refused with the path to use instead. Whether a function with a command
+// of its own, or an image that chooses the runtime, has this API is not known here:
+// it gets the request.
 
 // ollamaVersion is the version of Ollama whose API this is. Clients ask before they use what came later.
 const ollamaVersion = "0.17.4"
@@ -188,7 +188,7 @@ func (f *function) running(now time.Time) (m runningModel, awake bool) {
 		}
 		awake = true
 		if st.Since.After(idle) {
-			idle = st.Since // nobody asked since then
+			idle = st.Since // no request has come since then
 		}
 		devices := st.Memory.PerDevice * api.Bytes(max(st.Memory.Devices, len(st.Devices)))
 		m.Size += st.Memory.Host + devices

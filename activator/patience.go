@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// patience is a context below ctx that ends when limit has passed, with a refusal. Time in which the function's
-// instance waits for a node that is being provisioned, or for its model that is being fetched, does not count. The caller holds mu.
+// patience is a context below ctx that ends at limit, with a refusal as its cause. The time in which the function's
+// instance waits for a node to be provisioned, or for its model to be fetched, does not count. The caller holds mu.
 func (f *function) patience(ctx context.Context, limit, now time.Time) (_ context.Context, done context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	paused := f.paused.at(now)
@@ -24,7 +24,7 @@ func (f *function) patience(ctx context.Context, limit, now time.Time) (_ contex
 			cancel(f.timedOut(now, why))
 		case f.paused.since.IsZero():
 			timer.Reset(left)
-		default: // how much longer nobody knows
+		default: // how much longer is not known
 			timer.Reset(max(left, time.Second))
 		}
 	})
@@ -34,7 +34,7 @@ func (f *function) patience(ctx context.Context, limit, now time.Time) (_ contex
 	}
 }
 
-// onItsWay says whether f waits for a node that is being provisioned or a model that is being fetched, and for nothing else. The caller holds mu.
+// onItsWay says whether f waits only for a node to be provisioned or its model to be fetched. The caller holds mu.
 func (f *function) onItsWay(now time.Time) bool {
 	if f.set.Awake(now) {
 		return false

@@ -22,7 +22,7 @@ func (f *function) refusal(now time.Time) *api.Error {
 	return f.failed
 }
 
-// timedOut is the error of a request that waited too long; why is what f waits for, empty if that is not known. The caller holds mu.
+// timedOut is the error of a request that waited too long; why is what f waits for, empty if unknown. The caller holds mu.
 func (f *function) timedOut(now time.Time, why string) *api.Error {
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout)
@@ -53,22 +53,22 @@ func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.queue.Len(), f.name).WithRetryAfter(after)
 }
 
-// crowdedOut is the error of those who had to leave the queue for another. The caller holds mu.
+// crowdedOut is the error of requests that another has displaced. The caller holds mu.
 func (f *function) crowdedOut(now time.Time) *api.Error {
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.queue.Len(), f.name).
 		WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// refuseHeld refuses all who wait.
+// refuseHeld refuses all requests that wait.
 func (f *function) refuseHeld(err *api.Error) {
 	for e := f.evict(); e != nil; e = f.evict() {
-		e.Offer(slot{refused: err}) // who left needs no refusal
+		e.Offer(slot{refused: err}) // a client that left needs no refusal
 	}
 	f.meter.Changed()
 }
 
-// evict takes the first out of the queue, nil if nobody waits.
+// evict takes the first request out of the queue, nil if none waits.
 func (f *function) evict() *hold.Entry[slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -35,10 +35,10 @@ func (a *Activator) router() http.Handler {
 	return r
 }
 
-// mayList says who may see which functions there are.
+// mayList says whether a request may see which functions there are.
 func (a *Activator) mayList(r *http.Request) bool { return a.deps.Lists == nil || a.deps.Lists(r) }
 
-// listing lets those to next who may see which functions there are.
+// listing passes only requests that may see which functions there are to next.
 func (a *Activator) listing(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
@@ -130,8 +130,8 @@ func unknownPath(r *http.Request) *api.Error {
 // refuse answers a request that never became a call.
 func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	w.Header()[forward.HeaderID] = []string{requestID(r)}
-	a.nobody.Refused(err.Code)
-	a.nobody.Done(err.Status, 0)
+	a.unrouted.Refused(err.Code)
+	a.unrouted.Done(err.Status, 0)
 	api.WriteErrorTo(w, r, err)
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A request for an API that a runtime certainly lacks is refused before it wakes anybody. What a runtime
-// may have or not, by its version, its options or its model, is its own affair. So is all of what
-// nobody knows here: commands, applications of Ray Serve, images that know what they run, and
-// programs that requests go through first.
+// A request for an API that a runtime certainly lacks is refused before it wakes an instance. Whether a
+// runtime has an API that depends on its version, its options or its model, only the runtime can say. The
+// same holds for functions whose runtime is unknown here: commands, applications of Ray Serve, images that
+// choose their runtime, and handlers, which requests pass first.
 
 // certain are the kinds of runtimes of which it is known what they have.
 var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama}

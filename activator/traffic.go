@@ -60,7 +60,7 @@ func (a *Activator) SetNamespace(name string, there bool) {
 	if there {
 		changed = put(a, a.cluster.namespaces, name, true, func(x, y bool) bool { return x == y })
 	}
-	if changed && a.names.Load().prefixes[name] { // else nobody is called so, yet
+	if changed && a.names.Load().prefixes[name] { // else no name has that prefix yet
 		a.index()
 	}
 }

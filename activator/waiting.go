@@ -13,7 +13,7 @@ import (
 
 // waiting is a request's place in the queue of its function.
 type waiting struct {
-	ticket uint64             // its place among those who wait; 0: it has none yet
+	ticket uint64             // its place among those that wait; 0: it has none yet
 	entry  *hold.Entry[slot]  // nil: it has not waited for this function
 	since  time.Time          // when it first waited, for whatever function; zero: it never did
 	paused time.Duration      // for how long its limit has stood still while it waited
@@ -26,7 +26,7 @@ type queued struct {
 	unavailable, paused time.Duration // the clocks when it entered
 	displaced           []*hold.Entry[slot]
 	crowded             *api.Error      // for the displaced
-	alone               bool            // nobody else waits, and no instance is awake
+	alone               bool            // no other request waits, and no instance is awake
 	waking              *route.Instance // whose wake has begun with it; nil: none has
 	attempt             *forward.Call   // to be sent behind that wake; nil: nothing is
 }
@@ -46,7 +46,7 @@ func (f *function) acquire(c *call) (slot, error) {
 		return s, nil
 	}
 	for _, e := range q.displaced {
-		e.Offer(slot{refused: q.crowded}) // who left needs no refusal
+		e.Offer(slot{refused: q.crowded}) // a client that left needs no refusal
 	}
 	if q.waking != nil {
 		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
@@ -76,7 +76,7 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 		f.calls[c] = struct{}{}
 		c.wait.ticket = f.queue.Ticket()
 	}
-	if again || f.queue.Len() == 0 { // who was given back goes before all who wait
+	if again || f.queue.Len() == 0 { // a request that was given back goes before all that wait
 		if i := f.set.Pick(now, c.req.adapter); i != nil {
 			c.trace.goesTo(i.ID, now)
 			return f.take(i), q, nil
@@ -101,7 +101,7 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 	return s, q, nil
 }
 
-// enter puts c into the queue, and returns who had to leave it for c. The caller holds mu.
+// enter puts c into the queue, and returns the entries that it displaces. The caller holds mu.
 func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.Entry[slot], refused *api.Error) {
 	w, r := &c.wait, &c.req
 	if w.since.IsZero() {
@@ -170,8 +170,8 @@ func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
 	return s, nil
 }
 
-// dispatch hands free slots to those who wait, in order, until there are no
-// more slots or nobody waits.
+// dispatch hands free slots to waiting requests, in order, until no slot is free
+// or no request waits.
 func (f *function) dispatch() {
 	changed := false
 	for {
@@ -187,7 +187,7 @@ func (f *function) dispatch() {
 	}
 }
 
-// next takes out of the queue whose turn it is, with a slot for it; false: nobody waits, or no slot is free.
+// next takes the request whose turn it is out of the queue, with a slot for it; false: none waits, or no slot is free.
 func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,16 +202,16 @@ func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
 	return e, f.hand(i), true
 }
 
-// hand makes a slot of i, which was reserved for one who has just left the queue. The caller holds mu.
+// hand makes a slot of i, which was reserved for a request that has just left the queue. The caller holds mu.
 func (f *function) hand(i *route.Instance) slot {
 	s := f.take(i)
-	s.trace, f.trace = f.trace, nil // the first who gets a slot has the trace
+	s.trace, f.trace = f.trace, nil // the first that gets a slot has the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return s
 }
 
-// offer hands a slot over; one whose request has left is free again.
+// offer hands a slot over; if the request has left, the slot is free again.
 func (f *function) offer(e *hold.Entry[slot], s slot) {
 	if e.Offer(s) {
 		return

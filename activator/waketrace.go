@@ -23,7 +23,7 @@ type wakeTrace struct {
 	root   *waketrace.Span
 	open   atomic.Int32 // the request, and the calls that have not ended
 
-	woke     api.InstanceID // whom a call of ours woke
+	woke     api.InstanceID // the one that a call of ours woke
 	awake    time.Time      // when the activator knew it; zero: an instance was awake already, and was avoided
 	instance api.InstanceID // the one that got the request
 	picked   time.Time      // when the request got its slot
@@ -96,14 +96,14 @@ func (t *wakeTrace) knows(now time.Time) {
 	}
 }
 
-// abandon ends it where nobody waits any more. The caller holds mu.
+// abandon ends it where no request waits any more. The caller holds mu.
 func (t *wakeTrace) abandon() {
 	if t != nil {
 		t.root.Done(errLeft)
 	}
 }
 
-var errLeft = errors.New("nobody waits for it any more")
+var errLeft = errors.New("no request waits for it any more")
 
 // goesTo notes which instance gets the request.
 func (t *wakeTrace) goesTo(id api.InstanceID, now time.Time) {

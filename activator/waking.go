@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// beginWake begins a wake where requests wait, nobody is awake or being woken,
+// beginWake begins a wake where requests wait, no instance is awake or being woken,
 // and a grant allows it; it returns the instance, nil for none. The caller holds mu.
 func (f *function) beginWake(now time.Time) *route.Instance {
 	if f.queue.Len() == 0 || f.waking.instance != "" || f.set.Awake(now) || slices.ContainsFunc(f.set.All(), wokenByOthers) {
@@ -51,7 +51,7 @@ type underway struct {
 // stageWaking is the stage of an instance that starts out of a sleep.
 const stageWaking = "waking"
 
-// wokenByOthers says whether i reports that it wakes, without a call of ours: the autoscaler wakes it.
+// wokenByOthers says whether i reports that it is being woken: by the autoscaler, if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
 	return st.State == api.Starting && st.Stage == stageWaking
@@ -187,7 +187,7 @@ func (f *function) stage(now time.Time) (word, why string, expected time.Duratio
 	word, why, expected = f.ownStage(now)
 	if why == "" {
 		if why = f.waitsFor(); why != "" {
-			expected = 0 // nobody knows
+			expected = 0 // unknown
 		}
 	}
 	return word, why, expected

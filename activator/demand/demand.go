@@ -36,7 +36,7 @@ type Meter struct {
 	emitter api.Emitter
 	source  string
 
-	// dirty is set by those who change the level and cleared, under mu, before it is read.
+	// dirty is set when the level changes and cleared, under mu, before it is read.
 	dirty atomic.Bool
 
 	mu     sync.Mutex // guards all below; held while an event is handed to the emitter, so that they stay in order
@@ -74,8 +74,8 @@ func (m *Meter) Changed() {
 	}
 }
 
-// settle sees to it that a change is sent. Where somebody else holds mu, that
-// one settles when it is done: whoever unlocks mu calls settle after.
+// settle sees to it that a change is sent. Where another goroutine holds mu, that
+// one settles: every unlock of mu is followed by a call of settle.
 func (m *Meter) settle() {
 	if !m.dirty.Load() || !m.mu.TryLock() {
 		return
@@ -109,7 +109,7 @@ func (m *Meter) send(now time.Time) {
 	}
 }
 
-// Zero says whether nobody waits and nothing runs.
+// Zero says whether no request waits or runs, and nothing is being woken.
 func Zero(d api.Demand) bool { return d.Waiting == 0 && d.Running == 0 && d.Waking == "" }
 
 // Close sends a zero level, unless the last one sent was zero, and stops. No

@@ -56,7 +56,7 @@ const Aging = 10 * time.Second
 type Entry[T any] struct {
 	// Priority orders entries; higher goes first.
 	Priority int
-	// Client is who shares the queue with others.
+	// Client is the one that shares the queue with others.
 	Client string
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
@@ -65,7 +65,7 @@ type Entry[T any] struct {
 	Deadline time.Time
 	// Ticket is the entry's place within its priority, from [Queue.Ticket]; zero: [Queue.Enter] draws one.
 	Ticket uint64
-	// Shared says that others than the function may take the request; the queue only counts.
+	// Shared says that another function may take the request too; the queue only counts these.
 	Shared bool
 	// Adapter is what the instance should have; the queue does not look at it.
 	Adapter api.ModelName
@@ -76,8 +76,8 @@ type Entry[T any] struct {
 	byTurn  neighbor[T] // in list
 	byAge   neighbor[T] // in the queue's all
 	gone    <-chan struct{}
-	// handed carries the outcome. Sender: whoever took the entry out of the queue; never closed;
-	// unbuffered, so that a value is handed over only to someone who takes it.
+	// handed carries the outcome. Sender: the one that took the entry out of the queue; never closed;
+	// unbuffered, so that a value is handed over only where it is received.
 	handed chan T
 }
 
@@ -115,10 +115,10 @@ func (e *Entry[T]) Offer(v T) bool {
 // Arrived is when the entry first came into a queue; zero before that.
 func (e *Entry[T]) Arrived() time.Time { return e.arrived }
 
-// Queue is the requests that wait for one function. The zero value refuses everybody: see [Queue.Limit].
+// Queue is the requests that wait for one function. The zero value refuses all: see [Queue.Limit].
 type Queue[T any] struct {
 	limits api.Hold
-	lists  [MaxPriority - MinPriority + 1]list[T] // by priority: those who wait, by turn
+	lists  [MaxPriority - MinPriority + 1]list[T] // by priority: the entries, by turn
 	all    list[T]                                // by ticket
 	turn   uint64                                 // of the entry that was served last
 	count  int
@@ -151,7 +151,7 @@ const (
 	FullDeadline Full = "deadline" // the entry's deadline is nearer than the expected wake
 )
 
-// Enter takes e in, or returns why it can't. out are those who had to go instead: they
+// Enter takes e in, or returns why it can't. out are the entries that it displaces: they
 // are not in any more, and the caller refuses them. expected is how long it takes
 // until the first instance can take requests; 0 means now or unknown.
 func (q *Queue[T]) Enter(e *Entry[T], now time.Time, expected time.Duration) (out []*Entry[T], why Full, ok bool) {
@@ -181,7 +181,7 @@ func (q *Queue[T]) Enter(e *Entry[T], now time.Time, expected time.Duration) (ou
 	return out, "", true
 }
 
-// full says why e does not fit in beside who is in; empty: it does.
+// full says why e does not fit in; empty: it does.
 func (q *Queue[T]) full(e *Entry[T]) Full {
 	switch {
 	case q.count >= q.limits.Capacity:
@@ -223,7 +223,7 @@ func (q *Queue[T]) newestOfMost(why Full) *Entry[T] {
 }
 
 // Ticket draws the next place. A request that is served without waiting draws
-// one too: should it come back, it stands before all who came later.
+// one too: should it come back, it stands before all that came later.
 func (q *Queue[T]) Ticket() uint64 {
 	q.tickets++
 	return q.tickets
@@ -263,7 +263,7 @@ func (q *Queue[T]) insert(e *Entry[T]) {
 	c.bytes += e.Bytes
 }
 
-// Next takes out the entry whose turn it is, nil if nobody waits.
+// Next takes out the entry whose turn it is, nil if none waits.
 func (q *Queue[T]) Next() *Entry[T] {
 	e := q.First()
 	if e != nil {
@@ -272,7 +272,7 @@ func (q *Queue[T]) Next() *Entry[T] {
 	return e
 }
 
-// First is the entry whose turn it is, nil if nobody waits. It stays in: [Queue.Leave] takes it out.
+// First is the entry whose turn it is, nil if none waits. It stays in: [Queue.Leave] takes it out.
 func (q *Queue[T]) First() *Entry[T] {
 	var first *Entry[T]
 	var since time.Time // when it would have come, were its priority 0
@@ -317,19 +317,19 @@ func (q *Queue[T]) remove(e *Entry[T]) {
 	}
 }
 
-// Len is how many wait.
+// Len is the number of entries.
 func (q *Queue[T]) Len() int { return q.count }
 
-// Bytes is the memory of the bodies that wait.
+// Bytes is the memory of their bodies.
 func (q *Queue[T]) Bytes() api.Bytes { return q.bytes }
 
-// Shared is how many of those who wait others may take.
+// Shared is the number of entries that other functions may take.
 func (q *Queue[T]) Shared() int { return q.shared }
 
-// Tokens is the estimated size of the requests that wait.
+// Tokens is their estimated size.
 func (q *Queue[T]) Tokens() api.Tokens { return q.tokens }
 
-// Oldest is how long the entry that came first of all has waited; 0 if nobody waits.
+// Oldest is how long the entry that came first has waited; 0 if none waits.
 func (q *Queue[T]) Oldest(now time.Time) time.Duration {
 	if q.all.front == nil {
 		return 0
@@ -340,8 +340,8 @@ func (q *Queue[T]) Oldest(now time.Time) time.Duration {
 // Served notes that a request was finished; its pace comes from it.
 func (q *Queue[T]) Served(now time.Time) { q.pace.note(now, q.count > 0) }
 
-// RetryAfter estimates when somebody who is refused now would find a place:
-// the expected wake plus the time for those who wait, from the measured pace.
+// RetryAfter estimates when a request that is refused now would find a place:
+// the expected wake plus the time for the entries, from the measured pace.
 // It is between 1 s and 5 min.
 func (q *Queue[T]) RetryAfter(expected time.Duration) time.Duration {
 	d := expected + time.Duration(q.count)*q.pace.interval
@@ -350,7 +350,7 @@ func (q *Queue[T]) RetryAfter(expected time.Duration) time.Duration {
 
 // pace is the measured time between two finished requests while others wait.
 type pace struct {
-	last     time.Time // zero: nobody waited when the last request was finished
+	last     time.Time // zero: none waited when the last request was finished
 	interval time.Duration
 }
 

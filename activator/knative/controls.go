@@ -17,8 +17,8 @@ import (
 // maxOrder bounds the body of an order.
 const maxOrder = 1 << 20
 
-// controls is what the autoscaler and kn-rouse say to this activator: the paths
-// at an activator of package api/control. Each needs the cluster's token; all other paths are closed.
+// controls serves the autoscaler and kn-rouse: the paths at an activator of package
+// api/control. Each needs the cluster's token; all other paths are closed.
 type controls struct {
 	core      *activator.Activator
 	instances *instances
@@ -43,7 +43,7 @@ func (c *controls) handler() http.Handler {
 	return c.guard(r)
 }
 
-// guard lets in who has the cluster's token.
+// guard lets in callers with the cluster's token.
 func (c *controls) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want := c.token.current()

@@ -14,7 +14,7 @@ import (
 
 // stockOnly returns a context of Knative's injection whose informer of Endpoints says
 // nothing of our revisions. Knative's throttler probes each pod that is not ready
-// five times a second, until it is: a pod that sleeps would be probed all its sleep.
+// five times a second, until it is ready: a sleeping pod would be probed for as long as it sleeps.
 func stockOnly(injected context.Context) context.Context {
 	find := revisionLookup(revisioninformer.Get(injected).Lister())
 	return context.WithValue(injected, endpointsinformer.Key{}, filteredEndpoints{endpointsinformer.Get(injected), find})
@@ -35,7 +35,7 @@ func (f filteredEndpoints) Informer() cache.SharedIndexInformer {
 func (f filteredEndpoints) isStock(object any) bool {
 	o, ok := object.(metav1.Object)
 	if !ok {
-		return true // the last state of what is gone: who has not heard of it does nothing
+		return true // the last state of a deleted object: a handler that does not know it does nothing
 	}
 	rev, err := f.find(o.GetNamespace(), o.GetLabels()[serving.RevisionLabelKey])
 	return err != nil || !isOurs(rev)
@@ -46,7 +46,7 @@ type filteredInformer struct {
 	wanted func(any) bool
 }
 
-// AddEventHandler adds a handler, which hears what is wanted only.
+// AddEventHandler adds a handler of the events that are wanted only.
 func (f filteredInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return f.SharedIndexInformer.AddEventHandler(cache.FilteringResourceEventHandler{FilterFunc: f.wanted, Handler: h})
 }

@@ -49,7 +49,7 @@ type Config struct {
 	MemoryLimit api.Bytes
 	// MaxEvent is as in [activator.Config].
 	MaxEvent api.Bytes
-	// Peers says whose requests come, and whom to trust with what; the zero value trusts nobody.
+	// Peers identifies clients, and says which to trust; the zero value trusts none.
 	Peers peer.Addresses
 	// Sink is where a copy of every event goes; empty: nowhere.
 	Sink string
@@ -59,7 +59,7 @@ type Config struct {
 	// of wakes go to; nil: nowhere.
 	Env func(string) string
 	// Propagation is how long new requests are still taken after the end was asked for: until
-	// then whoever sends them may not know. Default 45 s, as in Knative.
+	// then the senders may not know. Default 45 s, as in Knative.
 	Propagation time.Duration
 	// Drain is how long requests may take to finish after that. Default 58 min: with
 	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.

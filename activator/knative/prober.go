@@ -100,28 +100,28 @@ func (p *prober) probe(ctx context.Context) {
 }
 
 // ask asks one instance.
-func (p *prober) ask(ctx context.Context, who stale) {
+func (p *prober) ask(ctx context.Context, i stale) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if p.instances.token(who.at) != "" {
-		st, err := p.client.State(ctx, who.at)
-		if err == nil && st.Instance == who.id && st.Function == who.function {
+	if p.instances.token(i.at) != "" {
+		st, err := p.client.State(ctx, i.at)
+		if err == nil && st.Instance == i.id && st.Function == i.function {
 			p.core.ObserveInstance(st)
 			return
 		}
 		var refused *api.Error
 		if err != nil && !errors.As(err, &refused) {
-			p.log.Debug("an instance does not say its state", "instance", who.id, "error", err)
+			p.log.Debug("an instance does not say its state", "instance", i.id, "error", err)
 			return
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, who.at.URL(control.PathReport), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.at.URL(control.PathReport), nil)
 	if err != nil {
 		return // an address that is none; the pod's next one counts
 	}
 	resp, err := p.http.RoundTrip(r)
 	if err != nil {
-		p.log.Debug("an instance can't be asked to report", "instance", who.id, "error", err)
+		p.log.Debug("an instance can't be asked to report", "instance", i.id, "error", err)
 		return
 	}
 	_ = resp.Body.Close()

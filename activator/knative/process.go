@@ -250,7 +250,7 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	return err
 }
 
-// drain lets those who send requests learn that this pod takes none, then lets requests finish.
+// drain waits until the senders of requests know that this pod takes none, then until requests have finished.
 func (p *process) drain(s servers, failed <-chan error) {
 	p.log.Info("the end was asked for: new requests are taken until everybody knows", "for", p.cfg.Propagation.String())
 	select {

@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// scaled keeps which functions somebody has set to 0, as the autoscaler's answers to events say, which it passes on. It
-// is safe for many goroutines.
+// scaled is a transport for events that remembers which functions were scaled to 0 by a person or a policy, as the
+// autoscaler's answers say. It is safe for concurrent use.
 type scaled struct {
 	next http.RoundTripper
 
@@ -20,9 +20,9 @@ type scaled struct {
 	by map[api.FunctionName]scaling
 }
 
-// scaling is who keeps a function at 0, and until when that is believed.
+// scaling is the reason why a function stays at 0, and until when it counts.
 type scaling struct {
-	who   string
+	why   string
 	until time.Time
 }
 
@@ -45,22 +45,22 @@ func (s *scaled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// note takes in an answer; who is empty where nobody keeps the function at 0.
-func (s *scaled) note(name api.FunctionName, who string, now time.Time) {
+// note takes in an answer; why is empty where the function may wake.
+func (s *scaled) note(name api.FunctionName, why string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.by, func(n api.FunctionName, k scaling) bool { return n == name || now.After(k.until) })
-	if who != "" {
-		s.by[name] = scaling{who, now.Add(scaledFor)}
+	if why != "" {
+		s.by[name] = scaling{why, now.Add(scaledFor)}
 	}
 }
 
-// why says what keeps a function from waking, empty if nobody has said.
+// why is what keeps a function from waking, empty if nothing is known to.
 func (s *scaled) why(name api.FunctionName) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k, found := s.by[name]; found && time.Now().Before(k.until) {
-		return k.who
+		return k.why
 	}
 	return ""
 }

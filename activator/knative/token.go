@@ -36,8 +36,8 @@ func (t *clusterToken) secret(s *corev1.Secret) {
 	}
 }
 
-// handler takes in what an informer of Secrets says. A token whose Secret was
-// deleted stays good until there is another: who else has it has it still.
+// handler is for an informer of Secrets. A token whose Secret was deleted stays valid
+// until there is another: other processes still use it.
 func (t *clusterToken) handler() cache.ResourceEventHandler {
 	return on(t.secret, func(*corev1.Secret) {})
 }

@@ -184,7 +184,7 @@ func (w *watch) noService(s *v1.Service) {
 func (w *watch) namespace(n *corev1.Namespace)   { w.core.SetNamespace(n.Name, true) }
 func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, false) }
 
-// serviceOf is the service that a route belongs to; one that somebody made alone is its own.
+// serviceOf is the service that a route belongs to; a route without a service is its own.
 func serviceOf(route *v1.Route) api.FunctionName {
 	name := route.Labels[serving.ServiceLabelKey]
 	if name == "" {

@@ -190,7 +190,7 @@ func kind(v []byte) string {
 // maxPart bounds what is read of a form's field.
 const maxPart = 4 << 10
 
-// Form reads a multipart/form-data body, as the audio paths have it. The file in it is not looked at.
+// Form reads a multipart/form-data body, as the audio paths have it. The file in it is not read.
 func Form(contentType string, body []byte) (Request, *api.Error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
@@ -199,7 +199,7 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	r := Request{Tokens: api.Tokens(len(body) / bytesPerToken)}
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	for {
-		part, err := form.NextRawPart() // as it is: who reads it later decodes nothing
+		part, err := form.NextRawPart() // as it is: the runtime does not decode it either
 		if err != nil {
 			break // the end, or a broken form, which is the runtime's to refuse
 		}
@@ -224,7 +224,7 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	return r, nil
 }
 
-// isFile says whether a part is one to who reads it later: it names a file, be the name empty.
+// isFile says whether a runtime takes a part for a file: it has a filename, even an empty one.
 func isFile(part *multipart.Part) bool {
 	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	_, named := params["filename"]

@@ -18,18 +18,18 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Peer is who a request is from.
+// Peer is the client of a request.
 type Peer struct {
-	// Client names who shares with the other clients: an address, or what a trusted peer says.
+	// Client is its name, among which resources are shared: an address, or what a trusted peer says.
 	Client string
 	// Trusted says that the priority in the request counts.
 	Trusted bool
-	// Local says that it comes from this machine, whose users are one client: they share what
-	// is computed for them, as they share the machine.
+	// Local says that it is on this machine, whose users are one client: they share cached
+	// prompts, as they share the machine.
 	Local bool
 }
 
-// Tenant is what an instance is told of the client; empty for who is local.
+// Tenant is the name that instances get; empty for a local client.
 func (p Peer) Tenant() string {
 	if p.Local {
 		return ""
@@ -37,17 +37,17 @@ func (p Peer) Tenant() string {
 	return p.Client
 }
 
-// Finder finds who a request is from. It is safe for many goroutines, and never fails:
-// of a request that says nothing all are one client.
+// Finder identifies clients. It is safe for concurrent use, and never fails:
+// all requests without an identity are one client.
 type Finder interface {
 	Peer(r *http.Request) Peer
 }
 
-// Addresses finds by address. The zero value trusts nobody.
+// Addresses identifies clients by their addresses. The zero value trusts none.
 type Addresses struct {
 	// Proxies are peers whose X-Forwarded-For counts: an ingress.
 	Proxies []netip.Prefix
-	// Trusted are peers who may say how urgent a request is, and for whom it is (control.HeaderTenant):
+	// Trusted are peers that may set a request's priority, and name its client (control.HeaderTenant):
 	// a gateway that knows its users.
 	Trusted []netip.Prefix
 }
@@ -75,7 +75,7 @@ func (a *Addresses) Peer(r *http.Request) Peer {
 }
 
 // behind is the address that the proxies at addr say, the nearest that is no proxy itself.
-// An entry that can't be read ends the list: what is before it is hearsay.
+// An entry that can't be parsed ends the list: entries before it are not trusted.
 func (a *Addresses) behind(addr netip.Addr, forwarded []string) netip.Addr {
 	list := strings.Split(strings.Join(forwarded, ","), ",")
 	for i := len(list) - 1; i >= 0 && contains(a.Proxies, addr); i-- {
@@ -97,7 +97,7 @@ func parse(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// name is what an address's owner is called.
+// name is the client's name for an address.
 func name(addr netip.Addr) string {
 	if addr.Is6() {
 		network, _ := addr.Prefix(64) // fails for no IPv6 address

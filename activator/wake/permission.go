@@ -15,8 +15,8 @@ type Permission struct {
 	Revoked uint64
 }
 
-// Accept takes in a grant. false: it is out of date, and nothing changes. A grant that
-// says how long it lives does so from now on, whatever the clock of who gave it says.
+// Accept takes in a grant. false: it is out of date, and nothing changes. A grant with
+// a lifetime is valid for that long from now on, whatever its sender's clock says.
 func (p Permission) Accept(g api.Grant, now time.Time) (Permission, bool) {
 	if g.Instance == "" || g.Epoch <= p.Revoked || api.StaleEpoch(g.Epoch, p.Grant.Epoch) {
 		return p, false

@@ -31,7 +31,7 @@ import (
 var (
 	// ErrShare says that the client holds as much as one client may.
 	ErrShare = errors.New("this client holds as much memory as one client may")
-	// ErrFull says that all memory is in use, and nobody who holds more can give way.
+	// ErrFull says that all memory is in use, and no larger account can give way.
 	ErrFull = errors.New("all memory is in use")
 	// ErrGaveWay says that the account was asked to give way.
 	ErrGaveWay = errors.New("the memory was needed for others, who hold less")
@@ -85,7 +85,7 @@ func (b *Budget) Used() int64 {
 
 // Open makes an account that holds nothing. yield is called, at most once, when the
 // account is asked to give way: from another goroutine, and it must not block nor
-// call the budget. Whoever was asked must call [Account.Close] soon.
+// call the budget. The caller must then call [Account.Close] soon.
 func (b *Budget) Open(name string, yield func()) *Account {
 	a := &Account{budget: b, yield: yield}
 	b.mu.Lock()
@@ -208,7 +208,7 @@ func (a *Account) Settle() error {
 	return nil
 }
 
-// settle takes a out of those who may be asked.
+// settle takes a out of the open accounts.
 func (b *Budget) settle(a *Account) {
 	if !a.place.in {
 		return

@@ -71,8 +71,8 @@ func (l Loss) String() string {
 }
 
 // Settle decides all claims: has tells for each of them whether the service has the
-// name. losses are in the order of the claims; of a kind that nobody gave, [Default] and
-// [Own], there are none. namespace says whether there is a namespace of that name beside
+// name. losses are in the order of the claims; of the kinds [Default] and [Own],
+// which are implied, there are none. namespace says whether there is a namespace of that name beside
 // those of the services.
 func Settle(claims []Claim, namespace func(string) bool) (has []bool, losses []Loss) {
 	s := settling{namespaces: map[string]bool{}, services: map[string]bool{}, holders: map[string]holder{}}
@@ -106,7 +106,7 @@ func Settle(claims []Claim, namespace func(string) bool) (has []bool, losses []L
 	return has, losses
 }
 
-// older sorts the oldest first, and who has no age last.
+// older sorts the oldest first, and unknown ages last.
 func older(a, b time.Time) int {
 	if a.IsZero() != b.IsZero() {
 		if a.IsZero() {
@@ -117,7 +117,7 @@ func older(a, b time.Time) int {
 	return a.Compare(b)
 }
 
-// holder is who has a name, and for what.
+// holder is the service that has a name, and what for.
 type holder struct {
 	service api.FunctionName
 	kind    Kind
@@ -138,7 +138,7 @@ type settling struct {
 	holders              map[string]holder
 }
 
-// take gives c its name if nobody has it, and says who has it then.
+// take gives c its name if it is free, and returns its holder.
 func (s *settling) take(c Claim, namespace func(string) bool) (who holder, refused bool) {
 	name := untagged(c.Name)
 	if s.services[name] { // 1

@@ -25,8 +25,8 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// CheckPeer refuses a connection whose other side (for one that was dialled: who listens) is
-// neither this user nor root. Where the system can't tell, it refuses nobody.
+// CheckPeer refuses a connection whose other end (of a dialled one: the listener) is run by
+// neither this user nor root. Where the system can't tell, it refuses none.
 func CheckPeer(conn *net.UnixConn) error {
 	uid, _, err := Peer(conn)
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -90,7 +90,7 @@ func (i *Identity) Transport(base http.RoundTripper) http.RoundTripper {
 	}}
 }
 
-// dial opens a connection to a peer and checks who it is.
+// dial opens a connection to a peer and authenticates it.
 func (i *Identity) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	roots := i.roots.Load()
 	if roots == nil {

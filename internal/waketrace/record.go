@@ -44,9 +44,9 @@ func (w *Wake) Close() {
 	w.closed = true
 }
 
-// Spans are those of the wake, each after the one that it is below. They lie in within, which is a span of a
-// record whose beginning is at zero by the clock of the spans, and none is longer than what it lies in: a
-// span that goes on ends with it. Who of a span is the instance that it is about.
+// Spans are those of the wake, parents first, relative to zero. Each is clipped to its parent, and those
+// without a parent here to within, a span of the record. A span that has not ended ends with its parent.
+// The field Who is the instance that a span is about.
 func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	w.mu.Lock()
 	all := slices.Clone(w.spans)
