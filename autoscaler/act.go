@@ -321,7 +321,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 
 // tell keeps a decision and passes it on.
 func (a *Autoscaler) tell(f *function, d api.Decision) {
-	f.decisions.add(d)
+	f.decided(d)
 	a.metrics.decisions.WithLabelValues(d.Action).Inc()
 	level := slog.LevelDebug
 	switch {

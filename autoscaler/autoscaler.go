@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
+	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
 	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
 )
@@ -64,7 +65,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	}
 	a := &Autoscaler{
 		cfg: cfg.withDefaults(), fx: fx, emitter: emitter, log: log,
-		box:       mailbox{bell: make(chan struct{}, 1), closed: make(chan struct{})},
+		box:       mailbox{Bell: bell.New(), closed: make(chan struct{})},
 		functions: make(map[api.FunctionName]*function),
 		instances: make(map[api.InstanceID]*instance),
 		counter:   make(map[string]int),
@@ -111,7 +112,7 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 			timer.Reset(time.Until(next))
 		}
 		select {
-		case <-a.box.bell:
+		case <-a.box.Bell:
 		case <-timer.C:
 		case <-ctx.Done():
 			return nil
@@ -133,7 +134,7 @@ func (a *Autoscaler) plan() time.Time {
 	// What was begun changes what the next plan sees: an instance that is put to sleep leaves its grant to another. One more
 	// plan is enough, for the ends of the calls that it begins are messages.
 	if a.again = acted && !a.again; a.again {
-		a.box.ring()
+		a.box.Ring()
 	}
 	return earlier(next, expiry)
 }
@@ -149,8 +150,7 @@ func earlier(a, b time.Time) time.Time {
 // mailbox holds messages for the loop: closures that it calls in order. Posting
 // never blocks; senders are bounded by what they wait for or by their own rate.
 type mailbox struct {
-	// bell holds one ring, so that a ring is never lost and never waits. Senders and the loop itself send, the loop receives, and it is never closed.
-	bell chan struct{}
+	bell.Bell // has the loop go round once more
 	// closed is closed by the loop when it takes no more.
 	closed chan struct{}
 
@@ -168,16 +168,8 @@ func (b *mailbox) post(m func()) bool {
 		return false
 	}
 	b.queue = append(b.queue, m)
-	b.ring()
+	b.Ring()
 	return true
-}
-
-// ring has the loop go round once more.
-func (b *mailbox) ring() {
-	select {
-	case b.bell <- struct{}{}:
-	default:
-	}
 }
 
 // take returns what has come. The loop is done with it before it takes again.

@@ -44,7 +44,7 @@ func TestWaitingChangesNothing(t *testing.T) {
 	for range 2 {
 		a.act(&decide.Action{Kind: decide.Wait, Function: f.Spec.Name, Reason: "lacks memory"}, now)
 	}
-	if told := f.decisions.list(); len(a.dirty.names) > 0 || len(told) != 1 {
+	if told := f.decisions; len(a.dirty.names) > 0 || len(told) != 1 {
 		t.Errorf("%v are dirty and it was told %v, want none and one decision", a.dirty.names, told)
 	}
 }

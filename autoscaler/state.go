@@ -18,8 +18,8 @@ type function struct {
 	removed   bool              // it goes when its last instance does
 	demands   map[string]demand // by activator
 	waiters   []waiter          // for the order by hand
-	decisions decisionRing
-	lastWait  string // the reason of the last wait, so that it is told once
+	decisions []api.Decision    // the newest last
+	lastWait  string            // the reason of the last wait, so that it is told once
 	due       due.Item[*function]
 }
 
@@ -205,52 +205,31 @@ func (f *function) sum(now time.Time) {
 	}
 }
 
-// tombstones remembers instances that are gone, so that late reports don't bring them back.
-type tombstones struct {
-	ids  map[api.InstanceID]bool
-	ring []api.InstanceID
-	next int
-}
+// tombstones remembers instances that are gone, so that late reports don't bring them back: the last mostTombstones, and up to
+// as many before them.
+type tombstones struct{ now, before map[api.InstanceID]bool }
 
-// mostTombstones is how many are remembered.
 const mostTombstones = 4096
 
-func (g *tombstones) add(id api.InstanceID) {
-	if g.ids == nil {
-		g.ids = make(map[api.InstanceID]bool)
+func (t *tombstones) add(id api.InstanceID) {
+	if len(t.now) == mostTombstones {
+		t.now, t.before = nil, t.now
 	}
-	if g.ids[id] {
-		return
+	if t.now == nil {
+		t.now = make(map[api.InstanceID]bool)
 	}
-	if len(g.ring) < mostTombstones {
-		g.ring = append(g.ring, id)
-	} else {
-		delete(g.ids, g.ring[g.next])
-		g.ring[g.next] = id
-		g.next = (g.next + 1) % mostTombstones
-	}
-	g.ids[id] = true
+	t.now[id] = true
 }
 
-func (g *tombstones) holds(id api.InstanceID) bool { return g.ids[id] }
+func (t *tombstones) holds(id api.InstanceID) bool { return t.now[id] || t.before[id] }
 
-// decisionRing keeps the last decisions of a function.
-type decisionRing struct {
-	all  []api.Decision
-	next int // where the next one goes once there are mostDecisions
-}
-
-// mostDecisions is how many are kept.
+// mostDecisions is how many of a function's last decisions are kept.
 const mostDecisions = 100
 
-func (r *decisionRing) add(d api.Decision) {
-	if len(r.all) < mostDecisions {
-		r.all = append(r.all, d)
-		return
+// decided keeps a decision.
+func (f *function) decided(d api.Decision) {
+	if len(f.decisions) == mostDecisions {
+		f.decisions = slices.Delete(f.decisions, 0, 1)
 	}
-	r.all[r.next] = d
-	r.next = (r.next + 1) % mostDecisions
+	f.decisions = append(f.decisions, d)
 }
-
-// list returns them, the newest last.
-func (r *decisionRing) list() []api.Decision { return slices.Concat(r.all[r.next:], r.all[:r.next]) }

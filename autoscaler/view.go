@@ -45,7 +45,7 @@ func (a *Autoscaler) Status(name api.FunctionName) (decide.View, bool) {
 func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 	ds, _ := ask(context.Background(), a, func() []api.Decision {
 		if f := a.functions[name]; f != nil {
-			return f.decisions.list()
+			return slices.Clone(f.decisions)
 		}
 		return nil
 	})

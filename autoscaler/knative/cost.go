@@ -58,27 +58,19 @@ func (f *Fleet) weigh(r *revision) {
 		dirty = dirty || p.cost != p.patched
 	}
 	if dirty && len(r.pods) > 1 {
-		select {
-		case f.costs <- struct{}{}:
-		default:
-		}
+		f.costs.Ring()
 	}
 }
 
 // keepCosts writes deletion costs that are out of date until ctx ends.
 func (f *Fleet) keepCosts(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.costs:
-		}
+	f.costs.Each(ctx, func() {
 		for _, p := range f.dirty() {
 			if err := f.writeCost(ctx, p); err != nil && ctx.Err() == nil {
 				f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
 			}
 		}
-	}
+	})
 }
 
 // dirty lists the pods whose cost is out of date and matters.
@@ -139,25 +131,14 @@ func (f *Fleet) mark(ctx context.Context, p *pod) error {
 	if err := f.writeCost(ctx, p); err != nil {
 		return err
 	}
-	deadline := time.NewTimer(markTimeout)
-	defer deadline.Stop()
-	poll := time.NewTicker(markTimeout / 50)
-	defer poll.Stop()
-	for {
+	until, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	_ = poll(until, markTimeout/50, func() bool {
 		f.mu.Lock()
-		seen := p.ended || costOf(p.object) == costStopping
-		f.mu.Unlock()
-		if seen {
-			return nil
-		}
-		select {
-		case <-poll.C:
-		case <-deadline.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		defer f.mu.Unlock()
+		return p.ended || costOf(p.object) == costStopping
+	})
+	return context.Cause(ctx)
 }
 
 // markTimeout bounds the wait for a deletion cost to go around.

@@ -215,7 +215,7 @@ func (f *Fleet) tell(r *revision) {
 // load keeps what a revision declares.
 func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
 	if !reflect.DeepEqual(r.spec, fn) {
-		f.ringNames()
+		f.naming.Ring()
 	}
 	r.spec, r.loaded, r.problem = fn, true, ""
 	if wrong != nil {
@@ -269,7 +269,7 @@ func (f *Fleet) forget(name api.FunctionName) {
 	}
 	r.starts = nil
 	delete(f.revisions, name)
-	f.ringNames()
+	f.naming.Ring()
 	f.core.RemoveFunction(name)
 }
 

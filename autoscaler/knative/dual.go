@@ -124,14 +124,7 @@ func (f *Fleet) apart(fn api.Function) api.Function {
 // pairUp has pairs looked at, where p is of one.
 func (f *Fleet) pairUp(p *pod) {
 	if p.role != control.RoleInstance {
-		f.ring()
-	}
-}
-
-func (f *Fleet) ring() {
-	select {
-	case f.pairs <- struct{}{}:
-	default:
+		f.pairs.Ring()
 	}
 }
 
@@ -239,7 +232,7 @@ func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
 		p.devices = dualpod.Devices(o)
 		f.leaving[id] = p
 	}
-	f.ring()
+	f.pairs.Ring()
 }
 
 // onOrphan takes in a pod of a pair whose revision is gone: it is kept by nothing but what
@@ -260,14 +253,14 @@ func (f *Fleet) onOrphan(o *corev1.Pod) {
 	default:
 		return
 	}
-	f.ring()
+	f.pairs.Ring()
 }
 
 // linger keeps a pod of a pair that Kubernetes has given up, until it is gone.
 func (f *Fleet) linger(p *pod) {
 	if p.role != control.RoleInstance {
 		f.leaving[p.id] = p
-		f.ring()
+		f.pairs.Ring()
 	}
 }
 
@@ -275,7 +268,7 @@ func (f *Fleet) linger(p *pod) {
 func (f *Fleet) onGone(o *corev1.Pod) {
 	if p := f.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
 		delete(f.leaving, p.id)
-		f.ring()
+		f.pairs.Ring()
 	}
 }
 
@@ -293,7 +286,7 @@ func (f *Fleet) await(ctx context.Context, w *want) (api.InstanceStatus, error) 
 	f.mu.Lock()
 	w.ctx = ctx
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 	f.changed(w.r.name)
 	defer f.changed(w.r.name)
 	select {
@@ -304,7 +297,7 @@ func (f *Fleet) await(ctx context.Context, w *want) (api.InstanceStatus, error) 
 	f.mu.Lock()
 	w.close()
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(ctx))
 }
 
@@ -319,5 +312,5 @@ func (f *Fleet) failWants(r *revision, err error) {
 		w.done <- wanted{err: err}
 	}
 	r.wants = nil
-	f.ring()
+	f.pairs.Ring()
 }

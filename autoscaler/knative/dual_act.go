@@ -70,7 +70,7 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 	if r != nil {
 		f.weigh(r)
 	}
-	f.ring() // and look at what that has made of it
+	f.pairs.Ring() // and look at what that has made of it
 }
 
 // tie binds a requester and a provider.
@@ -156,7 +156,7 @@ func (f *Fleet) wakePair(w *want, p *pod) {
 	f.mu.Lock()
 	p.pair.busy, p.pair.down = false, p.status.State == api.Asleep
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 	w.done <- wanted{s, err}
 }
 
@@ -175,7 +175,7 @@ func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m 
 		w.r.trouble = &trouble{"ProviderNotMade", err.Error()}
 	}
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 	f.changed(w.r.name)
 	w.done <- wanted{api.InstanceStatus{Instance: id, Function: w.r.name, State: api.Starting, Since: time.Now(), Devices: m.devices, Node: m.node}, err}
 }
@@ -190,21 +190,15 @@ func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
 			f.deletePod(ctx, p, shortGrace)
 		}
 	}
-	poll := time.NewTicker(50 * time.Millisecond)
-	defer poll.Stop()
-	for len(ids) > 0 {
-		f.mu.Lock()
-		q := f.leaving[ids[0]]
-		gone := f.pods[ids[0]] == nil && (q == nil || finished(q.object))
-		f.mu.Unlock()
-		if gone {
-			ids = ids[1:]
-			continue
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait until the sleeper %s has made room: %w", ids[0], context.Cause(ctx))
+	for _, id := range ids {
+		err := poll(ctx, 50*time.Millisecond, func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			q := f.leaving[id]
+			return f.pods[id] == nil && (q == nil || finished(q.object))
+		})
+		if err != nil {
+			return fmt.Errorf("wait until the sleeper %s has made room: %w", id, err)
 		}
 	}
 	return nil
@@ -288,7 +282,7 @@ func (f *Fleet) putDown(ctx context.Context, p, requester *pod) {
 		f.log.Warn("a provider whose claim goes can't be put to sleep", "provider", p.id, "error", err)
 	}
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 }
 
 // mostDrain bounds how long requests may go on whose claim is being deleted.
@@ -306,15 +300,15 @@ func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 	f.mu.Lock()
 	p.stopping, p.freed = true, waketrace.From(ctx)
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 	f.deletePod(ctx, p, shortGrace)
-	poll := time.NewTicker(time.Second)
-	defer poll.Stop()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	for {
 		select {
 		case <-p.gone:
 			return nil
-		case <-poll.C:
+		case <-again.C:
 			f.deletePod(ctx, p, shortGrace)
 		case <-ctx.Done():
 			return fmt.Errorf("stop %s: its pod is not deleted: %w", p.id, context.Cause(ctx))

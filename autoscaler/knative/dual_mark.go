@@ -82,7 +82,7 @@ func (f *Fleet) tellPairs(run *runner) {
 				f.log.Debug("a pod of a pair can't be told of it yet", "pod", p.id, "error", failed)
 			}
 			f.mu.Unlock()
-			f.ring()
+			f.pairs.Ring()
 		})
 	}
 	for _, p := range f.pods {

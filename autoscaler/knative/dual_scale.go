@@ -37,7 +37,7 @@ func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
 		}
 	}
 	if err == nil || ctx.Err() != nil {
-		f.ring()
+		f.pairs.Ring()
 		return
 	}
 	f.mu.Lock()
@@ -50,33 +50,15 @@ func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
 // awaitRequesters returns when the Deployment has made the pods that it was asked for,
 // with an error where it can't.
 func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
-	limit := time.NewTimer(f.cfg.CreateTimeout)
-	defer limit.Stop()
-	poll := time.NewTicker(refusedAfter)
-	defer poll.Stop()
-	for {
-		f.mu.Lock()
-		there := r.live() >= r.want || f.revisions[r.name] != r
-		if !there && r.settled == nil {
-			r.settled = make(chan struct{})
-		}
-		acted := r.settled
-		f.mu.Unlock()
-		if there {
-			return nil
-		}
-		select {
-		case <-acted:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-limit.C:
-			return fmt.Errorf("no pod was made within %s: look at the Deployment and its ReplicaSet with kubectl describe", f.cfg.CreateTimeout)
-		case <-poll.C:
-			if why := f.refusal(r.name); why != "" {
-				return fmt.Errorf("the pod is refused by Kubernetes: %s", why)
-			}
-		}
+	ctx, stop := f.unlessRefused(ctx, r)
+	defer stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	there := func() bool { return r.live() >= r.want || f.revisions[r.name] != r }
+	if err := f.settle(ctx, r, there); err != nil || there() {
+		return err
 	}
+	return f.errNoPod()
 }
 
 // beginRelease lets a requester go; f.mu is held.
@@ -98,7 +80,7 @@ func (f *Fleet) release(ctx context.Context, r *revision, requester *pod) {
 	f.tellReleased(ctx, requester)
 	err := f.lower(ctx, r, requester)
 	if err == nil {
-		f.ring()
+		f.pairs.Ring()
 		return
 	}
 	if ctx.Err() == nil {
@@ -108,7 +90,7 @@ func (f *Fleet) release(ctx context.Context, r *revision, requester *pod) {
 	requester.pair.released, requester.stopping = false, false
 	requester.pair.since, requester.pair.spent = time.Now(), false // another try is for the next idle claim
 	f.mu.Unlock()
-	f.ring()
+	f.pairs.Ring()
 }
 
 // lower has the Deployment delete this very pod.
@@ -160,7 +142,7 @@ func (f *Fleet) lower(ctx context.Context, r *revision, requester *pod) error {
 func (f *Fleet) letGo(ctx context.Context, requester *pod) {
 	f.tellReleased(ctx, requester)
 	f.deletePod(ctx, requester, claimGrace)
-	f.ring()
+	f.pairs.Ring()
 }
 
 func (f *Fleet) tellReleased(ctx context.Context, requester *pod) {

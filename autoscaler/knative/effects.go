@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
@@ -230,19 +232,41 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", i.Instance, err)
 	}
-	f.mu.Lock()
-	r := f.revision(i.Function)
-	if r == nil || p.ended {
-		f.mu.Unlock()
+	r, err := f.lowerFor(ctx, p, d)
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", i.Instance, err)
+	}
+	if r == nil {
 		return nil
+	}
+	if err := f.mark(ctx, p); err != nil {
+		f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
+	}
+	if err := f.setScale(ctx, r, d); err != nil {
+		return f.unheld(p, err)
+	}
+	select {
+	case <-p.gone:
+		return f.finish(ctx, p, drain)
+	case <-p.swapped:
+		return f.unheld(p, errors.New("another pod of the revision was taken by Kubernetes instead"))
+	case <-ctx.Done():
+		return f.unheld(p, fmt.Errorf("its pod is not deleted though the scale was lowered: %w", context.Cause(ctx)))
+	}
+}
+
+// lowerFor lowers the wanted scale of p's revision, which it returns, by p and those that Kubernetes takes with it; see [Fleet.yields]. It
+// returns nil where p is being deleted already.
+func (f *Fleet) lowerFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*revision, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.revision(p.function)
+	if r == nil || p.ended {
+		return nil, nil
 	}
 	before, err := f.yields(ctx, r, p)
 	if err != nil || p.ended {
-		f.mu.Unlock()
-		if err != nil {
-			err = fmt.Errorf("stop %s: %w", i.Instance, err)
-		}
-		return err
+		return nil, err
 	}
 	f.takeOver(r, d)
 	if p.status.Unplaced() { // its start took too long for that
@@ -260,21 +284,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 		}
 	}
 	f.weigh(r)
-	f.mu.Unlock()
-	if err := f.mark(ctx, p); err != nil {
-		f.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
-	}
-	if err := f.setScale(ctx, r, d); err != nil {
-		return f.unheld(p, err)
-	}
-	select {
-	case <-p.gone:
-		return f.finish(ctx, p, drain)
-	case <-p.swapped:
-		return f.unheld(p, errors.New("another pod of the revision was taken by Kubernetes instead"))
-	case <-ctx.Done():
-		return f.unheld(p, fmt.Errorf("its pod is not deleted though the scale was lowered: %w", context.Cause(ctx)))
-	}
+	return r, nil
 }
 
 // empty drains an instance and has it give up its memory, where it can be asked.

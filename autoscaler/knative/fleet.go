@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -132,25 +133,17 @@ type Deps struct {
 // Fleet is the autoscaler's [autoscaler.Effects] in a cluster. See [New]. Its
 // methods are safe for many goroutines.
 type Fleet struct {
-	cfg   Config
-	deps  Deps
-	log   *slog.Logger
-	watch *watch
-	core  Core
-	// costs rings when a pod's deletion cost may be out of date. One place: who rings never waits.
-	costs chan struct{}
-	// stale rings when what nodes have left may be another. One place, as above.
-	stale chan struct{}
-
-	// pairs rings when requesters and providers may have to be bound, parted, made or let go.
-	// One place, as above.
-	pairs chan struct{}
-	dual  *dualMetrics
-
+	cfg    Config
+	deps   Deps
+	log    *slog.Logger
+	watch  *watch
+	core   Core
+	costs  bell.Bell // a pod's deletion cost may be out of date
+	stale  bell.Bell // what nodes have left may be another
+	pairs  bell.Bell // requesters and providers may have to be bound, parted, made or let go
+	naming bell.Bell // names of models may have gone to others
+	dual   *dualMetrics
 	fenced fenced
-
-	// naming rings when names of models may have gone to others. One place, as above.
-	naming chan struct{}
 
 	mu        sync.Mutex // guards all below and what is in it; never held over a call to the cluster or a pod
 	revisions map[api.FunctionName]*revision
@@ -192,8 +185,8 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	}
 	f := &Fleet{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, watch: newWatch(deps),
-		costs:     make(chan struct{}, 1),
-		stale:     make(chan struct{}, 1),
+		costs:     bell.New(),
+		stale:     bell.New(),
 		revisions: make(map[api.FunctionName]*revision),
 		pods:      make(map[api.InstanceID]*pod),
 		leaving:   make(map[api.InstanceID]*pod),
@@ -201,15 +194,15 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 		departures: make(map[types.UID]*waketrace.Span),
 		expiring:   make(map[types.UID]expiring),
 		ended:      make(map[types.UID]bool),
-		pairs:      make(chan struct{}, 1),
-		naming:     make(chan struct{}, 1),
+		pairs:      bell.New(),
+		naming:     bell.New(),
 		dual:       newDualMetrics(),
 		nodes:      make(map[string]*node),
 		renamed:    make(map[api.DeviceID]api.DeviceID),
 		ending:     make(map[types.UID]bool),
 		rigid:      make(map[string]bool),
 		changed:    func(api.FunctionName) {},
-		parting:    parting{some: make(chan struct{}, 1)},
+		parting:    parting{some: bell.New()},
 	}
 	if deps.Registry != nil {
 		if err := f.dual.register(deps.Registry); err != nil {
@@ -254,7 +247,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 		return err
 	}
 	var background sync.WaitGroup
-	background.Go(func() { f.keepNames(ctx) })
+	background.Go(func() { f.naming.Each(ctx, f.settleNames) })
 	background.Go(func() { f.askAll(ctx) })
 	background.Go(func() { f.keepCosts(ctx) })
 	background.Go(func() { f.keepPairs(ctx) })

@@ -32,18 +32,10 @@ const conditionNames apis.ConditionType = "ModelNames"
 // reasonNames is its reason, and the event's.
 const reasonNames = "NameOfAnother"
 
-// ringNames has the names looked at again.
-func (f *Fleet) ringNames() {
-	select {
-	case f.naming <- struct{}{}:
-	default: // it is known
-	}
-}
-
 // followNames looks at the names again with each change of what they depend on.
 func (f *Fleet) followNames() error {
 	ring := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f.ringNames() }, UpdateFunc: func(any, any) { f.ringNames() }, DeleteFunc: func(any) { f.ringNames() },
+		AddFunc: func(any) { f.naming.Ring() }, UpdateFunc: func(any, any) { f.naming.Ring() }, DeleteFunc: func(any) { f.naming.Ring() },
 	}
 	there := cache.ResourceEventHandlerFuncs{AddFunc: ring.AddFunc, DeleteFunc: ring.DeleteFunc}
 	for what, h := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
@@ -56,19 +48,7 @@ func (f *Fleet) followNames() error {
 	return nil
 }
 
-// keepNames decides who has lost a name, and has whom it is news to looked at, until ctx ends.
-func (f *Fleet) keepNames(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.naming:
-		}
-		f.settleNames()
-	}
-}
-
-// settleNames does that once.
+// settleNames decides who has lost a name, and has the revisions reconciled whom it is news to.
 func (f *Fleet) settleNames() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

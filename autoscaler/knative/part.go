@@ -7,6 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
 )
 
 // A pod that somebody else deletes, because its Service was removed or a newer revision
@@ -17,8 +18,8 @@ import (
 
 // parting is who is to be told.
 type parting struct {
-	pods []*pod        // guarded by the fleet's mutex
-	some chan struct{} // has one place: a pass sees all
+	pods []*pod // guarded by the fleet's mutex
+	some bell.Bell
 }
 
 // part notes that a pod is being deleted. The lock is held.
@@ -27,22 +28,14 @@ func (f *Fleet) part(p *pod) {
 		return
 	}
 	f.parting.pods = append(f.parting.pods, p)
-	select {
-	case f.parting.some <- struct{}{}:
-	default:
-	}
+	f.parting.some.Ring()
 }
 
 // keepParting tells them, until ctx ends.
 func (f *Fleet) keepParting(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	for {
-		select {
-		case <-f.parting.some:
-		case <-ctx.Done():
-			return
-		}
+	f.parting.some.Each(ctx, func() {
 		f.mu.Lock()
 		pods := f.parting.pods
 		f.parting.pods = nil
@@ -57,7 +50,7 @@ func (f *Fleet) keepParting(ctx context.Context) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // grace is how long a pod that is being deleted may go on.

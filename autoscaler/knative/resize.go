@@ -288,24 +288,21 @@ func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
 
 // awaitSize waits until a pod is as it should be. Its error says what the kubelet says of it.
 func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
-	poll := time.NewTicker(pollEvery / 40)
-	defer poll.Stop()
-	for {
+	var o *corev1.Pod
+	var ended bool
+	err := poll(ctx, pollEvery/40, func() bool {
 		f.mu.Lock()
-		o, ended := p.object, p.ended
-		f.mu.Unlock()
-		switch {
-		case ended:
-			return errors.New("it is being deleted")
-		case done(o):
-			return nil
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w%s", context.Cause(ctx), pending(o))
-		}
+		defer f.mu.Unlock()
+		o, ended = p.object, p.ended
+		return ended || done(o)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w%s", err, pending(o))
+	case ended:
+		return errors.New("it is being deleted")
 	}
+	return nil
 }
 
 // pending is what the kubelet says of a resize that it has put off.

@@ -11,7 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -146,7 +148,7 @@ func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
 	var names []string
 	for name := range ours {
 		n, err := f.watch.nodeLister.Get(name)
-		if err == nil && !n.Spec.Unschedulable && selects(o, n) && tolerates(o, n) && amounts(n.Status.Allocatable).Lack(need) == nil {
+		if err == nil && !n.Spec.Unschedulable && labels.SelectorFromSet(o.Spec.NodeSelector).Matches(labels.Set(n.Labels)) && tolerates(o, n) && amounts(n.Status.Allocatable).Lack(need) == nil {
 			names = append(names, n.Name)
 		}
 	}
@@ -154,22 +156,11 @@ func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
 	return names
 }
 
-// selects says whether a node has the labels that a pod's selector names.
-func selects(o *corev1.Pod, n *corev1.Node) bool {
-	for name, value := range o.Spec.NodeSelector {
-		if have, found := n.Labels[name]; !found || have != value {
-			return false
-		}
-	}
-	return true
-}
-
 // tolerates says whether no taint of a node keeps a pod away.
 func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(o.Spec.Tolerations, func(have corev1.Toleration) bool {
-			return (have.Effect == "" || have.Effect == t.Effect) && (have.Key == "" || have.Key == t.Key) &&
-				(have.Operator == corev1.TolerationOpExists || have.Operator != corev1.TolerationOpExists && have.Key != "" && have.Value == t.Value)
+			return have.ToleratesTaint(klog.Background(), &t, false)
 		})
 	})
 }
@@ -250,30 +241,21 @@ func (f *Fleet) onAnyPod(o any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.rooms) > 0 || is && p.Spec.NodeName == "" && refusedBy(p) != nil {
-		select {
-		case f.stale <- struct{}{}:
-		default:
-		}
+		f.stale.Ring()
 	}
 }
 
 // keepRooms looks again at what nodes have left until ctx ends, but not at every pod's every word.
 func (f *Fleet) keepRooms(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.stale:
-		}
+	f.stale.Each(ctx, func() {
 		f.mu.Lock()
 		f.offer()
 		f.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return
 		case <-time.After(pollEvery / 10):
 		}
-	}
+	})
 }
 
 // leaves takes in that a pod is on its way out before the core hears of it, which would take what it leaves for lost:

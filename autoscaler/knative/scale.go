@@ -3,6 +3,7 @@ package knative
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,10 +78,7 @@ func (f *Fleet) settle(ctx context.Context, r *revision, over func() bool) error
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
 	for late := false; !over() && !late; {
-		if r.settled == nil {
-			r.settled = make(chan struct{})
-		}
-		acted := r.settled
+		acted := r.nextAct()
 		f.mu.Unlock()
 		var err error
 		select {
@@ -98,7 +96,15 @@ func (f *Fleet) settle(ctx context.Context, r *revision, over func() bool) error
 	return nil
 }
 
-// acted wakes who waits in settle; f.mu is held.
+// nextAct is closed when Kubernetes has acted on the scale again; f.mu is held.
+func (r *revision) nextAct() <-chan struct{} {
+	if r.settled == nil {
+		r.settled = make(chan struct{})
+	}
+	return r.settled
+}
+
+// acted closes what [revision.nextAct] returned; f.mu is held.
 func (r *revision) acted() {
 	if r.settled != nil {
 		close(r.settled)
@@ -209,26 +215,56 @@ func (f *Fleet) dropStart(r *revision, s *start) bool {
 // awaitPod waits for the pod of a start. It gives up where the Deployment says that
 // its pods are refused.
 func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.InstanceID, error) {
-	limit := time.NewTimer(f.cfg.CreateTimeout)
-	defer limit.Stop()
-	poll := time.NewTicker(refusedAfter)
-	defer poll.Stop()
-	for {
-		select {
-		case id := <-s.pod:
-			return id, nil
-		case err := <-s.failed:
-			return "", err
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-limit.C:
-			return "", fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
-		case <-poll.C:
-			if why := f.refusal(r.name); why != "" {
-				return "", fmt.Errorf("the pod is refused by Kubernetes: %s", why)
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.CreateTimeout, f.errNoPod())
+	defer cancel()
+	ctx, stop := f.unlessRefused(ctx, r)
+	defer stop()
+	select {
+	case id := <-s.pod:
+		return id, nil
+	case err := <-s.failed:
+		return "", err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+func (f *Fleet) errNoPod() error {
+	return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
+}
+
+// unlessRefused ends its context, with the reason, when the Deployment of a revision says that its pods are refused.
+func (f *Fleet) unlessRefused(ctx context.Context, r *revision) (refused context.Context, stop func()) {
+	refused, refuse := context.WithCancelCause(ctx)
+	var polls sync.WaitGroup
+	polls.Go(func() {
+		first := true
+		_ = poll(refused, refusedAfter, func() bool {
+			why := ""
+			if !first {
+				why = f.refusal(r.name)
 			}
+			if first = false; why != "" {
+				refuse(fmt.Errorf("the pod is refused by Kubernetes: %s", why))
+			}
+			return why != ""
+		})
+	})
+	return refused, func() { refuse(nil); polls.Wait() }
+}
+
+// poll asks, now and then every so often, until the answer is yes; an error says that ctx has ended before.
+func poll(ctx context.Context, every time.Duration, done func() bool) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
 // refusedAfter is how long a Deployment may say that its pods are refused before it

@@ -29,10 +29,7 @@ func (f *Fleet) yields(ctx context.Context, r *revision, p *pod) (with []*pod, e
 		if p.ended || p.stopping || len(r.starts) == 0 && rising == nil {
 			return with, nil
 		}
-		if r.settled == nil {
-			r.settled = make(chan struct{})
-		}
-		acted := r.settled
+		acted := r.nextAct()
 		f.mu.Unlock()
 		select {
 		case <-acted:

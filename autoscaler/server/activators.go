@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,7 @@ func (a *Activators) Set(now []Activator) {
 		keep[n.Key] = true
 		if p := a.peers[n.Key]; p != nil {
 			if !p.ready.Swap(n.Ready) && n.Ready {
-				ring(p.hurry)
+				p.hurry.Ring()
 			}
 			continue
 		}
@@ -141,18 +142,8 @@ func (a *Activators) Known() []Activator {
 		n.Ready = p.ready.Load()
 		known = append(known, n)
 	}
-	slices.SortFunc(known, func(x, y Activator) int { return compare(x.Name, y.Name) })
+	slices.SortFunc(known, func(x, y Activator) int { return cmp.Compare(x.Name, y.Name) })
 	return known
-}
-
-func compare(x, y string) int {
-	switch {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
 }
 
 func (a *Activators) all() []*peer {
@@ -189,7 +180,7 @@ func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 		}
 	}
 	slices.SortFunc(of, func(x, y control.InstanceReport) int {
-		return compare(string(x.Status.Instance), string(y.Status.Instance))
+		return cmp.Compare(x.Status.Instance, y.Status.Instance)
 	})
 	return of
 }

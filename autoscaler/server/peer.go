@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
 )
 
 // peer is one activator and what it is still to be told.
@@ -23,9 +24,8 @@ type peer struct {
 	of    *Activators
 	ready atomic.Bool
 	left  chan struct{} // closed by Set when the pod is gone
-	// One place each, for a second ring says nothing new; heard by run.
-	bell  chan struct{} // rung by whoever queues
-	hurry chan struct{} // rung by Set when the pod becomes ready: the next try need not wait
+	bell  bell.Bell     // rung by whoever queues, heard by run
+	hurry bell.Bell     // rung by Set when the pod becomes ready: the next try need not wait
 
 	mu    sync.Mutex // guards what follows
 	order []api.InstanceID
@@ -39,7 +39,7 @@ type waiting struct {
 }
 
 func newPeer(of *Activators, a Activator) *peer {
-	p := &peer{Activator: a, of: of, left: make(chan struct{}), bell: make(chan struct{}, 1), hurry: make(chan struct{}, 1), wait: map[api.InstanceID]waiting{}}
+	p := &peer{Activator: a, of: of, left: make(chan struct{}), bell: bell.New(), hurry: bell.New(), wait: map[api.InstanceID]waiting{}}
 	p.ready.Store(a.Ready)
 	return p
 }
@@ -54,13 +54,6 @@ func (p *peer) alive() bool {
 	}
 }
 
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
-}
-
 // queue has r told, instead of what waits of the same instance.
 func (p *peer) queue(r control.InstanceReport, grant bool) {
 	id := r.Status.Instance
@@ -71,7 +64,7 @@ func (p *peer) queue(r control.InstanceReport, grant bool) {
 	}
 	p.wait[id] = waiting{r, grant || w.grant}
 	p.mu.Unlock()
-	ring(p.bell)
+	p.bell.Ring()
 }
 
 // next takes what is to be told first.
