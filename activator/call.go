@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // maxGiven is how many runtimes one request may see fail before its first byte:
@@ -39,7 +40,7 @@ type call struct {
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	c := &call{a: a, f: f}
 	c.req = request{in: r, id: requestID(r), ollama: isOllama(r.URL.Path, f), begun: time.Now()}
-	c.reply = reply{w: w, out: http.NewResponseController(w), id: c.req.id, ollama: c.req.ollama, timeout: a.cfg.WriteTimeout}
+	c.reply = reply{w: w, out: http.NewResponseController(w), id: c.req.id, ollama: c.req.ollama, unread: relay.WriteDeadline{Timeout: a.cfg.WriteTimeout, Lazy: r.ProtoMajor == 1}}
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
 	w.Header()[forward.HeaderID] = []string{c.req.id}
 	defer a.leave()
@@ -61,7 +62,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	}
 	defer func() { c.f.part(c) }() // of the variant where it ends
 	defer c.sent.cutOff()
-	defer c.reply.expectNothing()
+	defer c.reply.unread.Clear(c.reply.out)
 	defer c.reply.comment.stop()
 	c.run()
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 const (
@@ -28,9 +28,7 @@ type reply struct {
 	comment comments
 	ends    *wakeTrace // whose request ends with the next write; nil: none
 
-	timeout time.Duration // that the client may leave a write unread
-	wrote   time.Time     // when the deadline of writes was last set
-	guarded bool          // one is set
+	unread relay.WriteDeadline
 }
 
 // errAbort marks a cut answer whose client must be told by cutting its connection.
@@ -113,7 +111,7 @@ func withID(e *api.Error, id string) *api.Error {
 
 // Write writes to the client. A client that does not read for too long has left.
 func (r *reply) Write(p []byte) (int, error) {
-	r.expectRead()
+	r.unread.Move(r.out, len(p))
 	n, err := r.w.Write(p)
 	if r.ends != nil { // what follows is not the wake's work
 		r.ends.firstByte()
@@ -124,24 +122,3 @@ func (r *reply) Write(p []byte) (int, error) {
 
 // Flush sends what was written.
 func (r *reply) Flush() error { return r.out.Flush() }
-
-// expectRead moves the deadline of writes on, now and then: a timer for each
-// event would cost more than the event. The first write has none: what it
-// writes fits into buffers.
-func (r *reply) expectRead() {
-	now := time.Now()
-	switch {
-	case r.wrote.IsZero():
-		r.wrote = now.Add(-r.timeout) // so that the next write sets one
-	case now.Sub(r.wrote) > r.timeout/4:
-		r.wrote, r.guarded = now, true
-		_ = r.out.SetWriteDeadline(now.Add(r.timeout)) // a connection without deadlines is a test's
-	}
-}
-
-// expectNothing takes the deadline back: the connection may serve another request later.
-func (r *reply) expectNothing() {
-	if r.guarded {
-		_ = r.out.SetWriteDeadline(time.Time{})
-	}
-}

@@ -2,88 +2,99 @@ package forward
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // Answer is an instance's answer whose first body bytes are there, or which has no body.
 type Answer struct {
-	resp *http.Response
-	kind api.Stream
-	buf  *[]byte // owned until Close
-	n    int     // bytes in buf that were not handed on
-	err  error   // why reading ended; io.EOF for a clean end
-	next int     // the number of the next event, once it was copied
-	held *held
-
-	maxEvent int // see Call
-
-	idle   time.Duration // see Call
-	paused func()
-	pause  *time.Timer // runs while a byte after the first is waited for; nil before that
+	resp   *http.Response
+	kind   api.Stream
+	media  string        // of the body, where it is ours to read
+	from   *relay.Source // nil once closed
+	held   *held
+	number int // of the next event, once it was copied
 }
 
-// wholeLimit bounds the answers that are read to their end before the client sees a byte.
-const wholeLimit = smallBuffer
+const (
+	// smallBuffer is what an answer is read into at first. An answer of known length that fits is read to its end before
+	// the client sees a byte.
+	smallBuffer = 16 << 10
+	// maxEvent is the default of [Call.MaxEvent].
+	maxEvent = 1 << 20
+)
+
+func newAnswer(resp *http.Response, call Call, held *held) *Answer {
+	a := &Answer{resp: resp, kind: call.Kind, held: held}
+	if resp.Header.Get("Content-Encoding") == "" {
+		a.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	}
+	var body io.Reader = resp.Body
+	if call.Idle > 0 {
+		body = &pausing{from: body, idle: call.Idle, paused: call.Paused}
+	}
+	a.from = relay.NewSource(body, smallBuffer, int(cmp.Or(call.MaxEvent, maxEvent)), held)
+	return a
+}
+
+// pausing reads a body, and says so where it pauses for too long behind its first byte.
+type pausing struct {
+	from   io.Reader
+	idle   time.Duration
+	paused func()
+	timer  *time.Timer // runs while a byte after the first is waited for; nil before that
+}
+
+func (p *pausing) Read(b []byte) (int, error) {
+	if p.timer != nil {
+		p.timer.Reset(p.idle)
+	}
+	n, err := p.from.Read(b)
+	switch {
+	case p.timer != nil:
+		p.timer.Stop()
+	case n > 0 && err == nil:
+		p.timer = time.AfterFunc(p.idle, p.paused)
+		p.timer.Stop()
+	}
+	return n, err //nolint:wrapcheck // it is the body's
+}
 
 // first reads the first bytes; of a short answer with a known length all of
 // them, so that one that is cut is a failure that the client never sees.
 func (a *Answer) first() error {
 	want := 1
-	if n := a.resp.ContentLength; n > 0 && n <= wholeLimit {
+	if n := a.resp.ContentLength; n > 0 && n <= smallBuffer {
 		want = int(n)
 	}
-	for a.n < want && a.err == nil {
-		a.read()
-	}
-	if a.err != nil && !errors.Is(a.err, io.EOF) {
-		return a.err
-	}
-	return nil
-}
-
-// read reads once into the free part of the buffer.
-func (a *Answer) read() {
-	if a.pause != nil {
-		a.pause.Reset(a.idle)
-	}
-	k, err := a.resp.Body.Read((*a.buf)[a.n:])
-	a.n += k
-	a.err = err
-	switch {
-	case a.pause != nil:
-		a.pause.Stop()
-	case k > 0 && err == nil && a.idle > 0:
-		a.pause = time.AfterFunc(a.idle, a.paused)
-		a.pause.Stop()
-	}
+	a.from.Fill(want)
+	return a.from.Broken()
 }
 
 // Status is the HTTP status.
 func (a *Answer) Status() int { return a.resp.StatusCode }
 
 // Events says whether the body is a stream of server-sent events that we can read.
-func (a *Answer) Events() bool {
-	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
-	return media == "text/event-stream" && a.resp.Header.Get("Content-Encoding") == ""
-}
+func (a *Answer) Events() bool { return a.media == "text/event-stream" }
 
 // lines says whether the body is a generation in lines of JSON, as in Ollama's own API.
 func (a *Answer) lines() bool {
-	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
-	return a.resp.StatusCode == http.StatusOK && media == "application/x-ndjson" && a.resp.Header.Get("Content-Encoding") == ""
+	return a.resp.StatusCode == http.StatusOK && a.media == "application/x-ndjson"
 }
 
 // Header copies the answer's header to h, without what belongs to the connection or to the control plane.
 func (a *Answer) Header(h http.Header) {
 	id := h[HeaderID]
-	copyHeader(h, a.resp.Header)
+	relay.CopyHeader(h, a.resp.Header)
 	if id != nil {
 		h[HeaderID] = id
 	}
@@ -94,10 +105,8 @@ const errorLimit = 64 << 10
 
 // error reads the answer as an error, whatever its shape: OpenAI's, the flat one of SGLang, or text.
 func (a *Answer) error() *api.Error {
-	for a.err == nil && a.n < errorLimit && a.room() {
-		a.read()
-	}
-	return parseError(a.resp.StatusCode, (*a.buf)[:a.n])
+	a.from.Fill(errorLimit)
+	return parseError(a.resp.StatusCode, a.from.Bytes())
 }
 
 // Error reads the rest of an answer that is no success as an error.
@@ -140,25 +149,6 @@ func parseError(status int, raw []byte) *api.Error {
 	return e
 }
 
-// room makes room in the buffer for at least one byte, and says whether there was memory for it.
-func (a *Answer) room() bool {
-	size := len(*a.buf)
-	if a.n < size {
-		return true
-	}
-	if a.held.charge(int64(2*size)) != nil {
-		return false
-	}
-	larger := make([]byte, 2*size)
-	copy(larger, (*a.buf)[:a.n])
-	giveBack(a.buf)
-	if size > smallBuffer {
-		a.held.give(int64(size))
-	}
-	a.buf = &larger
-	return true
-}
-
 // Sink is where an answer goes: the client's connection.
 type Sink interface {
 	io.Writer
@@ -169,50 +159,81 @@ type Sink interface {
 // ErrClient marks an error of the client's side.
 var ErrClient = errors.New("the client's connection failed")
 
-// ErrCut marks an answer that ended before it was complete.
-var ErrCut = errors.New("the instance's answer was cut")
-
 // Copy hands the body to sink. It returns nil once the answer is complete,
-// [ErrClient] if the client can't be written to, and an error that is [ErrCut]
+// [ErrClient] if the client can't be written to, and an error that is [relay.ErrCut]
 // if the instance's side ended too early. For an event stream, and for lines of
 // JSON, the last thing written is then a whole one, so that the caller can add one.
 func (a *Answer) Copy(sink Sink) error {
-	if a.Events() {
+	switch {
+	case a.Events():
 		return a.copyEvents(sink, a.kind)
-	}
-	if a.lines() {
+	case a.lines():
 		return a.copyEvents(sink, api.StreamLines)
 	}
 	flush := a.resp.ContentLength < 0 // a stream of some kind: do not keep it back
 	for {
-		if a.n > 0 {
-			if err := a.hand(sink, a.n, flush && a.err == nil); err != nil {
-				return err
-			}
+		p := a.from.Bytes()
+		if err := hand(sink, p, flush && a.from.Err() == nil); err != nil {
+			return err
 		}
+		a.from.Drop(len(p))
 		switch {
-		case a.err == nil:
-			a.read()
-		case errors.Is(a.err, io.EOF):
+		case a.from.Err() == nil:
+			a.from.Read()
+		case a.from.Broken() == nil:
 			return nil
 		default:
-			return errors.Join(ErrCut, a.err)
+			return errors.Join(relay.ErrCut, a.from.Err())
 		}
 	}
 }
 
+// copyEvents is Copy for server-sent events, and for lines of JSON.
+func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
+	events := relay.NewEvents(a.from, kind)
+	defer func() { a.number = events.Number() }()
+	for {
+		p, end := events.Next()
+		if err := hand(sink, p, true); err != nil {
+			return err
+		}
+		if end != nil {
+			if errors.Is(end, io.EOF) {
+				return nil
+			}
+			return end //nolint:wrapcheck // it is a relay.ErrCut
+		}
+	}
+}
+
+// hand passes p on.
+func hand(sink Sink, p []byte, flush bool) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if _, err := sink.Write(p); err != nil {
+		return errors.Join(ErrClient, err)
+	}
+	if flush {
+		if err := sink.Flush(); err != nil {
+			return errors.Join(ErrClient, err)
+		}
+	}
+	return nil
+}
+
 // Next is the number of an event that follows what was copied, where the stream's events have numbers.
-func (a *Answer) Next() int { return a.next }
+func (a *Answer) Next() int { return a.number }
 
 // Close lets go of the instance. The request's context should be cancelled
 // right after, if the answer was not read to its end.
 func (a *Answer) Close() {
-	if a.buf == nil {
+	if a.from == nil {
 		return
 	}
 	_ = a.resp.Body.Close() // an error here says nothing that reading did not
-	giveBack(a.buf)
-	a.buf = nil
+	a.from.Close()
+	a.from = nil
 	a.held.release()
 }
 
@@ -239,4 +260,9 @@ func (t Timing) String() string {
 		b = appendMillis(b, m.d)
 	}
 	return string(b)
+}
+
+// appendMillis appends d in milliseconds with three decimals at most.
+func appendMillis(b []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(b, float64(d.Microseconds())/1000, 'f', -1, 64)
 }

@@ -9,17 +9,15 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // answerOf is an answer whose body comes in the given pieces, then err.
 func answerOf(kind api.Stream, err error, pieces ...string) *Answer {
-	return &Answer{
-		resp: &http.Response{
-			StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{pieces, err}),
-			Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}},
-		},
-		kind: kind, buf: smallBuffers.Get().(*[]byte), held: &held{}, maxEvent: maxEvent,
-	}
+	return newAnswer(&http.Response{
+		StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{pieces, err}),
+		Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}},
+	}, Call{Kind: kind}, &held{})
 }
 
 type pieceReader struct {
@@ -88,7 +86,7 @@ func TestEndsOfStreams(t *testing.T) {
 				defer a.Close()
 				s := &sink{}
 				err := a.Copy(s)
-				if s.String() != tc.want || errors.Is(err, ErrCut) != tc.cut || (err != nil) != tc.cut {
+				if s.String() != tc.want || errors.Is(err, relay.ErrCut) != tc.cut || (err != nil) != tc.cut {
 					t.Errorf("client saw %q, error %v; want %q, cut %t", s, err, tc.want, tc.cut)
 				}
 			})
@@ -139,11 +137,11 @@ func TestLines(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := answerOf(api.StreamPlain, tc.err, tc.pieces...)
-			a.resp.Header.Set("Content-Type", "application/x-ndjson")
+			a.media = "application/x-ndjson"
 			defer a.Close()
 			s := &sink{}
 			err := a.Copy(s)
-			if s.String() != tc.want || errors.Is(err, ErrCut) != tc.cut || s.flushes == 0 {
+			if s.String() != tc.want || errors.Is(err, relay.ErrCut) != tc.cut || s.flushes == 0 {
 				t.Errorf("client saw %q in %d flushes, error %v; want %q, cut %t", s, s.flushes, err, tc.want, tc.cut)
 			}
 		})

@@ -24,18 +24,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // HeaderID carries a request's id.
@@ -76,8 +75,7 @@ type Call struct {
 	Memory Memory
 }
 
-// Memory is an account of memory. Take charges bytes, or says why that many can't be had; Give takes
-// bytes off.
+// Memory is an account of memory, as [relay.Memory] is.
 type Memory interface {
 	Take(ctx context.Context, bytes int64) error
 	Give(bytes int64)
@@ -112,7 +110,7 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	held := &held{ctx: ctx, account: call.Memory}
 	out := call.request(ctx)
 	if call.Memory != nil {
-		out = out.WithContext(localhttp.WithCharge(ctx, held.charge))
+		out = out.WithContext(localhttp.WithCharge(ctx, held.Take))
 	}
 	resp, err := c.transport.RoundTrip(out) //nolint:bodyclose // the Answer closes it
 	if err != nil {
@@ -126,10 +124,7 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		}
 		return nil, unanswered(err)
 	}
-	a := &Answer{resp: resp, buf: smallBuffers.Get().(*[]byte), idle: call.Idle, paused: call.Paused, held: held, maxEvent: int(call.MaxEvent)}
-	if a.maxEvent == 0 {
-		a.maxEvent = maxEvent
-	}
+	a := newAnswer(resp, call, held)
 	if err := a.first(); err != nil {
 		a.Close()
 		if ctx.Err() != nil {
@@ -138,53 +133,27 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		return nil, broken(fmt.Errorf("the connection ended before the first byte: %w", err))
 	}
 	f := a.failure()
-	if f == nil && a.n == 0 && call.Kind != api.StreamPlain && a.Events() {
+	if f == nil && len(a.from.Bytes()) == 0 && call.Kind != api.StreamPlain && a.Events() {
 		f = broken(errors.New("the stream ended before its first event"))
 	}
 	if f != nil {
 		a.Close()
 		return nil, f
 	}
-	a.kind = call.Kind
 	return a, nil
 }
 
 // request makes the outbound request.
 func (call Call) request(ctx context.Context) *http.Request {
 	in := call.In
-	u := *call.Base
-	u.Path, u.RawPath, u.RawQuery = in.URL.Path, in.URL.RawPath, in.URL.RawQuery
-	out := (&http.Request{
-		Method:        in.Method,
-		URL:           &u,
-		Host:          in.Host,
-		Header:        make(http.Header, len(in.Header)+2),
-		ContentLength: int64(call.Body.Len()),
-		Body:          call.Body.Reader(),
-		Proto:         "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-	if call.Body.Len() > 0 {
-		// So that the transport can send it on another connection if an idle one turns out to be closed.
-		out.GetBody = func() (io.ReadCloser, error) { return call.Body.Reader(), nil }
-	}
-	copyHeader(out.Header, in.Header)
-	call.ours(out.Header)
-	out.Header[HeaderID] = []string{call.ID}
-	if _, found := out.Header["User-Agent"]; !found {
-		out.Header["User-Agent"] = []string{""} // keeps Go's own out
-	}
-	if host, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
-		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
-			host = strings.Join(prior, ", ") + ", " + host
-		}
-		out.Header["X-Forwarded-For"] = []string{host}
-	}
-	return out
+	h := make(http.Header, len(in.Header)+4)
+	relay.CopyHeader(h, in.Header)
+	call.ours(h)
+	return relay.Request(ctx, in, call.Base, h, call.Body)
 }
 
 // ours takes out what is not for an instance, and says what we have to say.
 func (call Call) ours(h http.Header) {
-	delete(h, "Expect") // the body is here already
 	if !call.Credentials {
 		for key := range h {
 			if control.Credential(key) {
@@ -201,26 +170,18 @@ func (call Call) ours(h http.Header) {
 	if call.Trusted {
 		h[control.HeaderTrusted] = []string{"true"}
 	}
-}
-
-// copyHeader copies what may pass from one connection to the next, and is not ours to say. The values are shared.
-func copyHeader(to, from http.Header) {
-	for key, values := range from {
-		if !localhttp.PerConnection(key) && !control.Reserved(key) {
-			to[key] = values
+	h[HeaderID] = []string{call.ID}
+	if host, _, err := net.SplitHostPort(call.In.RemoteAddr); err == nil {
+		if prior := call.In.Header["X-Forwarded-For"]; len(prior) > 0 {
+			host = strings.Join(prior, ", ") + ", " + host
 		}
-	}
-	for _, list := range from["Connection"] {
-		for name := range strings.SplitSeq(list, ",") {
-			to.Del(strings.TrimSpace(name))
-		}
+		h["X-Forwarded-For"] = []string{host}
 	}
 }
 
 // unanswered turns an error of the transport into a failure.
 func unanswered(err error) *Failure {
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED) {
+	if relay.Unreachable(err) {
 		return &Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
 			"the instance can't be reached")}
 	}

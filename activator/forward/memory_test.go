@@ -65,8 +65,8 @@ func TestEventsAreCharged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			memory, sink := accountOf(tc.limit), &largest{}
-			a := answerOf(api.StreamCompletion, io.EOF, "data: ", strings.Repeat("x", size), "\n\n", done)
-			a.held, a.maxEvent = &held{ctx: t.Context(), account: memory}, tc.maxEvent
+			resp := answerOf(api.StreamCompletion, io.EOF, "data: ", strings.Repeat("x", size), "\n\n", done).resp
+			a := newAnswer(resp, Call{Kind: api.StreamCompletion, MaxEvent: api.Bytes(tc.maxEvent)}, &held{ctx: t.Context(), account: memory})
 			if err := a.Copy(sink); err != nil {
 				t.Error(err)
 			}

@@ -1,13 +1,11 @@
 package leader
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 const (
@@ -67,12 +66,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer read.Release()
-	body := read.Keep() // the transport may read it after its answer
+	body := relay.Bytes(read.Keep()) // the transport may read it after its answer
 	out := r.WithContext(r.Context())
 	out.Body, out.ContentLength, out.TransferEncoding = http.NoBody, int64(len(body)), nil
 	if len(body) > 0 {
-		out.Body = io.NopCloser(bytes.NewReader(body))
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		out.GetBody = func() (io.ReadCloser, error) { return body.Reader(), nil }
+		out.Body = body.Reader()
 	}
 	d.proxy.ServeHTTP(w, out)
 }
@@ -112,8 +111,7 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil || ctx.Err() != nil {
 			return resp, err
 		}
-		var dial *net.OpError
-		if !errors.As(err, &dial) || dial.Op != "dial" {
+		if !relay.Unreachable(err) {
 			if met++; met == deaths {
 				return nil, fmt.Errorf("%w: %w", api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "%d workers failed before they answered this request", met), err)
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 const (
@@ -18,11 +19,8 @@ const (
 	largeBuffer = 32 << 10 // the longest event that is kept back until it is whole
 )
 
-// Buffers are what answers are read into.
-var (
-	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
-)
+// largeBuffers are what answers without events are read into.
+var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
 // usageTail is how much of one part of an answer is seen again with the next:
 // its usage may lie across.
@@ -131,7 +129,7 @@ func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
 func (x *exchange) header(resp *http.Response) {
 	x.outcome.FirstByte = time.Since(x.began)
 	head := x.w.Header()
-	copyHeader(head, resp.Header)
+	relay.CopyHeader(head, resp.Header)
 	if busy := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable; busy && head["Retry-After"] == nil {
 		head["Retry-After"] = []string{"1"} // clients that come again at once, and all together, help nobody
 	}
@@ -151,10 +149,7 @@ const unread = time.Minute
 
 // write says whether the client is still there.
 func (x *exchange) write(p []byte) bool {
-	if now := time.Now(); x.guarded.IsZero() || now.Sub(x.guarded) > unread/4 { // a timer for each event would cost more than the event
-		x.guarded = now
-		_ = http.NewResponseController(x.w).SetWriteDeadline(now.Add(unread)) // one that has none is no connection
-	}
+	x.unread.Move(http.NewResponseController(x.w), len(p))
 	if _, err := x.w.Write(p); err != nil {
 		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
 		return false

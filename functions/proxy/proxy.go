@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // Gate lets requests into the runtime. Enter returns the runtime's base URL and
@@ -117,7 +117,7 @@ func New(cfg Config) *Proxy {
 // ServeHTTP answers one request. It panics with [http.ErrAbortHandler] where the
 // connection must not end well.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
+	x := exchange{proxy: p, w: w, r: r, began: time.Now(), unread: relay.WriteDeadline{Timeout: unread}}
 	found := false
 	if x.path, found = api.FindPath(r.Method, r.URL.Path); !found {
 		api.WriteErrorTo(x.w, x.r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "%s %s is not served here", r.Method, r.URL.Path))
@@ -125,6 +125,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.outcome.Path = x.path.Pattern
 	x.serve()
+	x.unread.Clear(http.NewResponseController(w))
 	if x.body != nil {
 		x.body.Release()
 	}
@@ -146,8 +147,8 @@ type exchange struct {
 	outcome Outcome
 	meter   meter
 	live    live
-	joins   bool      // the answer is asked for as a stream, and the client wants none
-	guarded time.Time // when the deadline of writes was last set
+	joins   bool // the answer is asked for as a stream, and the client wants none
+	unread  relay.WriteDeadline
 }
 
 func (x *exchange) serve() {
@@ -295,14 +296,13 @@ func (x *exchange) unheld(ctx context.Context, err error) {
 // time is up; 3. there was no connection, so the runtime has not seen it; 4. the
 // runtime failed.
 func (x *exchange) unanswered(ctx context.Context, err error) {
-	var dial *net.OpError
 	var refused *api.Error
 	switch {
 	case errors.As(context.Cause(ctx), &refused):
 		x.refuse(refused)
 	case ctx.Err() != nil:
 		x.fail(ctx.Err())
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case relay.Unreachable(err):
 		x.proxy.cfg.Gate.Unreachable()
 		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached"))
 	default:

@@ -12,18 +12,14 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
-	"github.com/rouse-dev/rouse/internal/stream"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // events is a stream on its way through.
 type events struct {
 	*exchange
+	*relay.Events
 	style api.Stream
-	split stream.Splitter
-	judge stream.Judge
-	buf   []byte
-	large *[largeBuffer]byte // what buf is, once an event was larger than a small buffer
-	n     int                // bytes in buf: of an event that is not whole
 	sent  bool
 }
 
@@ -32,70 +28,33 @@ type events struct {
 // a buffer the parts are passed on.
 func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
 	delete(resp.Header, "Content-Length") // an error event may have to follow
-	small := smallBuffers.Get().(*[smallBuffer]byte)
-	defer smallBuffers.Put(small)
-	e := events{exchange: x, style: style, judge: stream.NewJudge(style), buf: small[:]}
-	e.split.Lines = style == api.StreamLines
-	defer e.giveBack()
+	from := relay.NewSource(moving{x, resp}, smallBuffer, largeBuffer, nil)
+	defer from.Close()
+	e := events{exchange: x, Events: relay.NewEvents(from, style), style: style}
+	e.Rewrite = e.failures
 	for {
-		e.room()
-		m, err := x.read(resp, e.buf[e.n:])
-		if !e.part(resp, m, err == io.EOF) {
+		p, end := e.Next()
+		if !e.pass(resp, p) {
 			return
 		}
-		if err != nil {
-			e.end(ctx, resp, err)
+		if end != nil {
+			e.end(ctx, resp, end)
 			return
 		}
 	}
 }
 
-// room makes room in the buffer. A large one is never full here: its bytes were passed on in parts.
-func (e *events) room() {
-	if e.n == len(e.buf) {
-		e.large = largeBuffers.Get().(*[largeBuffer]byte)
-		copy(e.large[:], e.buf)
-		e.buf = e.large[:]
-	}
-}
-
-func (e *events) giveBack() {
-	if e.large != nil {
-		largeBuffers.Put(e.large)
-	}
-}
-
-// part takes m further bytes in the buffer and sends what is whole. It says
-// whether the client is still there.
-func (e *events) part(resp *http.Response, m int, last bool) bool {
-	whole := e.split.Split(e.buf[e.n : e.n+m])
-	if whole > 0 {
-		whole += e.n
-	}
-	e.n += m
-	if last || (whole == 0 && e.n == largeBuffer) {
-		whole = e.n // what ends the stream needs no end; what fills the buffer goes in parts
-	}
-	return e.pass(resp, whole)
-}
-
-// pass sends the first n bytes of the buffer.
-func (e *events) pass(resp *http.Response, n int) bool {
-	if n == 0 {
+// pass sends whole events, and says whether the client is still there.
+func (e *events) pass(resp *http.Response, p []byte) bool {
+	if len(p) == 0 {
 		return true
 	}
-	p := e.failures(e.buf[:n])
-	e.judge.See(p)
 	e.live.generated(e.meter.see(p, time.Since(e.began)))
 	if !e.sent {
 		e.header(resp)
 		e.sent = true
 	}
-	if !e.send(p) {
-		return false
-	}
-	e.n = copy(e.buf, e.buf[n:e.n])
-	return true
+	return e.send(p)
 }
 
 // failures puts what a runtime says of its failures, in whole events, into the words that clients know, as
@@ -127,7 +86,7 @@ func (e *events) failures(p []byte) []byte {
 		known := bytes.TrimSpace(x.proxy.cfg.Dialect.Failure(x.r.URL.Path, statusOf(what), data))
 		switch e.style {
 		case api.StreamResponses:
-			out = append(unnamed(out), e.numbered(known, e.judge.NextAfter(out))...)
+			out = append(unnamed(out), e.numbered(known, e.NumberAfter(out))...)
 		case api.StreamMessages:
 			out = append(append(unnamed(out), "event: error\ndata: "...), known...)
 		case api.StreamLines:
@@ -192,23 +151,17 @@ func (x *exchange) send(p []byte) bool {
 // so there is still a status to be had; 4. the client is told by an error event.
 func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	x := e.exchange
-	if err != io.EOF { // whole lines of an event that was cut may be the last words
-		if !e.pass(resp, bytes.LastIndexByte(e.buf[:e.n], '\n')+1) {
-			return
-		}
-	}
-	if e.judge.Whole(err == io.EOF) { // 1.
+	switch {
+	case errors.Is(err, io.EOF): // 1.
 		if !e.sent {
 			x.header(resp)
 		}
 		x.trailer(resp)
 		return
-	}
-	if x.r.Context().Err() != nil { // 2.
+	case x.r.Context().Err() != nil: // 2.
 		x.outcome.Status, x.outcome.abort = api.StatusClientClosed, true
 		return
-	}
-	if !e.sent { // 3.
+	case !e.sent: // 3.
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
@@ -218,5 +171,5 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	}
 	x.outcome.Code = failure.Code
 	x.proxy.cfg.Logger.Warn("stream cut", "path", x.path.Pattern, "code", failure.Code, "error", err)
-	x.send(append(e.judge.Rest(), e.style.Error(failure, e.judge.Next())...))
+	x.send(e.style.Error(failure, e.Number()))
 }

@@ -1,0 +1,22 @@
+// Package relay is what stands between a client and a model server, whoever does: the activator
+// before an instance, an instance before its runtime, a worker before the one that leads.
+//
+// It makes the request that goes on, reads what answers it, and passes whole events on. It decides nothing:
+// where a request goes, whether it is sent again, and in which words a client is told are its callers'.
+//
+// The life of one exchange:
+//
+//  1. The body was read whole (package inbound). [Request] makes the request that goes on, without the
+//     headers that belong to the client's connection. [Unreachable] tells an error that says that nobody has seen it.
+//  2. [Source] reads the answer's body: its first bytes, before the client sees any, and then what comes.
+//     It has a small pooled buffer; what it takes beyond that is charged to [Memory] and has a bound.
+//  3. [CopyHeader] takes the answer's header over.
+//  4. Of a stream, [Events.Next] returns whole events, as soon as they are there. An event that is larger than may
+//     be kept back comes in parts.
+//  5. The stream ends. Where it is whole, as package stream judges, the last events come with [io.EOF]. Where it is cut
+//     they come with [ErrCut], a line without its end is dropped and the event that is open is closed: one of the caller's
+//     own may follow ([api.Stream.Error] with [Events.Number]).
+//  6. [WriteDeadline] ends what is written to a client that does not read.
+//
+// Nothing here is safe for many goroutines; each exchange has its own.
+package relay

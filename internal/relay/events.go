@@ -1,0 +1,109 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/stream"
+)
+
+// ErrCut marks an answer that ended before it was complete.
+var ErrCut = errors.New("the answer was cut")
+
+// Events is a stream of events, or of lines, on its way.
+type Events struct {
+	from  *Source
+	split stream.Splitter
+	judge stream.Judge
+	given int // bytes of the source that were returned
+	seen  int // bytes that the splitter has seen
+
+	// Rewrite returns what takes the place of events, before they are judged; nil: they stay.
+	Rewrite func(events []byte) []byte
+	// AnyEnd says that a clean end of the connection is one of the stream.
+	AnyEnd bool
+}
+
+// NewEvents makes the Events of what a source has and reads. They keep back as much of an event as the source's
+// buffer may take.
+func NewEvents(from *Source, style api.Stream) *Events {
+	return &Events{from: from, split: stream.Splitter{Lines: style == api.StreamLines}, judge: stream.NewJudge(style)}
+}
+
+// Number is the number of an event that follows what was returned, where the stream's events have numbers.
+func (e *Events) Number() int { return e.judge.Next() }
+
+// NumberAfter is [Events.Number] once p, whole events, is returned too.
+func (e *Events) NumberAfter(p []byte) int { return e.judge.NextAfter(p) }
+
+// Next blocks until more of the stream may be passed on and returns that: whole events, or a part of one that is too large.
+// It is valid until the next call. What comes with an error, maybe nothing, is the last: the stream is whole with [io.EOF],
+// else the error is [ErrCut], and an event of the caller's own may follow.
+func (e *Events) Next() ([]byte, error) {
+	s := e.from
+	s.Drop(e.given)
+	e.seen -= e.given
+	e.given = 0
+	for {
+		whole := e.split.Split(s.buf[e.seen:s.n])
+		if whole > 0 {
+			whole += e.seen
+		}
+		e.seen = s.n
+		if s.err != nil {
+			return e.end(whole)
+		}
+		if whole == 0 && !s.room() {
+			whole = s.n
+		}
+		if e.given = whole; whole > 0 {
+			return e.see(s.buf[:whole]), nil
+		}
+		s.Read()
+	}
+}
+
+// see takes events for returned.
+func (e *Events) see(p []byte) []byte {
+	if e.Rewrite != nil && len(p) > 0 {
+		p = e.Rewrite(p)
+	}
+	e.judge.See(p)
+	return p
+}
+
+// end ends the stream, of which whole bytes are whole events. Whole lines behind them are passed on, too: they may
+// be the last words. A line without an end is only where it completes the stream.
+func (e *Events) end(whole int) ([]byte, error) {
+	s := e.from
+	clean := s.Broken() == nil
+	lines := whole + bytes.LastIndexByte(s.buf[whole:s.n], '\n') + 1
+	if clean && s.n > lines {
+		with := *e
+		if p := with.see(s.buf[:s.n]); with.ends(clean) {
+			*e = with
+			return p, io.EOF
+		}
+	}
+	p := e.see(s.buf[:lines])
+	switch {
+	case e.ends(clean):
+		return p, io.EOF
+	case clean:
+		return e.closed(p), fmt.Errorf("%w: the stream ended without a finish reason", ErrCut)
+	}
+	return e.closed(p), fmt.Errorf("%w: %w", ErrCut, s.err)
+}
+
+func (e *Events) ends(clean bool) bool { return e.judge.Whole(clean) || clean && e.AnyEnd }
+
+// closed is p with the end of the event that is open.
+func (e *Events) closed(p []byte) []byte {
+	if rest := e.judge.Rest(); rest != nil {
+		return append(bytes.Clone(p), rest...)
+	}
+	return p
+}

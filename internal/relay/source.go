@@ -1,0 +1,136 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"math/bits"
+	"sync"
+)
+
+// Memory is an account of memory. Take charges bytes, or says why that many can't be had; Give takes
+// bytes off.
+type Memory interface {
+	Take(bytes int64) error
+	Give(bytes int64)
+}
+
+// Source reads an answer's body into a buffer that it owns.
+type Source struct {
+	from    io.Reader
+	memory  Memory // nil: nobody counts
+	largest int
+	charged int64 // of the buffer, where it has grown
+
+	buf []byte
+	n   int   // bytes of buf that came and were not dropped
+	err error // why reading ended; io.EOF for a clean end
+}
+
+// NewSource makes a Source with a buffer of size bytes, which grows to largest at most. What it takes beyond size is
+// charged to memory; nil: nobody counts.
+func NewSource(from io.Reader, size, largest int, memory Memory) *Source {
+	return &Source{from: from, memory: memory, largest: max(size, largest), buf: grab(size)}
+}
+
+// Bytes is what came and was not dropped. It is valid until the next call of another method.
+func (s *Source) Bytes() []byte { return s.buf[:s.n] }
+
+// Err is why reading ended: io.EOF for a clean end; nil: it has not.
+func (s *Source) Err() error { return s.err }
+
+// Broken is Err without a clean end.
+func (s *Source) Broken() error {
+	if errors.Is(s.err, io.EOF) {
+		return nil
+	}
+	return s.err
+}
+
+// Drop forgets the first n bytes.
+func (s *Source) Drop(n int) {
+	if n > 0 {
+		s.n = copy(s.buf, s.buf[n:s.n])
+	}
+}
+
+// Read reads once into the free part of the buffer, and blocks until something came.
+func (s *Source) Read() {
+	k, err := s.from.Read(s.buf[s.n:])
+	s.n += k
+	s.err = err
+}
+
+// Fill reads until there are want bytes, the body ends, or the buffer can't grow.
+func (s *Source) Fill(want int) {
+	for s.n < want && s.err == nil && s.room() {
+		s.Read()
+	}
+}
+
+// room makes room for at least one byte, and says whether there is any.
+func (s *Source) room() bool {
+	size := len(s.buf)
+	if s.n < size {
+		return true
+	}
+	if size >= s.largest {
+		return false
+	}
+	next := min(2*size, s.largest)
+	if s.memory != nil {
+		if s.memory.Take(int64(next)) != nil {
+			return false
+		}
+	}
+	larger := grab(next)
+	copy(larger, s.buf)
+	giveBack(s.buf)
+	s.buf = larger
+	s.give()
+	s.charged = int64(next)
+	return true
+}
+
+func (s *Source) give() {
+	if s.memory != nil && s.charged > 0 {
+		s.memory.Give(s.charged)
+	}
+	s.charged = 0
+}
+
+// Close gives the buffer back. The body is its owner's to close.
+func (s *Source) Close() {
+	if s.buf != nil {
+		giveBack(s.buf)
+		s.buf, s.n = nil, 0
+		s.give()
+	}
+}
+
+// Buffers of these sizes, as powers of two, are pooled; others are left to the garbage collector.
+const smallest, largest = 12, 15
+
+var pools [largest - smallest + 1]sync.Pool
+
+// pool is the pool of buffers of a size; nil: there is none.
+func pool(size int) *sync.Pool {
+	if n := bits.Len(uint(size)) - 1; n >= smallest && n <= largest && size == 1<<n {
+		return &pools[n-smallest]
+	}
+	return nil
+}
+
+func grab(size int) []byte {
+	if p := pool(size); p != nil {
+		if b, ok := p.Get().(*[]byte); ok {
+			return *b
+		}
+	}
+	return make([]byte, size)
+}
+
+func giveBack(b []byte) {
+	if p := pool(len(b)); p != nil {
+		p.Put(&b)
+	}
+}
