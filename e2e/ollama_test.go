@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/openai/openai-go/v3"
+
+	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
 func TestOllama(t *testing.T) {
@@ -232,50 +234,79 @@ func TestOllamaRunnerDies(t *testing.T) {
 // TestOllamaConcurrency: two answers run at a time, never more; the others wait outside.
 func TestOllamaConcurrency(t *testing.T) {
 	t.Parallel()
-	const streams, tokens = 6, 120
-	p := newOllama(t, 2)
+	const streams, parallel = 6, 2
+	p := newOllama(t, parallel)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	if _, err := p.generated(ctx, "endless", 1, ""); err != nil {
 		t.Fatal(err)
 	}
-	// The time from an answer's first word to one in its middle: how late a client reads must not count.
-	type span struct{ from, to time.Time }
-	spans := make([]span, streams)
+	// Answers have no end of their own, so those that have begun are generated at the same time.
 	c := newOpenAI(p)
+	began := make(chan context.CancelFunc, streams)
 	var all sync.WaitGroup
-	for i := range streams {
+	for range streams {
 		all.Go(func() {
-			stream := c.Chat.Completions.NewStreaming(ctx, limited(chat("endless", "go"), tokens))
+			one, leave := context.WithCancel(ctx)
+			defer leave()
+			stream := c.Chat.Completions.NewStreaming(one, chat("endless", "go"))
 			defer stream.Close()
-			n := 0
-			for stream.Next() {
-				if n++; n == 1 {
-					spans[i].from = time.Now()
+			for n := 0; stream.Next(); n++ {
+				if n == 0 {
+					began <- leave
 				}
-				if n <= tokens/2 {
-					spans[i].to = time.Now()
-				}
-			}
-			if err := stream.Err(); err != nil || n < tokens {
-				t.Errorf("stream %d: %d chunks, %v", i, n, err)
 			}
 		})
 	}
-	all.Wait()
-	most := 0
-	for _, s := range spans {
-		n := 0
-		for _, other := range spans {
-			if !other.from.After(s.from) && other.to.After(s.from) {
-				n++
+	defer all.Wait()
+	defer cancel()
+	next := func() (leave context.CancelFunc) {
+		select {
+		case leave = <-began:
+		case <-ctx.Done():
+			t.Fatal("too few answers have begun")
+		}
+		return leave
+	}
+	first := next()
+	for range parallel - 1 {
+		next()
+	}
+	for left := streams; left > parallel; left-- {
+		if err := retry(func() error { return p.counts("endless", parallel, left-parallel) }); err != nil {
+			t.Fatal(err)
+		}
+		if len(began) > 0 {
+			t.Fatalf("more than %d answers are generated at the same time", parallel)
+		}
+		first() // its place is the next one's
+		first = next()
+	}
+}
+
+// counts says whether as many requests of a function run and wait.
+func (p *place) counts(function string, running, waiting int) error {
+	resp, err := http.Get(p.server.url + "/metrics")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	found, err := promtext.Parse(resp.Body)
+	if err != nil {
+		return err
+	}
+	gauge := func(name string) (v float64) {
+		for _, m := range found["rouse_activator_"+name].GetMetric() {
+			if promtext.Label(m, "function") == "default/"+function {
+				v = m.GetGauge().GetValue()
 			}
 		}
-		most = max(most, n)
+		return v
 	}
-	if most != 2 {
-		t.Errorf("at most %d answers came at the same time, want 2", most)
+	if runs, waits := gauge("running_requests"), gauge("held_requests"); int(runs) != running || int(waits) != waiting {
+		return fmt.Errorf("%v requests run and %v wait, want %d and %d", runs, waits, running, waiting)
 	}
+	return nil
 }
 
 // TestOllamaOrphans kills what holds Ollama, with no chance to clean up.
