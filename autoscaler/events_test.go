@@ -19,7 +19,7 @@ func TestEventsHandler(t *testing.T) {
 		f := w.add("a", api.GiB, nil)
 		h := w.a.EventsHandler()
 		post := func(edit func(*http.Request), e api.Event) *httptest.ResponseRecorder {
-			r, err := cloudevent.NewRequest(w.t.Context(), "http://here"+control.PathEvents, e)
+			r, err := cloudevent.NewRequest(w.t.Context(), "http://here"+control.PathEvents, e, cloudevent.Overrides{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -50,12 +50,8 @@ func Decode(raw []byte) (api.Event, error) {
 	return fromSDK(sdk)
 }
 
-// NewRequest makes a POST of e to url in the binary content mode.
-func NewRequest(ctx context.Context, url string, e api.Event) (*http.Request, error) {
-	return newRequest(ctx, url, e, Overrides{})
-}
-
-func newRequest(ctx context.Context, url string, e api.Event, o Overrides) (*http.Request, error) {
+// NewRequest makes a POST of e to url in the binary content mode, with the extensions of o.
+func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*http.Request, error) {
 	sdk := toSDK(e)
 	o.apply(&sdk)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)

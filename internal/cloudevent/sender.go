@@ -1,6 +1,7 @@
 package cloudevent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type Sender struct {
 	mu    sync.Mutex // guards queue
 	queue []api.Event
 
-	dropped, sent, failed atomic.Int64
+	dropped atomic.Int64
 
 	failing bool // the last event, or the tries of this one, did not arrive; of Run
 }
@@ -58,21 +59,11 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	if u, err := url.Parse(cfg.URL); err != nil || u.Host == "" {
 		return nil, fmt.Errorf("event sender: %q is no URL to send to, such as http://host/path", cfg.URL)
 	}
-	if cfg.Queue <= 0 {
-		cfg.Queue = 1024
-	}
-	if cfg.Attempts <= 0 {
-		cfg.Attempts = 3
-	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = 5 * time.Second
-	}
-	if cfg.Transport == nil {
-		cfg.Transport = http.DefaultTransport
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Queue = cmp.Or(max(cfg.Queue, 0), 1024)
+	cfg.Attempts = cmp.Or(max(cfg.Attempts, 0), 3)
+	cfg.Timeout = cmp.Or(max(cfg.Timeout, 0), 5*time.Second)
+	cfg.Transport = cmp.Or(cfg.Transport, http.DefaultTransport)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: cfg.Timeout}, wake: make(chan struct{}, 1)}, nil
 }
 
@@ -93,12 +84,6 @@ func (s *Sender) Emit(e api.Event) {
 
 // Dropped is the number of events lost to a full queue.
 func (s *Sender) Dropped() int64 { return s.dropped.Load() }
-
-// Sent is the number of events that the other side accepted.
-func (s *Sender) Sent() int64 { return s.sent.Load() }
-
-// Failed is the number of events given up after the last attempt.
-func (s *Sender) Failed() int64 { return s.failed.Load() }
 
 // Run sends until ctx ends, then makes one last try with what is queued, for at most a second.
 func (s *Sender) Run(ctx context.Context) error {
@@ -123,7 +108,6 @@ func (s *Sender) Run(ctx context.Context) error {
 			s.flush(e)
 			return nil
 		}
-		s.count(err)
 		s.tell(err)
 	}
 }
@@ -147,7 +131,7 @@ func (s *Sender) flush(first api.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for e, found := first, true; found && ctx.Err() == nil; e, found = s.next() {
-		s.count(s.post(ctx, e))
+		_ = s.post(ctx, e)
 	}
 }
 
@@ -184,19 +168,11 @@ func (s *Sender) try(ctx context.Context, e api.Event) error {
 	return err
 }
 
-func (s *Sender) count(err error) {
-	if err != nil {
-		s.failed.Add(1)
-	} else {
-		s.sent.Add(1)
-	}
-}
-
 // errRefused marks an answer that a further attempt won't change.
 var errRefused = errors.New("refused")
 
 func (s *Sender) post(ctx context.Context, e api.Event) error {
-	req, err := newRequest(ctx, s.cfg.URL, e, s.cfg.Overrides)
+	req, err := NewRequest(ctx, s.cfg.URL, e, s.cfg.Overrides)
 	if err != nil {
 		return err
 	}
