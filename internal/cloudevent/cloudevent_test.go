@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -113,26 +114,25 @@ func TestSenderKeepsOrderAndRetries(t *testing.T) {
 }
 
 func TestFullQueueDropsTheOldest(t *testing.T) {
-	var ids []string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		e, _ := cloudevent.Receive(r)
-		ids = append(ids, e.ID)
-	}))
-	defer server.Close()
-	s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: server.URL, Queue: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := []api.Event{demand(1), demand(2), demand(3)}
-	for _, e := range events {
-		s.Emit(e)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // Run makes its last try with what is queued
-	if err := s.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{events[1].ID, events[2].ID}, ids); diff != "" || s.Dropped() != 1 {
-		t.Errorf("dropped %d, sent (-want +got):\n%s", s.Dropped(), diff)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		receiver := &late{}
+		s, err := cloudevent.NewSender(cloudevent.SenderConfig{URL: "http://receiver.example", Transport: receiver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for i := range cloudevent.MaxQueue + 2 {
+			e := demand(i)
+			s.Emit(e)
+			want = append(want, e.ID)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // Run makes its last try with what is queued
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want[2:], receiver.got); diff != "" || s.Dropped() != 2 {
+			t.Errorf("dropped %d, sent (-want +got):\n%s", s.Dropped(), diff)
+		}
+	})
 }

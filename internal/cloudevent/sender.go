@@ -16,6 +16,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// MaxQueue is the number of events that may wait in a [Sender].
+const MaxQueue = 1024
+
+// Tries of one event are 50 ms, then 100 ms, … apart.
+const (
+	attempts     = 3
+	longestPause = 2 * time.Second
+	tryTimeout   = 5 * time.Second
+)
+
 // SenderConfig says where and how a [Sender] sends.
 type SenderConfig struct {
 	// URL is where events are posted.
@@ -24,15 +34,9 @@ type SenderConfig struct {
 	Transport http.RoundTripper
 	// Overrides change every event that is sent; the zero value changes none.
 	Overrides Overrides
-	// Queue is the number of events that may wait; 0: 1024.
-	Queue int
-	// Attempts is how often one event is tried; 0: 3. Tries are 50 ms, then 100 ms, … apart.
-	Attempts int
 	// Keep has an event tried until it is accepted or refused for good, however often, at most 2 s
-	// apart: a receiver that comes late gets all that the queue holds.
+	// apart: a receiver that starts late gets all that the queue holds. Without it an event is tried three times.
 	Keep bool
-	// Timeout bounds one try; 0: 5 s.
-	Timeout time.Duration
 	// Logger gets a warning when sending begins to fail and a line when it works again.
 	Logger *slog.Logger
 }
@@ -59,18 +63,15 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	if u, err := url.Parse(cfg.URL); err != nil || u.Host == "" {
 		return nil, fmt.Errorf("event sender: %q is no URL to send to, such as http://host/path", cfg.URL)
 	}
-	cfg.Queue = cmp.Or(max(cfg.Queue, 0), 1024)
-	cfg.Attempts = cmp.Or(max(cfg.Attempts, 0), 3)
-	cfg.Timeout = cmp.Or(max(cfg.Timeout, 0), 5*time.Second)
 	cfg.Transport = cmp.Or(cfg.Transport, http.DefaultTransport)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: cfg.Timeout}, wake: make(chan struct{}, 1)}, nil
+	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: tryTimeout}, wake: make(chan struct{}, 1)}, nil
 }
 
 // Emit queues e and returns at once.
 func (s *Sender) Emit(e api.Event) {
 	s.mu.Lock()
-	if len(s.queue) >= s.cfg.Queue {
+	if len(s.queue) >= MaxQueue {
 		s.queue = s.queue[1:]
 		s.dropped.Add(1)
 	}
@@ -123,9 +124,6 @@ func (s *Sender) tell(err error) {
 	s.failing = err != nil
 }
 
-// longestPause is the longest time between two tries.
-const longestPause = 2 * time.Second
-
 // flush tries first and all that is queued, once each, within a second.
 func (s *Sender) flush(first api.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -149,8 +147,8 @@ func (s *Sender) next() (api.Event, bool) {
 // try posts e until it is accepted or refused for good, or the attempts or ctx end.
 func (s *Sender) try(ctx context.Context, e api.Event) error {
 	var err error
-	for i := 0; i < s.cfg.Attempts || s.cfg.Keep; i++ {
-		if i == s.cfg.Attempts {
+	for i := 0; i < attempts || s.cfg.Keep; i++ {
+		if i == attempts {
 			s.tell(err)
 		}
 		if i > 0 {
