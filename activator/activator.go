@@ -141,7 +141,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *wakeTrace, maxWoken),
 		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
-	a.door = inbound.New(a.cfg.bodies())
+	a.door = inbound.New(a.cfg.Bodies)
 	var dropped func() int64
 	if d, ok := deps.Emitter.(interface{ Dropped() int64 }); ok {
 		dropped = d.Dropped

@@ -14,16 +14,11 @@ import (
 type Config struct {
 	// Name is the sender's name in events, unique among activators.
 	Name string
-	// MaxBody bounds one request's body. Default 64 MiB.
-	MaxBody api.Bytes
-	// MaxMemory bounds the bodies of all requests together, coming, waiting or running, with what
-	// each request costs besides. Default 1 GiB. One client gets half of it.
-	MaxMemory api.Bytes
+	// Bodies bounds the bodies of requests, one and all together: those that arrive, wait or run.
+	Bodies inbound.Config
 	// MaxEvent bounds an event of an answer that is kept back until it is whole; of a longer one the
 	// pieces are passed on. Default 1 MiB. What an answer takes is counted with its request's body.
 	MaxEvent api.Bytes
-	// BodyIdle is how long a client may send nothing of a body. Default 10 s.
-	BodyIdle time.Duration
 	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
 	CommentAfter time.Duration
 	// CommentEvery is the time between further comments. Default 5 s.
@@ -40,15 +35,9 @@ type Config struct {
 // NoDomain is the [Config.Domain] of an activator whose functions have no own hosts.
 const NoDomain = "-"
 
-// bodies is how bodies are read.
-func (c Config) bodies() inbound.Config {
-	return inbound.Config{MaxBody: int64(c.MaxBody), Memory: int64(c.MaxMemory), Idle: c.BodyIdle}
-}
-
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
-	b := c.bodies().WithDefaults()
-	c.MaxBody, c.MaxMemory, c.BodyIdle = api.Bytes(b.MaxBody), api.Bytes(b.Memory), b.Idle
+	c.Bodies = c.Bodies.WithDefaults()
 	c.CommentAfter = cmp.Or(c.CommentAfter, time.Second)
 	c.CommentEvery = cmp.Or(c.CommentEvery, 5*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
@@ -61,7 +50,7 @@ var domain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 // Validate reports the first field that is wrong, and what it should be. Zero fields have defaults and are right.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	if err := c.bodies().Validate(); err != nil {
+	if err := c.Bodies.Validate(); err != nil {
 		return fmt.Errorf("activator: %w", err)
 	}
 	switch {

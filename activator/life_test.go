@@ -197,7 +197,7 @@ func TestAWakeThatHasToLoad(t *testing.T) {
 // TestMemoryOfAllBodies: a body is held; another of the same client would be more than its
 // share, and a third of another client more than there is.
 func TestMemoryOfAllBodies(t *testing.T) {
-	b := startBench(t, func(c *Config) { c.MaxBody, c.MaxMemory = 512*api.KiB, 1400*api.KiB })
+	b := startBench(t, func(c *Config) { c.Bodies.MaxBody, c.Bodies.Memory = 512<<10, 1400<<10 })
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
 	ask := func(client string) *httptest.ResponseRecorder {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 func TestNames(t *testing.T) {
@@ -170,7 +171,7 @@ func TestModels(t *testing.T) {
 }
 
 func TestBadBodies(t *testing.T) {
-	b := startBench(t, func(c *Config) { c.MaxBody = api.KiB })
+	b := startBench(t, func(c *Config) { c.Bodies.MaxBody = int64(api.KiB) })
 	b.instance(b.function("m", nil), "m-0001", api.Awake)
 	for _, tc := range []struct {
 		name, body string
@@ -251,8 +252,8 @@ func (b *bench) metrics() string {
 func TestConfig(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no name":    {},
-		"body":       {Name: "a", MaxBody: -1},
-		"memory":     {Name: "a", MaxBody: api.GiB, MaxMemory: api.MiB},
+		"body":       {Name: "a", Bodies: inbound.Config{MaxBody: -1}},
+		"memory":     {Name: "a", Bodies: inbound.Config{MaxBody: int64(api.GiB), Memory: int64(api.MiB)}},
 		"comments":   {Name: "a", CommentEvery: -1},
 		"bad domain": {Name: "a", Domain: "Not A Domain"},
 	} {

@@ -180,8 +180,7 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 			p.log.Warn("no traces are exported", "error", err)
 		}
 	}
-	bodies := inbound.Within(int64(p.cfg.MemoryLimit))
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
 		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: localhttp.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
 			Traces: p.traces})

@@ -144,8 +144,7 @@ func (s *server) build(ctx context.Context) error {
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
-	bodies := inbound.Within(int64(cfg.MemoryLimit))
-	s.activator, err = activator.New(activator.Config{Name: "local", MaxBody: api.Bytes(bodies.MaxBody), MaxMemory: api.Bytes(bodies.Memory), MaxEvent: cfg.MaxEvent},
+	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent},
 		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: localhttp.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
