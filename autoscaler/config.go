@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -46,27 +47,13 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Policy = c.Policy.WithDefaults()
-	if c.AssumedMemory == 0 {
-		c.AssumedMemory = 512 * api.MiB
-	}
-	if c.AssumedResidue == 0 {
-		c.AssumedResidue = api.GiB
-	}
-	if c.DemandTTL == 0 {
-		c.DemandTTL = 15 * time.Second
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = 30 * time.Second
-	}
-	if c.CallTimeout == 0 {
-		c.CallTimeout = 5 * time.Second
-	}
-	if c.ProbeAfter == 0 {
-		c.ProbeAfter = 5 * time.Second
-	}
-	if c.Source == "" {
-		c.Source = "/autoscaler"
-	}
+	c.AssumedMemory = cmp.Or(c.AssumedMemory, 512*api.MiB)
+	c.AssumedResidue = cmp.Or(c.AssumedResidue, api.GiB)
+	c.DemandTTL = cmp.Or(c.DemandTTL, 15*time.Second)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 5*time.Second)
+	c.ProbeAfter = cmp.Or(c.ProbeAfter, 5*time.Second)
+	c.Source = cmp.Or(c.Source, "/autoscaler")
 	return c
 }
 

@@ -148,24 +148,35 @@ func (c *Client) Logs(ctx context.Context, e api.Endpoint, tail int, follow bool
 
 func (c *Client) call(ctx context.Context, method string, e api.Endpoint, path string, in any) (api.InstanceStatus, error) {
 	var s api.InstanceStatus
+	if err := c.Call(ctx, method, e, path, in, &s, maxStatus); err != nil {
+		return api.InstanceStatus{}, err
+	}
+	return s, nil
+}
+
+// Call sends in, if not nil, as JSON to a path at e, and reads the answer into out, if not nil, where it is no longer than most bytes. A
+// refusal is an *[api.Error].
+func (c *Client) Call(ctx context.Context, method string, e api.Endpoint, path string, in, out any, most int64) error {
 	resp, err := c.send(ctx, method, e, path, in)
 	if err != nil {
-		return s, err
+		return err
 	}
 	defer resp.Body.Close()
-	answer := io.LimitReader(resp.Body, maxStatus)
-	if err := json.NewDecoder(answer).Decode(&s); err != nil {
-		return api.InstanceStatus{}, fmt.Errorf("%s %s: read the status, at most %d bytes: %w", method, path, maxStatus, err)
+	answer := io.LimitReader(resp.Body, most)
+	if out != nil {
+		if err := json.NewDecoder(answer).Decode(out); err != nil {
+			return fmt.Errorf("%s %s: read the answer, at most %d bytes: %w", method, path, most, err)
+		}
 	}
 	_, _ = io.Copy(io.Discard, answer) // so that the connection is used again
-	return s, nil
+	return nil
 }
 
 // maxStatus bounds what an instance answers: it may be anybody's.
 const maxStatus = 1 << 20
 
 func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {
-	var body io.Reader
+	var body io.Reader = http.NoBody
 	if in != nil {
 		raw, err := json.Marshal(in)
 		if err != nil {

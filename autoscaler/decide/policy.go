@@ -1,10 +1,80 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
 )
+
+// Policy holds the numbers that decisions turn on. Zero fields take the default.
+type Policy struct {
+	// MinStay is how long a busy instance stays awake at least. Default 2 s.
+	MinStay time.Duration
+	// SwitchShare bounds the share of time lost in switching: a busy instance stays
+	// SwitchShare times what the switch costs, but never longer than MaxStay for it. Default 2.
+	SwitchShare float64
+	// MaxStay bounds what SwitchShare asks for. Default 30 s.
+	MaxStay time.Duration
+	// TurnWait is how long a function starves before a busy one of the same
+	// priority makes room. A higher priority does not wait. Default 5 s.
+	TurnWait time.Duration
+	// Patience is how many TurnWaits a lower priority starves before it goes first. Default 4.
+	Patience int
+	// IdleGrace bounds for how long an instance that has only just become idle is
+	// spared by competitors. Default 250 ms.
+	IdleGrace time.Duration
+	// ScaleUpAfter is how long a request waits before a further instance comes to
+	// help those that are awake. Default 100 ms.
+	ScaleUpAfter time.Duration
+	// LoadSettle is how long an instance that has just come to help takes its share before
+	// load asks for another. Default 5 s.
+	LoadSettle time.Duration
+	// Drain is how long running requests may take to finish when an instance goes to sleep. Default 2 min.
+	Drain time.Duration
+	// GrantLife is how long a standing grant is good; it is renewed when a tenth is left. Default 10 min.
+	GrantLife time.Duration
+	// GrantGrace is how long an activator that holds a grant may take to begin the
+	// wake before the autoscaler does it itself. Default 50 ms.
+	GrantGrace time.Duration
+	// MaxFailures is the number of failures in a row after which held requests are refused. Default 3.
+	MaxFailures int
+	// SleepersPerDevice is how many instances may sleep on one GPU; of more, those that were
+	// used longest ago end. 0: no limit.
+	SleepersPerDevice int
+	// ResidueShare is the part of a GPU's memory that sleepers may hold together; where they
+	// hold more, those that were used longest ago go deeper or end. 0: no limit.
+	ResidueShare float64
+	// Slack is added to a function's own time limits before an instance is given up. Default 10 s.
+	Slack time.Duration
+	// Advice is for people whose function finds too little.
+	Advice Advice
+}
+
+// Advice says where memory and GPUs come from. Empty fields are those of one machine.
+type Advice struct {
+	// Place is what has them. Default "this machine".
+	Place string
+	// Memory and Devices say how to have more of them. Default "raise --memory", and
+	// to lower the number in the manifest or check nvidia-smi.
+	Memory, Devices string
+}
+
+// WithDefaults fills every zero field.
+func (p Policy) WithDefaults() Policy {
+	p.MinStay, p.MaxStay = cmp.Or(p.MinStay, 2*time.Second), cmp.Or(p.MaxStay, 30*time.Second)
+	p.TurnWait, p.Patience = cmp.Or(p.TurnWait, 5*time.Second), cmp.Or(p.Patience, 4)
+	p.SwitchShare = cmp.Or(p.SwitchShare, 2)
+	p.IdleGrace = cmp.Or(p.IdleGrace, 250*time.Millisecond)
+	p.ScaleUpAfter, p.LoadSettle = cmp.Or(p.ScaleUpAfter, 100*time.Millisecond), cmp.Or(p.LoadSettle, 5*time.Second)
+	p.Drain, p.Slack = cmp.Or(p.Drain, 2*time.Minute), cmp.Or(p.Slack, 10*time.Second)
+	p.GrantLife, p.GrantGrace = cmp.Or(p.GrantLife, 10*time.Minute), cmp.Or(p.GrantGrace, 50*time.Millisecond)
+	p.MaxFailures = cmp.Or(p.MaxFailures, 3)
+	p.Advice.Place = cmp.Or(p.Advice.Place, "this machine")
+	p.Advice.Memory = cmp.Or(p.Advice.Memory, "raise --memory")
+	p.Advice.Devices = cmp.Or(p.Advice.Devices, "lower nvidia.com/gpu in the manifest, or check nvidia-smi")
+	return p
+}
 
 // Validate reports what is wrong with p, nil if nothing is.
 func (p Policy) Validate() error {

@@ -1,11 +1,9 @@
 package knative
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -181,32 +179,13 @@ func (f *Fleet) readiness(p, partner *pod) func(context.Context) error {
 // spi calls a requester's interface.
 func (f *Fleet) spi(ctx context.Context, p *pod, method, path string, body any) error {
 	f.mu.Lock()
-	token, endpoint := p.token, p.endpoint
+	client, endpoint := p.client, p.endpoint
 	f.mu.Unlock()
-	if token == "" || endpoint == "" {
+	if client == nil || endpoint == "" {
 		return fmt.Errorf("the requester %s has not joined", p.id)
 	}
-	in := io.Reader(http.NoBody)
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		in = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, endpoint.URL(path), in)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := f.deps.Transport.RoundTrip(req)
-	if err != nil {
+	if err := client.Call(ctx, method, endpoint, path, body, nil, 1<<16); err != nil {
 		return fmt.Errorf("%s %s of %s: %w", method, path, p.id, err)
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s of %s: answered %s", method, path, p.id, resp.Status)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -48,20 +49,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&c.ProvisionTimeout, 15 * time.Minute}, {&c.JoinTimeout, 10 * time.Second}, {&c.CreateTimeout, 20 * time.Second}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if c.DeviceMemory == 0 {
-		c.DeviceMemory = 80 * api.GiB
-	}
-	if c.MemoryShare == 0 {
-		c.MemoryShare = 1
-	}
+	c.ProvisionTimeout = cmp.Or(c.ProvisionTimeout, 15*time.Minute)
+	c.JoinTimeout = cmp.Or(c.JoinTimeout, 10*time.Second)
+	c.CreateTimeout = cmp.Or(c.CreateTimeout, 20*time.Second)
+	c.DeviceMemory = cmp.Or(c.DeviceMemory, 80*api.GiB)
+	c.MemoryShare = cmp.Or(c.MemoryShare, 1)
 	return c
 }
 

@@ -47,8 +47,7 @@ type Activator struct {
 // All methods are safe for many goroutines. Calls before [Activators.Run] are
 // kept until it runs.
 type Activators struct {
-	client *http.Client
-	token  func() string
+	client *control.Client
 	log    *slog.Logger
 
 	mu      sync.Mutex // guards all below; never held during a call
@@ -67,7 +66,7 @@ func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second)
 // token returns the cluster's token.
 func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
-		client: &http.Client{Transport: transport}, token: token, log: log, peers: map[string]*peer{},
+		client: control.New(transport, token), log: log, peers: map[string]*peer{},
 		reports: map[api.InstanceID]control.InstanceReport{}, grants: map[api.InstanceID]api.Grant{},
 	}
 }

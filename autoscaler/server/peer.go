@@ -1,12 +1,8 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -222,49 +218,11 @@ func statsPath(f api.FunctionName) string {
 }
 
 func (p *peer) post(ctx context.Context, path string, body any) error {
-	return p.call(ctx, http.MethodPost, path, body, nil)
+	return p.of.client.Call(ctx, http.MethodPost, p.Endpoint, path, body, nil, maxAnswer)
 }
 
 func (p *peer) get(ctx context.Context, path string, answer any) error {
-	return p.call(ctx, http.MethodGet, path, nil, answer)
-}
-
-// call asks the activator; answer may be nil. A refusal is an *[api.Error].
-func (p *peer) call(ctx context.Context, method, path string, body, answer any) error {
-	var in io.Reader = http.NoBody
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		in = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, p.Endpoint.URL(path), in)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	req.Header.Set("Authorization", "Bearer "+p.of.token())
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := p.of.client.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s %s: read the answer: %w", method, path, err)
-	case resp.StatusCode/100 != 2:
-		return api.Errorf(resp.StatusCode, "", "%s %s: answered %s: %.500s", method, path, resp.Status, bytes.TrimSpace(raw))
-	case answer == nil:
-		return nil
-	}
-	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("%s %s: read the answer: %w", method, path, err)
-	}
-	return nil
+	return p.of.client.Call(ctx, http.MethodGet, p.Endpoint, path, nil, answer, maxAnswer)
 }
 
 // maxAnswer bounds an activator's answer.

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -101,30 +102,9 @@ type Config struct {
 
 // WithDefaults fills every zero field and makes the models that trace names.
 func (c Config) WithDefaults(trace Trace) Config {
-	for _, i := range []struct {
-		field *int
-		value int
-	}{{&c.Devices, 4}, {&c.Nodes, 1}, {&c.MaxScale, 4}} {
-		if *i.field == 0 {
-			*i.field = i.value
-		}
-	}
-	for _, b := range []struct {
-		field *api.Bytes
-		value api.Bytes
-	}{{&c.DeviceMemory, 80 * api.GiB}, {&c.HostMemory, api.TiB}} {
-		if *b.field == 0 {
-			*b.field = b.value
-		}
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&c.Hold, 5 * time.Minute}, {&c.Pod, 950 * time.Millisecond}, {&c.Hop, 2 * time.Millisecond}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
+	c.Devices, c.Nodes, c.MaxScale = cmp.Or(c.Devices, 4), cmp.Or(c.Nodes, 1), cmp.Or(c.MaxScale, 4)
+	c.DeviceMemory, c.HostMemory = cmp.Or(c.DeviceMemory, 80*api.GiB), cmp.Or(c.HostMemory, api.TiB)
+	c.Hold, c.Pod, c.Hop = cmp.Or(c.Hold, 5*time.Minute), cmp.Or(c.Pod, 950*time.Millisecond), cmp.Or(c.Hop, 2*time.Millisecond)
 	known := make(map[api.ModelName]bool)
 	models := append([]Model(nil), c.Models...)
 	for _, m := range models {
