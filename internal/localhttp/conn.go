@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync/atomic"
 	"syscall"
@@ -19,7 +18,7 @@ import (
 type conn struct {
 	transport *Transport
 	host      string
-	net       net.Conn
+	net       io.ReadWriteCloser
 	raw       syscall.RawConn // nil: the kernel can't be asked
 	head      *header         // what in reads from
 	in        *bufio.Reader
@@ -27,7 +26,7 @@ type conn struct {
 	idleSince time.Time // written before it becomes idle
 }
 
-func newConn(t *Transport, host string, nc net.Conn) *conn {
+func newConn(t *Transport, host string, nc io.ReadWriteCloser) *conn {
 	c := &conn{transport: t, host: host, net: nc, head: &header{from: nc}}
 	c.in = bufio.NewReaderSize(c.head, 8<<10)
 	if s, ok := nc.(syscall.Conn); ok {

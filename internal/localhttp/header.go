@@ -18,7 +18,7 @@ const (
 
 type chargeKey struct{}
 
-// WithCharge returns a context in which a hop calls charge before it reads an answer's header that is
+// WithCharge returns a context in which a [Transport] calls charge before it reads an answer's header that is
 // larger than most, with what that may take in bytes, once. An error of it ends the request, with that
 // error. Who gave it knows when the memory is free again: not before the answer is let go of.
 func WithCharge(ctx context.Context, charge func(bytes int64) error) context.Context {

@@ -41,7 +41,7 @@ func (m message) release() {
 }
 
 // errHeader is a header or address that can't be written without changing the request's meaning.
-var errHeader = errors.New("hop: a control character or separator where none may be")
+var errHeader = errors.New("localhttp: a control character or separator where none may be")
 
 // whole writes r into memory and closes its body.
 func whole(r *http.Request) (message, error) {
@@ -52,7 +52,7 @@ func whole(r *http.Request) (message, error) {
 			n := len(b)
 			b = append(b, make([]byte, r.ContentLength)...)
 			if _, err = io.ReadFull(r.Body, b[n:]); err != nil {
-				err = fmt.Errorf("hop: read the request's body of %d bytes: %w", r.ContentLength, err)
+				err = fmt.Errorf("localhttp: read the request's body of %d bytes: %w", r.ContentLength, err)
 			}
 		}
 		_ = r.Body.Close() // it was read

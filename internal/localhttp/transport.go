@@ -3,7 +3,7 @@
 //
 // A [http.Transport] keeps two goroutines per connection, and a request passes
 // through both: hand-overs between threads, which on a busy machine cost more
-// than all else that a hop does. A [Transport] has none: the goroutine that asks
+// than everything else on the way. A [Transport] has none: the goroutine that asks
 // writes the request and reads the answer itself.
 //
 // The life of a request:
@@ -11,9 +11,10 @@
 //  1. Is it simple: http, a body of known and moderate length, no upgrade? What is
 //     not goes to a [http.Transport], whole, which keeps no connection.
 //  2. Header and body are put together in memory, with an id of the request
-//     ([api.HeaderTurn]), and written at once to an idle connection, which was looked
-//     at first: one that the other side has closed, or from which something is to be
-//     read, is thrown away. If nothing at all could be written, another one is tried.
+//     ([api.HeaderTurn]), and written at once to an idle connection, which was inspected
+//     first: one that the other side has closed, or from which something is to be
+//     read, is thrown away. If nothing at all could be written, another one is tried. A new
+//     connection on the loopback interface is made without waiting.
 //  3. The header of the answer is read, [api.MaxAnswerHeader] of it at most; interim
 //     answers (1xx) are skipped. The id that it names is compared before anybody sees
 //     a byte of it: an answer that names another one, or none where the connection has
@@ -32,7 +33,7 @@
 // that mixes requests up itself, before it writes an answer to the connection that is the
 // right one, and one that repeats the id of a request with the content of another's answer.
 //
-// What else a hop must know is here too: which headers end with it
+// What belongs to a connection is known here too: which headers end with it
 // ([DropConnection]), and what may stand in one ([ValidName], [ValidValue]).
 //
 // It refuses headers that can't be written, never sends a request twice, and
@@ -109,6 +110,9 @@ func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
 	address := r.URL.Host
 	if r.URL.Port() == "" {
 		address = net.JoinHostPort(r.URL.Hostname(), "80")
+	}
+	if f := connectLoopback(address); f != nil {
+		return newConn(t, r.URL.Host, f), nil
 	}
 	nc, err := t.general.DialContext(ctx, "tcp", address)
 	if err != nil {
