@@ -3,6 +3,7 @@ package knative
 import (
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
@@ -28,7 +29,6 @@ type watch struct {
 
 	mu        sync.Mutex // guards what follows, and orders what the activator is told of revisions
 	revisions map[api.FunctionName]declared
-	objects   map[api.FunctionName]*v1.Revision  // what they were made of
 	adapters  map[api.FunctionName][]api.Adapter // those that services have in their own annotations
 }
 
@@ -37,11 +37,11 @@ type declared struct {
 	function api.Function
 	port     int    // that the container listens on
 	fault    string // what is wrong with it
+	object   *v1.Revision
 }
 
 func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *watch {
-	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{},
-		objects: map[api.FunctionName]*v1.Revision{}, adapters: map[api.FunctionName][]api.Adapter{}}
+	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{}, adapters: map[api.FunctionName][]api.Adapter{}}
 }
 
 // revision takes in a revision, of whatever class.
@@ -63,11 +63,11 @@ func (w *watch) put(rev *v1.Revision) {
 	}
 	d := declare(rev, adapters)
 	name := d.function.Name
-	w.objects[name] = rev
-	if old, known := w.revisions[name]; known && reflect.DeepEqual(old, d) {
+	old, known := w.revisions[name]
+	old.object, w.revisions[name] = rev, d
+	if known && reflect.DeepEqual(old, d) {
 		return
 	}
-	w.revisions[name] = d
 	if d.function.Service == "" {
 		w.core.PutService(name, rev.CreationTimestamp.Time)
 	}
@@ -90,7 +90,7 @@ func declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 		Annotations: rev.Annotations, Spec: spec, Adapters: adapters,
 	}
 	f, err := config.Revision(source)
-	d := declared{function: f, port: config.RevisionPort(source)}
+	d := declared{function: f, port: config.RevisionPort(source), object: rev}
 	if err != nil {
 		d.fault = err.Error()
 	}
@@ -104,7 +104,6 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	defer w.mu.Unlock()
 	if _, known := w.revisions[name]; known {
 		delete(w.revisions, name)
-		delete(w.objects, name)
 		w.core.RemoveFunction(name)
 		if rev.Labels[serving.ServiceLabelKey] == "" {
 			w.core.RemoveService(name)
@@ -116,11 +115,7 @@ func (w *watch) noRevision(rev *v1.Revision) {
 func (w *watch) names() []api.FunctionName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := make([]api.FunctionName, 0, len(w.revisions))
-	for name := range w.revisions {
-		out = append(out, name)
-	}
-	return out
+	return slices.Collect(maps.Keys(w.revisions))
 }
 
 // endpoint is where an instance of a revision listens whose pod has the address.
@@ -164,8 +159,8 @@ func (w *watch) service(s *v1.Service) {
 	} else {
 		delete(w.adapters, name)
 	}
-	for _, rev := range w.objects {
-		if name == api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey]) {
+	for _, d := range w.revisions { // put replaces only what is there
+		if rev := d.object; name == api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey]) {
 			w.put(rev)
 		}
 	}
