@@ -12,8 +12,8 @@ import (
 
 // wakeTrace is what this activator traces of one wake. It begins with the request that
 // finds no instance awake. It is its function's, under mu, until a request that waited for it gets a slot,
-// and that request's from then on. It is told when the first byte of the answer has gone out and
-// the calls to instances have ended: one may end last of all, where the instance answers what went ahead first.
+// and that request's from then on. It is reported when the first byte of the answer has gone out and
+// the calls to instances have ended: one may end last of all, where the instance answers what was sent speculatively first.
 //
 // A request that finds an instance awake has nothing to do with any of this.
 type wakeTrace struct {

@@ -76,7 +76,7 @@ const theClient = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // TestTraceOfAWake: what the activator tells of one that it makes itself, in the
 // client's own trace. What the instance says of its wake may come before the answer to the
-// request that went ahead, or after it.
+// request that was sent speculatively, or after it.
 func TestTraceOfAWake(t *testing.T) {
 	t.Run("the wake ends first", func(t *testing.T) { traceOfAWake(t, false) })
 	t.Run("the request is answered first", func(t *testing.T) { traceOfAWake(t, true) })

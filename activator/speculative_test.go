@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestARequestGoesAhead: the request that begins a wake goes to the instance right behind it, and once.
-func TestARequestGoesAhead(t *testing.T) {
+// TestSpeculativeSend: the request that begins a wake goes to the instance right behind it, and once.
+func TestSpeculativeSend(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
@@ -25,21 +25,21 @@ func TestARequestGoesAhead(t *testing.T) {
 		t.Errorf("got %s %s", resp.Status, got)
 	}
 	if i.kept.Load() != 1 || i.wakes.Load() != 1 || i.served.Load() != 1 || i.refused.Load() != 0 {
-		t.Errorf("%d went ahead, %d wakes, %d served, %d refused; want one of each and no refusal", i.kept.Load(), i.wakes.Load(), i.served.Load(), i.refused.Load())
+		t.Errorf("%d sent speculatively, %d wakes, %d served, %d refused; want one of each and no refusal", i.kept.Load(), i.wakes.Load(), i.served.Load(), i.refused.Load())
 	}
 	if d := b.demands()[0]; d.Waiting != 1 || d.Running != 0 || d.Waking != "m-0001" {
-		t.Errorf("the first demand is %+v: want it waiting, whatever went ahead", d)
+		t.Errorf("the first demand is %+v: want it waiting, whatever was sent speculatively", d)
 	}
 	b.eventually("nothing waits or runs", func() bool { s, _ := b.a.Stats(name); return s.Waiting+s.Running == 0 })
-	// Awake, nothing goes ahead, and clients can't have their requests kept.
+	// Awake, nothing is sent speculatively, and clients can't have their requests kept.
 	i.set(api.Asleep)
 	if resp, _ := b.post(chatPath, `{"model":"m"}`, control.HeaderWait, "true"); resp.StatusCode != http.StatusOK || i.refused.Load() == 0 {
 		t.Errorf("got %s and %d refusals; want one of the instance that is thought awake", resp.Status, i.refused.Load())
 	}
 }
 
-// TestWhatWentAheadAndWasRefused: a wake that fails loses nothing, and what went ahead is sent again.
-func TestWhatWentAheadAndWasRefused(t *testing.T) {
+// TestSpeculativeSendIsRefused: a wake that fails loses nothing, and what was sent speculatively is sent again.
+func TestSpeculativeSendIsRefused(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
@@ -50,13 +50,13 @@ func TestWhatWentAheadAndWasRefused(t *testing.T) {
 		t.Errorf("got %s %s", resp.Status, got)
 	}
 	if i.kept.Load() != 1 || i.refused.Load() != 1 || i.wakes.Load() != 2 || i.served.Load() != 1 {
-		t.Errorf("%d went ahead, %d refused, %d wakes, %d served; want 1, 1, 2, 1", i.kept.Load(), i.refused.Load(), i.wakes.Load(), i.served.Load())
+		t.Errorf("%d sent speculatively, %d refused, %d wakes, %d served; want 1, 1, 2, 1", i.kept.Load(), i.refused.Load(), i.wakes.Load(), i.served.Load())
 	}
 }
 
-// TestWhatWentAheadIsAnsweredByOneThatDrains: an instance that is told to sleep in the moment in which it wakes lets what
-// went ahead end first, and the activator, which thinks it asleep, hears the answer.
-func TestWhatWentAheadIsAnsweredByOneThatDrains(t *testing.T) {
+// TestSpeculativeSendIsAnsweredWhileDraining: an instance that is told to sleep in the moment in which it wakes lets what
+// was sent speculatively end first, and the activator, which thinks it asleep, hears the answer.
+func TestSpeculativeSendIsAnsweredWhileDraining(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
@@ -77,16 +77,16 @@ func TestWhatWentAheadIsAnsweredByOneThatDrains(t *testing.T) {
 	b.eventually("nothing waits or runs", func() bool { s, _ := b.a.Stats(name); return s.Waiting+s.Running == 0 })
 }
 
-// TestWhatWentAheadIsCutOff: another instance takes the request first, so the one that is
+// TestSpeculativeSendIsCutOff: another instance takes the request first, so the one that is
 // still being woken never gets it.
-func TestWhatWentAheadIsCutOff(t *testing.T) {
+func TestSpeculativeSendIsCutOff(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	slow, quick := b.instance(name, "m-0001", api.Asleep), b.instance(name, "m-0002", api.Starting)
 	slow.wakeTakes = 300 * time.Millisecond
 	b.grant(slow, 1)
 	go func() {
-		b.eventually("one went ahead", func() bool { return slow.kept.Load() == 1 })
+		b.eventually("one was sent speculatively", func() bool { return slow.kept.Load() == 1 })
 		b.a.ObserveInstance(quick.set(api.Awake))
 	}()
 	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != http.StatusOK || quick.served.Load() != 1 {
@@ -98,8 +98,8 @@ func TestWhatWentAheadIsCutOff(t *testing.T) {
 	}
 }
 
-// TestAClientLeavesWhatWentAhead: nothing of it is left at the instance.
-func TestAClientLeavesWhatWentAhead(t *testing.T) {
+// TestSpeculativeSendWhoseClientLeaves: nothing of it is left at the instance.
+func TestSpeculativeSendWhoseClientLeaves(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
@@ -107,7 +107,7 @@ func TestAClientLeavesWhatWentAhead(t *testing.T) {
 	b.grant(i, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
-		b.eventually("one went ahead", func() bool { return i.kept.Load() == 1 })
+		b.eventually("one was sent speculatively", func() bool { return i.kept.Load() == 1 })
 		leave()
 	}()
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.ts.URL+chatPath, strings.NewReader(`{"model":"m"}`))
@@ -122,8 +122,8 @@ func TestAClientLeavesWhatWentAhead(t *testing.T) {
 	}
 }
 
-// TestARuntimeDiesOfWhatWentAhead: it counts as any attempt does, so that a request does not kill them all.
-func TestARuntimeDiesOfWhatWentAhead(t *testing.T) {
+// TestRuntimeDiesOfSpeculativeSend: it counts as any attempt does, so that a request does not kill them all.
+func TestRuntimeDiesOfSpeculativeSend(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
