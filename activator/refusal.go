@@ -50,13 +50,13 @@ func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 			f.queue.Len(), f.name, f.queue.Bytes(), f.spec.Hold.MaxBytes).WithRetryAfter(after)
 	}
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-		"%d requests wait for %s already, as many as may (rouse.dev/hold-capacity)", f.queue.Len(), f.name).WithRetryAfter(after)
+		"%d requests wait for %s already, which is the limit (rouse.dev/hold-capacity)", f.queue.Len(), f.name).WithRetryAfter(after)
 }
 
 // crowdedOut is the error of requests that another has displaced. The caller holds mu.
 func (f *function) crowdedOut(now time.Time) *api.Error {
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
-		"%d requests wait for %s, as many as may (rouse.dev/hold-capacity, rouse.dev/hold-memory), and too many of them are yours: others have their share", f.queue.Len(), f.name).
+		"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them", f.queue.Len(), f.name).
 		WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 

@@ -55,11 +55,11 @@ type Config struct {
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
 	SinkOverrides string
-	// Env is the process's environment, of which OpenTelemetry's variables say where traces
-	// of wakes go to; nil: nowhere.
+	// Env reads the process's environment: OpenTelemetry's variables there say where traces of
+	// wakes are exported to; nil: nowhere.
 	Env func(string) string
-	// Propagation is how long new requests are still taken after the end was asked for: until
-	// then the senders may not know. Default 45 s, as in Knative.
+	// Propagation is how long new requests are still accepted after shutdown begins: their
+	// senders may not know of it yet. Default 45 s, as in Knative.
 	Propagation time.Duration
 	// Drain is how long requests may take to finish after that. Default 58 min: with
 	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.
@@ -96,9 +96,9 @@ func (c Config) Validate() error {
 	case c.PodIP == "":
 		return errors.New("POD_IP is empty: set it to the pod's address (fieldRef status.podIP)")
 	case c.Propagation < 0 || c.Drain < 0:
-		return fmt.Errorf("the end may take %s and %s: want times above 0", c.Propagation, c.Drain)
+		return fmt.Errorf("ROUSE_PROPAGATION is %s and ROUSE_DRAIN %s: want times above 0", c.Propagation, c.Drain)
 	case c.Stock.MaxIdle < 0 || c.Stock.MaxIdlePerHost < 0 || c.Stock.ProbeTimeout < 0 || c.Stock.ProbeEvery < 0:
-		return errors.New("a number of connections or a time of probes is below 0: want more")
+		return errors.New("MAX_IDLE_PROXY_CONNS, MAX_IDLE_PROXY_CONNS_PER_HOST, PROBE_TIMEOUT or PROBE_FREQUENCY is negative: want a number of connections and a time above 0")
 	}
 	return nil
 }

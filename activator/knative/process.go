@@ -53,6 +53,9 @@ const (
 	idleConnection  = 90 * time.Second
 )
 
+// errEnding is why the process is not ready, and the cause of its contexts' ends.
+var errEnding = errors.New("the activator is shutting down")
+
 // process is the activator of a cluster while it runs.
 type process struct {
 	cfg      Config
@@ -67,12 +70,12 @@ type process struct {
 	peers    peertls.Identity
 	metrics  http.Handler
 	profiler *http.Server
-	ending   chan struct{} // closed by Run when the end was asked for; nothing is sent
+	ending   chan struct{} // closed by Run when shutdown begins; nothing is sent
 }
 
 // Run is the activator of a cluster, which rest reaches. It blocks until ctx ends
-// and what it had accepted is answered, or was given up because [Config.Drain] was
-// over; then it returns nil. The error says why it could not start or go on.
+// and the requests that it has accepted are answered, or [Config.Drain] is over;
+// then it returns nil. The error says why it could not start or had to stop.
 func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -80,7 +83,7 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	}
 	// What runs goes on after ctx has ended, until requests are answered.
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(errors.New("the activator ends"))
+	defer stop(errEnding)
 	injected, informers := injection.Default.SetupInformers(running, kube)
 	injected, informers, token := bySecret(injected, informers)
 	if err := waitForCluster(ctx, injected); err != nil {
@@ -215,7 +218,7 @@ func metricsHandler(registry *prometheus.Registry) http.Handler {
 func (p *process) ready() error {
 	select {
 	case <-p.ending:
-		return errors.New("the activator ends")
+		return errEnding
 	default:
 		return p.stock.link.Status()
 	}
@@ -242,7 +245,7 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 		p.drain(servers, failed)
 	}
 	servers.close()
-	stop(errors.New("the activator ends"))
+	stop(errEnding)
 	parts.Wait() // each function's last level is queued now
 	sent()
 	sending.Wait()
@@ -251,11 +254,11 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 
 // drain waits until the senders of requests know that this pod takes none, then until requests have finished.
 func (p *process) drain(s servers, failed <-chan error) {
-	p.log.Info("the end was asked for: new requests are taken until everybody knows", "for", p.cfg.Propagation.String())
+	p.log.Info("shutting down: new requests are accepted until their senders know", "for", p.cfg.Propagation.String())
 	select {
 	case <-time.After(p.cfg.Propagation):
 	case err := <-failed:
-		p.log.Error("a server failed at the end", "error", err)
+		p.log.Error("a server failed during shutdown", "error", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), p.cfg.Drain, fmt.Errorf("not within %s", p.cfg.Drain))
 	defer cancel()

@@ -75,7 +75,7 @@ func (w *watch) put(rev *v1.Revision) {
 	if d.fault == "" {
 		return
 	}
-	w.log.Warn("a revision is wrong and takes no requests", "revision", name, "error", d.fault)
+	w.log.Warn("a revision is not valid and takes no requests", "revision", name, "error", d.fault)
 	w.core.Fail(name, &api.Error{
 		Status: http.StatusServiceUnavailable, Code: api.CodeStartFailed, NoRetry: true,
 		Message: "the function can't run: " + d.fault,

@@ -33,10 +33,10 @@ func CheckPeer(conn *net.UnixConn) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("ask whose the other side of %s is: %w", conn.RemoteAddr(), err)
+		return fmt.Errorf("read the peer credentials of %s: %w", conn.RemoteAddr(), err)
 	}
 	if uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("the server at %s runs as user %d, and you are %d: it is told nothing", conn.RemoteAddr(), uid, os.Geteuid())
+		return fmt.Errorf("the server at %s runs as user %d, and this process as %d: nothing is sent to it", conn.RemoteAddr(), uid, os.Geteuid())
 	}
 	return nil
 }
