@@ -40,7 +40,7 @@ type call struct {
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	c := &call{a: a, f: f}
 	c.req = request{in: r, id: requestID(r), ollama: isOllama(r.URL.Path, f), begun: time.Now()}
-	c.reply = reply{w: w, out: http.NewResponseController(w), id: c.req.id, ollama: c.req.ollama, unread: relay.WriteDeadline{Timeout: a.cfg.WriteTimeout, Lazy: r.ProtoMajor == 1}}
+	c.reply = reply{w: w, out: http.NewResponseController(w), id: c.req.id, ollama: c.req.ollama, unread: relay.WriteDeadline{Timeout: a.cfg.WriteTimeout, Buffered: relay.Buffered(r)}}
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
 	w.Header()[forward.HeaderID] = []string{c.req.id}
 	defer a.leave()

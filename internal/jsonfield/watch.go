@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -44,6 +45,12 @@ func (w *Watch) See(name []byte) error {
 		}
 	}
 	return nil
+}
+
+// Saw says whether a field with that name, one of Names, was seen.
+func (w *Watch) Saw(name string) bool {
+	i := slices.Index(w.Names, name)
+	return i >= 0 && w.seen&(1<<i) != 0
 }
 
 // Read are the fields that whoever stands before a model server reads too.

@@ -9,23 +9,27 @@ import (
 type WriteDeadline struct {
 	// Timeout is how long; it must not change.
 	Timeout time.Duration
-	// Lazy says that the first write has none, where it is small: it fits into the buffers of the connection. Of HTTP/2 that
-	// is not so: its client says how much it takes.
-	Lazy bool
+	// Buffered is how many bytes of a first write have none: so many fit into buffers, whatever the client does.
+	Buffered int
 
 	moved time.Time // when the deadline was last moved; zero: nothing was written
 	set   bool
 }
 
-// buffered is what fits into the buffers of a connection.
-const buffered = 32 << 10
+// Buffered is what fits into the buffers of a connection by HTTP/1. By HTTP/2 the client says how much it takes.
+func Buffered(r *http.Request) int {
+	if r.ProtoMajor == 1 {
+		return 32 << 10
+	}
+	return 0
+}
 
 // Move moves the deadline on, now and then: a timer for each event would cost more than the event.
 // It is called before each write, of n bytes.
 func (d *WriteDeadline) Move(out *http.ResponseController, n int) {
 	now := time.Now()
 	switch {
-	case d.Lazy && d.moved.IsZero() && n <= buffered:
+	case d.moved.IsZero() && n <= d.Buffered:
 		d.moved = now.Add(-d.Timeout) // so that the next write sets one
 	case now.Sub(d.moved) > d.Timeout/4:
 		d.moved, d.set = now, true
