@@ -58,7 +58,7 @@ func Answered(next http.Handler) http.Handler {
 // Unread says that nobody reads the body of r, or what is left of it. Whoever writes a long answer to such
 // a request says so before; at the end of a handler [Answered] does.
 func Unread(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+	if r.ContentLength != 0 && r.Body != http.NoBody && r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // a connection without deadlines is a test's
 	}
 }

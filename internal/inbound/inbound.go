@@ -111,7 +111,7 @@ func New(cfg Config) *Door {
 // Memory is the budget that bodies are charged to; what else a request takes may be, too.
 func (d *Door) Memory() *budget.Budget { return d.memory }
 
-// Read reads the body of r to its end. client is who pays for it. It blocks as long
+// Read reads the body of r to its end, and leaves r without one. client is who pays for it. It blocks as long
 // as the client sends fast enough. The error is an *[Error]: 413 past the limit,
 // 400 where the body ends before its Content-Length, 415 where it is compressed, 408 where it comes too slowly,
 // 429 where the client holds its share of the memory, 503 where there is none; or the
@@ -134,6 +134,7 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 		}
 		return nil, in.explain(err)
 	}
+	r.Body = http.NoBody // nothing is left to be read
 	return body, nil
 }
 
