@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/relay/relaytest"
 )
 
 // gate is open for base, or refuses.
@@ -281,59 +282,24 @@ func TestRuntimeFails(t *testing.T) {
 func chunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 
 func TestStreamEnds(t *testing.T) {
-	const token = "data: {\"choices\":[{\"delta\":{\"content\":\"a \\\"finish_reason\\\":\\\"x\"},\"finish_reason\":null}]}\n\n"
-	const finish = "data: {\"choices\":[{\"delta\":{},\"finish_reason\": \"stop\"}]}\n\n"
-	const done = "data: [DONE]\n\n"
-	for name, tt := range map[string]struct {
-		path, answer, body string
-		cut                bool
-	}{
-		"done":                     {"", chunked + chunk(token) + chunk(done) + chunk(""), token + done, false},
-		"done, connection lost":    {"", chunked + chunk(token) + chunk(done), token + done, false},
-		"done without a blank":     {"", plainHead + token + "data: [DONE]", token + "data: [DONE]", false},
-		"done in two chunks":       {"", chunked + chunk(token+"data: [DO") + chunk("NE]\n\n"), token + done, false},
-		"carriage returns":         {"", chunked + chunk("data:[DONE]\r\n\r\n"), "data:[DONE]\r\n\r\n", false},
-		"finish, proper end":       {"", chunked + chunk(token+finish) + chunk(""), token + finish, false},
-		"finish, connection lost":  {"", chunked + chunk(token+finish), token + finish, true},
-		"no finish, proper end":    {"", chunked + chunk(token) + chunk(""), token, true},
-		"connection lost":          {"", chunked + chunk(token), token, true},
-		"half a line is kept back": {"", chunked + chunk(token+"data: {\"cho"), token, true},
-		"half an event is closed":  {"", chunked + chunk("event: x\ndata: {}\n"), "event: x\ndata: {}\n\n", true},
-		"runtime's own error":      {"", chunked + chunk(token+"data: {\"error\":{\"message\":\"m\"}}\n\n") + chunk(""), token + "data: {\"error\":{\"message\":\"m\"}}\n\n", false},
-		"responses, completed":     {"/v1/responses", chunked + chunk("event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n") + chunk(""), "event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n", false},
-		"responses, no event line": {"/v1/responses", chunked + chunk("data: {\"type\": \"response.incomplete\"}\n\n") + chunk(""), "data: {\"type\": \"response.incomplete\"}\n\n", false},
-		"responses, cut":           {"/v1/responses", chunked + chunk("event: response.created\ndata: {}\n\n") + chunk(""), "event: response.created\ndata: {}\n\n", true},
-		"messages, stop":           {"/v1/messages", chunked + chunk("event: message_stop\ndata: {}\n\n") + chunk(""), "event: message_stop\ndata: {}\n\n", false},
-		"messages, cut":            {"/v1/messages", chunked + chunk("event: message_start\ndata: {}\n\n") + chunk(""), "event: message_start\ndata: {}\n\n", true},
-		"audio has its own end":    {"/v1/audio/speech", chunked + chunk("data: {\"type\":\"speech.audio.done\"}\n\n") + chunk(""), "data: {\"type\":\"speech.audio.done\"}\n\n", false},
-		"line longer than buffers": {"", chunked + chunk("data: "+strings.Repeat("x", 100<<10)+"\n\n"+done) + chunk(""), "data: " + strings.Repeat("x", 100<<10) + "\n\n" + done, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if tt.path == "" {
-				tt.path = "/v1/chat/completions"
-			}
-			b := set(t, raw(tt.answer))
-			resp, body, err := b.post(t, tt.path, "{}")
-			if err != nil || resp.StatusCode != 200 {
-				t.Fatalf("%v %v", resp, err)
-			}
-			rest, found := strings.CutPrefix(body, tt.body)
-			if !found {
-				t.Fatalf("got %q, want it to begin with %q", body, tt.body)
-			}
-			o := b.wantIdle(t)
-			if !tt.cut {
-				if rest != "" || o.Code != "" {
-					t.Errorf("after the stream: %q, code %q; want nothing", rest, o.Code)
-				}
-				return
-			}
-			event, found := strings.CutPrefix(strings.TrimPrefix(rest, "event: error\n"), "data: ")
-			if !found || code(t, event) != api.CodeStreamCut || !strings.HasSuffix(event, "\n\n") || o.Code != api.CodeStreamCut {
-				t.Errorf("after the stream: %q, outcome %+v; want one error event", rest, o)
-			}
-		})
-	}
+	relaytest.Ends{Through: func(t *testing.T, s relaytest.Stream) string {
+		text := "HTTP/1.1 200 OK\r\nContent-Type: " + s.ContentType + "\r\nTransfer-Encoding: chunked\r\n\r\n"
+		for _, p := range s.Pieces {
+			text += chunk(p)
+		}
+		if !s.Broken {
+			text += chunk("")
+		}
+		b := set(t, raw(text))
+		resp, body, err := b.post(t, s.Path, "{}")
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		if o := b.wantIdle(t); (o.Code != "") != strings.Contains(body, "before the answer was complete") || o.Code != "" && o.Code != api.CodeStreamCut {
+			t.Errorf("the outcome is %+v of %q", o, body)
+		}
+		return body
+	}}.Run(t)
 }
 
 // Each event reaches the client while the runtime waits with the next one.

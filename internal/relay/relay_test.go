@@ -1,0 +1,105 @@
+package relay_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
+	"github.com/rouse-dev/rouse/internal/relay/relaytest"
+)
+
+// events are those of a stream that comes from a reader of pieces.
+func events(style api.Stream, largest int, broken bool, pieces ...string) *relay.Events {
+	var from []io.Reader
+	for _, p := range pieces {
+		from = append(from, strings.NewReader(p))
+	}
+	if broken {
+		from = append(from, iotest.ErrReader(errors.New("connection reset")))
+	}
+	return relay.NewEvents(relay.NewSource(io.MultiReader(from...), 4<<10, largest, nil), style)
+}
+
+func TestStreamsEnd(t *testing.T) {
+	relaytest.Ends{Through: func(_ *testing.T, s relaytest.Stream) string {
+		style := api.EventsOf(s.Path)
+		if strings.HasSuffix(s.ContentType, "ndjson") {
+			style = api.StreamLines
+		}
+		e := events(style, 32<<10, s.Broken, s.Pieces...)
+		var seen []byte
+		for {
+			p, err := e.Next()
+			seen = append(seen, p...)
+			if errors.Is(err, relay.ErrCut) {
+				seen = append(seen, style.Error(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "cut"), e.Number())...)
+			}
+			if err != nil {
+				return string(seen)
+			}
+		}
+	}}.Run(t)
+}
+
+// An event of which parts were passed on is closed before another may follow.
+func TestALargeEventIsClosed(t *testing.T) {
+	text := "data: " + strings.Repeat("x", 9<<10)
+	e := events(api.StreamCompletion, 8<<10, true, text)
+	p, err := e.Next()
+	if string(p) != text[:8<<10] || err != nil {
+		t.Fatalf("got %d bytes, %v; want the part that fills the buffer", len(p), err)
+	}
+	if p, err = e.Next(); string(p) != "\n\n" || !errors.Is(err, relay.ErrCut) {
+		t.Errorf("got %q, %v; want the end of the event", p, err)
+	}
+}
+
+// Events of responses have numbers, and one that follows has the next.
+func TestNumbers(t *testing.T) {
+	const created = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":6}\n\n"
+	e := events(api.StreamResponses, 8<<10, true, created)
+	if p, err := e.Next(); string(p) != created || err != nil || e.Number() != 7 || e.NumberAfter([]byte("data: {\"sequence_number\":9}\n\n")) != 10 {
+		t.Errorf("got %q, %v, then the number %d", p, err, e.Number())
+	}
+}
+
+// The request that goes on has what the client asked, and nothing of its connection; its body can be sent again.
+func TestRequest(t *testing.T) {
+	in := httptest.NewRequest(http.MethodPost, "http://model.example/v1/a%2Fb?c=%zz", nil)
+	in.Header = http.Header{"Connection": {"X-Own"}, "X-Own": {"1"}, "X-Rouse-Tenant": {"mine"}, "Te": {"trailers"}, "Accept": {"*/*"}, "Expect": {"100-continue"}}
+	h := http.Header{}
+	relay.CopyHeader(h, in.Header)
+	out := relay.Request(t.Context(), in, &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, h, relay.Bytes("body"))
+	if got := out.URL.String(); got != "http://127.0.0.1:1/v1/a%2Fb?c=%zz" || out.Host != "model.example" || out.ContentLength != 4 {
+		t.Errorf("it goes to %s as %s, with %d bytes", got, out.Host, out.ContentLength)
+	}
+	if len(out.Header) != 2 || out.Header.Get("Accept") != "*/*" || out.Header["User-Agent"][0] != "" {
+		t.Errorf("the header is %v", out.Header)
+	}
+	for range 2 {
+		body, err := out.GetBody()
+		if got, err2 := io.ReadAll(body); string(got) != "body" || err != nil || err2 != nil {
+			t.Errorf("the body is %q, %v, %v", got, err, err2)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	for err, want := range map[error]bool{
+		&net.OpError{Op: "dial", Err: errors.New("no route")}:    true,
+		&net.OpError{Op: "read", Err: errors.New("reset")}:       false,
+		errors.New("the answer belongs to another request here"): false,
+	} {
+		if got := relay.Unreachable(err); got != want {
+			t.Errorf("%v: %t, want %t", err, got, want)
+		}
+	}
+}
