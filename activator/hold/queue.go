@@ -36,6 +36,7 @@
 package hold
 
 import (
+	"container/list"
 	"context"
 	"time"
 
@@ -71,10 +72,9 @@ type Entry[T any] struct {
 	Adapter api.ModelName
 
 	arrived time.Time
-	turn    uint64      // within its priority
-	list    *list[T]    // nil: it is not in
-	byTurn  neighbor[T] // in list
-	byAge   neighbor[T] // in the queue's all
+	turn    uint64        // within its priority
+	byTurn  *list.Element // in the list of its priority; nil: it is not in
+	byAge   *list.Element // in the queue's all
 	gone    <-chan struct{}
 	// handed carries the outcome. Sender: the one that took the entry out of the queue; never closed;
 	// unbuffered, so that a value is handed over only where it is received.
@@ -118,9 +118,9 @@ func (e *Entry[T]) Arrived() time.Time { return e.arrived }
 // Queue is the requests that wait for one function. The zero value refuses all: see [Queue.Limit].
 type Queue[T any] struct {
 	limits api.Hold
-	lists  [MaxPriority - MinPriority + 1]list[T] // by priority: the entries, by turn
-	all    list[T]                                // by ticket
-	turn   uint64                                 // of the entry that was served last
+	lists  [MaxPriority - MinPriority + 1]list.List // by priority: the entries, by turn
+	all    list.List                                // by ticket
+	turn   uint64                                   // of the entry that was served last
 	count  int
 	bytes  api.Bytes
 	tokens api.Tokens
@@ -215,11 +215,11 @@ func (q *Queue[T]) newestOfMost(why Full) *Entry[T] {
 	for _, c := range q.clients {
 		most = max(most, has(c))
 	}
-	e := q.all.back
-	for has(q.clients[e.Client]) < most {
-		e = e.byAge.prev
+	at := q.all.Back()
+	for has(q.clients[entry[T](at).Client]) < most {
+		at = at.Prev()
 	}
-	return e
+	return entry[T](at)
 }
 
 // Ticket draws the next place. A request that is served without waiting draws
@@ -238,13 +238,37 @@ func (q *Queue[T]) PutBack(e *Entry[T], now time.Time) {
 	q.insert(e)
 }
 
+// entry is what an element of a list has; nil for nil.
+func entry[T any](at *list.Element) *Entry[T] {
+	if at == nil {
+		return nil
+	}
+	return at.Value.(*Entry[T])
+}
+
+// list is the list of e's priority.
+func (e *Entry[T]) list(q *Queue[T]) *list.List {
+	return &q.lists[min(max(e.Priority, MinPriority), MaxPriority)-MinPriority]
+}
+
+// put inserts e into l in order. A new entry belongs near the back, and one that returns near the front: both are quick.
+func put[T any](l *list.List, e *Entry[T], before func(a, b *Entry[T]) bool) *list.Element {
+	if b := entry[T](l.Back()); b == nil || before(b, e) {
+		return l.PushBack(e)
+	}
+	at := l.Front()
+	for before(entry[T](at), e) {
+		at = at.Next()
+	}
+	return l.InsertBefore(e, at)
+}
+
 // insert puts e into its list and among all.
 func (q *Queue[T]) insert(e *Entry[T]) {
-	e.list = &q.lists[min(max(e.Priority, MinPriority), MaxPriority)-MinPriority]
-	e.list.insert(e, byTurn[T], func(a, b *Entry[T]) bool {
+	e.byTurn = put(e.list(q), e, func(a, b *Entry[T]) bool {
 		return a.turn < b.turn || a.turn == b.turn && a.Ticket < b.Ticket
 	})
-	q.all.insert(e, byAge[T], func(a, b *Entry[T]) bool { return a.Ticket < b.Ticket })
+	e.byAge = put(&q.all, e, func(a, b *Entry[T]) bool { return a.Ticket < b.Ticket })
 	q.count++
 	q.bytes += e.Bytes
 	q.tokens += e.Tokens
@@ -277,7 +301,7 @@ func (q *Queue[T]) First() *Entry[T] {
 	var first *Entry[T]
 	var since time.Time // when it would have come, were its priority 0
 	for i := len(q.lists) - 1; i >= 0; i-- {
-		e := q.lists[i].front
+		e := entry[T](q.lists[i].Front())
 		if e == nil {
 			continue
 		}
@@ -290,7 +314,7 @@ func (q *Queue[T]) First() *Entry[T] {
 
 // Leave takes e out; it returns false if e was not in.
 func (q *Queue[T]) Leave(e *Entry[T]) bool {
-	if e.list == nil {
+	if e.byTurn == nil {
 		return false
 	}
 	q.remove(e)
@@ -298,12 +322,12 @@ func (q *Queue[T]) Leave(e *Entry[T]) bool {
 }
 
 func (q *Queue[T]) remove(e *Entry[T]) {
-	if e.list.front == e {
+	if e.byTurn.Prev() == nil {
 		q.turn = max(q.turn, e.turn)
 	}
-	e.list.remove(e, byTurn[T])
-	q.all.remove(e, byAge[T])
-	e.list = nil
+	e.list(q).Remove(e.byTurn)
+	q.all.Remove(e.byAge)
+	e.byTurn, e.byAge = nil, nil
 	q.count--
 	q.bytes -= e.Bytes
 	q.tokens -= e.Tokens
@@ -331,10 +355,10 @@ func (q *Queue[T]) Tokens() api.Tokens { return q.tokens }
 
 // Oldest is how long the entry that came first has waited; 0 if none waits.
 func (q *Queue[T]) Oldest(now time.Time) time.Duration {
-	if q.all.front == nil {
+	if q.count == 0 {
 		return 0
 	}
-	return now.Sub(q.all.front.arrived)
+	return now.Sub(entry[T](q.all.Front()).arrived)
 }
 
 // Served notes that a request was finished; its pace comes from it.
