@@ -68,7 +68,7 @@ type Deps struct {
 	// Transport reaches instances, as [api.NewTransport] does.
 	Transport http.RoundTripper
 	// Peers identifies clients; nil: by their addresses, and none is trusted.
-	Peers peer.Finder
+	Peers *peer.Addresses
 	// Lists says whether a request may see the names of functions, and the metrics; nil: all may.
 	Lists func(*http.Request) bool
 	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
@@ -89,7 +89,6 @@ type Activator struct {
 	log      *slog.Logger
 	metrics  *metrics.Metrics
 	unrouted *metrics.Function // of requests that found no function
-	peers    peer.Finder
 	door     *inbound.Door
 	client   *forward.Client
 	wakes    *wake.Once
@@ -136,7 +135,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	}
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
-		peers: deps.Peers, client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
+		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
 		tracer:    waketrace.NewTracer(deps.Traces),
 		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *wakeTrace, maxWoken),
 		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},

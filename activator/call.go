@@ -74,7 +74,7 @@ func (c *call) read() (err error) {
 		return err
 	}
 	c.limit(limit, clientsLimit)
-	c.req.peer = c.a.peers.Peer(c.req.in)
+	c.req.peer = c.a.deps.Peers.Peer(c.req.in)
 	c.req.body, err = c.a.door.Read(c.reply.w, c.req.in, c.req.peer.Client)
 	if err == nil {
 		c.req.begun = time.Now()

@@ -65,7 +65,7 @@ func TestOneClientFillsTheRoom(t *testing.T) {
 // peers that are trusted; the instance is told whose it is.
 func TestWhoMaySayHowUrgentItIs(t *testing.T) {
 	b := startBench(t, nil)
-	b.a.peers = &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}
+	b.a.deps.Peers = &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}
 	name := b.function("m", func(f *api.Function) { f.Concurrency = 1 })
 	i := startFake(t, name, "m-0001", 1)
 	i.report = b.a.ObserveInstance

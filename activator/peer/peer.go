@@ -1,8 +1,8 @@
 // Package peer identifies the client of a request, and says which of the client's statements
 // count.
 //
-// Whatever is shared among clients (memory, places in a queue, turns, cached prompts) asks a
-// [Finder], and does not depend on what makes a client: today it is an address.
+// Whatever is shared among clients (memory, places in a queue, turns, cached prompts) is shared by
+// [Peer.Client], whatever makes a client: today it is an address.
 //
 // An address is a weak identity: one client may have many, many clients behind one router share
 // one, and a household has 2⁶⁴ of IPv6, of which the first 64 bits count. It does not
@@ -37,13 +37,7 @@ func (p Peer) Tenant() string {
 	return p.Client
 }
 
-// Finder identifies clients. It is safe for concurrent use, and never fails:
-// all requests without an identity are one client.
-type Finder interface {
-	Peer(r *http.Request) Peer
-}
-
-// Addresses identifies clients by their addresses. The zero value trusts none.
+// Addresses identifies clients by their addresses. It is safe for concurrent use. The zero value trusts none.
 type Addresses struct {
 	// Proxies are peers whose X-Forwarded-For counts: an ingress.
 	Proxies []netip.Prefix
@@ -58,7 +52,7 @@ const local = "local"
 // maxTenant bounds what a trusted peer may call a client.
 const maxTenant = 128
 
-// Peer implements [Finder].
+// Peer identifies the client of a request. It never fails: all requests without an address are one client.
 func (a *Addresses) Peer(r *http.Request) Peer {
 	addr, ok := parse(r.RemoteAddr)
 	if !ok {
