@@ -22,7 +22,7 @@
 //     An answer that was asked for as a stream though the client wants none is put together ([Streamer]).
 //  6. An answer that breaks off is never a clean one: a stream gets an error event
 //     of its own style (code stream_cut), anything else an aborted connection, or a
-//     reset stream of HTTP/2. What a runtime says of its own failures is put into those words there too. What makes a stream whole is package stream's to say.
+//     reset stream of HTTP/2. What a runtime says of its own failures is put into those words there too. What makes a stream whole is package relay's to say.
 //  7. The client leaves: the request to the runtime is cancelled, which ends its
 //     generation. Its place is given back when the runtime's answer is closed. One
 //     that takes nothing of its answer for a minute has left.

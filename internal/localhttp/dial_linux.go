@@ -8,7 +8,7 @@ import (
 
 // connectLoopback opens a TCP connection to an address of this machine, as host:port with a number for each. On the
 // loopback interface the handshake is over when connect returns, so that nothing has to be waited for: package net parks
-// the goroutine, starts another to watch the context, and asks the kernel five times what it knows. A foreign runtime gets a
+// the goroutine, starts another to watch the context, and sets options that matter on longer ways. A foreign runtime gets a
 // connection for each request. Nil: it is not known why not, [net.Dialer] may say.
 func connectLoopback(address string) *os.File {
 	to, err := netip.ParseAddrPort(address)

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/stream"
 )
 
 // ErrCut marks an answer that ended before it was complete.
@@ -16,8 +15,8 @@ var ErrCut = errors.New("the answer was cut")
 // Events is a stream of events, or of lines, on its way.
 type Events struct {
 	from  *Source
-	split stream.Splitter
-	judge stream.Judge
+	split Splitter
+	judge Judge
 	given int // bytes of the source that were returned
 	seen  int // bytes that the splitter has seen
 
@@ -30,7 +29,7 @@ type Events struct {
 // NewEvents makes the Events of what a source has and reads. They keep back as much of an event as the source's
 // buffer may take.
 func NewEvents(from *Source, style api.Stream) *Events {
-	return &Events{from: from, split: stream.Splitter{Lines: style == api.StreamLines}, judge: stream.NewJudge(style)}
+	return &Events{from: from, split: Splitter{Lines: style == api.StreamLines}, judge: NewJudge(style)}
 }
 
 // Number is the number of an event that follows what was returned, where the stream's events have numbers.

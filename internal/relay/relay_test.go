@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay/relaytest"
 )
 
-// events are those of a stream that comes from a reader of pieces.
-func events(style api.Stream, largest int, broken bool, pieces ...string) *relay.Events {
+// eventsOf are the events of a stream that comes from a reader of pieces.
+func eventsOf(style api.Stream, largest int, broken bool, pieces ...string) *relay.Events {
 	var from []io.Reader
 	for _, p := range pieces {
 		from = append(from, strings.NewReader(p))
@@ -34,7 +34,7 @@ func TestStreamsEnd(t *testing.T) {
 		if strings.HasSuffix(s.ContentType, "ndjson") {
 			style = api.StreamLines
 		}
-		e := events(style, 32<<10, s.Broken, s.Pieces...)
+		e := eventsOf(style, 32<<10, s.Broken, s.Pieces...)
 		var seen []byte
 		for {
 			p, err := e.Next()
@@ -52,7 +52,7 @@ func TestStreamsEnd(t *testing.T) {
 // An event of which parts were passed on is closed before another may follow.
 func TestALargeEventIsClosed(t *testing.T) {
 	text := "data: " + strings.Repeat("x", 9<<10)
-	e := events(api.StreamCompletion, 8<<10, true, text)
+	e := eventsOf(api.StreamCompletion, 8<<10, true, text)
 	p, err := e.Next()
 	if string(p) != text[:8<<10] || err != nil {
 		t.Fatalf("got %d bytes, %v; want the part that fills the buffer", len(p), err)
@@ -65,7 +65,7 @@ func TestALargeEventIsClosed(t *testing.T) {
 // Events of responses have numbers, and one that follows has the next.
 func TestNumbers(t *testing.T) {
 	const created = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":6}\n\n"
-	e := events(api.StreamResponses, 8<<10, true, created)
+	e := eventsOf(api.StreamResponses, 8<<10, true, created)
 	if p, err := e.Next(); string(p) != created || err != nil || e.Number() != 7 || e.NumberAfter([]byte("data: {\"sequence_number\":9}\n\n")) != 10 {
 		t.Errorf("got %q, %v, then the number %d", p, err, e.Number())
 	}

@@ -1,22 +1,4 @@
-// Package stream reads the two kinds of streams in which model servers answer:
-// server-sent events (WHATWG HTML, 9.2) and lines of JSON, as in Ollama's own
-// API. Who passes a stream on uses it to know two things:
-//
-//   - [Splitter]: where an event ends, so that clients get whole events, at once;
-//   - [Judge]: whether the stream ended whole. Client libraries take any end of a
-//     connection for success, so one that is cut must be told by an event,
-//     [api.Stream.Error].
-//
-// The life of a stream:
-//
-//  1. Bytes are read. [Splitter.Split] says how many of them end whole events;
-//     those are passed on, and shown to [Judge.See]. The rest waits for the next read.
-//  2. The stream ends. [Judge.Whole] says whether it may end here.
-//  3. If not, the event that is open is closed and the error event is written.
-//
-// What the package sees is never changed or copied. Its memory is a few bytes
-// per stream, whatever a server sends. Nothing here is safe for many goroutines.
-package stream
+package relay
 
 import "bytes"
 

@@ -1,4 +1,4 @@
-package stream_test
+package relay_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/stream"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 const (
@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 		}
 		for _, size := range sizes {
 			t.Run(fmt.Sprintf("%s/%d", tc.name, size), func(t *testing.T) {
-				j := stream.NewJudge(tc.style)
+				j := relay.NewJudge(tc.style)
 				for _, p := range cut(tc.text, size) {
 					j.See([]byte(p))
 				}
@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 
 // A model that calls a tool with an argument named done is not done.
 func TestNestedDone(t *testing.T) {
-	j := stream.NewJudge(api.StreamLines)
+	j := relay.NewJudge(api.StreamLines)
 	j.See([]byte(`{"message":{"tool_calls":[{"function":{"arguments":{"done":true,"error":"x"}}}]},"done":false}` + "\n"))
 	if j.Whole(true) {
 		t.Error("an argument of a tool ended the stream")
@@ -99,7 +99,7 @@ func TestALineLongerThanABuffer(t *testing.T) {
 		{api.StreamResponses, `data: {"type":"response.completed","x":"` + strings.Repeat("y", 5000) + `"}`},
 	} {
 		for size := 1; size < 100; size++ {
-			j := stream.NewJudge(tc.style)
+			j := relay.NewJudge(tc.style)
 			for _, p := range cut(tc.line, size) {
 				j.See([]byte(p))
 			}
@@ -121,7 +121,7 @@ func TestErrorStandsAlone(t *testing.T) {
 		{api.StreamCompletion, "data: x\r\n\r\n", ""}, {api.StreamCompletion, "data: x\r", "\n"}, {api.StreamMessages, "event: ping", "\n\n"},
 		{api.StreamLines, "{}\n", ""}, {api.StreamLines, "{}", "\n"}, {api.StreamResponses, "event: response.created\ndata: {\"type\":\"response.created\"}\n\n", ""}, {api.StreamCompletion, "", ""},
 	} {
-		j := stream.NewJudge(tc.style)
+		j := relay.NewJudge(tc.style)
 		j.See([]byte(tc.text))
 		if got := string(j.Rest()); got != tc.want {
 			t.Errorf("after %q: %q, want %q", tc.text, got, tc.want)
@@ -131,7 +131,7 @@ func TestErrorStandsAlone(t *testing.T) {
 		if !json.Valid([]byte(last)) || !strings.Contains(last, `the line\nbroke`) {
 			t.Errorf("style %d: %q is no event with an error", tc.style, event)
 		}
-		end := stream.NewJudge(tc.style)
+		end := relay.NewJudge(tc.style)
 		if end.See([]byte(event)); !end.Whole(false) {
 			t.Errorf("style %d: a judge does not take %q for an end", tc.style, event)
 		}
@@ -145,7 +145,7 @@ func TestErrorIsNumbered(t *testing.T) {
 		text += fmt.Sprintf("event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":%q,\"sequence_number\":%d,\"logprobs\":[]}\n\n", `"sequence_number":99`+strings.Repeat("x", 90), n)
 	}
 	for size := 1; size < 300; size++ {
-		j := stream.NewJudge(api.StreamResponses)
+		j := relay.NewJudge(api.StreamResponses)
 		for _, p := range cut(text, size) {
 			j.See([]byte(p))
 		}
@@ -181,7 +181,7 @@ func TestSplit(t *testing.T) {
 // events splits text that comes in pieces of n bytes. An LF that comes after its
 // CR has ended an event is counted to that event, to which it belongs.
 func events(lines bool, text string, n int) (out []string) {
-	s := stream.Splitter{Lines: lines}
+	s := relay.Splitter{Lines: lines}
 	var kept string
 	for _, p := range cut(text, n) {
 		if end := s.Split([]byte(p)); end > 0 {
@@ -240,7 +240,7 @@ func Fuzz(f *testing.F) {
 		if lines {
 			return
 		}
-		whole, parts := stream.NewJudge(api.StreamCompletion), stream.NewJudge(api.StreamCompletion)
+		whole, parts := relay.NewJudge(api.StreamCompletion), relay.NewJudge(api.StreamCompletion)
 		whole.See([]byte(text))
 		for _, p := range cut(text, n) {
 			parts.See([]byte(p))
@@ -285,8 +285,8 @@ func Benchmark(b *testing.B) {
 			style = api.StreamLines
 		}
 		b.Run(name, func(b *testing.B) {
-			j := stream.NewJudge(style)
-			s := stream.Splitter{Lines: style == api.StreamLines}
+			j := relay.NewJudge(style)
+			s := relay.Splitter{Lines: style == api.StreamLines}
 			p := []byte(text)
 			b.SetBytes(int64(len(p)))
 			b.ReportAllocs()
@@ -299,7 +299,7 @@ func Benchmark(b *testing.B) {
 
 // A stream of AgentServer has an end of its own.
 func TestAgentEnds(t *testing.T) {
-	broken := stream.NewJudge(api.StreamAgent)
+	broken := relay.NewJudge(api.StreamAgent)
 	broken.See([]byte("data: {}\n\n"))
 	if !broken.Whole(true) || broken.Whole(false) {
 		t.Error("a stream of AgentServer may end well anywhere, and may not break off before [DONE]")
