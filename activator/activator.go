@@ -293,11 +293,7 @@ func (a *Activator) index() {
 
 // ObserveInstance takes in a report of an instance. Reports that are out of date do nothing.
 func (a *Activator) ObserveInstance(st api.InstanceStatus) {
-	f := a.function(st.Function)
-	f.observe(st)
-	if st.Ready() {
-		f.gather()
-	}
+	a.function(st.Function).observe(st)
 	if st.State == api.Gone {
 		a.wakes.Forget(st.Instance)
 	}

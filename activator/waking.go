@@ -63,33 +63,33 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	if err != nil {
 		f.a.log.Warn("wake failed", "function", f.name, "instance", id, "error", err)
 	}
-	now := time.Now()
-	f.mu.Lock()
-	f.waking = underway{}
-	if err == nil {
-		trace.wokenBy(id)
-		f.learn(st, now)
-	}
-	f.beginWake(now)
-	renamed := f.renamed()
-	f.mu.Unlock()
-	f.dispatch()
-	if renamed {
-		f.a.index()
-	}
+	f.update(func(now time.Time) {
+		f.waking = underway{}
+		if err == nil {
+			trace.wokenBy(id)
+			f.learn(st, now)
+		}
+	})
 	if err == nil {
 		f.gather()
-	}
-	if err != nil {
+	} else {
 		f.meter.Urgent() // it is the autoscaler's turn now
 	}
 }
 
 // observe takes in a report of an instance.
 func (f *function) observe(st api.InstanceStatus) {
+	f.update(func(now time.Time) { f.learn(st, now) })
+	if st.Ready() {
+		f.gather()
+	}
+}
+
+// update changes, under mu, what f knows of its instances, and does what follows from that.
+func (f *function) update(change func(now time.Time)) {
 	now := time.Now()
 	f.mu.Lock()
-	f.learn(st, now)
+	change(now)
 	f.beginWake(now)
 	renamed := f.renamed()
 	f.mu.Unlock()
