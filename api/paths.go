@@ -73,13 +73,15 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Stream: StreamCompletion, Runtimes: []string{llamacpp}}, "/infill")
 	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
 	// Ollama's own.
-	own := func(model ModelField, stream Stream, describes bool, instead string, names ...string) {
-		add(ClientPath{Method: post, Model: model, Stream: stream, Describes: describes, Runtimes: []string{ollama}, Instead: instead}, names...)
-	}
-	own(ModelInJSON, StreamLines, false, "POST /v1/chat/completions", "/api/chat")
-	own(ModelInJSON, StreamLines, false, "POST /v1/completions", "/api/generate")
-	own(ModelInJSON, StreamPlain, false, "POST /v1/embeddings", "/api/embed", "/api/embeddings")
-	own(ModelInJSON, StreamPlain, true, "GET /v1/models/NAME", "/api/show")
+	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{ollama}}
+	own.Instead = "POST /v1/embeddings"
+	add(own, "/api/embed", "/api/embeddings")
+	own.Instead, own.Describes = "GET /v1/models/NAME", true
+	add(own, "/api/show")
+	own.Instead, own.Describes, own.Stream = "POST /v1/chat/completions", false, StreamLines
+	add(own, "/api/chat")
+	own.Instead = "POST /v1/completions"
+	add(own, "/api/generate")
 	add(ClientPath{Method: get, Describes: true, Runtimes: []string{ollama}}, "/api/tags", "/api/ps")
 	add(ClientPath{Method: get, Runtimes: []string{ollama}}, "/api/version")
 	return m

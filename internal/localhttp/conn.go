@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,9 +27,13 @@ type conn struct {
 	idleSince time.Time // written before it becomes idle
 }
 
+// readers are what connections are read by.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
+
 func newConn(t *Transport, host string, nc io.ReadWriteCloser) *conn {
 	c := &conn{transport: t, host: host, net: nc, head: &header{from: nc}}
-	c.in = bufio.NewReaderSize(c.head, 8<<10)
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c.head)
 	if s, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // nil for a connection that is closed: the first write says so
 	}
@@ -169,4 +174,9 @@ func (b *body) end(how int32) {
 		return
 	}
 	b.conn.close()
+	if how == complete { // nobody reads any more
+		b.conn.in.Reset(nil)
+		readers.Put(b.conn.in)
+		b.conn.in = nil
+	}
 }

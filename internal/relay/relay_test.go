@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
@@ -101,5 +104,51 @@ func TestUnreachable(t *testing.T) {
 		if got := relay.Unreachable(err); got != want {
 			t.Errorf("%v: %t, want %t", err, got, want)
 		}
+	}
+}
+
+// deadlines is a client's connection that notes the deadline of its writes.
+type deadlines struct {
+	http.ResponseWriter
+	set []time.Duration // since the beginning; -1: none any more
+	t0  time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	if t.IsZero() {
+		d.set = append(d.set, -1)
+	} else {
+		d.set = append(d.set, t.Sub(d.t0))
+	}
+	return nil
+}
+
+// Each write has a deadline, which is moved now and then; the first has none where it fits into buffers, as it does not for
+// a client of HTTP/2, who may take nothing at all.
+func TestWriteDeadline(t *testing.T) {
+	const timeout, second = time.Minute, time.Second
+	for _, tc := range []struct {
+		protocol, first int
+		want            []time.Duration
+	}{
+		{1, 100, []time.Duration{timeout + second, timeout + 21*second, -1}},
+		{1, 1 << 20, []time.Duration{timeout, timeout + 20*second + second, -1}},
+		{2, 100, []time.Duration{timeout, timeout + 20*second + second, -1}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &deadlines{t0: time.Now()}
+			out := http.NewResponseController(client)
+			d := relay.WriteDeadline{Timeout: timeout, Buffered: relay.Buffered(&http.Request{ProtoMajor: tc.protocol})}
+			d.Move(out, tc.first)
+			time.Sleep(second)
+			d.Move(out, 10)
+			d.Move(out, 10)
+			time.Sleep(20 * second)
+			d.Move(out, 10)
+			d.Clear(out)
+			if !slices.Equal(client.set, tc.want) {
+				t.Errorf("HTTP/%d, first %d bytes: deadlines at %v, want %v", tc.protocol, tc.first, client.set, tc.want)
+			}
+		})
 	}
 }
