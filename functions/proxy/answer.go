@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -22,9 +21,6 @@ const (
 // serverBuffer is what package net/http keeps of a small answer until the handler returns, with room to spare.
 const serverBuffer = 2 << 10
 
-// largeBuffers are what answers without events are read into.
-var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
-
 // usageTail is how much of one part of an answer is seen again with the next:
 // its usage may lie across.
 const usageTail = 512
@@ -32,45 +28,43 @@ const usageTail = 512
 // pass passes an answer on that is no stream of events. With hold, what fits
 // into one buffer is read to its end before anything is sent.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
-	whole := largeBuffers.Get().(*[largeBuffer]byte)
-	defer largeBuffers.Put(whole)
-	buf := whole[usageTail:]
-	n, err := 0, error(nil)
-	for n < len(buf) && err == nil && (hold || n == 0) {
-		var m int
-		m, err = x.read(resp, buf[n:])
-		n += m
+	from := relay.NewSource(moving{x, resp}, largeBuffer, largeBuffer, nil)
+	defer from.Close()
+	want := 1
+	if hold {
+		want = largeBuffer - usageTail
 	}
-	if err != nil && err != io.EOF {
+	from.Fill(want)
+	if err := from.Broken(); err != nil {
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
 	x.header(resp)
-	if err == io.EOF {
+	if from.Err() != nil {
 		x.unread.Buffered = serverBuffer // it is the last write, and nothing is flushed
 	}
-	kept := usageTail // where in whole the last bytes of the part before begin
-	for {
-		if n > 0 {
-			x.meter.usage(whole[kept : usageTail+n])
-			if !x.write(buf[:n]) {
+	for sent := 0; ; {
+		p := from.Bytes()
+		if len(p) > sent {
+			x.meter.usage(p)
+			if !x.write(p[sent:]) {
 				return
 			}
 		}
-		if err == io.EOF {
-			x.trailer(resp)
-			return
-		}
-		if err != nil {
-			x.log("runtime cut its answer", err)
+		switch {
+		case from.Broken() != nil:
+			x.log("runtime cut its answer", from.Err())
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
 			return
-		}
-		if !hold {
+		case from.Err() != nil:
+			x.trailer(resp)
+			return
+		case !hold:
 			x.flush()
 		}
-		kept = usageTail - copy(whole[usageTail-min(n, usageTail):usageTail], buf[n-min(n, usageTail):n])
-		n, err = x.read(resp, buf)
+		sent = min(len(p), usageTail)
+		from.Drop(len(p) - sent)
+		from.Read()
 	}
 }
 
