@@ -33,7 +33,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -108,11 +107,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 // are there. The error is a *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	held := &held{ctx: ctx, account: call.Memory}
-	out := call.request(ctx)
-	if call.Memory != nil {
-		out = out.WithContext(localhttp.WithCharge(ctx, held.Take))
-	}
-	resp, err := c.transport.RoundTrip(out) //nolint:bodyclose // the Answer closes it
+	resp, err := c.roundTrip(call.request(ctx), held) //nolint:bodyclose // the Answer closes it
 	if err != nil {
 		held.release()
 		switch {
@@ -141,6 +136,18 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 		return nil, f
 	}
 	return a, nil
+}
+
+// charging is a transport that has large headers charged, as that of package localhttp does.
+type charging interface {
+	RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error)
+}
+
+func (c *Client) roundTrip(out *http.Request, held *held) (*http.Response, error) {
+	if t, is := c.transport.(charging); is {
+		return t.RoundTripCharged(out, held.Take) //nolint:wrapcheck // it is the transport's
+	}
+	return c.transport.RoundTrip(out) //nolint:wrapcheck // it is the transport's
 }
 
 // request makes the outbound request.

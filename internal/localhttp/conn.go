@@ -44,7 +44,7 @@ func (c *conn) close() { _ = c.net.Close() } // there is nothing to save
 
 // exchange sends a request and reads the header of its answer. After an error
 // the connection is closed; untouched says that the other side has seen nothing.
-func (c *conn) exchange(r *http.Request, out message) (resp *http.Response, untouched bool, err error) {
+func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := func() bool { return true }
 	if ctx.Done() != nil {
@@ -52,9 +52,9 @@ func (c *conn) exchange(r *http.Request, out message) (resp *http.Response, unto
 	}
 	n, err := c.net.Write(out.bytes)
 	if err == nil {
-		resp, err = c.header(r, out.turn)
+		resp, err = c.header(r, out.turn, charge)
 	} else if n > 0 { // it may have answered already, why it reads no further
-		if early, err2 := c.header(r, out.turn); err2 == nil {
+		if early, err2 := c.header(r, out.turn, charge); err2 == nil {
 			early.Close = true
 			resp, err = early, nil
 		}
@@ -80,8 +80,8 @@ func (c *conn) exchange(r *http.Request, out message) (resp *http.Response, unto
 const maxInterim = 8
 
 // header reads the answer's header, which must be that of the request with the id turn.
-func (c *conn) header(r *http.Request, turn string) (*http.Response, error) {
-	c.head.begin(r.Context())
+func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*http.Response, error) {
+	c.head.begin(charge)
 	for range maxInterim {
 		resp, err := http.ReadResponse(c.in, r)
 		if err == io.EOF {

@@ -2,7 +2,6 @@ package localhttp
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 
@@ -15,15 +14,6 @@ const (
 	// headerCost is what a larger one takes, about, while it is read and after.
 	headerCost = 2 * int64(api.MaxAnswerHeader)
 )
-
-type chargeKey struct{}
-
-// WithCharge returns a context in which a [Transport] calls charge before it reads an answer's header that is
-// larger than most, with what that may take in bytes, once. An error of it ends the request, with that
-// error. Who gave it knows when the memory is free again: not before the answer is let go of.
-func WithCharge(ctx context.Context, charge func(bytes int64) error) context.Context {
-	return context.WithValue(ctx, chargeKey{}, charge)
-}
 
 // maxLines bounds the lines of an answer's header, each of which takes more memory than its bytes.
 const maxLines = 1000
@@ -42,9 +32,8 @@ type header struct {
 	charge func(int64) error
 }
 
-func (h *header) begin(ctx context.Context) {
-	*h = header{from: h.from, under: true, left: int(api.MaxAnswerHeader)}
-	h.charge, _ = ctx.Value(chargeKey{}).(func(int64) error)
+func (h *header) begin(charge func(int64) error) {
+	*h = header{from: h.from, under: true, left: int(api.MaxAnswerHeader), charge: charge}
 }
 
 func (h *header) end() { h.under, h.charge = false, nil }

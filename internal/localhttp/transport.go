@@ -77,6 +77,13 @@ func New(idlePerHost int, idleTime time.Duration) *Transport {
 // [http.RoundTripper] says, it closes the request's body, and the caller closes
 // the answer's.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.RoundTripCharged(r, nil)
+}
+
+// RoundTripCharged is RoundTrip that calls charge before it reads an answer's header that is
+// larger than most, with what that may take in bytes, once. An error of it ends the request, with that
+// error. The memory is free again when the answer is let go of. Nil: nobody counts, as nobody does for a request that is not simple.
+func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !simple(r) {
 		return t.general.RoundTrip(r)
 	}
@@ -97,7 +104,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				return nil, err
 			}
 		}
-		resp, untouched, err := c.exchange(r, out)
+		resp, untouched, err := c.exchange(r, out, charge)
 		if err != nil && reused && untouched && ctx.Err() == nil {
 			continue // the other side closed it a moment ago; it has seen nothing
 		}
