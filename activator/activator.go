@@ -109,7 +109,7 @@ type Activator struct {
 	lost      []string // names that were logged
 }
 
-// cluster is what the activator was told of services, by their names, and of namespaces.
+// cluster is what is known of services, by their names, and of namespaces.
 type cluster struct {
 	traffic    map[api.FunctionName][]api.Share
 	created    map[api.FunctionName]time.Time
@@ -164,7 +164,7 @@ func (a *Activator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case t := <-a.woken:
-			a.tellWoken(t)
+			a.reportWake(t)
 		case <-ctx.Done():
 		}
 	}
@@ -177,7 +177,7 @@ func (a *Activator) Run(ctx context.Context) error {
 	return nil
 }
 
-// function returns the record of a function, making it where it is not known:
+// function returns the record of a function, and makes one where there is none:
 // reports and grants may come before the declaration.
 func (a *Activator) function(name api.FunctionName) *function {
 	a.mu.Lock()
@@ -232,8 +232,8 @@ func (a *Activator) Retire(name api.FunctionName) {
 	f.set.Retire()
 }
 
-// Brings says which adapters the runtime of a function has of itself, though no instance has said so yet: their
-// names are models of it. What an instance says replaces it. It does nothing for a function that is not declared.
+// Brings sets the adapters that the runtime of a function has of itself, before an instance has reported them: their
+// names are models of it. A report of an instance replaces them. It does nothing for a function that is not declared.
 func (a *Activator) Brings(name api.FunctionName, adapters []api.ModelName) {
 	f := a.known(name)
 	if f == nil {
@@ -318,9 +318,9 @@ func (a *Activator) Grant(g api.Grant) {
 // when no wake under them is under way or can begin.
 func (a *Activator) Revoke(ctx context.Context, g api.Grant) error { return a.wakes.Revoke(ctx, g) }
 
-// Fail says that a function can't start now: requests that wait are refused
-// with err, and so are new ones until an instance is awake or err's RetryAfter,
-// if it has one, is over. A nil err takes it back.
+// Fail notes that a function can't start now: waiting requests are refused with
+// err, and so are new ones until an instance is awake or err's RetryAfter, if it
+// has one, is over. A nil err ends that.
 func (a *Activator) Fail(name api.FunctionName, err *api.Error) {
 	f := a.function(name)
 	f.mu.Lock()
@@ -334,7 +334,7 @@ func (a *Activator) Fail(name api.FunctionName, err *api.Error) {
 	}
 }
 
-// close ends what f does on its own.
+// close stops the timers of f, and sends its last level.
 func (f *function) close() {
 	f.mu.Lock()
 	f.retry.Stop()

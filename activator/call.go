@@ -44,7 +44,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
 	w.Header()[forward.HeaderID] = []string{c.req.id}
 	defer a.leave()
-	if !a.come() {
+	if !a.arrive() {
 		w.Header().Set("Connection", "close")
 		c.refuse(shuttingDown())
 		return
@@ -60,7 +60,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 		c.refuse(err)
 		return
 	}
-	defer func() { c.f.part(c) }() // of the variant where it ends
+	defer func() { c.f.forget(c) }() // of the variant where it ends
 	defer c.sent.cutOff()
 	defer c.reply.unread.Clear(c.reply.out)
 	defer c.reply.comment.stop()

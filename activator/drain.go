@@ -15,8 +15,8 @@ func shuttingDown() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the server is shutting down: try again").WithRetryAfter(retryElsewhere)
 }
 
-// come counts a request in; it returns false where the activator takes no more. Each come needs a [Activator.leave].
-func (a *Activator) come() bool {
+// arrive counts a request in; it returns false where the activator takes no more. Each call needs a [Activator.leave].
+func (a *Activator) arrive() bool {
 	a.inFlight.Add(1)
 	return !a.draining.Load()
 }

@@ -35,9 +35,9 @@ type function struct {
 	calls    map[*call]struct{} // all that wait or run
 	slots    int                // in use
 	known    []api.ModelName    // adapters that the directory has
-	seen     []api.ModelName    // adapters that the instances had when one of them last said so
+	seen     []api.ModelName    // adapters that the instances had by their last reports
 	last     time.Time          // when the last request arrived
-	// What the autoscaler says: the function can't start; until when (zero: until it is awake).
+	// The autoscaler's reason why the function can't start, nil: it can; and until when (zero: until it is awake).
 	failed      *api.Error
 	failedUntil time.Time
 	waking      underway
@@ -92,7 +92,7 @@ func newFunction(a *Activator, name api.FunctionName) *function {
 	return f
 }
 
-// level is what the autoscaler is told.
+// level is the demand that the autoscaler gets.
 func (f *function) level() api.Demand {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +127,8 @@ func (f *function) release(s slot) {
 	f.set.Release(s.instance)
 }
 
-// part forgets a call that has ended. It holds no slot any more.
-func (f *function) part(c *call) {
+// forget drops a call that has ended. It holds no slot any more.
+func (f *function) forget(c *call) {
 	f.mu.Lock()
 	delete(f.calls, c)
 	f.mu.Unlock()

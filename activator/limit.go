@@ -7,16 +7,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// limits bound one attempt, from its dispatch; 0: not at all.
+// limits bound one attempt, from its dispatch; 0: no limit.
 type limits struct {
 	last  time.Duration // to the last byte
 	first time.Duration // to the first one
 	idle  time.Duration // of a pause after it
 
-	credentials bool // the client's may go along
+	credentials bool // whether the client's are passed on
 }
 
-// What a client is told whose request was ended; %s is the limit.
+// Messages to a client whose request was ended; %s is the limit.
 const (
 	tookTooLong   = "the answer took longer than the function's limit of %s (" + api.AnnotationRequestTimeout + ")"
 	beganTooLate  = "the answer did not begin within the function's limit of %s (" + api.AnnotationFirstByteTimeout + ")"

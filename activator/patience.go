@@ -47,7 +47,7 @@ func (f *function) onItsWay(now time.Time) bool {
 	return false
 }
 
-// obstacle is the instance that no node has taken yet, where f waits for one. The caller holds mu.
+// obstacle is the instance that no node has taken yet, where f waits for that. The caller holds mu.
 func (f *function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	if f.set.Awake(now) || f.waking.instance != "" {
 		return st, false

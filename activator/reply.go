@@ -31,7 +31,7 @@ type reply struct {
 	unread relay.WriteDeadline
 }
 
-// errAbort marks a cut answer whose client must be told by cutting its connection.
+// errAbort marks a cut answer whose end the client can only see by its connection's.
 var errAbort = errors.New("abort the client's connection")
 
 // copy writes the answer of an instance; started says that the header is sent. The error wraps an
@@ -70,7 +70,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	return r.event(e, 0)
 }
 
-// end turns the end of a copied answer into an error, and tells a client that reads events.
+// end turns the end of a copied answer into an error, and sends it to a client that reads events.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
@@ -98,7 +98,7 @@ func (r *reply) event(e *api.Error, next int) error {
 	return r.Flush()
 }
 
-// withID is e with the request's id where the client is not told why: its operator finds that by it.
+// withID is e with the request's id where the reason is only in the log: the operator finds it by the id.
 func withID(e *api.Error, id string) *api.Error {
 	switch e.Code {
 	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:

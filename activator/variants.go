@@ -138,8 +138,8 @@ func (f *function) place(now time.Time) (place int, price float64) {
 	return isAny, price
 }
 
-// move takes c to another variant of the model that its client named, where err is
-// what its own said. false: there is none, or its time is up.
+// move takes c to another variant of the model that its client named, after its own
+// refused it with err. false: there is none, or the client's time is up.
 func (c *call) move(err error) bool {
 	var refused *api.Error
 	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == api.CodeHoldTimeout {
@@ -159,7 +159,7 @@ func (c *call) move(err error) bool {
 	}
 	c.a.log.Debug("request moves to another variant", "request", c.req.id, "from", c.f.name, "to", next.name, "because", refused.Message)
 	c.sent.cutOff()
-	c.f.part(c)
+	c.f.forget(c)
 	c.group, c.f, c.trace = group, next, nil
 	c.wait.entry, c.wait.ticket, c.sent.attempts = nil, 0, 0
 	if !sent {

@@ -89,7 +89,7 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 	asleep := !f.set.Awake(now)
 	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
 	if asleep {
-		f.traced(c)
+		f.traceWake(c)
 	}
 	q.waking = f.beginWake(now)
 	if q.waking != nil && q.alone && !f.spec.Unloaded(q.waking.Status()) {

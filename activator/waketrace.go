@@ -32,8 +32,8 @@ type wakeTrace struct {
 	ended    time.Time      // when it had gone out
 }
 
-// traced says that c waits for an instance to be awake. The caller holds mu.
-func (f *function) traced(c *call) {
+// traceWake notes that c waits for an instance to be awake. The caller holds mu.
+func (f *function) traceWake(c *call) {
 	switch {
 	case f.trace != nil:
 	case c.trace != nil:
@@ -71,7 +71,7 @@ func (t *wakeTrace) called(call *waketrace.Span, st api.InstanceStatus, err erro
 	t.done()
 }
 
-// done ends the request or a call. The last one has the trace told.
+// done ends the request or a call. The last one has the trace reported.
 func (t *wakeTrace) done() {
 	if t.open.Add(-1) > 0 {
 		return
@@ -89,8 +89,8 @@ func (t *wakeTrace) wokenBy(id api.InstanceID) {
 	}
 }
 
-// knows notes that an instance is awake. The caller holds mu.
-func (t *wakeTrace) knows(now time.Time) {
+// sawAwake notes that an instance is awake. The caller holds mu.
+func (t *wakeTrace) sawAwake(now time.Time) {
 	if t != nil && t.awake.IsZero() {
 		t.awake = now
 	}
@@ -118,11 +118,11 @@ func (t *wakeTrace) firstByte() {
 	t.done()
 }
 
-// maxWoken is how many traces wait to be told.
+// maxWoken is how many traces wait to be reported.
 const maxWoken = 64
 
-// tellWoken ends the spans of the request, and tells of the wake.
-func (a *Activator) tellWoken(t *wakeTrace) {
+// reportWake ends the spans of the request, and emits the record of the wake.
+func (a *Activator) reportWake(t *wakeTrace) {
 	awake := t.awake
 	if awake.IsZero() || awake.After(t.picked) {
 		awake = t.picked

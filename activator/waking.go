@@ -109,8 +109,8 @@ func (f *function) renamed() bool {
 	return true
 }
 
-// adapters are the names of the adapters that are declared, or that any instance has, in order. Where there is no instance
-// that could say so, those count that the last had: a runtime may bring some of its own. The caller holds mu.
+// adapters are the names of the adapters that are declared, or that any instance has, in order. Without an instance
+// that can report, the last reports count: a runtime may have adapters of its own. The caller holds mu.
 func (f *function) adapters() []api.ModelName {
 	var names []api.ModelName
 	for _, a := range f.spec.Runtime.Adapters {
@@ -131,7 +131,7 @@ func (f *function) adapters() []api.ModelName {
 	return slices.Compact(names)
 }
 
-// learn keeps what a report says. The caller holds mu.
+// learn applies a report. The caller holds mu.
 func (f *function) learn(st api.InstanceStatus, now time.Time) {
 	if !f.set.Observe(st, now) {
 		return
@@ -143,7 +143,7 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 		f.loadTime = st.LoadTime
 	}
 	if st.Ready() {
-		f.trace.knows(now)
+		f.trace.sawAwake(now)
 		f.failed = nil
 	}
 	f.unavailable.set(!f.set.Awake(now), now)
@@ -182,7 +182,7 @@ func (f *function) expectedWake(st api.InstanceStatus) time.Duration {
 	return f.wakeTime
 }
 
-// stage is a word on what a waiting request waits for, what stands in the way of it, and how long that should take; 0: unknown.
+// stage is what a waiting request waits for, in a word, the obstacle, if there is one, and the expected time; 0: unknown.
 func (f *function) stage(now time.Time) (word, why string, expected time.Duration) {
 	word, why, expected = f.ownStage(now)
 	if why == "" {
@@ -193,7 +193,7 @@ func (f *function) stage(now time.Time) (word, why string, expected time.Duratio
 	return word, why, expected
 }
 
-// waitsFor is what others say that f waits for, empty if they know nothing. It is asked without a lock.
+// waitsFor is what f waits for outside of this process, empty if unknown. It is called without a lock.
 func (f *function) waitsFor() string {
 	if waits := f.a.deps.Waits; waits != nil {
 		return waits(f.name)
@@ -201,7 +201,7 @@ func (f *function) waitsFor() string {
 	return ""
 }
 
-// ownStage is what f knows itself of [function.stage].
+// ownStage is [function.stage] by what this activator knows.
 func (f *function) ownStage(now time.Time) (word, why string, expected time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 //     its headers say. They came from outside, and would open every revision of the cluster.
 //  2. It names a revision that our activator knows: ours.
 //  3. It names one of our class that the activator does not know yet, because the
-//     news of it has only come: ours, after the activator was told.
+//     informers have not called yet: ours, after tell was called.
 //  4. It names another revision, or by its headers one that there is not: Knative's.
 //  5. Otherwise it is the front door's.
 type dispatcher struct {

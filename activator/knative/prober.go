@@ -28,7 +28,7 @@ const (
 // after the news that the pod is gone.
 const forgetAfter = 10 * time.Minute
 
-// prober asks stale instances for their state: those that should be there and have not reported, while
+// prober asks stale instances for their state: those that have a pod and have not reported, while
 // requests wait for them. Their report may have been lost with its carrier.
 //
 //  1. Each second it goes through the functions for which requests wait.
@@ -111,7 +111,7 @@ func (p *prober) ask(ctx context.Context, i stale) {
 		}
 		var refused *api.Error
 		if err != nil && !errors.As(err, &refused) {
-			p.log.Debug("an instance does not say its state", "instance", i.id, "error", err)
+			p.log.Debug("an instance does not answer with its state", "instance", i.id, "error", err)
 			return
 		}
 	}

@@ -21,18 +21,18 @@ import (
 )
 
 // watch keeps the activator's functions, traffic and instances in step with the
-// cluster. Informers call it, and the dispatcher; it is safe for many goroutines.
+// cluster. Informers and the dispatcher call it; it is safe for concurrent use.
 type watch struct {
 	core      *activator.Activator
 	instances *instances
 	log       *slog.Logger
 
-	mu        sync.Mutex // guards what follows, and orders what the activator is told of revisions
+	mu        sync.Mutex // guards what follows, and orders the calls of the activator about revisions
 	revisions map[api.FunctionName]declared
 	adapters  map[api.FunctionName][]api.Adapter // those that services have in their own annotations
 }
 
-// declared is a revision as the activator was told.
+// declared is a revision as the activator has it.
 type declared struct {
 	function api.Function
 	port     int    // that the container listens on
@@ -111,7 +111,7 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	}
 }
 
-// names are the revisions that the activator was told of.
+// names are the revisions that the activator knows.
 func (w *watch) names() []api.FunctionName {
 	w.mu.Lock()
 	defer w.mu.Unlock()

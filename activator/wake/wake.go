@@ -193,7 +193,7 @@ func (o *Once) end(p *permit, f *flight, err error) {
 		p.failed = 0
 	case f.epoch != p.held.Grant.Epoch: // revoked, or replaced: nothing to conclude
 	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
-		p.held.Grant = api.Grant{} // the autoscaler has decided since; its word is on the way
+		p.held.Grant = api.Grant{} // the autoscaler has decided since; its message is on the way
 	default:
 		p.pause = time.Now().Add(pauseFirst << p.failed)
 		if p.failed++; p.failed >= attempts {

@@ -113,7 +113,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-// tell logs that events begin to fail, or arrive again.
+// tell logs that events begin to fail, or succeed again.
 func (s *Sender) tell(err error) {
 	switch {
 	case err != nil && !s.failing:
