@@ -18,7 +18,7 @@ type Config struct {
 	// cluster each node has its host's memory, [inventory.HostOf], and its GPUs.
 	Devices []inventory.Device
 	// Term is the leader's, higher than that of every leader before: what leaders of before
-	// ordered and granted is refused by who has heard of this one. 0: there are no others, and
+	// ordered and granted is refused by instances that have heard of this one. 0: there are no others, and
 	// the machine's clock orders what was before a restart.
 	Term uint64
 	// Policy holds the numbers that decisions turn on; zero fields take their defaults.
@@ -39,7 +39,7 @@ type Config struct {
 	// ProbeAfter is how long an instance whose state matters may be silent before it
 	// is asked: one on its way up or down, and one whose function has waiting requests. Default 5 s.
 	ProbeAfter time.Duration
-	// Traces exports the spans of wakes; nil: nobody does.
+	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
 	// Source is the source of emitted events. Default "/autoscaler".
 	Source string

@@ -303,7 +303,7 @@ const deposedAfter = 30 * time.Second
 // assumeGranted assumes that a grant or a wake order of before now is still out for an instance: memory is
 // reserved for it to be awake, until it has seen a later epoch.
 func (a *Autoscaler) assumeGranted(i *instance, now time.Time) {
-	i.Grant = grants.Suspect(i.Status, a.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
+	i.Grant = grants.AssumeGranted(i.Status, a.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
 // changed follows an instance from one state to another.

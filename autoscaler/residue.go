@@ -70,7 +70,7 @@ func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
 	return least
 }
 
-// rest is what a sleeper holds of its GPUs by what its runtime has just said of the fullest; 0: nobody can tell.
+// rest is what a sleeper holds of its GPUs by what its runtime has just said of the fullest; 0: that is not known.
 // Only while all others there sleep it is known what they hold: it is the rest.
 func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 	if s.DeviceUse <= 0 || old.State == api.Asleep && s.DeviceUse == old.DeviceUse || s.DeviceUse > a.smallest(s.Devices) {

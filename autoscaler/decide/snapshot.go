@@ -135,7 +135,7 @@ type Instance struct {
 	Unloaded bool
 	// Waking says that an activator is waking it under its grant; see [Instance.NoteWaking].
 	Waking bool
-	// RoseAt is when its last start or wake began, whoever began it. Plans do not read it.
+	// RoseAt is when its last start or wake began, by a call or by an activator. Plans do not read it.
 	RoseAt time.Time
 	// Grant is the permission to wake it that may be out: a standing grant, a wake whose answer
 	// never came, or whatever one before us has given. Its memory is reserved until the instance

@@ -1,15 +1,15 @@
-// Package grants holds the rules by which the autoscaler gives out permission to be
-// awake, and knows when one is worth nothing any more. They are pure: the autoscaler
-// calls them, and so does the model that is searched for two instances awake on one
-// memory (cmd/internal/local/grants). docs/design/0006-grants.md says why they are so.
+// Package grants holds the rules by which the autoscaler grants permission to be
+// awake, and by which a grant ends. They are pure: the autoscaler calls them, and so
+// does the model that is searched for two instances awake in the same memory
+// (cmd/internal/local/grants). docs/design/0006-grants.md has the reasons.
 //
 //  1. Every order and every permission has an epoch ([Epochs.Next]), higher than all
 //     that were ever given out for the instance: within a term by counting, between
 //     leaders by the term.
-//  2. What was permitted counts as used, however long ago, until the instance itself has
-//     shown a later epoch ([Settle]): no clock, no activator and no silence says so.
-//  3. Of an instance that somebody else started, or that has forgotten what it had seen,
-//     anything may be permitted that is older than now ([Suspect]).
+//  2. A grant counts as used until the instance itself has reported a later epoch
+//     ([Settle]). No clock, activator or missing answer ends it.
+//  3. An instance that another leader started, or that has lost the epoch that it had seen,
+//     is assumed to hold a grant of any earlier epoch ([AssumeGranted]).
 //
 // It does no I/O and reads no clock.
 package grants
@@ -45,7 +45,7 @@ func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 	return max(e.Last, seen+1)
 }
 
-// Beyond says whether an instance that has seen an epoch obeys somebody later than us, or
+// Beyond says whether an instance that has seen an epoch obeys a later leader, or
 // lies: no order of this term can reach it.
 func (e *Epochs) Beyond(seen uint64) bool { return seen+1 == 0 || api.TermOf(seen+1) > e.Term }
 
@@ -61,8 +61,8 @@ func Settle(out api.Grant, s api.InstanceStatus) api.Grant {
 // Forgot says whether an instance has lost what it had seen: its process began anew.
 func Forgot(before, now api.InstanceStatus) bool { return now.Epoch < before.Epoch }
 
-// Suspect is the permission that may be out for an instance of which we know nothing:
-// any of before epoch, good until expires at the latest.
-func Suspect(s api.InstanceStatus, epoch uint64, expires time.Time) api.Grant {
+// AssumeGranted is the grant that an instance of unknown history may hold: of any epoch
+// before epoch, valid until expires at the latest.
+func AssumeGranted(s api.InstanceStatus, epoch uint64, expires time.Time) api.Grant {
 	return api.Grant{Instance: s.Instance, Function: s.Function, Epoch: epoch, Devices: s.Devices, Expires: expires}
 }

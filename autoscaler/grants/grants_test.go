@@ -51,7 +51,7 @@ func TestLies(t *testing.T) {
 }
 
 func TestSettle(t *testing.T) {
-	g := Suspect(api.InstanceStatus{Instance: "i", Function: "default/f", Epoch: 3}, 7, time.Now())
+	g := AssumeGranted(api.InstanceStatus{Instance: "i", Function: "default/f", Epoch: 3}, 7, time.Now())
 	if got := Settle(g, api.InstanceStatus{Epoch: 7}); got.Instance == "" {
 		t.Error("an instance that has seen the grant's own epoch obeys it still")
 	}

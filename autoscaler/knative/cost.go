@@ -119,7 +119,7 @@ func (f *Fleet) annotate(ctx context.Context, o *corev1.Pod, key, value string) 
 }
 
 // mark makes p the pod of its revision that goes first, where there are others, and waits a
-// moment until the change has gone around: whoever deletes pods reads it from a cache.
+// moment until the change has gone around: the controller that deletes pods reads it from a cache.
 func (f *Fleet) mark(ctx context.Context, p *pod) error {
 	f.mu.Lock()
 	r := f.revisions[p.function]

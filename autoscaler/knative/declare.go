@@ -47,9 +47,9 @@ type revision struct {
 	raising   int
 	// want is the number of pods that its Deployment should have, -1 while that is unknown.
 	want int
-	// settled is closed when Kubernetes has acted on the scale, nil while nobody waits for that.
+	// settled is closed when Kubernetes has acted on the scale, nil while nothing waits for that.
 	settled chan struct{}
-	// patching has room for the one who writes the scale.
+	// patching is the lock of writing the scale.
 	patching chan struct{}
 	// trouble is why the last start failed, nil since one succeeded.
 	trouble *trouble

@@ -17,8 +17,9 @@
 //     about it, the core stops it and refuses what waits for it.
 //  4. It wakes and sleeps as the core says, by calls to its control paths. Asleep its pod may give up what it requests, which it
 //     has again before it wakes (resize.go).
-//  5. [Fleet.Stop] lets it finish, marks its pod as the cheapest to delete, and lowers the scale.
-//     When Kubernetes begins to delete a pod, wanted or not, it is gone.
+//  5. [Fleet.Stop] drains it, marks its pod as the cheapest to delete, and lowers the scale. Activators
+//     forget it when its pod is being deleted; the core counts its memory until its process has ended,
+//     also where the leader changes in between (expire.go).
 //
 // One place owns a Deployment's scale: revision.want. After a restart it is read
 // from the Deployment; then only starts and stops change it, and the PodAutoscaler's

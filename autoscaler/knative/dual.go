@@ -43,7 +43,7 @@ type want struct {
 	r        *revision
 	provider api.InstanceID // the sleeper that was chosen; empty: a new one
 	grant    api.Grant
-	ctx      context.Context // of who waits
+	ctx      context.Context // of the call that waits
 	marks    dualpod.Marks
 	done     chan wanted // has room for the one word that comes
 }

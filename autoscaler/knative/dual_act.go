@@ -109,7 +109,7 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *p
 		w.marks.Started, w.marks.Joined = requester.pair.marks.Started, requester.pair.marks.Joined
 	}
 	if len(w.r.wants) == 0 {
-		for _, q := range w.r.pods { // whoever has landed beside need not wait for another want
+		for _, q := range w.r.pods { // a requester on another GPU need not wait for another want
 			q.pair.spent = q.pair.spent || q != requester && q.pair.bound == ""
 		}
 	}

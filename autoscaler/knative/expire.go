@@ -15,9 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
-// A pod that is being deleted goes on for the better part of a minute, and its model server may hold memory of
-// GPUs all that time. So whoever stops an instance has it end once its pod is being deleted, and only then what it held
-// is another's.
+// A pod that is being deleted runs for the better part of a minute, and its model server may hold memory of
+// GPUs all that time. So [Fleet.Stop] tells an instance to end once its pod is being deleted, and what it held is
+// free only when it has ended.
 
 // expiring is a pod that is being deleted for a stop, and what the core is told when nothing of its instance is left.
 type expiring struct {
@@ -26,7 +26,7 @@ type expiring struct {
 }
 
 // onEnding takes in an instance whose pod is being deleted and was not known before: it was stopped before this process led.
-// The core counts what it holds until nothing of it is left; nobody else hears of it. f.mu is held.
+// The core counts what it holds until nothing of it is left; activators are not told of it. f.mu is held.
 func (f *Fleet) onEnding(r *revision, o *corev1.Pod) {
 	_, s := container(o)
 	if f.ended[o.UID] || roleOf(o) != control.RoleInstance || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
@@ -109,7 +109,7 @@ func (f *Fleet) finish(ctx context.Context, p *pod, drain time.Duration) error {
 	}
 }
 
-// unheld ends a stop that came to nothing, for a reason: p's end is nobody's concern. Where it has begun in the
+// unheld ends a stop that came to nothing, for a reason: p's end is not awaited. Where it has begun in the
 // meantime it is as in [Fleet.finish].
 func (f *Fleet) unheld(p *pod, why error) error {
 	f.mu.Lock()

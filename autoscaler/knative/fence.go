@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
-// Labels of namespaces, by which who runs the cluster says who else reaches the pods of functions.
+// Labels of namespaces, by which the cluster's operator says what else may reach the pods of functions.
 const (
 	// labelReach is on namespaces whose pods may reach every function's pods.
 	labelReach = "rouse.dev/reach-functions"
@@ -31,7 +31,7 @@ const (
 // queueMetrics are the ports at which the queue-proxy has metrics, its own and of requests.
 var queueMetrics = []int32{9090, 9091}
 
-// fenceAgain is how often a fence is written anew that somebody may have changed.
+// fenceAgain is how often a fence is written anew that may have been changed.
 const fenceAgain = 10 * time.Minute
 
 // fenced is when the fences of a revision were last written.

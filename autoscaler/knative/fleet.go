@@ -34,7 +34,7 @@ type Config struct {
 	// while a node is being added for its pod. Default 15 min.
 	ProvisionTimeout time.Duration
 	// NodesOnDemand says that nodes are added where pods need them. Where it is false, that is taken to be so
-	// if a node is one of a cloud's or Karpenter's, or an event of who adds nodes was seen.
+	// if a node is one of a cloud's or Karpenter's, or an event of an autoscaler of nodes was seen.
 	NodesOnDemand bool
 	// KeepRequests has the pods of sleepers keep the CPU and memory that they request, though Kubernetes could resize them in place.
 	KeepRequests bool
@@ -95,7 +95,7 @@ type Activators interface {
 	Tell(r control.InstanceReport)
 }
 
-// Core is the one who decides: *[autoscaler.Autoscaler]. None of its methods block.
+// Core makes the decisions: *[autoscaler.Autoscaler]. None of its methods block.
 type Core interface {
 	PutFunction(spec api.Function)
 	RemoveFunction(name api.FunctionName)
@@ -117,7 +117,7 @@ type Deps struct {
 	Activators Activators
 	// Transport reaches pods. Default [localhttp.New].
 	Transport http.RoundTripper
-	// Registry gets the metrics of dual pods. Default: nobody.
+	// Registry gets the metrics of dual pods. Default: none.
 	Registry *prometheus.Registry
 	Log      *slog.Logger
 }

@@ -131,7 +131,7 @@ func addresses(o *corev1.Pod) []netip.Addr {
 	return all
 }
 
-// unmask turns out who joined from an address that is no longer the pod's: its sandbox was made
+// unmask rejects an instance that joined from an address that is no longer the pod's: its sandbox was made
 // anew, and the old address may be another's. The pod's own function joins again.
 func (f *Fleet) unmask(p *pod) {
 	have := addresses(p.object)
@@ -209,7 +209,7 @@ func (f *Fleet) ownWhole(p *pod, s *api.InstanceStatus) {
 
 // beginsAsleep says whether a process that joins may not start its runtime before it is woken:
 // all but the first of a pod that was made for it. The one before may have slept, and what
-// it needs awake may be another's by now; whoever decides makes sure of it as of any sleeper.
+// it needs awake may be another's by now; the core makes room for it as for any sleeper.
 func (p *pod) beginsAsleep() bool { return p.before || p.again }
 
 // astray says whether a pod was given other GPUs than those that room was made on for it,
@@ -233,7 +233,7 @@ func (f *Fleet) crashed(p *pod, message string) {
 	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }
 
-// leave takes in that an instance is no longer who had joined.
+// leave takes in that the process that had joined is gone.
 func (f *Fleet) leave(p *pod, message string) {
 	s := p.status
 	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()
@@ -262,6 +262,6 @@ func (f *Fleet) fail(p *pod, t *trouble) {
 	s.Seq++
 	f.pass(p, s)
 	if r := f.revisions[p.function]; r != nil {
-		r.acted() // nobody waits for it any more
+		r.acted() // no start waits for it any more
 	}
 }

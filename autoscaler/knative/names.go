@@ -48,7 +48,7 @@ func (f *Fleet) followNames() error {
 	return nil
 }
 
-// settleNames decides who has lost a name, and has the revisions reconciled whom it is news to.
+// settleNames decides which services have lost a name, and has their revisions reconciled where that is news.
 func (f *Fleet) settleNames() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // and not our class.
 const reasonClass = "ClassMissing"
 
-// others tells whoever declares a function and leaves its class out, or misspells it:
+// others warns of a function whose class is left out, or misspelled:
 // another autoscaler has such a revision then, or none, and our annotations do nothing.
 // Only new ones are told, so that a restart of ours is no news.
 func others(events record.EventRecorder) cache.ResourceEventHandler {

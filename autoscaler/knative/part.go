@@ -10,13 +10,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
 )
 
-// A pod that somebody else deletes, because its Service was removed or a newer revision
+// A pod that is deleted though the autoscaler has not stopped it, because its Service was removed or a newer revision
 // has taken its place, is no instance any more. But Knative lets its containers go on for
 // the better part of a minute after their last request, and all that time they hold their
 // memory, on GPUs too, which the next model is about to take. So an instance that had
 // joined is told to end as soon as its requests have ended.
 
-// parting is who is to be told.
+// parting are the pods that are to be told.
 type parting struct {
 	pods []*pod // guarded by the fleet's mutex
 	some bell.Bell

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Reasons of the events by which those who add nodes say what they do for a pod.
+// Reasons of the events by which autoscalers of nodes say what they do for a pod.
 const (
 	eventScaleUp    = "TriggeredScaleUp"  // the cluster autoscaler adds a node
 	eventNoScaleUp  = "NotTriggerScaleUp" // and it adds none
@@ -45,7 +45,7 @@ func refusedBy(o *corev1.Pod) *corev1.PodCondition {
 
 // provision is what is done so that a node takes a pod.
 type provision struct {
-	// adding says that a node is being added, or made free; says is what who does it says of it.
+	// adding says that a node is being added, or made free; says is the message of what adds it.
 	adding bool
 	says   string
 }
@@ -53,9 +53,9 @@ type provision struct {
 // provisioning reads what is done for a pod that no node takes:
 //
 //  1. the scheduler has chosen a node and makes room on it
-//  2. the last word of those who add nodes is that one is on its way, and that is not longer ago than limit
+//  2. the last event of an autoscaler of nodes is that one is on its way, and that is not longer ago than limit
 //  3. it is that they add none
-//  4. nobody has said anything
+//  4. there is no event
 func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit time.Duration) provision {
 	if n := o.Status.NominatedNodeName; n != "" { // 1
 		return provision{true, "room is being made on the node " + n}
@@ -96,7 +96,7 @@ func at(e *corev1.Event) time.Time {
 
 // place looks whether a pod that has not joined has found a node, and says of one that hasn't what stands in the way.
 // It goes on waiting: its start has a limit, and so has each request. Only a claim of GPUs is given up here,
-// as late as a start is, for nobody else counts its time.
+// as late as a start is, for nothing else limits its time.
 func (f *Fleet) place(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {

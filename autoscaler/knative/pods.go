@@ -42,7 +42,7 @@ type pod struct {
 	epoch   uint64
 	devices []api.DeviceID
 	trace   string    // the wake that it was started for
-	wanted  time.Time // when that was; zero: nobody here asked for it
+	wanted  time.Time // when that was; zero: it was not asked for here
 	// traced is when that was asked for of which the core has the steps.
 	traced time.Time
 	// again says that a process of it has joined, before that the pod ran when it was first
@@ -64,9 +64,9 @@ type pod struct {
 	// rising and falling say that a call to wake it, or to let it sleep, is under way.
 	rising, falling bool
 	// stopping says that the scale was lowered for it. swapped gets a word when Kubernetes
-	// took another pod instead; one place, so that who says it never waits.
+	// took another pod instead; one place, so that sending never waits.
 	stopping bool
-	freed    *waketrace.Span // of the call that it makes room by; nil: for nobody
+	freed    *waketrace.Span // of the call that it makes room by; nil: for none
 	swapped  chan struct{}
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is
@@ -152,7 +152,7 @@ func (f *Fleet) onPod(o *corev1.Pod) {
 	f.see(o)
 }
 
-// see is onPod for who holds the lock.
+// see is onPod with the lock held.
 func (f *Fleet) see(o *corev1.Pod) {
 	f.inspect(o)
 	if _, s := container(o); s != nil && s.State.Terminated != nil || finished(o) {
@@ -194,7 +194,7 @@ func (f *Fleet) inspect(o *corev1.Pod) {
 	}
 	f.examine(p, time.Now())
 	f.pairUp(p)
-	r.acted() // whoever waits until it is ready looks
+	r.acted() // a stop may wait until it is ready
 }
 
 func (f *Fleet) onPodDeleted(o *corev1.Pod) {
@@ -216,7 +216,7 @@ func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 }
 
 // addPod takes in a pod that is new: it is the one that the oldest start waits
-// for, or one that nobody here asked for, which is adopted.
+// for, or one that was not asked for here, which is adopted.
 func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	p := newPod(r.name, o)
 	p.before, p.patched = o.Status.Phase == corev1.PodRunning, costOf(o)
@@ -284,7 +284,7 @@ func (f *Fleet) end(p *pod, message string) {
 		f.expire(p.object.UID)
 		return
 	}
-	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // who has requests hears it now
+	f.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // so that no more requests are sent to it
 	f.changed(p.function)
 }
 

@@ -34,8 +34,8 @@ var (
 
 // ReconcileKind brings one PodAutoscaler up to date:
 //
-//  1. what its revision declares goes to the core, and what is wrong with it to the user; who
-//     may reach its pods is written
+//  1. what its revision declares goes to the core, and what is wrong with it to the user; its
+//     NetworkPolicies are written
 //  2. the ServerlessService is in proxy mode, with every activator in it
 //  3. the Deployment has the scale that the fleet wants
 //  4. the status says how many are awake and wanted

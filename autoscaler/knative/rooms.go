@@ -127,7 +127,7 @@ func pooled(n *corev1.Node) bool {
 }
 
 // tellElastic tells the core whether nodes may be added: the operator says so, the nodes look like it, or somebody
-// has said so of a pod of late, for events are kept for an hour.
+// has said so of a pod lately, for events are kept for an hour.
 func (f *Fleet) tellElastic() {
 	on := f.cfg.NodesOnDemand || f.pooled || slices.ContainsFunc(f.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
 	if on == f.elastic || f.core == nil {
@@ -166,7 +166,7 @@ func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 }
 
 // offer gives the core what the nodes have left that could take the pods which have none, its own and others'. Without such
-// a pod nobody asks.
+// a pod nothing is computed.
 func (f *Fleet) offer() {
 	nodes := make(map[string]bool)
 	for _, p := range f.pods {

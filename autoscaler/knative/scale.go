@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// manager is who the fleet is in the fields that it manages.
+// manager is the fleet's name as a field manager.
 const manager = "rouse-autoscaler"
 
 // start is a start that waits for its pod. Both channels have room for the one
@@ -72,7 +72,7 @@ func (r *revision) live() int {
 
 // settle returns when over says that Kubernetes has acted on the scale as it was
 // written: one that falls and rises again before Kubernetes looks deletes nothing and makes
-// nothing, and whoever waits for either waits in vain. It gives up after a while. f.mu is held
+// nothing, and what waits for either waits in vain. It gives up after a while. f.mu is held
 // when it is called and when it returns, not in between.
 func (f *Fleet) settle(ctx context.Context, r *revision, over func() bool) error {
 	limit := time.NewTimer(f.cfg.CreateTimeout)
@@ -171,7 +171,7 @@ func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 }
 
 // addStart registers a start and raises the scale for it, unless pods are on their way
-// that nobody waits for. One that came a moment ago may not have been known when the start was
+// that no start waits for. One that came a moment ago may not have been known when the start was
 // decided, as with the pods of a Deployment's initial scale: it is the one. Where it was known, one
 // more is decided at once.
 func (f *Fleet) addStart(r *revision, g api.Grant) *start {

@@ -109,7 +109,7 @@ func (w *watch) wait() {
 	}
 }
 
-// nodeEvents are what those who add nodes have said of a pod.
+// nodeEvents are the events of autoscalers of nodes about a pod.
 func (w *watch) nodeEvents(o *corev1.Pod) []*corev1.Event {
 	var events []*corev1.Event
 	for _, i := range w.events {

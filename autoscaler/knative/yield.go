@@ -20,7 +20,7 @@ import (
 // It waits, as long as ctx allows, for those that are on their way up; p has given up its devices' memory by
 // then, where it can be asked. It does not wait for a pod that no node takes, or that does not come up: what it
 // lacks may be just what p's pod holds, CPU and memory of the node, and each would wait for the other.
-// Such a pod has nothing to lose but its place in the queue, and goes too; who needs it starts it again,
+// Such a pod has nothing to lose but its place in the queue, and goes too; it is started again where it is needed,
 // which waits until p is being deleted.
 func (f *Fleet) yields(ctx context.Context, r *revision, p *pod) (with []*pod, err error) {
 	var rising *pod

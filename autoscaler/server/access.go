@@ -38,7 +38,7 @@ func (s *server) trusted(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && want != ""
 }
 
-// errToken refuses who lacks the cluster's token.
+// errToken refuses a request without the cluster's token.
 func errToken(what string) error {
 	return api.Errorf(http.StatusUnauthorized, "", "%s wants the cluster's token as a bearer token or in the header %s; it is in the Secret %s of the system namespace, under the key %q",
 		what, HeaderToken, control.ControlSecret, control.ControlSecretKey)
@@ -75,14 +75,14 @@ const (
 	maxCallers  = 10000 // addresses that are remembered
 )
 
-// callers bounds requests of those who lack the cluster's token.
+// callers bounds requests without the cluster's token.
 type callers struct {
 	mu     sync.Mutex // guards what follows, and what is in it
 	inWork int
 	known  map[netip.Addr]*caller
 }
 
-// caller is who has one address.
+// caller is what is known of one address.
 type caller struct {
 	limit  *rate.Limiter
 	inWork int
@@ -130,7 +130,7 @@ func (c *callers) caller(from netip.Addr) *caller {
 			}
 		}
 	}
-	if len(c.known) >= maxCallers { // more than ever were pods: nobody is remembered, atOnce still bounds them
+	if len(c.known) >= maxCallers { // more than ever were pods: none is remembered, atOnce still bounds them
 		clear(c.known)
 	}
 	one = &caller{limit: rate.NewLimiter(perSecond, burst)}

@@ -41,7 +41,7 @@ type Activator struct {
 }
 
 // Activators are the clients of all activators. Each has a sender of its own, so
-// that one that hangs holds up nobody else. What they have to know of instances
+// that one that hangs delays no other. What they have to know of instances
 // is remembered for those that come later.
 //
 // All methods are safe for many goroutines. Calls before [Activators.Run] are
@@ -207,7 +207,7 @@ func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	if a.grants[g.Instance].Epoch <= g.Epoch {
-		delete(a.grants, g.Instance) // before it is asked for: nobody gets it any more
+		delete(a.grants, g.Instance) // before it is asked for: no activator gets it any more
 	}
 	a.mu.Unlock()
 	return a.each(func(p *peer) error {

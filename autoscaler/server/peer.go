@@ -20,7 +20,7 @@ type peer struct {
 	of    *Activators
 	ready atomic.Bool
 	left  chan struct{} // closed by Set when the pod is gone
-	bell  bell.Bell     // rung by whoever queues, heard by run
+	bell  bell.Bell     // rung when a report is queued, heard by run
 	hurry bell.Bell     // rung by Set when the pod becomes ready: the next try need not wait
 
 	mu    sync.Mutex // guards what follows

@@ -87,9 +87,9 @@ type Config struct {
 	Activators *Activators
 	// Events keeps decisions and states for people; nothing here adds to it.
 	Events *eventlog.Log
-	// Token returns the cluster's token; while it is empty nobody has it.
+	// Token returns the cluster's token; while it is empty no request carries it.
 	Token func() string
-	// Info says who serves.
+	// Info describes the server.
 	Info func() Info
 	Log  *slog.Logger
 }

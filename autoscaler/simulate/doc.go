@@ -27,7 +27,7 @@
 // from when an instance on it is told to start or to wake until the last one on it
 // is gone or asleep, drains and transitions included. A sleeper does not hold its
 // GPU: others run on it. What it leaves there, and in the host's memory, is counted
-// apart ([Result.SleeperGiBHours]) and bounds who fits.
+// apart ([Result.SleeperGiBHours]) and bounds what fits.
 //
 // It is deterministic: the same [Config], trace and [Policy] give the same result.
 // It does no I/O, starts no goroutine and never blocks; any number may run at once.

@@ -55,8 +55,8 @@ type span struct {
 	from, to time.Duration
 }
 
-// account changes what u takes of memory. More than there is ends the run: whoever
-// decided so has decided wrongly.
+// account changes what u takes of memory. More than there is ends the run: the
+// policy has decided wrongly.
 func (w *world) account(u *unit, host, dev api.Bytes) {
 	node := w.devices[u.devices[0]].node
 	w.hosts[node] += host - u.host
@@ -75,7 +75,7 @@ func (w *world) account(u *unit, host, dev api.Bytes) {
 	u.host, u.dev = host, dev
 }
 
-// become brings u into a state, and keeps the account of who holds what.
+// become brings u into a state, and keeps the account of what holds what.
 func (w *world) become(u *unit, s state) {
 	if w.cfg.Record && u.state != gone && w.now > u.since {
 		w.spans = append(w.spans, span{u.devices, u.f.number, u.state, u.since, w.now})

@@ -33,7 +33,7 @@ func (k *keepalive) changed(f *function) {
 			k.expire(u)
 		}
 	}
-	k.load() // somebody may be idle now
+	k.load() // an instance may be idle now
 }
 
 // want queues f if it has something to do and nothing to do it with.
@@ -92,7 +92,7 @@ func (k *keepalive) load() {
 	}
 }
 
-// oldest is who was used longest ago, an idle one if there is one; nil if all are loading.
+// oldest is the instance that was used longest ago, an idle one if there is one; nil if all are loading.
 func (k *keepalive) oldest() *unit {
 	var oldest *unit
 	for _, f := range k.w.functions {

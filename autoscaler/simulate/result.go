@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Policy is who decides, and its knob.
+// Policy is what decides, and its setting.
 type Policy struct {
 	// Name is one of [Names].
 	Name string

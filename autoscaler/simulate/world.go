@@ -142,7 +142,7 @@ func (w *world) arrive(r *request) {
 	w.noteWaiting()
 }
 
-// feed gives what waits for f to whoever has room, and tells the controller.
+// feed gives what waits for f to instances that have room, and tells the controller.
 func (w *world) feed(f *function) {
 	w.dispatch(f)
 	w.controller.changed(f)
