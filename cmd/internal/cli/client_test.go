@@ -127,7 +127,7 @@ func TestForeignServer(t *testing.T) {
 	}
 	c := newClient(api.Endpoint("unix:"+socket), "")
 	err = c.Call(t.Context(), http.MethodPost, "/rouse/v1/functions", map[string]string{"secret": "hunter2"}, nil)
-	if err == nil || !strings.Contains(err.Error(), "runs as user 1, and you are 0") {
+	if err == nil || !strings.Contains(err.Error(), "runs as user 1, and this process as 0") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	stop()
