@@ -60,8 +60,8 @@ type InstanceStatus struct {
 	// it back before it wakes. Between parts of one process only.
 	Spare  Requests `json:"-"`
 	Shrunk bool     `json:"-"`
-	// Taken says of one that is gone that Kubernetes was told to delete its pod, with a lower scale for instance: nothing
-	// of it has failed. Between parts of one process only.
+	// Taken says of one that is gone, or drains for the last time, that Kubernetes was told to delete its pod, with a lower scale for
+	// instance: nothing of it has failed. Between parts of one process only.
 	Taken bool `json:"-"`
 	// Load is what its runtime says of its work; nil where it says nothing.
 	Load *Load `json:"load,omitempty"`

@@ -35,6 +35,9 @@ func phaseOf(i *Instance) phase {
 	case api.Awake:
 		return phaseAwake
 	case api.Draining:
+		if i.Status.Taken { // it does not come back
+			return phaseLeaving
+		}
 		return phaseFalling
 	case api.Unhealthy:
 		return phaseIll

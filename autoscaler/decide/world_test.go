@@ -261,3 +261,28 @@ func TestUndeclared(t *testing.T) {
 		t.Errorf("got %v, want that it stops", actions)
 	}
 }
+
+// TestTaken checks that an instance whose pod is being deleted holds its GPU until it is gone, and keeps its function from nothing
+// elsewhere.
+func TestTaken(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for gpus, want := range map[int]Kind{1: Wait, 2: Start} {
+		devices := []inventory.Device{{ID: api.HostMemory, Capacity: 64 * api.GiB}}
+		for k := range gpus {
+			devices = append(devices, inventory.Device{ID: api.DeviceID(fmt.Sprintf("gpu-%d", k)), Capacity: 80 * api.GiB})
+		}
+		spec := api.Function{Name: "default/x", Memory: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 60 * api.GiB}}.WithDefaults()
+		i := &Instance{Since: now.Add(-time.Second), From: inventory.Stopped, Status: api.InstanceStatus{Instance: "x-1", Function: spec.Name, State: api.Draining, Taken: true,
+			Memory: spec.Memory, Devices: []api.DeviceID{"gpu-0"}}}
+		f := &Function{Spec: spec, Need: spec.Memory, Certain: true, Waiting: 1, WaitingSince: now, LastRequest: now, Instances: []*Instance{i}}
+		w := NewWorld(Policy{}, devices)
+		w.Put(f)
+		actions, _ := w.Plan(now)
+		if len(actions) != 1 || actions[0].Kind != want || want == Start && actions[0].Devices[0] != "gpu-1" {
+			t.Errorf("%d GPUs: got %v, want to %s", gpus, actions, want)
+		}
+		if l := w.Account(now)[1]; l.Leaving != 60*api.GiB {
+			t.Errorf("%d GPUs: %+v, want that its GPU is leaving", gpus, l)
+		}
+	}
+}

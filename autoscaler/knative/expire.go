@@ -36,7 +36,7 @@ func (f *Fleet) onEnding(r *revision, o *corev1.Pod) {
 	p.ended, f.ended[o.UID] = true, true
 	close(p.gone)
 	p.devices = f.holds(p, dualpod.Devices(o))
-	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Draining, Since: p.seen, Concurrency: r.spec.Concurrency,
+	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Draining, Taken: true, Since: p.seen, Concurrency: r.spec.Concurrency,
 		Devices: p.devices, Node: o.Spec.NodeName}
 	f.ownWhole(p, &p.status)
 	f.expiring[o.UID] = expiring{p, lastOf(p, "")}

@@ -153,7 +153,7 @@ func TestANewLeaderCountsWhatIsEnding(t *testing.T) {
 				c.start() // the next leader
 				c.declare(scaling{initialized: true})
 				s := c.last("pod-1")
-				if s.State != api.Draining || s.Node != "node1" || !slices.Equal(s.Devices, []api.DeviceID{"GPU-1"}) || s.Memory.PerDevice != api.GiB {
+				if s.State != api.Draining || !s.Taken || s.Node != "node1" || !slices.Equal(s.Devices, []api.DeviceID{"GPU-1"}) || s.Memory.PerDevice != api.GiB {
 					t.Errorf("the core was told of %+v, want that it drains and holds GPU-1 of node1", s)
 				}
 				if !slices.ContainsFunc(c.devices, func(d inventory.Device) bool { return d.ID == "GPU-1" }) {
