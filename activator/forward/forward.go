@@ -11,9 +11,9 @@
 //     header: until then the client has seen nothing, and a failure is a
 //     [Failure] that says whether the runtime may have seen the request.
 //  3. [Answer.Copy] hands the rest to the client. Events and lines of JSON are passed
-//     on whole, each flushed at once, and their end is judged: a stream that is
+//     on whole, each flushed at once, and their end is judged (package relay): a stream that is
 //     cut, or that ends without saying that it is complete, is an error. What is kept back of
-//     an event has a bound and is charged, as a large header is, to who asks.
+//     an event has a bound and is charged to the client, as a large header is.
 //  4. [Answer.Close] lets go of the instance; before the end it cancels the
 //     request there, so that the runtime stops generating.
 //

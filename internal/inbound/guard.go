@@ -19,11 +19,11 @@ func Protocols() *http.Protocols {
 }
 
 // Guard has s refuse requests that say twice where they end, by Content-Length and by
-// Transfer-Encoding: who stands before us may have believed the other one, and then what
+// Transfer-Encoding: a proxy in front may have believed the other one, and then what
 // is a body here was a request there (RFC 9112, 6.1). Package net/http believes the second
-// and hides the first, so the connections of the listener that is returned are looked at
+// and hides the first, so the connections of the listener that is returned are inspected
 // as they are read. A Transfer-Encoding in HTTP/1.0, which has none, is refused too. s serves
-// on that listener, and must have no ConnContext of its own. TLS and HTTP/2 are not looked at;
+// on that listener, and must have no ConnContext of its own. TLS and HTTP/2 are not inspected;
 // HTTP/2 has no such thing. s waits for bodies that nobody reads as [Answered] does. answer writes the refusal, an *[Error].
 func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *http.Request, error)) net.Listener {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -77,7 +77,7 @@ func (l guarded) Accept() (net.Conn, error) {
 	return &watched{Conn: c}, nil
 }
 
-// watched is a connection whose lines are looked at. It does not know where a header ends
+// watched is a connection whose lines are inspected. It does not know where a header ends
 // and a body begins: of both, lines between two empty ones belong together. So what is
 // taken for a header of both kinds may have been the text of one in a body, which
 // matters only to requests with a Transfer-Encoding, and to those of HTTP/1.0.
@@ -107,10 +107,10 @@ const (
 	transferEncoding = "transfer-encoding:"
 )
 
-// Read reads, and looks at the lines.
+// Read reads, and inspects the lines.
 func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.look(p[:n])
+	c.inspect(p[:n])
 	return n, err //nolint:wrapcheck // a connection's error is its own
 }
 
@@ -122,8 +122,8 @@ func (c *watched) CloseWrite() error {
 	return nil
 }
 
-// look takes the next bytes.
-func (c *watched) look(p []byte) {
+// inspect takes the next bytes.
+func (c *watched) inspect(p []byte) {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n')
 		part := p

@@ -1,8 +1,8 @@
-// Package inbound reads the bodies of requests, whole, from clients who may mean
-// harm: who promise much and send nothing, who send slowly, who send without end,
-// and who come by the thousand.
+// Package inbound reads the bodies of requests, whole, and bounds what a hostile client can take by
+// them: by a large Content-Length without bytes behind it, by sending slowly, by sending without end, and
+// by thousands of connections.
 //
-// It does not look at what a body says, and holds nothing that has no bound.
+// It does not parse bodies, and everything that it holds has a bound.
 //
 // The life of one body:
 //

@@ -15,7 +15,7 @@ func (c *conn) quiet() bool {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		open = err == syscall.EAGAIN
-		return true // whatever it says: this is a look, not a wait
+		return true // whatever it says: this is a poll, not a wait
 	})
 	return err == nil && open
 }

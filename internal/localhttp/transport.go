@@ -33,8 +33,8 @@
 // that mixes requests up itself, before it writes an answer to the connection that is the
 // right one, and one that repeats the id of a request with the content of another's answer.
 //
-// What belongs to a connection is known here too: which headers end with it
-// ([DropConnection]), and what may stand in one ([ValidName], [ValidValue]).
+// Rules of headers are here too: which belong to one connection
+// ([DropConnection]), and which characters they may have ([ValidName], [ValidValue]).
 //
 // It refuses headers that can't be written, never sends a request twice, and
 // knows no proxies, no TLS, no cookies and no redirects.

@@ -1,8 +1,8 @@
-// Package relay is what stands between a client and a model server, whoever does: the activator
-// before an instance, an instance before its runtime, a worker before the one that leads.
+// Package relay has the mechanism that every proxy of Rouse shares: the activator in front of instances, an
+// instance in front of its runtime, a worker in front of the leader.
 //
-// It makes the request that goes on, reads what answers it, and passes whole events on. It decides nothing:
-// where a request goes, whether it is sent again, and in which words a client is told are its callers'.
+// It makes the outbound request, reads the answer, and passes whole events on. It decides nothing:
+// where a request goes, whether it is retried, and what a client is told are for its callers to decide.
 //
 // The life of one exchange:
 //
