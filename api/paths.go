@@ -105,15 +105,6 @@ func NamedPath(path string) (ClientPath, bool) {
 	return p, found
 }
 
-// ClientPaths calls yield with the name of each of them, in no order.
-func ClientPaths(yield func(name string, p ClientPath) bool) {
-	for name, p := range clientPaths {
-		if !yield(name, p) {
-			return
-		}
-	}
-}
-
 // FindPath finds the client path of a request; path is decoded. A path that a server could read as another
 // one is none.
 func FindPath(method, path string) (ClientPath, bool) {

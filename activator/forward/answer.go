@@ -3,6 +3,7 @@ package forward
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -21,7 +22,7 @@ type Answer struct {
 	kind   api.Stream
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
-	held   *held
+	header headerMemory
 	number int // of the next event, once it was copied
 }
 
@@ -33,8 +34,8 @@ const (
 	maxEvent = 1 << 20
 )
 
-func newAnswer(resp *http.Response, call Call, held *held) *Answer {
-	a := &Answer{resp: resp, kind: call.Kind, held: held}
+func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
+	a := &Answer{resp: resp, kind: call.Kind, header: header}
 	if resp.Header.Get("Content-Encoding") == "" {
 		a.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	}
@@ -42,7 +43,7 @@ func newAnswer(resp *http.Response, call Call, held *held) *Answer {
 	if call.Idle > 0 {
 		body = &pausing{from: body, idle: call.Idle, paused: call.Paused}
 	}
-	a.from = relay.NewSource(body, smallBuffer, int(cmp.Or(call.MaxEvent, maxEvent)), held)
+	a.from = relay.NewSource(ctx, body, smallBuffer, int(cmp.Or(call.MaxEvent, maxEvent)), call.Memory)
 	return a
 }
 
@@ -234,7 +235,7 @@ func (a *Answer) Close() {
 	_ = a.resp.Body.Close() // an error here says nothing that reading did not
 	a.from.Close()
 	a.from = nil
-	a.held.release()
+	a.header.release()
 }
 
 // Timing is where a request's time went.

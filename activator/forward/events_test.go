@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -14,10 +15,10 @@ import (
 
 // answerOf is an answer whose body comes in the given pieces, then err.
 func answerOf(kind api.Stream, err error, pieces ...string) *Answer {
-	return newAnswer(&http.Response{
+	return newAnswer(context.Background(), &http.Response{
 		StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{pieces, err}),
 		Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}},
-	}, Call{Kind: kind}, &held{})
+	}, Call{Kind: kind}, headerMemory{})
 }
 
 type pieceReader struct {

@@ -75,10 +75,7 @@ type Call struct {
 }
 
 // Memory is an account of memory, as [relay.Memory] is.
-type Memory interface {
-	Take(ctx context.Context, bytes int64) error
-	Give(bytes int64)
-}
+type Memory = relay.Memory
 
 // Failure is an attempt that ended before the client saw a byte.
 type Failure struct {
@@ -106,20 +103,20 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Send makes one attempt. It returns once the first bytes of the answer's body
 // are there. The error is a *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
-	held := &held{ctx: ctx, account: call.Memory}
-	resp, err := c.roundTrip(call.request(ctx), held) //nolint:bodyclose // the Answer closes it
+	header := headerMemory{ctx: ctx, Memory: call.Memory}
+	resp, err := c.roundTrip(call.request(ctx), &header) //nolint:bodyclose // the Answer closes it
 	if err != nil {
-		held.release()
+		header.release()
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case held.refused:
+		case header.refused:
 			return nil, api.Errorf(http.StatusServiceUnavailable, api.CodeHoldFull,
 				"there is no memory for the header of the answer, which is larger than most: try again").WithRetryAfter(time.Second)
 		}
 		return nil, unanswered(err)
 	}
-	a := newAnswer(resp, call, held)
+	a := newAnswer(ctx, resp, call, header)
 	if err := a.first(); err != nil {
 		a.Close()
 		if ctx.Err() != nil {
@@ -143,9 +140,32 @@ type charging interface {
 	RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error)
 }
 
-func (c *Client) roundTrip(out *http.Request, held *held) (*http.Response, error) {
-	if t, is := c.transport.(charging); is {
-		return t.RoundTripCharged(out, held.Take) //nolint:wrapcheck // it is the transport's
+// headerMemory is the memory that an answer's header takes, where that is large.
+type headerMemory struct {
+	Memory // nil: nobody counts
+
+	ctx     context.Context
+	charged int64
+	refused bool
+}
+
+func (h *headerMemory) charge(n int64) error {
+	err := h.Take(h.ctx, n)
+	if h.refused = err != nil; err == nil {
+		h.charged += n
+	}
+	return err //nolint:wrapcheck // it comes back from the transport
+}
+
+func (h *headerMemory) release() {
+	if h.charged > 0 {
+		h.Give(h.charged)
+	}
+}
+
+func (c *Client) roundTrip(out *http.Request, header *headerMemory) (*http.Response, error) {
+	if t, is := c.transport.(charging); is && header.Memory != nil {
+		return t.RoundTripCharged(out, header.charge) //nolint:wrapcheck // it is the transport's
 	}
 	return c.transport.RoundTrip(out) //nolint:wrapcheck // it is the transport's
 }

@@ -66,7 +66,7 @@ func TestEventsAreCharged(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			memory, sink := accountOf(tc.limit), &largest{}
 			resp := answerOf(api.StreamCompletion, io.EOF, "data: ", strings.Repeat("x", size), "\n\n", done).resp
-			a := newAnswer(resp, Call{Kind: api.StreamCompletion, MaxEvent: api.Bytes(tc.maxEvent)}, &held{ctx: t.Context(), account: memory})
+			a := newAnswer(t.Context(), resp, Call{Kind: api.StreamCompletion, MaxEvent: api.Bytes(tc.maxEvent), Memory: memory}, headerMemory{})
 			if err := a.Copy(sink); err != nil {
 				t.Error(err)
 			}

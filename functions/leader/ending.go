@@ -24,7 +24,7 @@ func endHonestly(resp *http.Response) error {
 	case !strings.HasPrefix(kind, "text/event-stream"):
 		return nil
 	}
-	events := relay.NewEvents(relay.NewSource(resp.Body, readSize, largestEvent, nil), style)
+	events := relay.NewEvents(relay.NewSource(resp.Request.Context(), resp.Body, readSize, largestEvent, nil), style)
 	events.AnyEnd = true // how the leader ends is judged by whoever reads on
 	resp.Body = &honest{Closer: resp.Body, events: events, style: style}
 	return nil

@@ -28,7 +28,7 @@ const usageTail = 512
 // pass passes an answer on that is no stream of events. With hold, what fits
 // into one buffer is read to its end before anything is sent.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
-	from := relay.NewSource(moving{x, resp}, largeBuffer, largeBuffer, nil)
+	from := relay.NewSource(ctx, moving{x, resp}, largeBuffer, largeBuffer, nil)
 	defer from.Close()
 	want := 1
 	if hold {

@@ -28,7 +28,7 @@ type events struct {
 // a buffer the parts are passed on.
 func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
 	delete(resp.Header, "Content-Length") // an error event may have to follow
-	from := relay.NewSource(moving{x, resp}, smallBuffer, largeBuffer, nil)
+	from := relay.NewSource(ctx, moving{x, resp}, smallBuffer, largeBuffer, nil)
 	defer from.Close()
 	e := events{exchange: x, Events: relay.NewEvents(from, style), style: style}
 	e.Rewrite = e.failures

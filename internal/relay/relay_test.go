@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -28,7 +29,7 @@ func eventsOf(style api.Stream, largest int, broken bool, pieces ...string) *rel
 	if broken {
 		from = append(from, iotest.ErrReader(errors.New("connection reset")))
 	}
-	return relay.NewEvents(relay.NewSource(io.MultiReader(from...), 4<<10, largest, nil), style)
+	return relay.NewEvents(relay.NewSource(context.Background(), io.MultiReader(from...), 4<<10, largest, nil), style)
 }
 
 func TestStreamsEnd(t *testing.T) {

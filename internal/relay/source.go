@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math/bits"
@@ -10,13 +11,14 @@ import (
 // Memory is an account of memory. Take charges bytes, or says why that many can't be had; Give takes
 // bytes off.
 type Memory interface {
-	Take(bytes int64) error
+	Take(ctx context.Context, bytes int64) error
 	Give(bytes int64)
 }
 
 // Source reads an answer's body into a buffer that it owns.
 type Source struct {
 	from    io.Reader
+	ctx     context.Context
 	memory  Memory // nil: nobody counts
 	largest int
 	charged int64 // of the buffer, where it has grown
@@ -27,9 +29,9 @@ type Source struct {
 }
 
 // NewSource makes a Source with a buffer of size bytes, which grows to largest at most. What it takes beyond size is
-// charged to memory; nil: nobody counts.
-func NewSource(from io.Reader, size, largest int, memory Memory) *Source {
-	return &Source{from: from, memory: memory, largest: max(size, largest), buf: grab(size)}
+// charged to memory, in the exchange's context ctx; nil: nobody counts.
+func NewSource(ctx context.Context, from io.Reader, size, largest int, memory Memory) *Source {
+	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: grab(size)}
 }
 
 // Bytes is what came and was not dropped. It is valid until the next call of another method.
@@ -78,7 +80,7 @@ func (s *Source) room() bool {
 	}
 	next := min(2*size, s.largest)
 	if s.memory != nil {
-		if s.memory.Take(int64(next)) != nil {
+		if s.memory.Take(s.ctx, int64(next)) != nil {
 			return false
 		}
 	}
