@@ -54,13 +54,13 @@ func owned(f api.Function) []api.ModelName {
 }
 
 // bring has the instances of a function load the adapters that a declaration adds to what they have. The error says
-// which can't be had: then they have what they had.
-func (s *server) bring(ctx context.Context, f api.Function) error {
+// which can't be had: then they have what they had. anew says that they can't take any while they run: others take their place.
+func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
 	s.declaring.Lock()
 	old, known := s.functions[f.Name]
 	s.declaring.Unlock()
 	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {
-		return nil
+		return false, nil
 	}
 	all := slices.Clone(f.Runtime.Adapters)
 	for _, a := range old.Runtime.Adapters {
@@ -73,13 +73,15 @@ func (s *server) bring(ctx context.Context, f api.Function) error {
 		if err == nil {
 			continue
 		}
-		if e := api.AsError(err); e.Status < http.StatusBadRequest || e.Status >= http.StatusInternalServerError && e.Code != api.CodeRuntimeFailed {
+		e := api.AsError(err)
+		anew = anew || e.Status == http.StatusNotImplemented
+		if e.Status < http.StatusBadRequest || e.Status >= http.StatusInternalServerError && e.Code != api.CodeRuntimeFailed {
 			continue // it is told again, or replaced
 		}
 		s.tellAdapters(ctx, old)
-		return err
+		return false, err
 	}
-	return nil
+	return anew, nil
 }
 
 // present are the instances of a function that can be asked.

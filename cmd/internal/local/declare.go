@@ -53,7 +53,8 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if err := checkAdapters(f); err != nil {
 		return "", err
 	}
-	if err := s.bring(ctx, f); err != nil {
+	anew, err := s.bring(ctx, f)
+	if err != nil {
 		return "", err
 	}
 	s.declaring.Lock()
@@ -78,7 +79,7 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if !known {
 		s.activator.PutService(f.Name, s.clock.next())
 	}
-	if known && !old.Runtime.Adapts(f.Runtime) {
+	if known && (anew || !old.Runtime.Adapts(f.Runtime)) { // before anybody is told of the new names
 		s.activator.Retire(f.Name)
 	}
 	s.activator.PutFunction(f)
