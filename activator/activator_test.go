@@ -41,7 +41,7 @@ func TestManyAtZeroWakeOnce(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Asleep)
-	i.wakeTakes = 50 * time.Millisecond
+	i.before = func() { b.eventually("the first demand", func() bool { return len(b.demands()) > 0 }) }
 	b.grant(i, 1)
 	var all sync.WaitGroup
 	for n := range clients {

@@ -195,6 +195,9 @@ type bench struct {
 }
 
 func (b *bench) Emit(e api.Event) {
+	if e.Type != api.EventDemand {
+		return
+	}
 	var d api.Demand
 	if err := json.Unmarshal(e.Data, &d); err != nil {
 		b.t.Errorf("event %s: %v", e.Type, err)
