@@ -83,7 +83,7 @@ func (c *call) read() (err error) {
 }
 
 // find reads what must be known of the body and finds the function.
-func (c *call) find() error {
+func (c *call) find() *api.Error {
 	if err := c.req.parse(c.f == nil); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (c *call) find() error {
 	path, names := c.req.in.URL.Path, c.a.names.Load()
 	if c.f != nil {
 		c.req.adapter = names.adapter(c.req.Model, c.f)
-		return orNil(c.f.speaks(path))
+		return c.f.speaks(path)
 	}
 	t, bad := names.find(c.req.Model, c.a.mayList(c.req.in))
 	if bad != nil && c.req.ollama {
@@ -105,15 +105,7 @@ func (c *call) find() error {
 		c.group = t
 	}
 	c.f, c.req.adapter = f, names.adapter(c.req.Model, f)
-	return orNil(t.lacks(f, path))
-}
-
-// orNil keeps an error that is none from being one.
-func orNil(e *api.Error) error {
-	if e == nil {
-		return nil
-	}
-	return e
+	return t.lacks(f, path)
 }
 
 // run gets the request answered: it waits for a slot, sends, and where the

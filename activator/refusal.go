@@ -41,9 +41,13 @@ func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 	after := f.queue.RetryAfter(expected)
 	switch why {
 	case hold.FullDeadline:
+		wait := f.spec.Hold.Timeout
+		if !r.deadline.IsZero() {
+			wait = min(wait, r.deadline.Sub(now))
+		}
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
 			"%s is expected to take requests in %s, and this one may wait %s: give it more time",
-			f.name, expected.Round(time.Millisecond), r.mayWait(f.spec.Hold.Timeout, now).Round(time.Millisecond)).WithRetryAfter(after)
+			f.name, expected.Round(time.Millisecond), wait.Round(time.Millisecond)).WithRetryAfter(after)
 	case hold.FullBytes:
 		return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 			"the bodies of %d requests that wait for %s take %s, and %s may be used (rouse.dev/hold-memory)",

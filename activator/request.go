@@ -27,7 +27,7 @@ type request struct {
 }
 
 // parse reads what must be known of the body. Where it must name the model, a body that can't is an error.
-func (r *request) parse(mustName bool) error {
+func (r *request) parse(mustName bool) *api.Error {
 	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
 	known, _ := api.NamedPath(path)
 	isJSON := known.Model == api.ModelInJSON && r.ollama == (known.Instead != "")
@@ -74,12 +74,4 @@ func (r *request) timeLimit() (time.Duration, error) {
 	}
 	r.deadline = r.begun.Add(d)
 	return d, nil
-}
-
-// mayWait is how long the request may wait from now, where the function holds requests for so long.
-func (r *request) mayWait(hold time.Duration, now time.Time) time.Duration {
-	if !r.deadline.IsZero() {
-		return min(hold, r.deadline.Sub(now))
-	}
-	return hold
 }
