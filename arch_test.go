@@ -92,8 +92,7 @@ var rules = []struct {
 		not:  func(p string) bool { return in(p, "api", "activator", "autoscaler", "functions", "engine", "config") },
 		why:  "the engine needs it, and nothing of Rouse",
 	}, {
-		from:   []string{"internal"},
-		except: []string{"internal/admin"}, // its types are still those of autoscaler/decide
+		from: []string{"internal"},
 		not: func(p string) bool {
 			return in(p, "activator", "autoscaler", "functions", "engine", "config", "manifests", "cmd")
 		},

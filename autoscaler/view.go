@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // List returns all declared functions, by name. Like all that ask the loop, it
 // waits until [Autoscaler.Run] runs; after Run has ended it returns nothing.
-func (a *Autoscaler) List() []decide.View {
-	vs, _ := ask(context.Background(), a, func() []decide.View {
-		var vs []decide.View
+func (a *Autoscaler) List() []admin.Function {
+	vs, _ := ask(context.Background(), a, func() []admin.Function {
+		var vs []admin.Function
 		for _, f := range a.order {
 			if !f.Undeclared {
 				vs = append(vs, a.view(f))
@@ -25,8 +25,8 @@ func (a *Autoscaler) List() []decide.View {
 }
 
 // Status returns one function, and whether there is one of that name. It waits like [Autoscaler.List].
-func (a *Autoscaler) Status(name api.FunctionName) (decide.View, bool) {
-	v, _ := ask(context.Background(), a, func() *decide.View {
+func (a *Autoscaler) Status(name api.FunctionName) (admin.Function, bool) {
+	v, _ := ask(context.Background(), a, func() *admin.Function {
 		f := a.functions[name]
 		if f == nil || f.Undeclared {
 			return nil
@@ -35,7 +35,7 @@ func (a *Autoscaler) Status(name api.FunctionName) (decide.View, bool) {
 		return &v
 	})
 	if v == nil {
-		return decide.View{}, false
+		return admin.Function{}, false
 	}
 	return *v, true
 }
@@ -53,20 +53,23 @@ func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 }
 
 // Devices returns the account of each device, the host first. It waits like [Autoscaler.List].
-func (a *Autoscaler) Devices() []decide.Line {
-	ls, _ := ask(context.Background(), a, func() []decide.Line {
-		return a.account(time.Now())
+func (a *Autoscaler) Devices() []admin.Device {
+	ds, _ := ask(context.Background(), a, func() (ds []admin.Device) {
+		for _, l := range a.account(time.Now()) {
+			ds = append(ds, l.Status())
+		}
+		return ds
 	})
-	return ls
+	return ds
 }
 
-func (a *Autoscaler) view(f *function) decide.View {
+func (a *Autoscaler) view(f *function) admin.Function {
 	need, _ := a.need(f)
-	v := decide.View{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
-		Need: need, Learned: f.Past, Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
+	v := admin.Function{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
+		Need: need, Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
 	if v.Desired = a.desired(f, time.Now()); f.Function.Scale.On(time.Now()) {
-		s := f.Function.Scale
-		v.Scale = &s
+		o := admin.Override(f.Function.Scale)
+		v.Scale = &o
 	}
 	for _, i := range f.Instances {
 		s := i.Status

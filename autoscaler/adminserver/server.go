@@ -1,4 +1,4 @@
-// Package adminserver serves the administrative API of package admin: what an autoscaler knows, and what people may
+// Package adminserver serves the administrative API (package api/admin): what an autoscaler knows, and what people may
 // have it do. It is the same on one machine and in a cluster; where they differ, a [Config] says how. Who may
 // ask is for its caller to say.
 package adminserver
@@ -16,19 +16,18 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
 // Decider is the autoscaler, of package autoscaler.
 type Decider interface {
-	List() []decide.View
-	Status(name api.FunctionName) (decide.View, bool)
+	List() []admin.Function
+	Status(name api.FunctionName) (admin.Function, bool)
 	Why(name api.FunctionName) []api.Decision
 	WakeTraces(name api.FunctionName) []api.WakeTrace
-	Devices() []decide.Line
+	Devices() []admin.Device
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
 	Stop(ctx context.Context, name api.FunctionName) error
@@ -47,7 +46,7 @@ type Config struct {
 	Report   func(ctx context.Context, name api.FunctionName)
 	// Logs opens what the function's instances print: the last n lines and, where follow says so, each further one. The error
 	// says why there is nothing. pass, which is called once, gives each line to its argument, from one goroutine at a time.
-	Logs func(ctx context.Context, v decide.View, n int, follow bool) (pass func(line func(string) error), err error)
+	Logs func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
 	// Events are kept for people.
 	Events *eventlog.Log
 	// None is added to the error for an unknown function where there are no others.
@@ -76,13 +75,13 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(admin.PathFunctions, s.list, http.MethodGet)
 	one := admin.PathFunctions + "/{namespace}/{name}"
 	add(one, s.Known(s.describe), http.MethodGet)
-	add(one+"/why", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+	add(one+"/why", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
 		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...))
 	}), http.MethodGet)
-	add(one+"/wakes", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+	add(one+"/wakes", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
 		api.WriteJSON(w, http.StatusOK, append([]api.WakeTrace{}, s.cfg.Decider.WakeTraces(v.Function.Name)...))
 	}), http.MethodGet)
-	add(one+"/adapters", s.Known(func(w http.ResponseWriter, _ *http.Request, v decide.View) {
+	add(one+"/adapters", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
 		api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
 	}), http.MethodGet)
 	add(one+"/logs", s.Known(s.logs), http.MethodGet)
@@ -116,7 +115,7 @@ func (s *Server) sleep(r *http.Request, f api.FunctionName) error {
 
 // Known finds the function that a request is about: the one of that name, or
 // of a service's revisions the one with most traffic.
-func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v decide.View)) http.HandlerFunc {
+func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		vars := mux.Vars(r)
 		name := api.NewFunctionName(vars["namespace"], vars["name"])
@@ -170,18 +169,19 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-func (s *Server) view(ctx context.Context, v decide.View) admin.Function {
+func (s *Server) view(ctx context.Context, v admin.Function) admin.Function {
 	v.Function.Runtime.Env = nil // may hold secrets
-	return admin.Function{View: v, Activator: s.cfg.Activity(ctx, v.Function.Name)}
+	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
+	return v
 }
 
-func (s *Server) describe(w http.ResponseWriter, r *http.Request, v decide.View) {
+func (s *Server) describe(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	api.WriteJSON(w, http.StatusOK, s.view(r.Context(), v))
 }
 
 // byHand carries out an order on a function and answers with the function.
-func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v decide.View) {
-	return func(w http.ResponseWriter, r *http.Request, v decide.View) {
+func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v admin.Function) {
+	return func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 		name := v.Function.Name
 		s.cfg.Report(r.Context(), name) // an order is refused while requests wait: those of now count
 		if err := do(r, name); err != nil {
@@ -197,7 +197,7 @@ func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v
 
 // scale sets how many instances are wanted, and answers with what the autoscaler
 // knows of the function: an autoscaler of somebody else's says it again and again, so activators are not asked.
-func (s *Server) scale(w http.ResponseWriter, r *http.Request, v decide.View) {
+func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	scale, lifetime, err := admin.ReadScale(r.Body)
 	if err == nil {
 		err = s.cfg.Decider.Scale(r.Context(), v.Function.Name, scale.Replicas, lifetime, scale.By)
@@ -210,11 +210,11 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v decide.View) {
 		v = now
 	}
 	v.Function.Runtime.Env = nil // may hold secrets
-	api.WriteJSON(w, http.StatusOK, admin.Function{View: v})
+	api.WriteJSON(w, http.StatusOK, v)
 }
 
 // logs passes on what the function's instances print.
-func (s *Server) logs(w http.ResponseWriter, r *http.Request, v decide.View) {
+func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	n, follow := eventlog.Parameters(r, -1)
 	pass, err := s.cfg.Logs(r.Context(), v, n, follow)
 	if err != nil {

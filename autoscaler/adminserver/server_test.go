@@ -10,15 +10,14 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // one knows one function.
 type one struct{ Decider }
 
-func (one) Status(name api.FunctionName) (decide.View, bool) {
-	return decide.View{Function: api.Function{Name: name}}, name == "default/tiny"
+func (one) Status(name api.FunctionName) (admin.Function, bool) {
+	return admin.Function{Function: api.Function{Name: name}}, name == "default/tiny"
 }
 
 // TestLogs: every line is passed on, the empty ones too, and why there is nothing is an error.
@@ -33,7 +32,7 @@ func TestLogs(t *testing.T) {
 		"none":    {nil, nil, http.StatusOK, ""},
 		"refused": {nil, errors.New("no instance answers"), http.StatusInternalServerError, ""},
 	} {
-		s := New(Config{Decider: one{}, Logs: func(context.Context, decide.View, int, bool) (func(func(string) error), error) {
+		s := New(Config{Decider: one{}, Logs: func(context.Context, admin.Function, int, bool) (func(func(string) error), error) {
 			return func(line func(string) error) {
 				for _, l := range tc.lines {
 					if err := line(l); err != nil {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -12,14 +13,20 @@ type Line struct {
 	inventory.Device
 	// Awake is used by awake and unhealthy instances; Rising is kept for those that
 	// start or wake, Reserved for sleepers with a standing grant.
-	Awake    api.Bytes `json:"awake"`
-	Rising   api.Bytes `json:"rising"`
-	Reserved api.Bytes `json:"reserved"`
+	Awake    api.Bytes
+	Rising   api.Bytes
+	Reserved api.Bytes
 	// Asleep is what sleepers hold; Leaving is held by those on their way down.
-	Asleep  api.Bytes `json:"asleep"`
-	Leaving api.Bytes `json:"leaving"`
+	Asleep  api.Bytes
+	Leaving api.Bytes
 	// Free is what is left, below zero where instances and others use more than was promised.
-	Free api.Bytes `json:"free"`
+	Free api.Bytes
+}
+
+// Status is the account as people's tools read it.
+func (l Line) Status() admin.Device {
+	return admin.Device{ID: l.ID, Node: l.Node, Name: l.Name, Cost: l.Cost, Others: l.Others, Capacity: l.Capacity, Total: l.Total,
+		Awake: l.Awake, Rising: l.Rising, Reserved: l.Reserved, Asleep: l.Asleep, Leaving: l.Leaving, Free: l.Free}
 }
 
 // Account adds up how the memory of each device is used, as a plan sees it at now. s must be in the

@@ -1,11 +1,10 @@
 package decide
 
 import (
-	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // Scale is how many instances of a function are wanted awake from outside: by another
@@ -14,19 +13,16 @@ import (
 // nothing of it is left. With 0 requests are held and nothing is woken for them.
 // The zero value is none.
 type Scale struct {
-	Replicas int       `json:"replicas"`
-	Until    time.Time `json:"until"`
-	// By says who wants it, for people; empty: somebody.
-	By string `json:"by,omitempty"`
+	Replicas int
+	Until    time.Time
+	By       string // who wants it, for people; empty: somebody
 }
 
 // On says whether it holds at now.
 func (s Scale) On(now time.Time) bool { return s.Until.After(now) }
 
 // String is a part of reasons.
-func (s Scale) String() string {
-	return fmt.Sprintf("%s wants %d until %s", cmp.Or(s.By, "somebody"), s.Replicas, s.Until.Format("15:04:05"))
-}
+func (s Scale) String() string { return admin.Override(s).String() }
 
 // Bound is what comes of it within the function's own bounds.
 func (s Scale) Bound(spec api.Function) int {

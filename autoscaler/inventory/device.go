@@ -11,22 +11,22 @@ import (
 
 // Device is memory that instances share: the host's or one GPU's.
 type Device struct {
-	ID api.DeviceID `json:"id"`
+	ID api.DeviceID
 	// Node is the machine that it is of; empty where there is only one. The host memory of a
 	// node of a cluster has the ID "NODE/host".
-	Node string `json:"node,omitempty"`
+	Node string
 	// Name is for people: "host memory", "NVIDIA L4".
-	Name string `json:"name"`
+	Name string
 	// Cost is its price for an hour, in any unit that is the same for all; 0 is 1.
-	Cost float64 `json:"cost,omitempty"`
+	Cost float64
 	// Others is what processes use that are not instances; it is never given away.
-	Others api.Bytes `json:"others,omitempty"`
+	Others api.Bytes
 	// Capacity is what instances may use of it, all together.
-	Capacity api.Bytes `json:"capacity"`
+	Capacity api.Bytes
 	// Total is all that the device has.
-	Total api.Bytes `json:"total"`
+	Total api.Bytes
 	// Was is what the device, or the one in whose place it is, was called in the list before; empty if it was called the same.
-	Was api.DeviceID `json:"-"`
+	Was api.DeviceID
 }
 
 // Config says what to look for. The zero value finds everything.

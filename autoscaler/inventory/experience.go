@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // Stopped is the level below every sleep: there is no process. It stands
@@ -24,28 +25,34 @@ const (
 // has learned nothing. It is a value: its methods return what changed.
 type Experience struct {
 	// Load is the time from the start of a process to awake; 0 while unknown.
-	Load time.Duration `json:"load"`
+	Load time.Duration
 	// Wake is the time from asleep to awake by level; 0 while unknown. Index 0 is unused.
-	Wake [Stopped]time.Duration `json:"wake"`
+	Wake [Stopped]time.Duration
 	// Sleep is the time from awake to asleep, draining not counted; 0 while unknown.
-	Sleep time.Duration `json:"sleep"`
+	Sleep time.Duration
 	// Awake is what an awake instance was measured to use.
-	Awake api.Memory `json:"awake"`
+	Awake api.Memory
 	// Asleep is what stays in use by level. Index 0 is unused.
-	Asleep [Stopped]api.Memory `json:"asleep"`
+	Asleep [Stopped]api.Memory
 	// PromptRate and TokenRate are the tokens that one instance reads and generates in a
 	// second where it has enough to do; 0 while unknown.
-	PromptRate float64 `json:"promptRate,omitempty"`
-	TokenRate  float64 `json:"tokenRate,omitempty"`
+	PromptRate float64
+	TokenRate  float64
 	// Arrivals is when requests come.
-	Arrivals Arrivals `json:"-"`
+	Arrivals Arrivals
 	// Starts, Wakes and Sleeps count the measurements.
-	Starts int `json:"starts"`
-	Wakes  int `json:"wakes"`
-	Sleeps int `json:"sleeps"`
+	Starts int
+	Wakes  int
+	Sleeps int
 	// Nodes are those where an instance was awake, so that the model's files are there; the
 	// last one last. Empty where there is only one.
-	Nodes []string `json:"nodes,omitempty"`
+	Nodes []string
+}
+
+// Learned is the experience as people's tools read it.
+func (e Experience) Learned() admin.Learned {
+	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
+		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes}
 }
 
 // Started learns from an instance that is awake for the first time.

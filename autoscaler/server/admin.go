@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // admin serves the administrative API.
@@ -22,7 +22,7 @@ func (s *server) admin() *adminserver.Server {
 
 // logs passes on what the function's instances print, each line after the
 // instance's name where there are several.
-func (s *server) logs(ctx context.Context, v decide.View, n int, follow bool) (pass func(line func(string) error), err error) {
+func (s *server) logs(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error) {
 	var sources []logSource
 	var failed error
 	for _, i := range v.Instances {

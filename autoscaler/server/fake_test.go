@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
@@ -27,7 +27,7 @@ const (
 
 // brain is a decider that notes what it is asked.
 type brain struct {
-	views []decide.View
+	views []admin.Function
 	err   error
 
 	mu    sync.Mutex // guards asked
@@ -42,16 +42,16 @@ func (b *brain) note(words ...string) error {
 }
 
 func (b *brain) Receive(e api.Event) error { return b.note("receive", e.Type, e.Subject) }
-func (b *brain) List() []decide.View       { return b.views }
-func (b *brain) Devices() []decide.Line    { return make([]decide.Line, 1) }
+func (b *brain) List() []admin.Function    { return b.views }
+func (b *brain) Devices() []admin.Device   { return make([]admin.Device, 1) }
 
-func (b *brain) Status(name api.FunctionName) (decide.View, bool) {
+func (b *brain) Status(name api.FunctionName) (admin.Function, bool) {
 	for _, v := range b.views {
 		if v.Function.Name == name {
 			return v, true
 		}
 	}
-	return decide.View{}, false
+	return admin.Function{}, false
 }
 
 func (b *brain) WakeTraces(name api.FunctionName) []api.WakeTrace {
@@ -128,7 +128,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, events: eventlog.New(),
-		brain: &brain{views: []decide.View{
+		brain: &brain{views: []admin.Function{
 			{Function: api.Function{Name: "default/tiny-00002", Service: "default/tiny", Runtime: api.Runtime{Env: []string{"SECRET=1"}}},
 				Instances: []api.InstanceStatus{{Instance: "tiny-1"}, {Instance: "tiny-2"}}},
 			{Function: api.Function{Name: "default/tiny-00001", Service: "default/tiny"}},

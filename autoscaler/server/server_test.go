@@ -14,9 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -322,10 +321,10 @@ func TestUnknownCallersAreBounded(t *testing.T) {
 
 // TestWhoKeepsAFunctionAt0 is in the answer to the demand of requests that wait, and nothing else that it waits for.
 func TestWhoKeepsAFunctionAt0(t *testing.T) {
-	scale := &decide.Scale{Replicas: 0, Until: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), By: "kn rouse scale"}
+	scale := &admin.Override{Replicas: 0, Until: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), By: "kn rouse scale"}
 	for name, c := range map[string]struct {
 		waiting, desired int
-		scale            *decide.Scale
+		scale            *admin.Override
 		function, scaled string
 	}{
 		"kept at 0":       {1, 0, scale, "default/tiny-00002", "kn rouse scale wants 0 until 15:04:05"},

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // child is a process that is measured.

@@ -1,4 +1,4 @@
-// Package adminclient is the client of the administrative API (package internal/admin), over whatever
+// Package adminclient is the client of the administrative API (package api/admin), over whatever
 // reaches it: a server's own socket on one machine, or the API server's proxy of a cluster.
 package adminclient
 

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
-	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 func adaptersCommand() *cobra.Command {

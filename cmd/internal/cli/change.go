@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 func applyCommand() *cobra.Command {

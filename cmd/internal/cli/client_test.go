@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
-	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 // folder makes the folder of a server on port 8080 below a base, with these modes.

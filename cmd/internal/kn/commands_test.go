@@ -14,9 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/inventory"
-	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -83,7 +81,7 @@ func populated(t *testing.T) (*fakeCluster, *[]string) {
 func functions() []admin.Function {
 	one := func(name, service string, model api.ModelName, instances ...api.InstanceStatus) admin.Function {
 		f := api.Function{Name: api.FunctionName(name), Service: api.FunctionName(service), Model: model, Runtime: api.Runtime{Model: "pico"}, Origin: "revision " + name}.WithDefaults()
-		return admin.Function{View: decide.View{Function: f, Instances: instances, Need: api.Memory{Host: 50 * api.MiB}}}
+		return admin.Function{Function: f, Instances: instances, Need: api.Memory{Host: 50 * api.MiB}}
 	}
 	since := time.Now().Add(-5 * time.Minute)
 	asleep := api.InstanceStatus{Instance: "tiny-00002-deployment-7c9-abcde", State: api.Asleep, Level: 1, Since: since, Memory: api.Memory{Host: 12 * api.MiB}}
@@ -104,7 +102,7 @@ func serveAdmin(w http.ResponseWriter, r *http.Request) {
 	case path == "functions":
 		api.WriteJSON(w, http.StatusOK, functions())
 	case path == "devices":
-		api.WriteJSON(w, http.StatusOK, []admin.Device{{Device: inventory.Device{ID: "host", Name: "memory of 2 nodes", Capacity: 60 * api.GiB}, Awake: 3 * api.GiB, Asleep: 12 * api.MiB, Free: 57 * api.GiB}})
+		api.WriteJSON(w, http.StatusOK, []admin.Device{{ID: "host", Name: "memory of 2 nodes", Capacity: 60 * api.GiB, Awake: 3 * api.GiB, Asleep: 12 * api.MiB, Free: 57 * api.GiB}})
 	case path == "events":
 		for _, e := range []api.Event{
 			{ID: "1", Source: "/autoscaler", Type: api.EventDecision, Subject: "default/tiny-00002", Time: at, Data: raw(decision)},

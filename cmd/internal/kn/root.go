@@ -8,7 +8,7 @@
 //  1. The Kubernetes API says what the person declared: Services, revisions, their
 //     traffic and conditions.
 //  2. The autoscaler that leads says what became of it, by its administrative API
-//     (package internal/admin). The way there is the API server's proxy to the
+//     (package api/admin). The way there is the API server's proxy to the
 //     Service rouse-autoscaler, so that whoever reaches the cluster reaches it, from
 //     anywhere. The credential is the cluster's token, in the Secret rouse-control:
 //     who may read that may use it, nobody else.

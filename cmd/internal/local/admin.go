@@ -10,10 +10,9 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/admin"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
@@ -29,7 +28,7 @@ func (s *server) newAdmin() *adminserver.Server {
 			return stats
 		},
 		Report: func(_ context.Context, name api.FunctionName) { s.activator.Report(name) },
-		Logs: func(ctx context.Context, v decide.View, n int, follow bool) (func(func(string) error), error) {
+		Logs: func(ctx context.Context, v admin.Function, n int, follow bool) (func(func(string) error), error) {
 			return func(line func(string) error) { _ = s.agent.followLog(ctx, v.Function.Name, n, follow, line) }, nil // only the client's own leaving ends it
 		},
 	})

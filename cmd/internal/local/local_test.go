@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/cmd/internal/cli"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 // TestMain is also the program that instances run.

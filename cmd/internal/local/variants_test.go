@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
-	"github.com/rouse-dev/rouse/internal/admin"
 )
 
 // TestVariants serves one model in two ways: the name of the model finds the cheaper,

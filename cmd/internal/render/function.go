@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // Row is a function in the table of rouse ls.
@@ -103,8 +103,8 @@ func Describe(w io.Writer, f admin.Function) error {
 		{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))},
 		{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))},
 	}
-	if f.View.Scale != nil {
-		rows = append(rows, []string{"Set:", fmt.Sprintf("%s, which is %d awake", f.View.Scale, f.Desired)})
+	if f.Scale != nil {
+		rows = append(rows, []string{"Set:", fmt.Sprintf("%s, which is %d awake", f.Scale, f.Desired)})
 	}
 	if f.Waits != "" {
 		rows = append(rows, []string{"Waits:", f.Waits})

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // TestDescribe wants the reason of a function that fails, dashes for what is not
 // known, and no spaces at the ends of lines.
 func TestDescribe(t *testing.T) {
-	f := admin.Function{View: decide.View{Function: api.Function{Name: "default/chat", Model: "chat", MaxScale: 1, SleepAfter: time.Minute, SleepLevel: 1}}}
+	f := admin.Function{Function: api.Function{Name: "default/chat", Model: "chat", MaxScale: 1, SleepAfter: time.Minute, SleepLevel: 1}}
 	f.Activator.Failed = "needs 24 GiB of host memory"
 	f.LastError = f.Activator.Failed
 	text := func() string {

@@ -8,18 +8,15 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/admin"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // TestHuman: but for its durations a value is what it is in JSON, and these can be read again.
 func TestHuman(t *testing.T) {
 	at := time.Unix(1e9, 0).UTC()
 	f := admin.Function{
-		View: decide.View{
-			Function:  api.Function{Name: "a/b", Runtime: api.Runtime{Args: []string{"x"}}, Hold: api.Hold{MaxBytes: 7}},
-			Instances: []api.InstanceStatus{{Instance: "i", Since: at, Memory: api.Memory{Host: 1 << 40}}},
-		},
+		Function:  api.Function{Name: "a/b", Runtime: api.Runtime{Args: []string{"x"}}, Hold: api.Hold{MaxBytes: 7}},
+		Instances: []api.InstanceStatus{{Instance: "i", Since: at, Memory: api.Memory{Host: 1 << 40}}},
 		Activator: api.Activity{Waiting: 3},
 	}
 	want, err := json.Marshal(f)

@@ -1,8 +1,6 @@
-// Package admin is the contract of the administrative API, which people's tools
-// speak: what the paths are and what their answers look like. A server on one
-// machine (cmd/internal/local) serves it on the user's own socket, the autoscaler of
-// a cluster behind the cluster's token; the commands of rouse and of kn-rouse
-// read it. It holds types and names only.
+// Package admin is the contract of the administrative API: its paths, and what goes over the
+// wire. On one machine it is served on the user's own socket, in a cluster by the autoscaler,
+// behind the cluster's token; the commands of rouse and kn-rouse are its clients.
 //
 // A function is addressed as NAMESPACE/NAME; see [FunctionPath].
 package admin
@@ -10,12 +8,12 @@ package admin
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // Paths of the administrative API, beside [control.PathEvents].
@@ -29,13 +27,92 @@ const (
 	// + /logs?tail=N&follow=true: text lines; + /why: []api.Decision; + /wakes: []api.WakeTrace.
 )
 
-// Device is the account of one device.
-type Device = decide.Line
+// Device says how the memory of one device, the host's or a GPU's, is used.
+type Device struct {
+	ID api.DeviceID `json:"id"`
+	// Node is the machine that it is of; empty where there is only one.
+	Node string `json:"node,omitempty"`
+	Name string `json:"name"`
+	// Cost is its price for an hour, relative to other devices; 0 is 1.
+	Cost float64 `json:"cost,omitempty"`
+	// Others is what processes use that are not instances.
+	Others api.Bytes `json:"others,omitempty"`
+	// Capacity is what instances may use of Total.
+	Capacity api.Bytes `json:"capacity"`
+	Total    api.Bytes `json:"total"`
+	// Awake is used by awake and unhealthy instances; Rising is kept for those that
+	// start or wake, Reserved for sleepers with a standing grant.
+	Awake    api.Bytes `json:"awake"`
+	Rising   api.Bytes `json:"rising"`
+	Reserved api.Bytes `json:"reserved"`
+	// Asleep is what sleepers hold, Leaving what instances hold that fall asleep or stop.
+	Asleep  api.Bytes `json:"asleep"`
+	Leaving api.Bytes `json:"leaving"`
+	// Free is what is left; below zero where instances and others use more than was promised.
+	Free api.Bytes `json:"free"`
+}
 
 // Function is all that a server knows of a function.
 type Function struct {
-	decide.View
+	Function  api.Function         `json:"function"`
+	Instances []api.InstanceStatus `json:"instances"`
+	// Waiting and Running are the sums over all activators.
+	Waiting int `json:"waiting"`
+	Running int `json:"running"`
+	// Desired is how many instances are wanted awake; Scale says where that comes from, where it is
+	// neither demand nor min-scale.
+	Desired int       `json:"desired"`
+	Scale   *Override `json:"scale,omitempty"`
+	// LastRequest is when the last request came, zero if none ever did.
+	LastRequest time.Time `json:"lastRequest"`
+	// Need is what one awake instance takes: declared, measured or assumed.
+	Need    api.Memory `json:"need"`
+	Learned Learned    `json:"learned"`
+	// Granted are the instances that activators may wake without asking.
+	Granted []api.InstanceID `json:"granted,omitempty"`
+	// Failures in a row, the last one's message, and when the next try may be.
+	Failures  int       `json:"failures,omitempty"`
+	LastError string    `json:"lastError,omitempty"`
+	RetryAt   time.Time `json:"retryAt,omitzero"`
+	// Waits says what the function waits for; empty if it does not.
+	Waits string `json:"waits,omitempty"`
+	// Activator is what activators see of it now; the autoscaler leaves it to its server.
 	Activator api.Activity `json:"activator"`
+}
+
+// Learned is what was measured of a function's instances. What is unknown is 0.
+type Learned struct {
+	// Load is the time from the start of a process to awake.
+	Load time.Duration `json:"load"`
+	// Wake is the time from asleep to awake by level. Index 0 is unused.
+	Wake [api.Level2 + 1]time.Duration `json:"wake"`
+	// Sleep is the time from awake to asleep, draining not counted.
+	Sleep time.Duration `json:"sleep"`
+	Awake api.Memory    `json:"awake"`
+	// Asleep is what stays in use by level. Index 0 is unused.
+	Asleep [api.Level2 + 1]api.Memory `json:"asleep"`
+	// PromptRate and TokenRate are the tokens that one busy instance reads and generates in a second.
+	PromptRate float64 `json:"promptRate,omitempty"`
+	TokenRate  float64 `json:"tokenRate,omitempty"`
+	// Starts, Wakes and Sleeps count the measurements.
+	Starts int `json:"starts"`
+	Wakes  int `json:"wakes"`
+	Sleeps int `json:"sleeps"`
+	// Nodes are those where an instance was awake, the last one last.
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// Override is a [Scale] that holds: how many instances somebody outside wants awake, until when.
+type Override struct {
+	Replicas int       `json:"replicas"`
+	Until    time.Time `json:"until"`
+	// By says who wants it, for people; empty: somebody.
+	By string `json:"by,omitempty"`
+}
+
+// String is a part of reasons.
+func (o Override) String() string {
+	return fmt.Sprintf("%s wants %d until %s", cmp.Or(o.By, "somebody"), o.Replicas, o.Until.Format("15:04:05"))
 }
 
 // Declared is the answer to a function that was declared or removed.
@@ -63,7 +140,7 @@ type Adapter struct {
 }
 
 // Adapters are those that a function declares or that its instances have, by name.
-func Adapters(v decide.View) []Adapter {
+func Adapters(v Function) []Adapter {
 	list := []Adapter{}
 	at := func(name api.ModelName) *Adapter {
 		for k := range list {
