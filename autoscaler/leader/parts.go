@@ -28,7 +28,7 @@ type leader struct {
 	*process
 	term       uint64
 	gate       *gate
-	keeper     *takeover.Keeper
+	reconciler *takeover.Reconciler
 	token      *token
 	peers      *peers
 	activators *server.Activators
@@ -77,7 +77,7 @@ func (p *process) lead(ctx context.Context, term uint64) error {
 
 // prepare makes what needs the cluster, and opens the gate.
 func (l *leader) prepare(ctx context.Context) (err error) {
-	if err := l.keeper.Wait(ctx); err != nil {
+	if err := l.reconciler.Wait(ctx); err != nil {
 		return err
 	}
 	if err := l.token.ensure(ctx); err != nil {
@@ -115,9 +115,9 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("usage", l.watchUsage)
 	run("token", l.token.keep)
 	run("internal TLS", l.peers.keep)
-	run("pods", func(ctx context.Context) error { return l.pods.run(ctx, l.keeper.Look) })
+	run("pods", func(ctx context.Context) error { return l.pods.run(ctx, l.reconciler.Trigger) })
 	run("controller", l.reconcile)
-	run("take-over", l.keeper.Run)
+	run("take-over", l.reconciler.Run)
 	if l.sink != nil {
 		run("event sink", l.sink.Run)
 	}
@@ -137,9 +137,9 @@ func (l *leader) build() (err error) {
 	l.peers = newPeers(l.kube, l.log)
 	l.activators = server.NewActivators(l.peers.identity.Transport(server.NewTransport()), l.token.current, l.log)
 	l.pods = newActivatorPods(l.kube, l.activators.Set)
-	l.keeper = takeover.NewKeeper(takeover.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
+	l.reconciler = takeover.NewReconciler(takeover.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
 		ReadyActivators: func() int { return int(l.pods.ready.Load()) }, Log: l.log})
-	l.gate = newGate(l.keeper.Problem)
+	l.gate = newGate(l.reconciler.Problem)
 	l.events = eventlog.New()
 	if l.cfg.Sink != "" {
 		overrides, err := cloudevent.ParseOverrides(l.cfg.SinkOverrides)
@@ -186,7 +186,7 @@ func (l *leader) reconcile(ctx context.Context) error {
 // info is what the administrative API says about the cluster.
 func (l *leader) info() server.Info {
 	i := server.Info{Version: l.cfg.Version, URL: "http://" + control.FrontDoorName + "." + control.SystemNamespace + ".svc",
-		Leader: l.cfg.Pod, Started: l.started, TakenOver: l.keeper.Taken(), Problem: l.keeper.Problem(), Activators: []server.ActivatorInfo{}}
+		Leader: l.cfg.Pod, Started: l.started, TakenOver: l.reconciler.Taken(), Problem: l.reconciler.Problem(), Activators: []server.ActivatorInfo{}}
 	for _, a := range l.activators.Known() {
 		i.Activators = append(i.Activators, server.ActivatorInfo{Name: a.Name, Ready: a.Ready})
 	}

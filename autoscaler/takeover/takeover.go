@@ -13,7 +13,7 @@
 // It refuses to touch a cluster without Knative Serving, or with a version of it that
 // this program was not tested with (see [Check]), and never deletes anything.
 //
-// The life of a take-over, see [Keeper.Run]:
+// The life of a take-over, see [Reconciler.Run]:
 //
 //  1. One pod of our activator is ready: settings first, then the selector.
 //  2. Somebody applies Knative's own manifests again: the selector is theirs again. It is
@@ -23,7 +23,7 @@
 //  4. `kn rouse uninstall` calls [GiveBack]: every value is what it was. A value that
 //     somebody has changed in the meantime stays as they want it.
 //
-// Keeper.Run is called once, by the leader; GiveBack may be called by anybody, any number of times.
+// Reconciler.Run is called once, by the leader; GiveBack may be called by anybody, any number of times.
 package takeover
 
 import (

@@ -47,31 +47,31 @@ func stock(version string) []runtime.Object {
 	}
 }
 
-// world is a cluster and the keeper of it.
+// world is a cluster and the reconciler of it.
 type world struct {
 	t     *testing.T
 	kube  *fake.Clientset
 	ready atomic.Int64
-	k     *takeover.Keeper
+	r     *takeover.Reconciler
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w := &world{t: t, kube: fake.NewClientset(objects...)}
-	w.k = takeover.NewKeeper(takeover.Config{Kube: w.kube, ReadyActivators: func() int { return int(w.ready.Load()) }, Log: slog.New(slog.DiscardHandler)})
+	w.r = takeover.NewReconciler(takeover.Config{Kube: w.kube, ReadyActivators: func() int { return int(w.ready.Load()) }, Log: slog.New(slog.DiscardHandler)})
 	return w
 }
 
 // activators sets the number of ready activators and waits for what that leads to.
 func (w *world) activators(n int64) {
 	w.ready.Store(n)
-	w.k.Look()
+	w.r.Trigger()
 	synctest.Wait()
 }
 
 func (w *world) run() (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.k.Run(ctx) }()
+	go func() { done <- w.r.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()
@@ -144,8 +144,8 @@ func TestRoundTrip(t *testing.T) {
 		w.wantSelector("activator") // no activator of ours is ready
 		w.activators(1)
 		w.wantSelector(control.ActivatorName)
-		if !w.k.Taken() || w.k.Problem() != "" {
-			t.Errorf("taken: %t, problem: %q", w.k.Taken(), w.k.Problem())
+		if !w.r.Taken() || w.r.Problem() != "" {
+			t.Errorf("taken: %t, problem: %q", w.r.Taken(), w.r.Problem())
 		}
 		want := map[string]string{"allow-zero-initial-scale": "true", "_example": "# allow-zero-initial-scale"}
 		if got := w.configMap("config-autoscaler").Data; !cmp.Equal(got, want) {
@@ -239,21 +239,21 @@ func TestGiveBackHolds(t *testing.T) {
 		if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
 			t.Errorf("not as it was:\n%s", d)
 		}
-		if w.k.Taken() || !strings.Contains(w.k.Problem(), takeover.AnnotationTakeOver) {
-			t.Errorf("taken: %t, problem %q; want that it says why not", w.k.Taken(), w.k.Problem())
+		if w.r.Taken() || !strings.Contains(w.r.Problem(), takeover.AnnotationTakeOver) {
+			t.Errorf("taken: %t, problem %q; want that it says why not", w.r.Taken(), w.r.Problem())
 		}
 		if err := takeover.Allow(t.Context(), w.kube); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		w.wantSelector(control.ActivatorName)
-		if w.k.Problem() != "" {
-			t.Errorf("problem %q, want none", w.k.Problem())
+		if w.r.Problem() != "" {
+			t.Errorf("problem %q, want none", w.r.Problem())
 		}
 	})
 }
 
-// While GiveBack forbids and restores, a keeper that has read an object before is refused by the API server.
+// While GiveBack forbids and restores, a reconciler that has read an object before is refused by the API server.
 func TestGiveBackIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, stock("0.50.0")...)
@@ -274,7 +274,7 @@ func TestGiveBackIsNotOvertaken(t *testing.T) {
 		w.activators(1)
 		time.Sleep(time.Minute)
 		if !overtaken {
-			t.Fatal("the keeper has not tried")
+			t.Fatal("the reconciler has not tried")
 		}
 		w.wantSelector("activator")
 	})
@@ -311,7 +311,7 @@ func TestNoActivatorForAWhile(t *testing.T) {
 		w.wantSelector(control.ActivatorName) // a restart is no reason
 		time.Sleep(11 * time.Second)
 		w.wantSelector("activator")
-		if w.k.Taken() || w.configMap("config-autoscaler").Data["allow-zero-initial-scale"] != "true" {
+		if w.r.Taken() || w.configMap("config-autoscaler").Data["allow-zero-initial-scale"] != "true" {
 			t.Error("want the requests given back and the settings kept")
 		}
 		w.activators(1)
@@ -373,15 +373,15 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Without Knative nothing is touched, it is said once, and the keeper goes on when it comes.
+// Without Knative nothing is touched, it is said once, and the reconciler goes on when it comes.
 func TestKnativeIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, nil)})
 		waited := make(chan error, 1)
-		go func() { waited <- w.k.Wait(t.Context()) }()
+		go func() { waited <- w.r.Wait(t.Context()) }()
 		time.Sleep(10 * time.Minute)
-		if !strings.Contains(w.k.Problem(), "install Knative Serving") {
-			t.Errorf("problem %q, want what to install", w.k.Problem())
+		if !strings.Contains(w.r.Problem(), "install Knative Serving") {
+			t.Errorf("problem %q, want what to install", w.r.Problem())
 		}
 		if got, want := w.events(), []string{"NoKnative"}; !cmp.Equal(got, want) {
 			t.Errorf("events %v, want %v", got, want)
@@ -392,8 +392,8 @@ func TestKnativeIsMissing(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if err := <-waited; err != nil || w.k.Problem() != "" {
-			t.Errorf("Knative is there: %v, problem %q", err, w.k.Problem())
+		if err := <-waited; err != nil || w.r.Problem() != "" {
+			t.Errorf("Knative is there: %v, problem %q", err, w.r.Problem())
 		}
 	})
 }
@@ -406,7 +406,7 @@ func TestForbidden(t *testing.T) {
 		})
 		defer w.run()()
 		w.activators(1)
-		if p := w.k.Problem(); !strings.Contains(p, "config-autoscaler") || !strings.Contains(p, "no permission") {
+		if p := w.r.Problem(); !strings.Contains(p, "config-autoscaler") || !strings.Contains(p, "no permission") {
 			t.Errorf("problem %q, want what was refused", p)
 		}
 		if got, want := w.events(), []string{"TakeOverFailed"}; !cmp.Equal(got, want) {
