@@ -226,9 +226,9 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) 
 	_ = rc.Flush() // the header, before the first line comes
 	pass(func(line string) error {
 		if _, err := io.WriteString(w, line+"\n"); err != nil {
-			return err //nolint:wrapcheck // the reader has left
+			return err // the reader has left
 		}
-		return rc.Flush() //nolint:wrapcheck // the reader has left
+		return rc.Flush() // the reader has left
 	})
 }
 

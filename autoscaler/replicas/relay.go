@@ -171,7 +171,7 @@ func (r *Relay) follow(ctx context.Context, url string) {
 		if failures > 0 {
 			pause = max(pause, min(longestPause, pause<<min(failures, 10)))
 		}
-		pause += time.Duration((rand.Float64() - 0.5) / 5 * float64(pause)) //nolint:gosec // no secret
+		pause += time.Duration((rand.Float64() - 0.5) / 5 * float64(pause)) // no secret
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
