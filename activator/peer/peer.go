@@ -10,6 +10,7 @@
 package peer
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -52,8 +53,18 @@ const local = "local"
 // maxTenant bounds what a trusted peer may call a client.
 const maxTenant = 128
 
+type known struct{}
+
+// As is r as from p, whatever its address is: the caller knows.
+func As(r *http.Request, p Peer) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), known{}, p))
+}
+
 // Peer identifies the client of a request. It never fails: all requests without an address are one client.
 func (a *Addresses) Peer(r *http.Request) Peer {
+	if p, ok := r.Context().Value(known{}).(Peer); ok {
+		return p
+	}
 	addr, ok := parse(r.RemoteAddr)
 	if !ok {
 		return Peer{Client: local, Local: true}

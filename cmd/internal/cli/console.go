@@ -93,7 +93,10 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 
 // ready says what is served, where, and how to ask.
 func (c *console) ready(info local.Info, functions []api.Function) {
-	first := functions[0]
+	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // of a cluster that is yet to come
+	if len(functions) > 0 {
+		first = functions[0]
+	}
 	prompt := "Who are you?"
 	if first.Runtime.Kind == api.RuntimeEngine && first.Runtime.Model == pico.Name {
 		prompt = "echo hello world" // it knows few words
@@ -107,6 +110,9 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 		if open {
 			c.log.Warn(openWarning, "url", info.URL)
 		}
+		if info.Clusters != "" {
+			c.log.Info("clusters may join", "address", info.Clusters)
+		}
 		c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
 		return
 	}
@@ -119,6 +125,9 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	}
 	for _, f := range functions {
 		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Short(), render.Source(f), f.Origin)
+	}
+	if info.Clusters != "" {
+		fmt.Fprintf(c.out, "  clusters join at %s\n", info.Clusters)
 	}
 	if open {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)

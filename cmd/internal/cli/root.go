@@ -48,7 +48,7 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), functionCommand(), engineCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), clustersCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
 		"watch": {listCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand()},
 		"":      {render.VersionCommand("rouse", version())},

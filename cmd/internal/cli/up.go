@@ -41,6 +41,8 @@ type upFlags struct {
 	residueShare        float64
 	proxies, peers      string
 	maxEvent            string
+	clusters            string
+	join                joinFlags
 }
 
 func upCommand() *cobra.Command {
@@ -79,6 +81,8 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
 	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
 	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
+	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
+	f.join.add(s)
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -180,7 +184,15 @@ func (f *upFlags) config() (local.Config, error) {
 		}
 		cfg.Functions = append(cfg.Functions, fn)
 	}
-	if len(cfg.Functions) == 0 {
+	if f.clusters != "" {
+		if cfg.Clusters, err = readClusters(f.clusters); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.Join, err = f.join.config(); err != nil {
+		return cfg, err
+	}
+	if len(cfg.Functions) == 0 && cfg.Clusters == nil {
 		fn, err := config.ForModel(pico.Name, "built in")
 		if err != nil {
 			return cfg, err

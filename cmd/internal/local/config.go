@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -52,6 +53,9 @@ type Config struct {
 	Peers peer.Addresses
 	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
 	AdminToken func() (string, error)
+	// Clusters, if not nil, makes the server a front door of clusters, Join one of another's.
+	Clusters *Clusters
+	Join     *clusteragent.Config
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
 	DrainTimeout time.Duration
 	// Traces exports the traces of wakes; nil: to nobody.
@@ -73,8 +77,10 @@ type Info struct {
 	Version string       `json:"version"`
 	URL     string       `json:"url"`
 	Admin   api.Endpoint `json:"admin"`
-	PID     int          `json:"pid"`
-	Started time.Time    `json:"started"`
+	// Clusters is where clusters join; empty: they don't.
+	Clusters string    `json:"clusters,omitempty"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
 }
 
 // withDefaults fills zero fields.
@@ -123,7 +129,7 @@ func (c Config) Validate() error {
 	if c.Memory < 0 {
 		return fmt.Errorf("memory %d: want a positive amount, such as 2Gi", c.Memory)
 	}
-	if len(c.Functions) == 0 {
+	if len(c.Functions) == 0 && c.Clusters == nil {
 		return errors.New("no functions to serve")
 	}
 	return nil

@@ -82,6 +82,7 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if known && (anew || !old.Runtime.Adapts(f.Runtime)) { // before anybody is told of the new names
 		s.activator.Retire(f.Name)
 	}
+	s.owns(f, true)
 	s.activator.PutFunction(f)
 	s.autoscaler.PutFunction(f)
 	if attached(f) && !s.askAttached(ctx, f) {
@@ -124,6 +125,7 @@ func (s *server) remove(name api.FunctionName) error {
 	delete(s.functions, name)
 	s.activator.RemoveFunction(name)
 	s.activator.RemoveService(name)
+	s.owns(f, false)
 	s.autoscaler.RemoveFunction(name)
 	s.agent.forget(name)
 	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, withoutSecrets(f)))

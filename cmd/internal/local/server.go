@@ -39,6 +39,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
@@ -49,7 +51,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/eventlog"
 	"github.com/rouse-dev/rouse/internal/inbound"
-	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
@@ -80,6 +81,12 @@ type server struct {
 	silence   chan struct{}             // sent to when there is one; one place: nobody waits for who looks
 	clock     ages
 
+	far    *clusters.Front       // nil: it is no front door of clusters
+	agents net.Listener          // where their agents dial
+	joined []*clusteragent.Agent // by which it serves other front doors
+	owning sync.Mutex            // guards own; nothing else is taken while it is held
+	own    map[api.FunctionName]api.Function
+
 	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
 }
 
@@ -100,7 +107,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, silence: make(chan struct{}, 1)}
+	s := &server{cfg: cfg, bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, silence: make(chan struct{}, 1)}
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
 	if !at.IP.IsLoopback() {
@@ -144,8 +151,12 @@ func (s *server) build(ctx context.Context) error {
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
 		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
+	emitter, transport, err := s.farFunctions(registry)
+	if err != nil {
+		return err
+	}
 	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent},
-		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: s.bus, Waker: client, Transport: localhttp.New(256, idleConnection), Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: emitter, Waker: client, Transport: transport, Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
 		return err
@@ -159,6 +170,9 @@ func (s *server) build(ctx context.Context) error {
 	}
 	s.admin = s.newAdmin()
 	s.bus.Receive(s.route)
+	if err := s.newAgents(); err != nil {
+		return err
+	}
 	if cfg.Sink != "" {
 		overrides, err := cloudevent.ParseOverrides(cfg.SinkOverrides)
 		if err != nil {
@@ -216,6 +230,12 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("traces", s.cfg.Traces.Run)
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
+	}
+	for _, a := range s.joined {
+		run("agent", func(ctx context.Context) error { return a.Run(ctx, s.cfg.DrainTimeout) })
+	}
+	if s.far != nil {
+		run("clusters", s.serveAgents)
 	}
 	if s.cfg.Observe != nil {
 		run("observer", func(ctx context.Context) error {

@@ -1,0 +1,115 @@
+package clusteragent
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// attempt is a request of a front door while it is served.
+type attempt struct {
+	number uint64
+	cancel context.CancelCauseFunc
+}
+
+// headerID carries a request's id.
+const headerID = "X-Request-Id"
+
+// ServeHTTP implements [http.Handler]: the front door's requests, on a session's link.
+func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := s.f.a
+	name := api.FunctionName(r.Header.Get(exchange.HeaderFunction))
+	number, err := strconv.ParseUint(r.Header.Get(exchange.HeaderAttempt), 10, 64)
+	if err != nil || name == "" {
+		api.WriteError(w, api.BadRequest("", "a front door names the function and the attempt"))
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	id := r.Header.Get(headerID)
+	at := &attempt{number: number, cancel: cancel}
+	if e := a.enter(s.f, name, id, at); e != nil {
+		w.Header().Set(control.HeaderRefused, e.Code)
+		api.WriteError(w, e)
+		return
+	}
+	defer a.exit(s.f, name, id, at)
+	first := &watching{ResponseWriter: w}
+	stop := a.whileLeased(ctx, s.f, first, cancel)
+	defer stop()
+	a.deps.Serve(first, r.WithContext(ctx), name)
+}
+
+// enter takes a place for an attempt, or says why there is none.
+func (a *Agent) enter(f *front, name api.FunctionName, id string, at *attempt) *api.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stats, ok := a.deps.Stats(name)
+	slots := 0
+	for _, st := range stats.Instances {
+		if st.Ready() {
+			slots += max(st.Concurrency, 1)
+		}
+	}
+	old := a.attempts[id]
+	switch {
+	case !ok:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster does not serve %s", name)
+	case a.leaving:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster's agent is ending")
+	case time.Now().After(f.lease):
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster was cut off from the front door for too long")
+	case old != nil && old.number >= at.number:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "a later attempt of this request has come before")
+	case stats.Running >= slots && old == nil:
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no place is free")
+	}
+	if old != nil {
+		a.doubles++
+		old.cancel(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "a later attempt of this request has come"))
+	}
+	a.attempts[id] = at
+	f.served[name]++
+	return nil
+}
+
+// exit gives the place back.
+func (a *Agent) exit(f *front, name api.FunctionName, id string, at *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.attempts[id] == at {
+		delete(a.attempts, id)
+	}
+	if f.served[name]--; f.served[name] == 0 {
+		delete(f.served, name)
+	}
+	a.changed(name)
+}
+
+// whileLeased ends an attempt that has no first byte when the lease does.
+func (a *Agent) whileLeased(ctx context.Context, f *front, w *watching, cancel context.CancelCauseFunc) (stop func()) {
+	left := func() time.Duration {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return time.Until(f.lease)
+	}
+	var timer *time.Timer
+	armed := make(chan struct{}) // closed when timer is set
+	timer = time.AfterFunc(left(), func() {
+		<-armed
+		switch more := left(); {
+		case ctx.Err() != nil || w.begun.Load():
+		case more <= 0:
+			cancel(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster was cut off from the front door for too long"))
+		default:
+			timer.Reset(more)
+		}
+	})
+	close(armed)
+	return func() { timer.Stop() }
+}

@@ -1,0 +1,402 @@
+package clusteragent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/internal/exchangerpc"
+	"github.com/rouse-dev/rouse/internal/link"
+)
+
+// front is one front door as the agent sees it. The mutex of the Agent guards what is not constant.
+type front struct {
+	a  *Agent
+	at string
+
+	session *session // the newest that was welcomed and has not ended; nil: none
+	lease   time.Time
+	demand  map[api.FunctionName]api.Demand
+	served  map[api.FunctionName]int // its requests here
+}
+
+// session is one control stream with its link.
+type session struct {
+	f       *front
+	stream  exchangerpc.ClientStream
+	welcome exchange.Welcome
+	server  *link.Server
+	wake    chan struct{} // something is to be said; one place
+	done    chan struct{} // closed when the control stream has ended
+	silent  chan struct{} // closed when nothing was heard for a second
+	mute    sync.Once
+
+	// Guarded by the mutex of the Agent.
+	dirty map[api.FunctionName]bool
+	said  map[api.FunctionName]exchange.Function // as it was said last
+	all   bool                                   // every function is to be said
+	sent  map[uint64]time.Time
+	beat  uint64
+	heard time.Time
+	way   time.Duration
+}
+
+func (s *session) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Pauses between tries to reach a front door.
+const (
+	pauseFirst = 50 * time.Millisecond
+	pauseMost  = time.Second
+)
+
+// hold has a session with the front door, one after another, and where one is silent one beside the other, until ctx ends.
+func (f *front) hold(ctx context.Context) {
+	pause, logged := pauseFirst, ""
+	for ctx.Err() == nil && !f.a.ending() {
+		s, err := f.open(ctx)
+		if err != nil {
+			if reason := status.Convert(err).Message(); reason != logged && ctx.Err() == nil {
+				f.a.log.Warn("a front door is not reached; it is tried again", "front", f.at, "error", reason)
+				logged = reason
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			pause = min(2*pause, pauseMost)
+			continue
+		}
+		pause, logged = pauseFirst, ""
+		f.a.log.Info("serving a front door", "front", f.at, "name", s.welcome.Front)
+		f.a.running.Go(func() { s.run(ctx) })
+		select {
+		case <-s.done:
+		case <-s.silent:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// open dials, says hello and opens a link.
+func (f *front) open(ctx context.Context) (_ *session, err error) {
+	a := f.a
+	conn, err := grpc.NewClient("passthrough:///"+f.at, grpc.WithTransportCredentials(insecure.NewCredentials()), // TLS is below
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.secure(ctx, "h2") }),
+		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
+	if err != nil {
+		return nil, fmt.Errorf("the front door's address: %w", err)
+	}
+	streaming, cancel := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			cancel()
+			_ = conn.Close()
+		}
+	}()
+	if a.cfg.Token != nil {
+		token, err := a.cfg.Token()
+		if err != nil {
+			return nil, fmt.Errorf("read the token: %w", err)
+		}
+		streaming = metadata.AppendToOutgoingContext(streaming, "authorization", "Bearer "+token)
+	}
+	late := time.AfterFunc(2*dialTimeout, cancel)
+	defer late.Stop()
+	stream, err := exchangerpc.Open(streaming, conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(&exchange.Up{Hello: &exchange.Hello{Protocol: exchange.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Labels: a.cfg.Labels}}); err != nil {
+		if _, why := stream.Recv(); why != nil {
+			err = why
+		}
+		return nil, fmt.Errorf("say hello: %w", err)
+	}
+	down, err := stream.Recv()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the front door's own words
+	}
+	if down.Welcome == nil {
+		return nil, errors.New("the front door does not welcome: is it one of another version?")
+	}
+	s := &session{f: f, stream: stream, welcome: *down.Welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
+		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now()}
+	s.server = link.NewServer(link.Hello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret}, s, a.cfg.Link)
+	wire, err := f.secure(ctx, link.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	a.servers[s.server] = true
+	a.mu.Unlock()
+	a.running.Go(func() {
+		if err := s.server.Serve(wire); err != nil {
+			a.log.Warn("a link failed", "front", f.at, "error", err)
+		}
+		cancel() // without a link the session is of no use
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.servers, s.server)
+	})
+	context.AfterFunc(streaming, func() { _ = conn.Close() })
+	context.AfterFunc(ctx, func() { _ = s.server.Close() })
+	a.welcomed(s)
+	return s, nil
+}
+
+// secure dials the front door with TLS.
+func (f *front) secure(ctx context.Context, protocol string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	raw, err := f.a.cfg.Dial(ctx, f.at)
+	if err != nil {
+		return nil, fmt.Errorf("dial the front door: %w", err)
+	}
+	cfg := f.a.cfg.TLS.Clone()
+	cfg.MinVersion, cfg.NextProtos = tls.VersionTLS13, []string{protocol}
+	if cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(f.at)
+	}
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("the front door's TLS: %w", err)
+	}
+	if conn.ConnectionState().NegotiatedProtocol != protocol {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s is no front door's port for clusters: it does not speak %s", f.at, protocol)
+	}
+	return conn, nil
+}
+
+// welcomed makes s the newest session of its front door, and hears of other front doors.
+func (a *Agent) welcomed(s *session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.f.session = s
+	s.f.lease = time.Now().Add(exchange.Lease)
+	for name := range s.f.demand { // a new session is told anew what is wanted
+		delete(s.f.demand, name)
+	}
+	for _, at := range s.welcome.Fronts {
+		if a.fronts[at] == nil {
+			select {
+			case a.found <- at:
+			default: // enough are known
+			}
+		}
+	}
+	s.nudge()
+}
+
+// run says and hears until the control stream ends. The link goes on for as long as it lives.
+func (s *session) run(ctx context.Context) {
+	a := s.f.a
+	ended := make(chan error, 1)
+	go func() { ended <- s.listen() }()
+	beat := time.NewTicker(exchange.BeatEvery)
+	defer beat.Stop()
+	var err error
+	for err == nil {
+		select {
+		case <-beat.C:
+			err = s.say(true)
+			a.mu.Lock()
+			quiet := time.Since(s.heard)
+			a.mu.Unlock()
+			if quiet > exchange.SilentAfter {
+				s.mute.Do(func() { close(s.silent) })
+			}
+			if quiet > exchange.DeadAfter {
+				err = fmt.Errorf("nothing was heard for %s", exchange.DeadAfter)
+			}
+		case <-s.wake:
+			err = s.say(false)
+		case err = <-ended:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	_ = s.stream.CloseSend()
+	close(s.done)
+	a.mu.Lock()
+	if s.f.session == s {
+		s.f.session = nil
+		if ctx.Err() == nil && !a.leaving {
+			a.log.Warn("a front door is lost", "front", s.f.at, "error", status.Convert(err).Message())
+		}
+	}
+	a.mu.Unlock()
+}
+
+// maxSaid bounds the functions of one message.
+const maxSaid = 500
+
+// say sends what has changed, and with a beat a beat.
+func (s *session) say(beat bool) error {
+	for {
+		up, more := s.next(beat)
+		if up == nil {
+			return nil
+		}
+		if err := s.stream.Send(up); err != nil {
+			return err //nolint:wrapcheck // gRPC's own
+		}
+		if !more {
+			return nil
+		}
+		beat = false
+	}
+}
+
+// next is the next message; nil: there is nothing to say.
+func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
+	a := s.f.a
+	functions := a.deps.Functions()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	up := &exchange.Up{Leaving: a.leaving}
+	if s.all {
+		for _, spec := range functions {
+			s.dirty[spec.Name] = true
+		}
+	}
+	for _, spec := range functions {
+		if len(up.Functions) == maxSaid {
+			break
+		}
+		if !s.dirty[spec.Name] {
+			continue
+		}
+		now := a.state(s.f, spec)
+		if last, ok := s.said[spec.Name]; ok && !beat && onlyLoad(last, now) {
+			continue // it stays dirty until the next beat
+		}
+		delete(s.dirty, spec.Name)
+		s.said[spec.Name] = now
+		up.Functions = append(up.Functions, now)
+	}
+	if len(up.Functions) < maxSaid {
+		for name := range s.dirty {
+			if slices.ContainsFunc(functions, func(f api.Function) bool { return f.Name == name }) {
+				continue
+			}
+			delete(s.dirty, name) // it is not served any more
+			if _, said := s.said[name]; said {
+				delete(s.said, name)
+				a.seq++
+				up.Functions = append(up.Functions, exchange.Function{Name: name, Seq: a.seq})
+			}
+		}
+		up.Complete = s.all
+		s.all = false
+	}
+	if beat {
+		s.beat++
+		up.Beat, up.Way, up.Doubles = s.beat, s.way, a.doubles
+		s.sent[s.beat] = time.Now()
+		delete(s.sent, s.beat-64) // it will not be answered
+	}
+	if !beat && len(up.Functions) == 0 && !up.Complete && !up.Leaving {
+		return nil, false
+	}
+	return up, s.all || len(up.Functions) == maxSaid
+}
+
+// onlyLoad says whether nothing but the load of a function is another: beats say that.
+func onlyLoad(a, b exchange.Function) bool {
+	a.Seq, a.Running, a.Waiting, a.Expected = b.Seq, b.Running, b.Waiting, b.Expected
+	return reflect.DeepEqual(a, b)
+}
+
+// listen takes in what the front door says, until the stream ends.
+func (s *session) listen() error {
+	for {
+		down, err := s.stream.Recv()
+		if err != nil {
+			return err //nolint:wrapcheck // the front door's own words
+		}
+		for _, d := range s.hear(down) {
+			s.f.a.deps.Emitter.Emit(api.NewEvent(api.EventDemand, "/"+d.Activator, d.Function, d))
+		}
+	}
+}
+
+// hear takes in a message, and returns the demands of it.
+func (s *session) hear(down *exchange.Down) []api.Demand {
+	a, now := s.f.a, time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.heard = now
+	if sent, ok := s.sent[down.Beat]; ok && down.Beat > 0 {
+		delete(s.sent, down.Beat)
+		if s.way == 0 {
+			s.way = now.Sub(sent)
+		}
+		s.way = (7*s.way + now.Sub(sent)) / 8
+		if until := sent.Add(exchange.Lease); until.After(s.f.lease) {
+			s.f.lease = until
+		}
+	}
+	for _, r := range down.Refused {
+		a.log.Warn("the front door does not take a function", "front", s.f.at, "function", r.Function, "reason", r.Reason)
+	}
+	if s.f.session != s {
+		return nil
+	}
+	for _, d := range down.Demand {
+		s.f.demand[d.Function] = d
+		a.changed(d.Function)
+	}
+	return slices.Clone(down.Demand)
+}
+
+// ending says whether the agent leaves.
+func (a *Agent) ending() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.leaving
+}
+
+// leave says to all front doors that the agent ends, and lets what runs finish within drain.
+func (a *Agent) leave(drain time.Duration) {
+	a.mu.Lock()
+	a.leaving = true
+	for _, f := range a.fronts {
+		if f.session != nil {
+			f.session.nudge()
+		}
+	}
+	all := slices.Collect(maps.Keys(a.servers))
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	var ending sync.WaitGroup
+	for _, server := range all {
+		ending.Go(func() {
+			if server.Shutdown(ctx) != nil {
+				_ = server.Close()
+			}
+		})
+	}
+	ending.Wait()
+}

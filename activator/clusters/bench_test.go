@@ -1,0 +1,53 @@
+package clusters_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// BenchmarkExchange compares requests that a front door sends to a cluster with the same ones at the cluster's own front door.
+func BenchmarkExchange(b *testing.B) {
+	server, pool := authority(b)
+	f := newFront(b, server, declared("west", "w", "default/chat"))
+	spec := chat
+	spec.Concurrency = 64
+	west := newCluster(b, "west", "w", pool, spec, f.at)
+	west.status.Concurrency = 64
+	f.known(b, chat.Name)
+	west.set(api.Awake)
+	far := httptest.NewServer(west.activator.Handler())
+	defer far.Close()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	body := append([]byte(`{"model":"chat","messages":[{"role":"user","content":"`), append(bytes.Repeat([]byte("x"), 1000), `"}]}`...)...)
+	one := func(b *testing.B, url string) {
+		resp, err := client.Post(url+chatPath, "application/json", bytes.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			b.Fatal(resp.Status)
+		}
+	}
+	for name, url := range map[string]string{"direct": far.URL, "exchange": f.server.URL} {
+		b.Run("one/"+name, func(b *testing.B) {
+			for b.Loop() {
+				one(b, url)
+			}
+		})
+		b.Run("32/"+name, func(b *testing.B) {
+			b.SetParallelism(16)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					one(b, url)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,336 @@
+package clusters_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/api"
+)
+
+const chatPath = "/v1/chat/completions"
+
+// authority signs itself: a certificate for 127.0.0.1.
+func authority(t testing.TB) (server *tls.Config, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err = x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AddCert(c)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, pool
+}
+
+// wakerOf is never asked: nothing is granted in these tests.
+type wakerOf struct{}
+
+func (wakerOf) Wake(context.Context, api.Endpoint, api.Grant) (api.InstanceStatus, error) {
+	return api.InstanceStatus{}, fmt.Errorf("not granted")
+}
+
+func logger(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// newActivator makes an activator that runs until the test ends.
+func newActivator(t testing.TB, name string, emit api.Emitter, transport http.RoundTripper) *activator.Activator {
+	t.Helper()
+	a, err := activator.New(activator.Config{Name: name}, activator.Deps{Emitter: emit, Waker: wakerOf{}, Transport: transport, Logger: logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = a.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return a
+}
+
+// front is a front door with its activator, at an address.
+type front struct {
+	*clusters.Front
+	activator *activator.Activator
+	server    *httptest.Server
+	at        string
+	watch     atomic.Pointer[clusteragent.Agent] // that makes it an agent of another one
+}
+
+func newFront(t testing.TB, tlsConfig *tls.Config, declared ...clusters.Declaration) *front {
+	t.Helper()
+	f := &front{}
+	later := &relayed{of: f}
+	f.activator = newActivator(t, "front", later, later)
+	var err error
+	if f.Front, err = clusters.New(clusters.Config{Name: "front"}, clusters.Deps{Activator: f.activator, Logger: logger(t), Changed: later.changed}); err != nil {
+		t.Fatal(err)
+	}
+	later.front.Store(f.Front)
+	if err := f.Declare(declared); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.at = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Serve(ctx, l, clusters.TLS(tlsConfig)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	f.server = httptest.NewServer(f.activator.Handler())
+	t.Cleanup(f.server.Close)
+	return f
+}
+
+// relayed is the front door before it is there.
+type relayed struct {
+	of    *front
+	front atomic.Pointer[clusters.Front]
+}
+
+func (r *relayed) Emit(e api.Event) {
+	if f := r.front.Load(); f != nil {
+		f.Emit(e)
+	}
+	if a := r.of.watch.Load(); a != nil {
+		a.Watch(e)
+	}
+}
+
+func (r *relayed) changed(name api.FunctionName) {
+	if a := r.of.watch.Load(); a != nil {
+		a.Changed(name)
+	}
+}
+
+func (r *relayed) RoundTrip(req *http.Request) (*http.Response, error) {
+	return r.front.Load().RoundTrip(req)
+}
+
+// ask sends a chat and returns the status and the body.
+func (f *front) ask(t *testing.T, model string) (int, string) {
+	t.Helper()
+	body, _ := json.Marshal(map[string]any{"model": model, "messages": []any{}})
+	resp, err := http.Post(f.server.URL+chatPath, "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, string(got)
+}
+
+// cluster is a far cluster: an activator, an agent, one instance that a brain wakes when it is wanted.
+type cluster struct {
+	name      string
+	activator *activator.Activator
+	agent     *clusteragent.Agent
+	instance  *httptest.Server
+	answer    http.HandlerFunc
+	stop      func()
+
+	mu     sync.Mutex // guards what follows
+	status api.InstanceStatus
+	wakes  int
+}
+
+func newCluster(t testing.TB, name, token string, pool *x509.CertPool, spec api.Function, fronts ...string) *cluster {
+	t.Helper()
+	c := &cluster{name: name}
+	c.answer = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"from":%q}`, name)
+	}
+	c.instance = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.answer(w, r) }))
+	t.Cleanup(c.instance.Close)
+	c.status = api.InstanceStatus{Instance: api.InstanceID(name + "-1"), Function: spec.Name, State: api.Asleep, Endpoint: api.Endpoint(c.instance.URL), Concurrency: 2, Seq: 1}
+	c.activator = newActivator(t, name, api.EmitterFunc(c.brain), api.NewTransport(64))
+	c.activator.PutFunction(spec)
+	var err error
+	if c.agent, err = clusteragent.New(clusteragent.Config{Fronts: fronts, Cluster: name, Agent: "agent-1", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return token, nil }},
+		clusteragent.Deps{Serve: c.activator.ServeFunction, Functions: func() []api.Function { return []api.Function{spec.WithDefaults()} }, Stats: c.activator.Stats,
+			Emitter: api.EmitterFunc(c.brain), Logger: logger(t)}); err != nil {
+		t.Fatal(err)
+	}
+	c.activator.ObserveInstance(c.status)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.agent.Run(ctx, 10*time.Second) }()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+// brain wakes the instance as soon as somebody waits.
+func (c *cluster) brain(e api.Event) {
+	if c.agent != nil {
+		c.agent.Watch(e)
+	}
+	var d api.Demand
+	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil || d.Waiting == 0 {
+		return
+	}
+	go c.set(api.Awake)
+}
+
+// set changes the state of the instance.
+func (c *cluster) set(state api.State) {
+	c.mu.Lock()
+	if state == api.Awake && c.status.State != api.Awake {
+		c.wakes++
+	}
+	c.status.State = state
+	c.status.Seq++
+	st := c.status
+	c.mu.Unlock()
+	c.activator.ObserveInstance(st)
+	c.agent.Changed(st.Function)
+}
+
+var chat = api.Function{Name: "default/chat", Model: "chat", Concurrency: 2, MaxScale: 1, Runtime: api.Runtime{Kind: api.RuntimeCommand}}
+
+func declared(name, token string, functions ...string) clusters.Declaration {
+	return clusters.Declaration{Name: name, TokenHashes: []string{clusters.HashToken(token)}, Functions: functions}
+}
+
+// known waits until the front door knows a function.
+func (f *front) known(t testing.TB, name api.FunctionName) {
+	t.Helper()
+	for !f.activator.Declared(name) {
+		time.Sleep(time.Millisecond) // there is no event for it
+	}
+}
+
+// TestHeldAtTheFrontDoor: a request for what sleeps in a cluster is held, wakes it there, and is answered.
+func TestHeldAtTheFrontDoor(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "secret", "default/*"))
+	west := newCluster(t, "west", "secret", pool, chat, f.at)
+	f.known(t, chat.Name)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+	all.Wait()
+	if west.wakes != 1 {
+		t.Errorf("woken %d times", west.wakes)
+	}
+}
+
+// TestAwakeFirst: where one cluster is awake and another asleep, nothing wakes.
+func TestAwakeFirst(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/chat"))
+	west := newCluster(t, "west", "w", pool, chat, f.at)
+	f.known(t, chat.Name)
+	west.set(api.Awake)
+	if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+		t.Errorf("%d %s", status, body)
+	}
+	east := newCluster(t, "east", "e", pool, chat, f.at)
+	for n := 0; n < 50; n++ {
+		if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	if east.wakes != 0 {
+		t.Error("the sleeper was woken")
+	}
+}
+
+// TestClusterLeaves: an agent that ends finishes what runs; what waits goes to another cluster.
+func TestClusterLeaves(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/chat"))
+	west := newCluster(t, "west", "w", pool, chat, f.at)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	west.answer = func(w http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-finish
+		fmt.Fprint(w, `{"from":"west"}`)
+	}
+	f.known(t, chat.Name)
+	first := make(chan string, 1)
+	go func() {
+		_, body := f.ask(t, "chat")
+		first <- body
+	}()
+	<-begun
+	left := make(chan struct{})
+	go func() { defer close(left); west.stop() }()
+	newCluster(t, "east", "e", pool, chat, f.at)
+	if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"east"}` {
+		t.Errorf("%d %s", status, body)
+	}
+	close(finish)
+	if body := <-first; body != `{"from":"west"}` {
+		t.Errorf("the one that ran: %s", body)
+	}
+	<-left
+}
+
+// TestNotAllowed: who has another token, or offers what it may not serve, gets nothing, and disturbs nobody.
+func TestNotAllowed(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/other"))
+	newCluster(t, "west", "another token", pool, chat, f.at)
+	newCluster(t, "east", "e", pool, chat, f.at)
+	newCluster(t, "nobody", "e", pool, chat, f.at)
+	newCluster(t, "west", "w", pool, chat, f.at)
+	f.known(t, chat.Name)
+	for range 5 {
+		if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+}

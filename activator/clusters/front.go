@@ -1,0 +1,304 @@
+package clusters
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/internal/link"
+)
+
+// Activator is what is told of far functions.
+type Activator interface {
+	PutFunction(spec api.Function)
+	RemoveFunction(name api.FunctionName)
+	ObserveInstance(status api.InstanceStatus)
+	Fail(name api.FunctionName, err *api.Error)
+}
+
+// Config is a front door's configuration. The zero value is usable once it has a Name.
+type Config struct {
+	// Name is this front door's, unique among front doors.
+	Name string
+	// Fronts are the addresses of all front doors, host:port, as agents reach them.
+	Fronts []string
+	// Link bounds links.
+	Link link.Config
+	// Keep is how long a function is known after the last agent that served it was lost: its requests wait. Default 1 min.
+	Keep time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Keep == 0 {
+		c.Keep = time.Minute
+	}
+	c.Link = c.Link.WithDefaults()
+	return c
+}
+
+// Validate reports the first field that is wrong, and what it should be.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	switch {
+	case c.Name == "":
+		return errors.New("clusters: the name is empty: set one that no other front door has")
+	case c.Keep < 0:
+		return fmt.Errorf("clusters: a function is kept for %s: want more than 0", c.Keep)
+	}
+	return c.Link.Validate()
+}
+
+// Deps are what a front door needs of others. Activator must be given.
+type Deps struct {
+	Activator Activator
+	// Near takes the events of functions that this machine has; nil: it has none.
+	Near api.Emitter
+	// Transport reaches what is no agent; nil: there is nothing else.
+	Transport http.RoundTripper
+	// Changed is told of each function of which an agent says something else than before; nil: nobody is.
+	Changed  func(name api.FunctionName)
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+}
+
+// Front is one front door. See the package comment.
+type Front struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+
+	telling sync.Mutex // held while the activator is told what has changed, so that it hears it in order; taken before mu
+
+	mu        sync.Mutex // guards what follows
+	declared  map[string]Declaration
+	sessions  map[string]*session // by agent
+	functions map[api.FunctionName]*function
+	near      map[api.FunctionName]bool // those of this machine
+	links     map[*link.Link]bool
+	seq       uint64 // of the last status of an instance, or the last attempt
+}
+
+// New makes a front door. It starts nothing.
+func New(cfg Config, deps Deps) (*Front, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Activator == nil {
+		return nil, errors.New("clusters: Activator must be given")
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	m, err := newMetrics(deps.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("clusters: register metrics: %w", err)
+	}
+	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, declared: map[string]Declaration{},
+		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]bool{}, links: map[*link.Link]bool{}}, nil
+}
+
+// Declare replaces the declarations. Sessions of clusters that are not declared any more, or whose
+// declaration allows less than before, end; their agents may come again.
+func (f *Front) Declare(list []Declaration) error {
+	all := make(map[string]Declaration, len(list))
+	for _, d := range list {
+		if err := d.Validate(); err != nil {
+			return err
+		}
+		if _, twice := all[d.Name]; twice {
+			return fmt.Errorf("cluster %s is declared twice", d.Name)
+		}
+		all[d.Name] = d
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.declared = all
+	for _, s := range f.sessions {
+		if now, ok := all[s.hello.Cluster]; !ok || !equal(now, s.declared) {
+			s.end()
+		}
+	}
+	return nil
+}
+
+// equal compares what JSON makes of two declarations.
+func equal(a, b Declaration) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+func (f *Front) declaration(cluster string) (Declaration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d, ok := f.declared[cluster]
+	return d, ok
+}
+
+// Near says which functions this machine has itself: agents that have them too are further instances of them, and
+// the demand goes to the machine's own autoscaler as well.
+func (f *Front) Near(name api.FunctionName, has bool) {
+	f.change(func() []func() {
+		if has {
+			f.near[name] = true
+		} else {
+			delete(f.near, name)
+		}
+		if fn := f.functions[name]; fn != nil {
+			fn.spec = api.Function{} // said anew where it is not near any more
+			return f.sync(fn)
+		}
+		return nil
+	})
+}
+
+// change has do change what mu guards, and then the activator told what do returns.
+func (f *Front) change(do func() []func()) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	f.mu.Lock()
+	tell := do()
+	f.mu.Unlock()
+	for _, t := range tell {
+		t()
+	}
+}
+
+// begin takes a session in. One of the same agent ends.
+func (f *Front) begin(s *session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old := f.sessions[s.agent()]; old != nil {
+		old.end()
+	}
+	f.sessions[s.agent()] = s
+	f.metrics.agents.WithLabelValues(s.hello.Cluster).Inc()
+}
+
+// lose forgets a session, and what it offered where no later one has offered it anew.
+func (f *Front) lose(s *session) {
+	f.log.Info("a cluster has gone", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", time.Since(s.since).Round(time.Millisecond))
+	f.change(func() (tell []func()) {
+		f.metrics.agents.WithLabelValues(s.hello.Cluster).Dec()
+		replaced := f.sessions[s.agent()] != s
+		if !replaced {
+			delete(f.sessions, s.agent())
+		}
+		for _, fn := range f.functions {
+			if o := fn.offers[s.agent()]; o != nil && o.session == s && !replaced {
+				delete(fn.offers, s.agent())
+				tell = append(tell, f.observe(o, api.Gone))
+				tell = append(tell, f.sync(fn)...)
+			}
+		}
+		return tell
+	})
+	s.end()
+}
+
+// hear takes in what an agent says.
+func (f *Front) hear(s *session, up *exchange.Up) error {
+	var err error
+	f.change(func() (tell []func()) {
+		if f.sessions[s.agent()] != s {
+			err = status.Error(codes.Aborted, "another session of this agent has come")
+			return nil
+		}
+		s.heard = time.Now()
+		if up.Beat > 0 {
+			s.beat, s.way = up.Beat, up.Way
+			s.nudge()
+		}
+		if up.Doubles > s.doubles {
+			f.metrics.doubles.WithLabelValues(s.hello.Cluster).Add(float64(up.Doubles - s.doubles))
+			s.doubles = up.Doubles
+		}
+		changed := map[api.FunctionName]*function{}
+		if up.Leaving && !s.leaving {
+			s.leaving = true
+			for name, fn := range f.functions {
+				if fn.offers[s.agent()] != nil {
+					changed[name] = fn
+					tell = append(tell, f.observe(fn.offers[s.agent()], ""))
+				}
+			}
+		}
+		for _, state := range up.Functions {
+			t, fn := f.offered(s, state)
+			tell = append(tell, t...)
+			if fn != nil {
+				changed[state.Name] = fn
+			}
+		}
+		if up.Complete && !s.complete {
+			s.complete = true
+			t, fns := f.notOffered(s)
+			tell = append(tell, t...)
+			for _, fn := range fns {
+				changed[fn.name] = fn
+			}
+		}
+		for _, fn := range changed {
+			tell = append(tell, f.sync(fn)...)
+		}
+		return tell
+	})
+	return err
+}
+
+// addresses of functions at agents end in it.
+const domain = ".cluster"
+
+// endpoint is where the activator sends what is for a function at an agent.
+func endpoint(agent string, name api.FunctionName) api.Endpoint {
+	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
+}
+
+// RoundTrip sends a request to the function that the host of its URL names, by the newest link of its agent.
+func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
+	host, far := strings.CutSuffix(r.URL.Host, domain)
+	if !far {
+		if f.deps.Transport == nil {
+			return nil, fmt.Errorf("clusters: %s is no agent's", r.URL.Host)
+		}
+		return f.deps.Transport.RoundTrip(r) //nolint:wrapcheck // the transport's own
+	}
+	name, agent, _ := strings.Cut(host, ".")
+	function, err := hex.DecodeString(name)
+	who, err2 := hex.DecodeString(agent)
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("clusters: the host %s: %w", r.URL.Host, err)
+	}
+	f.mu.Lock()
+	var l *link.Link
+	if s := f.sessions[string(who)]; s != nil {
+		l = s.newest()
+	}
+	f.seq++
+	attempt := f.seq
+	f.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Net: "link", Err: fmt.Errorf("agent %s has no link that takes requests", who)}
+	}
+	out := r.Clone(r.Context())
+	out.Header.Set(exchange.HeaderFunction, string(function))
+	out.Header.Set(exchange.HeaderAttempt, fmt.Sprint(attempt))
+	return l.RoundTrip(out) //nolint:wrapcheck // the link's own
+}

@@ -1,0 +1,26 @@
+package clusters
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of the front door's clusters.
+type metrics struct {
+	agents  *prometheus.GaugeVec
+	links   *prometheus.GaugeVec
+	doubles *prometheus.CounterVec
+	refused prometheus.Counter
+}
+
+func newMetrics(r *prometheus.Registry) (*metrics, error) {
+	of := []string{"cluster"}
+	m := &metrics{
+		agents:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rouse_cluster_agents", Help: "Agents of a cluster that hold a control stream."}, of),
+		links:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rouse_cluster_links", Help: "Connections that carry requests to a cluster."}, of),
+		doubles: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_cluster_double_executions_total", Help: "Attempts that a cluster ended because a later attempt of the same request came."}, of),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "rouse_cluster_refused_total", Help: "Control streams and links that were refused."}),
+	}
+	return m, errors.Join(r.Register(m.agents), r.Register(m.links), r.Register(m.doubles), r.Register(m.refused))
+}

@@ -1,0 +1,67 @@
+package clusters
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// A front door is to another one an agent: it dials, offers what its own agents have, and passes on what it gets. What
+// other front doors offer to it it offers to nobody, so that a request makes one hop between front doors at most.
+
+// Offered are the functions that agents of this front door serve, other front doors not counted.
+func (f *Front) Offered() []api.Function {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []api.Function
+	for _, fn := range f.functions {
+		spec, own := api.Function{}, 0
+		for _, o := range fn.offers {
+			if !o.session.declared.Front {
+				spec, own = fn.merged(), own+max(o.state.MaxScale, 1)
+			}
+		}
+		if own > 0 {
+			spec.MaxScale = own
+			list = append(list, spec)
+		}
+	}
+	slices.SortFunc(list, func(a, b api.Function) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return list
+}
+
+// Of is what the activator knows of a function at agents of this front door, other front doors not counted.
+func (f *Front) Of(a api.Activity) api.Activity {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a.Instances = slices.DeleteFunc(slices.Clone(a.Instances), func(st api.InstanceStatus) bool {
+		fn := f.functions[st.Function]
+		if fn == nil {
+			return false
+		}
+		o := fn.offers[strings.TrimSuffix(string(st.Instance), "/"+string(st.Function))]
+		return o != nil && o.session.declared.Front
+	})
+	return a
+}
+
+// EmitOf takes the demand of another front door for functions of this one's agents.
+func (f *Front) EmitOf(e api.Event) {
+	var demand api.Demand
+	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &demand) != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fn := f.functions[demand.Function]; fn != nil {
+		if fn.theirs == nil {
+			fn.theirs = map[string]api.Demand{}
+		}
+		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
+			delete(fn.theirs, demand.Activator)
+		}
+		f.divide(fn)
+	}
+}

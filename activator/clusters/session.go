@@ -1,0 +1,225 @@
+package clusters
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/internal/exchangerpc"
+	"github.com/rouse-dev/rouse/internal/link"
+)
+
+// session is one control stream of an agent, and its links.
+type session struct {
+	id, secret string
+	hello      exchange.Hello
+	declared   Declaration
+	since      time.Time
+	wake       chan struct{} // something is to be sent; one place
+	ended      chan struct{} // closed by end
+
+	once sync.Once
+
+	// Guarded by the mutex of the Front.
+	heard    time.Time
+	beat     uint64                          // to be answered; 0: none
+	demand   map[api.FunctionName]api.Demand // to be sent
+	refused  []exchange.Refusal              // to be sent
+	links    []*link.Link                    // the newest last
+	leaving  bool
+	goAway   bool
+	complete bool
+	way      time.Duration
+	doubles  uint64
+}
+
+// agent is what the session's agent is called: cluster/agent.
+func (s *session) agent() string { return s.hello.Cluster + "/" + s.hello.Agent }
+
+func (s *session) end() { s.once.Do(func() { close(s.ended) }) }
+
+// nudge has the writer look.
+func (s *session) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Control implements [exchangerpc.Server]: one session, from its Hello to its end.
+func (f *Front) Control(stream exchangerpc.ServerStream) error {
+	s, err := f.greet(stream)
+	if err != nil {
+		f.log.Warn("an agent is refused", "error", status.Convert(err).Message())
+		f.metrics.refused.Inc()
+		return err
+	}
+	f.begin(s) // before the Welcome, which its links follow
+	defer f.lose(s)
+	if err := stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
+		return err //nolint:wrapcheck // gRPC's own
+	}
+	f.log.Info("a cluster has come", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "version", s.hello.Version)
+	read := make(chan error, 1) // why the reader ended
+	go func() { read <- f.listen(s, stream) }()
+	return f.speak(s, stream, read)
+}
+
+// greet reads the Hello and checks who it is.
+func (f *Front) greet(stream exchangerpc.ServerStream) (*session, error) {
+	first := make(chan *exchange.Up, 1)
+	go func() { // ends with the stream, which ends when Control returns
+		if up, err := stream.Recv(); err == nil {
+			first <- up
+		}
+		close(first)
+	}()
+	var up *exchange.Up
+	select {
+	case up = <-first:
+	case <-time.After(helloTimeout):
+		return nil, status.Errorf(codes.DeadlineExceeded, "no Hello came within %s", helloTimeout)
+	}
+	if up == nil || up.Hello == nil {
+		return nil, status.Error(codes.InvalidArgument, "the first message has no Hello")
+	}
+	if err := up.Hello.Validate(); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	var token string
+	if md, ok := metadata.FromIncomingContext(stream.Context()); ok {
+		if v := md.Get("authorization"); len(v) == 1 {
+			token, _ = strings.CutPrefix(v[0], "Bearer ")
+		}
+	}
+	d, ok := f.declaration(up.Hello.Cluster)
+	if !ok || !d.proves(token, certificate(stream)) { // one answer, so that nobody learns which clusters there are
+		return nil, status.Errorf(codes.Unauthenticated, "cluster %s: not declared at this front door, or its token or certificate is another one", up.Hello.Cluster)
+	}
+	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}}, nil
+}
+
+// helloTimeout bounds the wait for a Hello.
+const helloTimeout = 5 * time.Second
+
+// listen takes in what the agent says, until its stream ends.
+func (f *Front) listen(s *session, stream exchangerpc.ServerStream) error {
+	for {
+		up, err := stream.Recv()
+		if err != nil {
+			return err //nolint:wrapcheck // gRPC's own
+		}
+		if up.Hello != nil {
+			return status.Error(codes.InvalidArgument, "a second Hello")
+		}
+		if err := up.Validate(); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		if err := f.hear(s, up); err != nil {
+			return err
+		}
+	}
+}
+
+// speak sends what there is to send, until the session ends.
+func (f *Front) speak(s *session, stream exchangerpc.ServerStream, read <-chan error) error {
+	silent := time.NewTimer(exchange.DeadAfter)
+	defer silent.Stop()
+	for {
+		select {
+		case err := <-read:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case <-s.ended:
+			return status.Error(codes.Aborted, "another session of this agent has come")
+		case <-silent.C:
+			left := f.silence(s)
+			if left <= 0 {
+				return status.Errorf(codes.DeadlineExceeded, "nothing was heard for %s", exchange.DeadAfter)
+			}
+			silent.Reset(left)
+		case <-s.wake:
+			for d := f.outbox(s); d != nil; d = f.outbox(s) {
+				if err := stream.Send(d); err != nil {
+					return err //nolint:wrapcheck // gRPC's own
+				}
+			}
+		}
+	}
+}
+
+// silence is how long the agent may be silent yet.
+func (f *Front) silence(s *session) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return exchange.DeadAfter - time.Since(s.heard)
+}
+
+// outbox takes what is to be sent; nil: nothing. What one message can't hold stays for the next.
+func (f *Front) outbox(s *session) *exchange.Down {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := &exchange.Down{Beat: s.beat, Refused: s.refused, GoAway: s.goAway}
+	for name, demand := range s.demand {
+		if len(d.Demand) == maxDemands {
+			break
+		}
+		d.Demand = append(d.Demand, demand)
+		delete(s.demand, name)
+	}
+	empty := d.Beat == 0 && len(d.Refused) == 0 && !d.GoAway && len(d.Demand) == 0
+	s.beat, s.refused, s.goAway = 0, nil, false
+	if empty {
+		return nil
+	}
+	return d
+}
+
+// maxDemands bounds the demands of one message.
+const maxDemands = 1000
+
+// certificate is the verified certificate of the stream's client; nil: it has none.
+func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
+	p, ok := peer.FromContext(stream.Context())
+	if !ok {
+		return nil
+	}
+	var state *tls.ConnectionState
+	switch info := p.AuthInfo.(type) {
+	case credentials.TLSInfo:
+		state = &info.State
+	default:
+		return nil
+	}
+	if len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.VerifiedChains[0][0]
+}
+
+// newest is the link that takes new requests; nil: none does.
+func (s *session) newest() *link.Link {
+	for _, l := range slices.Backward(s.links) {
+		if l.Taking() {
+			return l
+		}
+	}
+	return nil
+}

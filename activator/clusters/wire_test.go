@@ -1,0 +1,273 @@
+package clusters_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// wire is a network between agents and a front door, which can be stopped in each direction, and cut.
+type wire struct {
+	at string
+
+	up, down *gate
+
+	mu    sync.Mutex // guards what follows
+	conns map[net.Conn]bool
+}
+
+// gate lets bytes through, or keeps them until it is open.
+type gate struct {
+	mu   sync.Mutex
+	open chan struct{} // closed while it is open
+}
+
+func newGate() *gate {
+	g := &gate{open: make(chan struct{})}
+	close(g.open)
+	return g
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = make(chan struct{})
+}
+
+func (g *gate) unshut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.open)
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	<-open
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{at: l.Addr().String(), conns: map[net.Conn]bool{}, up: newGate(), down: newGate()}
+	go func() {
+		for {
+			agent, err := l.Accept()
+			if err != nil {
+				return
+			}
+			front, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = agent.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns[agent], w.conns[front] = true, true
+			w.mu.Unlock()
+			go w.pump(front, agent, w.up)
+			go w.pump(agent, front, w.down)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		w.cut()
+	})
+	return w
+}
+
+func (w *wire) pump(to, from net.Conn, g *gate) {
+	defer to.Close()
+	defer from.Close()
+	piece := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(piece)
+		g.pass()
+		if n > 0 {
+			if _, err := to.Write(piece[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// cut ends every connection.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.conns {
+		_ = c.Close()
+		delete(w.conns, c)
+	}
+}
+
+// TestLinkCut: requests whose first byte has not been sent are answered after the connections of their cluster were cut.
+func TestLinkCut(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "w", "default/chat"))
+	w := newWire(t, f.at)
+	west := newCluster(t, "west", "w", pool, chat, w.at)
+	var arrived sync.WaitGroup
+	arrived.Add(2)
+	var first atomic.Int32
+	finish := make(chan struct{})
+	west.answer = func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else nobody sees that the client leaves
+		if first.Add(1) <= 2 {             // these never answer
+			arrived.Done()
+			<-r.Context().Done()
+			return
+		}
+		<-finish
+		fmt.Fprint(rw, `{"again":true}`)
+	}
+	f.known(t, chat.Name)
+	var all sync.WaitGroup
+	for range 8 { // two run, six wait
+		all.Go(func() {
+			if status, body := f.ask(t, "chat"); status != 200 || body != `{"again":true}` {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+	arrived.Wait()
+	w.cut()
+	close(finish)
+	all.Wait()
+}
+
+// TestSilence: a network that carries nothing for two seconds, in both directions or in one, loses no request, and is used
+// again at once; a stream that had begun goes on to its end.
+func TestSilence(t *testing.T) {
+	for name, shut := range map[string]func(*wire) []*gate{
+		"both":           func(w *wire) []*gate { return []*gate{w.up, w.down} },
+		"to the front":   func(w *wire) []*gate { return []*gate{w.up} },
+		"from the front": func(w *wire) []*gate { return []*gate{w.down} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, pool := authority(t)
+			f := newFront(t, server, declared("west", "w", "default/chat"))
+			w := newWire(t, f.at)
+			west := newCluster(t, "west", "w", pool, chat, w.at)
+			begun, finish := make(chan struct{}), make(chan struct{})
+			west.answer = func(rw http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Long") == "" {
+					fmt.Fprint(rw, `{"from":"west"}`)
+					return
+				}
+				rw.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprint(rw, "data: {\"choices\":[]}\n\n")
+				rw.(http.Flusher).Flush()
+				close(begun)
+				<-finish
+				fmt.Fprint(rw, "data: [DONE]\n\n")
+			}
+			f.known(t, chat.Name)
+			west.set(api.Awake)
+			long := make(chan string, 1)
+			go func() { long <- f.stream(t) }()
+			<-begun
+			gates := shut(w)
+			for _, g := range gates {
+				g.shut()
+			}
+			var all sync.WaitGroup
+			for range 10 {
+				all.Go(func() {
+					if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+						t.Errorf("%d %s", status, body)
+					}
+				})
+			}
+			time.Sleep(2 * time.Second) // the network is real, and so is its silence
+			for _, g := range gates {
+				g.unshut()
+			}
+			all.Wait()
+			close(finish)
+			if got, want := <-long, "data: {\"choices\":[]}\n\ndata: [DONE]\n\n"; got != want {
+				t.Errorf("the stream that had begun: %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// stream asks for a stream, and returns it.
+func (f *front) stream(t *testing.T) string {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	body := `{"model":"chat","stream":true,"messages":[]}`
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, f.server.URL+chatPath, io.NopCloser(strings.NewReader(body)))
+	r.Header.Set("X-Long", "1")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(got)
+}
+
+// TestTwoFronts: what only the agents of another front door have is answered in one hop, held and woken like any other, and a
+// request never goes back.
+func TestTwoFronts(t *testing.T) {
+	server, pool := authority(t)
+	x := newFront(t, server, clusters.Declaration{Name: "y", TokenHashes: []string{clusters.HashToken("y")}, Functions: []string{"*/*"}, Front: true})
+	y := newFront(t, server, declared("west", "w", "default/chat"), clusters.Declaration{Name: "x", TokenHashes: []string{clusters.HashToken("x")}, Functions: []string{"*/*"}, Front: true})
+	peer := func(of, to *front, name string) {
+		a, err := clusteragent.New(clusteragent.Config{Fronts: []string{to.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
+			clusteragent.Deps{Serve: of.activator.ServeFunction, Functions: of.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
+				s, ok := of.activator.Stats(name)
+				return of.Of(s), ok
+			}, Emitter: api.EmitterFunc(of.EmitOf), Logger: logger(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of.watch.Store(a)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx, time.Second) }()
+		t.Cleanup(func() { cancel(); <-ended })
+	}
+	peer(y, x, "y")
+	peer(x, y, "x")
+	newCluster(t, "west", "w", pool, chat, y.at)
+	x.known(t, chat.Name)
+	var all sync.WaitGroup
+	for range 20 {
+		for _, f := range []*front{x, y} {
+			all.Go(func() {
+				if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+					t.Errorf("%d %s", status, body)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if x.Offered() != nil {
+		t.Errorf("a front door offers what another one has: %+v", x.Offered())
+	}
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/activator/clusters"
+)
+
+// clustersCommand has what an operator of a front door needs.
+func clustersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "clusters",
+		Short: "Prepare clusters that join a front door",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "token FILE",
+		Short: "Make a token for a cluster, in a new file, and print its hash for the front door",
+		Long: `Make a token for a cluster, in a new file, and print its hash for the front door.
+
+The cluster shows the token (rouse up --join … --cluster-token-file FILE); the front
+door knows the hash only (tokenHashes in the file of rouse up --clusters). To replace
+a token, declare both hashes, change the file at the cluster, and take the old hash away.`,
+		Example: "  rouse clusters token desk.token",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			token := rand.Text() + rand.Text()
+			file, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+			if err != nil {
+				return fmt.Errorf("make a token: %w", err)
+			}
+			if _, err := fmt.Fprintln(file, token); err != nil {
+				_ = file.Close()
+				return fmt.Errorf("make a token: %w", err)
+			}
+			if err := file.Close(); err != nil {
+				return fmt.Errorf("make a token: %w", err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "tokenHashes: [%s]\n", clusters.HashToken(token))
+			return nil
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,158 @@
+package local
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/localhttp"
+)
+
+// Clusters says of a server that it is a front door of clusters.
+type Clusters struct {
+	// Listen is where agents dial, host:port.
+	Listen string
+	// TLS has the certificate of that port, and may say who signs those of agents.
+	TLS *tls.Config
+	// Declared are the clusters that may come.
+	Declared []clusters.Declaration
+	// Fronts are the addresses of all front doors, as agents reach them; empty: only those that agents were given.
+	Fronts []string
+	// Name is this front door's among them.
+	Name string
+	// Peers, if not nil, says how this front door is an agent of the others: they get what its agents and this machine have.
+	Peers *clusteragent.Config
+}
+
+// farFunctions makes the front door of clusters, where there is one, and returns what the activator emits to and sends by.
+func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.RoundTripper, error) {
+	near := localhttp.New(256, idleConnection)
+	if s.cfg.Clusters == nil {
+		return s.bus, near, nil
+	}
+	var err error
+	s.far, err = clusters.New(clusters.Config{Name: s.cfg.Clusters.Name, Fronts: s.cfg.Clusters.Fronts},
+		clusters.Deps{Activator: (*farActivator)(s), Near: s.bus, Transport: near, Changed: s.changed, Logger: s.cfg.Logger, Registry: registry})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.far.Declare(s.cfg.Clusters.Declared); err != nil {
+		return nil, nil, err
+	}
+	if s.agents, err = net.Listen("tcp", s.cfg.Clusters.Listen); err != nil {
+		return nil, nil, fmt.Errorf("listen for agents: %w", err)
+	}
+	s.info.Clusters = s.agents.Addr().String()
+	return s.far, s.far, nil
+}
+
+// farActivator is the server's activator, which is made after the front door of clusters.
+type farActivator server
+
+// PutFunction implements [clusters.Activator].
+func (s *farActivator) PutFunction(f api.Function) { s.activator.PutFunction(f) }
+
+// RemoveFunction implements [clusters.Activator].
+func (s *farActivator) RemoveFunction(name api.FunctionName) { s.activator.RemoveFunction(name) }
+
+// ObserveInstance implements [clusters.Activator].
+func (s *farActivator) ObserveInstance(st api.InstanceStatus) { s.activator.ObserveInstance(st) }
+
+// Fail implements [clusters.Activator].
+func (s *farActivator) Fail(name api.FunctionName, err *api.Error) { s.activator.Fail(name, err) }
+
+// serveAgents takes agents in until ctx ends.
+func (s *server) serveAgents(ctx context.Context) error {
+	return s.far.Serve(ctx, s.agents, clusters.TLS(s.cfg.Clusters.TLS))
+}
+
+// newAgents makes the agents by which other front doors get what this machine has, and what its agents have.
+func (s *server) newAgents() error {
+	if s.cfg.Join != nil {
+		if err := s.newAgent(*s.cfg.Join, clusteragent.Deps{Functions: s.ownFunctions, Stats: s.activator.Stats, Emitter: api.EmitterFunc(s.route)}); err != nil {
+			return err
+		}
+	}
+	if s.far == nil || s.cfg.Clusters.Peers == nil {
+		return nil
+	}
+	return s.newAgent(*s.cfg.Clusters.Peers, clusteragent.Deps{
+		Functions: func() []api.Function { return append(s.ownFunctions(), s.far.Offered()...) },
+		Stats: func(name api.FunctionName) (api.Activity, bool) {
+			a, ok := s.activator.Stats(name)
+			return s.far.Of(a), ok
+		},
+		Emitter: api.EmitterFunc(func(e api.Event) {
+			s.far.EmitOf(e)
+			s.owning.Lock()
+			_, own := s.own[api.FunctionName(e.Subject)]
+			s.owning.Unlock()
+			if own {
+				s.route(e)
+			}
+		}),
+	})
+}
+
+// newAgent makes an agent. Every event reaches it, and whatever agents of this front door say.
+func (s *server) newAgent(cfg clusteragent.Config, deps clusteragent.Deps) error {
+	deps.Serve, deps.Logger = s.serveFront, s.cfg.Logger
+	a, err := clusteragent.New(cfg, deps)
+	if err != nil {
+		return err
+	}
+	s.joined = append(s.joined, a)
+	s.bus.Receive(a.Watch)
+	return nil
+}
+
+// changed tells the agents that something else is said of a function.
+func (s *server) changed(name api.FunctionName) {
+	for _, a := range s.joined {
+		a.Changed(name)
+	}
+}
+
+// serveFront serves a request of a front door: who its client is, it says.
+func (s *server) serveFront(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
+	p := peer.Peer{Client: "tenant " + r.Header.Get(control.HeaderTenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
+	if r.Header.Get(control.HeaderTenant) == "" { // it is the front door's own machine
+		p.Client, p.Local = "front", true
+	}
+	s.activator.ServeFunction(w, peer.As(r, p), name)
+}
+
+// ownFunctions are the functions that this machine has itself, by name.
+func (s *server) ownFunctions() []api.Function {
+	s.owning.Lock()
+	defer s.owning.Unlock()
+	list := slices.Collect(maps.Values(s.own))
+	slices.SortFunc(list, func(a, b api.Function) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return list
+}
+
+// owns notes that the machine has a function, or has it no more.
+func (s *server) owns(f api.Function, has bool) {
+	s.owning.Lock()
+	if has {
+		s.own[f.Name] = f
+	} else {
+		delete(s.own, f.Name)
+	}
+	s.owning.Unlock()
+	if s.far != nil {
+		s.far.Near(f.Name, has)
+	}
+}

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+)
+
+// frontDoor is a server that clusters join.
+type frontDoor struct {
+	*place
+	at, certificate string
+}
+
+// newFrontDoor starts a front door without functions of its own, which takes clusters of these names with their names as tokens.
+func newFrontDoor(t *testing.T, clusters ...string) *frontDoor {
+	t.Helper()
+	dir := t.TempDir()
+	f := &frontDoor{certificate: filepath.Join(dir, "cert.pem")}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	file := fmt.Sprintf("name: front\nlisten: 127.0.0.1:0\ncertificate: %s\nkey: %s\nclusters:\n", f.certificate, filepath.Join(dir, "key.pem"))
+	for _, name := range clusters {
+		file += fmt.Sprintf("- name: %s\n  tokenHashes: [%x]\n  functions: [\"default/*\"]\n", name, sha256.Sum256([]byte(name)))
+	}
+	f.place = newServer(t, "--clusters", write("clusters.yaml", []byte(file)))
+	lines := bufio.NewScanner(strings.NewReader(f.server.output()))
+	for lines.Scan() {
+		var line struct{ Msg, Address string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "clusters may join" {
+			f.at = line.Address
+		}
+	}
+	if f.at == "" {
+		t.Fatalf("the front door does not say where clusters join:\n%s", f.server.output())
+	}
+	return f
+}
+
+// join starts a server that is a cluster of the front door.
+func (f *frontDoor) join(t *testing.T, name string, args ...string) *place {
+	t.Helper()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(name+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return newServer(t, append([]string{"--join", f.at, "--cluster", name, "--cluster-token-file", token, "--front-ca", f.certificate}, args...)...)
+}
+
+// TestClusters: a front door that has nothing serves what clusters have that dial in.
+func TestClusters(t *testing.T) {
+	t.Parallel()
+	f := newFrontDoor(t, "desk", "rack")
+	desk := f.join(t, "desk", "--model", "pico")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	c := newOpenAI(f.place)
+	ask := func() error {
+		got, err := c.Chat.Completions.New(ctx, chat("pico", "echo hello"))
+		if err == nil && got.Choices[0].Message.Content != "hello" {
+			err = fmt.Errorf("answered %q", got.Choices[0].Message.Content)
+		}
+		return err
+	}
+	if err := retry(func() error { // until the cluster has come there is no such model
+		list, err := c.Models.List(ctx)
+		if err == nil && len(list.Data) == 0 {
+			err = errors.New("no models")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); err != nil {
+		t.Fatalf("from nothing: %v", err)
+	}
+	t.Run("stream", func(t *testing.T) {
+		stream := c.Chat.Completions.NewStreaming(ctx, chat("pico", "echo hello world"))
+		defer stream.Close()
+		var text strings.Builder
+		for stream.Next() {
+			for _, choice := range stream.Current().Choices {
+				text.WriteString(choice.Delta.Content)
+			}
+		}
+		if err := stream.Err(); err != nil || text.String() != "hello world" {
+			t.Errorf("%q, %v", text.String(), err)
+		}
+	})
+	t.Run("asleep", func(t *testing.T) {
+		if _, err := desk.rouse("sleep", "pico"); err != nil {
+			t.Fatal(err)
+		}
+		if err := ask(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a cluster is killed", func(t *testing.T) {
+		if err := desk.server.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-desk.server.ended
+		answered := make(chan error, 1)
+		go func() { answered <- ask() }() // it is held: nobody has the model
+		f.join(t, "rack", "--model", "pico")
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an unknown model", func(t *testing.T) {
+		var e *openai.Error
+		_, err := c.Chat.Completions.New(ctx, chat("nothing", "hello"))
+		if !errors.As(err, &e) || e.StatusCode != 404 {
+			t.Errorf("%v, want 404", err)
+		}
+	})
+}
+
+// TestNotAnAgent: whoever speaks something else to the port of clusters is sent away.
+func TestNotAnAgent(t *testing.T) {
+	t.Parallel()
+	f := newFrontDoor(t, "desk")
+	for _, said := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x00\x05hello", strings.Repeat("x", 1<<20)} {
+		conn, err := net.Dial("tcp", f.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, said)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%.20q: the connection stays open", said)
+		}
+		_ = conn.Close()
+	}
+}

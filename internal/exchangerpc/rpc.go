@@ -1,0 +1,76 @@
+// Package exchangerpc is the control stream of package api/exchange as gRPC has it:
+// one bidirectional stream, whose messages are JSON.
+//
+// It says nothing of what the messages mean. Each stream has one reader and one
+// writer: Send must not be called by two goroutines at once, nor Recv.
+package exchangerpc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// ServerStream is a front door's end of a control stream, ClientStream the agent's.
+type (
+	ServerStream = grpc.BidiStreamingServer[exchange.Up, exchange.Down]
+	ClientStream = grpc.BidiStreamingClient[exchange.Up, exchange.Down]
+)
+
+// Server answers control streams: the stream ends when Control returns.
+type Server interface {
+	Control(stream ServerStream) error
+}
+
+var stream = grpc.StreamDesc{
+	StreamName: "Control", ServerStreams: true, ClientStreams: true,
+	Handler: func(s any, stream grpc.ServerStream) error {
+		return s.(Server).Control(&grpc.GenericServerStream[exchange.Up, exchange.Down]{ServerStream: stream})
+	},
+}
+
+// service is the gRPC service of [exchange.Method].
+var service = grpc.ServiceDesc{ServiceName: "rouse.exchange.v1.Exchange", HandlerType: (*Server)(nil), Streams: []grpc.StreamDesc{stream}}
+
+// NewServer makes a gRPC server that has s alone, within the bounds of package exchange.
+func NewServer(s Server, options ...grpc.ServerOption) *grpc.Server {
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(exchange.MaxMessage), grpc.MaxConcurrentStreams(16), grpc.MaxHeaderListSize(64 << 10),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: exchange.DeadAfter / 2, Timeout: exchange.DeadAfter / 2}),
+	}, options...)...)
+	g.RegisterService(&service, s)
+	return g
+}
+
+// Open opens a control stream on a connection.
+func Open(ctx context.Context, conn *grpc.ClientConn) (ClientStream, error) {
+	s, err := conn.NewStream(ctx, &stream, exchange.Method, grpc.CallContentSubtype(codec{}.Name()), grpc.MaxCallRecvMsgSize(exchange.MaxMessage))
+	if err != nil {
+		return nil, fmt.Errorf("open the control stream: %w", err)
+	}
+	return &grpc.GenericClientStream[exchange.Up, exchange.Down]{ClientStream: s}, nil
+}
+
+// codec is JSON: application/grpc+json.
+type codec struct{}
+
+func init() { encoding.RegisterCodec(codec{}) }
+
+// Name implements [encoding.Codec].
+func (codec) Name() string { return "json" }
+
+// Marshal implements [encoding.Codec].
+func (codec) Marshal(v any) ([]byte, error) {
+	return json.Marshal(v) //nolint:wrapcheck // gRPC says what it was doing
+}
+
+// Unmarshal implements [encoding.Codec].
+func (codec) Unmarshal(data []byte, v any) error {
+	return json.Unmarshal(data, v) //nolint:wrapcheck // gRPC says what it was doing
+}
