@@ -95,6 +95,7 @@ type Activator struct {
 	handler  http.Handler
 
 	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
+	calls    atomic.Uint64             // that have come
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
 	tracer   *waketrace.Tracer

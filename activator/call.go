@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -27,6 +28,7 @@ type call struct {
 	// group is what has f as one of its variants, where the client named the model of
 	// all of them; nil: it named f.
 	group    *target
+	atOnce   bool       // it is refused where it would have to wait
 	refusals int        // times that it went from one of them to another that was not refused
 	trace    *wakeTrace // that its answer ends; nil: none
 
@@ -36,9 +38,10 @@ type call struct {
 	reply reply
 }
 
-// serve serves one request for f, or where f is nil for the function that the body names.
-func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
-	c := &call{a: a, f: f}
+// serve serves one request for f, or where f is nil for the function that the body names. One that is to be served at
+// once does not wait for a slot.
+func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
+	c := &call{a: a, f: f, atOnce: atOnce}
 	c.req = request{in: r, id: requestID(r), ollama: isOllama(r.URL.Path, f), begun: time.Now()}
 	c.reply = reply{w: w, out: http.NewResponseController(w), id: c.req.id, ollama: c.req.ollama, unread: relay.WriteDeadline{Timeout: a.cfg.WriteTimeout, Buffered: relay.Buffered(r)}}
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
@@ -49,7 +52,7 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function) {
 		c.refuse(shuttingDown())
 		return
 	}
-	c.ctx, c.cancel = context.WithCancelCause(r.Context())
+	c.ctx, c.cancel = context.WithCancelCause(forward.WithCall(r.Context(), a.calls.Add(1)))
 	defer c.cancel(nil)
 	if err := c.read(); err != nil {
 		c.refuse(err)
@@ -206,6 +209,9 @@ func (c *call) refuse(err error) {
 	}
 	if !c.wait.since.IsZero() {
 		h.Set(headerTiming, c.reply.timing.String())
+	}
+	if c.atOnce && c.sent.given == 0 && e.Status == http.StatusServiceUnavailable {
+		h.Set(control.HeaderRefused, e.Code)
 	}
 	if !c.req.ollama && isOllama(c.req.in.URL.Path, nil) { // a function's own path of that name
 		api.WriteError(c.reply.w, e)

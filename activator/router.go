@@ -63,7 +63,7 @@ func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
 }
 
 // serveModel serves a request at the front door, whose body names the model.
-func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil) }
+func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil, false) }
 
 // serveEndpoint serves a call of a function's MLflow endpoint, as clients of
 // Databricks write it: the path names the function, not the body.
@@ -73,7 +73,7 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	a.serve(w, r, f)
+	a.serve(w, r, f, false)
 }
 
 // serveHost serves a request at a function's own host.
@@ -83,30 +83,40 @@ func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	a.serveOwn(w, r, f)
+	a.serveOwn(w, r, f, false)
 }
 
 // ServeFunction serves a request for a function that the caller has found, by
 // other means than what [Activator.Handler] looks at. As at a function's own host
 // all paths are the function's, but for its control paths, which are closed.
 func (a *Activator) ServeFunction(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
+	a.serveNamed(w, r, name, false)
+}
+
+// ServeAtOnce is [Activator.ServeFunction] for a request that another front door holds: where no slot is free it
+// is refused, and the header [control.HeaderRefused] says that no runtime has seen it.
+func (a *Activator) ServeAtOnce(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
+	a.serveNamed(w, r, name, true)
+}
+
+func (a *Activator) serveNamed(w http.ResponseWriter, r *http.Request, name api.FunctionName, atOnce bool) {
 	f := a.names.Load().byName[name]
 	if f == nil {
 		a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", quoteName(string(name))))
 		return
 	}
-	a.serveOwn(w, r, f)
+	a.serveOwn(w, r, f, atOnce)
 }
 
 // serveOwn serves a request for f: all paths but the control paths are the function's.
-func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *function) {
+func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		a.refuse(w, r, unknownPath(r))
 	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on: use HTTP"))
 	default:
-		a.serve(w, r, f)
+		a.serve(w, r, f, atOnce)
 	}
 }
 

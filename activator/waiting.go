@@ -2,6 +2,7 @@ package activator
 
 import (
 	"context"
+	"net/http"
 	"runtime"
 	"time"
 
@@ -81,6 +82,9 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 			c.trace.goesTo(i.ID, now)
 			return f.take(i), q, nil
 		}
+	}
+	if c.atOnce {
+		return s, q, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no slot is free")
 	}
 	displaced, refused := f.enter(c, again, now)
 	if refused != nil {

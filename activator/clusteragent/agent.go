@@ -69,7 +69,7 @@ func (c Config) Validate() error {
 
 // Deps are what an agent needs of its cluster. All but Logger must be given.
 type Deps struct {
-	// Serve answers a request for a function.
+	// Serve answers a request for a function, or refuses it where it would have to wait.
 	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
 	// Functions are those that the cluster serves, Stats what the activator knows of one.
 	Functions func() []api.Function

@@ -17,21 +17,18 @@ type attempt struct {
 	cancel context.CancelCauseFunc
 }
 
-// headerID carries a request's id.
-const headerID = "X-Request-Id"
-
 // ServeHTTP implements [http.Handler]: the front door's requests, on a session's link.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.f.a
 	name := api.FunctionName(r.Header.Get(exchange.HeaderFunction))
 	number, err := strconv.ParseUint(r.Header.Get(exchange.HeaderAttempt), 10, 64)
-	if err != nil || name == "" {
-		api.WriteError(w, api.BadRequest("", "a front door names the function and the attempt"))
+	if err != nil || name == "" || r.Header.Get(exchange.HeaderCall) == "" {
+		api.WriteError(w, api.BadRequest("", "a front door names the function, the call and the attempt"))
 		return
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	id := r.Header.Get(headerID)
+	id := r.Header.Get(exchange.HeaderCall)
 	at := &attempt{number: number, cancel: cancel}
 	if e := a.enter(s.f, name, id, at); e != nil {
 		w.Header().Set(control.HeaderRefused, e.Code)

@@ -189,7 +189,7 @@ func newCluster(t testing.TB, name, token string, pool *x509.CertPool, spec api.
 	c.activator.PutFunction(spec)
 	var err error
 	if c.agent, err = clusteragent.New(clusteragent.Config{Fronts: fronts, Cluster: name, Agent: "agent-1", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return token, nil }},
-		clusteragent.Deps{Serve: c.activator.ServeFunction, Functions: func() []api.Function { return []api.Function{spec.WithDefaults()} }, Stats: c.activator.Stats,
+		clusteragent.Deps{Serve: c.activator.ServeAtOnce, Functions: func() []api.Function { return []api.Function{spec.WithDefaults()} }, Stats: c.activator.Stats,
 			Emitter: api.EmitterFunc(c.brain), Logger: logger(t)}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/internal/link"
@@ -80,6 +83,7 @@ type Front struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
+	run     string // of this process, so that its calls are nobody else's
 
 	telling sync.Mutex // held while the activator is told what has changed, so that it hears it in order; taken before mu
 
@@ -110,7 +114,7 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("clusters: register metrics: %w", err)
 	}
-	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, declared: map[string]Declaration{},
+	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), declared: map[string]Declaration{},
 		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]bool{}, links: map[*link.Link]bool{}}, nil
 }
 
@@ -299,6 +303,7 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	out := r.Clone(r.Context())
 	out.Header.Set(exchange.HeaderFunction, string(function))
-	out.Header.Set(exchange.HeaderAttempt, fmt.Sprint(attempt))
+	out.Header.Set(exchange.HeaderCall, fmt.Sprintf("%s-%d", f.run, forward.CallOf(r.Context())))
+	out.Header.Set(exchange.HeaderAttempt, strconv.FormatUint(attempt, 10))
 	return l.RoundTrip(out) //nolint:wrapcheck // the link's own
 }

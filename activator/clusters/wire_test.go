@@ -239,7 +239,7 @@ func TestTwoFronts(t *testing.T) {
 	y := newFront(t, server, declared("west", "w", "default/chat"), clusters.Declaration{Name: "x", TokenHashes: []string{clusters.HashToken("x")}, Functions: []string{"*/*"}, Front: true})
 	peer := func(of, to *front, name string) {
 		a, err := clusteragent.New(clusteragent.Config{Fronts: []string{to.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
-			clusteragent.Deps{Serve: of.activator.ServeFunction, Functions: of.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
+			clusteragent.Deps{Serve: of.activator.ServeAtOnce, Functions: of.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
 				s, ok := of.activator.Stats(name)
 				return of.Of(s), ok
 			}, Emitter: api.EmitterFunc(of.EmitOf), Logger: logger(t)})
@@ -270,4 +270,37 @@ func TestTwoFronts(t *testing.T) {
 	if x.Offered() != nil {
 		t.Errorf("a front door offers what another one has: %+v", x.Offered())
 	}
+}
+
+// TestSameID: requests that share an id, which is their clients' to choose, are not taken for attempts of one another.
+func TestSameID(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "w", "default/chat"))
+	west := newCluster(t, "west", "w", pool, chat, f.at)
+	var both sync.WaitGroup
+	both.Add(2)
+	west.answer = func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		both.Done()
+		both.Wait() // they run at the same time
+		fmt.Fprint(rw, `{"from":"west"}`)
+	}
+	f.known(t, chat.Name)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, f.server.URL+chatPath, strings.NewReader(`{"model":"chat","messages":[]}`))
+			r.Header.Set("X-Request-Id", "the-same")
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if got, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || string(got) != `{"from":"west"}` || err != nil {
+				t.Errorf("%s %s, %v", resp.Status, got, err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -34,7 +34,9 @@ const Protocol = 1
 
 // Headers of requests on a link.
 const (
-	// HeaderAttempt numbers the attempts of a request, from 1, as the request's id does requests.
+	// HeaderCall names one client's request; the request's own id is the client's to choose, and may be that of others.
+	HeaderCall = "X-Rouse-Call"
+	// HeaderAttempt orders the attempts of a call: a higher number is later.
 	HeaderAttempt = "X-Rouse-Attempt"
 	// HeaderFunction names the function that a request is for.
 	HeaderFunction = "X-Rouse-Function"

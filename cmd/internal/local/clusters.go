@@ -131,7 +131,7 @@ func (s *server) serveFront(w http.ResponseWriter, r *http.Request, name api.Fun
 	if r.Header.Get(control.HeaderTenant) == "" { // it is the front door's own machine
 		p.Client, p.Local = "front", true
 	}
-	s.activator.ServeFunction(w, peer.As(r, p), name)
+	s.activator.ServeAtOnce(w, peer.As(r, p), name)
 }
 
 // ownFunctions are the functions that this machine has itself, by name.
