@@ -145,7 +145,7 @@ func kill(t *testing.T, c *cluster.Cluster, name string) {
 func TestTheAutoscalerIsKilledAndBack(t *testing.T) {
 	awake := create(t, "goes-on", functionImage, lasting)
 	awake.ask("red blue")
-	cold := create(t, "comes-later", functionImage, quick)
+	cold := create(t, "comes-later", functionImage, napping)
 	l := underLoad(t, 2, asking(awake))
 	leader := pods(t, awake.c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")
 	if len(leader) != 1 {

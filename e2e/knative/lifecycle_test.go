@@ -15,6 +15,9 @@ import (
 // quick makes a function go down as soon as it may.
 var quick = []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=4s", "rouse.dev/gone-after=6s"}
 
+// napping sleeps as soon as it may, and for long enough to be met asleep on a busy machine.
+var napping = []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=4s", "rouse.dev/gone-after=30s"}
+
 // lasting keeps a function as it is once it is awake.
 var lasting = []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=0"}
 
@@ -22,7 +25,7 @@ var lasting = []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=0"}
 // request, warm, asleep with its pod there, awake again, zero pods, cold again.
 func TestLifeOfAFunction(t *testing.T) {
 	t.Parallel()
-	f := create(t, "life", functionImage, quick)
+	f := create(t, "life", functionImage, napping)
 	if got := len(f.pods()); got != 0 {
 		t.Fatalf("%d pods after kn service create returned, want it ready with none", got)
 	}
