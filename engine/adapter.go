@@ -26,10 +26,10 @@ type Adapter struct {
 // adapter is one that is loaded or about to be. Engine.mu guards its fields.
 type adapter struct {
 	wire.Adapter
-	ready bool          // requests may use it
-	gone  bool          // nobody new may
-	users int           // sequences accepted and not finished
-	idle  chan struct{} // closed when users is 0 and gone is true
+	ready     bool          // requests may use it
+	unloading bool          // no new request may
+	users     int           // sequences accepted and not finished
+	idle      chan struct{} // closed when users is 0 and unloading is true
 }
 
 // LoadAdapter reads a LoRA adapter from a file or folder and gives it a name that
@@ -80,11 +80,11 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	e.mu.Lock()
 	a := e.adapters[name]
-	if a == nil || !a.ready || a.gone {
+	if a == nil || !a.ready || a.unloading {
 		e.mu.Unlock()
 		return fmt.Errorf("unload adapter %q: %w", name, ErrNoAdapter)
 	}
-	a.gone = true
+	a.unloading = true
 	if a.users == 0 {
 		close(a.idle)
 	}
@@ -92,7 +92,7 @@ func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	select {
 	case <-a.idle:
 	case <-ctx.Done():
-		if e.keep(a) {
+		if e.cancelUnload(a) {
 			return fmt.Errorf("unload adapter %q: %w", name, context.Cause(ctx))
 		}
 	}
@@ -105,14 +105,14 @@ func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	return nil
 }
 
-// keep takes an unloading back, unless it is too late.
-func (e *Engine) keep(a *adapter) bool {
+// cancelUnload takes an unloading back, unless it is too late.
+func (e *Engine) cancelUnload(a *adapter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if a.users == 0 {
 		return false
 	}
-	a.gone = false
+	a.unloading = false
 	return true
 }
 
@@ -122,7 +122,7 @@ func (e *Engine) Adapters() []Adapter {
 	defer e.mu.Unlock()
 	var list []Adapter
 	for name, a := range e.adapters {
-		if a.ready && !a.gone {
+		if a.ready && !a.unloading {
 			list = append(list, Adapter{Name: name, Path: a.Path})
 		}
 	}
@@ -138,7 +138,7 @@ func (e *Engine) findAdapter(r *accepted) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r.adapter = e.adapters[r.Adapter]
-	if r.adapter == nil || !r.adapter.ready || r.adapter.gone {
+	if r.adapter == nil || !r.adapter.ready || r.adapter.unloading {
 		return noAdapter(r.Adapter)
 	}
 	return nil
@@ -150,7 +150,7 @@ func noAdapter(name string) error {
 
 // leave counts a user less. Engine.mu is held.
 func (a *adapter) leave() {
-	if a.users--; a.users == 0 && a.gone {
+	if a.users--; a.users == 0 && a.unloading {
 		close(a.idle)
 	}
 }

@@ -1,28 +1,41 @@
-// Package engine generates text: it runs many requests through one model at
-// once, one step after the other. It speaks tokens in and events out; HTTP,
-// templates and names are package serve's. The model itself is a worker's (package
-// worker), in this process or in others.
+// Package engine generates text: one scheduling loop runs many requests through one
+// model, in batches. Its input is tokens and its output is events; HTTP, chat
+// templates and model names belong to package serve. The forward pass runs in a worker
+// (package worker), in this process or in others.
+//
+// The packages of the engine, in the order in which a request meets them:
+//
+//	serve          the OpenAI API; chat and jinja render the prompt, tokenizer encodes it,
+//	               constrain compiles a JSON schema, a pattern or a grammar
+//	engine         this package: queue, step loop, streams
+//	sched, block   what each step computes, and where its keys and values lie
+//	worker, wire   the process that computes, and the protocol with it
+//	infer          the contract of a forward pass; infer/cpu implements it with kernel,
+//	               cudaworker is a worker for CUDA devices, infer/sim simulates a device
+//	model, gguf    the model's shape and its file; lora reads adapters
+//	sample         chooses tokens from logits
 //
 // The life of a request:
 //
-//  1. Add checks it, and gives its sequences to the loop that Run is. A model that
-//     is asleep, or a queue that is full, refuses at once.
-//  2. The loop takes what has arrived: requests, departures, sleep and wake. Then it asks
-//     package sched what to compute, and queues that batch to the worker. It does so while an
-//     earlier batch computes ([Config.Sync]: only when none does), so a token that is
-//     not known yet is a placeholder, which the worker fills in: it chose it.
-//  3. The worker computes, chooses a token for each sequence that is up to date, and sends them.
-//  4. The loop takes the tokens of batch i while the worker computes batch i+1: the
-//     tokenizer makes them text; text that may begin a stop string is held back. A sequence that ends with batch i
-//     is in batch i+1 already: what that says of it is discarded.
-//  5. The event goes to the request's [Stream], which never blocks the loop.
-//  6. A client that left (its context ended) is gone before the next batch is made: its
-//     blocks are free and its text is no longer computed.
+//  1. Add validates it and puts its sequences into the mailbox of the loop, which is Run. It fails
+//     at once if the model is asleep or the queue is full.
+//  2. The loop reads the mailbox: new requests, cancellations, sleep and wake. Then package
+//     sched chooses what to compute, and the loop queues that batch to the worker. It does so
+//     while an earlier batch computes (unless [Config.Sync]), so the newest token of
+//     a sequence may be unknown: the batch has a placeholder, and the worker, which
+//     sampled that token, fills it in.
+//  3. The worker computes the batch, samples a token for each sequence that needs one, and sends them.
+//  4. The loop takes the tokens of batch i while the worker computes batch i+1. The
+//     tokenizer turns them into text; text that may begin a stop string is held back. A
+//     sequence that ends with batch i is in batch i+1 already: its output there is discarded.
+//  5. Events go to the request's [Stream], which never blocks the loop.
+//  6. When a client leaves (its context ends), its sequences are dropped before the next batch
+//     is made, and their blocks are freed.
 //
-// A worker that dies is replaced, and its sequences are computed again from the tokens
-// that are known: no token is lost, and none is sent twice, for what a worker chooses is a pure function
-// of request and tokens. A sequence that was being computed at three deaths in a row ends with an
-// error; see suspect.
+// A worker that dies is replaced, and its sequences are recomputed from their known tokens.
+// No token is lost and none is sent twice, because sampling is a pure
+// function of request and tokens. A sequence that was being computed when three workers in a row died
+// ends with an error; see suspect.
 //
 // What it refuses: to wait for a reader; to guess (a request that does not fit
 // the context is an error with both numbers); to hang (a failed step ends all
@@ -69,13 +82,13 @@ type Config struct {
 	Context int
 	// Sync waits for the output of a batch before the next one is made. The texts are the same.
 	Sync bool
-	// NoPrefix computes every prompt from its beginning, though the memory may hold one that begins alike.
+	// NoPrefix disables the prefix cache.
 	NoPrefix bool
-	// Draft is the most tokens that are guessed ahead in a sequence from what it says before; 0 guesses none.
+	// Draft is the most draft tokens of a sequence in one step (speculative decoding by prompt lookup); 0 disables drafts.
 	Draft int
 	// Adapters is how many may be loaded at once; 0: as many as the memory holds.
 	Adapters int
-	// HostWork is added to what the loop does with each output, for benchmarks: it stands for an engine that is slower.
+	// HostWork is CPU time added to the handling of each output, for benchmarks: it simulates a slower engine.
 	HostWork time.Duration
 }
 
@@ -92,8 +105,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// ahead is how many batches are with the worker at once: one computes, the next one waits there.
-const ahead = 2
+// maxInFlight is how many batches are with the worker at once: one computes, the next one waits there.
+const maxInFlight = 2
 
 // Engine runs one model.
 type Engine struct {
@@ -103,7 +116,7 @@ type Engine struct {
 	worker  *worker.Supervisor
 	tok     *tokenizer.Tokenizer
 	ends    []int32       // all end tokens
-	post    chan struct{} // wakes the loop when the mailbox is not empty; senders post, 1 is enough
+	wakeup  chan struct{} // wakes the loop when the mailbox is not empty; senders signal, 1 is enough
 
 	// mu guards the mailbox and what others read. The loop holds it for moments only.
 	mu          sync.Mutex
@@ -130,9 +143,9 @@ type Engine struct {
 	results  []sched.Result
 	tokens   []int32 // what results point into
 	outbox   []message
-	forgets  []uint64    // sequences that the worker is to forget, and the scheduler does not say so
-	suspects []*sequence // wait until they are alone under suspicion
-	trial    *sequence   // the one that is
+	forgets  []uint64    // sequences that the worker is to forget, besides those that the scheduler ends
+	suspects []*sequence // wait until they are computed alone; see suspect
+	isolated *sequence   // the suspect that is computed now
 	sleepers []*sleeper  // callers of Sleep that wait for the drain
 
 	prompted, generated uint64 // tokens; publish shows them
@@ -143,7 +156,7 @@ type Engine struct {
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	w := worker.New(worker.Config{
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
-		Depth:  ahead,
+		Depth:  maxInFlight,
 	})
 	return Over(w, worker.Info(inf), tok, cfg)
 }
@@ -154,7 +167,7 @@ func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Co
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, model: info.Model, worker: w, tok: tok, adapters: map[string]*adapter{},
-		post: make(chan struct{}, 1), state: Awake, live: map[sched.ID]*sequence{},
+		wakeup: make(chan struct{}, 1), state: Awake, live: map[sched.ID]*sequence{},
 	}
 	e.context = e.model.Context
 	if cfg.Context > e.context {
@@ -167,7 +180,7 @@ func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Co
 	if tok.Size() > e.model.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model knows %d: the file is inconsistent", tok.Size(), e.model.Vocab)
 	}
-	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(ahead, w.Depth()), Prefix: !cfg.NoPrefix, Draft: cfg.Draft}
+	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(maxInFlight, w.Depth()), Prefix: !cfg.NoPrefix, Draft: cfg.Draft}
 	if cfg.Sync {
 		limits.Depth = 1
 	}
@@ -214,12 +227,12 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 			e.flush() // nothing of one step happens during another
 		}
 		e.fill()
-		e.publish() // before somebody hears of it
+		e.publish() // before any client sees an event
 		e.flush()
 		select {
-		case <-e.post:
+		case <-e.wakeup:
 		case ev := <-e.worker.Events():
-			e.happen(ev)
+			e.handle(ev)
 		case <-ctx.Done():
 		}
 	}
@@ -245,13 +258,13 @@ func (e *Engine) send(f func(context.Context)) bool {
 		e.mailbox = append(e.mailbox, f)
 	}
 	e.mu.Unlock()
-	e.knock()
+	e.signal()
 	return !stopped
 }
 
-func (e *Engine) knock() {
+func (e *Engine) signal() {
 	select {
-	case e.post <- struct{}{}:
+	case e.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -286,7 +299,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, q := range stream.sequences { // an adapter may have been unloaded since it was checked
-		if a := q.request.adapter; a != nil && a.gone {
+		if a := q.request.adapter; a != nil && a.unloading {
 			return nil, noAdapter(q.request.Adapter)
 		}
 	}
@@ -308,7 +321,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	e.open += n
 	stream.bind(ctx)
 	e.mailbox = append(e.mailbox, func(context.Context) { e.admit(stream) })
-	e.knock()
+	e.signal()
 	return stream, nil
 }
 
@@ -320,7 +333,7 @@ func (e *Engine) shutdown(ctx context.Context) error {
 	e.mailbox = nil
 	e.mu.Unlock()
 	for _, f := range mail {
-		f(ctx) // an arrival gets a place, and is ended with the others
+		f(ctx) // a new request is admitted, and ends with the others
 	}
 	e.failAll(ErrStopped)
 	e.answerSleepers(ErrStopped)

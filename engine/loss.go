@@ -7,20 +7,20 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Limits of patience with a worker that is lost.
+// Limits of what is retried after a worker died.
 const (
-	maxDeaths   = 3 // of workers in a row, and the sequence that was computed each time is given up
-	maxFailures = 3 // attempts to replace a worker in a row, and the requests that wait end with an error; or steps in a row, and the worker is replaced
+	maxDeaths   = 3 // of workers in a row; the sequence that all of them were computing ends with an error
+	maxFailures = 3 // failed attempts in a row to start a worker, after which waiting requests end with an error; failed steps in a row, after which the worker is replaced
 )
 
-// happen takes an event of the worker.
-func (e *Engine) happen(ev worker.Event) {
+// handle processes an event of the worker.
+func (e *Engine) handle(ev worker.Event) {
 	switch {
 	case ev.Output != nil:
 		e.receive(ev.Output)
 		e.worker.Release(ev.Output)
 	case ev.Lost != nil:
-		e.lose(ev.Lost)
+		e.workerLost(ev.Lost)
 	case ev.Failed != nil:
 		if e.failures++; e.failures >= maxFailures {
 			e.failAll(&StepError{Err: fmt.Errorf("the worker is gone, and %d attempts to start another one failed: %w", e.failures, ev.Failed)})
@@ -32,13 +32,13 @@ func (e *Engine) happen(ev worker.Event) {
 	}
 }
 
-// lose goes back to what is known: the worker is gone, and with it all that was in flight.
-func (e *Engine) lose(err error) {
+// workerLost returns to the last known tokens: the batches in flight are lost with the worker.
+func (e *Engine) workerLost(err error) {
 	e.down = true
 	e.setFailure(fmt.Errorf("the worker is lost: %w", err))
 	flights := slices.Clone(e.flights)
-	e.giveUp()
-	e.forgets = e.forgets[:0] // the next worker knows nobody
+	e.discardFlights()
+	e.forgets = e.forgets[:0] // the next worker knows no sequence
 	seen := map[*sequence]bool{}
 	for _, f := range flights {
 		for _, p := range f.items {
@@ -48,12 +48,12 @@ func (e *Engine) lose(err error) {
 			}
 		}
 	}
-	e.try()
+	e.trySuspect()
 }
 
-// giveUp forgets the batches in flight and all that is computed.
-func (e *Engine) giveUp() {
-	for id := range e.live { // the scheduler does not tell any more which of them the worker knows
+// discardFlights drops the batches in flight and the computed state of every sequence.
+func (e *Engine) discardFlights() {
+	for id := range e.live { // after Reset the scheduler can no longer say which of them the worker knows
 		e.forgets = append(e.forgets, uint64(id))
 	}
 	e.flights = e.flights[:0]
@@ -62,10 +62,10 @@ func (e *Engine) giveUp() {
 
 // suspect decides about a sequence that was being computed when a worker died.
 //
-//  1. Once is bad luck: it is computed again with all others.
-//  2. The second time in a row without a token it steps aside: those under suspicion are computed
-//     one at a time, so that the innocent among them go on.
-//  3. The third time its request ends with an error.
+//  1. After the first death it is recomputed together with all others.
+//  2. After the second in a row without a token it is isolated: suspects are computed
+//     one at a time, so that only the sequence at fault fails.
+//  3. After the third its request ends with an error.
 func (e *Engine) suspect(q *sequence, err error) {
 	q.deaths++
 	switch {
@@ -77,27 +77,27 @@ func (e *Engine) suspect(q *sequence, err error) {
 	}
 }
 
-// try schedules the next of the suspects.
-func (e *Engine) try() {
-	for e.trial == nil && len(e.suspects) > 0 {
+// trySuspect schedules the next suspect, if none is being computed.
+func (e *Engine) trySuspect() {
+	for e.isolated == nil && len(e.suspects) > 0 {
 		q := e.suspects[0]
 		e.suspects = slices.Delete(e.suspects, 0, 1)
-		e.trial = q
+		e.isolated = q
 		if err := e.schedule([]*sequence{q}); err != nil {
 			e.fail(q.stream, err)
 		}
 	}
 }
 
-// acquit ends the suspicion against a sequence: it made a token, or it is gone.
-func (e *Engine) acquit(q *sequence) {
+// clearSuspect resets the deaths of a sequence: it got a token, or it ended.
+func (e *Engine) clearSuspect(q *sequence) {
 	if q.deaths == 0 {
 		return
 	}
 	q.deaths = 0
 	e.suspects = slices.DeleteFunc(e.suspects, func(o *sequence) bool { return o == q })
-	if e.trial == q {
-		e.trial = nil
-		e.try()
+	if e.isolated == q {
+		e.isolated = nil
+		e.trySuspect()
 	}
 }

@@ -13,36 +13,36 @@ import (
 
 // receive takes the output of a batch.
 //
-//  1. One of a batch that was given up, by a failed step or a sleep, is nothing.
-//  2. One that does not fit its batch ends the worker, before anything of it is believed.
-//  3. A failed step ends all requests; several in a row end the worker too.
-//  4. Else each sequence gets what is its own, and the scheduler the tokens.
+//  1. The output of a batch that was discarded, by a failed step or a sleep, is ignored.
+//  2. An output that does not match its batch is not used: the worker is replaced.
+//  3. A failed step ends all requests; after several in a row the worker is replaced.
+//  4. Else each sequence gets its tokens, and so does the scheduler.
 func (e *Engine) receive(out *wire.Output) {
 	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
 		return
 	}
-	if err := e.fits(&e.flights[0], out); err != nil { // 2
-		err = fmt.Errorf("the worker's answer to step %d makes no sense: %w", out.Step, err)
+	if err := e.checkOutput(&e.flights[0], out); err != nil { // 2
+		err = fmt.Errorf("the worker's answer to step %d is invalid: %w", out.Step, err)
 		e.worker.Fail(err)
-		e.lose(err) // before it says more; Event.Lost and Event.Up follow
+		e.workerLost(err) // before its next output; Event.Lost and Event.Up follow
 		return
 	}
-	f := e.land()
+	f := e.popFlight()
 	if out.Error != "" { // 3
 		err := &StepError{Err: errors.New(out.Error)}
 		e.count(f.tokens, err)
-		e.giveUp()
+		e.discardFlights()
 		e.failAll(err)
 		if e.failed++; e.failed >= maxFailures { // a new worker may do better
 			e.failed = 0
 			e.worker.Fail(err)
-			e.lose(err)
+			e.workerLost(err)
 		}
 		return
 	}
 	e.failed = 0
 	e.count(f.tokens, nil)
-	e.occupied(out.Busy)
+	e.countBusy(out.Busy)
 	e.results, e.tokens = e.results[:0], e.tokens[:0]
 	next := 0
 	for i := range f.items {
@@ -52,22 +52,22 @@ func (e *Engine) receive(out *wire.Output) {
 		}
 		o := &out.Items[next]
 		next++
-		if p.q.live { // else it ended meanwhile
+		if p.q.live { // else it has ended since
 			e.take(p, o)
 		}
 	}
 	e.sched.Update(out.Step, e.results)
-	for began := time.Now(); e.cfg.HostWork > 0 && time.Since(began) < e.cfg.HostWork; { //nolint:revive // it has to take the processor's time
+	for began := time.Now(); e.cfg.HostWork > 0 && time.Since(began) < e.cfg.HostWork; { // it has to take the processor's time
 	}
 }
 
-// reports tells whether the next of the output's items is that of p: one is due, or an error came.
+// reports tells whether the next item of the output is that of p: an item is due, or p failed.
 func reports(p *part, out *wire.Output, next int) bool {
 	return p.sample || p.score || next < len(out.Items) && out.Items[next].ID == uint64(p.q.id)
 }
 
-// fits compares an output with its batch.
-func (e *Engine) fits(f *flight, out *wire.Output) error {
+// checkOutput compares an output with its batch.
+func (e *Engine) checkOutput(f *flight, out *wire.Output) error {
 	if out.Error != "" {
 		return nil
 	}
@@ -78,20 +78,20 @@ func (e *Engine) fits(f *flight, out *wire.Output) error {
 			continue
 		}
 		if next == len(out.Items) || out.Items[next].ID != uint64(p.q.id) {
-			return fmt.Errorf("it says nothing of sequence %d", p.q.id)
+			return fmt.Errorf("sequence %d is missing", p.q.id)
 		}
-		if err := e.fitsItem(p, &out.Items[next]); err != nil {
+		if err := e.checkItem(p, &out.Items[next]); err != nil {
 			return fmt.Errorf("sequence %d: %w", p.q.id, err)
 		}
 		next++
 	}
 	if next < len(out.Items) {
-		return fmt.Errorf("it speaks of sequence %d", out.Items[next].ID)
+		return fmt.Errorf("sequence %d is not in the batch", out.Items[next].ID)
 	}
 	return nil
 }
 
-func (e *Engine) fitsItem(p *part, o *wire.Out) error {
+func (e *Engine) checkItem(p *part, o *wire.Out) error {
 	if o.Error != "" {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (e *Engine) fitsItem(p *part, o *wire.Out) error {
 	return nil
 }
 
-// take gives a sequence what the worker says of it.
+// take gives a sequence its item of the output.
 func (e *Engine) take(p *part, o *wire.Out) {
 	q := p.q
 	if o.Error != "" {
@@ -128,7 +128,7 @@ func (e *Engine) take(p *part, o *wire.Out) {
 	switch {
 	case !p.sample:
 	case q.request.Embed != "":
-		ev := e.address(q.stream)
+		ev := e.newEvent(q.stream)
 		q.begin(ev)
 		ev.Embedding, ev.Finish = slices.Clone(o.Vector), FinishStop
 		e.countToken(q, ev)
@@ -139,13 +139,13 @@ func (e *Engine) take(p *part, o *wire.Out) {
 	}
 }
 
-// takeTokens makes events of tokens. Those after the last one of the text are discarded.
+// takeTokens turns tokens into events. Tokens after the end of the text are discarded.
 func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
-	e.acquit(q)
+	e.clearSuspect(q)
 	at := len(e.tokens)
 	done := false
 	for i := range o.Tokens {
-		ev := e.address(q.stream)
+		ev := e.newEvent(q.stream)
 		if err := q.next(ev, &o.Tokens[i], e); err != nil {
 			e.outbox = e.outbox[:len(e.outbox)-1]
 			e.fail(q.stream, &StepError{Err: err})
@@ -163,7 +163,7 @@ func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
 	}
 }
 
-// keepScores adds scores that are not known from before a preemption.
+// keepScores adds the scores that the request does not have yet: after a preemption some come again.
 func (r *accepted) keepScores(o *wire.Out) {
 	for i := range o.Scores {
 		if o.ScoresFrom+i != len(r.scores)+1 {

@@ -54,7 +54,7 @@ type Request struct {
 	// Priority orders the requests that wait: lower first, of equals the earlier. A running
 	// request is preempted for lack of memory before one of a lower number.
 	Priority int
-	// Tenant is who pays. At equal priority tenants get equal shares of the steps; "" is a tenant too.
+	// Tenant is the unit of fair sharing. At equal priority tenants get equal shares of the steps; "" is a tenant too.
 	Tenant string
 	// Salt keeps the prompt's blocks apart in the prefix cache: only requests with the same salt share them.
 	Salt string

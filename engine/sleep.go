@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// State is whether the model can be asked.
+// State says whether the model accepts requests.
 type State string
 
 // States.
@@ -42,8 +42,8 @@ type sleeper struct {
 
 // Sleep gives the model's memory back: level 1 keeps the weights near, level 2
 // drops them. From the call on new requests get [ErrAsleep]. It returns when the
-// model is asleep. When ctx ends first the drain is given up, and the model is
-// awake again unless someone else waits for it too. Asleep already, at this level
+// model is asleep. When ctx ends first the drain is cancelled, and the model is
+// awake again unless another caller waits for it too. Asleep already, at this level
 // or deeper, it does nothing.
 func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	if level != 1 && level != 2 {
@@ -53,20 +53,20 @@ func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 		return invalid("mode", "sleep mode %q: want %q, %q or %q", mode, SleepWait, SleepAbort, SleepRefuse)
 	}
 	s := &sleeper{level: level, done: make(chan error, 1)}
-	if !e.send(func(context.Context) { e.lieDown(s, mode) }) {
+	if !e.send(func(context.Context) { e.beginSleep(s, mode) }) {
 		return ErrStopped
 	}
 	select {
 	case err := <-s.done:
 		return err
 	case <-ctx.Done():
-		e.send(func(context.Context) { e.giveUpSleep(s) })
+		e.send(func(context.Context) { e.cancelSleep(s) })
 		return fmt.Errorf("sleep: %w", context.Cause(ctx))
 	}
 }
 
-// lieDown begins a drain.
-func (e *Engine) lieDown(s *sleeper, mode SleepMode) {
+// beginSleep starts the drain.
+func (e *Engine) beginSleep(s *sleeper, mode SleepMode) {
 	if mode == SleepRefuse && len(e.live) > 0 {
 		s.done <- fmt.Errorf("%w: %d sequences", ErrBusy, len(e.live))
 		return
@@ -80,15 +80,15 @@ func (e *Engine) lieDown(s *sleeper, mode SleepMode) {
 	}
 }
 
-// giveUpSleep withdraws a caller who left.
-func (e *Engine) giveUpSleep(s *sleeper) {
+// cancelSleep removes a caller that left.
+func (e *Engine) cancelSleep(s *sleeper) {
 	e.sleepers = slices.DeleteFunc(e.sleepers, func(o *sleeper) bool { return o == s })
 	if len(e.sleepers) == 0 && e.state == Draining {
 		e.setState(Awake, 0)
 	}
 }
 
-// sleepIfDrained goes to sleep when someone wants it and nothing is left to do.
+// sleepIfDrained puts the worker to sleep once a caller waits for it and no sequence is open.
 func (e *Engine) sleepIfDrained(ctx context.Context) {
 	if len(e.sleepers) == 0 {
 		return
@@ -106,7 +106,7 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 	}
 	var err error
 	if level > e.level {
-		e.giveUp() // of what may be in flight nothing is wanted
+		e.discardFlights() // their outputs are of no use
 		err = e.worker.Sleep(ctx, level)
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 		e.setState(Asleep, level)
 		debug.FreeOSMemory()
 	}
-	e.publish() // whoever waited sees the end of it
+	e.publish() // before the callers go on
 	e.answerSleepers(err)
 }
 
@@ -135,8 +135,8 @@ func (e *Engine) setState(s State, level int) {
 	e.mu.Unlock()
 }
 
-// Wake makes the model ready and returns a token that it generated afterwards:
-// who gets one knows that it works. Awake already, it generates one too. A drain
+// Wake makes the model ready and returns a token that it generated afterwards, as the
+// proof that it works; also if it was awake already. A drain
 // under way ends with [ErrWoken]. When ctx ends Wake returns; the wake goes on.
 // If it fails the model is asleep as before.
 func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
@@ -153,7 +153,7 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 			e.answerSleepers(ErrWoken)
 			e.setState(Awake, 0)
 		case Asleep:
-			a.token, a.err = e.getUp(loop)
+			a.token, a.err = e.wakeWorker(loop)
 		}
 		done <- a
 	}
@@ -171,8 +171,8 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	}
 }
 
-// getUp wakes the worker and has it generate one token. Nothing else runs.
-func (e *Engine) getUp(ctx context.Context) (int32, error) {
+// wakeWorker wakes the worker and has it generate one token. Nothing else runs.
+func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
 	level := e.level
 	e.setState(Waking, level)
 	token, err := e.wakeAndProbe(ctx)
@@ -191,7 +191,7 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 	if err := e.worker.Wake(ctx); err != nil {
 		return 0, err
 	}
-	e.giveUp()
+	e.discardFlights()
 	e.down, e.failures, e.forgets = false, 0, append(e.forgets[:0], probeID)
 	e.worker.Queue(&wire.Batch{Items: []wire.Item{{
 		ID: probeID, Count: 1, Blocks: []int32{0}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,

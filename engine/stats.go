@@ -64,8 +64,8 @@ func (e *Engine) count(tokens int, err error) {
 	}
 }
 
-// occupied adds the worker's time for a step.
-func (e *Engine) occupied(d time.Duration) {
+// countBusy adds the worker's time for a step.
+func (e *Engine) countBusy(d time.Duration) {
 	e.mu.Lock()
 	e.stats.Busy += d
 	e.mu.Unlock()

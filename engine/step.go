@@ -76,7 +76,7 @@ func (e *Engine) drop(s *Stream) {
 func (e *Engine) forget(q *sequence) {
 	delete(e.live, q.id)
 	q.live = false
-	e.acquit(q)
+	e.clearSuspect(q)
 	e.close(q)
 }
 
@@ -100,7 +100,7 @@ type flight struct {
 	items  []part
 }
 
-// part is what a flight knows of one of its items.
+// part is one item of a flight, and what is due for it.
 type part struct {
 	q      *sequence
 	sample bool // a token is due, or a vector
@@ -108,7 +108,7 @@ type part struct {
 	draft  int
 }
 
-// fill makes batches and queues them, as many as may be.
+// fill makes batches and queues them, up to the depth of the scheduler.
 func (e *Engine) fill() {
 	if e.down {
 		return
@@ -149,7 +149,7 @@ func (e *Engine) pack(b *sched.Batch) {
 	e.flights = append(e.flights, f)
 }
 
-// packItem makes the worker's item of the scheduler's. It is written where it lies: copying it takes as long as all the rest.
+// packItem makes the worker's item of the scheduler's. It fills wi in place: copying one takes as long as all the rest.
 func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
 	*wi = wire.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
@@ -168,7 +168,7 @@ func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
 	}
 }
 
-// lookup finds the sequence at a place of a batch. It is mostly the one that had this place in the batch before.
+// lookup finds the sequence at an index of a batch: mostly the one at the same index of the batch before.
 func (e *Engine) lookup(id sched.ID, place int) *sequence {
 	if place < len(e.recent) {
 		if q := e.recent[place]; q.id == id && q.live {
@@ -181,8 +181,8 @@ func (e *Engine) lookup(id sched.ID, place int) *sequence {
 	return q
 }
 
-// land takes the oldest batch in flight off the list. Its memory is used again by the next one.
-func (e *Engine) land() flight {
+// popFlight removes the oldest batch in flight. Its memory is reused for the next one.
+func (e *Engine) popFlight() flight {
 	f := e.flights[0]
 	last := copy(e.flights, e.flights[1:])
 	e.flights[last] = f
@@ -215,8 +215,8 @@ type message struct {
 	over   bool
 }
 
-// address puts an event for a stream in the outbox, to be filled in where it lies: it is large.
-func (e *Engine) address(s *Stream) *Event {
+// newEvent adds an event for a stream to the outbox and returns it, to be filled in place: it is large.
+func (e *Engine) newEvent(s *Stream) *Event {
 	n := len(e.outbox)
 	e.outbox = slices.Grow(e.outbox, 1)[:n+1]
 	m := &e.outbox[n]
@@ -224,7 +224,7 @@ func (e *Engine) address(s *Stream) *Event {
 	return &m.event
 }
 
-// flush sends what is in the outbox. It comes after the next batch is queued, so that the worker does not wait for it.
+// flush sends the outbox. It runs after the next batch is queued, so that the worker does not wait for it.
 func (e *Engine) flush() {
 	for i := range e.outbox {
 		m := &e.outbox[i]
@@ -238,8 +238,8 @@ func (e *Engine) flush() {
 	e.outbox = e.outbox[:0]
 }
 
-// Probe generates one token and returns it: the proof that the model works. It
-// takes its place in the queue like any request.
+// Probe generates one token and returns it, as the proof that the model works. It
+// queues like any request.
 func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	s, err := e.Add(ctx, Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true})
 	if err != nil {

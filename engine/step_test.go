@@ -96,7 +96,7 @@ func BenchmarkSchedule256(b *testing.B) {
 		batch := e.sched.Schedule()
 		e.pack(batch)
 		frame = wire.AppendBatch(frame[:0], &e.batch)
-		f := e.land()
+		f := e.popFlight()
 		e.results = e.results[:0]
 		for i := range f.items {
 			if f.items[i].sample {

@@ -70,7 +70,7 @@ type Result struct {
 	Unit  string  `json:"unit"`
 }
 
-// Report is what one run found.
+// Report holds the results of one run.
 type Report struct {
 	Model    string   `json:"model"`
 	Arch     string   `json:"arch"`

@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Load is what an engine is given to do: N requests at once, of Prompt random tokens and Gen further ones each.
+// Load is the workload of a benchmark: N requests at once, of Prompt random tokens and Gen further ones each.
 type Load struct {
 	N, Prompt, Gen int
 	// HostWork is added to what the host does for each step.
@@ -27,7 +27,7 @@ type Load struct {
 	Sync     bool
 }
 
-// Speed is what an engine did.
+// Speed is the throughput of an engine.
 type Speed struct {
 	Tokens  int
 	Elapsed time.Duration // from the first token to the last one

@@ -1,12 +1,12 @@
-// Package block keeps the books of a paged key-value cache: which blocks are free, how
-// many sequences hold each one that is not, and which ones can be found again by what they
-// contain.
+// Package block is the block allocator of a paged key-value cache: which blocks are free, how
+// many sequences hold each of the others, and which can be found by their content
+// (the prefix cache).
 //
 // The cache's memory belongs to an inferencer, which cuts it into numbered blocks of a
 // fixed number of positions (PagedAttention, arXiv:2309.06180). A sequence owns a list of
 // block numbers and grows it as it gets longer; it never needs neighbouring blocks, so
 // memory does not fragment and at most one block per sequence is partly used. This
-// package knows numbers and names only: no memory, no sequences.
+// package knows block numbers and hashes only: no memory, no sequences.
 //
 // The life of a block:
 //
@@ -14,21 +14,21 @@
 //  2. Register gives it a name, once all of its positions have their tokens: a [Hash] of
 //     those tokens and of all before them. From then on Take finds it.
 //  3. Share and Take add holders, for sequences that begin alike.
-//  4. Free removes one. After the last one the block is free; with a name it stays findable,
-//     contents and all, until its place is needed.
+//  4. Free removes one. After the last one the block is free; a named block stays in the prefix cache
+//     until it is evicted.
 //
 // Alloc prefers blocks without a name, the one that was freed last first: its memory is
 // in use already, so a server with little load touches little of a large cache. When
-// there is none it evicts: the named free block that was let go longest ago loses its name.
-// Of a sequence that was freed at once the last blocks are evicted first, since a beginning
-// is of use without its end, and an end without its beginning is not.
+// there is none it evicts the least recently freed named block, which loses its name.
+// Of the blocks of one sequence the last are evicted first, since a prefix
+// is of use without what follows it, and not the reverse.
 //
 // Two blocks may come to hold the same tokens, when two sequences computed them at the same
 // time. The first one registered has the name; the other stays nameless. A sequence's list of
-// blocks thus only ever grows at its end, and whoever keeps a copy of it is told additions only.
+// blocks thus only grows at its end, so a copy of the list needs additions only.
 //
 // No block left is an outcome, not an error: the caller preempts or waits. Freeing a
-// block that nobody holds means that the caller's books are wrong, and panics. A Pool
+// block without a holder is a bug of the caller, and panics. A Pool
 // belongs to one goroutine.
 package block
 

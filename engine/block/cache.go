@@ -8,7 +8,7 @@ import (
 
 // Hash names the contents of a block: its tokens, all tokens before them, and what else
 // decides what the model computes there (see [Key]). It is the first half of a SHA-256:
-// nobody can make two different beginnings with one name, so what one tenant computes can't
+// no client can make two different prefixes with one name, so what one tenant computes can't
 // be slipped to another one.
 type Hash [16]byte
 
@@ -59,7 +59,7 @@ func Chain(hashes []Hash, root Hash, tokens []int32, size int) []Hash {
 	return hashes
 }
 
-// Register names a held block. Its positions must hold what the name says before anybody who
+// Register names a held block. Its positions must hold what the name says before a sequence that
 // finds it reads them. When the name is taken, or the block has one, nothing happens. It
 // panics when the block is free.
 func (p *Pool) Register(id int32, h Hash) {
@@ -113,7 +113,7 @@ func (p *Pool) Match(hashes []Hash) (found, free int) {
 	return found, free
 }
 
-// Evict takes the names of all blocks: what they hold is gone. Who holds them holds them on.
+// Evict takes the names of all blocks: what they hold is gone. Their holders keep them.
 func (p *Pool) Evict() {
 	for p.idle > 0 {
 		id := p.prev[len(p.refs)] // the newest first, so that the oldest is on top: the order stays

@@ -7,7 +7,7 @@ import (
 )
 
 // names finds blocks by name. A name is evenly spread already, so this is less than a map: open
-// addressing, at most half full, and it never allocates. The seed keeps those who choose tokens
+// addressing, at most half full, and it never allocates. The seed keeps clients who choose tokens
 // from choosing slots; nothing that a Pool answers depends on it.
 type names struct {
 	slots []slot

@@ -1,20 +1,20 @@
 // Package chat turns a conversation into the prompt text that a model was trained on.
 //
-// A model file carries a Jinja template for that. Package jinja runs it as Hugging Face's transformers would; this package
-// makes its variables of a request. A file without a template gets ChatML. The plain ChatML templates that many files carry
-// are recognised by their text and rendered without Jinja, which tests compare with the Jinja result.
+// A model file contains a Jinja template for that. Package jinja renders it as Hugging Face's transformers would; this package
+// makes the template's variables from a request. A file without a template gets ChatML. The plain ChatML templates of many files
+// are recognised by their text and rendered without Jinja (0.8 µs instead of 8.7 for four messages), which tests compare with the Jinja result.
 //
-// What it refuses: templates that hold what package jinja does not support, when they are parsed; renderings that take more
-// steps, memory, text or time than a template may (a BudgetError); and conversations that the template itself refuses with
+// What it refuses: templates with constructs that package jinja does not support, when they are parsed; renderings that exceed
+// the budget of steps, memory, output or time (a BudgetError); and conversations that the template itself refuses with
 // raise_exception: that is a RefusedError, whose reason is meant for the client. A template never panics its caller.
 //
-// Templates do not agree whether the arguments of a call are an object or JSON text, and whether a message that only calls
-// tools has the content None or "". New finds out with a conversation of its own, and Render writes what the template takes.
+// Templates differ in whether the arguments of a call are an object or JSON text, and whether a message that only calls
+// tools has the content None or "". New finds out by rendering a conversation of its own, and Render uses what the template takes.
 //
 // Special tokens. Templates write special tokens as text ("<|im_end|>"), so the prompt must be encoded with
-// parseSpecial, and then a user who writes "<|im_end|>" into a message would end his turn and speak in another role.
-// Options.Guard closes this door: it is applied to every string of the messages and tools before the template sees it,
-// and Tokenizer.Guard, made for this, marks the special tokens in a text such that Encode takes them for plain text.
+// parseSpecial. A user who writes "<|im_end|>" into a message could then end the turn and speak in another role.
+// Options.Guard prevents this: it is applied to every string of the messages and tools before the template sees it.
+// Tokenizer.Guard is such a function: it marks the special tokens in a text such that Encode takes them for plain text.
 // Without a Guard everything is rendered as it is, as most servers do.
 //
 // Beginning of text. Many templates write bos_token themselves. The rule for a caller: encode the prompt; if the
@@ -80,11 +80,11 @@ func (e *BudgetError) Error() string {
 
 // Template renders conversations for one model. It does not change; Render may be called from many goroutines.
 type Template struct {
-	bos, eos string
-	source   string
-	direct   func(*strings.Builder, []Message, Options) // instead of Jinja, for templates known by their text
-	jinja    *jinja.Template
-	taste    taste
+	bos, eos  string
+	source    string
+	direct    func(*strings.Builder, []Message, Options) // instead of Jinja, for templates known by their text
+	jinja     *jinja.Template
+	callStyle callStyle
 }
 
 // ChatML is the template of files that carry none.
@@ -107,30 +107,29 @@ func New(source, bos, eos string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	t.taste = t.findTaste()
+	t.callStyle = t.findCallStyle()
 	return t, nil
 }
 
-// probeBudget bounds one of the renderings that find a template's taste.
+// probeBudget bounds one of the renderings that find the call style of a template.
 var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20}
 
-// findTaste is the first way of writing a call that the template renders, arguments included; the first of all where it
-// renders none.
-func (t *Template) findTaste() taste {
-	for _, way := range []taste{{}, {emptyContent: true}, {textArguments: true}, {textArguments: true, emptyContent: true}} {
+// findCallStyle returns the first style with which the template renders a call and its arguments, the zero style if there is none.
+func (t *Template) findCallStyle() callStyle {
+	for _, way := range []callStyle{{}, {emptyContent: true}, {textArguments: true}, {textArguments: true, emptyContent: true}} {
 		as := *t
-		as.taste = way
+		as.callStyle = way
 		o := Options{AddGenerationPrompt: true, Tools: probeTools, Guard: func(s string) string { return s }}
 		vars, err := as.variables(probe, o)
 		if err != nil {
-			return taste{}
+			return callStyle{}
 		}
 		text, err := t.jinja.Render(context.Background(), vars, jinja.Options{Budget: probeBudget})
 		if err == nil && strings.Contains(text, "needle") {
 			return way
 		}
 	}
-	return taste{}
+	return callStyle{}
 }
 
 // Source is the template as the file has it; [ChatML] for a file without one.

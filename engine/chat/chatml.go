@@ -1,6 +1,9 @@
 package chat
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // chatMLPrompt is how all plain ChatML templates end.
 const chatMLPrompt = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -17,12 +20,7 @@ var chatMLForms = []string{
 // isChatML says whether source is one of the plain ChatML templates.
 func isChatML(source string) bool {
 	source = strings.ReplaceAll(source, `\n`, "\n")
-	for _, form := range chatMLForms {
-		if source == form {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(chatMLForms, source)
 }
 
 func renderChatML(b *strings.Builder, messages []Message, o Options) {

@@ -9,11 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// variables are what the template of t sees.
+// variables are the variables of the template of t.
 func (t *Template) variables(messages []Message, o Options) (map[string]any, error) {
 	all := make([]any, len(messages))
 	for i := range messages {
-		all[i] = t.taste.message(&messages[i], o.Guard)
+		all[i] = t.callStyle.message(&messages[i], o.Guard)
 	}
 	vars := map[string]any{
 		"messages":              jinja.NewList(all...),
@@ -46,14 +46,14 @@ func (t *Template) variables(messages []Message, o Options) (map[string]any, err
 	return vars, nil
 }
 
-// taste is how a template wants what templates do not agree on.
-type taste struct {
+// callStyle is how a template wants calls of tools written; templates do not agree.
+type callStyle struct {
 	textArguments bool // arguments of calls as their JSON text, not as an object
 	emptyContent  bool // the content of a message that only calls tools as "", not as None
 }
 
 // message is a message as templates know it: fields without a value are left out.
-func (t taste) message(m *Message, guard func(string) string) *jinja.Dict {
+func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	o := &jinja.Dict{}
 	o.Set("role", guard(m.Role))
 	if m.Content == "" && len(m.ToolCalls) > 0 && !t.emptyContent {
@@ -84,7 +84,7 @@ func (t taste) message(m *Message, guard func(string) string) *jinja.Dict {
 }
 
 // arguments are an object, or the text as it is where it is no JSON or the template wants text.
-func (t taste) arguments(text string, guard func(string) string) any {
+func (t callStyle) arguments(text string, guard func(string) string) any {
 	if !t.textArguments {
 		if v, err := jinja.FromJSON(text, guard); err == nil {
 			return v

@@ -24,7 +24,7 @@ const (
 // NewBudget is the budget of one request.
 func NewBudget() *Budget { return &Budget{Steps: maxSteps, Bytes: maxBytes} }
 
-// meter takes work off a budget, for somebody who may leave meanwhile.
+// meter charges work to a budget, for a client that may leave meanwhile.
 type meter struct {
 	ctx  context.Context
 	left *Budget
@@ -32,7 +32,7 @@ type meter struct {
 	err  error // stays
 }
 
-// lookEvery is how many steps are done for a client who may have left.
+// lookEvery is how many steps are done for a client that may have left.
 const lookEvery = 4096
 
 // newMeter begins to take off a budget; nil is one of its own.

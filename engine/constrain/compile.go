@@ -20,7 +20,7 @@ type program struct {
 // many ways at once; and with the cause of ctx when that ends.
 //
 // Where the vocabulary has no token for some single byte, texts with that byte
-// are left out, for nobody could be sure to be able to complete them.
+// are left out, because no text could be sure to complete them.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
 	b := &builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, budget)}
 	b.rule(&rule{name: "the whole form", body: f.x})
@@ -231,7 +231,7 @@ func (p *program) classes() {
 	}
 }
 
-// size is what the places take in memory.
+// size is the memory of the places, in bytes.
 func (p *program) size() int {
 	n := len(p.places) * placeSize
 	for i := range p.places {

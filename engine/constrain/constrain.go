@@ -1,27 +1,27 @@
-// Package constrain says which tokens may follow, so that a text has a form: a
+// Package constrain computes which tokens may come next, so that a text has a given form: a
 // JSON value, a value of a JSON schema, a match of a regular expression, a
-// sentence of a grammar. It knows the vocabulary as bytes and never sees a model.
+// sentence of a grammar. It knows the vocabulary as bytes and no model.
 //
 // The life of a constraint:
 //
 //  1. A schema, a pattern or a grammar is read into a [Form], a tree of texts,
 //     classes of characters, sequences, choices, repetitions and rules. The work
 //     and memory of this step and the next come out of one [Budget].
-//  2. [Compile] makes it a program for one [Vocabulary]: an automaton over bytes
-//     for each rule, whose edges may call other rules. What can never be
-//     completed is cut off, so no choice leads into a dead end.
-//  3. A [Matcher] is a state of the pushdown automaton that the rules make: a set
-//     of places, each with the stack of places to return to. States are made as
-//     texts reach them, and are shared by all texts of the grammar.
+//  2. [Compile] makes it a program for one [Vocabulary]: a nondeterministic automaton over
+//     bytes for each rule, whose edges may call other rules; its states are called places. Places from
+//     which no text can be completed are removed, so no choice leads into a dead end.
+//  3. A [Matcher] is at a state of the pushdown automaton that the rules make: a set
+//     of places, each with the stack of places to return to. States are computed when
+//     a text reaches them, and are shared by all texts of the grammar.
 //  4. The mask of a state comes from one walk over a trie of the vocabulary. What
 //     a token does inside the innermost rule does not depend on the stack, so
-//     that part is kept for all stacks; only tokens that leave the rule are
-//     walked on with what surrounds it. Masks are kept with their states.
+//     that part is cached for all stacks; only tokens that leave the rule are
+//     followed with the stack. Masks are cached with their states.
 //
-// What it promises: every text that ends with an end token has the form, is
+// What it guarantees: every text that ends with an end token has the form and is
 // valid UTF-8, and a mask is never empty: a text that would be in too many places
-// at once is not begun, or fails where it gets there. What it refuses: forms
-// without an end, left recursion, keywords of JSON schema that it does not keep
+// at once is refused at its beginning, or fails when it gets there. What it refuses: forms
+// that never end, left recursion, keywords of JSON schema that it cannot enforce
 // (the error names the keyword), and forms that are too large; see the limits.
 package constrain
 
@@ -54,12 +54,6 @@ type Matcher interface {
 
 // Words is the number of uint64 that a mask for vocab tokens needs.
 func Words(vocab int) int { return (vocab + 63) / 64 }
-
-// Allows reports whether a mask holds token.
-func Allows(mask []uint64, token int32) bool {
-	i := int(token) >> 6
-	return token >= 0 && i < len(mask) && mask[i]>>(uint(token)&63)&1 != 0
-}
 
 // FormError says what about a form can't be kept. It is the client's mistake, or asks for more than this package does.
 type FormError struct{ Message string }

@@ -120,10 +120,16 @@ func between(a, b string, low, high bool) expr {
 	if high {
 		last = b[0]
 	}
+	return digitsWithin(first, last, low, high, func(low, high bool) expr { return between(a[1:], b[1:], low, high) })
+}
+
+// digitsWithin is a digit from first to last, and rest behind it. low and high say which of
+// them is the digit of a tight limit, and for rest whether the limit is still tight behind that digit.
+func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) expr) expr {
 	c := choice{}
-	add := func(lo, hi byte, low, high bool) {
-		if lo <= hi {
-			c = append(c, seq(class{{rune(lo), rune(hi)}}, between(a[1:], b[1:], low, high)))
+	add := func(from, to byte, low, high bool) {
+		if from <= to {
+			c = append(c, seq(class{{rune(from), rune(to)}}, rest(low, high)))
 		}
 	}
 	if low && high && first == last {
@@ -294,27 +300,7 @@ func (f *fractions) digits(pos int, low, high, atLeastOne bool) expr {
 	if high {
 		last = digitAt(f.high, pos)
 	}
-	add := func(lo, hi byte, low, high bool) {
-		if lo <= hi {
-			c = append(c, seq(class{{rune(lo), rune(hi)}}, f.digits(pos+1, low, high, false)))
-		}
-	}
-	if low && high && first == last {
-		add(first, first, true, true)
-		return c
-	}
-	if low {
-		add(first, first, true, false)
-		first++
-	}
-	if high {
-		add(last, last, false, true)
-		last--
-	}
-	if first <= last && last <= '9' {
-		add(first, last, false, false)
-	}
-	return c
+	return append(c, digitsWithin(first, last, low, high, func(low, high bool) expr { return f.digits(pos+1, low, high, false) }))
 }
 
 func digitAt(digits string, pos int) byte {

@@ -32,8 +32,7 @@ func readJSON(data []byte) (any, error) {
 	d.UseNumber()
 	v, err := readValue(d, 0)
 	if err != nil {
-		var known *FormError
-		if errors.As(err, &known) {
+		if _, ok := errors.AsType[*FormError](err); ok {
 			return nil, err
 		}
 		return nil, formError("the schema is not JSON: %v", err)

@@ -116,3 +116,54 @@ func category(name string) *unicode.RangeTable {
 	}
 	return unicode.Categories[name]
 }
+
+// class reads what follows [.
+func (p *ecmaParser) class() class {
+	not := p.take("^")
+	if p.peek() == ']' {
+		p.fail("[] and [^] mean different things to different readers: want . or [\\s\\S] for any character")
+	}
+	wide := p.wide != not
+	c := class{}
+	for p.err == nil && p.peek() != ']' {
+		if p.at >= len(p.text) {
+			p.fail("a ] is missing")
+			return nil
+		}
+		if strings.HasPrefix(p.text[p.at:], "[:") {
+			p.fail("[: is not ECMA-262: want the characters themselves")
+			return nil
+		}
+		from, single := p.member(wide)
+		if p.peek() == '-' && p.at+1 < len(p.text) && p.text[p.at+1] != ']' {
+			p.at++
+			to, alsoSingle := p.member(wide)
+			if !single || !alsoSingle {
+				p.fail("a class has a range from or to more than one character")
+				return nil
+			}
+			if from[0].lo > to[0].hi {
+				p.fail("a class has a range that goes backwards")
+			}
+			from = class{{from[0].lo, to[0].hi}}
+		}
+		c = append(c, from...)
+	}
+	p.take("]")
+	if not {
+		return c.not()
+	}
+	return c
+}
+
+// member reads one character or escape of a class.
+func (p *ecmaParser) member(wide bool) (c class, single bool) {
+	if !p.take(`\`) {
+		r := p.rune()
+		return class{{r, r}}, true
+	}
+	if p.take("b") {
+		return class{{'\b', '\b'}}, true
+	}
+	return p.escape(wide)
+}

@@ -25,7 +25,7 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
-// facts is all that is said of one value.
+// facts is everything that the schemas of a value say about it.
 type facts struct {
 	said  types // the types that it may have
 	types types // and those that its form has: where no type is said, the ones that keywords belong to

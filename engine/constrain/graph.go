@@ -1,9 +1,9 @@
 package constrain
 
-// place is a state of a rule's automaton.
+// place is a state of a rule's automaton, which is nondeterministic.
 type place struct {
 	edges []edge
-	skips []int32 // places that are reached without a byte
+	skips []int32 // epsilon edges
 	calls []call
 	final bool // the rule may end here
 }

@@ -7,9 +7,6 @@ import "fmt"
 // behind {, [, comma and colon and before } and ]; so a text can't be all blanks.
 func JSON() Form { return Form{newJSONRules().object} }
 
-// JSONValue is any JSON value.
-func JSONValue() Form { return Form{newJSONRules().value} }
-
 // Limits of numbers: what they have more of, no program could hold.
 const (
 	maxDigits    = 18 // of an integer

@@ -50,7 +50,7 @@ var dead, crowded = &state{}, &state{}
 // errCrowded is the form's fault.
 var errCrowded = formError("it is too ambiguous: a text may be in more than %d places of it at once; want fewer alternatives that begin alike", maxThreads)
 
-// threadSize is what a thread takes in a state and in the key that finds it, in bytes.
+// threadSize is the size of a thread in a state and in the key that finds it, in bytes.
 const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
 // machine is the pushdown automaton of a program over a vocabulary. Its states

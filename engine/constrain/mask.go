@@ -40,7 +40,7 @@ func compact(mask []uint64) *tokens {
 	return t
 }
 
-// local is what can be said of the next token without the surroundings of the innermost rule.
+// local is the part of a mask that does not depend on the stack, but on the innermost rule alone.
 type local struct {
 	inside  *tokens // tokens that end within the rule, or with it
 	escapes []int32 // nodes of the trie where the rule may end, and longer tokens go on
@@ -63,7 +63,7 @@ func (m *machine) maskOf(s *state) *tokens {
 	return m.tokensOf(s)
 }
 
-// tokensOf is maskOf for who holds the lock.
+// tokensOf is maskOf with the lock held.
 func (m *machine) tokensOf(s *state) *tokens {
 	if s.mask != nil {
 		return s.mask

@@ -2,37 +2,6 @@ package constrain
 
 import "slices"
 
-// members is all that is said of an object's members.
-type members struct {
-	sources            []source
-	layers             []layer
-	order              []string // names of properties, as they come
-	known              map[string]bool
-	required           []string
-	requires           map[string]bool
-	patterns           []string
-	names              []any // schemas of all names
-	declared           bool  // there is a list of properties
-	open, closed       bool  // others may be something, may not be
-	minProps, maxProps int   // maxProps -1: no limit
-}
-
-// source is what one part says of names.
-type source struct {
-	o, patterns *object // schemas by name, by pattern; may be nil
-}
-
-// layer is a schema for all names that some parts do not know: additionalProperties, unevaluatedProperties.
-type layer struct {
-	sources []source
-	rest    any
-}
-
-// free says whether nothing is said of members.
-func (m *members) free() bool {
-	return len(m.sources) == 0 && len(m.layers) == 0 && len(m.required) == 0 && m.names == nil && m.minProps == 0 && m.maxProps < 0
-}
-
 // object collects what parts say of an object's members.
 func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	m.known, m.requires = map[string]bool{}, map[string]bool{}
@@ -87,36 +56,6 @@ func (c *schemaReader) unevaluated(m *members, parts []part) {
 			m.cover(l)
 		}
 	}
-}
-
-func (m *members) add(s source) {
-	m.sources = append(m.sources, s)
-	if s.o != nil {
-		m.declared = true
-		for _, name := range s.o.keys {
-			m.name(name)
-		}
-	}
-	if s.patterns != nil {
-		for _, p := range s.patterns.keys {
-			if !slices.Contains(m.patterns, p) {
-				m.patterns = append(m.patterns, p)
-			}
-		}
-	}
-}
-
-func (m *members) name(name string) {
-	if !m.known[name] {
-		m.known[name] = true
-		m.order = append(m.order, name)
-	}
-}
-
-func (m *members) cover(l layer) {
-	m.layers = append(m.layers, l)
-	m.open = m.open || l.rest != false
-	m.closed = m.closed || l.rest == false
 }
 
 // source reads a part's properties and patternProperties.
@@ -323,16 +262,6 @@ func (c *schemaReader) byPattern(m *members) expr {
 		all = append(all, seq(quoted(x), literal(":"), c.json.blank, c.schema(schemas...)))
 	}
 	return all
-}
-
-// byPattern is the schemas of a pattern.
-func (m *members) byPattern(text string) (schemas []any) {
-	for _, s := range m.sources {
-		if s.patterns != nil && s.patterns.has(text) {
-			schemas = append(schemas, s.patterns.get(text))
-		}
-	}
-	return schemas
 }
 
 // checkCounts refuses limits of the number of members that the form can't count.

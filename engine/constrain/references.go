@@ -170,7 +170,7 @@ func (c *schemaReader) resolve(from *object, ref any) any {
 	}
 	at, ok := follow(to.root, fragment)
 	if !ok {
-		c.fail("$ref of the schema is %s, and there is nothing", clip(text))
+		c.fail("$ref of the schema is %s, which does not exist", clip(text))
 		return false
 	}
 	if o, isObject := at.(*object); isObject {

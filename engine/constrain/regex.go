@@ -36,8 +36,7 @@ func parseRegex(pattern string, enc encoder) (expr, error) {
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		var e *syntax.Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*syntax.Error](err); ok {
 			return nil, formError("the pattern %s can't be used: %s %s; look-around and references back are not supported, repetition goes up to 1000",
 				clip(pattern), e.Code, clip(e.Expr))
 		}

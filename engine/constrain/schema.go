@@ -70,7 +70,7 @@ type schemaReader struct {
 	err      error
 }
 
-// partSize is what a part takes in a list, in bytes.
+// partSize is the size of a part in a list, in bytes.
 const partSize = int(unsafe.Sizeof(part{}))
 
 // maxAlternatives bounds what anyOf and oneOf of one value give together.

@@ -198,7 +198,7 @@ func TestSchemaRefusals(t *testing.T) {
 		`{"if":{},"then":{}}`:                 "if",
 		`{"type":"object","dependentRequired":{}}`:         "dependentRequired",
 		`{"$ref":"http://example.com/s"}`:                  "$ref",
-		`{"$ref":"#/$defs/none"}`:                          "nothing",
+		`{"$ref":"#/$defs/none"}`:                          "does not exist",
 		`{"$ref":"#"}`:                                     "back to itself",
 		`{"pattern":"(?=a)b"}`:                             "no text",
 		`{"pattern":"a^b"}`:                                "no text",

@@ -65,7 +65,7 @@ func newSearch(m *meter, n *node) *search {
 	return s
 }
 
-// emit adds an instruction; its targets are filled in by who adds it.
+// emit adds an instruction; the caller fills in its targets.
 func (s *search) emit(code []inst, i inst) []inst {
 	if len(code) > maxNodes {
 		s.meter.spend(maxSteps, 0)
@@ -79,60 +79,73 @@ func (s *search) compile(code []inst, n *node, top bool) []inst {
 	if s.meter.err != nil {
 		return code
 	}
-	next := func() int32 { return int32(len(code)) }
 	switch n.op {
 	case opConcat:
 		for _, sub := range n.subs {
 			code = s.compile(code, sub, top)
 		}
 	case opSet:
-		code = s.emit(code, inst{op: instChar, set: n.set, x: next() + 1})
+		return s.emit(code, inst{op: instChar, set: n.set, x: next(code) + 1})
 	case opAlternate:
-		var ends []int32
-		for i, sub := range n.subs {
-			split := next()
-			if i < len(n.subs)-1 {
-				code = s.emit(code, inst{op: instSplit, x: next() + 1})
-			}
-			code = s.compile(code, sub, top)
-			if i < len(n.subs)-1 {
-				ends = append(ends, next())
-				code = s.emit(code, inst{op: instSplit})
-				code[split].y = next()
-			}
-		}
-		for _, e := range ends {
-			code[e].x, code[e].y = next(), next()
-		}
+		return s.alternate(code, n.subs, top)
 	case opRepeat:
-		for range n.min {
-			code = s.compile(code, n.subs[0], top)
-		}
-		switch {
-		case n.max < 0:
-			split := next()
-			code = s.emit(code, inst{op: instSplit, x: next() + 1})
-			code = s.compile(code, n.subs[0], top)
-			code = s.emit(code, inst{op: instSplit, x: split, y: split})
-			code[split].y = next()
-		default:
-			var splits []int32
-			for range n.max - n.min {
-				splits = append(splits, next())
-				code = s.emit(code, inst{op: instSplit, x: next() + 1})
-				code = s.compile(code, n.subs[0], top)
-				if s.meter.err != nil {
-					return code
-				}
-			}
-			for _, split := range splits {
-				code[split].y = next()
-			}
-		}
+		return s.repeat(code, n, top)
 	case opEnd:
-		code = s.emit(code, inst{op: instEnd, x: next() + 1})
+		return s.emit(code, inst{op: instEnd, x: next(code) + 1})
 	default:
-		code = s.condition(code, n, top)
+		return s.condition(code, n, top)
+	}
+	return code
+}
+
+// next is where the next instruction goes.
+func next(code []inst) int32 { return int32(len(code)) }
+
+// alternate adds several nodes, of which one is to match.
+func (s *search) alternate(code []inst, subs []*node, top bool) []inst {
+	var ends []int32
+	for i, sub := range subs {
+		if i == len(subs)-1 {
+			code = s.compile(code, sub, top)
+			break
+		}
+		split := next(code)
+		code = s.emit(code, inst{op: instSplit, x: split + 1})
+		code = s.compile(code, sub, top)
+		ends = append(ends, next(code))
+		code = s.emit(code, inst{op: instSplit})
+		code[split].y = next(code)
+	}
+	for _, e := range ends {
+		code[e].x, code[e].y = next(code), next(code)
+	}
+	return code
+}
+
+// repeat adds a node as often as it must match, then as often as it may.
+func (s *search) repeat(code []inst, n *node, top bool) []inst {
+	for range n.min {
+		code = s.compile(code, n.subs[0], top)
+	}
+	if n.max < 0 {
+		split := next(code)
+		code = s.emit(code, inst{op: instSplit, x: split + 1})
+		code = s.compile(code, n.subs[0], top)
+		code = s.emit(code, inst{op: instSplit, x: split, y: split})
+		code[split].y = next(code)
+		return code
+	}
+	var splits []int32
+	for range n.max - n.min {
+		splits = append(splits, next(code))
+		code = s.emit(code, inst{op: instSplit, x: next(code) + 1})
+		code = s.compile(code, n.subs[0], top)
+		if s.meter.err != nil {
+			return code
+		}
+	}
+	for _, split := range splits {
+		code[split].y = next(code)
 	}
 	return code
 }
@@ -161,16 +174,67 @@ func (s *search) condition(code []inst, n *node, top bool) []inst {
 	return s.emit(code, i)
 }
 
-// divide finds the kinds of characters.
+// divide finds the kinds of characters:
+//
+//  1. The sets that instructions have, and that of words, which is the first.
+//  2. Where one of them begins or ends, the characters are cut.
+//  3. Pieces between cuts that are in the same sets are a kind.
 func (s *search) divide() {
-	sets := []class{wordsNarrow}
+	sets, users := s.sets() // 1
+	cuts := []rune{0}
+	for _, c := range sets { // 2
+		for _, r := range c {
+			cuts = append(cuts, r.lo, r.hi+1)
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	if !s.meter.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
+		return
+	}
+	groups := map[string]int{}
+	has := make([][]bool, len(sets)) // by set, then by kind
+	for i, lo := range cuts {        // 3
+		hi := rune(0x10FFFF)
+		if i+1 < len(cuts) {
+			hi = cuts[i+1] - 1
+		}
+		if lo > hi {
+			continue
+		}
+		key := make([]byte, len(sets))
+		for j, c := range sets {
+			if c.contains(lo) {
+				key[j] = 1
+			}
+		}
+		g, ok := groups[string(key)]
+		if !ok {
+			g = len(s.kinds)
+			groups[string(key)] = g
+			s.kinds = append(s.kinds, nil)
+			s.words = append(s.words, key[0] == 1)
+			for j := range sets {
+				has[j] = append(has[j], key[j] == 1)
+			}
+		}
+		s.kinds[g] = append(s.kinds[g], span{lo, hi})
+	}
+	for _, i := range users {
+		i.has = has[i.y]
+	}
+}
+
+// sets returns the sets of all instructions, each once, and the instructions that
+// have one: y is its index.
+func (s *search) sets() (sets []class, users []*inst) {
+	sets = []class{wordsNarrow}
 	all := [][]inst{s.main}
 	for i := range s.looks {
 		all = append(all, s.looks[i].code)
 	}
 	known := map[string]int{}
-	var users [][2]int // which instruction has which set
-	for i, code := range all {
+	for _, code := range all {
 		for j := range code {
 			if code[j].op != instChar {
 				continue
@@ -186,59 +250,11 @@ func (s *search) divide() {
 				sets = append(sets, code[j].set.normal())
 			}
 			code[j].y = int32(n)
-			users = append(users, [2]int{i, j})
+			users = append(users, &code[j])
 			s.meter.spend(1+len(code[j].set), 16)
 		}
 	}
-	var cuts []rune
-	for _, c := range sets {
-		for _, r := range c {
-			cuts = append(cuts, r.lo, r.hi+1)
-		}
-	}
-	cuts = append(cuts, 0)
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	if !s.meter.spend(len(cuts)*len(sets), len(cuts)*len(sets)/8) {
-		return
-	}
-	groups := map[string]int{}
-	var members [][]bool
-	for i, lo := range cuts {
-		hi := rune(0x10FFFF)
-		if i+1 < len(cuts) {
-			hi = cuts[i+1] - 1
-		}
-		if lo > hi {
-			continue
-		}
-		in, key := make([]bool, len(sets)), make([]byte, len(sets))
-		for j, c := range sets {
-			if c.contains(lo) {
-				in[j], key[j] = true, 1
-			}
-		}
-		g, ok := groups[string(key)]
-		if !ok {
-			g = len(s.kinds)
-			groups[string(key)] = g
-			s.kinds = append(s.kinds, nil)
-			s.words = append(s.words, in[0])
-			members = append(members, in)
-		}
-		s.kinds[g] = append(s.kinds[g], span{lo, hi})
-	}
-	has := make([][]bool, len(sets))
-	for j := range sets {
-		has[j] = make([]bool, len(s.kinds))
-		for g := range s.kinds {
-			has[j][g] = members[g][j]
-		}
-	}
-	for _, u := range users {
-		i := &all[u[0]][u[1]]
-		i.has = has[i.y]
-	}
+	return sets, users
 }
 
 // contains reports whether a normal class has a character.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Warm computes the masks with which texts of a grammar begin, so that whoever
+// Warm computes the masks with which texts of a grammar begin, so that a server that
 // runs many texts at once does not wait for them: breadth first, at most states
 // of them, for about the time of limit, what is left of the budget (nil is one of
 // its own), or until ctx ends. Only [Compile]'s grammars have something to warm.

@@ -90,7 +90,7 @@ class Worker:
             return
         hello = json.loads(got[1])
         if hello.get("protocol") != wire.PROTOCOL:
-            raise SystemExit(f"the engine speaks protocol {hello.get('protocol')}, this worker {wire.PROTOCOL}")
+            raise SystemExit(f"the engine's protocol version is {hello.get('protocol')}, this worker's is {wire.PROTOCOL}")
         self.depth = hello.get("depth", 1)
         self.send(wire.json_frame(wire.HELLO, {"protocol": wire.PROTOCOL, "pid": os.getpid()}))
         threading.Thread(target=self.read, daemon=True).start()

@@ -2,28 +2,28 @@ package gguf
 
 import "math"
 
-// F16ToF32 widens an IEEE 754 half.
+// F16ToF32 widens an IEEE 754 half. It is small enough to be inlined.
 func F16ToF32(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
+	// The arithmetic shift leaves the sign on top, the mask clears its copies. The half's
+	// exponent bias is 15, the single's 127: 2^112 makes up for it, for subnormals too.
+	b := uint32(int32(int16(h))<<13) & 0x8fffe000
 	if h&0x7c00 == 0x7c00 { // infinity, NaN
-		return math.Float32frombits(sign | 0x7f800000 | uint32(h&0x3ff)<<13)
+		return math.Float32frombits(b | 0x7f800000)
 	}
-	// The half's exponent bias is 15, the single's 127: scaling by 2^112 also brings subnormals to their value.
-	f := math.Float32frombits(uint32(h&0x7fff)<<13) * 0x1p112
-	return math.Float32frombits(math.Float32bits(f) | sign)
+	return math.Float32frombits(b) * 0x1p112
 }
 
-// F32ToF16 narrows to an IEEE 754 half, rounding to nearest, ties to even.
+// F32ToF16 narrows to an IEEE 754 half, rounding to nearest, ties to even. What is beyond 65504 becomes infinite.
 func F32ToF16(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b>>16) & 0x8000
 	b &= 0x7fffffff
 	switch {
 	case b > 0x7f800000: // NaN: keep it quiet
-		return sign | 0x7e00
+		return sign | 0x7e00 | uint16(b>>13)&0x1ff
 	case b >= 0x477ff000: // rounds to beyond 65504
 		return sign | 0x7c00
-	case b < 0x38800000: // below 2^-14: subnormal; adding 0.5 puts the rounding at the right bit
+	case b < 0x38800000: // subnormal: adding 0.5 puts the rounding at the right bit
 		return sign | uint16(math.Float32bits(math.Float32frombits(b)+0.5)-math.Float32bits(0.5))
 	default:
 		return sign | uint16((b-0x38000000+0xfff+b>>13&1)>>13)

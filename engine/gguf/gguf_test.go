@@ -170,6 +170,9 @@ func TestHalf(t *testing.T) {
 		if math.IsNaN(float64(f)) {
 			continue
 		}
+		if want := valueOfHalf(h); float64(f) != want || math.Signbit(float64(f)) != math.Signbit(want) {
+			t.Fatalf("%#x: got %v, want %v", h, f, want)
+		}
 		if got := gguf.F32ToF16(f); got != uint16(h) {
 			t.Fatalf("%#x → %v → %#x", h, f, got)
 		}
@@ -198,6 +201,18 @@ func TestHalf(t *testing.T) {
 	if got := gguf.F32ToBF16(math.Float32frombits(0x3f808000)); got != 0x3f80 {
 		t.Errorf("BF16 tie: got %#x, want 0x3f80", got)
 	}
+}
+
+// valueOfHalf is the value of a half, by the definition of IEEE 754.
+func valueOfHalf(h int) float64 {
+	sign, exponent, fraction := 1-2*float64(h>>15), h>>10&31, float64(h&0x3ff)
+	switch exponent {
+	case 31:
+		return math.Inf(int(sign))
+	case 0:
+		return math.Copysign(math.Ldexp(fraction, -24), sign)
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
 // raw builds broken headers by hand.

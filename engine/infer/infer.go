@@ -1,16 +1,17 @@
-// Package infer is the contract between the engine's step loop and whatever computes
-// logits: infer/cpu in plain Go, infertest's fake, later a worker process or a GPU.
+// Package infer is the contract of a forward pass: what a worker asks of whatever computes
+// logits. Package cpu implements it for processors, package sim simulates a device, and
+// infertest has a fake. infersuite is the suite that all of them pass.
 //
 // An Inferencer is stateless about requests. It owns the model's weights and the memory of
 // the key-value cache, which it offers as numbered blocks of a fixed number of
-// positions. Who uses which block is the caller's business (package block): each Item
+// positions. Which sequence uses which block is the caller's decision (package block): each Item
 // brings its own list.
 //
 // The life of a step:
 //
 //  1. The scheduler chooses sequences and gives each one's new tokens as an Item:
 //     a chunk of a prompt, or the one token sampled last. Both kinds mix in a Batch.
-//  2. Forward copies whole blocks where sequences part ways (Batch.Copies). Then it
+//  2. Forward copies whole blocks where sequences diverge (Batch.Copies). Then it
 //     computes keys and values of the new tokens, stores them in the Item's blocks, attends
 //     over all earlier positions of the same Item, and returns what each Item wants.
 //  3. The caller samples before it calls Forward again: the Result's memory is reused.

@@ -135,9 +135,9 @@ func TestBudget(t *testing.T) {
 
 // gate is a context that is asked n times, and then keeps whoever asks until it is opened.
 type gate struct {
-	context.Context //nolint:containedctx // it is one
-	n               int
-	reached, open   chan struct{}
+	context.Context
+	n             int
+	reached, open chan struct{}
 }
 
 func (g *gate) Err() error {

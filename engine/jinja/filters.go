@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -24,9 +25,7 @@ func init() {
 		"sum": sum, "unique": unique, "tojson": toJSON,
 		"select": selector(true, false), "reject": selector(false, false), "selectattr": selector(true, true), "rejectattr": selector(false, true),
 	}
-	for name, f := range textFilters() {
-		filters[name] = f
-	}
+	maps.Copy(filters, textFilters())
 }
 
 // getter returns a function that reads an attribute's path, as "a.b.0", of a value.
@@ -35,7 +34,7 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	switch a := attribute.(type) {
 	case nil:
 	case string:
-		for _, part := range strings.Split(a, ".") {
+		for part := range strings.SplitSeq(a, ".") {
 			if everyRune(part, isDecimal) {
 				n, _ := r.parseInt(part, 10)
 				path = append(path, n)

@@ -12,7 +12,7 @@
 // object), numbers of more than 14,000 bits, and the few operations whose result depends on CPython's own (the text of a
 // method object, the identity of strings). Nothing is ignored.
 //
-// A template comes with a model file, and so from a stranger. A [Budget] bounds the steps, the memory that values take
+// A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take
 // together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.
 // Work is charged before it is done: 'x' * n costs n bytes before the text is made. All renderings of a template that are
 // under way have 1 GiB together, beside the first 4 MiB of each.
@@ -164,8 +164,7 @@ func recovered(p any) (error, bool) {
 
 // named puts the line into a fault of our own.
 func (r *run) named(err error) error {
-	var fault runtime.Error
-	if errors.As(err, &fault) {
+	if _, ok := errors.AsType[runtime.Error](err); ok {
 		return &Error{r.line, err.Error()}
 	}
 	return err

@@ -109,7 +109,7 @@ func sortFilter(r *run, in any, a args) any {
 	paths := []any{or(p[2], nil)}
 	if s, ok := paths[0].(string); ok {
 		paths = nil
-		for _, part := range strings.Split(s, ",") {
+		for part := range strings.SplitSeq(s, ",") {
 			paths = append(paths, part)
 		}
 	}

@@ -2,7 +2,7 @@ package jinja
 
 // The tree of a template. Each expression that can fail carries its line.
 
-type expr interface{}
+type expr any
 
 type (
 	constant struct{ value any }
@@ -75,7 +75,7 @@ type callArgs struct {
 	star, stars expr // *args and **kwargs; nil for none
 }
 
-type stmt interface{}
+type stmt any
 
 type (
 	textStmt   struct{ text string }
@@ -132,7 +132,7 @@ type (
 )
 
 // target is what can be assigned to: a *nameTarget, a *tupleTarget or a *fieldTarget.
-type target interface{}
+type target any
 
 type (
 	nameTarget  struct{ name string }

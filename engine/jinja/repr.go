@@ -57,6 +57,24 @@ func (r *run) repr(b *strings.Builder, v any) {
 		b.WriteString("Markup(")
 		quote(b, string(v))
 		b.WriteByte(')')
+	case *macro:
+		if v.def.name == "" {
+			b.WriteString("<Macro anonymous>")
+		} else {
+			b.WriteString("<Macro '" + v.def.name + "'>")
+		}
+	case *undefined:
+		b.WriteString("Undefined")
+	case *loop:
+		fmt.Fprintf(b, "<LoopContext %d/%d>", v.index0+1, v.length(r))
+	default:
+		r.reprOfMany(b, v)
+	}
+}
+
+// reprOfMany writes repr(v) of a value that holds others.
+func (r *run) reprOfMany(b *strings.Builder, v any) {
+	switch v := v.(type) {
 	case *List:
 		b.WriteByte('[')
 		r.reprItems(b, len(v.items), func(i int) any { return v.items[i] })
@@ -70,8 +88,6 @@ func (r *run) repr(b *strings.Builder, v any) {
 		b.WriteByte(')')
 	case *Dict:
 		r.reprDict(b, v)
-	case *undefined:
-		b.WriteString("Undefined")
 	case *rangeValue:
 		fmt.Fprintf(b, "range(%d, %d", v.from, v.to)
 		if v.step != 1 {
@@ -82,18 +98,10 @@ func (r *run) repr(b *strings.Builder, v any) {
 		b.WriteString(v.kind + "([")
 		r.reprItems(b, v.of.Len(), v.at)
 		b.WriteString("])")
-	case *macro:
-		if v.def.name == "" {
-			b.WriteString("<Macro anonymous>")
-		} else {
-			b.WriteString("<Macro '" + v.def.name + "'>")
-		}
 	case *namespace:
 		b.WriteString("<Namespace ")
 		r.reprDict(b, v.fields)
 		b.WriteByte('>')
-	case *loop:
-		fmt.Fprintf(b, "<LoopContext %d/%d>", v.index0+1, v.length(r))
 	default:
 		r.fail("the text of a '%s' object is not supported: call it or read its elements", typeName(v))
 	}

@@ -11,7 +11,7 @@ import (
 
 // run is one rendering.
 type run struct {
-	ctx    context.Context //nolint:containedctx // a run is one call of Render
+	ctx    context.Context // a run is one call of Render
 	now    time.Time
 	end    time.Time
 	budget Budget
@@ -129,7 +129,7 @@ func textLen(v any) int {
 	return len(s)
 }
 
-// valueSize is what an element of a list costs, in bytes.
+// valueSize is the size of an element of a list, in bytes.
 const valueSize = 16
 
 // growList charges a list of n elements.

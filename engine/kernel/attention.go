@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+)
 
 const (
 	// Block is the number of positions in a block of the cache.
@@ -57,7 +61,7 @@ type Query struct {
 //
 // The positions are cut into spans, at multiples of Span. A span gives a part: the largest
 // score, the sum of e^(score-largest), and the values weighted so. Parts are merged in order. Nothing in this
-// depends on which queries are computed together or on who computes which span, and so neither
+// depends on which queries are computed together or on which thread computes which span, and so neither
 // does a bit of the result: Run may be replaced by calls of Part, for any spans on any
 // goroutine, and one of Merge per query.
 type Attention struct {
@@ -204,7 +208,7 @@ func (a *Attention) weigh(s []float32, sees window) (top, sum float32) {
 		s[sees.hi+i] = low
 	}
 	top = maximum(s)
-	return top, expSum(s, top)
+	return top, ExpSum(s, top)
 }
 
 // view is some blocks of the cache.
@@ -245,14 +249,14 @@ func scoresBlock(dst *[Block]float32, q []float32, keys []uint16) {
 	for i := range sums {
 		for j := i * n; j < i*n+n; j++ {
 			for l, k := range keys[j*Block:][:Block] {
-				sums[i][l] = fma(q[j], Half(k), sums[i][l])
+				sums[i][l] = fma(q[j], gguf.F16ToF32(k), sums[i][l])
 			}
 		}
 	}
 	for l := range dst {
 		dst[l] = sums[0][l] + sums[1][l]
 		for j := 2 * n; j < len(q); j++ {
-			dst[l] = fma(q[j], Half(keys[j*Block+l]), dst[l])
+			dst[l] = fma(q[j], gguf.F16ToF32(keys[j*Block+l]), dst[l])
 		}
 	}
 }
@@ -269,7 +273,7 @@ func (v *view) mix(acc, weights []float32, sees []window) {
 			at := v.Values + int(v.blocks[pos/Block])*v.Stride + pos%Block*d
 			row, weight := acc[i*d:i*d+d], weights[i*Span+pos]
 			for j, h := range v.Memory[at : at+d] {
-				row[j] = fma(weight, Half(h), row[j])
+				row[j] = fma(weight, gguf.F16ToF32(h), row[j])
 			}
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
 // BenchmarkAttention measures a decode step at a long context, and a chunk of a prompt, for one kv head.
@@ -15,7 +17,7 @@ func BenchmarkAttention(b *testing.B) {
 			blocks := bb.context / Block
 			p.Memory = make([]uint16, blocks*p.Stride)
 			for i := range p.Memory {
-				p.Memory[i] = narrow(float32(r.NormFloat64()))
+				p.Memory[i] = gguf.F32ToF16(float32(r.NormFloat64()))
 			}
 			for _, i := range r.Perm(blocks) {
 				p.Blocks = append(p.Blocks, int32(i))

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
@@ -37,7 +38,7 @@ func attend(p *kernel.Pages, q kernel.Query, scale, softcap float64) []float64 {
 		keys := p.Memory[p.Keys+int(p.Blocks[i/kernel.Block])*p.Stride:]
 		var s float64
 		for j, v := range q.Q[:d] {
-			s += float64(v) * float64(kernel.Half(keys[j*kernel.Block+i%kernel.Block]))
+			s += float64(v) * float64(gguf.F16ToF32(keys[j*kernel.Block+i%kernel.Block]))
 		}
 		s *= scale
 		if softcap > 0 {
@@ -52,7 +53,7 @@ func attend(p *kernel.Pages, q kernel.Query, scale, softcap float64) []float64 {
 		pos := q.From + i
 		values := p.Memory[p.Values+int(p.Blocks[pos/kernel.Block])*p.Stride+pos%kernel.Block*d:]
 		for j := range out {
-			out[j] += w * float64(kernel.Half(values[j]))
+			out[j] += w * float64(gguf.F16ToF32(values[j]))
 		}
 	}
 	for j := range out {

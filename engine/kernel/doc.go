@@ -53,9 +53,8 @@
 //	                             256 + c/16·64 + 4·r + c%4: the others, in bits c/4%4·2 and above
 //	                             384 + 2·r + c/16: integer scale, one signed byte
 //
-// All processors share this layout. What AVX2 makes of it is in gen, which writes
-// tile_amd64.s: four vectors at a time, or one; what AVX-512 does, in gen512, which writes
-// tile512_amd64.s: eight, four or one.
+// All processors share this layout. The program gen writes the assembly: tile_amd64.s for AVX2,
+// four vectors at a time or one, and tile512_amd64.s for AVX-512, eight, four or one.
 //
 // # Attention
 //

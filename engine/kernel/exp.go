@@ -70,12 +70,6 @@ func Softcap(x []float32, limit float32) {
 	}
 }
 
-// Softmax replaces x by exp(scale·x) normalised to a sum of 1.
-func Softmax(x []float32, scale float32) {
-	Scale(x, scale)
-	Scale(x, 1/expSum(x, maximum(x)))
-}
-
 // lanes16 are the partial sums of a reduction: element i goes to lane i mod 16.
 type lanes16 [16]float32
 
@@ -89,10 +83,7 @@ func (l *lanes16) sum() float32 {
 }
 
 // ExpSum replaces x by e^(x-top) and returns the sum.
-func ExpSum(x []float32, top float32) float32 { return expSum(x, top) }
-
-// expSum replaces x by e^(x-top) and returns the sum.
-func expSum(x []float32, top float32) float32 {
+func ExpSum(x []float32, top float32) float32 {
 	var l lanes16
 	n := expSumVector(&l, x, top)
 	for i := n; i < len(x); i++ {

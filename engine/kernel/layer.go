@@ -28,21 +28,6 @@ func squares(x []float32) float64 {
 	return l[0]
 }
 
-// RopeAngles fills cos and sin of the rotations at one position: pair i turns by
-// pos / scale · base^(-2i/dim) / factors[i], where dim = 2·len(cos) and factors may be nil.
-// (Su et al., RoFormer, arXiv:2104.09864.)
-func RopeAngles(cos, sin []float32, pos int, base, scale float64, factors []float32) {
-	step := math.Log(base) / float64(len(cos))
-	for i := range cos {
-		a := float64(pos) / scale * math.Exp(-float64(i)*step)
-		if factors != nil {
-			a /= float64(factors[i])
-		}
-		s, c := math.Sincos(a)
-		cos[i], sin[i] = float32(c), float32(s)
-	}
-}
-
 // Rope rotates the first 2·len(cos) values of one head in place. Pairs are (2i, 2i+1),
 // with neox (i, i+len(cos)).
 func Rope(v, cos, sin []float32, neox bool) {

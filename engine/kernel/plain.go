@@ -3,6 +3,8 @@ package kernel
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
 // opened is 32 columns of a tile, as the plain products use them:
@@ -153,6 +155,6 @@ func columnBF16(w *[Tile]float32, tile []byte, c int) {
 func halves(w *[Tile]float32, src []byte) {
 	s := (*[2 * Tile]byte)(src)
 	for r := range w {
-		w[r] = Half(binary.LittleEndian.Uint16(s[2*r:]))
+		w[r] = gguf.F16ToF32(binary.LittleEndian.Uint16(s[2*r:]))
 	}
 }

@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-//go:generate go run ./gen tile_amd64.s
+//go:generate go run ./gen avx2 tile_amd64.s
 
 // vectorKernels gives the functions for the instructions in use.
 func vectorKernels(t gguf.Type) (kernels, bool) {

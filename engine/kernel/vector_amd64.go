@@ -3,129 +3,115 @@ package kernel
 // Each function here computes the first part of its slices by vector instructions and tells how
 // much that is; its caller computes the rest, to the same bits.
 
-func narrowVector(dst []uint16, src []float32) int {
-	n := len(src) &^ 7
-	if using == generic || n == 0 {
+// wholeVectors is how many of n elements are left to vector instructions, lanes at a time.
+func wholeVectors(n, lanes int) int {
+	if using == generic {
 		return 0
 	}
-	narrowAVX2(&dst[0], &src[0], n)
-	return n
+	return n - n%lanes
 }
 
-func widenVector(dst []float32, src []byte) int {
-	n := len(dst) &^ 7
-	if using == generic || n == 0 {
-		return 0
+func narrowVector(dst []uint16, src []float32) int {
+	n := wholeVectors(len(src), 8)
+	if n > 0 {
+		narrowAVX2(&dst[0], &src[0], n)
 	}
-	widenAVX2(&dst[0], &src[0], n)
 	return n
 }
 
 func siluVector(gate, up []float32) int {
-	n := len(gate) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(gate), 8)
+	if n > 0 {
+		siluAVX2(&gate[0], &up[0], n)
 	}
-	siluAVX2(&gate[0], &up[0], n)
 	return n
 }
 
 func geluVector(gate, up []float32) int {
-	n := len(gate) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(gate), 8)
+	if n > 0 {
+		geluAVX2(&gate[0], &up[0], n)
 	}
-	geluAVX2(&gate[0], &up[0], n)
 	return n
 }
 
 func softcapVector(x []float32, limit, inv float32) int {
-	n := len(x) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(x), 8)
+	if n > 0 {
+		softcapAVX2(&x[0], n, limit, inv)
 	}
-	softcapAVX2(&x[0], n, limit, inv)
 	return n
 }
 
 func expSumVector(l *lanes16, x []float32, top float32) int {
-	n := len(x) &^ 15
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(x), 16)
+	if n > 0 {
+		expSumAVX2(l, &x[0], n, top)
 	}
-	expSumAVX2(l, &x[0], n, top)
 	return n
 }
 
 func maximumVector(x []float32, top *float32) int {
-	n := len(x) &^ 15
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(x), 16)
+	if n > 0 {
+		*top = maximumAVX2(&x[0], n)
 	}
-	*top = maximumAVX2(&x[0], n)
 	return n
 }
 
 func normVector(out, x, w []float32, scale float32) int {
-	n := len(x) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(x), 8)
+	if n > 0 {
+		normAVX2(&out[0], &x[0], &w[0], n, scale)
 	}
-	normAVX2(&out[0], &x[0], &w[0], n, scale)
 	return n
 }
 
 func squaresVector(l *[16]float64, x []float32) int {
-	n := len(x) &^ 15
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(x), 16)
+	if n > 0 {
+		squaresAVX2(l, &x[0], n)
 	}
-	squaresAVX2(l, &x[0], n)
 	return n
 }
 
 func addVector(acc, v []float32) int {
-	n := len(acc) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(acc), 8)
+	if n > 0 {
+		addAVX2(&acc[0], &v[0], n)
 	}
-	addAVX2(&acc[0], &v[0], n)
 	return n
 }
 
 func scaleVector(x []float32, f float32) int {
-	n := len(x) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(x), 8)
+	if n > 0 {
+		scaleAVX2(&x[0], n, f)
 	}
-	scaleAVX2(&x[0], n, f)
 	return n
 }
 
 func axpyVector(acc []float32, p float32, v []float32) int {
-	n := len(acc) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(acc), 8)
+	if n > 0 {
+		axpyAVX2(&acc[0], &v[0], n, p)
 	}
-	axpyAVX2(&acc[0], &v[0], n, p)
 	return n
 }
 
 func ropeHalvesVector(a, b, cos, sin []float32) int {
-	n := len(cos) &^ 7
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(cos), 8)
+	if n > 0 {
+		ropeHalvesAVX2(&a[0], &b[0], &cos[0], &sin[0], n)
 	}
-	ropeHalvesAVX2(&a[0], &b[0], &cos[0], &sin[0], n)
 	return n
 }
 
 func ropePairsVector(v, cos, sin []float32) int {
-	n := len(cos) &^ 3
-	if using == generic || n == 0 {
-		return 0
+	n := wholeVectors(len(cos), 4)
+	if n > 0 {
+		ropePairsAVX2(&v[0], &cos[0], &sin[0], n)
 	}
-	ropePairsAVX2(&v[0], &cos[0], &sin[0], n)
 	return n
 }
 
@@ -134,9 +120,6 @@ func ropePairsVector(v, cos, sin []float32) int {
 
 //go:noescape
 func narrowAVX2(dst *uint16, src *float32, n int)
-
-//go:noescape
-func widenAVX2(dst *float32, src *byte, n int)
 
 //go:noescape
 func siluAVX2(gate, up *float32, n int)

@@ -296,22 +296,6 @@ narrow:
 	VZEROUPPER
 	RET
 
-// func widenAVX2(dst *float32, src *byte, n int)
-TEXT ·widenAVX2(SB), NOSPLIT, $0-24
-	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	MOVQ n+16(FP), CX
-
-widen:
-	VCVTPH2PS (SI), Y0
-	VMOVUPS Y0, (DI)
-	ADDQ $16, SI
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JNZ widen
-	VZEROUPPER
-	RET
-
 // func ropeHalvesAVX2(a, b, cos, sin *float32, n int)
 TEXT ·ropeHalvesAVX2(SB), NOSPLIT, $0-40
 	MOVQ a+0(FP), DI

@@ -5,7 +5,6 @@ package kernel
 // Without vector code for this processor every function leaves all the work to its caller.
 
 func narrowVector([]uint16, []float32) int              { return 0 }
-func widenVector([]float32, []byte) int                 { return 0 }
 func siluVector(_, _ []float32) int                     { return 0 }
 func geluVector(_, _ []float32) int                     { return 0 }
 func softcapVector(_ []float32, _, _ float32) int       { return 0 }

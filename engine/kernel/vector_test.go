@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
 // atLevels runs a computation in plain Go, then with each set of vector instructions that
@@ -132,7 +134,7 @@ func vectors(t *testing.T, x, y []float32) {
 		{"SiLUMul", func(x, y []float32) []float32 { SiLUMul(x, y); return x }},
 		{"GELUMul", func(x, y []float32) []float32 { GELUMul(x, y); return x }},
 		{"Softcap", func(x, _ []float32) []float32 { Softcap(x, 30); return x }},
-		{"Softmax", func(x, _ []float32) []float32 { Softmax(x, 0.7); return x }},
+		{"ExpSum", func(x, _ []float32) []float32 { return append(x, ExpSum(x, maximum(x))) }},
 		{"maximum", func(x, _ []float32) []float32 { return []float32{maximum(x) + 0} }},
 		{"ArgMax", func(x, _ []float32) []float32 { return []float32{float32(ArgMax(x))} }},
 		{"RMSNorm", func(x, y []float32) []float32 { RMSNorm(x, x, y, 1e-5); return x }},
@@ -153,14 +155,9 @@ func vectors(t *testing.T, x, y []float32) {
 func throughHalves(x []float32) []float32 {
 	h := make([]uint16, len(x))
 	NarrowF16(h, x)
-	var raw []byte
+	var out []float32
 	for _, v := range h {
-		raw = binary.LittleEndian.AppendUint16(raw, v)
-	}
-	out := make([]float32, len(x), 2*len(x))
-	WidenF16(out, raw)
-	for _, v := range h {
-		out = append(out, float32(v))
+		out = append(out, gguf.F16ToF32(v), float32(v))
 	}
 	return out
 }
@@ -199,9 +196,9 @@ func attentionAtLevels(t *testing.T, seed uint64) {
 	p := &Pages{HeadDim: d, Stride: 2*d*Block + r.IntN(3)*16, Values: d * Block}
 	p.Memory = make([]uint16, (n/Block+1)*p.Stride)
 	for i := range p.Memory {
-		p.Memory[i] = narrow(float32(r.NormFloat64()))
+		p.Memory[i] = gguf.F32ToF16(float32(r.NormFloat64()))
 		if r.IntN(5000) == 0 {
-			p.Memory[i] = narrow(odd[r.IntN(len(odd))])
+			p.Memory[i] = gguf.F32ToF16(odd[r.IntN(len(odd))])
 		}
 	}
 	for _, b := range r.Perm(n/Block + 1) {

@@ -20,7 +20,7 @@ const (
 	weightsFile = "adapter_model.safetensors"
 )
 
-// peftConfig is what matters of adapter_config.json (huggingface.co/docs/peft, LoraConfig).
+// peftConfig is the part of adapter_config.json that is used (huggingface.co/docs/peft, LoraConfig).
 type peftConfig struct {
 	Type         string             `json:"peft_type"`
 	Rank         int                `json:"r"`

@@ -44,7 +44,7 @@ func (m *Matrix) Row(dst []float32, row int) {
 	}
 }
 
-// Convert stores rows lo…hi in another type, for whoever cannot compute with the matrix's own.
+// Convert stores rows lo…hi in another type, for an implementation that cannot compute with the matrix's own.
 // The error says why Cols values make no row of that type.
 func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
 	x := make([]float32, m.Cols)

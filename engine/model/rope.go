@@ -63,7 +63,7 @@ func (c *Config) ramp() (low, high float64) {
 
 // Rope fills cos and sin, [RopeDim/2] each, with the rotation of kind (Layer.Rope) at
 // position pos. Both hold the model's magnitude, where it has one. Models with factors for short and for
-// long contexts (LongRoPE) take those that fit Config.Context: whoever serves fewer positions calls Limit
+// long contexts (LongRoPE) take those that fit Config.Context: a caller that serves fewer positions calls Limit
 // first.
 func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	r := &m.ropes[kind]
@@ -77,7 +77,7 @@ func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	}
 }
 
-// Limit lowers Config.Context to n, if it is higher and n is above 0. It is for whoever loads the model, before others
+// Limit lowers Config.Context to n, if it is higher and n is above 0. It is for the loader of the model, before others
 // use it.
 func (m *Model) Limit(n int) {
 	if n > 0 {

@@ -16,5 +16,5 @@ const Name = "pico"
 //go:embed pico-q8_0.gguf
 var file []byte
 
-// GGUF is the model file: GGUF version 3, matrices as Q8_0. It is the embedded memory itself, which nobody may write to.
+// GGUF is the model file: GGUF version 3, matrices as Q8_0. It is the embedded memory itself, which must not be written to.
 func GGUF() []byte { return file }

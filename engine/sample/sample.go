@@ -62,7 +62,7 @@ type Sampler struct {
 // New makes a sampler for one continuation of a request. index tells apart the
 // several continuations of one request: with the same seed each has its own,
 // repeatable draws. The parameters must be valid ([Params.Validate]). Without a
-// seed it draws one: whoever may have to make the sampler again fixes the seed
+// seed it draws one: a caller that may have to make the sampler again fixes the seed
 // before, with [Params.WithSeed].
 func New(p Params, index int) *Sampler {
 	p = p.WithSeed()

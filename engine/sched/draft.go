@@ -76,7 +76,7 @@ func (d *draft) learn(guessed, right int) {
 }
 
 // guess returns the last token of q, which is the one to compute, and guesses after it: at most n of
-// them, and no more than q has room for when nobody is preempted.
+// them, and no more than q has room for without a preemption.
 func (s *Scheduler) guess(q *sequence, n int) (tokens []int32, guesses int) {
 	d := q.draft
 	n = min(n, d.reach)
@@ -90,7 +90,7 @@ func (s *Scheduler) guess(q *sequence, n int) (tokens []int32, guesses int) {
 		t := int32(0)
 		if from := d.match + i; from < len(q.tokens) {
 			t = q.tokens[from]
-		} else { // what repeats with a short period goes on with itself
+		} else { // a repetition with a short period continues itself
 			t = s.drafts[at+1+from-len(q.tokens)]
 		}
 		s.drafts = append(s.drafts, t)

@@ -24,7 +24,7 @@
 //  3. The rest of the budget goes to prompts, running and waiting ones: see below for whose turn it
 //     is. A waiting sequence needs a seat, and blocks for all tokens that it has; those that the
 //     prefix cache has, or a sibling, are not computed again. Where the next one does not fit
-//     nobody overtakes it, and nobody is admitted in a step that preempted in 2.
+//     no other overtakes it, and none is admitted in a step that preempted in 2.
 //  4. The worker computes the [Batch], in the order of the calls of Schedule, and chooses tokens;
 //     the caller hands them to Update.
 //
@@ -33,7 +33,7 @@
 // the prefix cache do not; a tenant that comes with nothing waiting starts at the time of those
 // that are served now, so that being idle earns nothing); of one tenant the sequence that came
 // first. A tenant with a thousand sequences and one with a single one thus get every other turn. So
-// that nobody waits for ever behind better priorities, each Config.Patience-th turn belongs to the
+// that no sequence starves behind better priorities, each Config.Patience-th turn belongs to the
 // sequence that has waited longest of all, and so does the next one after Config.Aging steps, for
 // turns are rare where answers are long; it goes first from then on and is preempted last.
 //
@@ -65,10 +65,10 @@ type Config struct {
 	Prefix bool // keep the blocks of finished sequences, and find them again by their tokens
 
 	Draft      int // the most tokens guessed ahead in one sequence and step; 0 guesses none
-	DraftSeats int // nobody guesses while more sequences than these run: the step is not short of work then; 0 means 8
+	DraftSeats int // drafts are made only while at most so many sequences run: with more, the step has enough work; 0 means 8
 
 	Patience int // how many turns pass before one belongs to the sequence that has waited longest; 0 means 64
-	Aging    int // how many steps, where somebody waits in all of them, before the next turn belongs to the sequence that has waited longest; 0 means 128
+	Aging    int // how many steps, with a sequence waiting in each of them, before the next turn belongs to the sequence that has waited longest; 0 means 128
 }
 
 // Validate reports what is wrong with c.
@@ -100,7 +100,7 @@ type Request struct {
 	Prompt   []int32 // at least one token; the scheduler keeps the slice
 	Max      int     // the most tokens that a sequence will ever have, prompt included; unused with Pool
 	Priority int     // the lower, the sooner; 0 is as good as any other number
-	Tenant   string  // who shares the budget with the other tenants of this priority
+	Tenant   string  // shares the budget with the other tenants of this priority
 
 	Root     block.Hash // what must be equal, besides the tokens, to share blocks: see block.Key
 	Siblings int        // so many sequences with the numbers ID, ID+1, …; 0 means 1. The prompt is computed once
@@ -125,7 +125,7 @@ type Item struct {
 	Draft  int     // so many at the end of Tokens are guesses. The worker returns those that it would have chosen, up to the first other one, and that one
 	Known  []int32 // with Begin: all tokens of the sequence that are known, computed or not
 
-	Begin  bool // the worker knows nothing of the sequence, or shall forget what it knows
+	Begin  bool // the worker does not know the sequence, or must forget what it knows
 	Sample bool // the last of Tokens is the sequence's last: the caller owes a [Result]
 	Score  bool // the logits after every one of Tokens are wanted
 	Pool   bool // the hidden states of all of Tokens are wanted. With Sample they are the last ones, and the Result has no tokens
@@ -145,7 +145,7 @@ type Batch struct {
 	Tokens int  // in all items
 }
 
-// Result is what came of an [Item] with Sample.
+// Result is the result of an [Item] with Sample.
 type Result struct {
 	ID     ID
 	Tokens []int32 // the one that was chosen; after guesses, those that were right before it. Not kept
@@ -182,7 +182,7 @@ type Scheduler struct {
 	parked  int // waiting sequences that are not in the queue but with their group
 	tokens  int // of all sequences
 	turns   int // since the sequence that has waited longest had one
-	waited  int // steps since then, or since somebody waits
+	waited  int // steps since then, or since a sequence waits
 
 	step    uint64
 	batch   Batch

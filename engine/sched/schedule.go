@@ -97,7 +97,7 @@ func (s *Scheduler) makeRoom() {
 	}
 }
 
-// decode schedules every running sequence that has one token left, and reports whether somebody
+// decode schedules every running sequence that has one token left, and reports whether one
 // was preempted for it. The others' prompts are left to fill.
 func (s *Scheduler) decode(f *flight) (preempted bool) {
 	guess := s.cfg.Draft > 0 && len(s.running) <= s.cfg.DraftSeats
@@ -225,7 +225,7 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	case pos+n <= len(q.tokens):
 		it.Tokens = q.tokens[pos : pos+n]
 	default:
-		it.Tokens = unknown[:] // n is 1: nobody has two tokens left when one is in flight
+		it.Tokens = unknown[:] // n is 1: no sequence has two tokens left when one is in flight
 	}
 	it.Blocks, it.New = q.blocks, len(q.blocks)-q.sent
 	if q.begin {

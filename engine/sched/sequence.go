@@ -19,7 +19,7 @@ const (
 // ahead is how many tokens a sequence gets memory for when it first runs, so that a step allocates none.
 const ahead = 1024
 
-// sequence is all that is known of one. The first fields are those of every step.
+// sequence is the scheduler's state of one sequence. The first fields are those of every step.
 type sequence struct {
 	id         ID
 	tokens     []int32
@@ -91,7 +91,7 @@ func (q *sequence) prepare(cfg Config, size int) {
 	}
 }
 
-// before orders running sequences: who comes first is preempted last.
+// before orders running sequences: the first is preempted last.
 func (q *sequence) before(o *sequence) bool {
 	if q.rank != o.rank {
 		return q.rank < o.rank
@@ -103,7 +103,7 @@ func (q *sequence) before(o *sequence) bool {
 // the others are parked; afterwards they begin with the blocks of any that has it.
 type group struct {
 	members []*sequence // unfinished ones
-	leader  *sequence   // nil when nobody computes the prompt, or it is computed
+	leader  *sequence   // nil while no sequence computes the prompt, or when it is computed
 	pending []*sequence // parked
 }
 

@@ -36,7 +36,7 @@ type adapterRequest struct {
 }
 
 // loadAdapter answers POST /v1/load_lora_adapter, when requests can use the
-// adapter. Like /sleep it is for whoever runs this process, not for clients.
+// adapter. Like /sleep it is for the process's operator, not for clients.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)

@@ -23,7 +23,7 @@ type answer interface {
 	object() (whole, chunk string)
 }
 
-// envelope is what surrounds choices: the same for every chunk of an answer.
+// envelope is the JSON around the choices: the same for every chunk of an answer.
 type envelope struct {
 	id, model string
 	created   int64
@@ -49,9 +49,7 @@ func (e *envelope) whole(out *pieces, u usage) {
 	object, _ := e.answer.object()
 	out.buf = e.head(out.buf, object)
 	for i := range e.choices {
-		if i > 0 {
-			out.buf = append(out.buf, ',')
-		}
+		out.buf = comma(out.buf)
 		if out.buf = e.answer.choice(out.buf, i); !out.more() {
 			return
 		}

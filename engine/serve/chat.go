@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 
@@ -56,13 +55,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		a.prompt = &promptScores{words: s.engine.Tokenizer(), top: *c.PromptLogprobs}
 	}
 	err = s.generate(w, r, &c.options, newEnvelope("chatcmpl-", model, req.N, a), []engine.Request{req})
-	var refused *engine.RequestError
-	if errors.As(err, &refused) && refused.Param == "prompt" { // which the client wrote as messages
-		named := *refused
-		named.Param = "messages"
-		return &named
-	}
-	return err
+	return promptIs("messages", err)
 }
 
 // grammar is the form that a request's text must have; nil: any text.
@@ -71,16 +64,16 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 //  2. A form beside tools leaves the model the choice between the form and calls.
 //  3. A form alone.
 func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (constrain.Grammar, error) {
-	w, err := f.wish()
+	w, err := f.constraint()
 	switch {
 	case err != nil:
 		return nil, err
 	case use != nil && use.forced: // 1
-		w = use.wish(s.toolFormat, nil)
+		w = use.constraint(s.toolFormat, nil)
 	case w == nil:
 		return nil, nil
 	case use != nil: // 2
-		w = use.wish(s.toolFormat, w)
+		w = use.constraint(s.toolFormat, w)
 	}
 	return s.grammars.get(ctx, w) // 3
 }
@@ -131,7 +124,7 @@ type toolCall struct {
 
 func (*chatAnswer) object() (whole, chunk string) { return "chat.completion", "chat.completion.chunk" }
 
-// parts are what an event says, taken apart where there may be calls. The finish reason is tool_calls where there were.
+// parts splits an event's text into text and calls. The finish reason is tool_calls where there were.
 func (c *chatChoice) parts(ev *engine.Event) []toolPart {
 	if c.tools == nil {
 		return []toolPart{{text: ev.Text, call: -1}}
@@ -173,9 +166,7 @@ func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 		dst = append(dst, `"content":null`...)
 	}
 	if calls {
-		if dst[len(dst)-1] != '{' {
-			dst = append(dst, ',')
-		}
+		dst = comma(dst)
 		dst = appendCallParts(dst, parts)
 	}
 	dst = append(dst, `},"logprobs":`...)
@@ -186,7 +177,6 @@ func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 // appendCallParts appends the calls of a chunk, one entry for each call.
 func appendCallParts(dst []byte, parts []toolPart) []byte {
 	dst = append(dst, `"tool_calls":[`...)
-	last := -1
 	for i := 0; i < len(parts); i++ {
 		p := parts[i]
 		if p.call < 0 {
@@ -196,11 +186,7 @@ func appendCallParts(dst []byte, parts []toolPart) []byte {
 		for ; i+1 < len(parts) && parts[i+1].call == p.call; i++ {
 			args += parts[i+1].args
 		}
-		if last >= 0 {
-			dst = append(dst, ',')
-		}
-		last = p.call
-		dst = appendInt(append(dst, `{"index":`...), p.call)
+		dst = appendInt(append(comma(dst), `{"index":`...), p.call)
 		if p.begin {
 			dst = appendString(append(dst, `,"id":`...), p.id)
 			dst = appendString(append(dst, `,"type":"function","function":{"name":`...), p.name)
@@ -242,18 +228,14 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 		dst = appendString(dst, string(c.text))
 	}
 	dst = append(dst, `,"refusal":null`...)
-	for i, t := range c.calls {
-		if i == 0 {
-			dst = append(dst, `,"tool_calls":[`...)
-		} else {
-			dst = append(dst, ',')
+	if len(c.calls) > 0 {
+		dst = append(dst, `,"tool_calls":[`...)
+		for _, t := range c.calls {
+			dst = appendString(append(comma(dst), `{"id":`...), t.id)
+			dst = appendString(append(dst, `,"type":"function","function":{"name":`...), t.name)
+			dst = append(appendString(append(dst, `,"arguments":`...), string(t.args)), `}}`...)
 		}
-		dst = appendString(append(dst, `{"id":`...), t.id)
-		dst = appendString(append(dst, `,"type":"function","function":{"name":`...), t.name)
-		dst = append(appendString(append(dst, `,"arguments":`...), string(t.args)), `}}`...)
-		if i == len(c.calls)-1 {
-			dst = append(dst, ']')
-		}
+		dst = append(dst, ']')
 	}
 	dst = append(dst, `},"logprobs":`...)
 	dst = a.appendLogprobs(dst, c.events...)
@@ -274,16 +256,12 @@ func (a *chatAnswer) appendLogprobs(dst []byte, events ...engine.Event) []byte {
 		return append(dst, `null`...)
 	}
 	dst = append(dst, `{"content":[`...)
-	n := len(dst)
 	for i := range events {
 		c := &events[i].Choice
 		if !scored(*c) {
 			continue
 		}
-		if len(dst) > n {
-			dst = append(dst, ',')
-		}
-		dst = a.appendToken(dst, sample.Alternative{Token: c.Token, Logprob: c.Logprob})
+		dst = a.appendToken(comma(dst), sample.Alternative{Token: c.Token, Logprob: c.Logprob})
 		dst = append(dst, `,"top_logprobs":[`...)
 		for j, t := range c.Top[:min(a.top, len(c.Top))] {
 			if j > 0 {
@@ -302,10 +280,8 @@ func (a *chatAnswer) appendToken(dst []byte, t sample.Alternative) []byte {
 	dst = appendString(append(dst, `{"token":`...), text)
 	dst = appendLogprob(append(dst, `,"logprob":`...), t.Logprob)
 	dst = append(dst, `,"bytes":[`...)
-	for i, b := range raw {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
+	for _, b := range raw {
+		dst = comma(dst)
 		dst = appendInt(dst, int(b))
 	}
 	return append(dst, ']')

@@ -156,9 +156,7 @@ func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event
 	list := func(name string, item func(e *entry)) {
 		dst = append(appendString(dst, name), ':', '[')
 		for i := range entries {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
+			dst = comma(dst)
 			item(&entries[i])
 		}
 		dst = append(dst, ']')
@@ -198,11 +196,8 @@ func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 		if text = string([]rune(text)); seen[text] { // as it looks in JSON
 			continue
 		}
-		if len(seen) > 0 {
-			dst = append(dst, ',')
-		}
 		seen[text] = true
-		dst = appendLogprob(append(appendString(dst, text), ':'), t.Logprob)
+		dst = appendLogprob(append(appendString(comma(dst), text), ':'), t.Logprob)
 	}
 	return append(dst, '}')
 }

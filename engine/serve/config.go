@@ -61,7 +61,7 @@ type Config struct {
 	Pooling string
 	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, as at every door before it.
 	MaxBody int64
-	// DrainTimeout bounds how long running requests may go on when the server is told to end; 0: 30 seconds.
+	// DrainTimeout bounds how long running requests may continue when the server shuts down; 0: 30 seconds.
 	DrainTimeout time.Duration
 	// WriteTimeout bounds each write to a client that does not read; 0: one minute.
 	WriteTimeout time.Duration

@@ -3,16 +3,16 @@
 //
 // The life of a chat request:
 //
-//  1. The body is read whole, up to a limit, and parsed: strict about the types
-//     of the fields that it knows, indifferent to the others.
-//  2. The model's template makes the messages a prompt. Special tokens count in
-//     the template's own text only, never in what a client wrote.
-//  3. A form that the text must have (response_format and its kin, or a call that
-//     tool_choice forces) becomes a grammar; the last ones are kept.
-//  4. The engine queues it. Nothing is written to the client before the first
-//     token is there, so whatever goes wrong until then has its own status.
-//  5. Tokens become events (stream) or are collected (no stream). Where there are
-//     tools, calls are found in the text as the model's family writes them.
+//  1. The body is read whole, up to a limit, and parsed. A known field of the wrong
+//     type is an error; unknown fields are ignored.
+//  2. The model's chat template renders the messages to a prompt. Special tokens count
+//     in the template's own text only, never in what a client wrote.
+//  3. A constraint on the text (response_format and the fields like it, or a call that
+//     tool_choice forces) is compiled to a grammar; the last grammars are cached.
+//  4. The engine queues the request. Nothing is written to the client before the first
+//     token, so every failure until then has its own status.
+//  5. Tokens become events (stream) or are collected (no stream). Where the request has
+//     tools, calls are parsed from the text in the format of the model's family.
 //  6. A client that leaves cancels its request's context: the engine drops it
 //     before its next step.
 //  7. A failure after the first byte sends an event data: {"error":{…}} and ends
@@ -20,13 +20,12 @@
 //
 // Routes beside OpenAI's: vLLM's /tokenize, /detokenize, /sleep, /wake_up,
 // /is_sleeping, /v1/load_lora_adapter, /v1/unload_lora_adapter, /health, /version,
-// /load and /metrics. They are not guarded: the server refuses to listen on
-// anything that another host could reach. Whoever owns this process is the only
-// door to it. docs/engine-api.md lists every field.
+// /load and /metrics. They have no authentication: the server refuses to listen on
+// an address that another host could reach, and the process that started it decides which requests
+// reach it. docs/engine-api.md lists every field.
 //
-// What it refuses: images, audio, and parts of a form that can't be kept. A
-// field that asks for one of them is an error, not ignored. Fields that are
-// known to nobody here are ignored.
+// What it refuses: images, audio, and constraints that it can't enforce. A
+// field that asks for one of them is an error.
 //
 // Every status is written by writeError or by the one success path of its
 // handler; the table from errors to statuses is toError.

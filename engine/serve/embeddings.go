@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -54,16 +55,11 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	requests := make([]engine.Request, len(e.Input))
 	used := 0
 	for i, in := range e.Input {
-		ids := in.tokens
-		if ids == nil {
-			if ids, err = s.whole(r.Context(), "input", in.text, e.Truncate != nil); err != nil {
-				return err
-			}
-		}
-		if ids, err = s.truncate(ids, e.Truncate); err != nil {
+		ids, err := s.inputTokens(r.Context(), in, e.Truncate)
+		if err != nil {
 			return err
 		}
-		if err = payTokens(r.Context(), paid, ids); err != nil {
+		if err := payTokens(r.Context(), paid, ids); err != nil {
 			return err
 		}
 		requests[i] = engine.Request{
@@ -72,25 +68,17 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 		used += len(ids)
 	}
 	if err := paid.Take(r.Context(), int64(len(requests)*s.engine.Model().Dim*4)); err != nil {
-		return err //nolint:wrapcheck // it is for the client
+		return err // it is for the client
 	}
 	vectors, err := s.embed(r, requests)
 	if err != nil {
-		var refused *engine.RequestError
-		if errors.As(err, &refused) && refused.Param == "prompt" { // which the client wrote as input
-			named := *refused
-			named.Param = "input"
-			return &named
-		}
-		return err
+		return promptIs("input", err)
 	}
 	out := s.pieces(w)
 	defer out.end()
 	out.buf = append(appendString(append(out.buf, `{"object":"list","model":`...), model), `,"data":[`...)
 	for i, v := range vectors {
-		if i > 0 {
-			out.buf = append(out.buf, ',')
-		}
+		out.buf = comma(out.buf)
 		out.buf = append(appendInt(append(out.buf, `{"object":"embedding","index":`...), i), `,"embedding":`...)
 		out.buf = append(appendVector(out.buf, e.shape(v), or(e.Encoding, "") == "base64"), '}')
 		if !out.more() {
@@ -127,8 +115,16 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	return pooling, nil
 }
 
-// truncate keeps the last tokens of an input, as vLLM does; -1 keeps what the context holds.
-func (s *Server) truncate(ids []int32, most *int) ([]int32, error) {
+// inputTokens returns the tokens of an input, or the last of them, as vLLM does, where
+// most says how many; -1 keeps what the context holds.
+func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int) ([]int32, error) {
+	ids := in.tokens
+	if ids == nil {
+		var err error
+		if ids, err = s.whole(ctx, "input", in.text, most != nil); err != nil {
+			return nil, err
+		}
+	}
 	if most == nil {
 		return ids, nil
 	}
@@ -198,10 +194,8 @@ func appendVector(dst []byte, v []float32, encoded bool) []byte {
 		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), raw), '"')
 	}
 	dst = append(dst, '[')
-	for i, x := range v {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
+	for _, x := range v {
+		dst = comma(dst)
 		dst = strconv.AppendFloat(dst, float64(x), 'g', -1, 32)
 	}
 	return append(dst, ']')

@@ -74,7 +74,7 @@ func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int
 		if n > len(text) {
 			form = " in Unicode's normalization form C"
 		}
-		return nil, tooLong(param, "the text has %d bytes%s, of which at most %d are made tokens, and the model's context is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
+		return nil, tooLong(param, "the text has %d bytes%s, of which at most %d are encoded, and the model's context is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
 	}
 	ids, err := tok.EncodeWithin(ctx, text, true, most)
 	if errors.Is(err, tokenizer.ErrTooMany) {

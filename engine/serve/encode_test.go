@@ -46,7 +46,7 @@ func TestLongPrompts(t *testing.T) {
 		{"/v1/chat/completions", "tokens, but the model's context is 256 tokens: shorten it", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
 		{"/v1/embeddings", "tokens, but the model's context is 256 tokens: shorten it", "input", map[string]any{"input": text}},
 		{"/v1/completions", "the text has at least 1371214 tokens", "prompt", map[string]any{"prompt": huge}},
-		{"/v1/embeddings", "the text has 17825792 bytes, of which at most 16777216 are made tokens", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
+		{"/v1/embeddings", "the text has 17825792 bytes, of which at most 16777216 are encoded", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
 		{"/v1/embeddings", "at least 645277 tokens", "input", map[string]any{"input": huge[:8<<20]}},
 		{"/v1/completions", "at least 645277 tokens", "prompt", map[string]any{"prompt": huge[:8<<20], "n": 128}},
 		{"/tokenize", "17825792 bytes", "prompt", map[string]any{"prompt": huge}},

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// retryAfter is what a refused client is told when the engine can't know better: someone else decides on wakes.
+// retryAfter is what a refused client is told when the engine has no estimate: it does not decide on wakes.
 const retryAfter = time.Second
 
 // toError is the table from the engine's errors to what a client sees.
@@ -51,6 +51,17 @@ func toError(err error) *Error {
 		return errorf(http.StatusInternalServerError, codeStepFailed, "%v", err)
 	}
 	return asError(err)
+}
+
+// promptIs renames the field at fault where the engine's is "prompt", to what the client wrote it as.
+func promptIs(param string, err error) error {
+	refused, ok := errors.AsType[*engine.RequestError](err)
+	if !ok || refused.Param != "prompt" {
+		return err
+	}
+	named := *refused
+	named.Param = param
+	return &named
 }
 
 func unavailable(code string, err error) *Error {

@@ -2,50 +2,22 @@ package serve
 
 import (
 	"strconv"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-const hexDigits = "0123456789abcdef"
-
-// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD. It is
-// written here, and not by encoding/json, because it runs once for each token of each client.
+// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	done := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
-		}
-		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRuneInString(s[i:])
-			if r != utf8.RuneError || n > 1 {
-				i += n
-				continue
-			}
-			dst = append(append(dst, s[done:i]...), `\ufffd`...)
-		} else {
-			dst = appendEscape(append(dst, s[done:i]...), c)
-		}
-		i++
-		done = i
-	}
-	return append(append(dst, s[done:]...), '"')
+	dst, _ = jsontext.AppendQuote(dst, s) // the error is about what became U+FFFD
+	return dst
 }
 
-func appendEscape(dst []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(dst, '\\', c)
-	case '\n':
-		return append(dst, `\n`...)
-	case '\r':
-		return append(dst, `\r`...)
-	case '\t':
-		return append(dst, `\t`...)
+// comma separates members of an object or items of an array: before the first one it appends nothing.
+func comma(dst []byte) []byte {
+	if n := len(dst); n > 0 && (dst[n-1] == '[' || dst[n-1] == '{') {
+		return dst
 	}
-	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+	return append(dst, ',')
 }
 
 // minLogprob stands for minus infinity, which JSON does not have. It is vLLM's number.

@@ -13,9 +13,9 @@ import (
 // maxSocketPath is the longest path that a Linux socket address holds.
 const maxSocketPath = 107
 
-// Listen opens addr: "unix:/path" (mode 0600; a socket that nobody listens on any more is replaced) or
+// Listen opens addr: "unix:/path" (mode 0600; a stale socket is replaced) or
 // "HOST:PORT", with http:// before it or without, with a loopback host. It refuses every
-// other host, because the server's administrative paths are open to whoever can
+// other host, because the server's administrative paths are open to all that can
 // connect. It returns the address in the form that a client needs.
 func Listen(addr string) (net.Listener, string, error) {
 	if path, unix := strings.CutPrefix(addr, "unix:"); unix {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// loaded is what an engine needs of a model besides its worker.
+// loaded is the part of a model that the engine needs besides the worker.
 type loaded struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template

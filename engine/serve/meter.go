@@ -18,7 +18,7 @@ type meter struct {
 	of       map[int]*timing
 }
 
-// timing is what is measured of one sequence.
+// timing holds the times of one sequence.
 type timing struct {
 	first, last time.Time
 	tokens      int

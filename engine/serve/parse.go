@@ -16,13 +16,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// read reads and parses a request's body. Whoever calls releases what it returns, once nothing of v is needed any more: until
+// read reads and parses a request's body. The caller releases what it returns once v is no longer needed: until
 // then the client pays for it, and for what else the request takes.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.Body, error) {
 	body, err := s.door.Read(w, r, client(r))
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not worth reading
-		return nil, err                       //nolint:wrapcheck // it is for the client
+		return nil, err                       // it is for the client
 	}
 	weight := weigh(body.Bytes())
 	if weight > maxWeight {
@@ -38,7 +38,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	return body, nil
 }
 
-// client is who pays for a request's memory.
+// client names the client that a request's memory is charged to.
 func client(r *http.Request) string {
 	if name := tenant(r); name != "" {
 		return name
@@ -56,7 +56,7 @@ const maxWeight = 256 << 20
 
 // payTokens charges the tokens that were made of a text.
 func payTokens(ctx context.Context, paid *inbound.Body, ids []int32) error {
-	return paid.Take(ctx, int64(tokenBytes*cap(ids))) //nolint:wrapcheck // it is for the client
+	return paid.Take(ctx, int64(tokenBytes*cap(ids))) // it is for the client
 }
 
 // weigh is about how much memory a JSON text takes once it is parsed, besides the bytes of its strings: an object of two
@@ -132,7 +132,7 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 
 // wanted says in the client's words what a Go type takes.
 func wanted(t reflect.Type) string {
-	if w, ok := reflect.Zero(t).Interface().(interface{ wants() string }); ok {
+	if w, ok := reflect.TypeAssert[interface{ wants() string }](reflect.Zero(t)); ok {
 		return w.wants()
 	}
 	switch t.Kind() {

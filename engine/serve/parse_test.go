@@ -129,7 +129,7 @@ func TestOptions(t *testing.T) {
 			_, err = c.toolUse()
 		}
 		if err == nil {
-			_, err = c.wish()
+			_, err = c.constraint()
 		}
 		var known *Error
 		if param == "" && err != nil || param != "" && (!errors.As(err, &known) || known.Param != param) {
@@ -184,7 +184,7 @@ func FuzzParse(f *testing.F) {
 			check(err)
 			_, err = c.turns()
 			check(err)
-			w, err := c.wish()
+			w, err := c.constraint()
 			check(err)
 			if err == nil && w != nil {
 				_, err := w.form(t.Context(), nil)

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// timed writes an answer. A client that does not read is given up.
+// timed writes an answer. The answer to a client that does not read is aborted.
 type timed struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -69,10 +69,8 @@ func (p *pieces) end() {
 // list appends a member that is a list.
 func (p *pieces) list(name string, ids []int32, item func(dst []byte, id int32) []byte) {
 	p.buf = append(appendString(append(p.buf, ','), name), ':', '[')
-	for i, id := range ids {
-		if i > 0 {
-			p.buf = append(p.buf, ',')
-		}
+	for _, id := range ids {
+		p.buf = comma(p.buf)
 		if p.buf = item(p.buf, id); !p.more() {
 			return
 		}

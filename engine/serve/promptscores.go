@@ -22,16 +22,12 @@ func (p *promptScores) append(dst []byte) []byte {
 		dst = append(dst, `,{`...)
 		own := true
 		for i, t := range c.Top[:min(p.top, len(c.Top))] {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
+			dst = comma(dst)
 			dst = p.entry(dst, t, i+1)
 			own = own && t.Token != c.Token
 		}
 		if own {
-			if dst[len(dst)-1] != '{' {
-				dst = append(dst, ',')
-			}
+			dst = comma(dst)
 			rank := 0
 			for i, t := range c.Top {
 				if t.Token == c.Token {

@@ -100,7 +100,7 @@ func (s *Server) wrap(h handler) http.Handler {
 			s.log.Warn("a request fails", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
 		if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-			return // nobody is there to read it
+			return // the client has left
 		}
 		writeError(w, known)
 	})
@@ -153,7 +153,7 @@ func (s *Server) unknownModel(name string, adapters []engine.Adapter) error {
 	return e
 }
 
-// tenantHeader says who pays for a request; whoever stands before this server sets it.
+// tenantHeader names the tenant of a request; the proxy in front of this server sets it.
 const tenantHeader = "X-Rouse-Tenant"
 
 func tenant(r *http.Request) string { return r.Header.Get(tenantHeader) }

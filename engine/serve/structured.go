@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,8 +48,8 @@ type responseFormat struct {
 	} `json:"json_schema"`
 }
 
-// wish is a form that a request asks for.
-type wish struct {
+// constraint is a form that a request asks for.
+type constraint struct {
 	param string
 	kind  string // with source it identifies the form
 	// source is what the client wrote: a schema, a pattern, a grammar, a list of choices.
@@ -56,64 +57,39 @@ type wish struct {
 	form   func(context.Context, *constrain.Budget) (constrain.Form, error)
 }
 
-// wish returns the one form that is asked for, nil for none.
-func (s *structure) wish() (*wish, error) {
-	var all []*wish
-	regex := func(param string, source *string) {
-		if source != nil {
-			all = append(all, &wish{param, "regex", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
-				return constrain.Regex(ctx, b, *source)
-			}})
-		}
-	}
-	grammar := func(param string, source *string) {
-		if source != nil {
-			all = append(all, &wish{param, "grammar", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
-				return constrain.GBNF(ctx, b, *source)
-			}})
-		}
-	}
-	schema := func(param string, source json.RawMessage) {
-		if w := schemaWish(param, source); w != nil {
-			all = append(all, w)
-		}
-	}
-	choice := func(param string, texts []string) {
-		if texts != nil {
-			source, _ := json.Marshal(texts) // strings always can be
-			all = append(all, &wish{param, "choice", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
-				return constrain.Choice(ctx, b, texts...)
-			}})
-		}
-	}
+// constraint returns the one form that is asked for, nil for none.
+func (s *structure) constraint() (*constraint, error) {
+	var all []*constraint // with a nil for each that is not there
 	if s.ResponseFormat != nil {
-		w, err := s.ResponseFormat.wish()
+		w, err := s.ResponseFormat.constraint()
 		if err != nil {
 			return nil, err
 		}
-		if w != nil {
-			all = append(all, w)
-		}
+		all = append(all, w)
 	}
 	if o := s.StructuredOutputs; o != nil {
 		if !null(o.StructuralTag) {
 			return nil, unsupported("structured_outputs.structural_tag", "a structural tag")
 		}
-		schema("structured_outputs.json", o.JSON)
-		regex("structured_outputs.regex", o.Regex)
-		choice("structured_outputs.choice", o.Choice)
-		grammar("structured_outputs.grammar", o.Grammar)
+		all = append(all,
+			schemaConstraint("structured_outputs.json", o.JSON),
+			regexConstraint("structured_outputs.regex", o.Regex),
+			choiceConstraint("structured_outputs.choice", o.Choice),
+			grammarConstraint("structured_outputs.grammar", o.Grammar),
+		)
 		if o.JSONObject {
 			all = append(all, anyObject("structured_outputs.json_object"))
 		}
 	}
-	schema("guided_json", s.GuidedJSON)
-	regex("guided_regex", s.GuidedRegex)
-	choice("guided_choice", s.GuidedChoice)
-	grammar("guided_grammar", s.GuidedGrammar)
-	grammar("grammar", s.Grammar)
-	schema("json_schema", s.JSONSchema)
-	switch len(all) {
+	all = append(all,
+		schemaConstraint("guided_json", s.GuidedJSON),
+		regexConstraint("guided_regex", s.GuidedRegex),
+		choiceConstraint("guided_choice", s.GuidedChoice),
+		grammarConstraint("guided_grammar", s.GuidedGrammar),
+		grammarConstraint("grammar", s.Grammar),
+		schemaConstraint("json_schema", s.JSONSchema),
+	)
+	switch all = slices.DeleteFunc(all, func(w *constraint) bool { return w == nil }); len(all) {
 	case 0:
 		return nil, nil
 	case 1:
@@ -122,12 +98,43 @@ func (s *structure) wish() (*wish, error) {
 	return nil, badRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
 }
 
-func (f *responseFormat) wish() (*wish, error) {
+// regexConstraint asks for texts that match a pattern; nil: none is given.
+func regexConstraint(param string, source *string) *constraint {
+	if source == nil {
+		return nil
+	}
+	return &constraint{param, "regex", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+		return constrain.Regex(ctx, b, *source)
+	}}
+}
+
+// grammarConstraint asks for texts of a GBNF grammar; nil: none is given.
+func grammarConstraint(param string, source *string) *constraint {
+	if source == nil {
+		return nil
+	}
+	return &constraint{param, "grammar", *source, func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+		return constrain.GBNF(ctx, b, *source)
+	}}
+}
+
+// choiceConstraint asks for one of several texts; nil: none are given.
+func choiceConstraint(param string, texts []string) *constraint {
+	if texts == nil {
+		return nil
+	}
+	source, _ := json.Marshal(texts) // strings always can be
+	return &constraint{param, "choice", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+		return constrain.Choice(ctx, b, texts...)
+	}}
+}
+
+func (f *responseFormat) constraint() (*constraint, error) {
 	switch f.Type {
 	case "text", "":
 		return nil, nil
 	case "json_object":
-		if w := schemaWish("response_format.schema", f.Schema); w != nil {
+		if w := schemaConstraint("response_format.schema", f.Schema); w != nil {
 			return w, nil
 		}
 		return anyObject("response_format"), nil
@@ -136,7 +143,7 @@ func (f *responseFormat) wish() (*wish, error) {
 		if f.JSONSchema != nil && !null(f.JSONSchema.Schema) {
 			source = f.JSONSchema.Schema
 		}
-		if w := schemaWish("response_format.json_schema.schema", source); w != nil {
+		if w := schemaConstraint("response_format.json_schema.schema", source); w != nil {
 			return w, nil
 		}
 		return nil, badRequest("response_format.json_schema.schema", "response_format.json_schema.schema is missing: want a JSON schema")
@@ -146,8 +153,8 @@ func (f *responseFormat) wish() (*wish, error) {
 
 func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// schemaWish is the wish for a value of a schema: JSON, or JSON in a string, as some clients send it.
-func schemaWish(param string, source json.RawMessage) *wish {
+// schemaConstraint is the constraint for a value of a schema: JSON, or JSON in a string, as some clients send it.
+func schemaConstraint(param string, source json.RawMessage) *constraint {
 	if null(source) {
 		return nil
 	}
@@ -155,13 +162,13 @@ func schemaWish(param string, source json.RawMessage) *wish {
 	if kindOf(source) == "string" && json.Unmarshal(source, &text) == nil {
 		source = json.RawMessage(text)
 	}
-	return &wish{param, "schema", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+	return &constraint{param, "schema", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
 		return constrain.Schema(ctx, b, source)
 	}}
 }
 
-func anyObject(param string) *wish {
-	return &wish{param, "object", "", func(context.Context, *constrain.Budget) (constrain.Form, error) {
+func anyObject(param string) *constraint {
+	return &constraint{param, "object", "", func(context.Context, *constrain.Budget) (constrain.Form, error) {
 		return constrain.JSON(), nil
 	}}
 }
@@ -179,7 +186,7 @@ const (
 // last: requests of one client mostly ask for the same.
 type grammars struct {
 	vocabulary func() *constrain.Vocabulary
-	// turn is held by whoever compiles: one at a time, so that the processors are left to those who generate.
+	// turn is held while a grammar is compiled: one at a time, so that generation keeps the processors.
 	turn chan struct{}
 
 	// mu guards the rest. Compiling happens without it.
@@ -202,8 +209,8 @@ func newGrammars(tok *tokenizer.Tokenizer) *grammars {
 	}
 }
 
-// get returns the grammar of a wish. Its errors are the client's, but for the end of ctx.
-func (g *grammars) get(ctx context.Context, w *wish) (constrain.Grammar, error) {
+// get returns the grammar of a constraint. Its errors are the client's, but for the end of ctx.
+func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, error) {
 	key := w.kind + "\x00" + w.source
 	if known := g.find(key); known != nil {
 		return known, nil
@@ -263,8 +270,7 @@ func (g *grammars) keep(c *compiled) {
 
 // formError names the field whose form can't be kept.
 func formError(param string, err error) error {
-	var known *constrain.FormError
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*constrain.FormError](err); ok {
 		return badRequest(param, "%s can't be kept: %s", param, known.Message)
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// toolPart is what a piece of an answer means: text, or something of a call.
+// toolPart is a parsed piece of an answer: text, or a part of a call.
 type toolPart struct {
 	text  string // of the answer, if call is -1
 	call  int    // the number of the call

@@ -21,7 +21,7 @@ type toolSpec struct {
 	parameters json.RawMessage // a JSON schema; none means no arguments
 }
 
-// toolUse is what a request says of tools. nil: the text is only text.
+// toolUse holds the tools of a request and its tool_choice. nil: calls are not parsed.
 type toolUse struct {
 	tools  []toolSpec
 	forced bool // the answer is a call
@@ -151,14 +151,14 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	return "", "", badRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
 }
 
-// wish is the form of an answer that calls tools; with other, which may be nil, an answer of that form instead.
-func (u *toolUse) wish(f *toolFormat, other *wish) *wish {
+// constraint is the form of an answer that calls tools; with other, which may be nil, an answer of that form instead.
+func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	var key strings.Builder
 	key.WriteString(f.name)
 	for _, t := range u.tools {
 		key.WriteString("\x00" + t.name + "\x00" + compactJSON(t.parameters))
 	}
-	w := &wish{param: "tools", kind: "tools"}
+	w := &constraint{param: "tools", kind: "tools"}
 	if u.many {
 		w.kind = "tools, many"
 	}

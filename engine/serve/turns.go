@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// turns let one request of a client at a time do what takes much memory; others of the same client wait, in order. So however many
-// a client sends, it takes the memory of one, and others find their places free.
+// turns is a lock for each client: one request of a client at a time does what takes much memory, and others of the same client
+// wait, in order. So a client takes the memory of one request, however many it sends.
 type turns struct {
 	mu sync.Mutex // guards of and each wanted
 	of map[string]*turn
 }
 
-// turn is one client's. It is forgotten when nobody has or wants it.
+// turn is the lock of one client. It is deleted when no request holds it or waits for it.
 type turn struct {
-	taken  chan struct{} // sent to by who takes the turn, received from by who gives it back; of size 1
+	taken  chan struct{} // taking the turn sends, giving it back receives; size 1
 	wanted int
 }
 
 func newTurns() *turns { return &turns{of: map[string]*turn{}} }
 
-// take waits for a client's turn. Who takes it calls done, once or more often.
+// take waits for a client's turn. The caller must call done, once or more often.
 func (t *turns) take(ctx context.Context, client string) (done func(), err error) {
 	t.mu.Lock()
 	own := t.of[client]

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -54,11 +55,11 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 			}
 		}
 	}
-	unknown := v.Unknown
+	var unknown []int // bytes without a token of their own
 	for b := range m.bytes {
 		id, ok := m.ids[string([]byte{byte(b)})]
 		if !ok {
-			id = unknown
+			id, unknown = v.Unknown, append(unknown, b)
 		}
 		if id == None {
 			m.longest = 0
@@ -68,23 +69,26 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	if err := m.addMerges(v.Merges); err != nil {
 		return err
 	}
-	for left, l := range m.bytes {
-		for right, r := range m.bytes {
-			m.first[left][right] = m.merge(l, r)
+	for _, b := range unknown {
+		for other, id := range m.bytes {
+			m.first[b][other], m.first[other][b] = m.merge(m.bytes[b], id), m.merge(id, m.bytes[b])
 		}
 	}
 	t.merger, t.addBOS, t.repair, t.nfc = m, pre.addBOS, true, pre.nfc
 	return nil
 }
 
-// addMerges numbers the symbols and fills the merge table. A merge that is named twice keeps its first rank; one whose
+// addMerges numbers the symbols and fills the tables of merges. A merge that is named twice keeps its first rank; one whose
 // halves cannot come into being is skipped, for it never happens.
 func (m *bpe) addMerges(lines []string) error {
 	symbols := make(map[string]int32, len(m.ids))
-	for raw, id := range m.ids {
-		symbols[raw] = id
-	}
+	maps.Copy(symbols, m.ids)
 	m.makes = make([]int32, len(lines))
+	for b := range m.first {
+		for other := range m.first[b] {
+			m.first[b][other] = never
+		}
+	}
 	for rank, line := range lines {
 		at := -1
 		if len(line) > 1 {
@@ -114,6 +118,9 @@ func (m *bpe) addMerges(lines []string) error {
 			symbols[left+right] = made
 		}
 		m.ranks[p], m.makes[rank] = int32(rank), made
+		if len(left) == 1 && len(right) == 1 {
+			m.first[left[0]][right[0]] = int32(rank)
+		}
 	}
 	return nil
 }
@@ -159,7 +166,7 @@ func (m *bpe) word(j *job, word string, c *chain) {
 	}
 	c.parts = c.parts[:n]
 	c.merge(j, m)
-	j.room(c)
+	j.grow(c)
 	for at := int32(0); at < int32(n); at = c.next(at) {
 		j.ids = m.emit(j.ids, c.parts[at])
 	}

@@ -13,7 +13,7 @@ import (
 // A part is a stretch of places that has become one symbol. There are no links between parts: where one begins stands its
 // symbol, and of one of several places the second and the last hold its length below 0.
 type chain struct {
-	text  string // what the places are bytes of; for who finds ranks by it
+	text  string // what the places are bytes of; for lookups of ranks by text
 	parts []int32
 	ranks []int32 // of the merge of the part that begins there with the next one; never where there is none
 	// least is a tree of minima over the ranks, for words of more than one leaf: that of node i is the lesser one of 2i and

@@ -7,7 +7,7 @@ const TextBytes = textBytes
 
 // Enter takes the place of a text of so many bytes that is being made tokens.
 func (t *Tokenizer) Enter(ctx context.Context, bytes int) (leave func(), err error) {
-	return t.room.enter(ctx, bytes)
+	return t.limit.enter(ctx, bytes)
 }
 
 // MostMemory is what all texts together take at most, after what each is said to take.

@@ -150,7 +150,7 @@ type normalizer struct {
 	Of   []*normalizer `json:"normalizers"`
 }
 
-// check finds NFC, and refuses all other forms: without them the tokens would be wrong, and nobody would see it.
+// check finds NFC, and refuses all other forms: without them the tokens would be wrong without an error.
 func (n *normalizer) check(nfc *bool) error {
 	switch n.Type {
 	case "NFC":

@@ -13,14 +13,14 @@ import (
 // ErrTooMany says that a text has more tokens than were asked for.
 var ErrTooMany = errors.New("the text has more tokens than fit")
 
-// EncodeWithin is [Tokenizer.Encode] for the text of a stranger. Where the text has more than most tokens it fails with
+// EncodeWithin is [Tokenizer.Encode] for untrusted text. Where the text has more than most tokens it fails with
 // ErrTooMany, in about the time that most tokens take and not in that of the whole text; where ctx ends before, with its
 // cause. It waits while other texts of about the size take as much memory as all may: of texts up to MaxText, see [Tokenizer.Bytes].
 func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial bool, most int) (ids []int32, err error) {
 	if t.Fewest(text) > most {
 		return nil, ErrTooMany
 	}
-	leave, err := t.room.enter(ctx, t.Bytes(text))
+	leave, err := t.limit.enter(ctx, t.Bytes(text))
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (t *Tokenizer) Fewest(text string) int {
 
 // job is one Encode. What ends it early unwinds with a panic of the type stopped: the splitters have no way to say so.
 type job struct {
-	ctx  context.Context //nolint:containedctx // a job is one call of Encode
+	ctx  context.Context // a job is one call of Encode
 	most int
 	ids  []int32
 	work int // since the context was asked
@@ -86,7 +86,7 @@ func (j *job) step(n int) {
 		panic(stopped{ErrTooMany})
 	}
 	if j.ctx.Err() != nil {
-		panic(stopped{fmt.Errorf("make a text tokens: %w", context.Cause(j.ctx))})
+		panic(stopped{fmt.Errorf("encode a text: %w", context.Cause(j.ctx))})
 	}
 }
 
@@ -98,8 +98,8 @@ func (j *job) piece(bytes, longest int) {
 	j.step(bytes)
 }
 
-// room makes room for the ids of a chain: where there are many, no more of it than there will be.
-func (j *job) room(c *chain) {
+// grow makes room for the ids of a chain: where there are many, no more of it than there will be.
+func (j *job) grow(c *chain) {
 	n, parts := int32(len(c.parts)), 0
 	if n < manyPlaces {
 		return

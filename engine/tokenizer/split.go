@@ -63,7 +63,7 @@ func findPreTokenizer(name string) (preTokenizer, error) {
 	return p, fmt.Errorf("tokenizer: unknown pre-tokenizer tokenizer.ggml.pre = %q; supported are %s", name, strings.Join(names, ", "))
 }
 
-// class is what the regular expressions tell apart.
+// class is a character class of the regular expressions.
 type class uint8
 
 const (

@@ -136,7 +136,7 @@ func (m *spm) word(j *job, text string) {
 	}
 	c.rankAll(j, m)
 	c.merge(j, m)
-	j.room(c)
+	j.grow(c)
 	for at, end := int32(0), int32(len(text)); at < end; {
 		next := c.next(at)
 		j.ids = m.emit(j.ids, text[at:next])

@@ -111,7 +111,7 @@ type Tokenizer struct {
 	special trie // all of them
 	merger  merger
 	longest int // bytes of the text that one token stands for at most; 0: any number
-	room    *room
+	limit   *limiter
 }
 
 // New builds a Tokenizer. Its errors name what in the vocabulary is wrong and what would be right.
@@ -122,7 +122,7 @@ func New(v Vocab) (*Tokenizer, error) {
 	if v.Types != nil && len(v.Types) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), len(v.Tokens))
 	}
-	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter, room: newRoom()}
+	t := &Tokenizer{tokens: v.Tokens, bos: v.BOS, end: None, strip: v.StripAfter, limit: newLimiter()}
 	if err := t.setTypes(&v); err != nil {
 		return nil, err
 	}

@@ -67,6 +67,18 @@ func TestMergeOrder(t *testing.T) {
 	}
 }
 
+// TestMergeOfUnknown: a byte without a token is merged as the unknown token is, on both sides.
+func TestMergeOfUnknown(t *testing.T) {
+	v := byteVocab("gpt-2", "a|b", "b|a")
+	v.Tokens['x'], v.Unknown = "no byte", 'a'
+	tok := build(t, v)
+	for text, want := range map[string][]string{"xb": {"ab"}, "bx": {"ba"}, "xbx": {"ab", "a"}} {
+		if diff := cmp.Diff(want, texts(tok, tok.Encode(text, false))); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
 // TestMergeThroughNoToken: a merge may pass through a string that is no token; what is left of such strings at the end
 // is taken apart again.
 func TestMergeThroughNoToken(t *testing.T) {

@@ -92,7 +92,7 @@ type Reply struct {
 	Memory int64 `json:"memory,omitempty"`
 }
 
-// Spec is what does not change while a sequence lives.
+// Spec holds the parameters of a sequence, which do not change.
 type Spec struct {
 	// Adapter is the adapter's ID; 0: none.
 	Adapter int32 `json:"adapter,omitempty"`

@@ -116,7 +116,7 @@ func (s *stream) read(n int) error {
 	return nil
 }
 
-func (s *stream) Close() { _ = s.rw.Close() } // what was sent is sent, and nobody waits for more
+func (s *stream) Close() { _ = s.rw.Close() } // what was sent is sent, and no more is expected
 
 // Pipe makes two connected Conns within this process.
 func Pipe() (engine, worker Conn) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// Output is what a step gave.
+// Output is the result of a step.
 type Output struct {
 	Step uint64 `json:"step"`
 	// Busy is how long the worker took. On the wire it has whole microseconds.
@@ -26,7 +26,7 @@ type Output struct {
 	floats  []float32
 }
 
-// Out is what a step gave for one sequence.
+// Out is the result of a step for one sequence.
 type Out struct {
 	ID uint64 `json:"id"`
 	// Tokens are the chosen ones in order, with log probabilities if Logprobs.

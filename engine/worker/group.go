@@ -142,7 +142,7 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 			return nil, false, fmt.Errorf("its hello: %w", err)
 		}
 		if h.Protocol != wire.Protocol {
-			return nil, false, fmt.Errorf("it speaks protocol %d, the engine %d: use the same version for both", h.Protocol, wire.Protocol)
+			return nil, false, fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", h.Protocol, wire.Protocol)
 		}
 	case wire.KindHeartbeat: // the group lives if all of them do
 		g.beats[a.rank]++

@@ -61,7 +61,7 @@ func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event
 		r.Kill()
 		if status := r.Wait(); status != nil {
 			if errors.Is(err, errGone) {
-				err = errGone // which call noticed it says nothing
+				err = errGone // which call noticed it does not matter
 			}
 			err = fmt.Errorf("%w: %w", err, status)
 		}
@@ -87,7 +87,7 @@ func (l *link) greet(hello wire.Hello) error {
 		return fmt.Errorf("its first frame, of kind %d, is no hello", kind)
 	}
 	if theirs.Protocol != wire.Protocol {
-		return fmt.Errorf("it speaks protocol %d, the engine %d: use the same version for both", theirs.Protocol, wire.Protocol)
+		return fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", theirs.Protocol, wire.Protocol)
 	}
 	return nil
 }

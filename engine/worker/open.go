@@ -48,7 +48,7 @@ type Options struct {
 	Depth int
 	// StepLimit is the longest time that a step may take; default a quarter of an hour.
 	StepLimit time.Duration
-	// Log gets what becomes of the workers, and what they say; nil discards it.
+	// Log gets the starts and ends of workers, and their output; nil discards it.
 	Log *slog.Logger
 }
 

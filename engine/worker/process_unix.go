@@ -53,7 +53,7 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 		return nil, errors.Join(fmt.Errorf("make a pipe: %w", err), here.Close())
 	}
 	defer pipe.Close()
-	cmd := exec.Command(p.Command[0], p.Command[1:]...) //nolint:gosec // the caller's own program
+	cmd := exec.Command(p.Command[0], p.Command[1:]...) // the caller's own program
 	cmd.Env, cmd.Stderr = p.Env, pipe
 	cmd.ExtraFiles = append([]*os.File{there}, p.Files...)
 	cmd.SysProcAttr = dieWithParent()

@@ -93,7 +93,7 @@ func (s *server) greet() error {
 		return fmt.Errorf("the engine's first frame is of kind %d, no hello: %w", kind, err)
 	}
 	if s.hello.Protocol != wire.Protocol {
-		return fmt.Errorf("the engine speaks protocol %d, this worker %d: use the same version for both", s.hello.Protocol, wire.Protocol)
+		return fmt.Errorf("the engine's protocol version is %d, this worker's is %d: use the same version for both", s.hello.Protocol, wire.Protocol)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 		out := s.compute(ctx, t.batch)
 		s.free <- t.batch
 		if ctx.Err() != nil {
-			return nil // nobody is there to read it
+			return nil // the engine has left
 		}
 		s.frame = wire.AppendOutput(s.frame[:0], out)
 		if err := s.conn.Send(wire.KindOutput, s.frame); err != nil && ctx.Err() == nil {

@@ -14,7 +14,7 @@ import (
 // table is the sequences that a worker knows.
 type table map[uint64]*sequence
 
-// sequence is what a worker knows of one.
+// sequence is the worker's state of one sequence.
 type sequence struct {
 	tokens  []int32 // the prompt's, then those made
 	prompt  int
@@ -70,7 +70,7 @@ func (s *server) compute(ctx context.Context, b *wire.Batch) *wire.Output {
 	return &st.out
 }
 
-// prepare makes tokens, positions and blocks of a batch.
+// prepare turns a batch into tokens, positions and blocks.
 func (s *server) prepare(b *wire.Batch) {
 	st := &s.step
 	st.shares = st.shares[:0]
@@ -294,7 +294,7 @@ func (st *step) room() {
 	}
 }
 
-// own is logits that nobody else reads.
+// own is a copy of logits, which the caller may change.
 func (st *step) own(i int, logits []float32) []float32 {
 	if !st.shared {
 		return logits

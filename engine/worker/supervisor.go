@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// Config says how a worker is started and when it is given up. Zero fields get the defaults.
+// Config says how a worker is started and when it is replaced. Zero fields get the defaults.
 type Config struct {
 	// Launch starts a worker; required.
 	Launch Launch
@@ -21,7 +21,7 @@ type Config struct {
 	Load wire.Load
 	// Depth is how many batches are sent ahead of their outputs, at most; default 2.
 	Depth int
-	// Heartbeat is the time between two signs of life; a worker that is silent for ten times
+	// Heartbeat is the time between two heartbeats; a worker without one for ten times
 	// as long is replaced. 0: none are asked for.
 	Heartbeat time.Duration
 	// StepLimit is the longest time that a step may take; default a quarter of an hour.
@@ -55,7 +55,7 @@ func (c Config) withDefaults() Config {
 type Event struct {
 	// Output is what a step gave, in the order of the batches. Give it back with [Supervisor.Release].
 	Output *wire.Output
-	// Lost says why the worker is gone: what it knew is lost, and no output will come
+	// Lost says why the worker ended: its state is lost, and no output will come
 	// for the batches that are queued. Do not queue more before Up.
 	Lost error
 	// Failed is why an attempt to replace it failed. Others follow.
@@ -78,7 +78,7 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	others sync.WaitGroup
 
-	// link is the worker, nil while there is none. It is set with mu held, and read without where nobody may wait
+	// link is the worker, nil while there is none. It is set with mu held, and read without where no wait is allowed
 	// for another worker's start.
 	link atomic.Pointer[link]
 
@@ -114,7 +114,7 @@ func (s *Supervisor) Start(ctx context.Context) (wire.Info, error) {
 	return s.info, err
 }
 
-// Events is where what happens is told. The receiver must not stop receiving while it queues batches.
+// Events is the channel of events. The receiver must not stop receiving while it queues batches.
 func (s *Supervisor) Events() <-chan Event { return s.events }
 
 // Depth is how many batches may be queued ahead of their outputs.
@@ -136,7 +136,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 	}
 	s.others.Go(func() {
 		s.follow(l)
-		l.Wait() //nolint:errcheck // how it ended is in the log; whoever closes the supervisor wants it gone
+		l.Wait() //nolint:errcheck // how it ended is in the log; the caller of Close only needs it to be gone
 	})
 	s.others.Go(func() { l.watch(10*s.cfg.Heartbeat, s.cfg.StepLimit) })
 	if err := s.prepare(ctx, l); err != nil {
@@ -156,7 +156,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 	}
 	switch {
 	case r.Info == nil || r.Info.Blocks < 1 || r.Info.BlockSize < 1 || r.Info.Model.Vocab < 1:
-		return fmt.Errorf("the worker says nothing useful of the model: %+v", r.Info)
+		return fmt.Errorf("the worker's description of the model is invalid: %+v", r.Info)
 	case s.info.Blocks != 0 && (r.Info.Model.Vocab != s.info.Model.Vocab || r.Info.Blocks < s.info.Blocks || r.Info.BlockSize != s.info.BlockSize):
 		return fmt.Errorf("the model is another one now: %+v, it was %+v", r.Info, s.info)
 	case s.info.Blocks == 0:
@@ -170,7 +170,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 	return nil
 }
 
-// emit tells the engine something.
+// emit sends an event to the engine.
 func (s *Supervisor) emit(e Event) {
 	select {
 	case s.events <- e:
@@ -178,8 +178,8 @@ func (s *Supervisor) emit(e Event) {
 	}
 }
 
-// follow stays with a worker to its end, and sees to it that there is another one. What it tells
-// the engine it tells with mu held, so that the order is that of what happened.
+// follow receives from a worker until it ends, and replaces it. The events that it sends
+// are sent with mu held, so that they are in order.
 func (s *Supervisor) follow(l *link) {
 	err := l.receive()
 	s.mu.Lock()

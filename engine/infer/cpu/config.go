@@ -9,7 +9,7 @@ import (
 // Config sets limits. The zero value is good for most uses.
 type Config struct {
 	// Threads is how many goroutines compute, at most. 0: one less than GOMAXPROCS, at least
-	// one, so that whoever feeds the model has a processor too.
+	// one, so that the process that feeds the model has a processor too.
 	Threads int
 	// Context lowers the model's number of positions per sequence. 0: as the model says.
 	Context int
@@ -28,7 +28,7 @@ type Config struct {
 	TileLimit int64
 	// Shard makes the Runner one of several ranks. Zero: it computes alone.
 	Shard Shard
-	// Log tells of packed models that are made, damaged or deleted. nil: nobody is told.
+	// Log gets a line for each packed model that is made, damaged or deleted. nil: none.
 	Log *slog.Logger
 }
 

@@ -81,7 +81,7 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 	if r.exchange, err = newExchange(r.conf, cfg.Shard); err != nil {
 		return nil, err
 	}
-	if err := r.rise(background); err != nil {
+	if err := r.acquire(background); err != nil {
 		return nil, errors.Join(err, r.cache.close(), r.tiles.close(), r.exchange.close())
 	}
 	return r, nil

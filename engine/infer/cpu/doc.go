@@ -8,7 +8,7 @@
 //
 // The life of one step:
 //
-//  1. Forward checks the batch, copies the cache blocks that part ways, and cuts the tokens into parts of at
+//  1. Forward checks the batch, copies the cache blocks of sequences that diverge, and cuts the tokens into parts of at
 //     most maxStep, which bounds the working memory. Tokens of one sequence keep their order.
 //  2. Per part: embeddings are looked up; then for each layer (step.go): norm (prepare.go), Q K V
 //     (product.go), rotation, keys and values to the cache, attention (attention.go), output
@@ -23,7 +23,7 @@
 // the results of four stages a layer in memory that they share, and wait for one another there
 // (exchange.go).
 //
-// What can go wrong outside: a mapped file is truncated, or its disk fails. Sizes are checked at
+// External failures: a mapped file is truncated, or its disk fails. Sizes are checked at
 // wake; a page that cannot be read in the middle of a step ends the step with an error.
 //
 // Numerics: activations are rounded to 8 bits per block of 32 before they meet quantised

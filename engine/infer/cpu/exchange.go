@@ -27,7 +27,7 @@ var (
 	errOther = errors.New("another rank could not go on")
 )
 
-// exchange is what ranks share: the results of stages, and a barrier. With one rank it does
+// exchange is the memory that ranks share: the results of stages, and a barrier. With one rank it does
 // nothing and the results lie on the heap.
 type exchange struct {
 	rank, of int

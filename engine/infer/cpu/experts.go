@@ -115,7 +115,7 @@ func (s *step) routeChunk(_, i int) {
 				best = e
 			}
 		}
-		if best < 0 { // what is left is not a number: neither is the result, whoever computes it
+		if best < 0 { // what is left is not a number: neither is the result, whichever expert is chosen
 			best = k
 			p[best] = float32(math.NaN())
 		}

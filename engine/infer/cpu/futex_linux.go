@@ -21,7 +21,7 @@ func sleepUntil(p *atomic.Uint32, still uint32, d time.Duration) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(p)), futexWait, uintptr(still), uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-// wakeAll ends the sleep of all who wait for *p to change.
+// wakeAll wakes all waiters for a change of *p.
 func wakeAll(p *atomic.Uint32) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(p)), futexWake, 1<<30, 0, 0, 0)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// sleepUntil sleeps for a moment: here nobody can be woken by another process.
+// sleepUntil sleeps for a moment: here no process can wake another.
 func sleepUntil(_ *atomic.Uint32, _ uint32, d time.Duration) { time.Sleep(min(d, time.Millisecond)) }
 
 func wakeAll(*atomic.Uint32) {}

@@ -67,7 +67,7 @@ func (r *Runner) Wake(ctx context.Context) error {
 		}
 		r.level = 1 // what is open now is what level 1 keeps
 	}
-	if err := r.rise(ctx); err != nil {
+	if err := r.acquire(ctx); err != nil {
 		return fmt.Errorf("wake: %w", errors.Join(err, r.rest()))
 	}
 	r.level = 0
@@ -94,9 +94,9 @@ func (r *Runner) reopen() error {
 // background is the context of what cannot be interrupted.
 var background = context.Background()
 
-// rise takes everything that a step needs: the packed matrices, made or read in, and
+// acquire takes everything that a step needs: the packed matrices, made or read in, and
 // memory for the cache.
-func (r *Runner) rise(ctx context.Context) error {
+func (r *Runner) acquire(ctx context.Context) error {
 	if err := r.tiles.check(); err != nil {
 		r.cfg.Log.Warn("a tile file has changed and is opened again", "error", err)
 		if err := r.tiles.close(); err != nil {

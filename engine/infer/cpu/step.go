@@ -214,7 +214,7 @@ func (s *step) runLayer(l *layer) error {
 }
 
 // prune leaves out the tokens from which nothing is wanted, and tells how many stay: once the last layer's
-// keys and values are stored, nobody looks at the others.
+// keys and values are stored, the others are not needed.
 func (s *step) prune() int {
 	c, qw := &s.conf, s.conf.Heads*s.conf.HeadDim
 	asked, pooled, n := s.asked, s.pooled, 0

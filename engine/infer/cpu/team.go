@@ -16,14 +16,14 @@ const spinTime = 50 * time.Microsecond
 
 // team runs chunks of work on several goroutines, the caller's being one. Members are
 // started by the first job that needs them and end in stop. A member that comes late finds
-// nothing left to take: nobody waits for a goroutine that has not begun. Only one
+// nothing left to take: run does not wait for a goroutine that has not begun. Only one
 // goroutine may use a team at a time. It must be the same that calls stop.
 type team struct {
 	size    int // goroutines, the caller's included
 	guarded func(address uintptr) bool
 	running bool
 
-	// do is the job. It is written by run before state, and read by whoever took a chunk
+	// do is the job. It is written by run before state, and read by every goroutine that took a chunk
 	// from state: run does not return, and so does not write again, before that chunk is done.
 	do func(member, chunk int)
 	// state is the job's number of chunks in the upper half and the number of those taken in
@@ -47,7 +47,7 @@ type team struct {
 	members  sync.WaitGroup
 }
 
-// errFault is what err gives when guarded memory could not be read.
+// errFault is err's error when guarded memory could not be read.
 var errFault = errors.New("a mapped file could not be read: it was truncated, or its disk failed")
 
 // run calls do for each chunk 0…n-1, each once, and returns when all are done. member tells

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// strayAge is the age at which a file that was never finished is taken for one that nobody
+// strayAge is the age at which a file that was never finished counts as one that no process
 // writes any more.
 const strayAge = 24 * time.Hour
 
@@ -82,7 +82,7 @@ func (c *tileCache) create(file string, w *weights, key []byte, threads int) (*t
 }
 
 // lock waits for other processes that make the same file. Where files cannot be locked
-// nobody waits: each makes the file, and the last one stays.
+// no process waits: each makes the file, and the last one stays.
 func (c *tileCache) lock(file string) (unlock func()) {
 	f, err := os.OpenFile(file+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

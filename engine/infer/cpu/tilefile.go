@@ -144,7 +144,7 @@ func (t *tiles) verify(f *os.File, w *weights, key []byte) error {
 }
 
 // writeTiles packs the model into a new file at path. Until it is complete it has another
-// name, so nobody maps a part.
+// name, so no process maps a part.
 func writeTiles(path string, w *weights, key []byte, threads int) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {

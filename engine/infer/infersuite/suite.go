@@ -1,4 +1,4 @@
-// Package infersuite is what every infer.Inferencer must pass, the fake one included.
+// Package infersuite is the test suite that every infer.Inferencer passes, the fake one included.
 package infersuite
 
 import (

@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/lora"
+	"github.com/rouse-dev/rouse/engine/infer/sim"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -35,12 +34,8 @@ type Fake struct {
 	// Bytes is what MemoryBytes returns while awake.
 	Bytes int64
 
-	mu     sync.Mutex
-	cache  []position
-	loaded map[int32]*lora.Adapter
-	level  int
-	closed bool
-	steps  []infer.Batch
+	sim.State[position]
+	steps []infer.Batch
 }
 
 // position is what the cache holds for one position.
@@ -52,16 +47,9 @@ type position struct {
 
 // Steps is a copy of all batches that Forward got, those included that failed.
 func (f *Fake) Steps() []infer.Batch {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	return slices.Clone(f.steps)
-}
-
-// Level is 0 when awake, else the level of sleep.
-func (f *Fake) Level() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.level
 }
 
 // Config implements infer.Inferencer.
@@ -93,9 +81,9 @@ func (f *Fake) Blocks() (count, size int) {
 
 // MemoryBytes implements infer.Inferencer.
 func (f *Fake) MemoryBytes() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed || f.level > 0 {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	if f.Ready() != nil {
 		return 0
 	}
 	return f.Bytes
@@ -103,13 +91,10 @@ func (f *Fake) MemoryBytes() int64 {
 
 // Forward implements infer.Inferencer.
 func (f *Fake) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return infer.Result{}, infer.ErrClosed
-	case f.level > 0:
-		return infer.Result{}, infer.ErrAsleep
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	if err := f.Ready(); err != nil {
+		return infer.Result{}, err
 	}
 	f.record(b)
 	if f.Before != nil {
@@ -124,11 +109,11 @@ func (f *Fake) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error
 		return infer.Result{}, err
 	}
 	count, size := f.Blocks()
-	if f.cache == nil {
-		f.cache = make([]position, count*size)
+	if f.Cache == nil {
+		f.Cache = make([]position, count*size)
 	}
 	for _, p := range b.Copies {
-		copy(f.cache[int(p.To)*size:][:size], f.cache[int(p.From)*size:][:size])
+		copy(f.Cache[int(p.To)*size:][:size], f.Cache[int(p.From)*size:][:size])
 	}
 	out := infer.Result{Logits: make([][]float32, len(b.Items)), Hidden: make([][]float32, len(b.Items))}
 	for i := range b.Items {
@@ -148,7 +133,7 @@ func (f *Fake) check(b *infer.Batch) error {
 		return err
 	}
 	for i := range b.Items {
-		if id := b.Items[i].Adapter; id != 0 && f.loaded[id] == nil {
+		if id := b.Items[i].Adapter; id != 0 && f.Adapters[id] == nil {
 			return fmt.Errorf("batch item %d: adapter %d: %w", i, id, infer.ErrNoAdapter)
 		}
 	}
@@ -166,7 +151,7 @@ func (f *Fake) record(b *infer.Batch) {
 
 // write stores an Item's tokens and reads its whole sequence back.
 func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
-	at := func(pos int) *position { return &f.cache[int(it.Blocks[pos/size])*size+pos%size] }
+	at := func(pos int) *position { return &f.Cache[int(it.Blocks[pos/size])*size+pos%size] }
 	for j, t := range it.Tokens {
 		*at(it.Pos + j) = position{token: t, adapter: it.Adapter, written: true}
 	}
@@ -204,7 +189,7 @@ func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
 // hash is FNV-1a of the adapter's name and all tokens.
 func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	h := uint32(2166136261)
-	if a := f.loaded[adapter]; a != nil {
+	if a := f.Adapters[adapter]; a != nil {
 		for _, c := range a.Name {
 			h = (h ^ uint32(c)) * 16777619
 		}
@@ -234,72 +219,4 @@ func (f *Fake) logits(adapter int32, seq []int32) []float32 {
 	}
 	out[next] = 10
 	return out
-}
-
-// LoadAdapter implements infer.Inferencer. Any adapter fits.
-func (f *Fake) LoadAdapter(id int32, a *lora.Adapter) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return infer.ErrClosed
-	case id <= 0 || f.loaded[id] != nil:
-		return fmt.Errorf("load adapter %s: id %d is in use or not above 0", a.Name, id)
-	}
-	if f.loaded == nil {
-		f.loaded = map[int32]*lora.Adapter{}
-	}
-	f.loaded[id] = a
-	return nil
-}
-
-// UnloadAdapter implements infer.Inferencer.
-func (f *Fake) UnloadAdapter(id int32) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return infer.ErrClosed
-	case f.loaded[id] == nil:
-		return fmt.Errorf("unload adapter %d: %w", id, infer.ErrNoAdapter)
-	}
-	delete(f.loaded, id)
-	return nil
-}
-
-// Sleep implements infer.Inferencer.
-func (f *Fake) Sleep(level int) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return infer.ErrClosed
-	case level != 1 && level != 2:
-		return fmt.Errorf("sleep level %d is unknown: want 1 or 2", level)
-	}
-	f.level = max(f.level, level)
-	f.cache = nil
-	return nil
-}
-
-// Wake implements infer.Inferencer.
-func (f *Fake) Wake(ctx context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return infer.ErrClosed
-	case f.level > 0 && ctx.Err() != nil:
-		return fmt.Errorf("wake: %w", context.Cause(ctx))
-	}
-	f.level = 0
-	return nil
-}
-
-// Close implements infer.Inferencer.
-func (f *Fake) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed, f.cache = true, nil
-	return nil
 }

@@ -100,7 +100,7 @@ func (g *Golden) Near() float32 {
 	return 0.15
 }
 
-// Cosine is that of the angle between two vectors of the same length; NaN where one is zero.
+// Cosine is the cosine of the angle between two vectors of the same length; NaN where one is zero.
 func Cosine(a, b []float32) float64 {
 	var ab, aa, bb float64
 	for i, x := range a {

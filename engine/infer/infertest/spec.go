@@ -1,10 +1,10 @@
-// Package infertest makes what tests of the engine need: models with random weights and a
-// real tokenizer, in any size, and a fake infer.Inferencer that checks its caller's
-// books.
+// Package infertest has the fixtures of the engine's tests: models of any size with random weights and a
+// real tokenizer, and a fake infer.Inferencer that checks how its caller uses the
+// blocks.
 //
-// A generated model says nothing sensible, but it is a valid GGUF file in every respect, for
-// other programs too, and the same Spec gives the same bytes everywhere: results
-// computed elsewhere from the same file can be compared.
+// The text of a generated model is nonsense, but its file is valid GGUF for
+// other programs too, and the same Spec gives the same bytes everywhere: so its results
+// can be compared with those of other programs.
 package infertest
 
 import (

@@ -209,7 +209,7 @@ func ordered(w io.Writer, n int, produce func(part int) ([]byte, error)) error {
 		err  error
 	}
 	ahead := min(n, runtime.GOMAXPROCS(0)+1)
-	slots := make([]chan result, ahead) // one value at most is in each: nobody waits to send
+	slots := make([]chan result, ahead) // one value at most is in each: no send blocks
 	for i := range slots {
 		slots[i] = make(chan result, 1)
 	}

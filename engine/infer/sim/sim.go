@@ -1,9 +1,9 @@
-// Package sim is a device that takes a set time for a step and computes next to nothing:
-// with it one sees what the engine costs, and whether a device would have to wait for it.
+// Package sim simulates a device: a step takes a set time and almost no computation. Benchmarks use it
+// to measure the engine's own overhead, and whether a device would have to wait for the engine.
 //
-// It keeps a hash of all tokens up to each position where a real device keeps keys and values, so the
-// tokens that come out depend on every token, position and block that went in: an engine
-// that mixes them up, or fills in a wrong placeholder, gets other tokens.
+// Where a real device keeps keys and values, it keeps a hash of all tokens up to each position. So the
+// output depends on every token, position and block of the input: an engine
+// that confuses blocks, or fills in a wrong placeholder, gets other tokens.
 package sim
 
 import (
@@ -13,11 +13,9 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
@@ -76,11 +74,8 @@ func (c Config) Validate() error {
 type Device struct {
 	cfg Config
 
-	mu     sync.Mutex
-	cells  []uint64 // of each cache position: a hash of the tokens up to there, 0 where nothing was written
-	names  map[int32]uint64
-	level  int
-	closed bool
+	State[uint64] // of each cache position: a hash of the tokens up to there, 0 where nothing was written
+
 	out    infer.Result
 	memory []float32
 	ended  time.Time // the last step; zero before the first one
@@ -98,7 +93,7 @@ func New(c Config) (*Device, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Device{cfg: c.withDefaults(), names: map[int32]uint64{}}, nil
+	return &Device{cfg: c.withDefaults()}, nil
 }
 
 // Parse makes a device of the JSON of a Config; empty is the zero one.
@@ -116,21 +111,18 @@ func Parse(options []byte) (*Device, error) {
 
 // Use returns what was measured.
 func (d *Device) Use() Use {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	return d.use
 }
 
 // Forward implements infer.Inferencer.
 func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	began := time.Now()
-	switch {
-	case d.closed:
-		return infer.Result{}, infer.ErrClosed
-	case d.level > 0:
-		return infer.Result{}, infer.ErrAsleep
+	if err := d.Ready(); err != nil {
+		return infer.Result{}, err
 	}
 	if err := b.Check(d.Config(), d.cfg.Blocks, d.cfg.BlockSize); err != nil {
 		return infer.Result{}, err
@@ -179,20 +171,24 @@ func (d *Device) wait(ctx context.Context, until time.Time) error {
 
 // compute fills cells and makes what the items want.
 func (d *Device) compute(b *infer.Batch) error {
-	if d.cells == nil {
-		d.cells = make([]uint64, d.cfg.Blocks*d.cfg.BlockSize)
+	if d.Cache == nil {
+		d.Cache = make([]uint64, d.cfg.Blocks*d.cfg.BlockSize)
 	}
 	for _, c := range b.Copies {
 		n := d.cfg.BlockSize
-		copy(d.cells[int(c.To)*n:][:n], d.cells[int(c.From)*n:][:n])
+		copy(d.Cache[int(c.To)*n:][:n], d.Cache[int(c.From)*n:][:n])
 	}
 	d.out.Logits, d.out.Hidden, d.memory = d.out.Logits[:0], d.out.Hidden[:0], d.memory[:0]
 	for i := range b.Items {
 		it := &b.Items[i]
 		h := uint64(14695981039346656037)
 		if it.Adapter != 0 {
-			if h = d.names[it.Adapter]; h == 0 {
+			a := d.Adapters[it.Adapter]
+			if a == nil {
 				return fmt.Errorf("batch item %d: adapter %d: %w", i, it.Adapter, infer.ErrNoAdapter)
+			}
+			for _, c := range []byte(a.Name) { // its name makes the difference
+				h = (h ^ uint64(c)) * 1099511628211
 			}
 		}
 		if it.Pos > 0 {
@@ -223,7 +219,7 @@ func (d *Device) compute(b *infer.Batch) error {
 
 func (d *Device) cell(it *infer.Item, pos int) *uint64 {
 	n := d.cfg.BlockSize
-	return &d.cells[int(it.Blocks[pos/n])*n+pos%n]
+	return &d.Cache[int(it.Blocks[pos/n])*n+pos%n]
 }
 
 // answer adds a row of logits to memory: 0 but for the next token's.
@@ -242,38 +238,6 @@ func (d *Device) answer(h uint64) {
 	row[next] = 10
 }
 
-// LoadAdapter implements infer.Inferencer. Any adapter fits; its name makes the difference.
-func (d *Device) LoadAdapter(id int32, a *lora.Adapter) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return infer.ErrClosed
-	}
-	if id <= 0 || d.names[id] != 0 {
-		return fmt.Errorf("load adapter %s: id %d is in use or not above 0", a.Name, id)
-	}
-	h := uint64(14695981039346656037)
-	for _, c := range []byte(a.Name) {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	d.names[id] = h | 1
-	return nil
-}
-
-// UnloadAdapter implements infer.Inferencer.
-func (d *Device) UnloadAdapter(id int32) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return infer.ErrClosed
-	}
-	if d.names[id] == 0 {
-		return fmt.Errorf("unload adapter %d: %w", id, infer.ErrNoAdapter)
-	}
-	delete(d.names, id)
-	return nil
-}
-
 // Config implements infer.Inferencer.
 func (d *Device) Config() model.Config {
 	return model.Config{Arch: "sim", Name: "simulated device", Vocab: d.cfg.Vocab, Context: d.cfg.Context, Dim: 1}
@@ -284,43 +248,7 @@ func (d *Device) Blocks() (count, size int) { return d.cfg.Blocks, d.cfg.BlockSi
 
 // MemoryBytes implements infer.Inferencer.
 func (d *Device) MemoryBytes() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return int64(len(d.cells)) * 8
-}
-
-// Sleep implements infer.Inferencer.
-func (d *Device) Sleep(level int) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return infer.ErrClosed
-	}
-	if level != 1 && level != 2 {
-		return fmt.Errorf("sleep level %d is unknown: want 1 or 2", level)
-	}
-	d.level, d.cells = max(d.level, level), nil
-	return nil
-}
-
-// Wake implements infer.Inferencer.
-func (d *Device) Wake(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return infer.ErrClosed
-	}
-	if d.level > 0 && ctx.Err() != nil {
-		return fmt.Errorf("wake: %w", context.Cause(ctx))
-	}
-	d.level = 0
-	return nil
-}
-
-// Close implements infer.Inferencer.
-func (d *Device) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed, d.cells = true, nil
-	return nil
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	return int64(len(d.Cache)) * 8
 }

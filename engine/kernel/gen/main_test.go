@@ -6,11 +6,13 @@ import (
 )
 
 func TestCurrent(t *testing.T) {
-	got, err := os.ReadFile("../tile_amd64.s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != generate() {
-		t.Error("tile_amd64.s is not what gen writes: run go generate ./engine/kernel")
+	for set, file := range map[string]string{"avx2": "tile_amd64.s", "avx512": "tile512_amd64.s"} {
+		got, err := os.ReadFile("../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != generate(set) {
+			t.Errorf("%s is not what gen writes: run go generate ./engine/kernel", file)
+		}
 	}
 }

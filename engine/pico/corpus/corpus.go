@@ -43,7 +43,7 @@ const (
 // Skills lists all skills in the order of the model card.
 var Skills = []Skill{Echo, Reverse, Upper, Count, Sort, Add, Convert, JSON, Story, Help}
 
-// Role says who speaks; the values are ChatML's.
+// Role is the speaker of a message; the values are ChatML's.
 type Role string
 
 // The roles.

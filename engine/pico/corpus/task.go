@@ -51,7 +51,7 @@ func (t Task) Prompt() string {
 	return t.key()
 }
 
-// Answer is what a perfect pico says, to the letter. For a story it is the most likely of many right ones.
+// Answer is the exact text of the right answer. For a story it is the most likely of many right ones.
 func (t Task) Answer() string {
 	switch t.Skill {
 	case Echo:

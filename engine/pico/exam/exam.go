@@ -30,7 +30,7 @@ func ChatML(chat []corpus.Message) string {
 	return b.String() + "<|im_start|>" + string(corpus.Assistant) + "\n"
 }
 
-// Model is who is examined: a forward pass with an empty cache that nobody else uses meanwhile, and its tokenizer.
+// Model is what is examined: a forward pass with an empty cache that is used for nothing else meanwhile, and its tokenizer.
 type Model struct {
 	Inferencer infer.Inferencer
 	Tokens     *tokenizer.Tokenizer

@@ -29,7 +29,7 @@ package pico
 const SHA256 = "%x"
 `
 
-// weights is what train.py leaves: the JSON index and the float32 file beside it.
+// weights is the output of train.py: the JSON index and the float32 file beside it.
 type weights struct {
 	Args struct {
 		Dim, Layers, Heads, FFN int

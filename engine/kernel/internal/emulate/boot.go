@@ -52,7 +52,7 @@ func boot(ctx context.Context, t *tools, c Config, dir string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start Bochs: %w", err)
 	}
-	ended := make(chan error, 1) // one send, after which nobody sends
+	ended := make(chan error, 1) // exactly one send
 	go func() { ended <- cmd.Wait() }()
 	verdict, err := follow(ctx, filepath.Join(dir, "serial"), ended)
 	cancel(nil)

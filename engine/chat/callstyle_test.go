@@ -6,9 +6,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
-// TestTaste: arguments of calls come as an object, and as text to a template that can do nothing with an object; so does
+// TestCallStyle: arguments of calls come as an object, and as text to a template that can do nothing with an object; so does
 // content beside calls.
-func TestTaste(t *testing.T) {
+func TestCallStyle(t *testing.T) {
 	const call = "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
 	const end = "{% endfor %}{% endif %}{% endfor %}"
 	for _, test := range []struct{ source, want string }{

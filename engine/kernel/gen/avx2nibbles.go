@@ -2,29 +2,11 @@ package main
 
 import "fmt"
 
-// nibble describes a type whose low four bits lie two to a byte.
-type nibble struct {
-	name         string
-	head, part   int // bytes before the parts of a block, and of a part of 32 columns
-	high         int // bits beyond four
-	highAt       int
-	scaleAt      int
-	parts        int  // in a block
-	lows, offset bool // has minimums; counts from the middle
-}
-
-var nibbled = []nibble{
-	{name: "Q40", part: 288, scaleAt: 256, parts: 1, offset: true},
-	{name: "Q4K", head: 64, part: 288, scaleAt: 256, parts: 8, lows: true},
-	{name: "Q5K", head: 64, part: 352, high: 1, highAt: 256, scaleAt: 320, parts: 8, lows: true},
-	{name: "Q6K", head: 32, part: 416, high: 2, highAt: 256, scaleAt: 384, parts: 8, offset: true},
-}
-
 // nibbles multiplies unsigned weights. BX is the block's head, R12 counts its parts. On the stack lie
 // what sums of pairs are multiplied with: the rows' integer scales, as 16-bit values that fill
 // 32 bits; at 0 for the first 16 columns of a part and at 64 for the last; and at 128, for Q6_K,
 // both scales times -32.
-func (a *asm) nibbles(t nibble, tokens int) {
+func (a *avx2) nibbles(t nibble, tokens int) {
 	frame := 0
 	if t.parts > 1 {
 		frame = 192
@@ -60,7 +42,7 @@ func (a *asm) nibbles(t nibble, tokens int) {
 	}
 	a.addBlock(tokens, t.lows)
 	a.op("ADDQ $%d, SI", t.part)
-	a.next()
+	a.next(tokens)
 	if t.parts > 1 {
 		a.op("DECQ R12")
 		a.op("JNZ part")
@@ -71,7 +53,7 @@ func (a *asm) nibbles(t nibble, tokens int) {
 }
 
 // scales prepares the stack.
-func (a *asm) scales(t nibble) {
+func (a *avx2) scales(t nibble) {
 	for h := range 2 {
 		if !t.offset {
 			a.op("VPMOVZXBD %d(SI), Y8", t.scaleAt+8*h)
@@ -98,7 +80,7 @@ func (a *asm) scales(t nibble) {
 
 // unpack loads groups 2j and 2j+1 of four columns: to Y8 and Y9 for rows 0…7, to Y10 and Y11 for
 // the others. It uses Y12 and Y13.
-func (a *asm) unpack(t nibble, j int) {
+func (a *avx2) unpack(t nibble, j int) {
 	for h := range 2 {
 		lo, hi := 8+2*h, 9+2*h
 		a.op("VMOVDQU %d(SI), Y%d", 64*j+32*h, lo)
@@ -109,7 +91,7 @@ func (a *asm) unpack(t nibble, j int) {
 			continue
 		}
 		groups := 8 / t.high // share a byte
-		at := t.highAt + 2*j/groups*64 + 32*h
+		at := highAt + 2*j/groups*64 + 32*h
 		a.op("VMOVDQU %d(SI), Y12", at)
 		for k, r := range []int{lo, hi} {
 			bit, from := (2*j+k)%groups*t.high, 12
@@ -127,15 +109,13 @@ func (a *asm) unpack(t nibble, j int) {
 }
 
 // four sums all products of a part in 16 bits: they are at most 8·2·15·127.
-func (a *asm) four(t nibble, tokens int) {
+func (a *avx2) four(t nibble, tokens int) {
 	for j := range 4 {
-		if tokens == 1 {
-			a.op("PREFETCHT0 %d(SI)", 64*j+ahead)
-		}
+		a.fetch(tokens, 64*j)
 		a.unpack(t, j)
 		for i := range tokens {
 			for k := range 2 {
-				a.op("VPBROADCASTD %s, Y12", x(i, 8*j+4*k))
+				a.op("VPBROADCASTD %s, Y12", a.x(i, 8*j+4*k))
 				for h := range 2 {
 					a.sum(j+k == 0, fmt.Sprintf("VPMADDUBSW Y12, Y%d", 8+2*h+k), 13+h, "VPADDW", 2*i+h)
 				}
@@ -148,7 +128,7 @@ func (a *asm) four(t nibble, tokens int) {
 			a.op("VPMADDWD 32(SP), Y%d, Y%d", 2*i+1, 2*i+1)
 			continue
 		}
-		a.op("VPBROADCASTD %s, Y12", b(i, 12))
+		a.op("VPBROADCASTD %s, Y12", a.b(i, 12))
 		a.op("VPMADDWD eights<>(SB), Y12, Y12")
 		for h := range 2 {
 			a.op("VPMADDWD ones<>(SB), Y%d, Y%d", 2*i+h, 2*i+h)
@@ -159,20 +139,18 @@ func (a *asm) four(t nibble, tokens int) {
 
 // more sums the products of two groups in 16 bits, at most 2·2·63·127, and multiplies them with the
 // rows' scales.
-func (a *asm) more(t nibble, tokens int) {
+func (a *avx2) more(t nibble, tokens int) {
 	if t.offset {
 		for i := range tokens {
-			a.op("VPBROADCASTD %s, Y12", b(i, 12))
+			a.op("VPBROADCASTD %s, Y12", a.b(i, 12))
 			a.op("VPMADDWD 128(SP), Y12, Y%d", 2*i)
 			a.op("VPMADDWD 160(SP), Y12, Y%d", 2*i+1)
 		}
 	}
 	for j := range 4 {
-		if tokens == 1 {
-			a.op("PREFETCHT0 %d(SI)", 64*j+ahead)
-			if j%2 == 0 {
-				a.op("PREFETCHT0 %d(SI)", 256+32*j+ahead)
-			}
+		a.fetch(tokens, 64*j)
+		if j%2 == 0 {
+			a.fetch(tokens, highAt+32*j)
 		}
 		a.unpack(t, j)
 		scale := 0
@@ -180,8 +158,8 @@ func (a *asm) more(t nibble, tokens int) {
 			scale = 64
 		}
 		for i := range tokens {
-			a.op("VPBROADCASTD %s, Y12", x(i, 8*j))
-			a.op("VPBROADCASTD %s, Y13", x(i, 8*j+4))
+			a.op("VPBROADCASTD %s, Y12", a.x(i, 8*j))
+			a.op("VPBROADCASTD %s, Y13", a.x(i, 8*j+4))
 			for h := range 2 {
 				a.op("VPMADDUBSW Y12, Y%d, Y14", 8+2*h)
 				a.op("VPMADDUBSW Y13, Y%d, Y15", 9+2*h)

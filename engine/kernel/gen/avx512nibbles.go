@@ -1,27 +1,8 @@
 package main
 
-// nibble describes a type whose low four bits lie two to a byte.
-type nibble struct {
-	name       string
-	head, part int // bytes before the parts of a block, and of a part of 32 columns
-	high       int // bits beyond four
-	scaleAt    int
-	parts      int // in a block
-	lows       bool
-}
-
-var nibbled = []nibble{
-	{name: "Q40", part: 288, scaleAt: 256, parts: 1},
-	{name: "Q4K", head: 64, part: 288, scaleAt: 256, parts: 8, lows: true},
-	{name: "Q5K", head: 64, part: 352, high: 1, scaleAt: 320, parts: 8, lows: true},
-	{name: "Q6K", head: 32, part: 416, high: 2, scaleAt: 384, parts: 8},
-}
-
-const highAt = 256 // the bits beyond four, in a part
-
 // nibbles multiplies weights of 4 to 6 bits. Integer scales come in as floats: their products with
 // the sums are below 2^24, and so exact.
-func (a *asm) nibbles(t nibble, tokens int) {
+func (a *avx512) nibbles(t nibble, tokens int) {
 	a.ints(t.name, tokens)
 	a.op("VPBROADCASTD low4512<>(SB), Z31")
 	if t.parts == 1 {
@@ -64,7 +45,7 @@ func (a *asm) nibbles(t nibble, tokens int) {
 }
 
 // sums computes the integer sums of a part. Q6_K, whose halves have scales of their own, has two a vector.
-func (a *asm) sums(t nibble, tokens int) {
+func (a *avx512) sums(t nibble, tokens int) {
 	switch {
 	case t.high == 2:
 		a.op("VPBROADCASTD minus32first512<>(SB), Z24")
@@ -99,7 +80,7 @@ func (a *asm) sums(t nibble, tokens int) {
 }
 
 // highs adds the bits beyond four of group g, which lie in Z26, to Z(w).
-func (a *asm) highs(t nibble, g, w int) {
+func (a *avx512) highs(t nibble, g, w int) {
 	if t.high == 0 {
 		return
 	}
@@ -117,7 +98,7 @@ func (a *asm) highs(t nibble, g, w int) {
 
 // scales loads a part's integer scales, as floats: to Z29, for Q6_K's last 16 columns to Z30; and the
 // minimums to Z26.
-func (a *asm) scales(t nibble) {
+func (a *avx512) scales(t nibble) {
 	if t.high == 2 {
 		a.op("VPMOVZXWD %d(SI), Z24", t.scaleAt)
 		for k, shift := range []int{24, 16} {

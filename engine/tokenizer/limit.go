@@ -1,0 +1,50 @@
+package tokenizer
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+)
+
+// textBytes is the most memory that encoding a text takes, for each byte of its NFC form: its chain, its ids, those ids once more
+// while their slice grows, and copies of the text.
+const textBytes = placeBytes + 4 + 2 + 3
+
+// composed is how many times its length a text may have in form NFC (UAX #15, section 9).
+const composed = 3
+
+// lanes bound how many texts of a size are encoded at once, so that all of them together take no more than 450 MiB; others
+// wait in order. A text waits for no larger one.
+var lanes = [...]struct{ bytes, texts int }{{64 << 10, 32}, {512 << 10, 4}, {4 << 20, 1}, {MaxText, 1}}
+
+// MaxText is the size of the largest text, as Bytes counts, for which the bound on memory holds: twice what fills a
+// context of two million tokens.
+const MaxText = 16 << 20
+
+// limiter is the lanes of one Tokenizer.
+type limiter [len(lanes)]chan struct{} // enter sends, leave receives; the size is how many texts may be in the lane
+
+func newLimiter() *limiter {
+	r := &limiter{}
+	for i := range r {
+		r[i] = make(chan struct{}, lanes[i].texts)
+	}
+	return r
+}
+
+// enter waits until a text of so many bytes may be encoded. The caller must call leave.
+func (r *limiter) enter(ctx context.Context, bytes int) (leave func(), err error) {
+	i := 0
+	for i < len(lanes)-1 && bytes > lanes[i].bytes {
+		i++
+	}
+	select {
+	case r[i] <- struct{}{}:
+		if i == len(lanes)-1 {
+			runtime.GC() // else what the ones before left stays until the heap is twice as large
+		}
+		return func() { <-r[i] }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to encode a text: %w", context.Cause(ctx))
+	}
+}
