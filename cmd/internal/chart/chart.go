@@ -1,0 +1,280 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/rouse-dev/rouse/manifests"
+)
+
+// Images in the manifests are local and a name; in between they are in a registry that a template names.
+const (
+	local       = "dev.local/"
+	placeholder = "registry.invalid/"
+)
+
+// programs are the images that an installation has.
+var programs = []string{"rouse-activator", "rouse-autoscaler"}
+
+// components are those that can be added to any overlay but the agent's, which is made of one.
+var components = slices.DeleteFunc(manifests.Components(), func(name string) bool { return name == "agent" })
+
+// chart has the files of the chart, by name.
+func chart(version, registry string) (map[string]string, error) {
+	templates, err := objects()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"Chart.yaml": fmt.Sprintf(`apiVersion: v2
+name: rouse
+description: Serverless language models on Knative, scaled to zero, that share GPUs
+type: application
+version: %s
+appVersion: %s
+kubeVersion: ">= 1.30.0-0"
+home: https://github.com/rouse-dev/rouse
+sources: [https://github.com/rouse-dev/rouse]
+keywords: [llm, serverless, scale-to-zero, gpu, knative, vllm]
+`, strings.TrimPrefix(version, "v"), version),
+		"values.yaml":          fmt.Sprintf(values, registry, choices(manifests.Overlays()), choices(components)),
+		"values.schema.json":   schema(),
+		"templates/rouse.yaml": templates,
+		"templates/NOTES.txt":  notes,
+	}, nil
+}
+
+const values = `# Where the images rouse-activator and rouse-autoscaler lie, and which. An empty tag is the chart's own version.
+registry: %s
+tag: ""
+# Names of Secrets in knative-serving with which the images are pulled, as [{name: mine}].
+imagePullSecrets: []
+# How GPUs are shared: %s.
+overlay: default
+# What is added: any of %s.
+components: []
+`
+
+const notes = `Rouse {{ .Chart.AppVersion }} is installed beside Knative Serving in knative-serving.
+
+  kn rouse status          what there is, and what is missing
+  kn rouse keys create ME  a key for a client: without one, all requests are refused
+  kn service create chat --image ... --annotation-revision autoscaling.knative.dev/class=rouse.rouse.dev
+
+To take Rouse out again run "kn rouse uninstall" before "helm uninstall": it gives requests back to Knative's own activator first.
+`
+
+func choices(all []string) string { return strings.Join(all, ", ") }
+
+// schema has Helm refuse values that mean nothing.
+func schema() string {
+	quoted := func(all []string) string { return `"` + strings.Join(all, `", "`) + `"` }
+	return fmt.Sprintf(`{
+  "$schema": "http://json-schema.org/draft-07/schema#",
+  "type": "object",
+  "additionalProperties": false,
+  "properties": {
+    "global": {"type": "object"},
+    "registry": {"type": "string", "minLength": 1},
+    "tag": {"type": "string"},
+    "imagePullSecrets": {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+    "overlay": {"enum": [%s]},
+    "components": {"type": "array", "uniqueItems": true, "items": {"enum": [%s]}}
+  }
+}
+`, quoted(manifests.Overlays()), quoted(components))
+}
+
+// alone are the components that only add objects, which nothing else changes: they are rendered by themselves, for each
+// further one doubles the work. The tests render them together with others.
+var alone = []string{"monitoring", "relay"}
+
+// choice is one of the things that a user may choose: an overlay and the set of components.
+type choice struct {
+	overlay string
+	has     map[string]bool
+}
+
+// all are the choices that tell all forms of all objects.
+func all() (list []choice) {
+	for _, overlay := range manifests.Overlays() {
+		for set := range 1 << len(components) {
+			c := choice{overlay, map[string]bool{}}
+			added := 0
+			for k, name := range components {
+				if c.has[name] = set>>k&1 == 1; c.has[name] && slices.Contains(alone, name) {
+					added++
+				}
+			}
+			if c.fits() && (added == 0 || len(c.names()) == 1) {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// fits says whether there is such a thing: an agent stands alone.
+func (c choice) fits() bool { return c.overlay != "agent" || len(c.names()) == 0 }
+
+func (c choice) names() (names []string) {
+	for _, name := range components {
+		if c.has[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// object is one Kubernetes object in all choices.
+type object struct {
+	id    string
+	texts []string // by choice; empty: it is not there
+}
+
+// objects are the templates: every object in all its forms.
+func objects() (string, error) {
+	choices := all()
+	images := map[string]string{}
+	for _, name := range programs {
+		images[local+name] = placeholder + name + ":tag"
+	}
+	var list []*object
+	byID := map[string]*object{}
+	for k, c := range choices {
+		rendered, err := manifests.Render(c.overlay, images, c.names()...)
+		if err != nil {
+			return "", fmt.Errorf("the overlay %s with %v: %w", c.overlay, c.names(), err)
+		}
+		for text := range strings.SplitSeq(string(rendered), "\n---\n") {
+			id, err := identity(text)
+			if err != nil {
+				return "", err
+			}
+			if byID[id] == nil {
+				byID[id] = &object{id: id, texts: make([]string, len(choices))}
+				list = append(list, byID[id])
+			}
+			byID[id].texts[k] = strings.TrimSpace(text)
+		}
+	}
+	var out strings.Builder
+	out.WriteString("{{- /* Made from the manifests by cmd/internal/chart. */ -}}\n")
+	out.WriteString(`{{- if and (eq .Values.overlay "agent") .Values.components }}{{ fail "the overlay agent takes no components" }}{{ end }}` + "\n")
+	for _, o := range list {
+		o.write(&out, choices)
+	}
+	return out.String(), nil
+}
+
+func identity(text string) (string, error) {
+	var o struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name, Namespace string }
+	}
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		return "", fmt.Errorf("read an object: %w", err)
+	}
+	return strings.Join([]string{o.APIVersion, o.Kind, o.Metadata.Namespace, o.Metadata.Name}, " "), nil
+}
+
+// write writes an object: each of its forms once, under the conditions of what makes a difference.
+func (o *object) write(out *strings.Builder, choices []choice) {
+	overlay, which := o.depends(choices)
+	written := map[string]bool{"": true}
+	for _, text := range o.texts {
+		if written[text] {
+			continue
+		}
+		written[text] = true
+		when := o.conditions(text, choices, overlay, which)
+		if when == "" {
+			fmt.Fprintf(out, "---\n%s\n", templated(text))
+			continue
+		}
+		fmt.Fprintf(out, "{{- if %s }}\n---\n%s\n{{- end }}\n", when, templated(text))
+	}
+}
+
+// depends says whether the overlay makes a difference to the object, and which components do.
+func (o *object) depends(choices []choice) (overlay bool, which []string) {
+	differs := func(same func(a, b choice) bool) bool {
+		for i, a := range choices {
+			for j, b := range choices[:i] {
+				if o.texts[i] != o.texts[j] && same(a, b) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	overlay = differs(func(a, b choice) bool { return slices.Equal(a.names(), b.names()) })
+	for _, name := range components {
+		if differs(func(a, b choice) bool {
+			return a.overlay == b.overlay && !slices.ContainsFunc(components, func(other string) bool { return (a.has[other] != b.has[other]) != (other == name) })
+		}) {
+			which = append(which, name)
+		}
+	}
+	return overlay, which
+}
+
+// conditions say when an object has this form; empty: always.
+func (o *object) conditions(text string, choices []choice, overlay bool, which []string) string {
+	if !overlay && len(which) == 0 {
+		return ""
+	}
+	overlays := map[string][]string{} // by the condition of the components
+	var order []string
+	for k, c := range choices {
+		if o.texts[k] != text {
+			continue
+		}
+		var components []string
+		for _, name := range which {
+			has := fmt.Sprintf("(has %q $.Values.components)", name)
+			if !c.has[name] {
+				has = "(not " + has + ")"
+			}
+			components = append(components, has)
+		}
+		key := strings.Join(components, " ")
+		if overlays[key] == nil {
+			order = append(order, key)
+		}
+		if !slices.Contains(overlays[key], c.overlay) {
+			overlays[key] = append(overlays[key], c.overlay)
+		}
+	}
+	var all []string
+	for _, key := range order {
+		if overlay {
+			key = strings.TrimSpace(fmt.Sprintf("(has $.Values.overlay (list %s)) %s", `"`+strings.Join(overlays[key], `" "`)+`"`, key))
+		}
+		all = append(all, "(and "+key+")")
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return "or " + strings.Join(all, " ")
+}
+
+// templated is an object's text as a template: braces of its own stay what they are, images come from the values.
+func templated(text string) string {
+	text = strings.ReplaceAll(text, "{{", `{{ "{{" }}`)
+	var out []string
+	for line := range strings.SplitSeq(text, "\n") {
+		for _, name := range programs {
+			line = strings.ReplaceAll(line, placeholder+name+":tag", "{{ $.Values.registry }}/"+name+":{{ $.Values.tag | default $.Chart.AppVersion }}")
+		}
+		out = append(out, line)
+		if trimmed := strings.TrimLeft(line, " "); strings.HasPrefix(trimmed, "serviceAccountName: ") {
+			indent := line[:len(line)-len(trimmed)]
+			out = append(out, indent+"{{- with $.Values.imagePullSecrets }}", indent+"imagePullSecrets: {{ toJson . }}", indent+"{{- end }}")
+		}
+	}
+	return strings.Join(out, "\n")
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rouse-dev/rouse/manifests"
+)
+
+const version = "v1.2.3"
+
+// parsed are the objects of a stream, by what they are.
+func parsed(t *testing.T, stream string) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for text := range strings.SplitSeq("\n"+stream, "\n---\n") {
+		var o map[string]any
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		if o == nil {
+			continue
+		}
+		id, err := identity(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[id] != nil {
+			t.Errorf("%s is there twice", id)
+		}
+		all[id] = o
+	}
+	return all
+}
+
+// kustomized is what the same choice is without Helm.
+func kustomized(t *testing.T, c choice) map[string]any {
+	t.Helper()
+	images := map[string]string{}
+	for _, name := range programs {
+		images[local+name] = "reg.example/x/" + name + ":" + version
+	}
+	text, err := manifests.Render(c.overlay, images, c.names()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed(t, string(text))
+}
+
+// some are choices of every overlay: each component, each two of them, and all.
+func some() (list []choice) {
+	for _, overlay := range manifests.Overlays() {
+		for set := range 1 << len(components) {
+			c := choice{overlay, map[string]bool{}}
+			for k, name := range components {
+				c.has[name] = set>>k&1 == 1
+			}
+			if n := len(c.names()); c.fits() && (n < 2 || n == 2 && !testing.Short() || n == len(components)) {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// TestTheChartIsTheManifests executes the templates for every such choice.
+func TestTheChartIsTheManifests(t *testing.T) {
+	files, err := chart(version, "ignored")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := template.Must(template.New("").Funcs(template.FuncMap{ // those of Helm's that the templates use
+		"has":     func(s string, all []string) bool { return slices.Contains(all, s) },
+		"list":    func(all ...string) []string { return all },
+		"default": func(or, s string) string { return map[bool]string{true: or, false: s}[s == ""] },
+		"toJson":  func(v any) string { raw, _ := json.Marshal(v); return string(raw) },
+		"fail":    func(why string) (string, error) { return "", errors.New(why) },
+	}).Parse(files["templates/rouse.yaml"]))
+	execute := func(overlay string, components []string, secrets ...any) (string, error) {
+		var out bytes.Buffer
+		err := tmpl.Execute(&out, map[string]any{
+			"Values": map[string]any{"registry": "reg.example/x", "tag": "", "imagePullSecrets": secrets, "overlay": overlay, "components": components},
+			"Chart":  map[string]any{"AppVersion": version},
+		})
+		return out.String(), err
+	}
+	for _, c := range some() {
+		got, err := execute(c.overlay, c.names())
+		if err != nil {
+			t.Fatalf("%s with %v: %v", c.overlay, c.names(), err)
+		}
+		if diff := cmp.Diff(kustomized(t, c), parsed(t, got)); diff != "" {
+			t.Fatalf("%s with %v is not what kustomize makes of it:\n%s", c.overlay, c.names(), diff)
+		}
+	}
+	if _, err := execute("agent", []string{"relay"}); err == nil {
+		t.Error("an agent with components is taken")
+	}
+	with, err := execute("default", nil, map[string]string{"name": "mine"})
+	if err != nil || strings.Count(with, `imagePullSecrets: [{"name":"mine"}]`) != len(programs) {
+		t.Errorf("Secrets for images are in %d pods (%v), want %d", strings.Count(with, "imagePullSecrets:"), err, len(programs))
+	}
+}
+
+// TestHelm has the real Helm, which ROUSE_HELM names, check and render the chart.
+func TestHelm(t *testing.T) {
+	helm := os.Getenv("ROUSE_HELM")
+	if helm == "" {
+		t.Skip("ROUSE_HELM names no helm: make release-test does")
+	}
+	dir := filepath.Join(t.TempDir(), "rouse")
+	if err := run([]string{"-o", dir, "--version", version}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(helm, "lint", dir).CombinedOutput(); err != nil {
+		t.Errorf("helm lint: %v: %s", err, out)
+	}
+	for _, c := range some() {
+		args := []string{"template", "rouse", dir, "-n", "knative-serving", "--kube-version", "1.34.0", "--set", "registry=reg.example/x", "--set", "overlay=" + c.overlay}
+		if len(c.names()) > 0 {
+			args = append(args, "--set", "components={"+strings.Join(c.names(), ",")+"}")
+		}
+		out, err := exec.Command(helm, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("helm template %s %v: %v: %s", c.overlay, c.names(), err, out)
+		}
+		if diff := cmp.Diff(kustomized(t, c), parsed(t, string(out))); diff != "" {
+			t.Fatalf("%s with %v is not what kustomize makes of it:\n%s", c.overlay, c.names(), diff)
+		}
+	}
+	for _, wrong := range []string{"overlay=x", "components={x}", "registri=x"} {
+		if out, err := exec.Command(helm, "template", "rouse", dir, "--kube-version", "1.34.0", "--set", wrong).CombinedOutput(); err == nil {
+			t.Errorf("--set %s is taken: %.200s", wrong, out)
+		}
+	}
+}
