@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
+	"github.com/rouse-dev/rouse/functions/translate"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
@@ -44,10 +45,10 @@ func otherNames(f api.Function) []api.ModelName {
 	return names
 }
 
-// assemble makes the parts; nothing runs yet. member is nil outside of a cluster.
-func assemble(cfg Config, log *process.Log, kept *shim.Client, member *registration.Member) (*function, error) {
+// assemble makes the parts; nothing runs yet. agent is nil outside of a cluster.
+func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registration.Agent) (*function, error) {
 	f := &function{
-		cfg: cfg, log: log, keeper: kept, member: member, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
+		cfg: cfg, log: log, shim: kept, agent: agent, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
 		settled: make(chan struct{}),
 	}
 	f.ending, f.end = context.WithCancel(context.Background())
@@ -100,16 +101,16 @@ func canaryTokens(fn api.Function) int {
 }
 
 func (f *function) makeEvents() (err error) {
-	f.events, err = sender(f.cfg, f.member)
+	f.events, err = sender(f.cfg, f.agent)
 	return err
 }
 
 // sender makes what posts the instance's events; nil: nobody wants them.
-func sender(cfg Config, member *registration.Member) (*cloudevent.Sender, error) {
+func sender(cfg Config, agent *registration.Agent) (*cloudevent.Sender, error) {
 	to, by := cfg.Events, http.RoundTripper(nil)
 	switch {
-	case member != nil:
-		to, by = cfg.Join.Control, member.Transport()
+	case agent != nil:
+		to, by = cfg.Join.Control, agent.Transport()
 	case to == "":
 		return nil, nil
 	default:
@@ -126,7 +127,7 @@ func (f *function) makeSupervisor() (err error) {
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
 		},
 		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
-		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Look(ctx) },
+		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Poll(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}
 	if len(f.cfg.Devices) > 0 || fn.Memory.Devices > 0 {
@@ -135,8 +136,8 @@ func (f *function) makeSupervisor() (err error) {
 	if f.models.fetches() {
 		cfg.Prepare = f.models.prepare
 	}
-	if f.keeper != nil {
-		cfg.Start, cfg.Adopt, cfg.Save = f.keeper.Start, f.adopt, f.keeper.Save
+	if f.shim != nil {
+		cfg.Start, cfg.Adopt, cfg.Save = f.shim.Start, f.adopt, f.shim.Save
 	}
 	f.supervisor, err = supervise.New(cfg)
 	return err
@@ -182,8 +183,13 @@ func (f *function) makeProxy() (err error) {
 	}
 	f.proxy = proxy.New(direct)
 	f.clients = f.proxy
+	if kind := f.cfg.Function.Runtime.Kind; (kind == api.RuntimeEngine || kind == api.RuntimeRayServe) && f.handler == nil {
+		f.clients = &translate.Handler{
+			Next: f.proxy, Door: f.door, Client: proxy.Client, Names: append(otherNames(f.cfg.Function), f.cfg.Function.Model), Context: f.adapters.Context,
+		}
+	}
 	if f.cfg.Wrap != nil {
-		f.clients = f.cfg.Wrap(f.proxy)
+		f.clients = f.cfg.Wrap(f.clients)
 	}
 	return nil
 }
@@ -218,7 +224,7 @@ func (f *function) makePyfunc() (err error) {
 
 // adopt takes over the runtime that another worker has left.
 func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
-	child, launch, note, found := f.keeper.Adopt()
+	child, launch, note, found := f.shim.Adopt()
 	if !found {
 		f.settle()
 	}
@@ -262,11 +268,11 @@ func (g handled) Enter() (base string, refused *api.Error) {
 	return g.entered()
 }
 
-func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
-	if _, inside, verdict, refused = g.Gate.EnterBehind(ctx, limit); refused == nil {
+func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
+	if _, inside, validated, refused = g.Gate.EnterBehind(ctx, limit); refused == nil {
 		base, refused = g.entered()
 	}
-	return base, inside, verdict, refused
+	return base, inside, validated, refused
 }
 
 // entered is where a request that has a place goes; where the handler takes none the place is given back.
@@ -285,7 +291,7 @@ func (g inside) Enter() (base string, refused *api.Error) { return g.Inside() }
 func (inside) Leave()                                     {}
 
 // EnterBehind is Enter: whoever is in came behind a wake, or did not.
-func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
+func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	base, refused = g.Inside()
 	return base, ctx, nil, refused
 }

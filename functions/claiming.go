@@ -28,7 +28,7 @@ type claiming struct {
 
 // claim is an instance with the role of a requester, until its claim may go.
 func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
-	events, err := sender(cfg, e.member)
+	events, err := sender(cfg, e.agent)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 		defer close(sent)
 		_ = events.Run(sending) // it only ends with sending
 	}()
-	e.open(c, c.report, func(control.JoinAnswer) {})
+	e.open(c, c.report, func(control.RegisterAnswer) {})
 	c.report()
 	cfg.Logger.Info("this pod claims GPUs and runs no model", "devices", cfg.Devices)
 	kill, cancel := context.WithCancel(context.WithoutCancel(ctx)) // by who kills, or where nobody can release it any more

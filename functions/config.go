@@ -85,7 +85,7 @@ type Config struct {
 	// Workers is a folder that several functions of one host share to run one
 	// runtime between them: one leads, the others pass requests to it. Empty: alone.
 	Workers string
-	// Keep is the command line of a keeper (package shim), which sees to it that
+	// Keep is the command line of a shim (package shim), which sees to it that
 	// nothing of the runtime outlives us, however we die; empty: none, as where
 	// somebody above us adopts what we leave. Workers need one.
 	Keep []string
@@ -160,7 +160,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("function %s: concurrency is %d and the body's limit %d: want at least 1 and 0", c.Function.Name, c.Function.Concurrency, c.MaxBody)
 	}
 	if c.Workers != "" && len(c.Keep) == 0 {
-		return fmt.Errorf("function %s: workers share their runtime by a keeper: name its command line", c.Function.Name)
+		return fmt.Errorf("function %s: workers share their runtime by a shim: name its command line", c.Function.Name)
 	}
 	if c.Join != nil && (c.Workers != "" || c.Events != "") {
 		return fmt.Errorf("function %s: an instance that joins a control plane reports to it and shares its runtime with nobody: leave out --events and --workers, or join nobody (ROUSE_CONTROL=none)", c.Function.Name)

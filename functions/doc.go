@@ -26,7 +26,7 @@
 // Its packages, from the inside out:
 //
 //	process        a child that leaves nothing behind
-//	keeper         a process that is the runtime's parent and outlives us
+//	shim         a process that is the runtime's parent and outlives us
 //	runtime        the model servers: how each is started, probed, put to sleep and spoken to
 //	fetch          models, from where their references say into a cache on this machine
 //	supervise      the states of an instance, and the gate that requests enter by

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,7 @@ type function struct {
 	cfg        Config
 	transport  *localhttp.Transport
 	log        *process.Log
-	keeper     *shim.Client // the runtime's parent; nil: we are
+	shim       *shim.Client // the runtime's parent; nil: we are
 	models     *models
 	runtime    runtime.Runtime
 	supervisor *supervise.Supervisor
@@ -63,7 +64,7 @@ type function struct {
 	pyfunc     *pyfunc.Handler
 	metrics    *metrics.Metrics
 	events     *cloudevent.Sender           // nil: nobody wants them
-	member     *registration.Member         // nil: of no cluster
+	agent      *registration.Agent          // nil: of no cluster
 	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled    chan struct{}                // closed once it is known whether a runtime that was taken over serves
 	settle     func()                       // closes settled, once
@@ -141,7 +142,7 @@ func alone(ctx context.Context, cfg Config, listener net.Listener) error {
 	return f.run(ctx, serve(cfg, listener, f))
 }
 
-// keep starts a keeper, where there is to be one; nil: there is not.
+// keep starts a shim, where there is to be one; nil: there is not.
 func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, error) {
 	if len(cfg.Keep) == 0 {
 		return nil, nil
@@ -163,10 +164,10 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 		cfg.Listening = nil // once, whoever leads
 	}
 	return leader.Run(ctx, leader.Config{
-		Dir: cfg.Workers, Runs: runs(cfg.Function), Listener: listener, Server: newServer(cfg), Keeper: keeping(cfg, log),
+		Dir: cfg.Workers, Runs: runs(cfg.Function), Listener: listener, Server: newServer(cfg), Shim: keeping(cfg, log),
 		MaxBody: cfg.MaxBody, Drain: cfg.Drain, Kill: cfg.Kill, Logger: cfg.Logger,
 		Lead: func(ctx context.Context, l *leader.Leadership) error {
-			f, err := assemble(cfg, log, l.Keeper, nil)
+			f, err := assemble(cfg, log, l.Shim, nil)
 			if err != nil {
 				return errors.Join(err, l.Listener.Close())
 			}
@@ -179,12 +180,12 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 // runs is what all workers of a folder must have in common. Environments may
 // differ: they hold secrets, which are renewed.
 func runs(fn api.Function) string {
-	fn.Runtime.Env = nil
+	fn = fn.WithoutSecrets()
 	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // texts and lists of them always marshal
 	return fmt.Sprintf("%s %x", fn.Name, sha256.Sum256(raw))
 }
 
-// keeping is how a keeper is started.
+// keeping is how a shim is started.
 func keeping(cfg Config, log *process.Log) shim.ClientConfig {
 	return shim.ClientConfig{Command: cfg.Keep, Env: cfg.Env, Lines: log.Write, Logger: cfg.Logger}
 }
@@ -240,36 +241,16 @@ func (f *function) run(ctx context.Context, door serving) error {
 	killed, kill := context.WithCancel(alive)
 	go func() { supervised <- f.supervisor.Run(killed) }()
 
-	handled := make(chan error, 1)
-	go func() {
-		if f.handler == nil {
-			handled <- nil
-			return
-		}
-		handled <- f.handler.Run(alive)
-	}()
-
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		if f.events != nil {
-			_ = f.events.Run(alive) // it only ends with alive
-		}
-	}()
-
-	var failed error
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		f.watchLoad(alive)
-	}()
-
-	looked := make(chan struct{})
-	go func() {
-		defer close(looked)
-		f.watchBrought(alive)
-	}()
-
+	var parts sync.WaitGroup
+	var failed, handled error
+	parts.Go(func() { f.watchLoad(alive) })
+	parts.Go(func() { f.watchBrought(alive) })
+	if f.events != nil {
+		parts.Go(func() { _ = f.events.Run(alive) }) // it only ends with alive
+	}
+	if f.handler != nil {
+		parts.Go(func() { handled = f.handler.Run(alive) })
+	}
 	select {
 	case err := <-door.served:
 		failed = fmt.Errorf("serve: %w", err)
@@ -288,12 +269,9 @@ func (f *function) run(ctx context.Context, door serving) error {
 	door.shutdown()
 	f.models.release()
 	<-door.served //nolint:errcheck // the server was told to end
-	<-sent
-	<-watched
-	<-looked
-	err = errors.Join(err, <-handled)
+	parts.Wait()
 	f.transport.CloseIdleConnections()
-	return errors.Join(failed, err)
+	return errors.Join(failed, err, handled)
 }
 
 // stop drains and ends the runtime, or kills it if told so meanwhile. Where
@@ -303,7 +281,7 @@ func (f *function) stop(kill func()) {
 	go func() {
 		defer close(stopped)
 		end := f.supervisor.Stop
-		if f.keeper != nil && f.keeper.Peers() > 0 {
+		if f.shim != nil && f.shim.Peers() > 0 {
 			end = f.supervisor.Leave
 		}
 		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // fails for nobody

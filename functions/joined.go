@@ -26,13 +26,13 @@ const patience = 3 * time.Second
 // entry is the door of an instance that joins a control plane. Until it knows what
 // it is, it is loading.
 type entry struct {
-	cfg    Config
-	member *registration.Member
-	ready  chan struct{} // closed by open
-	next   http.Handler  // written before ready is closed
+	cfg   Config
+	agent *registration.Agent
+	ready chan struct{} // closed by open
+	next  http.Handler  // written before ready is closed
 
 	report atomic.Pointer[func()] // posts the status; nil: there is none yet
-	locate atomic.Pointer[func(control.JoinAnswer)]
+	locate atomic.Pointer[func(control.RegisterAnswer)]
 }
 
 // joined runs an instance of a cluster: it serves at once, joins, and becomes what
@@ -40,17 +40,17 @@ type entry struct {
 func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 	cfg.Token = cmp.Or(cfg.Token, newToken())
 	e := &entry{ready: make(chan struct{})}
-	member, err := newMember(cfg, e)
+	agent, err := newAgent(cfg, e)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	e.cfg, e.member = cfg, member
+	e.cfg, e.agent = cfg, agent
 	door := serve(cfg, listener, e)
 	alive, leave := context.WithCancel(context.WithoutCancel(ctx))
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		member.Run(alive)
+		agent.Run(alive)
 	}()
 	defer func() {
 		leave()
@@ -70,7 +70,7 @@ func newToken() string {
 	return hex.EncodeToString(raw[:])
 }
 
-func newMember(cfg Config, e *entry) (*registration.Member, error) {
+func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
 	namespace := cfg.Join.Namespace
 	if namespace == "" {
 		namespace = registration.Here().Namespace
@@ -84,7 +84,7 @@ func newMember(cfg Config, e *entry) (*registration.Member, error) {
 	}
 	return registration.New(registration.Config{
 		Control: cfg.Join.Control, Token: cfg.Token, Logger: cfg.Logger,
-		Request: control.JoinRequest{
+		Request: control.RegisterRequest{
 			Instance: cfg.Instance, Namespace: namespace, Revision: cfg.Join.Revision, Port: port, Role: cfg.Join.Role, Devices: cfg.Devices, Version: cfg.Version,
 		},
 		Report: func() {
@@ -92,7 +92,7 @@ func newMember(cfg Config, e *entry) (*registration.Member, error) {
 				(*report)()
 			}
 		},
-		Told: func(a control.JoinAnswer) {
+		Told: func(a control.RegisterAnswer) {
 			if locate := e.locate.Load(); locate != nil {
 				(*locate)(a)
 			}
@@ -122,33 +122,33 @@ func (e *entry) live(ctx context.Context, door serving) error {
 		door.shutdown()
 		return nil // it was told to end
 	}
-	cfg = cfg.learn(e.member.Answer())
-	if e.member.Answer().Role == control.RoleRequester {
+	cfg = cfg.learn(e.agent.Answer())
+	if e.agent.Answer().Role == control.RoleRequester {
 		return e.claim(ctx, cfg, door)
 	}
 	f, err := (*function)(nil), cfg.Validate()
 	if err == nil {
-		f, err = assemble(cfg, log, kept, e.member)
+		f, err = assemble(cfg, log, kept, e.agent)
 	}
 	switch {
 	case err != nil && known:
 		return e.refuse(ctx, cfg, err, door)
-	case err != nil && e.member.Reason() != nil:
-		return errors.Join(err, e.member.Reason())
+	case err != nil && e.agent.Reason() != nil:
+		return errors.Join(err, e.agent.Reason())
 	case err != nil:
 		return err
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	locate := func(a control.JoinAnswer) {
+	locate := func(a control.RegisterAnswer) {
 		if f.supervisor.Locate(a.Endpoint); a.Role == control.RoleRequester {
 			end(errRole)
 		}
 	}
 	e.open(f, f.repeat, locate)
-	if a := e.member.Answer(); !known && a.Endpoint != "" { // it came in this moment
+	if a := e.agent.Answer(); !known && a.Endpoint != "" { // it came in this moment
 		locate(a)
-		e.member.Ask()
+		e.agent.Ask()
 	}
 	err = f.run(ctx, door)
 	if errors.Is(context.Cause(ctx), errRole) {
@@ -159,7 +159,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 
 // learn is the configuration with what the control plane says, under what the
 // instance was told itself.
-func (c Config) learn(a control.JoinAnswer) Config {
+func (c Config) learn(a control.RegisterAnswer) Config {
 	fn := a.Function
 	if c.Join.Merge != nil {
 		fn = c.Join.Merge(fn)
@@ -191,15 +191,15 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 	}
 	for {
 		select {
-		case <-e.member.Joined():
+		case <-e.agent.Joined():
 			return true, nil
-		case <-e.member.Alone():
+		case <-e.agent.Alone():
 			return false, nil
 		case <-enough:
-			if enough = nil; e.member.Wrong() {
+			if enough = nil; e.agent.Wrong() {
 				continue // it says what is wrong, and waits to be ended
 			}
-			e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.member.Reason())
+			e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.agent.Reason())
 			return false, nil
 		case <-ctx.Done():
 			return false, ctx.Err()
@@ -210,7 +210,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 }
 
 // open lets requests through. A control plane that is found after that is told all.
-func (e *entry) open(next http.Handler, report func(), locate func(control.JoinAnswer)) {
+func (e *entry) open(next http.Handler, report func(), locate func(control.RegisterAnswer)) {
 	e.next = next
 	e.report.Store(&report)
 	e.locate.Store(&locate)
@@ -249,7 +249,7 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // loading is what is said to clients before the instance knows what it is.
 func (e *entry) loading() *api.Error {
-	if e.member.Reason() != nil { // for who reads the log
+	if e.agent.Reason() != nil { // for who reads the log
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance does not know from its control plane what it is: its log says why").WithRetryAfter(time.Second)
 	}
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second)
@@ -268,7 +268,7 @@ func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want POST", r.Method, r.URL.Path))
 		return
 	}
-	e.member.Ask()
+	e.agent.Ask()
 	w.WriteHeader(http.StatusAccepted)
 }
 

@@ -21,17 +21,17 @@ import (
 type plane struct {
 	t      *testing.T
 	server *httptest.Server
-	joins  chan control.JoinRequest // buffered, so that no instance waits for the test
-	events chan api.InstanceStatus  // the same
+	joins  chan control.RegisterRequest // buffered, so that no instance waits for the test
+	events chan api.InstanceStatus      // the same
 
 	mu      sync.Mutex
 	token   string     // of the instance that it knows
 	refusal *api.Error // of joins; nil: none
-	answer  control.JoinAnswer
+	answer  control.RegisterAnswer
 }
 
-func newPlane(t *testing.T, answer control.JoinAnswer) *plane {
-	p := &plane{t: t, joins: make(chan control.JoinRequest, 100), events: make(chan api.InstanceStatus, 1000), answer: answer}
+func newPlane(t *testing.T, answer control.RegisterAnswer) *plane {
+	p := &plane{t: t, joins: make(chan control.RegisterRequest, 100), events: make(chan api.InstanceStatus, 1000), answer: answer}
 	p.server = httptest.NewServer(p)
 	t.Cleanup(p.server.Close)
 	return p
@@ -48,8 +48,8 @@ func (p *plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch r.URL.Path {
-	case control.PathJoin:
-		var in control.JoinRequest
+	case control.PathRegister:
+		var in control.RegisterRequest
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || token == "" {
 			p.t.Errorf("join with token %q: %v", token, err)
 		}
@@ -127,7 +127,7 @@ func (i *instance) status(method, path, token string) int {
 	return resp.StatusCode
 }
 
-var declared = control.JoinAnswer{
+var declared = control.RegisterAnswer{
 	Function: api.Function{Name: "team/tiny-00001", Service: "team/tiny", Model: "fake", Concurrency: 3},
 	Endpoint: "http://10.1.2.3:8080", Epoch: 7,
 }

@@ -57,7 +57,7 @@ func (w *loadWatch) run(ctx context.Context) {
 				break
 			}
 			before = entered
-			if load := w.meter.Look(); metrics.Differs(load, told) { // 2.
+			if load := w.meter.Poll(); metrics.Differs(load, told) { // 2.
 				told = load
 				w.report(load)
 			}
@@ -86,7 +86,7 @@ func (f *function) watchBrought(ctx context.Context) {
 			return
 		}
 		if f.supervisor.Gate().Refusal() == nil {
-			f.adapters.Look(ctx)
+			f.adapters.Poll(ctx)
 		}
 	}
 }

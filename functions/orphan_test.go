@@ -153,11 +153,11 @@ func TestFunctionIsKilled(t *testing.T) {
 	wantGone(t, s.pids...)
 }
 
-// The function is killed with nobody above it: its keeper leaves nothing behind.
+// The function is killed with nobody above it: its shim leaves nothing behind.
 func TestFunctionIsKilledAlone(t *testing.T) {
 	for _, kind := range []string{"group", "session", "orphan"} {
 		t.Run(kind, func(t *testing.T) {
-			s := begin(t, "function", "--keeper", "-grandchild="+kind, "-ignore-term")
+			s := begin(t, "function", "--shim", "-grandchild="+kind, "-ignore-term")
 			s.untilAwake()
 			s.wantAnswer()
 			if err := s.cmd.Process.Kill(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/functions/fetch"
+	"github.com/rouse-dev/rouse/internal/flock"
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
@@ -47,7 +48,7 @@ func lockedFolder(at string) (dir string, lock *os.File, err error) {
 	if lock, err = os.OpenFile(filepath.Join(made, lockName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(made))
 	}
-	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = flock.Try(lock, flock.Exclusive)
 	if err == nil {
 		err = os.Rename(made, dir)
 	}
@@ -68,7 +69,7 @@ func sweep(at string) {
 		if err != nil {
 			continue // not an instance's
 		}
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		if flock.Try(lock, flock.Exclusive) == nil {
 			_ = os.RemoveAll(dir) // what can't be removed does no harm
 		}
 		_ = lock.Close()

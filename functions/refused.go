@@ -27,7 +27,7 @@ type refused struct {
 // refuse is an instance with that error, until it is ended.
 func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving) error {
 	cfg.Logger.Error("the instance can't start", "error", why)
-	events, err := sender(cfg, e.member)
+	events, err := sender(cfg, e.agent)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving)
 		defer close(sent)
 		_ = events.Run(sending) // it only ends with sending
 	}()
-	e.open(x, x.report, func(control.JoinAnswer) {})
+	e.open(x, x.report, func(control.RegisterAnswer) {})
 	x.report()
 	select {
 	case <-stopped:

@@ -37,7 +37,7 @@ func TestNothingIsLeftOfASwarm(t *testing.T) {
 			}
 		}},
 		{"the function is killed below an agent", "parent", "--exit-with-parent", func(t *testing.T, s *spawned) { kill(t, s.function) }},
-		{"the function is killed, and has a keeper", "function", "--keeper", func(t *testing.T, s *spawned) { kill(t, s.function) }},
+		{"the function is killed, and has a shim", "function", "--shim", func(t *testing.T, s *spawned) { kill(t, s.function) }},
 		{"the agent is killed", "parent", "--exit-with-parent", func(t *testing.T, s *spawned) { kill(t, s.cmd.Process.Pid) }},
 	} {
 		t.Run(way.name, func(t *testing.T) {

@@ -52,14 +52,21 @@ func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	api.WriteError(w, &api.Error{Status: http.StatusNotFound, Code: api.CodeModelNotFound, Param: "model", Message: "there is no model " + id + " here: GET /v1/models lists them"})
 }
 
-// cards are the model's names, and the adapters that are loaded or will be.
-func (r *Registry) cards() []card {
+// Context is the length of the model's context in tokens, as the runtime has said; 0: it has not.
+func (r *Registry) Context() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	length := 0
-	if r.card != nil {
-		length = r.card.MaxModelLen
+	if r.card == nil {
+		return 0
 	}
+	return r.card.MaxModelLen
+}
+
+// cards are the model's names, and the adapters that are loaded or will be.
+func (r *Registry) cards() []card {
+	length := r.Context()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	of := func(name, root api.ModelName, created time.Time) card {
 		return card{ID: name, Object: "model", Created: created.Unix(), OwnedBy: "rouse", Root: root, MaxModelLen: length}
 	}
@@ -84,9 +91,9 @@ const (
 	maxCards   = 1 << 20
 )
 
-// Look asks a runtime that brings adapters which it has, where it was restored once: somebody else may have
+// Poll asks a runtime that brings adapters which it has, where it was restored once: somebody else may have
 // told it of some. That it says nothing changes nothing.
-func (r *Registry) Look(ctx context.Context) {
+func (r *Registry) Poll(ctx context.Context) {
 	if !r.cfg.Brings || !r.restored() || r.begin(ctx) != nil {
 		return
 	}

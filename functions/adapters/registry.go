@@ -53,7 +53,7 @@ type Config struct {
 	// references are refused.
 	Fetch func(ctx context.Context, reference string) (path string, err error)
 	// Brings says that the runtime may have adapters that nobody declared or registered: it is asked for them after each
-	// start and wake, and by [Registry.Look].
+	// start and wake, and by a check of the registry.
 	Brings bool
 	// Room is how many adapters may be loaded at once; 0: as many as there are; negative: none can be registered.
 	Room int

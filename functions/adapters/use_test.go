@@ -242,7 +242,7 @@ func TestBrought(t *testing.T) {
 		`{"data":[` + base + `{"id":"theirs","parent":"served"},{"id":"more","parent":"served"}]}`, "<html>", `{"data":[` + base + `{"id":"more","parent":"served"}]}`,
 	}
 	b := set(t, room(1), func(c *adapters.Config) { c.Transport, c.Brings, c.Declared = &runtime, true, list("d=a") })
-	b.Look(t.Context()) // before there is a runtime: nothing
+	b.Poll(t.Context()) // before there is a runtime: nothing
 	if err := b.Restore(t.Context(), endpoint); err != nil || b.states() != "d loaded, theirs loaded" {
 		t.Fatalf("%v, %s", err, b.states())
 	}
@@ -254,7 +254,7 @@ func TestBrought(t *testing.T) {
 		t.Errorf("%v, %s; nothing is to be restored", err, b.states())
 	}
 	for _, want := range []string{"more loaded, theirs loaded", "more loaded, theirs loaded", "more loaded"} {
-		if b.Look(t.Context()); b.states() != want {
+		if b.Poll(t.Context()); b.states() != want {
 			t.Errorf("%s, want %s", b.states(), want)
 		}
 	}

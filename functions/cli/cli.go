@@ -66,7 +66,7 @@ type flags struct {
 	adapters       []string
 	handler        []string
 	exitWithParent bool
-	keeper         bool
+	shim           bool
 	path           []string // of this command in its program
 	quiet          bool
 	standby        bool

@@ -49,7 +49,7 @@ func TestFunctionComesFromTheEnvironmentAndFlagsWin(t *testing.T) {
 		Env: []string{"HOME=/h", EnvEvents + "=unix:/e"}, // without the function: it may hold what is not the runtime's
 	}
 	if want.Keep = nil; len(got.Keep) == 0 {
-		t.Error("no keeper by default")
+		t.Error("no shim by default")
 	}
 	got.Keep = nil // this program's path
 	if diff := cmp.Diff(want, got); diff != "" {

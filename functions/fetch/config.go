@@ -145,6 +145,27 @@ func (c *Config) defaults() error {
 	if c.Limit < 0 || c.Parallel < 0 || c.Attempts < 0 {
 		return errors.New("fetch: Config.Limit, Parallel and Attempts can't be negative")
 	}
+	if err := c.addresses(); err != nil {
+		return err
+	}
+	c.Backoff, c.Stall, c.CheckTimeout = cmp.Or(c.Backoff, 500*time.Millisecond), cmp.Or(c.Stall, 30*time.Second), cmp.Or(c.CheckTimeout, 5*time.Second)
+	c.Parallel, c.Attempts = cmp.Or(c.Parallel, 4), cmp.Or(c.Attempts, 6)
+	if c.Free == nil {
+		c.Free = diskFree
+	}
+	if c.Client == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.ResponseHeaderTimeout = time.Minute
+		c.Client = &http.Client{Transport: t}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// addresses checks the services' addresses, and fills those that are empty.
+func (c *Config) addresses() error {
 	for _, e := range []struct {
 		field         *string
 		otherwise, of string
@@ -162,31 +183,6 @@ func (c *Config) defaults() error {
 			return fmt.Errorf("the address of %s is not of the form https://host[:port][/path]", e.of)
 		}
 		*e.field = strings.TrimRight(*e.field, "/")
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&c.Backoff, 500 * time.Millisecond}, {&c.Stall, 30 * time.Second}, {&c.CheckTimeout, 5 * time.Second}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if c.Parallel == 0 {
-		c.Parallel = 4
-	}
-	if c.Attempts == 0 {
-		c.Attempts = 6
-	}
-	if c.Free == nil {
-		c.Free = diskFree
-	}
-	if c.Client == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.ResponseHeaderTimeout = time.Minute
-		c.Client = &http.Client{Transport: t}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/flock"
 )
 
 // lock is a held flock on a file. The kernel drops it when the process dies;
@@ -42,7 +43,7 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 		if err != nil {
 			return nil, fileError("lock the model cache", err)
 		}
-		err = flock(f, how)
+		err = flock.Try(f, how)
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			f.Close()
 			return nil, nil
@@ -58,14 +59,6 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 	}
 }
 
-func flock(f *os.File, how int) error {
-	for {
-		if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
-}
-
 // lockedTemp makes a file in dir that is locked, so that nobody takes it for what
 // a crash has left.
 func lockedTemp(dir string) (*os.File, error) {
@@ -74,7 +67,7 @@ func lockedTemp(dir string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = flock(f, syscall.LOCK_EX); err == nil && same(f, f.Name()) {
+		if err = flock.Try(f, flock.Exclusive); err == nil && same(f, f.Name()) {
 			return f, nil
 		}
 		f.Close()

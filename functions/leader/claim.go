@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/rouse-dev/rouse/internal/flock"
 )
 
 // claim says in the folder what its workers run, or checks that those who are
@@ -30,7 +32,7 @@ func claim(dir, runs string) (*os.File, error) {
 // agree takes f's lock together with the others, after it has written to f where
 // there are none.
 func agree(f *os.File, runs string) error {
-	err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	err := flock.Try(f, flock.Exclusive)
 	switch {
 	case err == nil:
 		if err := errors.Join(f.Truncate(0), writeAt(f, runs+"\n")); err != nil {
@@ -40,7 +42,7 @@ func agree(f *os.File, runs string) error {
 		return fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", f.Name(), err)
 	}
 	// Another may come in between, so that what is there is read again in any case.
-	if err := flock(f, syscall.LOCK_SH); err != nil {
+	if err := flock.Wait(f, flock.Shared); err != nil {
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	raw, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
@@ -61,12 +63,4 @@ func agree(f *os.File, runs string) error {
 func writeAt(f *os.File, text string) error {
 	_, err := f.WriteAt([]byte(text), 0)
 	return err
-}
-
-func flock(f *os.File, how int) error {
-	for {
-		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/flock"
 )
 
 const (
@@ -41,11 +43,11 @@ func lock(ctx context.Context, dir string, hints <-chan struct{}) (*os.File, err
 			eager = time.Now().Add(eagerFor)
 		case <-timer.C:
 		}
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := flock.Try(f, flock.Exclusive)
 		switch {
 		case err == nil:
 			return f, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+		case !errors.Is(err, flock.ErrHeld):
 			_ = f.Close() // it was never ours
 			return nil, fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", path, err)
 		}

@@ -23,15 +23,15 @@ func (m *Metrics) Meter() *Meter { return &Meter{metrics: m} }
 // that time counts for no rate. The first time, it looks.
 func (m *Meter) Begin() {
 	if m.at.IsZero() {
-		m.Look()
+		m.Poll()
 	}
 	m.at = time.Now()
 }
 
-// Look returns the load now. It asks the runtime, for at most a quarter of a second.
+// Poll returns the load now. It asks the runtime, for at most a quarter of a second.
 // Rates and the time to first token are of what happened since the look before, and
 // 0 at the first look and after the runtime's counters began anew.
-func (m *Meter) Look() api.Load {
+func (m *Meter) Poll() api.Load {
 	v, _ := m.metrics.protocol.read()
 	now, firsts := time.Now(), m.metrics.firsts(v)
 	load := api.Load{Running: int(sane(v.Running)), Waiting: int(sane(v.Waiting)), KVUsage: sane(v.KVUsage)}

@@ -26,7 +26,7 @@ func TestMeterMakesRates(t *testing.T) {
 		meter := set(t, i.config()).Meter()
 		look := func(want api.Load) {
 			t.Helper()
-			if diff := cmp.Diff(want, meter.Look()); diff != "" {
+			if diff := cmp.Diff(want, meter.Poll()); diff != "" {
 				t.Errorf("load (-want +got):\n%s", diff)
 			}
 		}
@@ -59,7 +59,7 @@ func TestMeterOfAbsurdMetrics(t *testing.T) {
 			meter.Begin()
 			time.Sleep(time.Second)
 			i.signals = runtime.Signals{Running: v, Waiting: v, KVUsage: v, BlockTokens: v, Blocks: v, PromptTokens: v, GeneratedTokens: v, Times: firsts(1, 1e8)}
-			if diff := cmp.Diff(api.Load{Running: 2, KVUsage: .25}, meter.Look()); diff != "" {
+			if diff := cmp.Diff(api.Load{Running: 2, KVUsage: .25}, meter.Poll()); diff != "" {
 				t.Errorf("load of a runtime that says %v (-want +got):\n%s", v, diff)
 			}
 		})
@@ -78,7 +78,7 @@ func TestMeterOfWhatTheFunctionCounts(t *testing.T) {
 		m.Observe(proxy.Outcome{Path: "/v1/completions", Status: 200, FirstToken: 300 * time.Millisecond, PromptTokens: 20, GeneratedTokens: 40})
 		time.Sleep(time.Second)
 		want := api.Load{Running: 2, KVUsage: .25, TokensPerSecond: 40, PromptTokensPerSecond: 20, TTFT: 300 * time.Millisecond}
-		if diff := cmp.Diff(want, meter.Look()); diff != "" {
+		if diff := cmp.Diff(want, meter.Poll()); diff != "" {
 			t.Errorf("load (-want +got):\n%s", diff)
 		}
 	})

@@ -139,9 +139,9 @@ func New(cfg Config) (*Metrics, error) {
 // Handler answers scrapes, within half a second whatever the runtime does.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
-// Look reads the runtime's own metrics, for what is remembered while it sleeps. It ends
+// Poll reads the runtime's own metrics, for what is remembered while it sleeps. It ends
 // within a quarter of a second, and with ctx.
-func (m *Metrics) Look(ctx context.Context) { m.protocol.scraper.look(ctx) }
+func (m *Metrics) Poll(ctx context.Context) { m.protocol.scraper.look(ctx) }
 
 // MaxAdapters is how many adapters the runtime can use at once, 0 where it has not said.
 func (m *Metrics) MaxAdapters() int {

@@ -274,7 +274,7 @@ func TestAsleepItRemembers(t *testing.T) {
 		MaxAdapters: 4, Times: firsts(9, 4.5),
 	}
 	m := set(t, i.config())
-	m.Look(t.Context())
+	m.Poll(t.Context())
 	i.status.State, i.asked = api.Asleep, 0
 	want(t, scrape(t, m), map[string]string{
 		`vllm:num_requests_running{model_name="m"}`: "0", `vllm:num_requests_waiting{model_name="m"}`: "0", `vllm:kv_cache_usage_perc{model_name="m"}`: "0",

@@ -21,7 +21,7 @@
 //   - if we are process 1 of a container, the kernel kills all else;
 //   - if our parent is a subreaper that sweeps (it called [Adopt] and started
 //     us by [Start]), the child's descendants become its children and it kills them;
-//   - if the child was started by a keeper (package shim), that clears up after us;
+//   - if the child was started by a shim (package shim), that clears up after us;
 //   - else descendants of the child outlive us. No kernel mechanism that needs
 //     no privilege prevents it, short of a PID namespace. [KillMarked] finds them
 //     again, where the child was started with a mark in its environment.

@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// TestMain is also the program that tests start: a fake runtime, or a keeper,
+// TestMain is also the program that tests start: a fake runtime, or a shim,
 // which is a supervisor that adopts strays and starts a fake runtime.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROCESS_TEST") {
@@ -31,17 +31,17 @@ func TestMain(m *testing.M) {
 		os.Exit(employer())
 	case "agent":
 		os.Exit(agent(os.Args[1:]))
-	case "keeper":
-		os.Exit(keeper(os.Args[1:], os.Stdin))
-	case "idle keeper":
+	case "shim":
+		os.Exit(shim(os.Args[1:], os.Stdin))
+	case "idle shim":
 		forever, _, _ := os.Pipe()
-		os.Exit(keeper(os.Args[1:], forever))
+		os.Exit(shim(os.Args[1:], forever))
 	}
 	os.Exit(m.Run())
 }
 
-// keeper starts a runtime with args and ends it when a line comes from end.
-func keeper(args []string, end *os.File) int {
+// shim starts a runtime with args and ends it when a line comes from end.
+func shim(args []string, end *os.File) int {
 	if err := process.Adopt(); err != nil {
 		fmt.Println(err)
 		return 1
@@ -91,7 +91,7 @@ func employer() int {
 	return 0
 }
 
-// agent starts a keeper, prints its id and waits for its end: it stands for
+// agent starts a shim, prints its id and waits for its end: it stands for
 // whoever starts functions on a node.
 func agent(args []string) int {
 	if err := process.Adopt(); err != nil {
@@ -99,7 +99,7 @@ func agent(args []string) int {
 		return 1
 	}
 	spec := runtimeSpec(nil, args...)
-	spec.Env[len(spec.Env)-1] = "PROCESS_TEST=idle keeper"
+	spec.Env[len(spec.Env)-1] = "PROCESS_TEST=idle shim"
 	p, err := process.Start(spec)
 	if err != nil {
 		fmt.Println(err)
@@ -216,12 +216,12 @@ func TestGroupDiesWithTheRuntime(t *testing.T) {
 	eventually(t, "the grandchild dies", func() bool { return !alive(pids[1]) })
 }
 
-// startKeeper starts a keeper through us, a subreaper as the node agent is one.
-func startKeeper(t *testing.T, kind string) (cmd *exec.Cmd, end func(), pids []int) {
+// startShim starts a shim through us, a subreaper as the node agent is one.
+func startShim(t *testing.T, kind string) (cmd *exec.Cmd, end func(), pids []int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pids")
 	cmd = exec.Command(os.Args[0], "-pids", file, "-grandchild", kind)
-	cmd.Env = append(os.Environ(), "PROCESS_TEST=keeper")
+	cmd.Env = append(os.Environ(), "PROCESS_TEST=shim")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -232,12 +232,12 @@ func startKeeper(t *testing.T, kind string) (cmd *exec.Cmd, end func(), pids []i
 	return cmd, func() { _, _ = in.Write([]byte("end\n")) }, ids(t, file)
 }
 
-// A keeper that adopts leaves nothing: neither a grandchild in a session of its
+// A shim that adopts leaves nothing: neither a grandchild in a session of its
 // own nor one whose parent ended long ago.
-func TestKeeperSweepsStrays(t *testing.T) {
+func TestShimSweepsStrays(t *testing.T) {
 	for _, kind := range []string{"group", "session", "orphan"} {
 		t.Run(kind, func(t *testing.T) {
-			cmd, end, pids := startKeeper(t, kind)
+			cmd, end, pids := startShim(t, kind)
 			if !alive(pids[0]) || !alive(pids[1]) {
 				t.Fatal("the runtime or its grandchild does not run")
 			}
@@ -247,27 +247,27 @@ func TestKeeperSweepsStrays(t *testing.T) {
 			}
 			for _, pid := range pids {
 				if alive(pid) {
-					t.Errorf("process %d outlives the keeper's Stop", pid)
+					t.Errorf("process %d outlives the shim's Stop", pid)
 				}
 			}
 		})
 	}
 }
 
-// The keeper gets SIGKILL: the kernel kills the runtime.
-func TestKilledKeeper(t *testing.T) {
-	cmd, _, pids := startKeeper(t, "group")
-	defer func() { _ = syscall.Kill(pids[1], syscall.SIGKILL) }() // nobody above this keeper adopts
+// The shim gets SIGKILL: the kernel kills the runtime.
+func TestKilledShim(t *testing.T) {
+	cmd, _, pids := startShim(t, "group")
+	defer func() { _ = syscall.Kill(pids[1], syscall.SIGKILL) }() // nobody above this shim adopts
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // "signal: killed" is what we did
-	eventually(t, "the runtime dies with its keeper", func() bool { return !alive(pids[0]) })
+	eventually(t, "the runtime dies with its shim", func() bool { return !alive(pids[0]) })
 }
 
-// The keeper gets SIGKILL and whoever started it adopts: nothing is left, not
+// The shim gets SIGKILL and whoever started it adopts: nothing is left, not
 // even a grandchild in its own session.
-func TestKilledKeeperBelowAnAgent(t *testing.T) {
+func TestKilledShimBelowAnAgent(t *testing.T) {
 	for _, kind := range []string{"group", "session", "orphan"} {
 		t.Run(kind, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pids")
@@ -284,20 +284,20 @@ func TestKilledKeeperBelowAnAgent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			keeper, err := strconv.Atoi(strings.TrimSpace(line))
+			shim, err := strconv.Atoi(strings.TrimSpace(line))
 			if err != nil {
 				t.Fatal(err)
 			}
 			pids := ids(t, file)
-			if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			for _, pid := range append(pids, keeper) {
+			for _, pid := range append(pids, shim) {
 				if alive(pid) {
-					t.Errorf("process %d outlives the agent's wait for the keeper", pid)
+					t.Errorf("process %d outlives the agent's wait for the shim", pid)
 				}
 			}
 		})

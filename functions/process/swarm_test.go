@@ -24,16 +24,16 @@ const rounds = 3
 func TestSwarm(t *testing.T) {
 	for _, way := range []struct {
 		name, as string
-		end      func(t *testing.T, keeper *exec.Cmd, ask func(), pids []int)
+		end      func(t *testing.T, shim *exec.Cmd, ask func(), pids []int)
 	}{
-		{"stop", "keeper", func(_ *testing.T, _ *exec.Cmd, ask func(), _ []int) { ask() }},
-		{"the runtime is killed", "keeper", func(t *testing.T, _ *exec.Cmd, ask func(), pids []int) {
+		{"stop", "shim", func(_ *testing.T, _ *exec.Cmd, ask func(), _ []int) { ask() }},
+		{"the runtime is killed", "shim", func(t *testing.T, _ *exec.Cmd, ask func(), pids []int) {
 			if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			ask()
 		}},
-		{"the keeper is killed below an agent", "agent", func(t *testing.T, _ *exec.Cmd, _ func(), pids []int) {
+		{"the shim is killed below an agent", "agent", func(t *testing.T, _ *exec.Cmd, _ func(), pids []int) {
 			if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -62,11 +62,11 @@ func TestSwarm(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					keeper, err := strconv.Atoi(strings.TrimSpace(line))
+					shim, err := strconv.Atoi(strings.TrimSpace(line))
 					if err != nil {
 						t.Fatal(err)
 					}
-					pids = append(pids, keeper)
+					pids = append(pids, shim)
 				}
 				way.end(t, cmd, func() { _, _ = in.Write([]byte("end\n")) }, pids)
 				if err := cmd.Wait(); err != nil {

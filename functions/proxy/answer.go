@@ -46,7 +46,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	for sent := 0; ; {
 		p := from.Bytes()
 		if len(p) > sent {
-			x.meter.usage(p)
+			x.meter.Read(p)
 			if !x.write(p[sent:]) {
 				return
 			}

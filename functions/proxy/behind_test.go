@@ -13,13 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// onTrial is a gate that lets requests in on trial, with the verdict of judge.
-type onTrial struct {
+// speculative is a gate that lets requests in speculatively, validated by judge.
+type speculative struct {
 	*gate
 	judge func(cut context.CancelCauseFunc) *api.Error
 }
 
-func (g onTrial) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
+func (g speculative) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
 	base, refused := g.Enter()
 	inside, cut := context.WithCancelCause(ctx)
 	return base, inside, func() *api.Error { return g.judge(cut) }, refused
@@ -42,23 +42,27 @@ func (b *bench) behind(t *testing.T, body string) (*http.Response, string) {
 	return resp, string(raw)
 }
 
-// The answer to a request on trial is passed on after a good verdict, and thrown away after a bad one.
+// The answer to a speculative request is passed on once it is validated, and thrown away where it is refused.
 func TestBehindAWake(t *testing.T) {
 	bad := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "it says something else")
 	for name, c := range map[string]struct {
-		judge  func(context.CancelCauseFunc) *api.Error
+		judge  func(answered <-chan struct{}, cut context.CancelCauseFunc) *api.Error
 		status int
 	}{
-		"good": {func(context.CancelCauseFunc) *api.Error { time.Sleep(10 * time.Millisecond); return nil }, 200},
-		"bad":  {func(cut context.CancelCauseFunc) *api.Error { cut(bad); return bad }, 503},
+		"good": {func(answered <-chan struct{}, _ context.CancelCauseFunc) *api.Error { <-answered; return nil }, 200},
+		"bad":  {func(_ <-chan struct{}, cut context.CancelCauseFunc) *api.Error { cut(bad); return bad }, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
+			answered := make(chan struct{})
 			b := set(t, func(w http.ResponseWriter, r *http.Request) {
+				defer close(answered)
 				if r.Header.Get(control.HeaderWait) != "" {
 					t.Errorf("the runtime sees %s", control.HeaderWait)
 				}
 				_, _ = w.Write([]byte(`{"text":"garbage or not"}`))
-			}, func(cfg *proxy.Config) { cfg.Gate = onTrial{cfg.Gate.(*gate), c.judge} })
+			}, func(cfg *proxy.Config) {
+				cfg.Gate = speculative{cfg.Gate.(*gate), func(cut context.CancelCauseFunc) *api.Error { return c.judge(answered, cut) }}
+			})
 			resp, body := b.behind(t, `{"model":"m"}`)
 			if resp.StatusCode != c.status || strings.Contains(body, "garbage") != (c.status == 200) {
 				t.Errorf("%d %s, want %d", resp.StatusCode, body, c.status)

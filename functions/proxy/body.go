@@ -17,7 +17,7 @@ import (
 func (x *exchange) prepare() ([]byte, error) {
 	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is for the client
+		return nil, err // it is for the client
 	}
 	x.body = read
 	body := read.Keep() // a transport may read it after its answer

@@ -164,7 +164,7 @@ func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
 		if !found {
 			continue
 		}
-		x.live.generated(x.meter.see(lines.Bytes(), time.Since(x.began)))
+		x.live.generated(x.meter.See(lines.Bytes(), time.Since(x.began)))
 		data = bytes.TrimSpace(data)
 		if string(data) == "[DONE]" {
 			return answer, nil
@@ -180,7 +180,7 @@ func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
 		answer.whole.add(&chunk)
 	}
 	if err := lines.Err(); err != nil {
-		return answer, err //nolint:wrapcheck // it is the transport's
+		return answer, err // it is the transport's
 	}
 	return answer, io.ErrUnexpectedEOF
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -20,9 +22,9 @@ import (
 type Gate interface {
 	Enter() (base string, refused *api.Error)
 	// EnterBehind is Enter for a request that came behind the call that wakes the runtime. It
-	// waits for limit at most. Where verdict is not nil the runtime may get the request, in the
-	// context inside, but its answer is good for nothing unless verdict says so, with nil.
-	EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error)
+	// waits for limit at most. Where validated is not nil the runtime may get the request, in the
+	// context inside, but its answer is good for nothing unless validated returns nil.
+	EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error)
 	Leave()
 	// Moved is called for each part of an answer that comes from the runtime.
 	Moved()
@@ -145,7 +147,7 @@ type exchange struct {
 	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
 	began   time.Time
 	outcome Outcome
-	meter   meter
+	meter   relay.Usage
 	live    live
 	joins   bool // the answer is asked for as a stream, and the client wants none
 	unread  relay.WriteDeadline
@@ -178,18 +180,18 @@ func (x *exchange) serveBehind() {
 		x.fail(err)
 		return
 	}
-	base, inside, verdict, refused := x.proxy.cfg.Gate.EnterBehind(x.r.Context(), control.MostWait)
+	base, inside, validated, refused := x.proxy.cfg.Gate.EnterBehind(x.r.Context(), control.MostWait)
 	if refused != nil {
 		x.refuse(refused)
 		return
 	}
 	defer x.proxy.cfg.Gate.Leave()
-	x.ask(inside, base, body, verdict)
+	x.ask(inside, base, body, validated)
 }
 
-// ask gives a request that has a place to the runtime, and passes the answer on. verdict
+// ask gives a request that has a place to the runtime, and passes the answer on. validated
 // says what the answer is worth; nil: it is worth it.
-func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict func() *api.Error) {
+func (x *exchange) ask(ctx context.Context, base string, body []byte, validated func() *api.Error) {
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
@@ -215,22 +217,22 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, verdict fu
 		return
 	}
 	defer resp.Body.Close()
-	if verdict != nil {
-		if refused := verdict(); refused != nil {
+	if validated != nil {
+		if refused := validated(); refused != nil {
 			x.refuse(refused)
 			return
 		}
 	}
 	x.outcome.Status = resp.StatusCode
-	x.meter.style = x.path.Stream
+	x.meter.Style = x.path.Stream
 	x.answer(ctx, resp)
-	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.prompt, x.meter.tokens()
-	x.outcome.FirstToken, x.outcome.LastToken = x.meter.first, x.meter.last
-	if x.meter.first == 0 && x.meter.decode > 0 && resp.StatusCode == http.StatusOK { // no stream, of a runtime that says how long it generated
+	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
+	x.outcome.FirstToken, x.outcome.LastToken = x.meter.First, x.meter.Last
+	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // no stream, of a runtime that says how long it generated
 		x.outcome.LastToken = x.outcome.FirstByte
-		x.outcome.FirstToken = max(x.outcome.Sent, x.outcome.FirstByte-x.meter.decode)
+		x.outcome.FirstToken = max(x.outcome.Sent, x.outcome.FirstByte-x.meter.Decode)
 	}
-	x.live.counted(x.meter.prompt)
+	x.live.counted(x.meter.Prompt)
 }
 
 // answer passes the answer on by its kind: 1. a stream that the client gets as a whole; 2. a stream of events or
@@ -292,7 +294,7 @@ func (x *exchange) unheld(ctx context.Context, err error) {
 	x.fail(cmp.Or(ctx.Err(), err))
 }
 
-// unanswered deals with a request that got no answer: 1. it was cut off on trial; 2. the client left or its
+// unanswered deals with a request that got no answer: 1. it was speculative and cut off; 2. the client left or its
 // time is up; 3. there was no connection, so the runtime has not seen it; 4. the
 // runtime failed.
 func (x *exchange) unanswered(ctx context.Context, err error) {
@@ -309,4 +311,20 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 		x.log("runtime failed before its answer", err)
 		x.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime failed before it answered"))
 	}
+}
+
+// outbound makes the runtime's request out of the client's, whose headers it
+// takes over.
+func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http.Request {
+	h := x.r.Header
+	localhttp.DropConnection(h)
+	x.private(h)
+	if x.path.Describes {
+		delete(h, "Accept-Encoding") // the answer is read here
+	}
+	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}, h, relay.Bytes(body))
+	if host := x.proxy.cfg.Host; host != "" {
+		out.Host = host
+	}
+	return out
 }

@@ -49,7 +49,7 @@ func (e *events) pass(resp *http.Response, p []byte) bool {
 	if len(p) == 0 {
 		return true
 	}
-	e.live.generated(e.meter.see(p, time.Since(e.began)))
+	e.live.generated(e.meter.See(p, time.Since(e.began)))
 	if !e.sent {
 		e.header(resp)
 		e.sent = true

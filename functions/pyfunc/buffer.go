@@ -22,7 +22,7 @@ var buffers = pool{sync.Pool{New: func() any { return &buffer{make([]byte, 0, ne
 
 func (p *pool) get() *buffer { return p.Get().(*buffer) }
 
-// put takes b back. Nobody may use its bytes any more.
+// put takes b back. Its bytes must not be used any more.
 func (p *pool) put(b *buffer) {
 	if b == nil || cap(b.b) > keptBuffer {
 		return
@@ -32,7 +32,7 @@ func (p *pool) put(b *buffer) {
 }
 
 // inbound is the body of a request that is made here. Its bytes are a buffer's, so
-// whoever still reads after the handler has returned gets an error, as a
+// a read after the handler has returned gets an error, as a
 // server's handler does.
 type inbound struct {
 	mu     sync.Mutex // guards what follows

@@ -29,7 +29,7 @@
 //  5. The answer is 200 whatever the runtime said: its status, a 429 or 503 with
 //     Retry-After included, is in the envelope, where the clients' own logic of
 //     retries looks for it. Where no string was given to the runtime, the header
-//     control.HeaderRefused says so to who stands in front of the function.
+//     control.HeaderRefused says so to the proxy in front of the function.
 //
 // Two kinds of string are not envelopes: HEALTH_CHECK, and COMPUTE_DIAGNOSTICS
 // with one of an allow-list of keys (see diagnostics.go); both never reach the

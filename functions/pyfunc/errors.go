@@ -27,8 +27,7 @@ type failure struct {
 func (f failure) Error() string { return f.Message }
 
 func asFailure(err error) failure {
-	var f failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[failure](err); ok {
 		return f
 	}
 	return failure{Message: err.Error()}

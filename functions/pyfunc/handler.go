@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,10 +73,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // allow answers 405 where the method is none of want.
 func allow(w http.ResponseWriter, r *http.Request, want ...string) bool {
-	for _, m := range want {
-		if r.Method == m {
-			return true
-		}
+	if slices.Contains(want, r.Method) {
+		return true
 	}
 	w.Header().Set("Allow", strings.Join(want, ", "))
 	fail(w, failure{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, want[0])})
@@ -105,7 +104,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	body, err := h.cfg.Door.Read(w, r, proxy.Client(r))
 	if err != nil {
 		if r.Context().Err() != nil {
-			panic(http.ErrAbortHandler) // there is nobody to answer
+			panic(http.ErrAbortHandler) // the client has left
 		}
 		fail(w, unreadable(err))
 		return

@@ -1,13 +1,16 @@
 package pyfunc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // contentType says whether a body is CSV, else it is JSON; bad is the text of a 415.
@@ -50,25 +53,22 @@ const exactlyOne = "The input must be a JSON dictionary with exactly one of the 
 
 const signatureName = `Invalid input. "signature_name" parameter is currently not supported`
 
-// interval is a span of the body; the zero value: there is none.
-type interval struct{ from, to int }
-
-func (i interval) in(b []byte) []byte { return b[i.from:i.to] }
+// maxDepth is how deep values may be nested.
+const maxDepth = 512
 
 // query is a body taken apart, but not decoded.
 type query struct {
 	body []byte
 	csv  bool
 
-	// Of JSON: where the object begins, and the values of the keys that count. Of a
-	// repeated key the last one counts.
-	from                    int
-	messages, prompt, input interval
-	model, stream           interval
+	// Of JSON: the values of the keys that count, as parts of the body; nil where
+	// there is none. Of a repeated key the last one counts.
+	messages, prompt, input []byte
+	model, stream           []byte
 	embeds, generates       bool // a key is there that only the one of the two has
 	formats                 []string
-	data                    interval // the value of the last of formats
-	params                  interval
+	data                    []byte // the value of the last of formats
+	params                  []byte
 	signature               bool
 }
 
@@ -81,50 +81,34 @@ func parse(body []byte, csv bool) (query, error) {
 	if csv {
 		return q, nil
 	}
-	bad := func(err error) error {
-		return failure{Message: "Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'"}
-	}
-	q.from = span.Begin(body)
-	var end int
-	var err error
-	if span.Is(body, q.from, '{') {
-		end, err = span.Object(body, q.from, func(key []byte, at int) (int, error) {
-			end, err := span.Skip(body, at)
-			if err == nil {
-				q.member(key, interval{at, end})
-			}
-			return end, err
-		})
-	} else {
-		end, err = span.Skip(body, q.from)
-	}
+	err := jsonfield.Each(body, maxDepth, q.member)
 	if err == nil {
-		err = span.End(body, end)
-	}
-	switch {
-	case err != nil:
-		return q, bad(err)
-	case body[q.from] == '{':
 		return q, q.check()
-	case body[q.from] == '[':
+	}
+	value := bytes.Trim(body, " \t\r\n")
+	switch {
+	case !jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) || value[0] == '{':
+		return q, failure{Message: "Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'"}
+	case value[0] == '[':
 		return q, failure{Message: exactlyOne + " Received a list."}
 	}
-	return q, failure{Message: exactlyOne + " Received unexpected input type '" + pythonType(body[q.from:end]) + "'."}
+	return q, failure{Message: exactlyOne + " Received unexpected input type '" + pythonType(value) + "'."}
 }
 
-// member notes one member of the object.
-func (q *query) member(key []byte, at interval) {
+// member notes one member of the object; it is [jsonfield.Each]'s yield.
+func (q *query) member(name, value []byte) bool {
+	key := jsonfield.Text(name)
 	switch string(key) { // the compiler does not copy here
 	case "messages":
-		q.messages = at
+		q.messages = value
 	case "prompt":
-		q.prompt = at
+		q.prompt = value
 	case "input":
-		q.input = at
+		q.input = value
 	case "model":
-		q.model = at
+		q.model = value
 	case "stream":
-		q.stream, q.generates = at, true
+		q.stream, q.generates = value, true
 	case "encoding_format", "dimensions":
 		q.embeds = true
 	case "instructions", "max_output_tokens", "previous_response_id", "reasoning", "text", "tools", "tool_choice",
@@ -134,17 +118,18 @@ func (q *query) member(key []byte, at interval) {
 		if !slices.Contains(q.formats, string(key)) {
 			q.formats = append(q.formats, string(key))
 		}
-		q.data = at
+		q.data = value
 	case "params":
-		q.params = at
+		q.params = value
 	case "signature_name":
 		q.signature = true
 	}
+	return true
 }
 
 // unified says whether the body is a request of the model's own API.
 func (q *query) unified() bool {
-	return q.messages.to > 0 || q.prompt.to > 0 || q.input.to > 0
+	return q.messages != nil || q.prompt != nil || q.input != nil
 }
 
 // check applies the rules of the scoring server, in its order.
@@ -160,29 +145,28 @@ func (q *query) check() error {
 		return failure{Message: exactlyOne + " Received dictionary with input fields: [" + strings.Join(quoted, ", ") + "]."}
 	case q.signature && (q.formats[0] == keyInputs || q.formats[0] == keyInstances):
 		return failure{Message: signatureName}
-	case q.params.to > 0 && q.body[q.params.from] != '{' && q.body[q.params.from] != 'n':
-		return failure{Code: "INVALID_PARAMETER_VALUE", Message: fmt.Sprintf("Parameters must be a dictionary. Got type '%s'.", pythonName(q.params.in(q.body)))}
+	case q.params != nil && q.params[0] != '{' && q.params[0] != 'n':
+		return failure{Code: "INVALID_PARAMETER_VALUE", Message: fmt.Sprintf("Parameters must be a dictionary. Got type '%s'.", pythonName(q.params))}
 	}
 	return nil
 }
 
-// strings decodes the column of strings that the data is, in place: the query
-// is of no further use.
+// strings decodes the column of strings that the data is. They may be parts of the body.
 func (q *query) strings() ([][]byte, error) {
 	if q.csv {
 		return csvColumn(q.body)
 	}
-	c := column{body: q.body}
+	c := column{}
 	var err error
 	switch q.formats[0] {
 	case keyInputs:
-		_, err = c.inputs(q.data.from)
+		err = c.inputs(q.data)
 	case keyInstances:
-		_, err = c.instances(q.data.from)
+		err = c.instances(q.data)
 	case keyRecords:
-		_, err = c.records(q.data.from)
+		err = c.records(q.data)
 	case keySplit:
-		_, err = c.split(q.data.from)
+		err = c.split(q.data)
 	}
 	var f failure
 	if err != nil && !errors.As(err, &f) {

@@ -115,7 +115,7 @@ func ours(name string) bool {
 // what joins logs and traces together.
 var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 
-// said are headers of a call that say who asks and what counts of them, for its inner requests too.
+// said are headers of a call that identify the caller and what is counted, for its inner requests too.
 var said = []string{control.HeaderTenant, control.HeaderTrusted, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
 
 // header makes the header of an inner request.

@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
@@ -97,7 +98,7 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 		}
 	}()
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // there is nobody to answer
+		panic(http.ErrAbortHandler) // the client has left
 	}
 	respond(w, tasks, requests)
 }
@@ -111,7 +112,7 @@ func respond(w http.ResponseWriter, tasks []task, requests int) {
 		t := &tasks[i]
 		if t.request == nil {
 			t.answer = buffers.get()
-			t.answer.b = append(span.Escape(append(t.answer.b, '"'), t.text), '"')
+			t.answer.b, _ = jsontext.AppendQuote(t.answer.b, t.text) // the error is about what became U+FFFD
 		}
 		if t.refused != "" {
 			refused, code = refused+1, t.refused

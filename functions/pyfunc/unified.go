@@ -10,8 +10,10 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // errTimeout is the cause with which a call ends whose time is up.
@@ -22,7 +24,7 @@ var errTimeout = errors.New("the call's time limit")
 func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	out := &reply{w: w, stream: string(q.stream.in(q.body)) == "true"}
+	out := &reply{w: w, stream: string(q.stream) == "true"}
 	if h.cfg.Timeout > 0 {
 		timer := time.AfterFunc(h.cfg.Timeout, func() { cancel(errTimeout) })
 		defer timer.Stop()
@@ -43,7 +45,7 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 	_ = in.Close() // never fails
 	switch {
 	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // there is nobody to answer
+		panic(http.ErrAbortHandler) // the client has left
 	case errors.Is(context.Cause(ctx), errTimeout) && !out.sent:
 		clear(w.Header())
 		answer(w, http.StatusGatewayTimeout, "application/json", "Request processing time exceeded limit")
@@ -57,12 +59,12 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 // field of a generation, or a list of objects, makes it a response.
 func pathFor(q *query) string {
 	switch {
-	case q.messages.to > 0: // 1.
+	case q.messages != nil: // 1.
 		return "/v1/chat/completions"
-	case q.prompt.to > 0: // 2.
+	case q.prompt != nil: // 2.
 		return "/v1/completions"
 	case q.embeds: // 3.
-	case q.generates, q.body[q.input.from] == '[' && (&column{body: q.body}).first(q.input.from) == '{': // 4.
+	case q.generates, q.input[0] == '[' && first(q.input) == '{': // 4.
 		return "/v1/responses"
 	}
 	return "/v1/embeddings"
@@ -73,18 +75,17 @@ func (h *Handler) withModel(dst []byte, q *query) []byte {
 	if h.cfg.Model == "" {
 		return append(dst, q.body...)
 	}
-	at := q.model
-	if given := at.in(q.body); at.to > 0 && string(given) != "null" && string(given) != `""` {
+	if q.model != nil && string(q.model) != "null" && string(q.model) != `""` {
 		return append(dst, q.body...)
 	}
-	if at.to > 0 { // an empty one is replaced
-		dst = append(dst, q.body[:at.from]...)
-		dst = append(span.Escape(append(dst, '"'), string(h.cfg.Model)), '"')
-		return append(dst, q.body[at.to:]...)
+	model, _ := jsontext.AppendQuote(nil, string(h.cfg.Model)) // the error is about what became U+FFFD
+	if q.model != nil {                                        // an empty one is replaced
+		return append(dst, jsonfield.Set(q.body, "model", model)...)
 	}
-	dst = append(dst, q.body[:q.from+1]...)
-	dst = append(span.Escape(append(dst, `"model":"`...), string(h.cfg.Model)), `",`...) // the object has members
-	return append(dst, q.body[q.from+1:]...)
+	at := bytes.IndexByte(q.body, '{') + 1
+	dst = append(dst, q.body[:at]...)
+	dst = append(append(append(dst, `"model":`...), model...), ',') // the object has members
+	return append(dst, q.body[at:]...)
 }
 
 // maxError bounds what is read of an error of the runtime's.
@@ -95,7 +96,7 @@ const maxError = 64 << 10
 type reply struct {
 	w      http.ResponseWriter
 	stream bool
-	began  func() // called when a stream begins; nil: nobody wants to know
+	began  func() // called when a stream begins; nil: no call
 
 	status int     // 0: none was written
 	sent   bool    // the client has seen it
@@ -139,7 +140,7 @@ func (a *reply) Write(p []byte) (int, error) {
 	case a.events != nil:
 		if out := a.events.next(p); len(out) > 0 {
 			if _, err := a.w.Write(out); err != nil {
-				return 0, err //nolint:wrapcheck // an io.Writer's error is its own
+				return 0, err
 			}
 		}
 		return len(p), nil

@@ -30,7 +30,7 @@ func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.Header["Authorization"] = []string{"Bearer " + key}
 		r = &out
 	}
-	return t.by.RoundTrip(r) //nolint:wrapcheck // it is that transport
+	return t.by.RoundTrip(r) // it is that transport
 }
 
 // keyFile is a file in an instance's own folder that gives a server its key as an option: a command line

@@ -9,10 +9,10 @@ import (
 // ErrEnded says that the instance was stopped for good.
 var ErrEnded = errors.New("the instance was stopped")
 
-// rejoin is the pause before a keeper is looked for again.
+// rejoin is the pause before a shim is looked for again.
 const rejoin = 25 * time.Millisecond
 
-// Attend lets the keeper at socket know that we live and can lead, whichever one
+// Attend lets the shim at socket know that we live and can lead, whichever one
 // is there, until ctx ends (nil) or the instance is over ([ErrEnded]). fewer is
 // called when another worker has left, which may be the leader; it must not block.
 func Attend(ctx context.Context, socket string, fewer func()) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Child is a runtime below a keeper, to its leader; it is a [supervise.Child].
+// Child is a runtime below a shim, to its leader; it is a [supervise.Child].
 type Child struct {
 	link  *link
 	lines func([]byte)
@@ -48,14 +48,14 @@ func (c *Child) Status() string {
 
 // Stop asks it to end, has it killed after grace and returns once it is gone.
 func (c *Child) Stop(grace time.Duration) {
-	_ = c.link.send(message{Call: callStop, PID: c.pid, Grace: grace}) // without a keeper it has ended
+	_ = c.link.send(message{Call: callStop, PID: c.pid, Grace: grace}) // without a shim it has ended
 	<-c.exited
 }
 
 // Kill has it killed and returns at once.
 func (c *Child) Kill() { _ = c.link.send(message{Call: callKill, PID: c.pid}) } // likewise
 
-// askTime bounds a question to the keeper.
+// askTime bounds a question to the shim.
 const askTime = 30 * time.Second
 
 // Memory is as that of a process.Process.

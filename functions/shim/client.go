@@ -24,9 +24,9 @@ import (
 
 // ClientConfig of a [Client].
 type ClientConfig struct {
-	// Command is the keeper's command line: a program and arguments that end in [Args].
+	// Command is the shim's command line: a program and arguments that end in [Args].
 	Command []string
-	// Env is the keeper's own environment; nil: empty. The runtime's comes with its start.
+	// Env is the shim's own environment; nil: empty. The runtime's comes with its start.
 	Env []string
 	// Socket is where other workers of the instance join, in a folder that only our
 	// user can enter. Who opens it is the only one that leads: it holds a lock. Empty:
@@ -39,26 +39,26 @@ type ClientConfig struct {
 	Logger *slog.Logger
 }
 
-// Client is the leading function's side of a keeper. Its methods are safe for
-// many goroutines and fit a [supervise.Config]: Start, Adopt, Save. A keeper that
+// Client is the leading function's side of a shim. Its methods are safe for
+// many goroutines and fit a [supervise.Config]: Start, Adopt, Save. A shim that
 // has died is replaced at the next Start.
 type Client struct {
 	cfg ClientConfig
 
-	mu    sync.Mutex // guards what follows; held while a keeper is started
+	mu    sync.Mutex // guards what follows; held while a shim is started
 	link  *link
 	final bool // the last note says that the instance is gone
 }
 
-// waitForOld is the pause between two looks at a keeper whose instance is over
+// waitForOld is the pause between two looks at a shim whose instance is over
 // and that still has connections.
 const waitForOld = 20 * time.Millisecond
 
-// Open starts a keeper, or joins the one at cfg.Socket. The keeper of an instance
+// Open starts a shim, or joins the one at cfg.Socket. The shim of an instance
 // that was stopped for good is waited for until it has ended.
 func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if len(cfg.Command) == 0 {
-		return nil, errors.New("keeper: no command line to start one")
+		return nil, errors.New("shim: no command line to start one")
 	}
 	if cfg.Lines == nil {
 		cfg.Lines = func([]byte) {}
@@ -77,13 +77,13 @@ func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// connect joins the keeper that is there, or starts one.
+// connect joins the shim that is there, or starts one.
 func (c *Client) connect(ctx context.Context) error {
 	for c.cfg.Socket != "" {
 		l, err := join(ctx, c.cfg.Socket, role{leads: true, lines: c.cfg.Lines})
 		switch {
 		case err != nil && !nobody(err):
-			return fmt.Errorf("keeper: join at %s: %w", c.cfg.Socket, err)
+			return fmt.Errorf("shim: join at %s: %w", c.cfg.Socket, err)
 		case err != nil:
 			if err := c.clearUp(); err != nil {
 				return err
@@ -103,27 +103,27 @@ func (c *Client) connect(ctx context.Context) error {
 	return c.spawn(ctx)
 }
 
-// markFile is where the mark of the last keeper at the socket is kept.
+// markFile is where the mark of the last shim at the socket is kept.
 func (c *Client) markFile() string { return c.cfg.Socket + ".mark" }
 
-// clearUp removes what a keeper has left behind that nobody saw die: its socket,
+// clearUp removes what a shim has left behind that nobody saw die: its socket,
 // and what came of its runtime.
 func (c *Client) clearUp() error {
 	mark, err := os.ReadFile(c.markFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keeper: read the last one's mark: %w", err)
+		return fmt.Errorf("shim: read the last one's mark: %w", err)
 	}
 	if rest, ours := strings.CutPrefix(string(mark), markKey); ours && rest != "" {
 		process.KillMarked(string(mark))
 	}
 	if err := os.Remove(c.cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keeper: remove an old socket: %w", err)
+		return fmt.Errorf("shim: remove an old socket: %w", err)
 	}
 	return nil
 }
 
 // markKey begins the mark: the runtime and its descendants have it in their environment.
-const markKey = "ROUSE_KEEPER="
+const markKey = "ROUSE_SHIM="
 
 // newMark makes a mark, and notes it for whoever comes after us.
 func (c *Client) newMark() (string, error) {
@@ -132,12 +132,12 @@ func (c *Client) newMark() (string, error) {
 		return mark, nil
 	}
 	if err := os.WriteFile(c.markFile(), []byte(mark), 0o600); err != nil {
-		return "", fmt.Errorf("keeper: note the mark: %w", err)
+		return "", fmt.Errorf("shim: note the mark: %w", err)
 	}
 	return mark, nil
 }
 
-// spawn starts a keeper. Where others may join, it returns once they can.
+// spawn starts a shim. Where others may join, it returns once they can.
 func (c *Client) spawn(ctx context.Context) error {
 	mark, err := c.newMark()
 	if err != nil {
@@ -145,16 +145,16 @@ func (c *Client) spawn(ctx context.Context) error {
 	}
 	ours, theirs, err := pair()
 	if err != nil {
-		return fmt.Errorf("keeper: %w", err)
+		return fmt.Errorf("shim: %w", err)
 	}
 	proc, err := process.Start(process.Spec{
 		Path: c.cfg.Command[0], Args: c.cfg.Command[1:], Env: c.cfg.Env, Stdin: theirs, Outlives: true,
-		Lines: func(line []byte) { c.cfg.Logger.Warn("keeper: " + string(line)) },
+		Lines: func(line []byte) { c.cfg.Logger.Warn("shim: " + string(line)) },
 	})
-	_ = theirs.Close() // the keeper has its own
+	_ = theirs.Close() // the shim has its own
 	if err != nil {
 		_ = ours.Close()
-		return fmt.Errorf("keeper: %w", err)
+		return fmt.Errorf("shim: %w", err)
 	}
 	l := newLink(ours, role{leads: true, lines: c.cfg.Lines})
 	l.proc, l.mark = proc, mark
@@ -174,7 +174,7 @@ func pair() (ours net.Conn, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
 	}
-	own, theirs := os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "function")
+	own, theirs := os.NewFile(uintptr(fds[0]), "shim"), os.NewFile(uintptr(fds[1]), "function")
 	defer own.Close() // FileConn copies it
 	ours, err = net.FileConn(own)
 	if err != nil {
@@ -184,7 +184,7 @@ func pair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// live returns the connection to a keeper that lives; another one is started
+// live returns the connection to a shim that lives; another one is started
 // once nothing of the last one is left.
 func (c *Client) live() (*link, error) {
 	c.mu.Lock()
@@ -200,7 +200,7 @@ func (c *Client) live() (*link, error) {
 	return c.link, nil
 }
 
-// Start starts the runtime below the keeper. It fails as [process.Start] does.
+// Start starts the runtime below the shim. It fails as [process.Start] does.
 func (c *Client) Start(s process.Spec) (supervise.Child, error) {
 	child, err := c.start(s)
 	if err != nil {
@@ -210,7 +210,7 @@ func (c *Client) Start(s process.Spec) (supervise.Child, error) {
 }
 
 func (c *Client) start(s process.Spec) (*Child, error) {
-	// Here, not there: the keeper has no PATH, and may have another working directory.
+	// Here, not there: the shim has no PATH, and may have another working directory.
 	path, err := exec.LookPath(s.Path)
 	if err == nil {
 		path, err = filepath.Abs(path)
@@ -268,7 +268,7 @@ func (c *Client) Save(n supervise.Note) {
 		err = c.link.send(message{Call: callNote, Note: raw})
 	}
 	if err != nil {
-		c.cfg.Logger.Debug("a note could not be left: the keeper has gone", "error", err)
+		c.cfg.Logger.Debug("a note could not be left: the shim has gone", "error", err)
 	}
 }
 
@@ -286,10 +286,10 @@ func (c *Client) Final() bool {
 	return c.final
 }
 
-// closeTime bounds how long Close waits for a keeper.
+// closeTime bounds how long Close waits for a shim.
 const closeTime = 5 * time.Second
 
-// Close leaves the keeper, which ends, with the runtime, if nobody else is there.
+// Close leaves the shim, which ends, with the runtime, if nobody else is there.
 // Where the last note says that the instance is gone, the other workers are told
 // to end.
 func (c *Client) Close() {

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	helloTime = 30 * time.Second // for a keeper to answer who joins
+	helloTime = 30 * time.Second // for a shim to answer who joins
 	writeTime = 10 * time.Second // for it to read
 )
 
-// errGone is the end of a keeper, as a caller sees it.
-var errGone = errors.New("the keeper of the runtime has ended")
+// errGone is the end of a shim, as a caller sees it.
+var errGone = errors.New("the shim of the runtime has ended")
 
-// link is one connection to one keeper.
+// link is one connection to one shim.
 type link struct {
 	conn net.Conn
 	role role
-	proc *process.Process // the keeper, where we started it
-	held *process.Held    // the keeper, where we joined it
+	proc *process.Process // the shim, where we started it
+	held *process.Held    // the shim, where we joined it
 
 	peers atomic.Int64
 	ended chan struct{} // closed when the instance is over
-	// broken is closed when the connection has, gone when nothing of the keeper is
+	// broken is closed when the connection has, gone when nothing of the shim is
 	// left that we see to; both by hear.
 	broken, gone chan struct{}
 
@@ -49,7 +49,7 @@ type link struct {
 	left    bool // we have closed it
 }
 
-// role is what one is to a keeper.
+// role is what one is to a shim.
 type role struct {
 	leads bool
 	lines func([]byte) // gets the output of an adopted runtime; of who leads
@@ -63,7 +63,7 @@ func newLink(conn net.Conn, as role) *link {
 	}
 }
 
-// join connects to the keeper at a socket and returns once it has said hello.
+// join connects to the shim at a socket and returns once it has said hello.
 func join(ctx context.Context, socket string, as role) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
@@ -90,7 +90,7 @@ func join(ctx context.Context, socket string, as role) (*link, error) {
 	return l, nil
 }
 
-// nobody says that no keeper is there: an error of join.
+// nobody says that no shim is there: an error of join.
 func nobody(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errGone) || errors.Is(err, syscall.ECONNRESET)
 }
@@ -146,7 +146,7 @@ func (l *link) await(ctx context.Context, answers <-chan message) (message, erro
 	}
 }
 
-// hear takes what the keeper sends until the connection is gone, and then clears up.
+// hear takes what the shim sends until the connection is gone, and then clears up.
 func (l *link) hear() {
 	in := bufio.NewReader(l.conn)
 	for {
@@ -253,7 +253,7 @@ func (l *link) inherited() (*Child, json.RawMessage) {
 	return heir, l.hello.Note
 }
 
-// clear sees to it that nothing of a keeper is left with which the connection
+// clear sees to it that nothing of a shim is left with which the connection
 // broke: 1. we have left it, and it sees to itself; 2. who leads makes sure that it
 // has ended, as what it can't lead must not live; 3. where it has ended, whoever is
 // left of its runtime is killed.

@@ -14,13 +14,13 @@ import (
 func sameUser(conn net.Conn) (pid int, err error) {
 	uid, pid, err := owner.Peer(conn.(*net.UnixConn))
 	if err != nil {
-		return 0, fmt.Errorf("keeper: ask for the other side: %w", err)
+		return 0, fmt.Errorf("shim: ask for the other side: %w", err)
 	}
 	if own := os.Geteuid(); uid != own {
-		return 0, fmt.Errorf("keeper: process %d belongs to user %d, we to %d: workers of one folder must be of one user", pid, uid, own)
+		return 0, fmt.Errorf("shim: process %d belongs to user %d, we to %d: workers of one folder must be of one user", pid, uid, own)
 	}
 	if pid == 0 {
-		return 0, errors.New("keeper: the other side runs in another container: workers of one folder must share a PID namespace")
+		return 0, errors.New("shim: the other side runs in another container: workers of one folder must share a PID namespace")
 	}
 	return pid, nil
 }

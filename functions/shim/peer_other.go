@@ -9,5 +9,5 @@ import (
 
 // sameUser is supported on Linux only.
 func sameUser(net.Conn) (pid int, err error) {
-	return 0, errors.New("keeper: works on Linux only")
+	return 0, errors.New("shim: works on Linux only")
 }

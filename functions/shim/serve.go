@@ -12,10 +12,10 @@ import (
 
 // Errors of calls, as the caller reads them.
 var (
-	errOver    = errors.New("the keeper ends")
+	errOver    = errors.New("the shim ends")
 	errRuns    = errors.New("a runtime runs already")
 	errNone    = errors.New("that process has ended")
-	errUnknown = errors.New("the keeper knows no such call: both sides must be of one version")
+	errUnknown = errors.New("the shim knows no such call: both sides must be of one version")
 )
 
 // take does what a message asks for.
@@ -77,13 +77,13 @@ func (s *server) join(p *peer, m message, answer *message) error {
 	return nil
 }
 
-// listen opens the socket for others. Who starts a keeper has removed an old one.
+// listen opens the socket for others. Who starts a shim has removed an old one.
 func listen(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for other workers: %w", err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // by then it may be the next keeper's
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // by then it may be the next shim's
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for other workers: %w", err), l.Close())
 	}

@@ -25,13 +25,13 @@ const (
 	linger = 500 * time.Millisecond
 )
 
-// Args are the arguments of the keeper's program, behind those that lead to the
+// Args are the arguments of the shim's program, behind those that lead to the
 // subcommand.
 func Args() []string { return []string{"keep"} }
 
-// Config of a keeper.
+// Config of a shim.
 type Config struct {
-	// In is the socket to the function that starts the keeper: the standard input.
+	// In is the socket to the function that starts the shim: the standard input.
 	In *os.File
 	// Logger; nil: none.
 	Logger *slog.Logger
@@ -43,14 +43,14 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error {
 	first, err := net.FileConn(cfg.In)
 	if err != nil {
-		return fmt.Errorf("keeper: the standard input is no socket (%w): a function starts this command, people have no need to", err)
+		return fmt.Errorf("shim: the standard input is no socket (%w): a function starts this command, people have no need to", err)
 	}
 	_ = cfg.In.Close()              // first is a copy
 	deaf := make(chan os.Signal, 1) // from the runtime; nobody receives. Not signal.Ignore, which the child would inherit
 	signal.Notify(deaf, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	defer signal.Stop(deaf)
 	if err := process.Adopt(); err != nil {
-		return errors.Join(fmt.Errorf("keeper: %w", err), first.Close())
+		return errors.Join(fmt.Errorf("shim: %w", err), first.Close())
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -65,7 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// server is a keeper that runs.
+// server is a shim that runs.
 type server struct {
 	cfg      Config
 	log      *process.Log

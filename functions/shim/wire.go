@@ -32,7 +32,7 @@ type message struct {
 	Error string `json:"error,omitempty"` // of an answer
 
 	// Of a call.
-	Mark   string          `json:"mark,omitempty"`   // what the runtime is to bear; from who started the keeper
+	Mark   string          `json:"mark,omitempty"`   // what the runtime is to bear; from who started the shim
 	Listen string          `json:"listen,omitempty"` // the path for others; likewise
 	Lead   bool            `json:"lead,omitempty"`   // the caller wants the output
 	Spec   *spec           `json:"spec,omitempty"`
@@ -75,12 +75,12 @@ type hello struct {
 }
 
 // errTooLong is a message that nobody sends who means well.
-var errTooLong = errors.New("keeper: a message is too long")
+var errTooLong = errors.New("shim: a message is too long")
 
 func writeMessage(w io.Writer, m message) error {
 	raw, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("keeper: write a message: %w", err)
+		return fmt.Errorf("shim: write a message: %w", err)
 	}
 	if len(raw) > maxMessage {
 		return errTooLong
@@ -106,7 +106,7 @@ func readMessage(r io.Reader) (message, error) {
 	}
 	var m message
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return message{}, fmt.Errorf("keeper: read a message: %w", err)
+		return message{}, fmt.Errorf("shim: read a message: %w", err)
 	}
 	return m, nil
 }

@@ -3,7 +3,6 @@ package supervise
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -67,7 +66,7 @@ func (s *Supervisor) Leave(ctx context.Context, r control.StopRequest) (api.Inst
 func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error) {
 	c.answer = make(chan error, 1)
 	select {
-	case s.calls <- c:
+	case s.callers.calls <- c:
 	case <-s.done:
 		return s.afterEnd(c, refusal(api.Gone, false))
 	case <-ctx.Done():
@@ -78,7 +77,7 @@ func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error
 		return s.Status(), err
 	case <-ctx.Done():
 		select {
-		case s.leaves <- c:
+		case s.callers.leaves <- c:
 		case <-s.done:
 		}
 		return api.InstanceStatus{}, context.Cause(ctx)
@@ -132,7 +131,7 @@ func (s *Supervisor) check(c *call) error {
 		return stale("the grant is for instance %s, this is %s", c.grant.Instance, s.cfg.Status.Instance)
 	case api.StaleEpoch(c.epoch, s.epoch): // 3.
 		return stale("epoch %d is older than epoch %d, which this instance has seen", c.epoch, s.epoch)
-	case c.goal.state == api.Asleep && s.attached: // 4.
+	case c.goal.state == api.Asleep && s.proc.attached: // 4.
 		return s.checkSidecarSleep(c.goal.level)
 	}
 	return nil
@@ -144,8 +143,8 @@ func (s *Supervisor) checkSidecarSleep(level api.Level) error {
 	case !traits.Sleeps:
 		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that can't sleep in place, and its process is not ours to stop: "+
 			"scale the function to zero instead, or use a runtime that sleeps")
-	case s.state == api.Asleep && level > s.level && !traits.Deepens:
-		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that sleeps at level %d and can't go to level %d without a wake: wake it first", s.level, level)
+	case s.state == api.Asleep && level > s.proc.level && !traits.Deepens:
+		return api.Errorf(http.StatusConflict, api.CodeUnsupported, "the runtime is a sidecar that sleeps at level %d and can't go to level %d without a wake: wake it first", s.proc.level, level)
 	}
 	return nil
 }
@@ -156,24 +155,20 @@ func stale(format string, args ...any) *api.Error {
 
 func (s *Supervisor) takeWake(c *call) {
 	s.want = goal{state: api.Awake}
-	if s.startup == nil && !c.trace.Zero() {
-		s.trace = c.trace
-	}
+	s.coming.causedBy(c.trace)
 	if s.phase == awake || s.phase == draining {
-		s.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))
+		s.callers.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))
 	}
 	if s.phase == awake {
 		c.answer <- nil
 		return
 	}
-	if s.gaveUp {
-		s.gaveUp, s.failures, s.backoff, s.retryAt = false, 0, 0, time.Time{}
-	}
-	s.waiting = append(s.waiting, c)
+	s.restarts.tryAnew()
+	s.callers.add(c)
 }
 
 func (s *Supervisor) takeSleep(c *call) {
-	if s.state == api.Asleep && c.goal.level <= s.level {
+	if s.state == api.Asleep && c.goal.level <= s.proc.level {
 		c.answer <- nil
 		return
 	}
@@ -185,7 +180,7 @@ func (s *Supervisor) takeSleep(c *call) {
 	if c.drain > 0 {
 		s.drainUntil = time.Now().Add(c.drain)
 	}
-	s.waiting = append(s.waiting, c)
+	s.callers.add(c)
 }
 
 func (s *Supervisor) takeStop(c *call) {
@@ -195,43 +190,18 @@ func (s *Supervisor) takeStop(c *call) {
 	}
 	s.leaving = c.leave && (s.leaving || s.want.state != api.Gone)
 	s.want = goal{state: api.Gone}
-	s.answer(api.Asleep, refusal(api.Gone, false))
-	s.answer(api.Awake, refusal(api.Gone, false))
-	s.waiting = append(s.waiting, c)
+	s.callers.answer(api.Asleep, refusal(api.Gone, false))
+	s.callers.answer(api.Awake, refusal(api.Gone, false))
+	s.callers.add(c)
 }
 
 // left forgets a caller. A drain that nobody waits for any more is given up.
 func (s *Supervisor) left(c *call) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *call) bool { return w == c })
-	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !slices.ContainsFunc(s.waiting, func(w *call) bool { return w.goal.state == api.Asleep }) {
+	s.callers.remove(c)
+	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !s.callers.want(api.Asleep) {
 		s.want = goal{state: api.Awake}
 	}
 }
 
-// answer answers all who wait for a state.
-func (s *Supervisor) answer(state api.State, err error) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *call) bool {
-		if w.goal.state != state {
-			return false
-		}
-		w.answer <- err
-		return true
-	})
-}
-
-// settle answers those whose goal is reached, and those whose goal can't be
-// reached any more because what is wanted is reached and is something else.
-func (s *Supervisor) settle() {
-	final := s.state == s.want.state && (s.state != api.Asleep || s.level >= s.want.level)
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *call) bool {
-		switch {
-		case w.goal.state == s.state && (s.state != api.Asleep || s.level >= w.goal.level):
-			w.answer <- nil
-		case final && w.goal.state != api.Gone:
-			w.answer <- stale("a newer call overtook this one: the instance is %s", s.state)
-		default:
-			return false
-		}
-		return true
-	})
-}
+// settle answers the callers whose goal is reached or was overtaken.
+func (s *Supervisor) settle() { s.callers.settle(goal{s.state, s.proc.level}, s.want) }

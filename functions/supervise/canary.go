@@ -18,8 +18,8 @@ import (
 //     runtime is asked twice. Where it answers differently it is not
 //     deterministic, and nothing is ever compared; there is a line in the log.
 //  2. A wake ends with the canary: it is the probe, so it costs no call. A request
-//     that came behind the wake may run beside it, on trial: its answer is kept back until
-//     the canary's is there. Where that is different, what is on trial is cut off and goes
+//     that came behind the wake may run beside it, speculatively: its answer is kept back until
+//     the canary's is there. Where that is different, what ran speculatively is cut off and goes
 //     back to where it came from, and the canary is asked once more, alone.
 //  3. Where it stays different, the weights are read anew, in place if the runtime
 //     can; where that does not help, the wake has failed and the runtime is started
@@ -104,13 +104,23 @@ func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch run
 	return err
 }
 
-// judged notes what an operation has found out of the canary.
-func (s *Supervisor) judged(op *operation, err error) {
-	s.canary = op.canary
+// canary is what is known of a runtime's answer.
+type canary struct {
+	answer     *runtime.Answer // what the runtime should answer after a sleep; nil: not asked yet, unknown: nothing is compared
+	mismatches int             // wakes after which it did not
+	suspect    bool            // a sidecar that did not: the canary decides whether it is awake
+}
+
+// forget forgets the answer: the weights are read anew.
+func (c *canary) forget() { c.answer = nil }
+
+// judged notes what an operation has found out.
+func (c *canary) judged(op *operation, sidecar bool, err error) {
+	c.answer = op.canary
 	if op.mismatch && op.kind == opWake {
-		s.mismatches++
-		s.suspect = s.attached && err != nil
+		c.mismatches++
+		c.suspect = sidecar && err != nil
 	} else if op.kind == opStart && err == nil {
-		s.suspect = false
+		c.suspect = false
 	}
 }

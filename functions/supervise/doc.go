@@ -8,9 +8,9 @@
 //
 //		off ─(fetching)─► starting ─token─► awake ◄──reopen── draining
 //		 ▲                │ failure          │ ▲                 │ idle
-//		 │                ▼                  │ └──token── rising │
+//		 │                ▼                  │ └──token── waking │
 //		 └──────────── ending ◄──stop/hang───┘              ▲    ▼
-//		                  ▲                                 │ falling
+//		                  ▲                                 │ sleeping
 //		                  └──────────stop────────────── asleep ◄─┘
 //
 //	 1. At most one operation on the runtime is under way: fetch, start, wake,

@@ -17,25 +17,21 @@ const unknownWait = 10 * time.Second
 //  3. asleep: a wake;
 //  4. draining towards a sleep: the sleep and a wake; towards the end: never.
 func (s *Supervisor) expected(state api.State) reopening {
-	load := s.loadTime
-	wake := s.wakeTime
-	if wake == 0 {
-		wake = load
-	}
+	load, wake := s.took.load, s.took.toWake()
 	switch state {
 	case api.Starting: // 1.
 		took := load
-		if s.phase == rising || s.stopped {
+		if s.phase == waking || s.proc.stopped {
 			took = wake
 		}
 		if took == 0 {
 			return reopening{after: unknownWait}
 		}
-		return reopening{at: s.comingSince, after: took}
+		return reopening{at: s.coming.since, after: took}
 	case api.Unhealthy: // 2.
 		back := reopening{after: orUnknown(load)}
-		if !s.gaveUp {
-			back.at = s.retryAt
+		if !s.restarts.gaveUp {
+			back.at = s.restarts.retryAt
 		}
 		return back
 	case api.Asleep: // 3.
@@ -45,7 +41,7 @@ func (s *Supervisor) expected(state api.State) reopening {
 			return reopening{after: time.Second} // somebody else goes on
 		}
 		if s.want.state == api.Asleep {
-			return reopening{after: s.sleepTime + orUnknown(wake)}
+			return reopening{after: s.took.sleep + orUnknown(wake)}
 		}
 	}
 	return reopening{}
@@ -63,7 +59,7 @@ func orUnknown(d time.Duration) time.Duration {
 func (s *Supervisor) expectedFetching(share float64, now time.Time) reopening {
 	rest := unknownWait
 	if share > 0 {
-		rest = time.Duration(float64(now.Sub(s.comingSince)) * (1 - share) / share)
+		rest = time.Duration(float64(now.Sub(s.coming.since)) * (1 - share) / share)
 	}
-	return reopening{at: now, after: rest + s.loadTime}
+	return reopening{at: now, after: rest + s.took.load}
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
+// messageTail is how many lines of output are in a message.
+const messageTail = 5
+
 // explain adds the last lines of output.
 func (s *Supervisor) explain(reason string) string {
 	if tail := s.cfg.Log.Message(messageTail); tail != "" {

@@ -23,16 +23,16 @@ type Gate struct {
 	// it looks how it is then.
 	busy chan struct{}
 
-	mu      sync.Mutex // guards what follows
-	base    string     // URL of the runtime; empty while closed
-	last    string     // URL of the runtime that the requests are in
-	refusal *api.Error // why it is closed
-	back    reopening  // when it is expected to be open again
-	trial   *trial     // lets in who came behind a wake; nil: nobody
-	running int
-	entered uint64
-	turned  chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
-	idle    chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
+	mu         sync.Mutex  // guards what follows
+	base       string      // URL of the runtime; empty while closed
+	last       string      // URL of the runtime that the requests are in
+	refusal    *api.Error  // why it is closed
+	back       reopening   // when it is expected to be open again
+	validation *validation // lets in who came behind a wake; nil: nobody
+	running    int
+	entered    uint64
+	turned     chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
+	idle       chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
 }
 
 // reopening is when a closed gate is expected to be open: after the time from
@@ -95,16 +95,16 @@ func (g *Gate) enter(base string) (string, *api.Error) {
 // waits, for limit at most, while the gate is shut because the instance sleeps or comes up.
 //
 // Where the runtime is awake and has not shown yet that it is what it was, the request gets
-// in on trial: verdict is not nil, and returns when that is known or inside has ended. What the runtime
-// answers until then is nobody's; where verdict returns a refusal it is thrown away, and
+// in speculatively: validated is not nil, and returns when that is known or inside has ended. What the runtime
+// answers until then is nobody's; where validated returns a refusal it is thrown away, and
 // inside, the context in which the runtime is asked, is over.
-func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
+func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	waiting, done := context.WithTimeout(ctx, limit)
 	defer done()
 	for {
 		g.mu.Lock()
 		closed := g.base == "" && (g.refusal.Code == api.CodeAsleep || g.refusal.Code == api.CodeLoading)
-		if !closed || g.trial != nil || waiting.Err() != nil {
+		if !closed || g.validation != nil || waiting.Err() != nil {
 			defer g.mu.Unlock()
 			return g.enterBehind(ctx)
 		}
@@ -120,9 +120,9 @@ func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base strin
 	}
 }
 
-// enterBehind takes the place, on trial where that is how it is. g.mu is held.
-func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Context, verdict func() *api.Error, refused *api.Error) {
-	t := g.trial
+// enterBehind takes the place, speculatively where that is how it is. g.mu is held.
+func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
+	t := g.validation
 	if t == nil {
 		base, refused = g.enter(g.base)
 		return base, ctx, nil, refused
@@ -135,7 +135,7 @@ func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Con
 	}
 	inside, cut := context.WithCancelCause(ctx)
 	t.cuts = append(t.cuts, cut)
-	return base, inside, func() *api.Error { return t.verdict(inside) }, nil
+	return base, inside, func() *api.Error { return t.validated(inside) }, nil
 }
 
 // turn wakes those who wait for it. g.mu is held.
@@ -215,7 +215,7 @@ type traffic struct {
 	entered, moved uint64
 }
 
-func (g *Gate) look() traffic {
+func (g *Gate) traffic() traffic {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return traffic{g.running, g.entered, g.moved.Load()}
@@ -227,19 +227,19 @@ func (g *Gate) open(e api.Endpoint) {
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.idle = e.URL(""), nil, nil
 	g.last = g.base
-	g.endTrial(nil)
+	g.endValidation(nil)
 	g.turn()
 }
 
 // shut lets none in from now on and says why, and until when; for any reason but
-// that the instance comes up, that is the verdict on a trial too. The channel is
+// that the instance comes up, that ends a validation with a refusal too. The channel is
 // closed once all that are in have left.
 func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.base, g.refusal, g.back = "", why, back
 	if why.Code != api.CodeLoading {
-		g.endTrial(why)
+		g.endValidation(why)
 	}
 	g.turn()
 	if g.idle == nil {

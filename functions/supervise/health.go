@@ -23,58 +23,88 @@ const (
 // errMoves is the outcome of a probe that had no answer while other requests had.
 var errMoves = errors.New("the runtime counts tokens")
 
-// health looks whether the runtime may hang: 1. a part of an answer came since
-// the last look, or requests run that did not then: it says more than a probe;
-// 2. else it is sent a probe, whether it is idle or owes answers.
-func (s *Supervisor) health() {
-	last, now := s.looked, s.gate.look()
-	s.looked = now
-	s.probeAt = time.Now().Add(s.cfg.ProbeInterval)
-	if now.moved != last.moved || (now.running > 0 && last.running == 0) { // 1.
-		s.silent = 0
-		return
-	}
-	s.probe() // 2.
+// health is what the last checks of a runtime's traffic have shown.
+type health struct {
+	probeAt time.Time // of the next check; zero: none
+	last    traffic   // at the last check
+	silent  int       // busy probes in a row that were not answered
 }
 
-// lookNow is health for the word that a request could not connect.
-func (s *Supervisor) lookNow() {
+// awoke begins anew with a runtime that generates.
+func (h *health) awoke(interval time.Duration, seen traffic) {
+	*h = health{last: seen}
+	if interval > 0 {
+		h.putOff(interval)
+	}
+}
+
+// putOff sets the time of the next check.
+func (h *health) putOff(interval time.Duration) { h.probeAt = time.Now().Add(interval) }
+
+// moves checks again, and says whether a part of an answer came since the last check, or requests run that did not then.
+func (h *health) moves(seen traffic) bool {
+	last := h.last
+	h.last = seen
+	if seen.moved != last.moved || (seen.running > 0 && last.running == 0) {
+		h.silent = 0
+		return true
+	}
+	return false
+}
+
+// judge takes the outcome of a probe, and says why the runtime has failed; empty: it has not, as far as is known:
+// 1. it answers or something moved, or nobody cares any more; 2. nobody listens at its endpoint; 3. an idle runtime, which has no excuse;
+// 4. requests came meanwhile, the next check tells; 5. it refused, and does not hang; 6. other requests have its
+// processors, which is believed for a while.
+func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Config) (failure string) {
+	idle := !op.busy && now.running == 0 && now.entered == h.last.entered
+	switch {
+	case r.err == nil || now.moved != h.last.moved || errors.Is(r.err, errMoves): // 1.
+		h.silent = 0
+	case ended || op.stopped: // 1.
+	case refusedConnection(r.err): // 2.
+		return "the runtime can't be reached: " + r.err.Error()
+	case idle: // 3.
+		return "the runtime hangs: an idle one answers no probe: " + r.err.Error()
+	case !op.busy: // 4.
+	case r.took < cfg.ProbeTimeout: // 5.
+		h.silent = 0
+	default: // 6.
+		if h.silent++; h.silent >= op.patience {
+			return fmt.Sprintf("the runtime hangs: %d requests run, no part of an answer came in %v, and it answers no probe: %v",
+				now.running, cfg.ProbeInterval+r.took, r.err)
+		}
+	}
+	return ""
+}
+
+// checkHealth looks whether the runtime may hang: where nothing moves it is sent a
+// probe, whether it is idle or owes answers.
+func (s *Supervisor) checkHealth() {
+	s.health.putOff(s.cfg.ProbeInterval)
+	if !s.health.moves(s.gate.traffic()) {
+		s.probe()
+	}
+}
+
+// checkNow is checkHealth for the word that a request could not connect.
+func (s *Supervisor) checkNow() {
 	if s.phase == awake && s.op == nil && s.cfg.ProbeInterval > 0 {
-		s.looked = s.gate.look()
+		s.health.last = s.gate.traffic()
 		s.probe()
 	}
 }
 
 func (s *Supervisor) probe() {
 	s.begin(opProbe)
-	s.op.busy = s.looked.running > 0
+	s.op.busy = s.health.last.running > 0
 	s.op.run()
 }
 
-// finishProbe: 1. it answers, or nobody cares any more; 2. nobody listens at its
-// endpoint; 3. an idle runtime, which has no excuse; 4. requests came meanwhile,
-// the next look tells; 5. it refused, and does not hang; 6. other requests have
-// its processors, which is believed for a while.
 func (s *Supervisor) finishProbe(op *operation, r result) {
-	s.probeAt = time.Now().Add(s.cfg.ProbeInterval)
-	now := s.gate.look()
-	idle := !op.busy && now.running == 0 && now.entered == s.looked.entered
-	switch {
-	case r.err == nil || now.moved != s.looked.moved || errors.Is(r.err, errMoves): // 1.
-		s.silent = 0
-	case s.exitSeen || op.stopped: // 1.
-	case refusedConnection(r.err): // 2.
-		s.failed("the runtime can't be reached: " + r.err.Error())
-	case idle: // 3.
-		s.failed("the runtime hangs: an idle one answers no probe: " + r.err.Error())
-	case !op.busy: // 4.
-	case r.took < s.cfg.ProbeTimeout: // 5.
-		s.silent = 0
-	default: // 6.
-		if s.silent++; s.silent >= op.patience {
-			s.failed(fmt.Sprintf("the runtime hangs: %d requests run, no part of an answer came in %v, and it answers no probe: %v",
-				now.running, s.cfg.ProbeInterval+r.took, r.err))
-		}
+	s.health.putOff(s.cfg.ProbeInterval)
+	if failure := s.health.judge(op, r, s.proc.ended, s.gate.traffic(), &s.cfg); failure != "" {
+		s.failed(failure)
 	}
 }
 
@@ -134,11 +164,11 @@ func (s *Supervisor) pulse(ctx context.Context, child Child, launch runtime.Laun
 }
 
 // measureBusy measures where requests may have changed something.
-func (s *Supervisor) measureBusy(now time.Time) {
+func (s *Supervisor) measureBusy() {
 	running, entered := s.gate.Running()
-	if running > 0 || entered != s.looked.entered || s.book.read().Memory.Host == 0 {
-		s.measure()
+	if running > 0 || entered != s.health.last.entered || s.reports.read().Memory.Host == 0 {
+		s.meter.start(&s.proc, s.phase)
 		return
 	}
-	s.measureAt = now.Add(memoryInterval)
+	s.meter.after(memoryInterval)
 }

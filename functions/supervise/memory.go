@@ -16,6 +16,20 @@ const (
 	gpuTimeout = 2 * time.Second
 )
 
+// meter measures the memory of the runtime's process, off the owner's goroutine.
+type meter struct {
+	gpus     func(ctx context.Context, pid int) (held api.Bytes, found bool, err error) // Config.GPUs
+	reports  *reports
+	measured chan measurement // unbuffered; never closed
+
+	at              time.Time          // of the next measurement; zero: none
+	running         int                // measurements under way
+	again           bool               // others are to follow
+	cut             context.CancelFunc // a measurement, where somebody is asked for it
+	mute            bool               // nobody answers for GPUs
+	visible, hidden Child              // the last one that was seen to hold something of GPUs, and that was not
+}
+
 // measurement is the memory of a child: of the host, or, where there is somebody to ask, of GPUs.
 type measurement struct {
 	child Child
@@ -26,49 +40,70 @@ type measurement struct {
 	err   error
 }
 
-// measure starts to measure the runtime's memory, off the owner's goroutine. What is being measured
-// was of another state: it is cut short, and followed by another.
-func (s *Supervisor) measure() {
-	s.measureAt = time.Time{}
-	if s.child == nil {
+func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *reports) *meter {
+	return &meter{gpus: gpus, reports: r, measured: make(chan measurement)}
+}
+
+// next is when the next measurement is due; zero: none, or one is under way.
+func (m *meter) next() time.Time {
+	if m.running > 0 {
+		return time.Time{}
+	}
+	return m.at
+}
+
+// after puts the next measurement off.
+func (m *meter) after(d time.Duration) { m.at = time.Now().Add(d) }
+
+// start starts to measure. What is being measured was of another state: it is cut short, and followed by another.
+func (m *meter) start(p *proc, now phase) {
+	m.at = time.Time{}
+	if p.child == nil {
 		return
 	}
-	if s.measuring > 0 {
-		s.again = true
-		s.cut()
+	if m.running > 0 {
+		m.again = true
+		m.cut()
 		return
 	}
-	m := measurement{child: s.child, phase: s.phase}
-	s.measuring++
+	host := measurement{child: p.child, phase: now}
+	gpus := host
+	m.running++
 	go func() {
-		host := m
-		host.held, host.err = m.child.Memory()
-		s.measured <- host
+		host.held, host.err = host.child.Memory()
+		m.measured <- host
 	}()
-	if s.cut = func() {}; !s.looks() {
-		s.measuredGPUs(0)
+	if m.cut = func() {}; !m.looks(p) {
+		m.takeTotal(0)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), gpuTimeout)
-	s.cut = cancel
-	s.measuring++
+	m.cut = cancel
+	m.running++
 	go func() {
-		gpus := m
 		gpus.gpus = true
-		gpus.held, gpus.found, gpus.err = s.cfg.GPUs(ctx, m.child.PID())
+		gpus.held, gpus.found, gpus.err = m.gpus(ctx, gpus.child.PID())
 		cancel()
-		s.measured <- gpus
+		m.measured <- gpus
 	}()
+}
+
+// finish waits for the measurements under way, and forgets them.
+func (m *meter) finish() {
+	for ; m.running > 0; m.running-- {
+		m.cut()
+		<-m.measured
+	}
 }
 
 // looks says whether there is somebody to ask what the runtime holds of GPUs: not who is not there, did not answer once, or
 // did not see it while it was awake, as in a container.
-func (s *Supervisor) looks() bool {
-	return s.cfg.GPUs != nil && !s.mute && !s.attached && s.hidden != s.child
+func (m *meter) looks(p *proc) bool {
+	return m.gpus != nil && !m.mute && !p.attached && m.hidden != p.child
 }
 
 // unmeasured takes out of a report of a new state what was measured of GPUs in the one before.
-func (s *Supervisor) unmeasured(st *api.InstanceStatus, state api.State) {
+func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, p *proc) {
 	if state != api.Asleep {
 		st.DeviceUse = 0
 	}
@@ -76,54 +111,54 @@ func (s *Supervisor) unmeasured(st *api.InstanceStatus, state api.State) {
 		return
 	}
 	st.Memory.Devices, st.Memory.PerDevice = 0, 0
-	st.Measuring = state == api.Asleep && s.child != nil && s.looks()
+	st.Measuring = state == api.Asleep && p.child != nil && m.looks(p)
 }
 
-// noteMemory takes a measurement; a change of more than a tenth is reported.
-func (s *Supervisor) noteMemory(m measurement) {
-	s.measuring--
-	if s.phase == awake {
-		s.measureAt = time.Now().Add(memoryInterval)
+// take takes a measurement; a change of more than a tenth is reported.
+func (m *meter) take(r measurement, p *proc, now phase) {
+	m.running--
+	if now == awake {
+		m.after(memoryInterval)
 	}
-	if m.gpus {
-		s.noteGPUs(m)
-	} else if m.err == nil && m.child == s.child && differs(s.book.read().Memory.Host, m.held) {
-		s.report(s.book.change(func(st *api.InstanceStatus) { st.Memory.Host = m.held }))
+	if r.gpus {
+		m.takeGPUs(r, p, now)
+	} else if r.err == nil && r.child == p.child && differs(m.reports.read().Memory.Host, r.held) {
+		m.reports.send(m.reports.change(func(st *api.InstanceStatus) { st.Memory.Host = r.held }))
 	}
-	if s.measuring == 0 && s.again {
-		s.again = false
-		s.measure()
+	if m.running == 0 && m.again {
+		m.again = false
+		m.start(p, now)
 	}
 }
 
-// noteGPUs takes what the runtime holds of GPUs. That one is not among those who hold something counts for nothing
+// takeGPUs takes what the runtime holds of GPUs. That one is not among those who hold something counts for nothing
 // held where it was among them before: else it can't be seen.
-func (s *Supervisor) noteGPUs(m measurement) {
-	s.mute = s.mute || errors.Is(m.err, context.DeadlineExceeded) || errors.Is(m.err, exec.ErrNotFound)
+func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
+	m.mute = m.mute || errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, exec.ErrNotFound)
 	switch {
-	case m.found:
-		s.visible = m.child
-	case m.err == nil && m.phase == awake && s.visible != m.child:
-		s.hidden = m.child
+	case r.found:
+		m.visible = r.child
+	case r.err == nil && r.phase == awake && m.visible != r.child:
+		m.hidden = r.child
 	}
-	if m.child != s.child || m.phase != s.phase || s.again {
+	if r.child != p.child || r.phase != now || m.again {
 		return // of a state that is over
 	}
 	held := api.Bytes(0)
-	if m.err == nil && (m.found || s.visible == m.child) {
-		held = max(m.held, api.MiB) // nothing would be: not known
+	if r.err == nil && (r.found || m.visible == r.child) {
+		held = max(r.held, api.MiB) // nothing would be: not known
 	}
-	s.measuredGPUs(held)
+	m.takeTotal(held)
 }
 
-// measuredGPUs reports the end of a look at GPUs, and what the runtime holds of them where it is known and is news.
-func (s *Supervisor) measuredGPUs(held api.Bytes) {
-	old := s.book.read()
+// takeTotal ends a measurement of GPUs, and reports what the runtime holds of them where it is known and is news.
+func (m *meter) takeTotal(held api.Bytes) {
+	old := m.reports.read()
 	news := held > 0 && differs(old.Memory.PerDevice, held)
 	if !news && !old.Measuring {
 		return
 	}
-	s.report(s.book.change(func(st *api.InstanceStatus) {
+	m.reports.send(m.reports.change(func(st *api.InstanceStatus) {
 		st.Measuring = false
 		if news {
 			st.Memory.Devices, st.Memory.PerDevice = max(1, len(st.Devices)), held
@@ -135,23 +170,13 @@ func (s *Supervisor) measuredGPUs(held api.Bytes) {
 func differs(old, now api.Bytes) bool { return max(now-old, old-now)*10 > old }
 
 // noteUse takes what the runtime says, as it falls asleep, of how full a GPU is: each of its processes says it
-// of its own. It may be called from anywhere.
-func (s *Supervisor) noteUse(used api.Bytes) {
-	if s.book.setUse(used) {
-		select {
-		case s.changed <- struct{}{}:
-		default: // the report that is due says it all
+// of its own. Of one that does not fall asleep it says nothing. It may be called from anywhere.
+func (r *reports) noteUse(used api.Bytes) {
+	r.changeFromOutside(func(st *api.InstanceStatus) bool {
+		if st.State != api.Draining && st.State != api.Asleep || used <= st.DeviceUse {
+			return false
 		}
-	}
-}
-
-// setUse says whether that is news. Who does not fall asleep has nothing to say.
-func (b *book) setUse(used api.Bytes) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.status.State != api.Draining && b.status.State != api.Asleep || used <= b.status.DeviceUse {
-		return false
-	}
-	b.status.DeviceUse = used
-	return true
+		st.DeviceUse = used
+		return true
+	})
 }

@@ -43,20 +43,20 @@ func (s *Supervisor) save() {
 	if s.leaving {
 		return // the last note before the leave is the one that counts
 	}
-	loaded, standby := s.book.adapters()
+	loaded, standby := s.reports.adapters()
 	n := Note{
-		State: s.state, Turning: s.phase == falling || s.phase == rising, Epoch: s.epoch,
-		LoadTime: s.loadTime, WakeTime: s.wakeTime, SleepTime: s.sleepTime, Restarts: s.restarts,
-		Adapters: loaded, Standby: standby, Canary: s.canary, CanaryMismatches: s.mismatches,
+		State: s.state, Turning: s.phase == sleeping || s.phase == waking, Epoch: s.epoch,
+		LoadTime: s.took.load, WakeTime: s.took.wake, SleepTime: s.took.sleep, Restarts: s.restarts.count,
+		Adapters: loaded, Standby: standby, Canary: s.canary.answer, CanaryMismatches: s.canary.mismatches,
 	}
 	switch {
-	case s.phase == falling:
-		n.Level = max(s.want.level, s.level)
-	case s.phase == rising || s.state == api.Asleep:
-		n.Level = s.level
+	case s.phase == sleeping:
+		n.Level = max(s.want.level, s.proc.level)
+	case s.phase == waking || s.state == api.Asleep:
+		n.Level = s.proc.level
 	}
-	if s.child != nil {
-		n.Endpoint, n.Attach = s.launch.Endpoint, s.launch.Attach
+	if s.proc.child != nil {
+		n.Endpoint, n.Attach = s.proc.launch.Endpoint, s.proc.launch.Attach
 	}
 	s.cfg.Save(n)
 }
@@ -71,9 +71,9 @@ func (s *Supervisor) adopt() {
 	if !found {
 		return
 	}
-	s.loadTime, s.wakeTime, s.sleepTime, s.restarts = n.LoadTime, n.WakeTime, n.SleepTime, n.Restarts
-	s.canary, s.mismatches = n.Canary, n.CanaryMismatches
-	s.book.setAdapters(n.Adapters, n.Standby)
+	s.took, s.restarts.count = took{n.LoadTime, n.WakeTime, n.SleepTime}, n.Restarts
+	s.canary = canary{answer: n.Canary, mismatches: n.CanaryMismatches}
+	s.reports.change(func(st *api.InstanceStatus) { setAdapters(st, n.Adapters, n.Standby) })
 	s.noteEpoch(n.Epoch)
 	if child == nil && launch.Attach && launch.Endpoint != "" {
 		child = newSidecar()
@@ -84,27 +84,29 @@ func (s *Supervisor) adopt() {
 		}
 		return
 	}
-	launch.Announce = "" // it may have been said
-	s.child, s.launch, s.attached, s.comingSince = child, launch, launch.Attach, time.Now()
+	s.proc.adopted(child, launch)
+	s.coming.since = time.Now()
 	switch {
 	case n.Turning: // 2.
-		s.phase, s.level = rising, n.Level
-		s.startupStep(api.StepWaking)
+		s.phase = waking
+		s.proc.sleeps(n.Level)
+		s.coming.step(api.StepWaking)
 		s.enter(api.Starting, "waking")
 		s.begin(opWake)
 	case n.State == api.Asleep: // 3.
-		s.phase, s.level, s.want = asleep, n.Level, goal{api.Asleep, n.Level}
+		s.phase, s.want = asleep, goal{api.Asleep, n.Level}
+		s.proc.sleeps(n.Level)
 		s.enter(api.Asleep, "")
-		s.measure()
+		s.meter.start(&s.proc, s.phase)
 	case n.State == api.Starting: // 4.
 		s.phase = starting
-		s.startupStep(api.StepLoading)
+		s.coming.step(api.StepLoading)
 		s.enter(api.Starting, "loading")
 		s.begin(opStart)
 		s.op.run()
 	default: // 5.
 		s.phase = starting
-		s.startupStep(api.StepProbing)
+		s.coming.step(api.StepProbing)
 		s.enter(api.Starting, "probing")
 		s.begin(opAdopt)
 	}

@@ -67,12 +67,12 @@ type result struct {
 // caller sets what it needs and calls run.
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.suspect, canary: s.canary}
-	op.startup = s.startup
+	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.canary.suspect, canary: s.canary.answer}
+	op.startup = s.coming.startup
 	s.op = op
-	child, launch, level := s.child, s.launch, s.level
+	child, launch, level := s.proc.child, s.proc.launch, s.proc.level
 	if k == opWake { // a start is told by its stages: probes before it can answer say nothing
-		ctx = s.startup.With(ctx)
+		ctx = s.coming.startup.With(ctx)
 		if s.cfg.Early != nil && s.cfg.Early() {
 			op.serves = func() { s.gate.try(launch.Endpoint) }
 		}
@@ -194,14 +194,8 @@ func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runti
 func (s *Supervisor) finish(r result) {
 	op := s.op
 	s.op = nil
-	if s.child != nil && !s.exitSeen {
-		select {
-		case <-s.child.Exited(): // both happened: the end explains the result
-			s.exitSeen = true
-		default:
-		}
-	}
-	s.judged(op, r.err)
+	s.proc.poll() // where both happened, the end explains the result
+	s.canary.judged(op, s.proc.attached, r.err)
 	switch op.kind {
 	case opFetch:
 		s.finishFetch(op, r)
@@ -224,16 +218,13 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone: // 1.
 		s.end(s.cfg.StopGrace)
-	case s.exitSeen: // 2.
+	case s.proc.ended: // 2.
 	case r.err != nil: // 3.
 		s.failedToCome("the runtime did not start: "+s.because(r.err), runtime.Permanent(r.err))
 	case op.kind == opAdopt: // 4.
 		s.becameAwake()
 	default:
-		s.loadTime = r.took
-		if s.stopped {
-			s.wakeTime = r.took
-		}
+		s.took.started(r.took, s.proc.stopped)
 		s.becameAwake()
 	}
 }
@@ -243,11 +234,11 @@ func (s *Supervisor) finishWake(r result) {
 	switch {
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
-	case s.exitSeen:
+	case s.proc.ended:
 	case r.err != nil:
 		s.failedToCome("the runtime did not wake: "+r.err.Error(), runtime.Permanent(r.err))
 	default:
-		s.wakeTime = r.took
+		s.took.wake = r.took
 		s.becameAwake()
 	}
 }
@@ -258,26 +249,28 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
-	case s.exitSeen:
+	case s.proc.ended:
 	case r.err != nil:
 		s.cfg.Logger.Warn("sleep failed", "level", op.level, "error", r.err)
-		s.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
+		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))
 		s.want = goal{state: api.Awake}
-		s.phase, s.level = rising, op.level
-		s.startupStep(api.StepWaking)
+		s.phase = waking
+		s.proc.sleeps(op.level)
+		s.coming.step(api.StepWaking)
 		s.enter(api.Starting, "waking")
 		s.begin(opWake)
 	default:
-		s.phase, s.level, s.sleepTime = asleep, op.level, r.took
+		s.phase, s.took.sleep = asleep, r.took
+		s.proc.sleeps(op.level)
 		s.enter(api.Asleep, "")
 		s.settle()
-		s.measure()
+		s.meter.start(&s.proc, s.phase)
 	}
 }
 
 func (s *Supervisor) finishEnd(r result) {
 	if s.state == api.Draining && s.want.state == api.Asleep {
-		s.sleepTime = r.took
+		s.took.sleep = r.took
 	}
-	s.exitSeen = true // cleared by step, in phase ending
+	s.proc.wasEnded() // cleared by step, in phase ending
 }

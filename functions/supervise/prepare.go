@@ -14,8 +14,8 @@ const progressInterval = 200 * time.Millisecond
 
 // prepare begins to make the model ready.
 func (s *Supervisor) prepare() {
-	s.phase, s.comingSince = fetching, time.Now()
-	s.startupStep(api.StepFetching)
+	s.phase = fetching
+	s.coming.begin(api.StepFetching)
 	s.cfg.Log.Mark() // what an earlier process said explains nothing of what comes now
 	s.enter(api.Starting, api.StepFetching)
 	s.gate.expect(s.expectedFetching(0, time.Now()))
@@ -47,7 +47,7 @@ func (s *Supervisor) noteShare(share float64) {
 	}
 	share = min(share, 1)
 	s.gate.expect(s.expectedFetching(share, time.Now()))
-	s.report(s.book.change(func(st *api.InstanceStatus) { st.Progress = share }))
+	s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Progress = share }))
 }
 
 // finishFetch: 1. something else is wanted by now, or was meanwhile: step goes
@@ -55,7 +55,7 @@ func (s *Supervisor) noteShare(share float64) {
 func (s *Supervisor) finishFetch(op *operation, r result) {
 	s.phase = off
 	switch {
-	case s.want.state != api.Awake && !s.attached, s.want.state == api.Gone, r.err != nil && op.stopped: // 1.
+	case s.want.state != api.Awake && !s.proc.attached, s.want.state == api.Gone, r.err != nil && op.stopped: // 1.
 	case r.err != nil: // 2.
 		s.failedToCome("the model could not be made ready: "+r.err.Error(), runtime.Permanent(r.err))
 	default: // 3.

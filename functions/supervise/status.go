@@ -6,109 +6,51 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// book is the status as it can be read from any goroutine.
-type book struct {
-	gate *Gate
+// reports are the status as it can be read from any goroutine, and what is told of it.
+type reports struct {
+	gate    *Gate
+	changed chan struct{}            // from SetAdapters and SetLoad; one place: a word that there is something to report
+	out     func(api.InstanceStatus) // Config.Report
+
+	// The owner's.
+	owed      *api.InstanceStatus // a report that is put off; nil: none
+	owedUntil time.Time
 
 	mu     sync.Mutex // guards status; numbers are given out under it, so that they order what they number
 	status api.InstanceStatus
 }
 
+func newReports(gate *Gate, first api.InstanceStatus, out func(api.InstanceStatus)) *reports {
+	return &reports{gate: gate, changed: make(chan struct{}, 1), out: out, status: first}
+}
+
 // read returns the status, numbered as a report of its own.
-func (b *book) read() api.InstanceStatus {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.status.Seq++
-	s := b.status
-	s.Running, _ = b.gate.Running()
+func (r *reports) read() api.InstanceStatus { return r.change(func(*api.InstanceStatus) {}) }
+
+// change changes the status and returns it, numbered.
+func (r *reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.status)
+	r.status.Seq++
+	s := r.status
+	s.Running, _ = r.gate.Running()
 	return s
 }
 
-// change changes the status and returns it, numbered.
-func (b *book) change(f func(*api.InstanceStatus)) api.InstanceStatus {
-	b.mu.Lock()
-	f(&b.status)
-	b.mu.Unlock()
-	return b.read()
-}
-
-// noProcess forgets the process; the next report says so.
-func (b *book) noProcess() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.status.PID, b.status.Memory = 0, api.Memory{}
-}
-
-// firstSeq makes numbers grow over restarts of the instance's process too.
-func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
-
-// setAdapters says whether that is a change.
-func (b *book) setAdapters(loaded, standby []api.ModelName) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if slices.Equal(b.status.Adapters, loaded) && slices.Equal(b.status.Standby, standby) {
-		return false
+// changeFromOutside is change for who is not the owner, which is told to report it. f says whether it is news.
+func (r *reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !f(&r.status) {
+		return
 	}
-	b.status.Adapters, b.status.Standby = slices.Clone(loaded), slices.Clone(standby)
-	return true
-}
-
-func (b *book) adapters() (loaded, standby []api.ModelName) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.status.Adapters, b.status.Standby // replaced, never changed
-}
-
-// SetAdapters says which adapters are loaded, and which are on standby; a change is reported. It does not
-// block and may be called from anywhere, the hook Ready included. They outlive a
-// sleep and a restart: Ready puts them back.
-func (s *Supervisor) SetAdapters(loaded, standby []api.ModelName) {
-	if s.book.setAdapters(loaded, standby) {
-		select {
-		case s.changed <- struct{}{}:
-		default: // the report that is due says it all
-		}
+	select {
+	case r.changed <- struct{}{}:
+	default: // the report that is due says it all
 	}
-}
-
-// SetLoad says what the runtime has to do, which is reported. It does not block and
-// may be called from anywhere. It is forgotten when the runtime is no longer awake.
-func (s *Supervisor) SetLoad(l api.Load) {
-	if s.book.setLoad(l) {
-		select {
-		case s.changed <- struct{}{}:
-		default: // the report that is due says it all
-		}
-	}
-}
-
-// setLoad says whether there is anybody who can have a load.
-func (b *book) setLoad(l api.Load) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.status.State != api.Awake && b.status.State != api.Draining {
-		return false
-	}
-	b.status.Load = &l // replaced, never changed
-	return true
-}
-
-// Locate says where others reach the instance, for a control plane that is found
-// late. It does not block and may be called from anywhere.
-func (s *Supervisor) Locate(at api.Endpoint) {
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	s.book.status.Endpoint = at
-}
-
-// enter changes the state, notes it and reports it.
-func (s *Supervisor) enter(state api.State, stage string) {
-	report := s.set(state, stage)
-	s.save()
-	s.report(report)
 }
 
 // soon is how long the report of a wake is put off: where the instance is awake before, its awakening is
@@ -117,53 +59,116 @@ func (s *Supervisor) enter(state api.State, stage string) {
 const soon = 5 * time.Millisecond
 
 // owe puts a report off.
-func (s *Supervisor) owe(report api.InstanceStatus) {
-	s.owed, s.owedUntil = &report, time.Now().Add(soon)
+func (r *reports) owe(report api.InstanceStatus) {
+	r.owed, r.owedUntil = &report, time.Now().Add(soon)
 }
 
-// report reports, after what was put off.
-func (s *Supervisor) report(status api.InstanceStatus) {
-	s.pay()
-	s.cfg.Report(status)
+// send reports, after what was put off.
+func (r *reports) send(status api.InstanceStatus) {
+	r.pay()
+	r.out(status)
+}
+
+// sendOnly reports, in place of what was put off.
+func (r *reports) sendOnly(status api.InstanceStatus) {
+	r.owed = nil
+	r.out(status)
 }
 
 // pay reports what was put off.
-func (s *Supervisor) pay() {
-	if owed := s.owed; owed != nil {
-		s.owed = nil
-		s.cfg.Report(*owed)
+func (r *reports) pay() {
+	if owed := r.owed; owed != nil {
+		r.owed = nil
+		r.out(*owed)
 	}
+}
+
+// noProcess forgets the process; the next report says so.
+func (r *reports) noProcess() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.PID, r.status.Memory = 0, api.Memory{}
+}
+
+// firstSeq makes numbers grow over restarts of the instance's process too.
+func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
+
+// setAdapters says whether that is a change. What is set is replaced, never changed.
+func setAdapters(st *api.InstanceStatus, loaded, standby []api.ModelName) bool {
+	if slices.Equal(st.Adapters, loaded) && slices.Equal(st.Standby, standby) {
+		return false
+	}
+	st.Adapters, st.Standby = slices.Clone(loaded), slices.Clone(standby)
+	return true
+}
+
+func (r *reports) adapters() (loaded, standby []api.ModelName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status.Adapters, r.status.Standby
+}
+
+// SetAdapters says which adapters are loaded, and which are on standby; a change is reported. It does not
+// block and may be called from anywhere, the hook Ready included. They outlive a
+// sleep and a restart: Ready puts them back.
+func (s *Supervisor) SetAdapters(loaded, standby []api.ModelName) {
+	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool { return setAdapters(st, loaded, standby) })
+}
+
+// SetLoad says what the runtime has to do, which is reported. It does not block and
+// may be called from anywhere. It is forgotten when the runtime is no longer awake.
+func (s *Supervisor) SetLoad(l api.Load) {
+	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool {
+		if st.State != api.Awake && st.State != api.Draining {
+			return false
+		}
+		st.Load = &l // replaced, never changed
+		return true
+	})
+}
+
+// Locate says where others reach the instance, for a control plane that is found
+// late. It does not block and may be called from anywhere.
+func (s *Supervisor) Locate(at api.Endpoint) {
+	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool {
+		st.Endpoint = at
+		return false // who is told learns it by the next report
+	})
+}
+
+// enter changes the state, notes it and reports it.
+func (s *Supervisor) enter(state api.State, stage string) {
+	report := s.set(state, stage)
+	s.save()
+	s.reports.send(report)
 }
 
 // set changes the state and returns the report of it, which is to be sent next.
 func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 	level := api.LevelAwake
 	if state == api.Asleep {
-		level = s.level
+		level = s.proc.level
 	}
-	pid := 0
-	if s.child != nil {
-		pid = s.child.PID()
-	}
+	pid := s.proc.pid()
 	if state != api.Awake {
-		s.idle = s.gate.shut(refusal(state, s.message != ""), s.expected(state))
+		s.idle = s.gate.shut(refusal(state, s.restarts.message != ""), s.expected(state))
 	}
 	s.state = state
 	s.cfg.Logger.Debug("state", "state", state, "level", level, "stage", stage, "pid", pid)
-	return s.book.change(func(st *api.InstanceStatus) {
+	return s.reports.change(func(st *api.InstanceStatus) {
 		if st.State != state || st.Level != level {
 			st.Since = time.Now()
 		}
 		if state != api.Awake && state != api.Draining {
 			st.Load = nil
 		}
-		s.unmeasured(st, state)
-		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.message, pid
-		st.NoRoom = s.noRoom && state == api.Unhealthy
-		st.Restarts, st.Progress, st.GaveUp = s.restarts, 0, s.gaveUp && state == api.Unhealthy
-		st.LoadTime, st.WakeTime, st.SleepTime = s.loadTime, s.wakeTime, s.sleepTime
-		st.Steps, st.StepsSpan = s.steps, s.stepsSpan
-		st.CanaryMismatches = s.mismatches
+		s.meter.unmeasured(st, state, &s.proc)
+		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.restarts.message, pid
+		st.NoRoom = s.restarts.noRoom && state == api.Unhealthy
+		st.Restarts, st.Progress, st.GaveUp = s.restarts.count, 0, s.restarts.gaveUp && state == api.Unhealthy
+		st.LoadTime, st.WakeTime, st.SleepTime = s.took.load, s.took.wake, s.took.sleep
+		st.Steps, st.StepsSpan = s.coming.steps, s.coming.span
+		st.CanaryMismatches = s.canary.mismatches
 	})
 }
 
@@ -173,23 +178,6 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 		return
 	}
 	s.epoch = epoch
-	s.book.change(func(st *api.InstanceStatus) { st.Epoch = epoch })
+	s.reports.change(func(st *api.InstanceStatus) { st.Epoch = epoch })
 	s.save()
-}
-
-// startupStep begins a step of a start or wake. Where a start follows a fetch, it goes on with what the fetch began.
-func (s *Supervisor) startupStep(step string) {
-	if s.startup == nil {
-		s.startup = runtime.NewStartup()
-	}
-	s.startup.Step(step)
-}
-
-// cameUp ends the steps of a start or wake. What comes up after this comes up for another reason.
-func (s *Supervisor) cameUp() {
-	s.steps, s.stepsSpan = nil, ""
-	if s.startup != nil {
-		s.steps, s.stepsSpan = s.startup.End(), s.trace.Span
-	}
-	s.startup, s.trace = nil, api.Trace{}
 }

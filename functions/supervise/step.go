@@ -13,14 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-const (
-	firstPause   = 100 * time.Millisecond // before a restart; doubles
-	longestPause = 10 * time.Second
-	calmAfter    = time.Minute // awake so long, failures are forgotten
-	maxFailures  = 3           // starts or wakes in a row
-	messageTail  = 5           // lines of output in a message
-)
-
 // step makes the next move towards what is wanted, and says whether it made one.
 // In this order: 1. an operation that is in the way is cancelled, and waited
 // for; 2. a process that has ended is cleared away; 3. the phase decides.
@@ -29,7 +21,7 @@ func (s *Supervisor) step() bool {
 		s.interrupt()
 		return false
 	}
-	if s.exitSeen { // 2.
+	if s.proc.ended { // 2.
 		s.cleared()
 		return true
 	}
@@ -58,7 +50,7 @@ func (s *Supervisor) interrupt() {
 	switch {
 	case s.op.kind == opEnd:
 		return // it ends by itself
-	case s.exitSeen:
+	case s.proc.ended:
 		s.op.cancel(errExited)
 	case s.want.state == api.Gone:
 		s.op.cancel(errStopped)
@@ -73,12 +65,12 @@ func (s *Supervisor) interrupt() {
 func (s *Supervisor) fromOff() bool {
 	switch {
 	case s.comes():
-		if !time.Now().Before(s.retryAt) {
+		if !time.Now().Before(s.restarts.retryAt) {
 			s.bring()
 			return true
 		}
 	case s.want.state == api.Asleep && s.state != api.Asleep:
-		s.level, s.stopped = api.Level2, true
+		s.proc.sleepsStopped()
 		s.enter(api.Asleep, "")
 		s.settle()
 	}
@@ -88,24 +80,24 @@ func (s *Supervisor) fromOff() bool {
 // comes says whether the runtime is to be started, now or when retryAt has come.
 // A sidecar is there whatever we want: it must be awake before it can sleep.
 func (s *Supervisor) comes() bool {
-	return s.phase == off && !s.gaveUp && (s.want.state == api.Awake || (s.want.state == api.Asleep && s.attached))
+	return s.phase == off && !s.restarts.gaveUp && (s.want.state == api.Awake || (s.want.state == api.Asleep && s.proc.attached))
 }
 
 func (s *Supervisor) fromAsleep() bool {
 	switch {
 	case s.want.state == api.Awake:
-		s.phase, s.comingSince = rising, time.Now()
-		s.startupStep(api.StepWaking)
+		s.phase = waking
+		s.coming.begin(api.StepWaking)
 		s.save()
 		s.begin(opWake)     // requests wait for it
 		goruntime.Gosched() // not for what follows
-		s.owe(s.set(api.Starting, "waking"))
+		s.reports.owe(s.set(api.Starting, "waking"))
 		s.save()
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
-	case s.want.level > s.level && s.cfg.Runtime.Traits().Deepens:
+	case s.want.level > s.proc.level && s.cfg.Runtime.Traits().Deepens:
 		s.fall()
-	case s.want.level > s.level:
+	case s.want.level > s.proc.level:
 		s.end(s.cfg.StopGrace) // it can't go deeper in place: without a process its weights are dropped too
 	default:
 		return false
@@ -115,7 +107,7 @@ func (s *Supervisor) fromAsleep() bool {
 
 // fall tells the runtime to sleep.
 func (s *Supervisor) fall() {
-	s.phase = falling
+	s.phase = sleeping
 	s.save()
 	s.begin(opSleep)
 }
@@ -123,10 +115,10 @@ func (s *Supervisor) fall() {
 // bring begins a start: by its model, where that is to be made ready.
 func (s *Supervisor) bring() {
 	// Of a sidecar, what counts is that it was lost: who waits for it restarts nothing.
-	if s.state == api.Unhealthy && (!s.attached || s.wasAwake) {
-		s.restarts++
+	if s.state == api.Unhealthy && (!s.proc.attached || s.proc.wasAwake) {
+		s.restarts.count++
 	}
-	s.wasAwake = false
+	s.proc.begins()
 	if s.cfg.Prepare != nil {
 		s.prepare()
 		return
@@ -137,18 +129,16 @@ func (s *Supervisor) bring() {
 // start forks the runtime, or takes a sidecar as it is, and begins to wait for
 // its first token.
 func (s *Supervisor) start(model string) {
-	s.comingSince = time.Now()
-	s.startupStep(api.StepForking)
+	s.coming.begin(api.StepForking)
 	s.enter(api.Starting, "starting runtime")
 	launch, err := s.cfg.Runtime.Launch(model)
 	if err != nil {
 		s.failedToCome(err.Error(), runtime.Permanent(err))
 		return
 	}
-	s.launch, s.attached = launch, launch.Attach
+	s.proc.launched(launch)
 	s.cfg.Log.Mark()
 	if launch.Attach {
-		s.launch.Announce = ""
 		s.await(newSidecar(), time.Now(), nil)
 		return
 	}
@@ -157,7 +147,7 @@ func (s *Supervisor) start(model string) {
 
 // fork starts the process.
 func (s *Supervisor) fork(launch runtime.Launch) {
-	s.canary = nil // the weights are read anew
+	s.canary.forget() // the weights are read anew
 	announced := make(chan struct{})
 	if launch.Announce == "" {
 		close(announced)
@@ -171,7 +161,7 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 			close(announced)
 		}
 		if used, said := runtime.StillInUse(line); said {
-			s.noteUse(used)
+			s.reports.noteUse(used)
 		}
 		s.cfg.Log.Write(line)
 	}})
@@ -184,8 +174,9 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 
 // await begins to wait for the first token.
 func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct{}) {
-	s.child, s.exitSeen, s.phase = child, false, starting
-	s.startupStep(api.StepLoading)
+	s.proc.started(child)
+	s.phase = starting
+	s.coming.step(api.StepLoading)
 	s.enter(api.Starting, "loading")
 	s.begin(opStart)
 	s.op.began, s.op.announced = began, announced
@@ -194,22 +185,18 @@ func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct
 
 // becameAwake opens the gate.
 func (s *Supervisor) becameAwake() {
-	now := time.Now()
-	s.phase, s.level, s.stopped, s.message = awake, api.LevelAwake, false, ""
-	s.failures, s.gaveUp, s.noRoom, s.awakeSince = 0, false, false, now
-	s.wasAwake, s.silent, s.looked = true, 0, s.gate.look()
-	s.probeAt, s.measureAt = time.Time{}, now.Add(time.Second)
-	if s.cfg.ProbeInterval > 0 {
-		s.probeAt = now.Add(s.cfg.ProbeInterval)
-	}
-	s.gate.open(s.launch.Endpoint)
-	s.cameUp()
+	s.phase = awake
+	s.proc.awoke()
+	s.restarts.awoke(time.Now())
+	s.health.awoke(s.cfg.ProbeInterval, s.gate.traffic())
+	s.meter.after(time.Second)
+	s.gate.open(s.proc.launch.Endpoint)
+	s.coming.cameUp()
 	report := s.set(api.Awake, "")
 	s.settle()          // before the report: requests wait for it
 	goruntime.Gosched() // and before what the report sets in motion
 	s.save()
-	s.owed = nil
-	s.cfg.Report(report)
+	s.reports.sendOnly(report)
 }
 
 // drain shuts the gate and waits for the requests that are in.
@@ -221,7 +208,7 @@ func (s *Supervisor) drain() {
 // reopen ends a drain.
 func (s *Supervisor) reopen() {
 	s.phase = awake
-	s.gate.open(s.launch.Endpoint)
+	s.gate.open(s.proc.launch.Endpoint)
 	s.enter(api.Awake, "")
 	s.settle()
 }
@@ -246,14 +233,15 @@ func (s *Supervisor) drainExpired() {
 		s.drained()
 		return
 	}
-	s.answer(api.Asleep, api.Errorf(http.StatusConflict, api.CodeBusy, "%d requests still run after the time to drain: the instance stays awake", running))
+	s.callers.answer(api.Asleep, api.Errorf(http.StatusConflict, api.CodeBusy, "%d requests still run after the time to drain: the instance stays awake", running))
 	s.want = goal{state: api.Awake}
 }
 
 // end ends the process with all its descendants, or leaves it to whoever adopts it.
 func (s *Supervisor) end(grace time.Duration) {
 	if s.leaving {
-		s.child, s.exitSeen, s.phase = nil, false, off
+		s.proc.cleared()
+		s.phase = off
 		return
 	}
 	drained := s.phase == draining && !s.hard
@@ -273,20 +261,21 @@ func (s *Supervisor) end(grace time.Duration) {
 // or after it: 1. it was to end; 2. it sleeps, and does so without a process
 // too; 3. it is to be awake, which is a crash.
 func (s *Supervisor) cleared() {
-	was, status := s.phase, s.child.Status()
+	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
-	s.child, s.exitSeen, s.phase = nil, false, off
-	s.book.noProcess()
+	s.proc.cleared()
+	s.phase = off
+	s.reports.noProcess()
 	s.cfg.Closed()
 	switch {
 	case was == ending || s.want.state == api.Gone: // 1.
 	case was == asleep && s.want.state == api.Asleep: // 2.
-		s.message = s.explain(reason)
-		s.level, s.stopped = api.Level2, true
+		s.restarts.explained(s.explain(reason))
+		s.proc.sleepsStopped()
 		s.enter(api.Asleep, "")
 	case s.want.state == api.Asleep: // 2. fromOff says so
-		s.message = s.explain(reason)
-	case was == starting || was == rising: // 3.
+		s.restarts.explained(s.explain(reason))
+	case was == starting || was == waking: // 3.
 		hopeless := false
 		if was == starting {
 			reason, hopeless = adviseExit(s.cfg.Log.Message(math.MaxInt), status)
@@ -302,43 +291,36 @@ func (s *Supervisor) cleared() {
 // is told. A sidecar is not given up, as others see to its restart; 3. else it is
 // tried again.
 func (s *Supervisor) failedToCome(reason string, permanent bool) {
-	if s.want.state != api.Awake && !s.attached { // 1.
-		s.message = s.explain(reason)
-		if s.child != nil {
+	if s.want.state != api.Awake && !s.proc.attached { // 1.
+		s.restarts.explained(s.explain(reason))
+		if s.proc.child != nil {
 			s.end(0)
 		}
 		return
 	}
-	s.failures++
-	last := permanent || s.failures >= maxFailures
-	s.gaveUp = last && !s.attached
-	s.noRoom = runtime.NoRoom(reason+"\n"+s.cfg.Log.Message(math.MaxInt)) != ""
-	if s.gaveUp && !permanent {
-		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.failures, maxFailures)
+	noRoom := runtime.NoRoom(reason+"\n"+s.cfg.Log.Message(math.MaxInt)) != ""
+	last := s.restarts.failedToCome(permanent, s.proc.attached, noRoom)
+	if s.restarts.gaveUp && !permanent {
+		reason = fmt.Sprintf("%s (start %d of %d)", reason, s.restarts.failures, maxFailures)
 	}
 	s.failed(reason)
 	if last { // 2.
-		s.answer(api.Awake, api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "%s", s.message))
+		s.callers.answer(api.Awake, api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "%s", s.restarts.message))
 	}
 }
 
 // failed says that the runtime is not what it should be, ends what is left of it
 // and sets the time of the next start.
 func (s *Supervisor) failed(reason string) {
-	now := time.Now()
-	if s.state == api.Awake && now.Sub(s.awakeSince) >= calmAfter {
-		s.backoff = 0
-	}
-	s.backoff = min(max(2*s.backoff, firstPause), longestPause)
-	s.retryAt = now.Add(s.backoff)
-	s.startup, s.message = nil, s.explain(reason)
-	attrs := []any{"reason", reason, "failures", s.failures}
-	if !s.gaveUp {
-		attrs = append(attrs, "restart in", s.backoff)
+	s.restarts.failed(time.Now(), s.state == api.Awake, s.explain(reason))
+	s.coming.failed()
+	attrs := []any{"reason", reason, "failures", s.restarts.failures}
+	if !s.restarts.gaveUp {
+		attrs = append(attrs, "restart in", s.restarts.backoff)
 	}
 	s.cfg.Logger.Warn("runtime failed", attrs...)
 	s.enter(api.Unhealthy, "")
-	if s.child != nil {
+	if s.proc.child != nil {
 		s.end(0)
 	} else {
 		s.phase = off

@@ -12,11 +12,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // answer makes the answer to r out of the endpoint's: 1. a redirect is not
-// followed, the request would be sent to somebody else without its envelope; 2.
+// followed, the request would be sent to another host without its envelope; 2.
 // the endpoint refused; 3. the envelope's answer.
 func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response, error) {
 	raw, err := t.read(r.Context(), resp)
@@ -41,39 +41,28 @@ func prediction(raw []byte) (envelope.Response, error) {
 	if !utf8.Valid(raw) {
 		return envelope.Response{}, errors.New("it is not UTF-8")
 	}
-	at := span.Begin(raw)
-	if at < len(raw) && raw[at] != '{' {
-		if _, err := span.Skip(raw, at); err != nil {
-			return envelope.Response{}, err
-		}
-		return envelope.Response{}, errors.New("it is no object")
-	}
 	var list, first []byte
-	end, err := span.Object(raw, at, func(key []byte, at int) (int, error) {
-		if string(key) != "predictions" || !span.Is(raw, at, '[') {
-			return span.Skip(raw, at)
+	err := jsonfield.Each(raw, 0, func(name, value []byte) bool {
+		if string(jsonfield.Text(name)) == "predictions" && value[0] == '[' {
+			list = value
 		}
-		list, first = raw[at:], nil
-		return span.Array(raw, at, func(at int) (end int, err error) {
-			if first != nil || !span.Is(raw, at, '"') {
-				return span.Skip(raw, at)
-			}
-			first, end, err = span.Decode(raw, at)
-			return end, err
-		})
+		return true
 	})
-	if err == nil {
-		err = span.End(raw, end)
+	if err == nil && list != nil {
+		err = jsonfield.Items(list, func(item []byte) bool {
+			first = item
+			return item[0] != '"'
+		})
 	}
 	switch {
 	case err != nil:
 		return envelope.Response{}, err
 	case list == nil:
 		return envelope.Response{}, errors.New(`it has no list "predictions"`)
-	case first == nil:
+	case first == nil || first[0] != '"':
 		return envelope.Response{}, errors.New("its first prediction is no string")
 	}
-	return envelope.ParseResponse(first)
+	return envelope.ParseResponse(jsonfield.Text(first))
 }
 
 // refusalHeader are the endpoint's headers that fit the body that we make.

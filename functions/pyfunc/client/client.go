@@ -87,7 +87,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.cfg.Base.RoundTrip(outer)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as Base said it: http.Client wraps it, and callers look for its type
+		return nil, err // as Base said it: http.Client wraps it, and callers look for its type
 	}
 	defer resp.Body.Close()
 	return t.answer(r, resp)
@@ -128,7 +128,7 @@ func (t *Transport) pass(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return t.cfg.Base.RoundTrip(r) //nolint:wrapcheck // as Base said it
+	return t.cfg.Base.RoundTrip(r) // as Base said it
 }
 
 func (t *Transport) token() string {

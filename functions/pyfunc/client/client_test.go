@@ -195,8 +195,8 @@ func TestEndpointRefuses(t *testing.T) {
 
 func TestNoScoringServer(t *testing.T) {
 	for body, want := range map[string]string{
-		"<html>": "stands where a value", "{}": "predictions", `{"predictions": {}}`: "predictions", `{"predictions": []}`: "no string", `{"predictions": [1]}`: "no string",
-		`{"predictions": ["x"]}`: "no JSON", "\xff": "UTF-8", "[]": "no object",
+		"<html>": "want a JSON object", "{}": "predictions", `{"predictions": {}}`: "predictions", `{"predictions": []}`: "no string", `{"predictions": [1]}`: "no string",
+		`{"predictions": ["x"]}`: "no JSON", "\xff": "UTF-8", "[]": "want a JSON object",
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
 		_, err := transport(t, client.Config{Endpoint: s.URL}).Get(s.URL + "/v1/models")

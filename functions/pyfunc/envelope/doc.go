@@ -6,9 +6,8 @@
 //	answer:   {"predictions": ["{\"status_code\": 200, \"headers\": {…}, \"content\": \"…\", \"content_type\": \"text\"}"]}
 //
 // [ParseRequest] and [AppendResponse] are the server's side, [AppendRequest] and
-// [ParseResponse] the client's. What is appended is the string in the string at
-// once, in one pass over the body; what is parsed is decoded in place.
+// [ParseResponse] the client's. JSON's syntax is jsontext's to know.
 //
-// It knows nothing of what may be asked for: a path is text to it. All functions
-// are pure; who calls them owns the bytes.
+// It does not judge requests: a path is text to it. All functions
+// are pure; the caller owns the bytes.
 package envelope

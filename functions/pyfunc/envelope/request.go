@@ -1,15 +1,20 @@
 package envelope
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Request is a request as it stands in an envelope.
@@ -39,54 +44,35 @@ const (
 // keys are those that a request must have.
 var keys = []string{"method", "url_path", "headers", "body", "body_type", "requires_openai_compat"}
 
-// value is the value of a key: a string, decoded, or where another kind begins.
-type value struct {
-	first byte // of the JSON; 0: the key is missing
-	text  []byte
-	at    int
-}
+// value is the value of a key, as JSON; nil: the key is missing.
+type value []byte
 
 // object reads the object that text is: the values of keys, in their order. Of a
 // repeated key the last counts, others are left out.
 func object(text []byte, keys []string) (values [6]value, err error) {
-	at := span.Begin(text)
-	if at < len(text) && text[at] != '{' {
-		if _, err := span.Skip(text, at); err != nil {
-			return values, fmt.Errorf("it is no JSON: %w", err)
+	err = jsonfield.Each(text, 0, func(name, v []byte) bool {
+		if i := slices.Index(keys, string(jsonfield.Text(name))); i >= 0 {
+			values[i] = v
 		}
-		return values, fmt.Errorf("it is %s: want an object with the keys %s", kind(text[at]), strings.Join(keys, ", "))
-	}
-	end, err := span.Object(text, at, func(key []byte, at int) (end int, err error) {
-		v := value{at: at}
-		if span.Is(text, at, '"') {
-			v.first = '"'
-			v.text, end, err = span.Decode(text, at)
-		} else if end, err = span.Skip(text, at); err == nil {
-			v.first, v.text = text[at], text[at:end]
-		}
-		for i, k := range keys {
-			if string(key) == k {
-				values[i] = v
-			}
-		}
-		return end, err
+		return true
 	})
-	if err == nil {
-		err = span.End(text, end)
-	}
 	if err != nil {
+		text = bytes.Trim(text, " \t\r\n")
+		if len(text) > 0 && text[0] != '{' && jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+			return values, fmt.Errorf("it is %s: want an object with the keys %s", value(text).kind(), strings.Join(keys, ", "))
+		}
 		return values, fmt.Errorf("it is no JSON: %w", err)
 	}
 	for i, k := range keys {
-		if values[i].first == 0 {
+		if values[i] == nil {
 			return values, fmt.Errorf("the key %q is missing", k)
 		}
 	}
 	return values, nil
 }
 
-// ParseRequest reads a request. text is overwritten, and the body is a part of
-// it. The error names what to change; one of the syntax is an *span.Error.
+// ParseRequest reads a request. text may be overwritten, and the body may be a
+// part of it. The error names what to change.
 func ParseRequest(text []byte) (r Request, err error) {
 	values, err := object(text, keys)
 	if err != nil {
@@ -98,54 +84,43 @@ func ParseRequest(text []byte) (r Request, err error) {
 	if r.Path, err = values[1].word("url_path"); err != nil {
 		return r, err
 	}
-	if r.Header, err = headers(text, values[2]); err != nil {
+	if r.Header, err = headers(values[2]); err != nil {
 		return r, err
 	}
 	of, err := values[4].word("body_type")
 	if err != nil {
 		return r, err
 	}
-	r.Compat = values[5].first == 't' // true is the only word that begins so
+	r.Compat = string(values[5]) == "true"
 	r.Body, err = body(values[3], of)
 	return r, err
 }
 
 func (v value) word(key string) (string, error) {
-	if v.first != '"' {
-		return "", fmt.Errorf("the key %q is %s: want a string", key, kind(v.first))
+	if v[0] != '"' {
+		return "", fmt.Errorf("the key %q is %s: want a string", key, v.kind())
 	}
-	switch string(v.text) { // the usual ones need no memory
-	case "POST":
-		return "POST", nil
-	case "GET":
-		return "GET", nil
-	case bodyText:
-		return bodyText, nil
-	case bodyStream:
-		return bodyStream, nil
-	}
-	return string(v.text), nil
+	return string(jsonfield.Text(v)), nil
 }
 
 // headers reads the object of headers. Of a repeated name the last counts.
-func headers(text []byte, v value) ([]Field, error) {
-	if v.first != '{' {
-		return nil, fmt.Errorf("the key \"headers\" is %s: want an object of strings", kind(v.first))
+func headers(v value) (all []Field, err error) {
+	if v[0] != '{' {
+		return nil, fmt.Errorf("the key \"headers\" is %s: want an object of strings", v.kind())
 	}
-	var all []Field
-	_, err := span.Object(text, v.at, func(key []byte, at int) (int, error) {
-		if text[at] != '"' {
-			return 0, fmt.Errorf("the header %q is %s: want a string", key, kind(text[at]))
+	_ = jsonfield.Each(v, 0, func(quoted, v []byte) bool { // it is JSON
+		name := string(jsonfield.Text(quoted))
+		if v[0] != '"' {
+			err = fmt.Errorf("the header %q is %s: want a string", name, value(v).kind())
+			return false
 		}
-		name := string(key)
-		value, end, err := span.Decode(text, at)
-		f := Field{name, string(value)}
+		f := Field{name, string(jsonfield.Text(v))}
 		if i := slices.IndexFunc(all, func(f Field) bool { return f.Name == name }); i >= 0 {
 			all[i] = f
 		} else {
 			all = append(all, f)
 		}
-		return end, err
+		return true
 	})
 	return all, err
 }
@@ -153,23 +128,25 @@ func headers(text []byte, v value) ([]Field, error) {
 // body decodes a body of a kind; one that is not known is text, as for stock servers.
 func body(v value, of string) ([]byte, error) {
 	switch {
-	case of == bodyNone || v.first == 'n' && of == bodyText:
+	case of == bodyNone || v[0] == 'n' && of == bodyText:
 		return nil, nil
-	case v.first != '"':
-		return nil, fmt.Errorf("the key \"body\" is %s: want a string where body_type is %q", kind(v.first), of)
-	case of != bodyStream:
-		return v.text, nil
+	case v[0] != '"':
+		return nil, fmt.Errorf("the key \"body\" is %s: want a string where body_type is %q", v.kind(), of)
 	}
-	n, err := base64.StdEncoding.Decode(v.text, v.text) // what was read is never read again
+	text := jsonfield.Text(v)
+	if of != bodyStream {
+		return text, nil
+	}
+	n, err := base64.StdEncoding.Decode(text, text) // what was read is never read again
 	if err != nil {
 		return nil, errors.New("the key \"body\" is not base64, as body_type \"stream\" says: want the standard alphabet with padding")
 	}
-	return v.text[:n], nil
+	return text[:n], nil
 }
 
-// kind names a value by its first byte.
-func kind(first byte) string {
-	switch first {
+// kind names the kind of a value.
+func (v value) kind() string {
+	switch v[0] {
 	case '"':
 		return "a string"
 	case '{':
@@ -188,42 +165,69 @@ func kind(first byte) string {
 // server makes r again. How the body is carried follows from its type and bytes:
 // as text where it is JSON, plain text or a form in UTF-8, else in base64.
 func AppendRequest(dst []byte, r Request) []byte {
-	dst = append(dst, `"{\"method\": \"`...)
-	dst = span.EscapeTwice(dst, clean(r.Method))
-	dst = append(dst, `\", \"url_path\": \"`...)
-	dst = span.EscapeTwice(dst, clean(r.Path))
-	dst = append(dst, `\", \"headers\": {`...)
+	in := scratch.Get().(*document)
+	defer in.release()
+	in.text = appendField(append(in.text, '{'), "method", r.Method)
+	in.text = appendField(append(in.text, ", "...), "url_path", r.Path)
+	in.text = append(in.text, `, "headers": {`...)
 	contentType := ""
 	for i, f := range r.Header {
 		if i > 0 {
-			dst = append(dst, ", "...)
+			in.text = append(in.text, ", "...)
 		}
-		dst = field(dst, f.Name, f.Value)
+		in.text = appendField(in.text, f.Name, f.Value)
 		if http.CanonicalHeaderKey(f.Name) == "Content-Type" {
 			contentType = f.Value
 		}
 	}
+	in.text = append(in.text, `}, "body": `...)
 	of := bodyOf(contentType, r.Body)
-	dst = append(dst, `}, \"body\": `...)
-	switch of {
-	case bodyNone:
-		dst = append(dst, "null"...)
-	case bodyStream:
-		dst = append(dst, `\"`...)
-		dst = base64.StdEncoding.AppendEncode(dst, r.Body)
-		dst = append(dst, `\"`...)
-	default:
-		dst = append(dst, `\"`...)
-		dst = span.EscapeTwice(dst, r.Body)
-		dst = append(dst, `\"`...)
+	if of == bodyNone {
+		in.text = append(in.text, "null"...)
+	} else {
+		in.body(r.Body, of == bodyStream)
 	}
-	dst = append(dst, `, \"body_type\": \"`...)
-	dst = append(dst, of...)
-	dst = append(dst, `\", \"requires_openai_compat\": `...)
-	if r.Compat {
-		return append(dst, `true}"`...)
+	in.text = appendField(append(in.text, ", "...), "body_type", of)
+	in.text = append(in.text, `, "requires_openai_compat": `...)
+	in.text = append(strconv.AppendBool(in.text, r.Compat), '}')
+	return appendQuoted(dst, in.text)
+}
+
+// document is an object that is to become a string in a string.
+type document struct{ text []byte }
+
+var scratch = sync.Pool{New: func() any { return new(document) }}
+
+// maxScratch is how much memory is kept for the next document.
+const maxScratch = 1 << 20
+
+func (d *document) release() {
+	if cap(d.text) <= maxScratch {
+		d.text = d.text[:0]
+		scratch.Put(d)
 	}
-	return append(dst, `false}"`...)
+}
+
+// body appends a body, in base64 or as it is.
+func (d *document) body(body []byte, encode bool) {
+	if !encode {
+		d.text = appendQuoted(d.text, body)
+		return
+	}
+	d.text = base64.StdEncoding.AppendEncode(append(d.text, '"'), body)
+	d.text = append(d.text, '"')
+}
+
+// appendQuoted appends what is UTF-8 as a string, quotes included.
+func appendQuoted[T []byte | string](dst []byte, s T) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // the only error is about UTF-8
+	return dst
+}
+
+// appendField appends a member that is a string.
+func appendField(dst []byte, name, value string) []byte {
+	dst = append(appendQuoted(dst, clean(name)), ": "...)
+	return appendQuoted(dst, clean(value))
 }
 
 func bodyOf(contentType string, body []byte) string {
@@ -243,15 +247,6 @@ func bodyOf(contentType string, body []byte) string {
 // isText says whether stock clients and servers carry a type as text.
 func isText(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/plain")
-}
-
-// field appends one header.
-func field(dst []byte, name, value string) []byte {
-	dst = append(dst, `\"`...)
-	dst = span.EscapeTwice(dst, clean(name))
-	dst = append(dst, `\": \"`...)
-	dst = span.EscapeTwice(dst, clean(value))
-	return append(dst, `\"`...)
 }
 
 // clean makes UTF-8 of a header's bytes: what is none is read as Latin-1, as RFC 9110 suggests.

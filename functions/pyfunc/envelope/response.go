@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rouse-dev/rouse/functions/pyfunc/internal/span"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
@@ -27,54 +27,50 @@ type Response struct {
 // read it: names of headers in lower case, repeated ones joined, the body as
 // text where its type is JSON or plain text and it is UTF-8, else in base64.
 func AppendResponse(dst []byte, r Response) []byte {
-	dst = append(dst, `"{\"status_code\": `...)
-	dst = strconv.AppendInt(dst, int64(r.Status), 10)
-	dst = append(dst, `, \"headers\": {`...)
+	in := scratch.Get().(*document)
+	defer in.release()
+	in.text = strconv.AppendInt(append(in.text, `{"status_code": `...), int64(r.Status), 10)
+	in.text = append(in.text, `, "headers": {`...)
 	var room [16]string // so that the usual headers need no memory
 	names := slices.AppendSeq(room[:0], maps.Keys(r.Header))
 	slices.Sort(names)
-	first := true
+	between := ""
 	for _, name := range names {
 		if localhttp.PerConnection(name) || name == "Content-Length" || len(r.Header[name]) == 0 {
 			continue
 		}
-		if !first {
-			dst = append(dst, ", "...)
-		}
-		first = false
-		dst = field(dst, strings.ToLower(name), strings.Join(r.Header[name], ", "))
+		in.text = appendField(append(in.text, between...), strings.ToLower(name), strings.Join(r.Header[name], ", "))
+		between = ", "
 	}
 	if r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
-		if !first {
-			dst = append(dst, ", "...)
-		}
-		dst = append(dst, `\"content-length\": \"`...)
-		dst = strconv.AppendInt(dst, int64(len(r.Body)), 10)
-		dst = append(dst, `\"`...)
+		in.text = append(append(in.text, between...), `"content-length": "`...)
+		in.text = append(strconv.AppendInt(in.text, int64(len(r.Body)), 10), '"')
 	}
-	dst = append(dst, `}, \"content\": \"`...)
-	if contentType := r.Header.Get("Content-Type"); isText(contentType) && r.Header.Get("Content-Encoding") == "" && utf8.Valid(r.Body) {
-		dst = span.EscapeTwice(dst, r.Body)
-		return append(dst, `\", \"content_type\": \"text\"}"`...)
+	contentType := r.Header.Get("Content-Type")
+	of := bodyStream
+	if isText(contentType) && r.Header.Get("Content-Encoding") == "" && utf8.Valid(r.Body) {
+		of = bodyText
 	}
-	dst = base64.StdEncoding.AppendEncode(dst, r.Body)
-	return append(dst, `\", \"content_type\": \"stream\"}"`...)
+	in.text = append(in.text, `}, "content": `...)
+	in.body(r.Body, of == bodyStream)
+	in.text = append(appendField(append(in.text, ", "...), "content_type", of), '}')
+	return appendQuoted(dst, in.text)
 }
 
 // answerKeys are those that an answer must have.
 var answerKeys = []string{"status_code", "headers", "content", "content_type"}
 
-// ParseResponse reads an answer. text is overwritten, and the body is a part of it.
+// ParseResponse reads an answer. text may be overwritten, and the body may be a part of it.
 func ParseResponse(text []byte) (r Response, err error) {
 	values, err := object(text, answerKeys)
 	if err != nil {
 		return r, err
 	}
 	status, content := values[0], values[2]
-	if r.Status, err = strconv.Atoi(string(status.text)); err != nil || status.first == '"' || r.Status < 100 || r.Status > 999 {
-		return r, fmt.Errorf("the status_code is %.20q: want an HTTP status", status.text)
+	if r.Status, err = strconv.Atoi(string(status)); err != nil || r.Status < 100 || r.Status > 999 {
+		return r, fmt.Errorf("the status_code is %.20s: want an HTTP status", status)
 	}
-	fields, err := headers(text, values[1])
+	fields, err := headers(values[1])
 	if err != nil {
 		return r, err
 	}
@@ -86,10 +82,10 @@ func ParseResponse(text []byte) (r Response, err error) {
 	if err != nil {
 		return r, err
 	}
-	if content.first != '"' {
-		return r, fmt.Errorf("the content is %s: want a string", kind(content.first))
+	if content[0] != '"' {
+		return r, fmt.Errorf("the content is %s: want a string", content.kind())
 	}
-	r.Body = content.text
+	r.Body = jsonfield.Text(content)
 	if of != bodyStream {
 		return r, nil
 	}

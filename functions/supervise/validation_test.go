@@ -15,10 +15,10 @@ func early(c *supervise.Config) { c.Canary, c.Early = true, func() bool { return
 
 // entry is what became of a request that came behind a wake.
 type entry struct {
-	inside  context.Context
-	verdict func() *api.Error
-	refused *api.Error
-	after   time.Duration // how long it waited
+	inside    context.Context
+	validated func() *api.Error
+	refused   *api.Error
+	after     time.Duration // how long it waited
 }
 
 // behind sends a request behind a wake that is about to begin, and returns when it waits.
@@ -26,8 +26,8 @@ func behind(t *testing.T, s *supervise.Supervisor) <-chan entry {
 	t.Helper()
 	began, in := time.Now(), make(chan entry, 1)
 	go func() {
-		_, inside, verdict, refused := s.Gate().EnterBehind(t.Context(), control.MostWait)
-		in <- entry{inside, verdict, refused, time.Since(began)}
+		_, inside, validated, refused := s.Gate().EnterBehind(t.Context(), control.MostWait)
+		in <- entry{inside, validated, refused, time.Since(began)}
 	}()
 	synctest.Wait()
 	return in
@@ -35,7 +35,7 @@ func behind(t *testing.T, s *supervise.Supervisor) <-chan entry {
 
 // What came behind a wake is in as soon as the runtime takes requests, and knows what its answer is
 // worth when the canary has been answered. Others are not let in before.
-func TestTrial(t *testing.T) {
+func TestValidation(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good"}, rise: time.Second, shows: 2 * time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
@@ -43,23 +43,23 @@ func TestTrial(t *testing.T) {
 		began := time.Now()
 		woken := later(func() error { return wake(s, 3) })
 		e := <-in
-		if e.refused != nil || e.verdict == nil || e.after != time.Second {
-			t.Fatalf("%+v: want it in on trial after 1 s", e)
+		if e.refused != nil || e.validated == nil || e.after != time.Second {
+			t.Fatalf("%+v: want it in speculatively after 1 s", e)
 		}
 		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeLoading {
 			t.Errorf("another one: %v, want it refused", refused)
 		}
-		if refused := e.verdict(); refused != nil || time.Since(began) != 3*time.Second {
-			t.Errorf("verdict after %s: %v, want a good one after 3 s", time.Since(began), refused)
+		if refused := e.validated(); refused != nil || time.Since(began) != 3*time.Second {
+			t.Errorf("validated after %s: %v, want a good one after 3 s", time.Since(began), refused)
 		}
 		wantCode(t, "wake", <-woken, "")
 		if running, _ := s.Gate().Running(); running != 1 || e.inside.Err() != nil {
-			t.Errorf("%d run (%v), want the one that was on trial", running, e.inside.Err())
+			t.Errorf("%d run (%v), want the speculative one", running, e.inside.Err())
 		}
 		slept := later(func() error { return sleep(s, 4, 1, time.Minute) })
 		synctest.Wait()
 		if st := s.Status(); st.State != api.Draining {
-			t.Errorf("%s, want it to wait for what was on trial", st.State)
+			t.Errorf("%s, want it to wait for the speculative request", st.State)
 		}
 		s.Gate().Leave()
 		wantCode(t, "sleep", <-slept, "")
@@ -68,25 +68,25 @@ func TestTrial(t *testing.T) {
 
 // What was computed with weights that did not come back is thrown away, and the canary is asked
 // again when nothing else runs any more.
-func TestTrialFails(t *testing.T) {
+func TestValidationFails(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "!!", "new"}, shows: time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		in := behind(t, s)
 		woken := later(func() error { return wake(s, 3) })
 		e := <-in
-		if e.refused != nil || e.verdict == nil {
-			t.Fatalf("%+v: want it in on trial", e)
+		if e.refused != nil || e.validated == nil {
+			t.Fatalf("%+v: want it in speculatively", e)
 		}
-		if refused := e.verdict(); refused == nil || refused.Code != api.CodeUnhealthy {
-			t.Errorf("verdict: %v, want %s", refused, api.CodeUnhealthy)
+		if refused := e.validated(); refused == nil || refused.Code != api.CodeUnhealthy {
+			t.Errorf("validated: %v, want %s", refused, api.CodeUnhealthy)
 		}
 		if e.inside.Err() == nil {
 			t.Error("it still runs in the runtime")
 		}
 		for range 100 { // who asks when both have happened
-			if refused := e.verdict(); refused == nil {
-				t.Fatal("the verdict is forgotten where the request was cut off")
+			if refused := e.validated(); refused == nil {
+				t.Fatal("the outcome is forgotten where the request was cut off")
 			}
 		}
 		time.Sleep(10 * time.Second)
@@ -98,14 +98,14 @@ func TestTrialFails(t *testing.T) {
 }
 
 // One wrong answer beside a request costs the request another way, and the instance nothing.
-func TestTrialFailsOnce(t *testing.T) {
+func TestValidationFailsOnce(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "good"}, shows: time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		in := behind(t, s)
 		woken := later(func() error { return wake(s, 3) })
-		if refused := (<-in).verdict(); refused == nil {
-			t.Error("a good verdict on a wrong answer")
+		if refused := (<-in).validated(); refused == nil {
+			t.Error("a wrong answer was validated")
 		}
 		s.Gate().Leave()
 		wantCode(t, "wake", <-woken, "")
@@ -113,8 +113,8 @@ func TestTrialFailsOnce(t *testing.T) {
 	}, early)
 }
 
-// However a wake ends, who is on trial gets a verdict.
-func TestTrialEnds(t *testing.T) {
+// However a wake ends, a speculative request gets an outcome.
+func TestValidationEnds(t *testing.T) {
 	for name, end := range map[string]func(*world, *supervise.Supervisor){
 		"the process ends": func(w *world, _ *supervise.Supervisor) { w.children[0].end("exit status 1") },
 		"a stop": func(_ *world, s *supervise.Supervisor) {
@@ -130,8 +130,8 @@ func TestTrialEnds(t *testing.T) {
 				go func() { _ = wake(s, 3) }()
 				e := <-in
 				end(w, s)
-				if refused := e.verdict(); refused == nil || e.inside.Err() == nil {
-					t.Errorf("verdict %v (%v), want it cut off", refused, e.inside.Err())
+				if refused := e.validated(); refused == nil || e.inside.Err() == nil {
+					t.Errorf("validated %v (%v), want it cut off", refused, e.inside.Err())
 				}
 				s.Gate().Leave()
 			}, early)
@@ -140,14 +140,14 @@ func TestTrialEnds(t *testing.T) {
 }
 
 // Where something has to be loaded after a wake, nobody is in before it is.
-func TestNoTrialBeforeWhatIsRestored(t *testing.T) {
+func TestNoValidationBeforeWhatIsRestored(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good"}, shows: time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		in := behind(t, s)
 		wantCode(t, "wake", wake(s, 3), "")
-		if e := <-in; e.refused != nil || e.verdict != nil || e.after != time.Second {
-			t.Errorf("%+v: want it in, not on trial, after 1 s", e)
+		if e := <-in; e.refused != nil || e.validated != nil || e.after != time.Second {
+			t.Errorf("%+v: want it in, not speculative, after 1 s", e)
 		}
 		s.Gate().Leave()
 	}, early, func(c *supervise.Config) { c.Early = func() bool { return false } })

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
@@ -31,13 +32,13 @@ const (
 	maxAnswer         = 1 << 20
 )
 
-// Config of a [Member].
+// Config of a [Agent].
 type Config struct {
 	// Control is where the control plane listens.
 	Control api.Endpoint
 	// Request is how the instance introduces itself.
-	Request control.JoinRequest
-	// Token is its credential; it is sent with all that the member sends.
+	Request control.RegisterRequest
+	// Token is its credential; it is sent with all that the agent sends.
 	Token string
 	// Base carries the requests; nil: [NewTransport] with the pod's own place.
 	Base http.RoundTripper
@@ -45,28 +46,28 @@ type Config struct {
 	// before there is anything to report.
 	Report func()
 	// Told is called after each join, before the report; nil: nobody.
-	Told func(control.JoinAnswer)
+	Told func(control.RegisterAnswer)
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Member is an instance's side of the control plane, see the package comment.
-type Member struct {
+// Agent is an instance's side of the control plane, see the package comment.
+type Agent struct {
 	cfg    Config
 	base   http.RoundTripper
-	again  chan struct{} // from the transport: the control plane doesn't know us; one place: one word is enough
-	asked  chan struct{} // from Ask; one place: one report answers all who asked
-	lost   chan struct{} // from the transport: an event did not arrive; one place
+	again  bell.Bell     // from the transport: the control plane doesn't know us
+	asked  bell.Bell     // from Ask: one report answers all who asked
+	lost   bell.Bell     // from the transport: an event did not arrive
 	joined chan struct{} // closed by Run at the first answer
 	alone  chan struct{} // closed by Run once the control plane has said that we are not its
-	answer atomic.Pointer[control.JoinAnswer]
+	answer atomic.Pointer[control.RegisterAnswer]
 
 	mu     sync.Mutex // guards what follows
 	reason error      // why the last try failed
 }
 
-// New makes a member; nothing is sent until [Member.Run] runs.
-func New(cfg Config) (*Member, error) {
+// New makes an agent; nothing is sent until [Agent.Run] runs.
+func New(cfg Config) (*Agent, error) {
 	if err := api.CheckEndpoint(cfg.Control); err != nil {
 		return nil, fmt.Errorf("join: the control plane: %w; \"none\" is to join nobody", err)
 	}
@@ -80,73 +81,66 @@ func New(cfg Config) (*Member, error) {
 	if base == nil {
 		base = NewTransport(Here().Domain)
 	}
-	return &Member{
-		cfg: cfg, base: base, again: make(chan struct{}, 1), asked: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+	return &Agent{
+		cfg: cfg, base: base, again: bell.New(), asked: bell.New(), lost: bell.New(),
 		joined: make(chan struct{}), alone: make(chan struct{}),
 	}, nil
 }
 
 // Joined is closed at the first answer.
-func (m *Member) Joined() <-chan struct{} { return m.joined }
+func (a *Agent) Joined() <-chan struct{} { return a.joined }
 
 // Alone is closed once the control plane has said that it has nothing to do with
 // this revision.
-func (m *Member) Alone() <-chan struct{} { return m.alone }
+func (a *Agent) Alone() <-chan struct{} { return a.alone }
 
 // Answer is the last answer, once Joined is closed; the zero one before.
-func (m *Member) Answer() control.JoinAnswer {
-	if a := m.answer.Load(); a != nil {
-		return *a
+func (a *Agent) Answer() control.RegisterAnswer {
+	if answer := a.answer.Load(); answer != nil {
+		return *answer
 	}
-	return control.JoinAnswer{}
+	return control.RegisterAnswer{}
 }
 
 // Reason says why the last try to join failed, nil where none has.
-func (m *Member) Reason() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.reason
+func (a *Agent) Reason() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reason
 }
 
 // Wrong says that the control plane knows the revision and finds it wrong: an
 // instance of it is of no use.
-func (m *Member) Wrong() bool {
-	refused, is := errors.AsType[*api.Error](m.Reason())
+func (a *Agent) Wrong() bool {
+	refused, is := errors.AsType[*api.Error](a.Reason())
 	return is && refused.Status == http.StatusUnprocessableEntity
 }
 
 // Ask has the instance report soon.
-func (m *Member) Ask() { tell(m.asked) }
-
-func tell(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it has been told
-	}
-}
+func (a *Agent) Ask() { a.asked.Ring() }
 
 // Run joins, and joins again, until ctx ends.
-func (m *Member) Run(ctx context.Context) {
+func (a *Agent) Run(ctx context.Context) {
 	for first := true; ; first = false {
 		began := time.Now()
-		answer, err := m.join(ctx)
+		answer, err := a.join(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				close(m.alone)
-				m.cfg.Logger.Info("this revision is not Rouse's to scale: the instance goes on alone", "reason", err)
+				close(a.alone)
+				a.cfg.Logger.Info("this revision is not Rouse's to scale: the instance goes on alone", "reason", err)
 			}
 			return
 		}
-		m.answer.Store(&answer)
+		a.answer.Store(&answer)
 		if first {
-			close(m.joined)
+			close(a.joined)
 		}
-		if m.cfg.Told != nil {
-			m.cfg.Told(answer)
+		if a.cfg.Told != nil {
+			a.cfg.Told(answer)
 		}
-		m.cfg.Report()
-		m.cfg.Logger.Info("joined", "control", m.cfg.Control, "function", answer.Function.Name, "took", time.Since(began).Round(time.Microsecond))
-		if !m.stay(ctx) || !pause(ctx, joinsApart-time.Since(began)) {
+		a.cfg.Report()
+		a.cfg.Logger.Info("joined", "control", a.cfg.Control, "function", answer.Function.Name, "took", time.Since(began).Round(time.Microsecond))
+		if !a.stay(ctx) || !pause(ctx, joinsApart-time.Since(began)) {
 			return
 		}
 	}
@@ -154,9 +148,9 @@ func (m *Member) Run(ctx context.Context) {
 
 // stay reports when there is reason to, until the control plane doesn't know the
 // instance any more (true), or ctx ends (false).
-func (m *Member) stay(ctx context.Context) bool {
+func (a *Agent) stay(ctx context.Context) bool {
 	select {
-	case <-m.again: // about an event from before the join
+	case <-a.again: // about an event from before the join
 	default:
 	}
 	var due time.Time // of the next report; zero: none
@@ -175,17 +169,17 @@ func (m *Member) stay(ctx context.Context) bool {
 	}
 	for {
 		select {
-		case <-m.again:
-			m.cfg.Logger.Info("the control plane does not know this instance any more: joining again")
+		case <-a.again:
+			a.cfg.Logger.Info("the control plane does not know this instance any more: joining again")
 			return true
-		case <-m.asked:
+		case <-a.asked:
 			in(0)
-		case <-m.lost:
+		case <-a.lost:
 			in(lostAgain)
 		case <-timer.C:
 			if !due.IsZero() {
 				due, last = time.Time{}, time.Now()
-				m.cfg.Report()
+				a.cfg.Report()
 			}
 			timer.Reset(time.Hour)
 		case <-ctx.Done():
@@ -207,13 +201,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // join tries until it is answered, refused for good, or ctx ends.
-func (m *Member) join(ctx context.Context) (control.JoinAnswer, error) {
+func (a *Agent) join(ctx context.Context) (control.RegisterAnswer, error) {
 	began, said, last := time.Now(), time.Time{}, ""
 	for wait := firstPause; ; wait *= 2 {
-		answer, err := m.try(ctx)
-		m.mu.Lock()
-		m.reason = err
-		m.mu.Unlock()
+		answer, err := a.try(ctx)
+		a.mu.Lock()
+		a.reason = err
+		a.mu.Unlock()
 		refused, isRefusal := errors.AsType[*api.Error](err)
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -221,8 +215,8 @@ func (m *Member) join(ctx context.Context) (control.JoinAnswer, error) {
 		case isRefusal && refused.Status == http.StatusNotFound && refused.Code == api.CodeUnsupported:
 			return answer, err
 		}
-		if advice := m.advice(err); time.Since(began) >= quiet && (advice != last || time.Since(said) >= wordsApart) {
-			m.cfg.Logger.Warn("can't join; trying on", "control", m.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
+		if advice := a.advice(err); time.Since(began) >= quiet && (advice != last || time.Since(said) >= wordsApart) {
+			a.cfg.Logger.Warn("can't join; trying on", "control", a.cfg.Control, "for", time.Since(began).Round(time.Second), "error", err, "do", advice)
 			said, last = time.Now(), advice
 		}
 		wait = min(wait, longestPause)
@@ -236,20 +230,20 @@ func (m *Member) join(ctx context.Context) (control.JoinAnswer, error) {
 }
 
 // try posts the request once. A refusal is an *[api.Error].
-func (m *Member) try(ctx context.Context) (answer control.JoinAnswer, err error) {
+func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	raw, err := json.Marshal(m.cfg.Request)
+	raw, err := json.Marshal(a.cfg.Request)
 	if err != nil {
 		return answer, fmt.Errorf("join: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.cfg.Control.URL(control.PathJoin), bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.cfg.Control.URL(control.PathRegister), bytes.NewReader(raw))
 	if err != nil {
 		return answer, fmt.Errorf("join: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+m.cfg.Token)
-	resp, err := m.base.RoundTrip(req)
+	req.Header.Set("Authorization", "Bearer "+a.cfg.Token)
+	resp, err := a.base.RoundTrip(req)
 	if err != nil {
 		return answer, fmt.Errorf("join: %w", err)
 	}
@@ -259,7 +253,7 @@ func (m *Member) try(ctx context.Context) (answer control.JoinAnswer, err error)
 		return answer, fmt.Errorf("join: read the answer: %w", err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return answer, refusal(resp, raw)
+		return answer, api.ParseError(resp, raw)
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return answer, fmt.Errorf("join: the answer is not what is wanted: %w", err)
@@ -267,31 +261,17 @@ func (m *Member) try(ctx context.Context) (answer control.JoinAnswer, err error)
 	return answer, nil
 }
 
-// refusal reads an error body; a body of another shape becomes the message.
-func refusal(resp *http.Response, raw []byte) *api.Error {
-	var body struct {
-		Error struct {
-			Message string `json:"message"`
-			Code    string `json:"code"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(raw, &body); err != nil || body.Error.Message == "" {
-		return api.Errorf(resp.StatusCode, "", "%s: %s", resp.Status, bytes.TrimSpace(raw[:min(len(raw), 500)]))
-	}
-	return api.Errorf(resp.StatusCode, body.Error.Code, "%s", body.Error.Message)
-}
-
 // advice says what to do about a failed try.
-func (m *Member) advice(err error) string {
+func (a *Agent) advice(err error) string {
 	refused, is := errors.AsType[*api.Error](err)
 	if !is {
 		return fmt.Sprintf("see whether the autoscaler runs (kubectl -n %s get pods -l app=%s) and whether a NetworkPolicy keeps namespace %s from it; to run without Rouse's control plane set ROUSE_CONTROL=none",
-			control.SystemNamespace, control.AutoscalerName, m.cfg.Request.Namespace)
+			control.SystemNamespace, control.AutoscalerName, a.cfg.Request.Namespace)
 	}
 	switch refused.Status {
 	case http.StatusNotFound:
 		return fmt.Sprintf("see whether pod %s of revision %s exists in namespace %s, and whether the revision has the annotation %s: %s; set ROUSE_NAMESPACE if the namespace is wrong",
-			m.cfg.Request.Instance, m.cfg.Request.Revision, m.cfg.Request.Namespace, api.AnnotationClass, api.Class)
+			a.cfg.Request.Instance, a.cfg.Request.Revision, a.cfg.Request.Namespace, api.AnnotationClass, api.Class)
 	case http.StatusUnprocessableEntity:
 		return "mend what the error names, in a new revision (kn service update)"
 	case http.StatusForbidden, http.StatusUnauthorized:
@@ -304,9 +284,9 @@ func (m *Member) advice(err error) string {
 
 // Transport carries the instance's events: it adds the token, and sees to it that
 // the instance joins again, or reports again, where its events don't arrive.
-func (m *Member) Transport() http.RoundTripper { return watched{m} }
+func (a *Agent) Transport() http.RoundTripper { return watched{a} }
 
-type watched struct{ *Member }
+type watched struct{ *Agent }
 
 // RoundTrip is the base's, with the token.
 func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -316,11 +296,11 @@ func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case !strings.HasSuffix(r.URL.Path, control.PathEvents):
 	case err != nil || resp.StatusCode/100 == 5 || resp.StatusCode == http.StatusTooManyRequests:
-		tell(w.lost)
+		w.lost.Ring()
 	default:
 		switch resp.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
-			tell(w.again)
+			w.again.Ring()
 		}
 	}
 	return resp, err

@@ -26,14 +26,14 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-const variable = "KEEPER_TEST"
+const variable = "SHIM_TEST"
 
-// TestMain is also the programs that tests start: a keeper, a runtime, and a
-// function that starts a runtime below a keeper.
+// TestMain is also the programs that tests start: a shim, a runtime, and a
+// function that starts a runtime below a shim.
 func TestMain(m *testing.M) {
 	var err error
 	switch os.Getenv(variable) {
-	case "keeper":
+	case "shim":
 		err = shim.Run(context.Background(), shim.Config{In: os.Stdin})
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
@@ -56,14 +56,14 @@ func as(what string) []string {
 }
 
 func config(socket string) shim.ClientConfig {
-	return shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("keeper"), Socket: socket}
+	return shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("shim"), Socket: socket}
 }
 
 func runtimeSpec(lines func([]byte), args ...string) process.Spec {
 	return process.Spec{Path: os.Args[0], Args: args, Env: as("runtime"), Lines: lines}
 }
 
-// function runs a runtime below a keeper until its standard input ends.
+// function runs a runtime below a shim until its standard input ends.
 func function(socket string, args []string) error {
 	if err := process.Adopt(); err != nil {
 		return err
@@ -118,17 +118,17 @@ func TestFunctionIsKilled(t *testing.T) {
 			if pids[0] != pid || !alive(pids[1]) {
 				t.Fatalf("the function says %d runs, the runtime %v", pid, pids)
 			}
-			keeper := parent(pid)
-			if parent(keeper) != f.cmd.Process.Pid {
-				t.Fatalf("the runtime's parent %d is no keeper below the function", keeper)
+			shim := parent(pid)
+			if parent(shim) != f.cmd.Process.Pid {
+				t.Fatalf("the runtime's parent %d is no shim below the function", shim)
 			}
 			f.kill()
-			wantGone(t, append(pids, keeper)...)
+			wantGone(t, append(pids, shim)...)
 		})
 	}
 }
 
-func TestKeeperIsKilled(t *testing.T) {
+func TestShimIsKilled(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pids")
@@ -138,7 +138,7 @@ func TestKeeperIsKilled(t *testing.T) {
 			if err := syscall.Kill(parent(pid), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := f.line(), "the runtime ended: the keeper of the runtime has ended (signal: killed)"; got != want {
+			if got, want := f.line(), "the runtime ended: the shim of the runtime has ended (signal: killed)"; got != want {
 				t.Errorf("the function says %q, want %q", got, want)
 			}
 			for _, pid := range pids {
@@ -150,9 +150,9 @@ func TestKeeperIsKilled(t *testing.T) {
 	}
 }
 
-// The function that started the keeper is gone: who is left kills what the keeper
+// The function that started the shim is gone: who is left kills what the shim
 // leaves, though it is no child of its own.
-func TestKeeperIsKilledWithoutItsFunction(t *testing.T) {
+func TestShimIsKilledWithoutItsFunction(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			dir := t.TempDir()
@@ -160,14 +160,14 @@ func TestKeeperIsKilledWithoutItsFunction(t *testing.T) {
 			f := start(t, "function", socket, "-pids", file, "-grandchild", kind, "-ignore-term")
 			pid, _ := strconv.Atoi(f.line())
 			pids := ids(t, file)
-			keeper := parent(pid)
+			shim := parent(pid)
 			start(t, "bystander", socket)
 			f.line()
 			f.kill()
-			if !alive(pid) || !alive(keeper) {
+			if !alive(pid) || !alive(shim) {
 				t.Fatal("the runtime died with one of two workers")
 			}
-			if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			wantGone(t, pids...)
@@ -227,7 +227,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 	wantGone(t, again.PID())
 }
 
-func TestKeeperIsReplaced(t *testing.T) {
+func TestShimIsReplaced(t *testing.T) {
 	c, err := shim.Open(t.Context(), config(filepath.Join(t.TempDir(), "s")))
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestOutputAndExit(t *testing.T) {
 	}
 }
 
-// What a keeper does not heed, its runtime does.
+// What a shim does not heed, its runtime does.
 func TestRuntimeHeedsSignals(t *testing.T) {
 	c, err := shim.Open(t.Context(), config(""))
 	if err != nil {
@@ -341,16 +341,16 @@ func TestRunByHand(t *testing.T) {
 	}
 }
 
-// A keeper that does not answer is not left behind.
+// A shim that does not answer is not left behind.
 func TestOpenFails(t *testing.T) {
-	mark := "KEEPER_OPEN=" + rand.Text()
+	mark := "SHIM_OPEN=" + rand.Text()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := shim.Open(ctx, shim.ClientConfig{Command: []string{"sleep", "300"}, Env: []string{mark}, Socket: filepath.Join(t.TempDir(), "s")})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v, want that the time is up", err)
 	}
-	eventually(t, "the keeper has ended", func() bool {
+	eventually(t, "the shim has ended", func() bool {
 		files, _ := filepath.Glob("/proc/[0-9]*/environ")
 		return !slices.ContainsFunc(files, func(f string) bool {
 			env, _ := os.ReadFile(f) // a process may have ended

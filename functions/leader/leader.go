@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/shim"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
@@ -28,9 +29,9 @@ type Config struct {
 	Listener net.Listener
 	// Server is how the door serves: its timeouts and protocols. Its Handler is set by Run.
 	Server *http.Server
-	// Keeper is how a keeper is started, and what gets an adopted runtime's output;
+	// Shim is how a shim is started, and what gets an adopted runtime's output;
 	// Socket is set by Run.
-	Keeper shim.ClientConfig
+	Shim shim.ClientConfig
 	// Lead is called once, where the worker leads, and leads until it returns. When
 	// ctx ends it is to end soon; what it drains is served until then.
 	Lead func(ctx context.Context, l *Leadership) error
@@ -48,9 +49,9 @@ type Config struct {
 
 // Leadership is what a leader has.
 type Leadership struct {
-	// Keeper starts the runtime, gives the one that is there, and keeps notes: it is
+	// Shim starts the runtime, gives the one that is there, and keeps notes: it is
 	// Start, Adopt and Save of a supervise.Config. Its Peers are who could go on.
-	Keeper *shim.Client
+	Shim *shim.Client
 	// Listener is where the other workers send their requests. Who serves it closes it.
 	Listener net.Listener
 
@@ -72,7 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return errors.Join(fmt.Errorf("worker: %w", err), cfg.Listener.Close())
 	}
 	defer claimed.Close()
-	w := &worker{cfg: cfg, door: newDoor(cfg), hints: make(chan struct{}, 1)}
+	w := &worker{cfg: cfg, door: newDoor(cfg), hints: bell.New()}
 	defer w.door.transport.CloseIdleConnections()
 	cfg.Server.Handler = api.InTurn(w.door)
 	server := shutdown.New(cfg.Server)
@@ -136,7 +137,7 @@ func (c *Config) defaults() error {
 		return err
 	}
 	c.Dir = dir
-	c.Keeper.Socket = filepath.Join(dir, "keeper.sock")
+	c.Shim.Socket = filepath.Join(dir, "shim.sock")
 	if err := api.CheckEndpoint(socketIn(dir)); err != nil {
 		return fmt.Errorf("choose a folder with a shorter path for the workers: %w", err)
 	}
@@ -144,7 +145,7 @@ func (c *Config) defaults() error {
 }
 
 // socketIn is where the leader takes requests. Its name is no shorter than that
-// of the keeper's socket.
+// of the shim's socket.
 func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "leader.sock"))
 }
@@ -153,7 +154,7 @@ func socketIn(dir string) api.Endpoint {
 type worker struct {
 	cfg   Config
 	door  *door
-	hints chan struct{} // the leader may have died; one place: one hint is enough
+	hints bell.Bell // the leader may have died
 }
 
 // run follows until it leads, and leads.
@@ -166,7 +167,7 @@ func (w *worker) run(ctx context.Context) error {
 	attended := make(chan struct{})
 	go func() {
 		defer close(attended)
-		if err := shim.Attend(attendance, w.cfg.Keeper.Socket, w.hint); err != nil {
+		if err := shim.Attend(attendance, w.cfg.Shim.Socket, w.hint); err != nil {
 			leave(err)
 		}
 	}()
@@ -187,8 +188,8 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	w.cfg.Logger.Info("this worker leads", "folder", w.cfg.Dir)
-	client, err := shim.Open(ctx, w.cfg.Keeper)
-	leave(nil) // only now: the keeper is never without us
+	client, err := shim.Open(ctx, w.cfg.Shim)
+	leave(nil) // only now: the shim is never without us
 	<-attended
 	if err != nil {
 		return err
@@ -201,12 +202,7 @@ func (w *worker) run(ctx context.Context) error {
 	return err
 }
 
-func (w *worker) hint() {
-	select {
-	case w.hints <- struct{}{}:
-	default:
-	}
-}
+func (w *worker) hint() { w.hints.Ring() }
 
 // lead opens the leader's socket and leads.
 func (w *worker) lead(ctx context.Context, client *shim.Client) error {
@@ -223,7 +219,7 @@ func (w *worker) lead(ctx context.Context, client *shim.Client) error {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return fmt.Errorf("listen for the other workers: %w", err)
 	}
-	err = w.cfg.Lead(ctx, &Leadership{Keeper: client, Listener: l, door: w.door})
+	err = w.cfg.Lead(ctx, &Leadership{Shim: client, Listener: l, door: w.door})
 	w.door.local.Store(nil)
 	return err
 }

@@ -30,11 +30,11 @@ func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
-func member(t *testing.T, base http.RoundTripper, report func()) *Member {
+func agent(t *testing.T, base http.RoundTripper, report func()) *Agent {
 	t.Helper()
 	m, err := New(Config{
 		Control: "http://rouse-autoscaler.knative-serving.svc", Token: "t", Base: base, Report: report,
-		Request: control.JoinRequest{Instance: "i", Namespace: "n", Revision: "r", Port: 8080},
+		Request: control.RegisterRequest{Instance: "i", Namespace: "n", Revision: "r", Port: 8080},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func member(t *testing.T, base http.RoundTripper, report func()) *Member {
 }
 
 // run runs m until the test's end.
-func run(t *testing.T, m *Member) {
+func run(t *testing.T, m *Agent) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -57,8 +57,8 @@ func TestTriesAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var at []time.Duration
-		m := member(t, carrier(func(r *http.Request) (int, string, error) {
-			if r.URL.Path != control.PathJoin || r.Header.Get("Authorization") != "Bearer t" {
+		m := agent(t, carrier(func(r *http.Request) (int, string, error) {
+			if r.URL.Path != control.PathRegister || r.Header.Get("Authorization") != "Bearer t" {
 				t.Errorf("%s with %q", r.URL.Path, r.Header)
 			}
 			at = append(at, time.Since(began))
@@ -89,8 +89,8 @@ func TestReportsAndJoinsAgain(t *testing.T) {
 		var joins, reports atomic.Int32
 		var event atomic.Int32 // how an event is answered; 0: not at all
 		event.Store(200)
-		m := member(t, carrier(func(r *http.Request) (int, string, error) {
-			if r.URL.Path == control.PathJoin {
+		m := agent(t, carrier(func(r *http.Request) (int, string, error) {
+			if r.URL.Path == control.PathRegister {
 				joins.Add(1)
 				return 200, `{}`, nil
 			}
@@ -148,7 +148,7 @@ func TestReportsAndJoinsAgain(t *testing.T) {
 func TestARevisionOfAnotherClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		m := member(t, carrier(func(*http.Request) (int, string, error) {
+		m := agent(t, carrier(func(*http.Request) (int, string, error) {
 			tries++
 			return 404, `{"error":{"message":"the class is kpa","code":"unsupported"}}`, nil
 		}), func() {})
@@ -163,7 +163,7 @@ func TestARevisionOfAnotherClass(t *testing.T) {
 
 // What is in the way is said with what to do about it.
 func TestAdvice(t *testing.T) {
-	m := member(t, carrier(nil), nil)
+	m := agent(t, carrier(nil), nil)
 	for want, err := range map[string]error{
 		"ROUSE_CONTROL=none": errors.New("no such host"),
 		api.AnnotationClass:  api.Errorf(404, "", "x"),
@@ -177,8 +177,8 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	for name, cfg := range map[string]Config{
-		"no endpoint": {Control: "rouse", Token: "t", Request: control.JoinRequest{Instance: "i", Namespace: "n", Revision: "r"}},
-		"no revision": {Control: "http://a", Token: "t", Request: control.JoinRequest{Instance: "i", Namespace: "n"}},
+		"no endpoint": {Control: "rouse", Token: "t", Request: control.RegisterRequest{Instance: "i", Namespace: "n", Revision: "r"}},
+		"no revision": {Control: "http://a", Token: "t", Request: control.RegisterRequest{Instance: "i", Namespace: "n"}},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: no error", name)

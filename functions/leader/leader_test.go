@@ -39,7 +39,7 @@ const variable = "LEAD_TEST"
 func TestMain(m *testing.M) {
 	var err error
 	switch os.Getenv(variable) {
-	case "keeper":
+	case "shim":
 		err = shim.Run(context.Background(), shim.Config{In: os.Stdin})
 	case "runtime":
 		os.Exit(functionstest.Main(os.Args[1:], os.Stdout, os.Stderr))
@@ -74,7 +74,7 @@ func worker(dir, door string, args []string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	return leader.Run(ctx, leader.Config{
 		Dir: dir, Listener: l, Server: &http.Server{ReadHeaderTimeout: time.Minute}, Logger: logger, Drain: 5 * time.Second, MaxBody: api.MiB,
-		Keeper: shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("keeper"), Lines: log.Write, Logger: logger},
+		Shim: shim.ClientConfig{Command: append([]string{os.Args[0]}, shim.Args()...), Env: as("shim"), Lines: log.Write, Logger: logger},
 		Lead: func(ctx context.Context, l *leader.Leadership) error {
 			return lead(ctx, l, log, logger, args)
 		},
@@ -94,7 +94,7 @@ func lead(ctx context.Context, l *leader.Leadership, log *process.Log, logger *s
 	s, err := supervise.New(supervise.Config{
 		Status:  api.InstanceStatus{Instance: "i", Function: "default/fake", Concurrency: 64},
 		Runtime: rt, Log: log, Logger: logger, StopGrace: time.Second,
-		Start: l.Keeper.Start, Adopt: l.Keeper.Adopt, Save: l.Keeper.Save,
+		Start: l.Shim.Start, Adopt: l.Shim.Adopt, Save: l.Shim.Save,
 	})
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func lead(ctx context.Context, l *leader.Leadership, log *process.Log, logger *s
 	case err = <-supervised:
 	case <-ctx.Done():
 		end := s.Stop
-		if l.Keeper.Peers() > 0 {
+		if l.Shim.Peers() > 0 {
 			end = s.Leave
 		}
 		_, _ = end(context.Background(), control.StopRequest{Drain: 5 * time.Second})
@@ -252,7 +252,7 @@ func TestLeaderIsToldToEnd(t *testing.T) {
 	}
 	eventually(t, "the follower attends", func() bool {
 		raw, _ := os.ReadFile("/proc/net/unix")
-		return strings.Count(string(raw), filepath.Join(c.dir, "shared", "keeper.sock")) >= 2
+		return strings.Count(string(raw), filepath.Join(c.dir, "shared", "shim.sock")) >= 2
 	})
 	resp, err := second.ask(`{"model":"fake","max_tokens":20,"stream":true}`, "pause=10ms")
 	if err != nil {
@@ -280,14 +280,14 @@ func TestLeaderIsToldToEnd(t *testing.T) {
 	c.wantGone()
 }
 
-// The keeper dies: the leader starts another one, with another runtime, and that
+// The shim dies: the leader starts another one, with another runtime, and that
 // one outlives the leader too.
-func TestKeeperIsKilled(t *testing.T) {
+func TestShimIsKilled(t *testing.T) {
 	c := newCrew(t)
 	members := []*member{c.hire("a"), c.hire("b")}
 	pid := members[0].until(api.Awake)
-	keeper := parent(pid)
-	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+	shim := parent(pid)
+	if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	c.wantGone()
@@ -299,7 +299,7 @@ func TestKeeperIsKilled(t *testing.T) {
 	})
 	eventually(t, "the follower attends again", func() bool {
 		raw, _ := os.ReadFile("/proc/net/unix")
-		return strings.Count(string(raw), filepath.Join(c.dir, "shared", "keeper.sock")) >= 2
+		return strings.Count(string(raw), filepath.Join(c.dir, "shared", "shim.sock")) >= 2
 	})
 	first := leading(t, members...)
 	first.kill()

@@ -1,0 +1,155 @@
+package translate
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// shape is what the runtime is asked for, and the API that its answer is translated into.
+type shape struct {
+	of target
+	// answer makes an answer of a whole body; false: it is not what was asked for.
+	answer func(body []byte) (any, bool)
+	// events begins a stream; nil: the answer is never one.
+	events func(*bytes.Buffer) events
+	// lines says that the stream is one of lines of JSON, without comments.
+	lines bool
+}
+
+// whole makes answers of whole completions.
+func whole(answer func(*completion) any) func(body []byte) (any, bool) {
+	return func(body []byte) (any, bool) {
+		var c completion
+		if err := json.Unmarshal(body, &c); err != nil || len(c.Choices) == 0 {
+			return nil, false
+		}
+		return answer(&c), true
+	}
+}
+
+// writer translates an answer on its way to the client.
+type writer struct {
+	w  http.ResponseWriter
+	r  *http.Request // the client's
+	to shape
+
+	status int // 0: nothing was written
+	stream *stream
+	whole  bytes.Buffer
+}
+
+// Header implements [http.ResponseWriter].
+func (o *writer) Header() http.Header { return o.w.Header() }
+
+// Unwrap is for [http.ResponseController]: deadlines are the connection's.
+func (o *writer) Unwrap() http.ResponseWriter { return o.w }
+
+// FlushError is for [http.ResponseController]. An answer that is translated as a whole has nothing to flush yet.
+func (o *writer) FlushError() error {
+	if o.stream == nil {
+		return nil
+	}
+	return http.NewResponseController(o.w).Flush() // the caller's own
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (o *writer) WriteHeader(status int) {
+	switch {
+	case status < http.StatusOK:
+		o.w.WriteHeader(status)
+		return
+	case o.status != 0:
+		return
+	}
+	o.status = status
+	if h := o.w.Header(); status == http.StatusOK && strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") && o.to.events != nil {
+		h.Del("Content-Length")
+		if o.to.lines {
+			h.Set("Content-Type", "application/x-ndjson")
+		}
+		o.w.WriteHeader(status)
+		o.stream = newStream(o.w, o.to.events)
+		o.stream.silent = o.to.lines
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (o *writer) Write(p []byte) (int, error) {
+	if o.status == 0 {
+		o.WriteHeader(http.StatusOK)
+	}
+	if o.stream != nil {
+		return o.stream.Write(p)
+	}
+	if o.whole.Len()+len(p) > maxAnswer {
+		return 0, tooLong()
+	}
+	return o.whole.Write(p)
+}
+
+// finish writes what is translated as a whole. The answer has ended as it should.
+func (o *writer) finish() {
+	switch {
+	case o.status == 0:
+		return
+	case o.stream != nil:
+		o.stream.close()
+		return
+	}
+	h := o.w.Header()
+	h.Del("Content-Length")
+	if o.status >= http.StatusBadRequest {
+		o.failure()
+		return
+	}
+	answer, is := o.to.answer(o.whole.Bytes())
+	if !is {
+		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no chat completion"))
+		return
+	}
+	raw, _ := json.Marshal(answer) // of our own types and of JSON that was read
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(raw)))
+	o.w.WriteHeader(o.status)
+	_, _ = o.w.Write(raw) // a client that left needs no answer
+}
+
+// failure writes a failure in the shape of the client's API. A runtime of OpenAI's API has that of its own.
+func (o *writer) failure() {
+	body := o.whole.Bytes()
+	switch known := (struct{ Type string }{}); api.ShapeOf(o.r.URL.Path) {
+	case api.ShapeMessages:
+		if json.Unmarshal(body, &known) != nil || known.Type != "error" {
+			body = fault(o.status, body).Messages()
+		}
+	case api.ShapeOllama:
+		body = fault(o.status, body).Line()
+	}
+	o.w.Header().Set("Content-Type", "application/json")
+	o.w.WriteHeader(o.status)
+	_, _ = o.w.Write(append(bytes.TrimSpace(body), '\n'))
+}
+
+// fault is what a body in OpenAI's shape says.
+func fault(status int, body []byte) *api.Error {
+	var b struct {
+		Error struct {
+			Message string
+			Param   *string
+			Code    json.RawMessage
+		}
+	}
+	e := &api.Error{Status: status}
+	if err := json.Unmarshal(body, &b); err != nil || b.Error.Message == "" {
+		e.Message = "the runtime failed"
+		return e
+	}
+	e.Message = b.Error.Message
+	_ = json.Unmarshal(b.Error.Code, &e.Code) // a number is a status, and no code
+	return e
+}

@@ -1,0 +1,355 @@
+package translate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Fields of Anthropic's that nothing here can do.
+var refusedOfMessages = map[string]string{
+	"container":          "containers are a service of Anthropic's",
+	"mcp_servers":        "MCP servers are called by a service of Anthropic's",
+	"context_management": "contexts are not edited here: send what is to be read",
+}
+
+// fromMessages makes the body of a chat completion out of one of messages. count asks for the number of tokens only.
+func fromMessages(body []byte, count bool) ([]byte, error) {
+	in, err := read(body, refusedOfMessages)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := conversation(in)
+	if err != nil {
+		return nil, err
+	}
+	in.put("messages", messages)
+	for _, step := range []func(object) error{length, thinking, tools, form, plain} {
+		if err := step(in); err != nil {
+			return nil, err
+		}
+	}
+	if count {
+		in.put("max_tokens", 1)
+		delete(in, "stream")
+		delete(in, "stream_options")
+	}
+	return json.Marshal(in)
+}
+
+// length is max_tokens, which Anthropic's API must have.
+func length(in object) error {
+	if in.has("max_tokens") {
+		var n float64
+		if err := json.Unmarshal(in["max_tokens"], &n); err != nil || n < 1 {
+			return api.BadRequest("max_tokens", "max_tokens is %.40s: want a number from 1", in["max_tokens"])
+		}
+	}
+	return nil
+}
+
+// thinking: whether a model thinks is its template's to say.
+func thinking(in object) error {
+	var t struct{ Type string }
+	if err := in.take("thinking", &t); err != nil {
+		return err
+	}
+	switch t.Type {
+	case "", "disabled", "adaptive":
+		return nil
+	case "enabled":
+		return api.BadRequest("thinking", "thinking can't be switched on by its budget here: leave it out; a model that thinks does so, and its thoughts are told")
+	}
+	return api.BadRequest("thinking", "thinking.type is %.40q: want enabled, disabled or adaptive", t.Type)
+}
+
+// tools: functions are kept, tools of Anthropic's own are not.
+func tools(in object) error {
+	var list []struct {
+		Type        string          `json:"type"`
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Schema      json.RawMessage `json:"input_schema"`
+		Strict      *bool           `json:"strict"`
+	}
+	if err := in.take("tools", &list); err != nil {
+		return err
+	}
+	var choice struct {
+		Type, Name string
+		Serial     bool `json:"disable_parallel_tool_use"`
+	}
+	if err := in.take("tool_choice", &choice); err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]any, len(list))
+	for i, t := range list {
+		if t.Type != "" && t.Type != "custom" {
+			return api.BadRequest("tools", "tools[%d] is of the type %.40q, which Anthropic runs itself: only tools with an input_schema can be kept", i, t.Type)
+		}
+		f := map[string]any{"name": t.Name}
+		if t.Description != "" {
+			f["description"] = t.Description
+		}
+		if len(t.Schema) > 0 {
+			f["parameters"] = t.Schema
+		}
+		if t.Strict != nil {
+			f["strict"] = *t.Strict
+		}
+		out[i] = map[string]any{"type": "function", "function": f}
+	}
+	in.put("tools", out)
+	switch choice.Type {
+	case "":
+	case "auto", "none":
+		in.put("tool_choice", choice.Type)
+	case "any":
+		in.put("tool_choice", "required")
+	case "tool":
+		in.put("tool_choice", map[string]any{"type": "function", "function": map[string]string{"name": choice.Name}})
+	default:
+		return api.BadRequest("tool_choice", "tool_choice.type is %.40q: want auto, any, tool or none", choice.Type)
+	}
+	if choice.Serial {
+		in.put("parallel_tool_calls", false)
+	}
+	return nil
+}
+
+// form is that of the answer: output_config.format, and output_format as it was called before.
+func form(in object) error {
+	type format struct {
+		Type   string          `json:"type"`
+		Schema json.RawMessage `json:"schema"`
+	}
+	var config struct {
+		Format *format         `json:"format"`
+		Effort json.RawMessage `json:"effort"` // how much it thinks is the model's to decide
+	}
+	if err := in.take("output_config", &config); err != nil {
+		return err
+	}
+	if err := in.take("output_format", &config.Format); err != nil || config.Format == nil {
+		return err
+	}
+	if config.Format.Type != "json_schema" {
+		return api.BadRequest("output_config", "the format's type is %.40q: want json_schema", config.Format.Type)
+	}
+	in.put("response_format", map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": config.Format.Schema}})
+	return nil
+}
+
+// plain renames what has another name, and drops what says nothing to a model server.
+func plain(in object) error {
+	var stops []string
+	if err := in.take("stop_sequences", &stops); err != nil {
+		return err
+	}
+	if len(stops) > 0 {
+		in.put("stop", stops)
+	}
+	var who struct {
+		User string `json:"user_id"`
+	}
+	if err := in.take("metadata", &who); err != nil {
+		return err
+	}
+	if who.User != "" {
+		in.put("user", who.User)
+	}
+	if err := in.drop("service_tier", "auto", "standard_only"); err != nil {
+		return err
+	}
+	delete(in, "cache_control") // what has been computed is used again without it
+	return in.streamed()
+}
+
+// block is one block of content of Anthropic's.
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   content         `json:"content"`
+	IsError   bool            `json:"is_error"`
+	Source    struct {
+		Type      string `json:"type"`
+		MediaType string `json:"media_type"`
+		Data      string `json:"data"`
+		URL       string `json:"url"`
+	} `json:"source"`
+	Citations json.RawMessage `json:"citations"`
+}
+
+// content is a text, or blocks.
+type content []block
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *content) UnmarshalJSON(raw []byte) error {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		*c = nil
+		if text != "" {
+			*c = content{{Type: "text", Text: text}}
+		}
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]block)(c))
+}
+
+// text is that of blocks that must all be text.
+func (c content) text(where string) (string, error) {
+	var parts []string
+	for _, b := range c {
+		if b.Type != "text" {
+			return "", api.BadRequest(where, "%s has a block of the type %.40q: only text can be kept there", where, b.Type)
+		}
+		parts = append(parts, b.Text)
+	}
+	return strings.Join(parts, "\n"), nil
+}
+
+// conversation takes system and messages out of a request, and makes messages of them.
+func conversation(in object) ([]any, error) {
+	var system content
+	if err := in.take("system", &system); err != nil {
+		return nil, err
+	}
+	var messages []struct {
+		Role    string  `json:"role"`
+		Content content `json:"content"`
+	}
+	if err := in.take("messages", &messages); err != nil {
+		return nil, err
+	}
+	if len(messages) == 0 {
+		return nil, api.BadRequest("messages", "messages is empty: send at least one")
+	}
+	var out []any
+	text, err := system.text("system")
+	if err != nil {
+		return nil, err
+	}
+	if text != "" {
+		out = append(out, map[string]any{"role": "system", "content": text})
+	}
+	for i, m := range messages {
+		where := fmt.Sprintf("messages[%d]", i)
+		var turn []any
+		switch m.Role {
+		case "user":
+			turn, err = user(m.Content, where)
+		case "assistant":
+			if i == len(messages)-1 {
+				return nil, api.BadRequest("messages", "the last message is the assistant's: an answer that goes on from a given beginning can't be kept, end with a message of the user's")
+			}
+			turn, err = assistant(m.Content, where)
+		default:
+			err = api.BadRequest("messages", "%s.role is %.40q: want user or assistant", where, m.Role)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, turn...)
+	}
+	return out, nil
+}
+
+// user makes messages of a user's: the results of tools, each a message of its own, then what the user says.
+func user(c content, where string) (out []any, err error) {
+	var parts []any
+	only := true // texts
+	for i, b := range c {
+		at := fmt.Sprintf("%s.content[%d]", where, i)
+		switch b.Type {
+		case "text":
+			parts = append(parts, map[string]any{"type": "text", "text": b.Text})
+		case "image":
+			url := b.Source.URL
+			switch b.Source.Type {
+			case "url":
+			case "base64":
+				url = "data:" + b.Source.MediaType + ";base64," + b.Source.Data
+			default:
+				return nil, api.BadRequest("messages", "%s is an image from %.40q: want base64 or url", at, b.Source.Type)
+			}
+			parts, only = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}}), false
+		case "tool_result":
+			text, err := b.Content.text(at)
+			if err != nil {
+				return nil, err
+			}
+			if b.IsError {
+				text = "Error: " + text
+			}
+			out = append(out, map[string]any{"role": "tool", "tool_call_id": b.ToolUseID, "content": text})
+		default:
+			return nil, api.BadRequest("messages", "%s is of the type %.40q: text, image and tool_result can be kept", at, b.Type)
+		}
+	}
+	if len(parts) == 0 && len(out) > 0 {
+		return out, nil
+	}
+	said := map[string]any{"role": "user", "content": parts}
+	if only && len(parts) <= 1 {
+		said["content"] = ""
+		if len(parts) == 1 {
+			said["content"] = c.only()
+		}
+	}
+	return append(out, said), nil
+}
+
+// only is the text of the one block of text.
+func (c content) only() string {
+	for _, b := range c {
+		if b.Type == "text" {
+			return b.Text
+		}
+	}
+	return ""
+}
+
+// assistant makes a message of an earlier answer.
+func assistant(c content, where string) ([]any, error) {
+	var texts, thoughts []string
+	var calls []any
+	for i, b := range c {
+		switch b.Type {
+		case "text":
+			texts = append(texts, b.Text)
+		case "thinking":
+			thoughts = append(thoughts, b.Thinking)
+		case "redacted_thinking": // nobody here can read it
+		case "tool_use":
+			var arguments bytes.Buffer
+			if err := json.Compact(&arguments, b.Input); err != nil {
+				return nil, api.BadRequest("messages", "%s.content[%d].input is no JSON", where, i)
+			}
+			calls = append(calls, map[string]any{"id": b.ID, "type": "function", "function": map[string]string{"name": b.Name, "arguments": arguments.String()}})
+		default:
+			return nil, api.BadRequest("messages", "%s.content[%d] is of the type %.40q: text, thinking and tool_use can be kept", where, i, b.Type)
+		}
+	}
+	m := map[string]any{"role": "assistant", "content": strings.Join(texts, "")}
+	if len(thoughts) > 0 {
+		m["reasoning_content"] = strings.Join(thoughts, "")
+	}
+	if len(calls) > 0 {
+		m["tool_calls"] = calls
+		if len(texts) == 0 {
+			m["content"] = nil
+		}
+	}
+	return []any{m}, nil
+}

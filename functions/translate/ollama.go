@@ -1,0 +1,272 @@
+package translate
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/names"
+)
+
+// Fields of a request in Ollama's own API that nothing here can do; the values that ask for nothing are as good as none.
+var refusedOfOllama = map[string]string{
+	"raw":                "prompts go through the model's template: use /v1/completions for one as it is",
+	"template":           "the template is the model's own",
+	"context":            "it is a model's state in tokens: send the conversation to /api/chat",
+	"suffix":             "texts are not filled in here",
+	"truncate":           "a prompt that is too long is refused",
+	"shift":              "an answer ends where the context does",
+	"_debug_render_only": "prompts are not told",
+}
+
+// fromOllama reads what requests in Ollama's own API have in common. It returns the model's name as the client wrote it.
+func (h *Handler) fromOllama(body []byte) (in object, name string, err error) {
+	if in, err = read(body, nil); err != nil {
+		return nil, "", err
+	}
+	for field, why := range refusedOfOllama {
+		if v := string(bytes.TrimSpace(in[field])); !slices.Contains([]string{"", "null", "false", `""`, "[]"}, v) {
+			return nil, "", api.BadRequest(field, "%s can't be kept: %s", field, why)
+		}
+		delete(in, field)
+	}
+	for _, field := range []string{"name", "model"} { // its command line still sends the old name
+		if err := in.take(field, &name); err != nil {
+			return nil, "", err
+		}
+	}
+	if name != "" {
+		in.put("model", h.untagged(name))
+	}
+	delete(in, "keep_alive") // how long the model stays is its function's to say
+	return in, name, h.options(in)
+}
+
+// untagged is a name without the tag that Ollama's clients add to one without.
+func (h *Handler) untagged(name string) string {
+	if slices.Contains(h.Names, api.ModelName(name)) {
+		return name
+	}
+	return strings.TrimSuffix(name, names.Latest)
+}
+
+// fromChat makes the body of a chat completion out of one of /api/chat.
+func fromChat(h *Handler, body []byte) ([]byte, shape, error) {
+	in, name, err := h.fromOllama(body)
+	if err != nil {
+		return nil, shape{}, err
+	}
+	var messages []ollamaTurn
+	if err := in.take("messages", &messages); err != nil {
+		return nil, shape{}, err
+	}
+	told := ollamaTold{model: name, began: time.Now()}
+	if len(messages) == 0 {
+		return nil, told.loaded(), nil
+	}
+	var t ollamaTurns
+	for i, m := range messages {
+		if err := t.add(&m, i); err != nil {
+			return nil, shape{}, err
+		}
+	}
+	if messages[len(messages)-1].Role == "assistant" {
+		return nil, shape{}, api.BadRequest("messages", "the last of messages is the assistant's: an answer that goes on from a given beginning can't be kept, end with a message of the user's")
+	}
+	return told.asked(in, t.out)
+}
+
+// fromGenerate makes the body of a chat completion out of one of /api/generate: a prompt is a user's turn, as it is
+// in a model's template.
+func fromGenerate(h *Handler, body []byte) ([]byte, shape, error) {
+	in, name, err := h.fromOllama(body)
+	if err != nil {
+		return nil, shape{}, err
+	}
+	user, system := ollamaTurn{Role: "user"}, ollamaTurn{Role: "system"}
+	for field, to := range map[string]any{"prompt": &user.Content, "system": &system.Content, "images": &user.Images} {
+		if err := in.take(field, to); err != nil {
+			return nil, shape{}, err
+		}
+	}
+	told := ollamaTold{model: name, generate: true, began: time.Now()}
+	if user.Content == "" && len(user.Images) == 0 {
+		return nil, told.loaded(), nil
+	}
+	var t ollamaTurns
+	if system.Content != "" {
+		if err := t.add(&system, 0); err != nil {
+			return nil, shape{}, err
+		}
+	}
+	if err := t.add(&user, 0); err != nil {
+		return nil, shape{}, err
+	}
+	return told.asked(in, t.out)
+}
+
+// asked makes the body of a chat completion of what is left of a request.
+func (t ollamaTold) asked(in object, messages []any) ([]byte, shape, error) {
+	in.put("messages", messages)
+	if string(bytes.TrimSpace(in["tools"])) == "[]" {
+		delete(in, "tools")
+	}
+	if !in.has("stream") {
+		in.put("stream", true) // Ollama's way
+	}
+	for _, step := range []func(object) error{thinks, ollamaForm, object.streamed} {
+		if err := step(in); err != nil {
+			return nil, shape{}, err
+		}
+	}
+	asked, err := json.Marshal(in)
+	return asked, t.shape(), err //nolint:wrapcheck // of JSON that was read
+}
+
+// thinks: templates that know a switch for thoughts have it by this name; one that would not switch them on can't be told apart.
+func thinks(in object) error {
+	switch v := string(bytes.TrimSpace(in["think"])); v {
+	case "", "null":
+	case "false":
+		var args object
+		if err := in.take("chat_template_kwargs", &args); err != nil {
+			return err
+		}
+		if args == nil {
+			args = object{}
+		}
+		args.put("enable_thinking", false)
+		in.put("chat_template_kwargs", args)
+	default:
+		return api.BadRequest("think", "think is %.40s, which can't be kept: leave it out, a model that thinks does so, and its thoughts are told", v)
+	}
+	delete(in, "think")
+	return nil
+}
+
+// ollamaForm is that of the answer: "json", or a schema.
+func ollamaForm(in object) error {
+	raw := bytes.TrimSpace(in["format"])
+	delete(in, "format")
+	switch {
+	case len(raw) == 0, string(raw) == "null", string(raw) == `""`:
+	case string(raw) == `"json"`:
+		in.put("response_format", map[string]string{"type": "json_object"})
+	case raw[0] == '{':
+		in.put("response_format", map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": json.RawMessage(raw)}})
+	default:
+		return api.BadRequest("format", `format is %.40s: want "json" or a JSON schema`, raw)
+	}
+	return nil
+}
+
+// ollamaTurn is a message of Ollama's, in requests and in answers.
+type ollamaTurn struct {
+	Role     string       `json:"role"`
+	Content  string       `json:"content"`
+	Thinking string       `json:"thinking,omitempty"`
+	Images   []string     `json:"images,omitempty"`
+	Calls    []ollamaCall `json:"tool_calls,omitempty"`
+	Tool     string       `json:"tool_name,omitempty"`
+	CallID   string       `json:"tool_call_id,omitempty"`
+}
+
+type ollamaCall struct {
+	ID       string `json:"id,omitempty"`
+	Function struct {
+		Index     int             `json:"index"`
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"function"`
+}
+
+// ollamaTurns collects messages. Ollama's need no identifiers of calls: results are known by their tool's name, and their order.
+type ollamaTurns struct {
+	out  []any
+	open []openCall // that have no result yet
+}
+
+type openCall struct{ id, name string }
+
+func (t *ollamaTurns) add(m *ollamaTurn, at int) error {
+	out := map[string]any{"role": m.Role, "content": m.Content}
+	switch m.Role {
+	case "system", "user":
+	case "tool":
+		out["tool_call_id"] = t.answered(m)
+	case "assistant":
+		if m.Thinking != "" {
+			out["reasoning_content"] = m.Thinking
+		}
+		calls := make([]any, len(m.Calls))
+		for i, c := range m.Calls {
+			call, err := t.call(&c, fmt.Sprintf("call_%d_%d", at, i))
+			if err != nil {
+				return err
+			}
+			calls[i] = call
+		}
+		if len(calls) > 0 {
+			out["tool_calls"] = calls
+		}
+	default:
+		return api.BadRequest("messages", "messages[%d].role is %.40q: want system, user, assistant or tool", at, m.Role)
+	}
+	if len(m.Images) > 0 {
+		parts := []any{}
+		if m.Content != "" {
+			parts = append(parts, map[string]any{"type": "text", "text": m.Content})
+		}
+		for i, image := range m.Images {
+			begin := image
+			if len(image) > 512 { // whole groups of four
+				begin = image[:512]
+			}
+			head, err := base64.StdEncoding.DecodeString(begin)
+			if err != nil {
+				return api.BadRequest("images", "images[%d] is no base64: %v", i, err)
+			}
+			parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": "data:" + http.DetectContentType(head) + ";base64," + image}})
+		}
+		out["content"] = parts
+	}
+	t.out = append(t.out, out)
+	return nil
+}
+
+// call is one of an earlier answer; id is for one without.
+func (t *ollamaTurns) call(c *ollamaCall, id string) (any, error) {
+	if c.ID != "" {
+		id = c.ID
+	}
+	arguments := "{}"
+	if raw := c.Function.Arguments; len(raw) > 0 && string(raw) != "null" && json.Unmarshal(raw, &arguments) != nil { // an object, as it is with Ollama
+		var b bytes.Buffer
+		if err := json.Compact(&b, raw); err != nil || b.Bytes()[0] != '{' {
+			return nil, api.BadRequest("messages", "the arguments of the call of %.40q are %.40s: want an object", c.Function.Name, raw)
+		}
+		arguments = b.String()
+	}
+	t.open = append(t.open, openCall{id, c.Function.Name})
+	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": c.Function.Name, "arguments": arguments}}, nil
+}
+
+// answered is the call that a result belongs to: the one that it names, or else the first of its tool, or else the first.
+func (t *ollamaTurns) answered(m *ollamaTurn) string {
+	at := slices.IndexFunc(t.open, func(c openCall) bool { return c.id == m.CallID || m.CallID == "" && c.name == m.Tool })
+	if at < 0 && m.CallID == "" && m.Tool == "" && len(t.open) > 0 {
+		at = 0
+	}
+	if at < 0 {
+		return m.CallID
+	}
+	id := t.open[at].id
+	t.open = slices.Delete(t.open, at, at+1)
+	return id
+}

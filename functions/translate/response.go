@@ -1,0 +1,134 @@
+package translate
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// OpenAI's wire types of a response.
+type (
+	response struct {
+		ID           string          `json:"id"`
+		Object       string          `json:"object"`
+		Created      int64           `json:"created_at"`
+		Status       string          `json:"status"`
+		Background   bool            `json:"background"`
+		Error        *struct{}       `json:"error"`
+		Incomplete   *incomplete     `json:"incomplete_details"`
+		Instructions json.RawMessage `json:"instructions"`
+		MaxTokens    json.RawMessage `json:"max_output_tokens"`
+		Model        string          `json:"model"`
+		Output       []any           `json:"output"`
+		Parallel     json.RawMessage `json:"parallel_tool_calls"`
+		Previous     *string         `json:"previous_response_id"`
+		Reasoning    json.RawMessage `json:"reasoning"`
+		Store        bool            `json:"store"`
+		Temperature  json.RawMessage `json:"temperature"`
+		Text         json.RawMessage `json:"text"`
+		ToolChoice   json.RawMessage `json:"tool_choice"`
+		Tools        json.RawMessage `json:"tools"`
+		TopP         json.RawMessage `json:"top_p"`
+		Truncation   string          `json:"truncation"`
+		Usage        *used           `json:"usage"`
+		User         json.RawMessage `json:"user"`
+		Metadata     json.RawMessage `json:"metadata"`
+	}
+	incomplete struct {
+		Reason string `json:"reason"`
+	}
+	used struct {
+		Input        int           `json:"input_tokens"`
+		InputDetails cachedTokens  `json:"input_tokens_details"`
+		Output       int           `json:"output_tokens"`
+		Details      thoughtTokens `json:"output_tokens_details"`
+		Total        int           `json:"total_tokens"`
+	}
+	cachedTokens struct {
+		Cached int `json:"cached_tokens"`
+	}
+	thoughtTokens struct {
+		Reasoning int `json:"reasoning_tokens"`
+	}
+	messageItem struct {
+		ID      string       `json:"id"`
+		Type    string       `json:"type"`
+		Status  string       `json:"status"`
+		Role    string       `json:"role"`
+		Content []outputText `json:"content"`
+	}
+	outputText struct {
+		Type        string     `json:"type"`
+		Text        string     `json:"text"`
+		Annotations []struct{} `json:"annotations"`
+		Logprobs    []struct{} `json:"logprobs"`
+	}
+	callItem struct {
+		ID        string `json:"id"`
+		Type      string `json:"type"`
+		Status    string `json:"status"`
+		CallID    string `json:"call_id"`
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	}
+	reasoningItem struct {
+		ID      string          `json:"id"`
+		Type    string          `json:"type"`
+		Status  string          `json:"status"`
+		Summary []struct{}      `json:"summary"`
+		Content []reasoningText `json:"content"`
+	}
+	reasoningText struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+)
+
+func newOutputText(text string) outputText {
+	return outputText{Type: "output_text", Text: text, Annotations: []struct{}{}, Logprobs: []struct{}{}}
+}
+
+// begin is the response at its beginning.
+func (r response) begin(c *completion) response {
+	r.ID, r.Model, r.Created, r.Status = "resp_"+strings.TrimPrefix(c.ID, "chatcmpl-"), c.Model, time.Now().Unix(), "in_progress"
+	for _, raw := range []*json.RawMessage{&r.Instructions, &r.MaxTokens, &r.Temperature, &r.TopP, &r.User} {
+		if len(*raw) == 0 {
+			*raw = json.RawMessage("null")
+		}
+	}
+	if len(r.Reasoning) == 0 {
+		r.Reasoning = json.RawMessage(`{"effort":null,"summary":null}`)
+	}
+	return r
+}
+
+// end is the response at its end.
+func (r response) end(finish string, u usage) response {
+	r.Status = "completed"
+	switch finish {
+	case "length":
+		r.Status, r.Incomplete = "incomplete", &incomplete{"max_output_tokens"}
+	case "content_filter":
+		r.Status, r.Incomplete = "incomplete", &incomplete{"content_filter"}
+	}
+	r.Usage = &used{Input: u.Prompt, InputDetails: cachedTokens{u.Details.Cached}, Output: u.Completion, Details: thoughtTokens{u.Output.Reasoning}, Total: u.Prompt + u.Completion}
+	return r
+}
+
+// response is a completion as OpenAI's response.
+func (r response) response(c *completion) response {
+	choice := &c.Choices[0]
+	r = r.begin(c).end(choice.Finish, c.Usage)
+	name := strings.TrimPrefix(r.ID, "resp_")
+	r.Output = []any{}
+	if thoughts := choice.Message.reasoning(); thoughts != "" {
+		r.Output = append(r.Output, reasoningItem{"rs_" + name, "reasoning", "completed", []struct{}{}, []reasoningText{{"reasoning_text", thoughts}}})
+	}
+	if text := choice.Message.Content; text != "" || len(choice.Message.Calls) == 0 {
+		r.Output = append(r.Output, messageItem{"msg_" + name, "message", r.Status, "assistant", []outputText{newOutputText(text)}})
+	}
+	for _, call := range choice.Message.Calls {
+		r.Output = append(r.Output, callItem{"fc_" + call.ID, "function_call", r.Status, call.ID, call.Function.Name, call.Function.Arguments})
+	}
+	return r
+}

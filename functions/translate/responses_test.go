@@ -1,0 +1,197 @@
+package translate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func TestFromResponses(t *testing.T) {
+	for _, tc := range []struct{ name, in, want string }{
+		{"a text", `{"model":"m","input":"hi","store":false,"max_output_tokens":9}`, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`},
+		{"instructions and items", `{"instructions":"i","input":[{"role":"developer","content":"d"},{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x","detail":"low"}]}]}`,
+			`{"messages":[{"role":"system","content":"i"},{"role":"developer","content":"d"},{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x","detail":"low"}}]}]}`},
+		{"turns of the assistant's", `{"input":[{"role":"user","content":"q"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a","annotations":[]}]},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"2"}]},{"type":"reasoning","summary":[]},{"type":"message","role":"assistant","content":"b"},{"type":"message","role":"assistant","content":"c"}]}`,
+			`{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a","reasoning_content":"hm","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"assistant","content":"b"},{"role":"assistant","content":"c"}]}`},
+		{"a call alone", `{"input":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}`, `{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`},
+		{"tools and a schema", `{"input":"x","tools":[{"type":"function","name":"f","description":null,"parameters":{"type":"object"},"strict":true}],"tool_choice":{"type":"function","name":"f"},"text":{"verbosity":"low","format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}}}`,
+			`{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}],"tool_choice":{"type":"function","function":{"name":"f"}},"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}}`},
+		{"the rest", `{"input":"x","stream":true,"stream_options":{"include_obfuscation":false},"metadata":{"a":"b"},"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"],"truncation":"disabled","tool_choice":"auto","parallel_tool_calls":true,"prompt_cache_key":"k","service_tier":"auto","min_p":0.1,"previous_response_id":null,"text":{"format":{"type":"json_object"}}}`,
+			`{"messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"service_tier":"auto","min_p":0.1,"response_format":{"type":"json_object"}}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, _, err := fromResponses([]byte(tc.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, have any
+			if err := errors.Join(json.Unmarshal([]byte(tc.want), &want), json.Unmarshal(got, &have)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRefusedResponses(t *testing.T) {
+	for body, says := range map[string]string{
+		`{}`: "input is empty", `{"input":[]}`: "input is empty", `{"input":7}`: "wrong type",
+		`{"input":"x","store":true}`:                                                        "store can't be kept",
+		`{"input":"x","background":true}`:                                                   "background can't be kept",
+		`{"input":"x","conversation":"c"}`:                                                  "conversation can't be kept",
+		`{"input":"x","max_output_tokens":0}`:                                               "max_output_tokens is 0",
+		`{"input":"x","text":{"format":{"type":"grammar"}}}`:                                "text.format.type",
+		`{"input":"x","tools":[{"type":"mcp"}]}`:                                            "which OpenAI runs itself",
+		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"x"}}`: "tool_choice is",
+		`{"input":[{"role":"robot","content":"x"}]}`:                                        "want user, assistant",
+		`{"input":[{"role":"assistant","content":[{"type":"refusal"}]}]}`:                   "only text can be kept",
+		`{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`:      "files are not stored here",
+		`{"input":[{"type":"computer_call"}]}`:                                              "can be kept",
+	} {
+		w := asks("/v1/responses", body, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the runtime was asked", body) })
+		var e struct {
+			Error struct{ Type, Message string }
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != 400 || e.Error.Type != "invalid_request_error" || !strings.Contains(e.Error.Message, says) {
+			t.Errorf("%s: got %d %s, want a 400 with %q", body, w.Code, w.Body, says)
+		}
+	}
+}
+
+// created is when: it is different each time.
+var created = regexp.MustCompile(`"created_at":\d+`)
+
+func TestResponse(t *testing.T) {
+	w := asks("/v1/responses", `{"model":"m","input":"hi","temperature":0.5}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	want := `{"id":"resp_1","object":"response",TIME,"status":"completed","background":false,"error":null,"incomplete_details":null,"instructions":null,"max_output_tokens":null,"model":"m","output":[` +
+		`{"id":"rs_1","type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},` +
+		`{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"a\u003cb","annotations":[],"logprobs":[]}]},` +
+		`{"id":"fc_c1","type":"function_call","status":"completed","call_id":"c1","name":"f","arguments":"{\"n\":12345678901234567890}"},{"id":"fc_c2","type":"function_call","status":"completed","call_id":"c2","name":"g","arguments":""}],` +
+		`"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"store":false,"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":null,"truncation":"disabled",` +
+		`"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":14},"user":null,"metadata":{}}`
+	if got := created.ReplaceAllString(w.Body.String(), "TIME"); w.Code != 200 || got != want {
+		t.Errorf("got %d\n%s\nwant\n%s", w.Code, got, want)
+	}
+	w = asks("/v1/responses", `{"input":"hi"}`, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(429)
+		_, _ = io.WriteString(w, `{"error":{"message":"busy","type":"rate_limit_error","param":null,"code":"hold_full"}}`)
+	})
+	if got := w.Body.String(); w.Code != 429 || got != `{"error":{"message":"busy","type":"rate_limit_error","param":null,"code":"hold_full"}}`+"\n" {
+		t.Errorf("a failure: got %d %s, want it as it was", w.Code, got)
+	}
+}
+
+// responseStream sends parts of a stream, and returns what the client reads, at no time.
+func responseStream(parts ...string) string {
+	w := asks("/v1/responses", `{"model":"m","input":"hi","stream":true}`, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, p := range parts {
+			_, _ = io.WriteString(w, p)
+		}
+	})
+	return created.ReplaceAllString(w.Body.String(), "TIME")
+}
+
+// TestResponseStream: the events, their numbers, and the same wherever the stream is cut into parts; cut off anywhere, it
+// has not ended.
+func TestResponseStream(t *testing.T) {
+	whole := responseStream(chunks)
+	var names []string
+	for i, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(whole, "TIME", `"created_at":0`)), "\n\n") {
+		if strings.HasPrefix(line, ":") {
+			continue
+		}
+		name, data, _ := strings.Cut(line, "\ndata: ")
+		var e struct {
+			Type   string
+			Number int `json:"sequence_number"`
+		}
+		if err := json.Unmarshal([]byte(data), &e); err != nil || "event: "+e.Type != name || e.Number != i-1 {
+			t.Errorf("event %d: %s (%v)", i, line, err)
+		}
+		names = append(names, strings.TrimPrefix(e.Type, "response."))
+	}
+	want := strings.Fields(`created in_progress output_item.added reasoning_text.delta reasoning_text.done output_item.done
+		output_item.added content_part.added output_text.delta output_text.delta output_text.done content_part.done output_item.done
+		output_item.added function_call_arguments.delta function_call_arguments.delta function_call_arguments.done output_item.done
+		output_item.added function_call_arguments.delta function_call_arguments.done output_item.done completed`)
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	for at := range chunks {
+		if got := responseStream(chunks[:at], chunks[at:]); got != whole {
+			t.Fatalf("in two parts, at %d: got\n%s", at, got)
+		}
+		if at >= strings.Index(chunks, "[DONE]")+len("[DONE]") {
+			continue
+		}
+		if got := responseStream(chunks[:at]); strings.Contains(got, "response.completed") || strings.Contains(got, "response.incomplete") || strings.Count(got, "event: error\n") != 1 {
+			t.Fatalf("cut off at %d: got\n%s", at, got)
+		}
+	}
+	if got := responseStream(`data: {"id":"chatcmpl-2","choices":[{"delta":{},"finish_reason":"length"}]}` + "\n\ndata: [DONE]\n\n"); !strings.Contains(got, `event: response.incomplete`) || !strings.Contains(got, `"output":[{"id":"msg_2_0"`) {
+		t.Errorf("an answer of nothing: got\n%s", got)
+	}
+}
+
+// FuzzFromResponses: what is taken is a JSON object with messages, and what is refused is the client's fault.
+func FuzzFromResponses(f *testing.F) {
+	f.Add([]byte(`{"input":"x","tools":[{"type":"function"}],"text":{"format":{"type":"text"}}}`))
+	f.Add([]byte(`{"input":[{"role":"user","content":"x"},{"type":"reasoning"},{"type":"function_call"},{"type":"function_call_output","output":"x"}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, to, err := fromResponses(body)
+		if err != nil {
+			var e *api.Error
+			if !errors.As(err, &e) || e.Status != http.StatusBadRequest || e.Message == "" {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		var o struct{ Messages []struct{ Role string } }
+		if err := json.Unmarshal(got, &o); err != nil || len(o.Messages) == 0 {
+			t.Fatalf("made %s of it: %v", got, err)
+		}
+		told, is := to.answer([]byte(answer))
+		if _, err := json.Marshal(told); err != nil || !is {
+			t.Fatal(is, err)
+		}
+	})
+}
+
+// FuzzResponseStream: what comes of a stream does not depend on where it is cut into parts, and an answer that has ended has said so
+// once, or an error has.
+func FuzzResponseStream(f *testing.F) {
+	f.Add([]byte(chunks), 5)
+	f.Fuzz(func(t *testing.T, in []byte, size int) {
+		whole, parts := httptest.NewRecorder(), httptest.NewRecorder()
+		begin := func(out *bytes.Buffer) events { return &responseEvents{text: out} }
+		one, many := newStream(whole, begin), newStream(parts, begin)
+		_, _ = one.Write(in)
+		one.close()
+		size = max(1, size%64)
+		for rest := in; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			_, _ = many.Write(rest[:min(size, len(rest))])
+		}
+		many.close()
+		a, b := created.ReplaceAllString(whole.Body.String(), ""), created.ReplaceAllString(parts.Body.String(), "")
+		if a != b {
+			t.Fatalf("as a whole\n%s\nin parts of %d\n%s", a, size, b)
+		}
+		ends := strings.Count("\n"+a, "\nevent: response.completed\n") + strings.Count("\n"+a, "\nevent: response.incomplete\n")
+		if errs := strings.Count("\n"+a, "\nevent: error\n"); ends+errs != 1 {
+			t.Fatalf("%d ends and %d errors:\n%s", ends, errs, a)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+// Package translate serves Anthropic's messages, OpenAI's responses and Ollama's own API where a runtime has chat
+// completions only: /v1/messages, /v1/messages/count_tokens, /v1/responses, /api/chat and /api/generate. What can't be
+// kept is refused, with the name of the field; docs/functions.md has the table.
+//
+// The life of one request:
+//
+//  1. The body is read, and becomes one of /v1/chat/completions. Fields that are not those APIs' go along as they are:
+//     the runtime may know them.
+//  2. The next handler serves that, as it serves any.
+//  3. An answer in JSON is translated as a whole. A stream is translated event by event, each as soon as it is whole.
+//     A failure gets the API's shape and keeps its status.
+//  4. A stream that breaks off, or ends with an error, is never a clean one: it gets the event "error", or a line with an
+//     error, and not the one that ends an answer. An answer that is no chat completion is a 502.
+//
+// A [Handler] is safe for concurrent use.
+package translate
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+// Handler translates requests for the next handler, and gives it all others as they are.
+type Handler struct {
+	// Next serves /v1/chat/completions.
+	Next http.Handler
+	// Door reads bodies.
+	Door *inbound.Door
+	// Client is who pays for a body.
+	Client func(*http.Request) string
+	// Names are those of the model, of which some may end with the tag that Ollama's clients add to names; nil: none do.
+	Names []api.ModelName
+	// Context is the length of the model's context in tokens, 0 where it is not known; nil: it never is.
+	Context func() int
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	translate := paths[r.URL.Path]
+	if r.Method != http.MethodPost || translate == nil {
+		h.Next.ServeHTTP(w, r)
+		return
+	}
+	body, err := h.Door.Read(w, r, h.Client(r))
+	if err != nil {
+		api.WriteErrorTo(w, r, api.AsError(err))
+		return
+	}
+	asked, to, err := translate(h, body.Bytes())
+	body.Release()
+	if err != nil {
+		api.WriteErrorTo(w, r, api.AsError(err))
+		return
+	}
+	out := &writer{w: w, r: r, to: to}
+	h.Next.ServeHTTP(out, to.of.request(r, asked))
+	out.finish()
+}
+
+// paths are those that are translated: each makes the body of what the runtime is asked, and says what its answer becomes.
+var paths = map[string]func(h *Handler, body []byte) ([]byte, shape, error){
+	"/v1/messages": func(_ *Handler, body []byte) ([]byte, shape, error) {
+		asked, err := fromMessages(body, false)
+		return asked, shape{answer: whole(func(c *completion) any { return c.message() }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out} }}, err
+	},
+	"/v1/messages/count_tokens": func(_ *Handler, body []byte) ([]byte, shape, error) {
+		asked, err := fromMessages(body, true)
+		return asked, shape{answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
+	},
+	"/v1/responses": func(_ *Handler, body []byte) ([]byte, shape, error) { return fromResponses(body) },
+	"/api/chat":     fromChat,
+	"/api/generate": fromGenerate,
+}
+
+// target is what the runtime is asked for; the zero value is a chat completion.
+type target struct {
+	path string // of a GET; empty: see above
+}
+
+const pathChat = "/v1/chat/completions"
+
+// request is a request for that in the place of r.
+func (t target) request(r *http.Request, body []byte) *http.Request {
+	c := r.Clone(r.Context())
+	c.URL.Path, c.URL.RawPath = pathChat, ""
+	for _, name := range []string{"Accept-Encoding", "Anthropic-Version", "Anthropic-Beta", "Transfer-Encoding"} {
+		c.Header.Del(name)
+	}
+	c.Header.Set("Content-Type", "application/json")
+	if t.path != "" {
+		c.Method, c.URL.Path, body = http.MethodGet, t.path, nil
+		c.Header.Del("Content-Type")
+	}
+	c.RequestURI = c.URL.RequestURI()
+	c.Body, c.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	c.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return c
+}
