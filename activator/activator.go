@@ -51,10 +51,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/spent"
 	"github.com/rouse-dev/rouse/activator/wake"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -69,13 +72,21 @@ type Deps struct {
 	Transport http.RoundTripper
 	// Peers identifies clients; nil: by their addresses, and none is trusted.
 	Peers *peer.Addresses
+	// Keys says which clients may send requests; nil: all may.
+	Keys *keys.Store
 	// Lists says whether a request may see the names of functions, and the metrics; nil: all may.
 	Lists func(*http.Request) bool
 	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
 	// not known; it must not block for long. Nil: it is never known.
 	Waits func(api.FunctionName) string
+	// Sight says which instances may see which clients' requests; nil: all may see all.
+	Sight Sight
 	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
+	// Others are told what clients' requests have cost here, as other activators tell [Activator.ServedElsewhere]; nil: there are none.
+	Others interface{ Served(u control.ClientUse) }
+	// Access gets a line for each request to a model; nil: none are written.
+	Access *slog.Logger
 	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
 	// Registry takes the metrics and is served at /metrics; nil: a new one.
@@ -93,12 +104,14 @@ type Activator struct {
 	client   *forward.Client
 	wakes    *wake.Once
 	handler  http.Handler
+	picks    picks
 
 	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
 	calls    atomic.Uint64             // that have come
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
 	tracer   *waketrace.Tracer
+	spent    *spent.Counter
 	woken    chan *wakeTrace // for Run to report; sent to by requests and calls, which drop a trace where it is full; never closed
 	// idle is closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
@@ -138,6 +151,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
 		tracer:    waketrace.NewTracer(deps.Traces),
+		spent:     spent.New(cfg.Name, deps.Emitter),
 		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *wakeTrace, maxWoken),
 		cluster: cluster{traffic: make(map[api.FunctionName][]api.Share), created: make(map[api.FunctionName]time.Time), namespaces: make(map[string]bool)},
 	}
@@ -159,17 +173,22 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 // Handler serves clients.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run reports wakes until ctx ends, then ends the wakes under way and sends each
+// Run reports wakes, and what clients use, until ctx ends, then ends the wakes under way and sends each
 // function's last level. Call [Activator.Drain] before ctx ends to lose no request.
 func (a *Activator) Run(ctx context.Context) error {
+	tell := time.NewTicker(spent.Every)
+	defer tell.Stop()
 	for ctx.Err() == nil {
 		select {
 		case t := <-a.woken:
 			a.reportWake(t)
+		case now := <-tell.C:
+			a.spent.Tell(now)
 		case <-ctx.Done():
 		}
 	}
 	a.wakes.Close()
+	a.spent.Tell(time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.functions {

@@ -191,7 +191,9 @@ func TestTimeLimits(t *testing.T) {
 	if resp, got := b.post(chatPath, `{"model":"unknown-wake"}`); resp.StatusCode != 503 || !strings.Contains(got, api.CodeHoldTimeout) {
 		t.Errorf("held too long: got %s %s", resp.Status, got)
 	}
-	if resp, got := b.post(chatPath, `{"model":"unknown-wake"}`, "X-Request-Timeout", "20ms"); resp.StatusCode != 504 || !strings.Contains(got, api.CodeRequestTimeout) {
+	patient := b.function("patient", func(f *api.Function) { f.Hold.Timeout = time.Minute })
+	b.instance(patient, "p-0001", api.Asleep)
+	if resp, got := b.post(chatPath, `{"model":"patient"}`, "X-Request-Timeout", "20ms"); resp.StatusCode != 504 || !strings.Contains(got, api.CodeRequestTimeout) {
 		t.Errorf("the client's time is up: got %s %s", resp.Status, got)
 	}
 	limited := b.function("slow", func(f *api.Function) { f.RequestTimeout = 50 * time.Millisecond })

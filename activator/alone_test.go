@@ -24,10 +24,10 @@ func TestTheOnlyFunction(t *testing.T) {
 	}
 }
 
-// TestNoOllamaHere: who looks for an Ollama sees one only where a function runs on it.
+// TestNoOllamaHere: who looks for an Ollama sees one only where a function has its API.
 func TestNoOllamaHere(t *testing.T) {
 	b := startBench(t, nil)
-	b.function("e", func(f *api.Function) { f.Runtime.Kind = api.RuntimeEngine })
+	b.function("e", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM })
 	ask := func(want int) {
 		t.Helper()
 		for _, path := range []string{"/api/version", "/api/tags", "/api/ps"} {
@@ -37,12 +37,12 @@ func TestNoOllamaHere(t *testing.T) {
 			}
 			got, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			if resp.StatusCode != want || want == 404 && !isPlain(string(got), "no function here runs on Ollama") {
+			if resp.StatusCode != want || want == 404 && !isPlain(string(got), "no function here has Ollama's API") {
 				t.Errorf("%s: got %s %s, want %d", path, resp.Status, got, want)
 			}
 		}
 	}
 	ask(404)
-	b.ollama("o", nil)
+	b.function("e", func(f *api.Function) { f.Runtime.Kind = api.RuntimeEngine })
 	ask(200)
 }

@@ -31,22 +31,29 @@ type call struct {
 	atOnce   bool       // it is refused where it would have to wait
 	refusals int        // times that it went from one of them to another that was not refused
 	trace    *wakeTrace // that its answer ends; nil: none
+	woken    api.Trace  // of the wake that it waited for; zero: it waited for none
 
-	req   request
-	wait  waiting
-	sent  delivery
-	reply reply
+	req    request
+	holder holder
+	wait   waiting
+	sent   delivery
+	reply  reply
 }
 
 // serve serves one request for f, or where f is nil for the function that the body names. One that is to be served at
 // once does not wait for a slot.
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
 	c := &call{a: a, f: f, atOnce: atOnce}
-	c.req = request{in: r, id: requestID(r), ollama: isOllama(r.URL.Path, f), begun: time.Now()}
-	c.reply = reply{w: w, out: http.NewResponseController(w), id: c.req.id, ollama: c.req.ollama, unread: relay.WriteDeadline{Timeout: a.cfg.WriteTimeout, Buffered: relay.Buffered(r)}}
+	// Field by field: the values are large, and as whole ones they would lie on the stack for as long as the request waits.
+	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
+	c.req.arrived = c.req.begun
+	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
+	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
 	w.Header()[forward.HeaderID] = []string{c.req.id}
 	defer a.leave()
+	defer c.traceRequest()
+	defer c.logAccess()
 	if !a.arrive() {
 		w.Header().Set("Connection", "close")
 		c.refuse(shuttingDown())
@@ -54,12 +61,13 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, a
 	}
 	c.ctx, c.cancel = context.WithCancelCause(forward.WithCall(r.Context(), a.calls.Add(1)))
 	defer c.cancel(nil)
+	defer c.settle()
 	if err := c.read(); err != nil {
 		c.refuse(err)
 		return
 	}
 	defer c.req.body.Release()
-	if err := c.find(); err != nil {
+	if err := c.permit(c.find()); err != nil {
 		c.refuse(err)
 		return
 	}
@@ -77,12 +85,17 @@ func (c *call) read() (err error) {
 		return err
 	}
 	c.limit(limit, clientsLimit)
-	c.req.peer = c.a.deps.Peers.Peer(c.req.in)
+	if err := c.req.objectives(); err != nil {
+		return err
+	}
+	if err := c.authenticate(); err != nil {
+		return err
+	}
 	c.req.body, err = c.a.door.Read(c.reply.w, c.req.in, c.req.peer.Client)
 	if err == nil {
 		c.req.begun = time.Now()
 	}
-	return err //nolint:wrapcheck // an *api.Error
+	return err // an *api.Error
 }
 
 // find reads what must be known of the body and finds the function.
@@ -90,13 +103,13 @@ func (c *call) find() *api.Error {
 	if err := c.req.parse(c.f == nil); err != nil {
 		return err
 	}
-	c.reply.style = c.req.style
+	c.reply.style, c.reply.usage.Style = c.req.style, c.req.style
 	path, names := c.req.in.URL.Path, c.a.names.Load()
 	if c.f != nil {
 		c.req.adapter = names.adapter(c.req.Model, c.f)
 		return c.f.speaks(path)
 	}
-	t, bad := names.find(c.req.Model, c.a.mayList(c.req.in))
+	t, bad := names.find(c.req.Model, c.mayList())
 	if bad != nil && c.req.ollama {
 		t = names.untagged(c.req.Model)
 	}
@@ -124,8 +137,9 @@ func (c *call) run() {
 			return
 		}
 		if s.trace != nil {
-			c.trace = s.trace
+			c.trace, c.woken = s.trace, s.trace.root.Trace()
 		}
+		c.a.picks.add(c, s)
 		stop := c.limit(s.limits.last, tookTooLong)
 		answer, err := c.try(s)
 		if err == nil {
@@ -146,12 +160,15 @@ func (c *call) run() {
 func (c *call) failed(s slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
-		c.f.finish(s, false)
+		c.f.finish(s, false, c.req.Input, 0)
 		return err
 	}
 	c.f.giveBack(s, failed.Code)
 	if failed.Given {
 		c.sent.given++
+	}
+	if failed.Given && c.atOnce { // who holds the request decides whether and where it is tried again
+		return failed.Err
 	}
 	if c.sent.given >= maxGiven {
 		last := *failed.Err
@@ -168,6 +185,7 @@ func (c *call) failed(s slot, err error) error {
 func (c *call) answer(s slot, answer *forward.Answer) {
 	c.f.metrics.Timing(c.reply.timing)
 	status := answer.Status()
+	c.reply.answered, c.reply.instance = status, s.instance.ID
 	started := c.reply.comment.stop()
 	c.reply.ends, c.trace = c.trace, nil
 	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
@@ -176,14 +194,17 @@ func (c *call) answer(s slot, answer *forward.Answer) {
 		c.cancel(err)
 	}
 	answer.Close()
-	c.f.finish(s, true)
+	input, output := c.reply.used(c.req.Input)
+	c.f.finish(s, true, input, output)
+	c.spend(s.instance.ID, input, output)
 	var e *api.Error
 	if errors.As(err, &e) {
-		status = e.Status
+		status, c.reply.code = e.Status, e.Code
 		c.a.log.Error("answer cut", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "error", err)
 	} else if err != nil {
-		status = api.StatusClientClosed
+		status, c.reply.code = api.StatusClientClosed, api.CodeClientLeft
 	}
+	c.reply.status = status
 	c.f.metrics.Done(status, time.Since(c.req.begun))
 	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
 		// The only way to tell the client of a body without events. A client that
@@ -199,6 +220,7 @@ func (c *call) refuse(err error) {
 	if c.f != nil {
 		m = c.f.metrics
 	}
+	c.reply.status, c.reply.code = e.Status, e.Code
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()
@@ -207,10 +229,16 @@ func (c *call) refuse(err error) {
 		_ = c.reply.event(e, 0) // the client may have left: nothing to do about it
 		return
 	}
+	if reason := dropped[e.Code]; reason != "" {
+		h.Set(headerDropped, reason)
+	}
 	if !c.wait.since.IsZero() {
 		h.Set(headerTiming, c.reply.timing.String())
 	}
-	if c.atOnce && c.sent.given == 0 && e.Status == http.StatusServiceUnavailable {
+	switch {
+	case c.atOnce && c.sent.given > 0:
+		h.Set(control.HeaderFailed, e.Code)
+	case c.atOnce && e.Status == http.StatusServiceUnavailable:
 		h.Set(control.HeaderRefused, e.Code)
 	}
 	if !c.req.ollama && isOllama(c.req.in.URL.Path, nil) { // a function's own path of that name

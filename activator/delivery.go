@@ -39,8 +39,8 @@ func (c *call) try(s slot) (*forward.Answer, error) {
 
 // attempt is what is sent to the instance at base.
 func (c *call) attempt(base *url.URL, l limits) *forward.Call {
-	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
-		Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials}
+	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
+		Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
 	if idle := l.idle; idle > 0 {
 		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
 	}
@@ -89,8 +89,8 @@ func (f *function) answered(e *hold.Entry[slot], i *route.Instance) {
 	waits := f.queue.Leave(e)
 	var s slot
 	if waits { // else it has a slot, or has left
-		f.set.Reserve(i)
-		s = f.hand(i)
+		f.set.Reserve(i, e.Want.Adapter)
+		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
 	}
 	f.mu.Unlock()
 	if waits {

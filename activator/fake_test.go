@@ -213,7 +213,7 @@ func (b *bench) demands() []api.Demand {
 	return append([]api.Demand(nil), b.events...)
 }
 
-func startBench(t testing.TB, change func(*Config)) *bench {
+func startBench(t testing.TB, change func(*Config), further ...func(*Deps)) *bench {
 	t.Helper()
 	b := &bench{t: t}
 	cfg := Config{Name: "test"}
@@ -221,7 +221,11 @@ func startBench(t testing.TB, change func(*Config)) *bench {
 		change(&cfg)
 	}
 	transport := api.NewTransport(64)
-	a, err := New(cfg, Deps{Emitter: b, Waker: control.New(transport, nil), Transport: transport})
+	deps := Deps{Emitter: b, Waker: control.New(transport, nil), Transport: transport}
+	for _, f := range further {
+		f(&deps)
+	}
+	a, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"cmp"
 	"net/url"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // function is one function as this activator sees it: its instances, the
@@ -33,10 +35,12 @@ type function struct {
 	queue    hold.Queue[slot]
 	set      route.Set
 	calls    map[*call]struct{} // all that wait or run
+	sheds    map[*call]struct{} // those that run and may be ended for others
 	slots    int                // in use
 	known    []api.ModelName    // adapters that the directory has
 	seen     []api.ModelName    // adapters that the instances had by their last reports
 	last     time.Time          // when the last request arrived
+	output   api.Tokens         // that an answer has, in the mean of the last ones; 0: not known
 	// The autoscaler's reason why the function can't start, nil: it can; and until when (zero: until it is awake).
 	failed      *api.Error
 	failedUntil time.Time
@@ -53,10 +57,17 @@ type function struct {
 // slot is what a waiting request gets: an instance, or the reason why there is none.
 type slot struct {
 	instance *route.Instance
+	why      api.Choice
+	adapter  api.ModelName // for which it is reserved
 	base     *url.URL
 	limits   limits
 	refused  *api.Error
 	trace    *wakeTrace // that the request ends; nil: none
+	charge   hold.Charge[slot]
+	client   string
+	priority int
+	cost     float64 // that is charged
+	call     *call   // whose request may be ended for another; nil: it may not
 }
 
 // clock adds up the time in which a condition held.
@@ -83,7 +94,7 @@ func (c *clock) at(now time.Time) time.Duration {
 }
 
 func newFunction(a *Activator, name api.FunctionName) *function {
-	f := &function{name: name, created: time.Now(), a: a, calls: make(map[*call]struct{})}
+	f := &function{name: name, created: time.Now(), a: a, calls: make(map[*call]struct{}), sheds: make(map[*call]struct{})}
 	f.metrics = a.metrics.Of(name)
 	f.meter = demand.New(f.level, a.deps.Emitter, "/activator/"+a.cfg.Name)
 	f.unavailable.set(true, f.created)
@@ -102,17 +113,34 @@ func (f *function) level() api.Demand {
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
 		Running: f.slots, LastRequest: f.last, Waking: f.waking.instance, At: now,
 	}
+	if f.sees() != nil {
+		d.Tenants = f.queue.Clients()
+	}
 	if f.trace != nil && d.Waiting > 0 {
 		d.Trace = f.trace.root.Trace().String()
 	}
 	return d
 }
 
-// take makes a slot of i that was just picked. The caller holds mu.
-func (f *function) take(i *route.Instance) slot {
+// take makes a slot of i that was just picked, for which a client is charged. The caller holds mu.
+func (f *function) take(i *route.Instance, why api.Choice, adapter api.ModelName, client string, priority int, cost float64) slot {
 	f.slots++
 	f.metrics.Running(1)
-	return slot{instance: i, base: i.Base(), limits: f.limits()}
+	f.served(client, priority, cost)
+	return slot{instance: i, why: why, adapter: adapter, base: i.Base(), limits: f.limits(), charge: f.queue.Charge(client, priority, cost), client: client, priority: priority, cost: cost}
+}
+
+// usualOutput is how many tokens an answer is taken to have where none has been seen.
+const usualOutput api.Tokens = 256
+
+// cost is what a request is expected to cost. Many ask for far more than they use, so the usual
+// length of answers bounds what they ask for. The caller holds mu.
+func (f *function) cost(r *request) float64 {
+	output := cmp.Or(f.output, usualOutput)
+	if asked := r.Tokens - r.Input; asked > 0 {
+		output = min(output, asked)
+	}
+	return hold.Cost(r.Input, output)
 }
 
 // limits are those of a request that is sent now. The caller holds mu.
@@ -120,11 +148,28 @@ func (f *function) limits() limits {
 	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout, credentials: f.spec.PassCredentials}
 }
 
-// release gives a slot back. The caller holds mu.
-func (f *function) release(s slot) {
+// release gives a slot back, whose request has cost so much. The caller holds mu.
+func (f *function) release(s slot, cost float64) {
+	f.queue.Settle(s.charge, cost)
+	f.served(s.client, s.priority, cost-s.cost)
+	delete(f.sheds, s.call)
 	f.slots--
 	f.metrics.Running(-1)
-	f.set.Release(s.instance)
+	f.set.Release(s.instance, s.adapter)
+}
+
+// served tells the other activators what a client's requests have cost. It does not block.
+func (f *function) served(client string, priority int, cost float64) {
+	if others := f.a.deps.Others; others != nil {
+		others.Served(control.ClientUse{Function: f.name, Priority: priority, Client: client, Cost: cost})
+	}
+}
+
+// servedElsewhere takes what they tell.
+func (f *function) servedElsewhere(u control.ClientUse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queue.Elsewhere(u.Client, u.Priority, u.Cost)
 }
 
 // forget drops a call that has ended. It holds no slot any more.
@@ -134,11 +179,15 @@ func (f *function) forget(c *call) {
 	f.mu.Unlock()
 }
 
-// finish gives a slot back after the last byte, or when the client left.
-func (f *function) finish(s slot, served bool) {
+// finish gives a slot back after the last byte, or when the client left. The request has used so many tokens.
+func (f *function) finish(s slot, served bool, input, output api.Tokens) {
 	now := time.Now()
 	f.mu.Lock()
-	f.release(s)
+	f.release(s, hold.Cost(input, output))
+	if output > 0 {
+		f.output += (output - cmp.Or(f.output, output)) / 8 // an exponential mean of about the last eight
+		f.output = cmp.Or(f.output, output)
+	}
 	if served {
 		f.queue.Served(now)
 		f.set.Served(s.instance)
@@ -156,7 +205,7 @@ func (f *function) finish(s slot, served bool) {
 func (f *function) giveBack(s slot, code string) {
 	now := time.Now()
 	f.mu.Lock()
-	f.release(s)
+	f.release(s, 0)
 	f.callAgain(f.set.Avoid(s.instance, code, now), now)
 	f.unavailable.set(!f.set.Awake(now), now)
 	f.mu.Unlock()

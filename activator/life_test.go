@@ -35,6 +35,9 @@ func TestLifeOfAHeldStream(t *testing.T) {
 		start := time.Now()
 		var demands []string
 		emit := api.EmitterFunc(func(e api.Event) {
+			if e.Type != api.EventDemand {
+				return
+			}
 			var d api.Demand
 			if err := json.Unmarshal(e.Data, &d); err != nil {
 				t.Error(err)

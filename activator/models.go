@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // model is OpenAI's model object, with what Rouse knows of it besides.
@@ -41,13 +42,25 @@ func (m listed) object() model {
 	return model{ID: m.name, Object: "model", Created: m.t.first().created.Unix(), OwnedBy: "rouse", Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
 }
 
+// visible says whether a client sees the name, of those that has says; nil: all.
+func (m listed) visible(has func(names ...string) bool) bool {
+	var adapter api.ModelName
+	if m.parent != "" {
+		adapter = m.name
+	}
+	return has == nil || has(append(m.t.first().namesFor(string(m.name), adapter), string(m.name))...)
+}
+
 // listModels lists the names, aliases and adapters of all functions.
-func (a *Activator) listModels(w http.ResponseWriter, r *http.Request) {
+func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := struct {
 		Object string  `json:"object"`
 		Data   []model `json:"data"`
 	}{Object: "list", Data: []model{}}
 	for _, m := range a.names.Load().models {
+		if !m.visible(has) {
+			continue
+		}
 		list.Data = append(list.Data, m.object())
 	}
 	writeJSON(w, r, list)
@@ -59,7 +72,7 @@ func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	names := a.names.Load()
 	t, err := names.find(name, a.mayList(r))
 	if err != nil {
-		a.refuse(w, r, err)
+		a.missing(w, r, name, err)
 		return
 	}
 	m := listed{name: api.ModelName(name), t: t}
@@ -68,7 +81,15 @@ func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 		m.parent = f.spec.Model
 		f.mu.Unlock()
 	}
-	writeJSON(w, r, m.object())
+	_, account, bad := a.clientOf(r)
+	switch {
+	case bad != nil:
+		a.unauthorized(w, r, api.AsError(bad))
+	case account != nil && !m.visible(account.Allows):
+		a.refuse(w, r, notAllowed(account, name))
+	default:
+		writeJSON(w, r, m.object())
+	}
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
@@ -101,5 +122,12 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 func (a *Activator) Report(name api.FunctionName) {
 	if f := a.names.Load().byName[name]; f != nil {
 		f.meter.Urgent()
+	}
+}
+
+// ServedElsewhere takes what another activator has let a client's requests cost a function, so that the client has no turn for it here.
+func (a *Activator) ServedElsewhere(u control.ClientUse) {
+	if f := a.names.Load().byName[u.Function]; f != nil {
+		f.servedElsewhere(u)
 	}
 }

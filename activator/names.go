@@ -69,19 +69,19 @@ func newDirectory(list []*function, known *cluster, domain string) *directory {
 		d.services[s.name] = true
 	}
 	wanted := d.wanted(services, known.created)
-	claims := make([]names.Claim, len(wanted))
+	declared := make([]names.Declaration, len(wanted))
 	for i, w := range wanted {
-		claims[i] = w.claim
-		if prefix, _, found := strings.Cut(string(w.claim.Name), "/"); found {
+		declared[i] = w.name
+		if prefix, _, found := strings.Cut(string(w.name.Name), "/"); found {
 			d.prefixes[prefix] = true
 		}
 	}
-	has, lost := names.Settle(claims, func(namespace string) bool { return known.namespaces[namespace] })
+	has, lost := names.Settle(declared, func(namespace string) bool { return known.namespaces[namespace] })
 	d.lost = lost
 	named := make(map[api.FunctionName]bool) // services that have a name that is listed
 	for i, w := range wanted {
 		if has[i] && d.add(w) && w.parent == "" {
-			named[w.claim.Service] = true
+			named[w.name.Service] = true
 		}
 	}
 	for _, s := range services {
@@ -93,10 +93,10 @@ func newDirectory(list []*function, known *cluster, domain string) *directory {
 	return d
 }
 
-// wish is a name that a service claims, and the target that it would have.
+// wish is a name that a service declared, and the target that it would have.
 type wish struct {
-	claim names.Claim
-	t     *target
+	name names.Declaration
+	t    *target
 	// parent is the model that an adapter belongs to; empty for a model.
 	parent api.ModelName
 }
@@ -105,7 +105,7 @@ type wish struct {
 func (d *directory) wanted(services []service, created map[api.FunctionName]time.Time) (all []wish) {
 	for _, s := range services {
 		want := func(kind names.Kind, name api.ModelName, t *target, parent api.ModelName) {
-			all = append(all, wish{names.Claim{Service: s.name, Created: created[s.name], Name: name, Kind: kind}, t, parent})
+			all = append(all, wish{names.Declaration{Service: s.name, Created: created[s.name], Name: name, Kind: kind}, t, parent})
 		}
 		for kind, of := range []func(backend) []api.ModelName{
 			names.Model: func(m backend) []api.ModelName { return m.names[:1] },
@@ -135,15 +135,15 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 
 // add makes a name lead where its service wants it to, and says whether it is listed: those that people chose are.
 func (d *directory) add(w wish) bool {
-	name := string(w.claim.Name)
+	name := string(w.name.Name)
 	if d.byModel[name] != nil { // the service has it for something else
 		return false
 	}
 	d.byModel[name] = w.t
-	if w.claim.Kind == names.Own || w.claim.Kind == names.Default {
+	if w.name.Kind == names.Own || w.name.Kind == names.Default {
 		return false
 	}
-	d.models = append(d.models, listed{name: w.claim.Name, t: w.t, parent: w.parent})
+	d.models = append(d.models, listed{name: w.name.Name, t: w.t, parent: w.parent})
 	return true
 }
 

@@ -17,15 +17,15 @@ import (
 )
 
 // Ollama's own client API at the front door: clients that speak it see all
-// functions that run on Ollama as the models of one Ollama server. What names a
+// functions that have it as the models of one Ollama server. What names a
 // model is held, routed and woken as any other request; what asks for all models
 // is answered here, without waking an instance; what would change the models is
 // refused, because a manifest declares them. Errors have Ollama's shape.
 //
-// Other runtimes do not have this API, and nothing is translated: a request for such
-// a model is refused with the path to use instead. Whether a function with a command
-// of its own, or an image that chooses the runtime, has this API is not known here:
-// it gets the request.
+// Functions on Ollama have this API, and those for whose runtime it is translated in the
+// function. A request for a model on another runtime is refused with the path to use
+// instead. Whether a function with a command of its own, or an image that chooses the
+// runtime, has this API is not known here: it gets the request.
 
 // ollamaVersion is the version of Ollama whose API this is. Clients ask before they use what came later.
 const ollamaVersion = "0.17.4"
@@ -35,7 +35,20 @@ var ollamaChanges = []string{"/api/pull", "/api/push", "/api/create", "/api/copy
 
 // isOllama says whether a request at the front door (f is nil) or at f's own host is one in Ollama's own API.
 func isOllama(path string, f *function) bool {
-	return strings.HasPrefix(path, "/api/") && (f == nil || f.runtime() == api.RuntimeOllama)
+	return strings.HasPrefix(path, "/api/") && (f == nil || f.likeOllama())
+}
+
+// likeOllama says whether f certainly has Ollama's own API.
+func (f *function) likeOllama() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return isLikeOllama(f.spec)
+}
+
+// isLikeOllama says it of what is declared. A handler of the function's own gets requests as they are.
+func isLikeOllama(spec api.Function) bool {
+	chat, _ := api.NamedPath("/api/chat")
+	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
 }
 
 // runtime is the kind of f's runtime.
@@ -48,9 +61,9 @@ func (f *function) runtime() string {
 // routeOllama adds the paths to the front door.
 func (a *Activator) routeOllama(r *mux.Router) {
 	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.listing(a.likeOllama(a.listOllama)))
-	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.listing(a.likeOllama(a.listRunning)))
-	r.Path("/api/version").Methods(reads...).HandlerFunc(a.likeOllama(func(w http.ResponseWriter, r *http.Request) {
+	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.ifOllama(a.listed(a.listOllama)))
+	r.Path("/api/ps").Methods(reads...).HandlerFunc(a.ifOllama(a.listed(a.listRunning)))
+	r.Path("/api/version").Methods(reads...).HandlerFunc(a.ifOllama(func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, r, map[string]string{"version": ollamaVersion})
 	}))
 	for _, p := range ollamaChanges {
@@ -60,16 +73,16 @@ func (a *Activator) routeOllama(r *mux.Router) {
 	r.Path("/").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("Rouse is running\n")) })
 }
 
-// likeOllama is next where a function runs on Ollama. Elsewhere there is no such server: a client
+// ifOllama is next where a function has Ollama's own API. Elsewhere there is no such server: a client
 // that looks for one is to see that, and not one without models.
-func (a *Activator) likeOllama(next http.HandlerFunc) http.HandlerFunc {
+func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if slices.ContainsFunc(a.names.Load().list, func(f *function) bool { return f.runtime() == api.RuntimeOllama }) {
+		if slices.ContainsFunc(a.names.Load().list, (*function).likeOllama) {
 			next(w, r)
 			return
 		}
 		a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath,
-			"no function here runs on Ollama, whose API %s is of: GET /v1/models lists the models, for POST /v1/chat/completions", r.URL.Path))
+			"no function here has Ollama's API, which %s is of: GET /v1/models lists the models, for POST /v1/chat/completions", r.URL.Path))
 	}
 }
 
@@ -136,14 +149,14 @@ func digest(spec api.Function) string {
 }
 
 // listOllama lists the models that speak Ollama's API, with their aliases.
-func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request) {
+func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []ollamaModel{}
 	for _, m := range a.names.Load().models {
 		f := m.t.first()
 		f.mu.Lock()
 		spec, created := f.spec, f.created
 		f.mu.Unlock()
-		if spec.Runtime.Kind == api.RuntimeOllama {
+		if isLikeOllama(spec) && m.visible(has) {
 			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: created, Digest: digest(spec)})
 		}
 	}
@@ -151,13 +164,13 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request) {
 }
 
 // listRunning lists the models that are in memory, as one where several instances have it.
-func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request) {
+func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []runningModel{}
 	now := time.Now()
 	for _, f := range a.names.Load().list {
 		m, awake := f.running(now)
 		listed := slices.ContainsFunc(list, func(l runningModel) bool { return l.Name == m.Name })
-		if awake && !listed {
+		if awake && !listed && (has == nil || has(f.namesFor("", "")...)) {
 			list = append(list, m)
 		}
 	}
@@ -178,7 +191,7 @@ const forever = 100 * 365 * 24 * time.Hour
 func (f *function) running(now time.Time) (m runningModel, awake bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.spec.Runtime.Kind != api.RuntimeOllama {
+	if !isLikeOllama(f.spec) {
 		return m, false
 	}
 	idle := f.last

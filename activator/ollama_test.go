@@ -110,7 +110,7 @@ func TestOllamaStreams(t *testing.T) {
 
 func TestOllamaErrors(t *testing.T) {
 	b := startBench(t, nil)
-	b.function("e", func(f *api.Function) { f.Runtime.Kind = api.RuntimeEngine })
+	b.function("e", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM })
 	b.instance(b.function("c", func(f *api.Function) { f.Runtime.Kind = api.RuntimeCommand }), "c-0001", api.Awake)
 	full := b.ollama("full", func(f *api.Function) { f.Hold.MaxBytes = 1 })
 	b.instance(full, "f-0001", api.Asleep)
@@ -122,7 +122,7 @@ func TestOllamaErrors(t *testing.T) {
 		{"POST", "/api/chat", `{"model":"nobody"}`, 404, `"nobody" does not exist`},
 		{"POST", "/api/chat", `{`, 400, "ends too early"},
 		{"POST", "/api/chat", `{"model":"full"}`, 429, "rouse.dev/hold-memory"},
-		{"POST", "/api/chat", `{"model":"e"}`, 501, "runs on engine, which does not speak Ollama's API: instead of /api/chat use POST /v1/chat/completions"},
+		{"POST", "/api/chat", `{"model":"e"}`, 501, "runs on vllm, which does not speak Ollama's API: instead of /api/chat use POST /v1/chat/completions"},
 		{"POST", "/api/embed", `{"model":"e:latest"}`, 501, "POST /v1/embeddings"},
 		{"POST", "/api/pull", `{"model":"e"}`, 404, "the manifest of a function"},
 		{"DELETE", "/api/delete", `{"model":"e"}`, 404, "the manifest of a function"},
@@ -157,7 +157,9 @@ func TestOllamaErrors(t *testing.T) {
 
 func TestOllamaLists(t *testing.T) {
 	b := startBench(t, nil)
-	b.instance(b.function("e", nil), "e-0001", api.Awake)
+	b.instance(b.function("v", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM }), "v-0001", api.Awake)
+	b.instance(b.function("h", func(f *api.Function) { f.Runtime.Kind, f.Handler = api.RuntimeEngine, []string{"program"} }), "h-0001", api.Awake)
+	b.function("n", func(f *api.Function) { f.Runtime.Kind = api.RuntimeEngine })
 	name := b.ollama("m", func(f *api.Function) { f.Aliases = []api.ModelName{"q:7b"}; f.SleepAfter = time.Hour })
 	b.ollama("asleep", nil)
 	i := startFake(t, name, "m-0001", 1)
@@ -176,7 +178,7 @@ func TestOllamaLists(t *testing.T) {
 			t.Errorf("tags: got %+v", m)
 		}
 	}
-	if got, want := strings.Join(names, " "), "asleep:latest m:latest q:7b"; got != want {
+	if got, want := strings.Join(names, " "), "asleep:latest m:latest n:latest q:7b"; got != want {
 		t.Errorf("tags: got %s, want %s", got, want)
 	}
 	var ps struct{ Models []runningModel }

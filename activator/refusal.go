@@ -80,3 +80,32 @@ func (f *function) evict() *hold.Entry[slot] {
 	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return e
 }
+
+// runs notes that c has a slot, and so may be ended for others, where the function says so. The caller holds mu.
+func (f *function) runs(c *call, s slot) slot {
+	if f.spec.Hold.EvictSheddable && c.req.Priority < 0 {
+		s.call = c
+		f.sheds[c] = struct{}{}
+	}
+	return s
+}
+
+// shed ends a request that runs, where c waits and is worth more: of the lowest priority the one that came last. Its slot
+// is free when it has ended. The caller holds mu.
+func (f *function) shed(c *call) {
+	if !f.spec.Hold.EvictSheddable || c.req.Priority < 0 {
+		return
+	}
+	var victim *call
+	for v := range f.sheds {
+		if victim == nil || v.req.Priority < victim.req.Priority || v.req.Priority == victim.req.Priority && v.req.begun.After(victim.req.begun) {
+			victim = v
+		}
+	}
+	if victim == nil {
+		return
+	}
+	delete(f.sheds, victim)
+	victim.cancel(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.name).
+		WithRetryAfter(f.queue.RetryAfter(0)))
+}

@@ -1,8 +1,10 @@
 package activator
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 
 	"github.com/rouse-dev/rouse/activator/forward"
@@ -28,7 +30,23 @@ type reply struct {
 	comment comments
 	ends    *wakeTrace // whose request ends with the next write; nil: none
 
+	limits   http.Header // of the client's key; nil: none
+	usage    relay.Usage // of the answer
+	answered int         // the status of an instance's answer; 0: none has answered
+	instance api.InstanceID
+	status   int    // what became of it; 0: nothing yet
+	code     string // of the error; empty: there is none
+
 	unread relay.WriteDeadline
+}
+
+// used is what the request has used, as well as is known: nothing where no instance has answered, or one has refused it.
+// estimated is what its input was taken to be.
+func (r *reply) used(estimated api.Tokens) (input, output api.Tokens) {
+	if r.answered/100 != 2 {
+		return 0, 0
+	}
+	return cmp.Or(api.Tokens(r.usage.Prompt), estimated), api.Tokens(r.usage.Tokens())
 }
 
 // errAbort marks a cut answer whose end the client can only see by its connection's.
@@ -46,6 +64,7 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	if answer.Events() {
 		h.Del("Content-Length") // an error event may have to follow
 	}
+	maps.Copy(h, r.limits) // whatever the instance says of its own
 	h[headerTiming] = []string{r.timing.String()}
 	h[headerInstance] = []string{string(from)}
 	r.w.WriteHeader(answer.Status())

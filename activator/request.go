@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/parse"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
@@ -22,8 +24,13 @@ type request struct {
 	style    api.Stream    // of the stream that answers
 	ollama   bool          // it is in Ollama's own API
 	adapter  api.ModelName // that the instance should have loaded; empty for the model itself
+	prompts  bool          // its prompt stays in a cache
+	via      *forward.Via  // how it goes to instances; nil: as most do
+	want     *route.Want   // what it wants of an instance; nil: nobody has asked
+	arrived  time.Time     // when its first line had come
 	begun    time.Time     // when the body was complete
 	deadline time.Time     // the client's own; zero: none
+	due      time.Time     // when its first token should be there; zero: it does not say
 }
 
 // parse reads what must be known of the body. Where it must name the model, a body that can't is an error.
@@ -32,6 +39,7 @@ func (r *request) parse(mustName bool) *api.Error {
 	known, _ := api.NamedPath(path)
 	isJSON := known.Model == api.ModelInJSON && r.ollama == (known.Instead != "")
 	r.style = api.EventsOf(path)
+	r.prompts = known.Stream != api.StreamPlain
 	var bad *api.Error
 	switch {
 	case isJSON && r.in.Method == http.MethodPost:
@@ -44,17 +52,17 @@ func (r *request) parse(mustName bool) *api.Error {
 	if bad != nil {
 		return bad
 	}
-	if !r.peer.Trusted {
-		r.Priority = 0
-	}
 	if r.ollama && r.Model == "" {
 		r.Model = oldName(r.body.Bytes())
+	}
+	if r.via != nil && r.via.Model != "" {
+		r.Model = r.via.Model
 	}
 	return nil
 }
 
 // commented says whether the client reads server-sent comments.
-func (r *request) commented() bool { return r.Stream && r.style != api.StreamPlain }
+func (r *request) commented() bool { return r.Stream && r.style != api.StreamPlain && r.via == nil }
 
 // headerTimeout is how long the client waits for the whole answer: seconds, or a Go duration.
 const headerTimeout = "X-Request-Timeout"

@@ -23,12 +23,12 @@ func (a *Activator) router() http.Handler {
 	a.routeOllama(r)
 	r.Path("/serving-endpoints/{function}/invocations").Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
 	reads := []string{http.MethodGet, http.MethodHead}
-	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listing(a.listModels))
+	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listed(a.listModels))
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.readyz)
 	if !a.cfg.PrivateMetrics {
-		r.Path("/metrics").Methods(reads...).HandlerFunc(a.listing(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
+		r.Path("/metrics").Methods(reads...).HandlerFunc(a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	}
 	r.NotFoundHandler = http.HandlerFunc(a.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(a.methodNotAllowed)
@@ -38,18 +38,40 @@ func (a *Activator) router() http.Handler {
 // mayList says whether a request may see which functions there are.
 func (a *Activator) mayList(r *http.Request) bool { return a.deps.Lists == nil || a.deps.Lists(r) }
 
-// listing passes only requests that may see which functions there are to next.
-func (a *Activator) listing(next http.HandlerFunc) http.HandlerFunc {
+// operators passes only requests that may see everything to next.
+func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
 		if a.mayList(r) {
 			next(w, r)
 			return
 		}
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		a.refuse(w, r, api.Errorf(http.StatusUnauthorized, "",
-			"%s is for callers on this machine, those that --trusted-peers names, and bearers of the token of --admin-token-file", r.URL.Path))
+		a.unauthorized(w, r, unlisted(r))
 	}
+}
+
+// list answers with what there is of the names that has says: nil is all.
+type list func(w http.ResponseWriter, r *http.Request, has func(names ...string) bool)
+
+// listed passes only requests that may see which models there are to next, and which ones.
+func (a *Activator) listed(next list) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
+		has, err := a.mayUse(r)
+		if err != nil {
+			a.unauthorized(w, r, api.AsError(err))
+			return
+		}
+		next(w, r, has)
+	}
+}
+
+// unauthorized refuses a request for want of a credential.
+func (a *Activator) unauthorized(w http.ResponseWriter, r *http.Request, err *api.Error) {
+	if err.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	a.refuse(w, r, err)
 }
 
 func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
@@ -68,9 +90,10 @@ func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve
 // serveEndpoint serves a call of a function's MLflow endpoint, as clients of
 // Databricks write it: the path names the function, not the body.
 func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	f, err := a.names.Load().model(mux.Vars(r)["function"], a.mayList(r))
+	name := mux.Vars(r)["function"]
+	f, err := a.names.Load().model(name, a.mayList(r))
 	if err != nil {
-		a.refuse(w, r, err)
+		a.missing(w, r, name, err)
 		return
 	}
 	a.serve(w, r, f, false)
@@ -80,10 +103,24 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	f, err := a.names.Load().host(r.Host, a.mayList(r))
 	if err != nil {
-		a.refuse(w, r, err)
+		a.missing(w, r, r.Host, err)
 		return
 	}
 	a.serveOwn(w, r, f, false)
+}
+
+// missing refuses a request for something that is not there. Who may not use it does not learn that.
+func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string, err *api.Error) {
+	inbound.Unread(w, r)
+	_, account, bad := a.clientOf(r)
+	switch {
+	case bad != nil:
+		a.unauthorized(w, r, api.AsError(bad))
+	case account != nil && !account.Allows(name):
+		a.refuse(w, r, notAllowed(account, name))
+	default:
+		a.refuse(w, r, err)
+	}
 }
 
 // ServeFunction serves a request for a function that the caller has found, by

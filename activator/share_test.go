@@ -1,12 +1,15 @@
 package activator
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -90,5 +93,63 @@ func TestWhoMaySayHowUrgentItIs(t *testing.T) {
 		if got := <-order; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestTurnsByTokens: of two clients that ask alike, one gets long answers. While both wait the other gets as many more.
+func TestTurnsByTokens(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Concurrency = 1 })
+	i := startFake(t, name, "m-0001", 1)
+	i.report = b.a.ObserveInstance
+	b.a.ObserveInstance(i.set(api.Asleep))
+	order := make(chan string, 8)
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		who := r.Header.Get("X-Who")
+		order <- who
+		tokens := map[string]string{"long": "1000", "short": "200"}[who]
+		_, _ = io.WriteString(w, `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":`+tokens+`}}`)
+	}
+	var all sync.WaitGroup
+	for n := range 8 {
+		who, address := "long", "192.0.2.1"
+		if n >= 4 {
+			who, address = "short", "192.0.2.2"
+		}
+		all.Go(func() { b.from(address, chatPath, `{"model":"m"}`, "X-Who", who) })
+		b.eventually("it waits", func() bool { s, _ := b.a.Stats(name); return s.Waiting == n+1 })
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	all.Wait()
+	var got []string
+	for range 8 {
+		got = append(got, <-order)
+	}
+	// The first answer of each tells how long they are: 1,000 tokens are worth four of 200, and a part of a fifth.
+	want := []string{"long", "short", "short", "short", "short", "long", "long", "long"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// TestSheddableGoesFirst: where there is no room, a request that said that it can wait goes for one that did not.
+func TestSheddableGoesFirst(t *testing.T) {
+	b := startBench(t, nil)
+	b.a.deps.Peers = &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}
+	name := b.function("m", func(f *api.Function) { f.Concurrency, f.Hold.Capacity = 1, 1 })
+	i := b.instance(name, "m-0001", api.Asleep)
+	flex, usual := make(chan *httptest.ResponseRecorder, 1), make(chan int, 1)
+	go func() { flex <- b.from("192.0.2.9", chatPath, `{"model":"m","service_tier":"flex"}`) }()
+	b.eventually("it waits", func() bool { s, _ := b.a.Stats(name); return s.Waiting == 1 })
+	go func() { usual <- b.from("192.0.2.1", chatPath, `{"model":"m"}`).Code }()
+	if w := <-flex; w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("the sheddable request: %d %s, want a 429 that says when to come back", w.Code, w.Body)
+	}
+	if w := b.from("192.0.2.9", chatPath, `{"model":"m","service_tier":"flex"}`); w.Code != http.StatusTooManyRequests {
+		t.Errorf("another: %d %s, want 429", w.Code, w.Body)
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	if got := <-usual; got != http.StatusOK {
+		t.Errorf("the other request: %d, want 200", got)
 	}
 }

@@ -18,13 +18,18 @@ func TestLackingAPI(t *testing.T) {
 		want       string
 	}{
 		{api.RuntimeEngine, "/v1/rerank", false, 404, "runs on engine, which has no /v1/rerank: only vllm, sglang, llamacpp may have it"},
-		{api.RuntimeEngine, "/v1/responses", false, 404, "which has no /v1/responses"},
+		{api.RuntimeEngine, "/classify", false, 404, "which has no /classify"},
 		{api.RuntimeOllama, "/tokenize", false, 404, "which has no /tokenize"},
 		{api.RuntimeLlamaCpp, "/score", false, 404, "which has no /score"},
 		{api.RuntimeVLLM, "/api/chat", false, 501, "instead of /api/chat use POST /v1/chat/completions"},
+		{api.RuntimeSGLang, "/api/generate", false, 501, "instead of /api/generate use"},
+		{api.RuntimeLlamaCpp, "/api/chat", false, 501, "instead of /api/chat use POST /v1/chat/completions"},
+		{api.RuntimeEngine, "/api/chat", false, 200, ""},
 		{api.RuntimeVLLM, "/v1/rerank", false, 200, ""},
 		{api.RuntimeEngine, "/v1/embeddings", false, 200, ""},
 		{api.RuntimeEngine, "/v1/rerank", true, 200, ""},
+		{api.RuntimeEngine, "/v1/responses", false, 200, ""}, // which the function translates
+		{api.RuntimeEngine, "/v1/messages", false, 200, ""},
 		{api.RuntimeCommand, "/v1/rerank", false, 200, ""},
 		{api.RuntimeRayServe, "/v1/score", false, 200, ""},
 	} {

@@ -91,7 +91,7 @@ func (d *directory) variants(services []service, created map[api.FunctionName]ti
 		if d.byModel[string(g.service)] == nil {
 			d.byModel[string(g.service)] = g
 		}
-		wishes[i] = wish{claim: names.Claim{Service: g.service, Created: since[key], Name: key.name, Kind: names.Variant}, t: g}
+		wishes[i] = wish{name: names.Declaration{Service: g.service, Created: since[key], Name: key.name, Kind: names.Variant}, t: g}
 	}
 	return wishes
 }

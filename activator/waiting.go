@@ -36,6 +36,7 @@ type queued struct {
 // is the refusal, or the cause of the context's end. The times of c's reply
 // grow by the time in the queue.
 func (f *function) acquire(c *call) (slot, error) {
+	f.looksAt(&c.req)
 	now := time.Now()
 	s, q, err := f.admit(c, now)
 	if err != nil {
@@ -67,6 +68,9 @@ func (f *function) acquire(c *call) (slot, error) {
 func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.barred(c); err != nil {
+		return s, q, err
+	}
 	if err := f.refusal(now); err != nil {
 		f.last = now // it counts as demand all the same
 		return s, q, err
@@ -77,10 +81,15 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 		f.calls[c] = struct{}{}
 		c.wait.ticket = f.queue.Ticket()
 	}
-	if again || f.queue.Len() == 0 { // a request that was given back goes before all that wait
-		if i := f.set.Pick(now, c.req.adapter); i != nil {
+	// A request that was given back goes before all that wait; where others may not see what waits, a free slot is nobody else's.
+	sees := f.sees()
+	if again || f.queue.Len() == 0 || sees != nil {
+		if i, why := f.set.PickFor(now, c.req.wants(), of(sees, c.req.peer.Client)); i != nil {
 			c.trace.goesTo(i.ID, now)
-			return f.take(i), q, nil
+			return f.runs(c, f.take(i, why, c.req.adapter, c.req.peer.Client, c.req.Priority, f.cost(&c.req))), q, nil
+		}
+		if c.req.wants().Only != nil && f.set.Free(now) > 0 {
+			return s, q, notAmong()
 		}
 	}
 	if c.atOnce {
@@ -91,6 +100,9 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 		return s, q, refused
 	}
 	asleep := !f.set.Awake(now)
+	if !asleep {
+		f.shed(c)
+	}
 	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
 	if asleep {
 		f.traceWake(c)
@@ -118,7 +130,7 @@ func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.
 	}
 	e := w.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: r.Priority, Bytes: api.Bytes(r.body.Len()), Tokens: r.Tokens, Deadline: deadline, Ticket: w.ticket, Client: r.peer.Client, Adapter: r.adapter, Shared: c.group != nil}
+		e = &hold.Entry[slot]{Priority: r.Priority, Bytes: api.Bytes(r.body.Len()), Tokens: r.Tokens, Cost: f.cost(r), Due: r.due, Deadline: deadline, Ticket: w.ticket, Client: r.peer.Client, Want: r.wants(), Shared: c.group != nil}
 	}
 	ctx, done := f.patience(c.ctx, limit, now)
 	e.Until(ctx)
@@ -152,6 +164,9 @@ func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
 	}
 	if ok && s.refused == nil && s.trace == nil {
 		c.trace.goesTo(s.instance.ID, now) // it brings its trace along
+	}
+	if ok && s.refused == nil {
+		s = f.runs(c, s)
 	}
 	held, woke := now.Sub(since), f.unavailable.at(now)-q.unavailable
 	c.wait.paused += f.paused.at(now) - q.paused
@@ -195,20 +210,30 @@ func (f *function) dispatch() {
 func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e = f.queue.First(); e == nil {
+	sees, now := f.sees(), time.Now()
+	if e = f.first(sees, now); e == nil {
 		return nil, s, false
 	}
-	i := f.set.Pick(time.Now(), e.Adapter)
+	i, why := f.set.PickFor(now, e.Want, of(sees, e.Client))
+	if i == nil && e.Want.Only != nil && f.set.Free(now) > 0 {
+		f.queue.Leave(e) // it must not keep the others waiting
+		return e, slot{refused: notAmong()}, true
+	}
 	if i == nil {
 		return nil, s, false
 	}
 	f.queue.Leave(e)
-	return e, f.hand(i), true
+	return e, f.hand(i, why, e), true
 }
 
-// hand makes a slot of i, which was reserved for a request that has just left the queue. The caller holds mu.
-func (f *function) hand(i *route.Instance) slot {
-	s := f.take(i)
+// notAmong refuses a request whose gateway allows none of the instances that have a free slot.
+func notAmong() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "none of the endpoints that the gateway allows takes requests now: try again").WithRetryAfter(time.Second)
+}
+
+// hand makes a slot of i, which was reserved for e, that has just left the queue. The caller holds mu.
+func (f *function) hand(i *route.Instance, why api.Choice, e *hold.Entry[slot]) slot {
+	s := f.take(i, why, e.Want.Adapter, e.Client, e.Priority, e.Cost)
 	s.trace, f.trace = f.trace, nil // the first that gets a slot has the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
@@ -217,7 +242,7 @@ func (f *function) hand(i *route.Instance) slot {
 
 // offer hands a slot over; if the request has left, the slot is free again.
 func (f *function) offer(e *hold.Entry[slot], s slot) {
-	if e.Offer(s) {
+	if e.Offer(s) || s.refused != nil {
 		return
 	}
 	f.mu.Lock()
@@ -225,5 +250,5 @@ func (f *function) offer(e *hold.Entry[slot], s slot) {
 	if f.trace == nil && f.queue.Len() > 0 {
 		f.trace = s.trace
 	}
-	f.release(s)
+	f.release(s, 0)
 }

@@ -203,3 +203,21 @@ func TestSupersedes(t *testing.T) {
 		t.Error("want the higher Seq to win, and gone always")
 	}
 }
+
+// TestParseError: the answers of model servers, of each other's parts, and of what stands between.
+func TestParseError(t *testing.T) {
+	for body, want := range map[string]api.Error{
+		`{"error":{"message":"no such model","type":"x","code":"model_not_found"}}`: {Status: 404, Code: "model_not_found", Message: "no such model"},
+		`{"error":{"message":"too long","code":400}}`:                               {Status: 404, Message: "too long"}, // vLLM's code is a number
+		`{"error":{"message":"","code":"x"}}`:                                       {Status: 404, Message: `404 Not Found: {"error":{"message":"","code":"x"}}`},
+		`{"error":"in Ollama's shape"}`:                                             {Status: 404, Message: `404 Not Found: {"error":"in Ollama's shape"}`},
+		" <html>a proxy's</html>\n":                                                 {Status: 404, Message: "404 Not Found: <html>a proxy's</html>"},
+		"":                                                                          {Status: 404, Message: "404 Not Found: "},
+		strings.Repeat("x", 10_000):                                                 {Status: 404, Message: "404 Not Found: " + strings.Repeat("x", 500)},
+	} {
+		got := api.ParseError(&http.Response{StatusCode: 404, Status: "404 Not Found"}, []byte(body))
+		if got.Status != want.Status || got.Code != api.Errorf(404, want.Code, "").Code || got.Message != want.Message {
+			t.Errorf("%.60s: got %d %q %.80q, want %+v", body, got.Status, got.Code, got.Message, want)
+		}
+	}
+}

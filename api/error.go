@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,13 @@ const (
 	CodeRequestTimeout = "request_timeout"
 
 	CodeForbiddenOrigin = "forbidden_origin"
+
+	CodeEvicted = "evicted" // for the sake of a request with a higher priority
+
+	CodeInvalidKey = "invalid_api_key"     // OpenAI's word, as the next but one
+	CodeNotAllowed = "not_allowed"         // the key may not do that
+	CodeRateLimit  = "rate_limit_exceeded" // of the key
+	CodeNoIssuer   = "issuer_unavailable"  // which has to say whether a token is valid
 )
 
 // StatusClientClosed is nginx's status for a client that left; it is only ever counted, never seen.
@@ -70,6 +78,21 @@ func Errorf(status int, code, format string, args ...any) *Error {
 // BadRequest makes a 400 that names the field at fault.
 func BadRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// ParseError reads the OpenAI error body of an answer; a body of another shape becomes the message, its first 500 bytes.
+func ParseError(resp *http.Response, raw []byte) *Error {
+	var body struct {
+		Error struct {
+			Message string `json:"message"`
+			Code    any    `json:"code"` // a text; some model servers have a number
+		} `json:"error"`
+	}
+	if json.Unmarshal(raw, &body) != nil || body.Error.Message == "" {
+		return Errorf(resp.StatusCode, "", "%s: %s", resp.Status, bytes.TrimSpace(raw[:min(len(raw), 500)]))
+	}
+	code, _ := body.Error.Code.(string)
+	return Errorf(resp.StatusCode, code, "%s", body.Error.Message)
 }
 
 // WithRetryAfter returns a copy of e that asks to come back after d.

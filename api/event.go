@@ -59,6 +59,8 @@ type Demand struct {
 	Waiting int `json:"waiting"`
 	// Shared is how many of them any variant of their model may take.
 	Shared int `json:"shared,omitempty"`
+	// Tenants is how many of them each client has, where some instances may not see each one's; its keys are those of activators.
+	Tenants map[string]int `json:"tenants,omitempty"`
 	// OldestAge is how long the oldest of them has waited.
 	OldestAge time.Duration `json:"oldestAge"`
 	// WaitingTokens is the estimated size of the held requests.

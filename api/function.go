@@ -38,8 +38,8 @@ type Function struct {
 	SleepAfter time.Duration `json:"sleepAfter"`
 	// SleepLevel is the level it goes to: 1 or 2.
 	SleepLevel Level `json:"sleepLevel"`
-	// GoneAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
-	GoneAfter time.Duration `json:"goneAfter"`
+	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
+	UnloadAfter time.Duration `json:"goneAfter"`
 	// Hold bounds the holding room.
 	Hold Hold `json:"hold"`
 	// StartTimeout bounds a start, from the process to the first generated token.
@@ -75,6 +75,16 @@ type Function struct {
 	PassCredentials bool `json:"passCredentials,omitempty"`
 	// SharedPrefixes lets all clients share the computed beginnings of prompts.
 	SharedPrefixes bool `json:"sharedPrefixes,omitempty"`
+	// Clusters selects clusters by their labels, in Kubernetes' syntax: a front door has the function created in one of
+	// them when it is wanted. Empty: it runs where it is declared.
+	Clusters string `json:"clusters,omitempty"`
+	// RemoveAfter is how long it is unloaded in a cluster where a front door had it created before it is removed there;
+	// 0 is [DefaultRemoveAfter].
+	RemoveAfter time.Duration `json:"removeAfter,omitempty"`
+	// Regions are those that its requests may be sent to; none: any.
+	Regions []string `json:"regions,omitempty"`
+	// Manifest is the document that declares it, where Clusters is given. It may have secrets: never log it.
+	Manifest string `json:"manifest,omitempty"`
 	// Origin says where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }
@@ -196,10 +206,12 @@ type Hold struct {
 	MaxBytes Bytes `json:"maxBytes"`
 	// Timeout is how long a request may wait.
 	Timeout time.Duration `json:"timeout"`
+	// EvictSheddable ends requests that run with a priority below 0 for those of 0 or more that find no free slot.
+	EvictSheddable bool `json:"evictSheddable,omitempty"`
 }
 
 // WithDefaults fills every zero field that has a default and returns the result.
-// Fields in which zero has a meaning of its own (SleepAfter, GoneAfter, RequestTimeout) are left alone.
+// Fields in which zero has a meaning of its own (SleepAfter, UnloadAfter, RequestTimeout) are left alone.
 func (f Function) WithDefaults() Function {
 	orInt := func(p *int, v int) {
 		if *p == 0 {
@@ -234,9 +246,22 @@ func (f Function) WithDefaults() Function {
 
 // Default idle times, used where a manifest says nothing.
 const (
-	DefaultSleepAfter = time.Minute
-	DefaultGoneAfter  = 15 * time.Minute
+	DefaultSleepAfter  = time.Minute
+	DefaultUnloadAfter = 15 * time.Minute
 )
+
+// How long a function is unloaded in a cluster before a front door that had it created there has it removed.
+const (
+	DefaultRemoveAfter = 10 * time.Minute
+	LeastRemoveAfter   = time.Second
+	MostRemoveAfter    = 720 * time.Hour
+)
+
+// WithoutSecrets is f without the values of its environment, and without its manifest, which has them too.
+func (f Function) WithoutSecrets() Function {
+	f.Runtime.Env, f.Manifest = nil, ""
+	return f
+}
 
 // ServiceName is the service that the function belongs to: Service, else the function itself.
 func (f Function) ServiceName() FunctionName {

@@ -18,7 +18,7 @@ const (
 	AnnotationDeviceMemory = "rouse.dev/device-memory"
 	AnnotationSleepAfter   = "rouse.dev/sleep-after"
 	AnnotationSleepLevel   = "rouse.dev/sleep-level"
-	AnnotationGoneAfter    = "rouse.dev/gone-after"
+	AnnotationUnloadAfter  = "rouse.dev/unload-after"
 	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
 	AnnotationEndpoint     = "rouse.dev/runtime-endpoint"
 	AnnotationAdapters     = "rouse.dev/adapters"
@@ -27,6 +27,7 @@ const (
 	AnnotationHoldCapacity = "rouse.dev/hold-capacity"
 	AnnotationHoldMemory   = "rouse.dev/hold-memory"
 	AnnotationHoldTimeout  = "rouse.dev/hold-timeout"
+	AnnotationEvict        = "rouse.dev/evict-sheddable"
 	AnnotationStartTimeout = "rouse.dev/start-timeout"
 	AnnotationWakeTimeout  = "rouse.dev/wake-timeout"
 	AnnotationPriority     = "rouse.dev/priority"
@@ -46,6 +47,10 @@ const (
 	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
 	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
 	AnnotationIdleTimeout      = "rouse.dev/idle-timeout"
+
+	AnnotationClusters    = "rouse.dev/clusters"
+	AnnotationRemoveAfter = "rouse.dev/remove-after"
+	AnnotationRegions     = "rouse.dev/regions"
 )
 
 // Values of AnnotationCredentials and AnnotationPrefixCache.
@@ -87,11 +92,12 @@ var Keys = []Key{
 	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`)"},
 	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
 	{AnnotationSleepLevel, "1", "how deep: `1` keeps the weights in host memory, `2` drops them"},
-	{AnnotationGoneAfter, DefaultGoneAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},
+	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},
 	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},
 	{AnnotationHoldCapacity, "1000", "requests that may wait for the function"},
 	{AnnotationHoldMemory, "256Mi", "memory that the bodies of waiting requests may take"},
 	{AnnotationHoldTimeout, "5m", "how long a request may wait"},
+	{AnnotationEvict, "false", "`true` ends a request with a priority below 0 that runs where one of 0 or more finds no free slot: it gets 429 `evicted`, and a stream an error event"},
 	{AnnotationStartTimeout, "10m", "how long a start may take, until the first generated token"},
 	{AnnotationWakeTimeout, "1m", "how long a wake may take, until the first generated token"},
 	{AnnotationRequestTimeout, "the Service's timeoutSeconds on one machine, none in a cluster (there Knative fills timeoutSeconds in by itself)", "how long a request may take from its dispatch to the last byte; `0` is no bound"},
@@ -108,6 +114,9 @@ var Keys = []Key{
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
 	{AnnotationCredentials, CredentialsDrop, "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
+	{AnnotationClusters, "none: it runs where it is declared", "at a front door of clusters: a selector of their labels, such as `gpu in (h100, h200), tier != spare` (`rouse.dev/cluster` is a cluster's name). The function is created in one of them that fits while its request waits (docs/clusters.md)"},
+	{AnnotationRemoveAfter, DefaultRemoveAfter.String(), "how long a function that a front door had created in a cluster is unloaded there before it is removed; `" + LeastRemoveAfter.String() + "` to `" + MostRemoveAfter.String() + "`"},
+	{AnnotationRegions, "any", "at a front door of clusters: the regions, separated by commas, that the function's requests may be sent to (docs/clusters.md)"},
 	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (10)"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},

@@ -55,9 +55,10 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true}, "/v1/embeddings")
 	speakers := []string{vllm, sglang, llamacpp, ollama}
-	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: speakers}, "/v1/responses")
-	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: speakers}, "/v1/messages")
-	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: speakers}, "/v1/messages/count_tokens")
+	translated := append([]string{engine}, speakers...) // for the engine it is translated: functions/translate
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
+	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
+	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: translated}, "/v1/messages/count_tokens")
 	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
@@ -74,11 +75,12 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
 	// Ollama's own.
 	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{ollama}}
+	likeOllama := []string{engine, RuntimeRayServe, ollama} // for the first two it is translated
 	own.Instead = "POST /v1/embeddings"
 	add(own, "/api/embed", "/api/embeddings")
 	own.Instead, own.Describes = "GET /v1/models/NAME", true
 	add(own, "/api/show")
-	own.Instead, own.Describes, own.Stream = "POST /v1/chat/completions", false, StreamLines
+	own.Instead, own.Describes, own.Stream, own.Runtimes = "POST /v1/chat/completions", false, StreamLines, likeOllama
 	add(own, "/api/chat")
 	own.Instead = "POST /v1/completions"
 	add(own, "/api/generate")

@@ -36,6 +36,7 @@ const (
 	PartAutoscaler Part = "autoscaler"
 	PartInstance   Part = "instance"
 	PartKubernetes Part = "kubernetes"
+	PartCluster    Part = "cluster" // another one, that joins a front door
 )
 
 // Names of spans. Those of [PartInstance] are besides the words of [Step].
@@ -49,6 +50,8 @@ const (
 	SpanStartup    = "start"          // autoscaler: from the decision to start until the instance is awake
 	SpanDispatch   = "dispatch"       // activator: from awake until the request is sent
 	SpanFirstToken = "first token"    // activator: from then until the first byte of the answer
+
+	SpanElsewhere = "woken elsewhere" // cluster: what another cluster did for a request that a front door held; its note says which
 
 	// In a cluster.
 	SpanWrite     = "API write"    // autoscaler: one request that changes something at the API server; its note says what
@@ -99,6 +102,8 @@ type WakeTrace struct {
 	By Part `json:"by,omitempty"`
 	// Activator held the request; empty where no request was the reason.
 	Activator string `json:"activator,omitempty"`
+	// Cluster is the one where the instance came up, where it joins the front door that held the request.
+	Cluster string `json:"cluster,omitempty"`
 	// Reason is that of the decision, where the autoscaler decided.
 	Reason string `json:"reason,omitempty"`
 	// Start is when it began, by the clock of the part that made the record.

@@ -3,6 +3,7 @@ package clusteragent
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -30,15 +31,23 @@ type Config struct {
 	TLS *tls.Config
 	// Token is read at each dial, so that it may be replaced; nil: none is shown.
 	Token func() (string, error)
-	// MaxFronts bounds the front doors at once. Default 4.
+	// MaxFronts bounds the front doors at once that others name. Default 4.
 	MaxFronts int
-	Link      link.Config
+	// Accept says which functions front doors may have created here. Default: none.
+	Accept Accept
+	// Find, if not nil, says which front doors there are besides Fronts, and is asked again and again; what others
+	// name does not count then.
+	Find func(ctx context.Context) ([]string, error)
+	// Self is the name of the front door that this process is itself, and so serves not; empty: it is none.
+	Self string
+	Link link.Config
 	// Dial reaches an address; nil: TCP, through the proxy that the environment names for it.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
 func (c Config) withDefaults() Config {
 	c.MaxFronts = cmp.Or(c.MaxFronts, 4)
+	c.Accept.Max = cmp.Or(c.Accept.Max, 16)
 	c.Link = c.Link.WithDefaults()
 	if c.Dial == nil {
 		c.Dial = dialer{}.dial
@@ -50,7 +59,7 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
-	case len(c.Fronts) == 0:
+	case len(c.Fronts) == 0 && c.Find == nil:
 		return errors.New("clusteragent: no front door is named: give the address of one")
 	case c.Cluster == "" || c.Agent == "":
 		return errors.New("clusteragent: the cluster or the agent has no name")
@@ -64,18 +73,25 @@ func (c Config) Validate() error {
 			return fmt.Errorf("clusteragent: the front door %q: want host:port", at)
 		}
 	}
+	if err := c.Accept.Validate(); err != nil {
+		return fmt.Errorf("clusteragent: %w", err)
+	}
 	return c.Link.Validate()
 }
 
-// Deps are what an agent needs of its cluster. All but Logger must be given.
+// Deps are what an agent needs of its cluster. All but Wakes, Applier and Logger must be given.
 type Deps struct {
 	// Serve answers a request for a function, or refuses it where it would have to wait.
 	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
 	// Functions are those that the cluster serves, Stats what the activator knows of one.
 	Functions func() []api.Function
 	Stats     func(name api.FunctionName) (api.Activity, bool)
+	// Wakes are the records of the last wakes of a function; nil: nobody has them.
+	Wakes func(name api.FunctionName) []api.WakeTrace
 	// Emitter takes the front doors' demand.
 	Emitter api.Emitter
+	// Applier creates functions for front doors; nil: nobody does.
+	Applier Applier
 	Logger  *slog.Logger
 }
 
@@ -84,6 +100,7 @@ type Agent struct {
 	cfg  Config
 	deps Deps
 	log  *slog.Logger
+	run  string // of this process, so that another one of its name is not taken for it
 
 	mu       sync.Mutex // guards what follows
 	fronts   map[string]*front
@@ -112,7 +129,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg = cfg.withDefaults()
-	return &Agent{cfg: cfg, deps: deps, log: deps.Logger, fronts: map[string]*front{}, servers: map[*link.Server]bool{}, attempts: map[string]*attempt{}, found: make(chan string, cfg.MaxFronts),
+	return &Agent{cfg: cfg, deps: deps, log: deps.Logger, run: rand.Text(), fronts: map[string]*front{}, servers: map[*link.Server]bool{}, attempts: map[string]*attempt{}, found: make(chan string, cfg.MaxFronts),
 		noted: map[api.FunctionName]bool{}, note: make(chan struct{}, 1)}, nil
 }
 
@@ -121,12 +138,15 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	for _, at := range a.cfg.Fronts {
-		a.add(parts, at)
+		a.add(parts, at, false)
+	}
+	if a.cfg.Find != nil {
+		a.running.Go(func() { a.follow(parts) })
 	}
 	for ctx.Err() == nil {
 		select {
 		case at := <-a.found:
-			a.add(parts, at)
+			a.add(parts, at, false)
 		case <-a.note:
 			a.passOn()
 		case <-ctx.Done():
@@ -138,14 +158,15 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// add holds a session with one more front door, where there are not too many.
-func (a *Agent) add(ctx context.Context, at string) {
+// add holds a session with one more front door, where there are not too many; found: [Config.Find] named it.
+func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.fronts[at] != nil || len(a.fronts) >= max(a.cfg.MaxFronts, len(a.cfg.Fronts)) {
+	if a.fronts[at] != nil || !found && len(a.fronts) >= max(a.cfg.MaxFronts, len(a.cfg.Fronts)) {
 		return
 	}
-	f := &front{a: a, at: at, demand: map[api.FunctionName]api.Demand{}, served: map[api.FunctionName]int{}}
+	ctx, stop := context.WithCancel(ctx)
+	f := &front{a: a, at: at, found: found, stop: stop, demand: map[api.FunctionName]api.Demand{}, served: map[api.FunctionName]int{}}
 	a.fronts[at] = f
 	a.running.Go(func() { f.hold(ctx) })
 }
@@ -199,20 +220,19 @@ func (a *Agent) state(f *front, spec api.Function) exchange.Function {
 		Name: spec.Name, Model: spec.Model, Aliases: spec.Aliases, Kind: spec.Runtime.Kind, Seq: a.seq,
 		State: api.Gone, Concurrency: spec.Concurrency, MaxScale: spec.MaxScale,
 	}
+	if a.deps.Applier != nil && f.session != nil {
+		out.Applied = slices.Contains(a.deps.Applier.Owners(spec.Name), f.session.welcome.Front)
+	}
 	stats, ok := a.deps.Stats(spec.Name)
 	if !ok {
 		return out
 	}
+	out.Adapters = adapters(spec, stats)
 	slots := 0
 	for _, st := range stats.Instances {
 		consider(&out, st)
 		if st.Ready() {
 			slots += cmp.Or(st.Concurrency, max(spec.Concurrency, 1))
-			for _, name := range st.Adapters {
-				if !slices.Contains(out.Adapters, name) {
-					out.Adapters = append(out.Adapters, name)
-				}
-			}
 		}
 	}
 	out.Running, out.Waiting = stats.Running, stats.Waiting
@@ -223,6 +243,18 @@ func (a *Agent) state(f *front, spec api.Function) exchange.Function {
 		out.Places = f.served[spec.Name] + a.share(f, spec.Name, max(slots-stats.Running, 0))
 	}
 	return out
+}
+
+// adapters are those that a request may name: declared, or loaded by an instance.
+func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
+	for _, a := range spec.Runtime.Adapters {
+		names = append(names, a.Name)
+	}
+	for _, st := range stats.Instances {
+		names = append(names, st.Adapters...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // share is the part of the free places that a front door gets: those that want some share all; where none wants any, all share

@@ -14,9 +14,50 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// dialTimeout bounds one try to reach a front door. It is short: another follows at once, and a packet that is
-// lost at the beginning is sent again by TCP only after a second.
-const dialTimeout = 2 * time.Second
+// dialTimeout bounds the tries to reach a front door. While none has succeeded, one more is begun every tryEvery: a packet
+// that is lost at the beginning of a connection is sent again by TCP only after a second, and then after two.
+const (
+	dialTimeout = 2 * time.Second
+	tryEvery    = 300 * time.Millisecond
+)
+
+// eagerly tries until one of the tries succeeds, or all that were begun have failed, or dialTimeout has passed.
+func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	ends := make(chan result)
+	running := 0
+	begin := func() {
+		running++
+		go func() {
+			conn, err := try(ctx)
+			ends <- result{conn, err}
+		}()
+	}
+	begin()
+	more := time.NewTicker(tryEvery)
+	defer more.Stop()
+	var end result
+	for end.conn == nil && running > 0 {
+		select {
+		case end = <-ends:
+			running--
+		case <-more.C:
+			begin()
+		}
+	}
+	cancel() // the others are too late
+	for ; running > 0; running-- {
+		if late := <-ends; late.conn != nil {
+			_ = late.conn.Close()
+		}
+	}
+	return end.conn, end.err
+}
 
 // dialer dials as the environment says: through HTTPS_PROXY, but for NO_PROXY.
 type dialer struct{}
@@ -28,7 +69,7 @@ func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	tcp := net.Dialer{KeepAlive: 15 * time.Second}
 	if proxy == nil {
-		return tcp.DialContext(ctx, "tcp", address) //nolint:wrapcheck // it names the address
+		return tcp.DialContext(ctx, "tcp", address)
 	}
 	at := proxy.Host
 	if proxy.Port() == "" {
@@ -84,5 +125,33 @@ type tunnel struct {
 
 // Read implements [net.Conn].
 func (t *tunnel) Read(p []byte) (int, error) {
-	return t.in.Read(p) //nolint:wrapcheck // a connection's errors are its own
+	return t.in.Read(p)
+}
+
+// secure dials the front door with TLS, and anew beside it where that takes long.
+func (f *front) secure(ctx context.Context, protocol string) (net.Conn, error) {
+	return eagerly(ctx, func(ctx context.Context) (net.Conn, error) { return f.try(ctx, protocol) })
+}
+
+// try dials the front door with TLS once.
+func (f *front) try(ctx context.Context, protocol string) (net.Conn, error) {
+	raw, err := f.a.cfg.Dial(ctx, f.at)
+	if err != nil {
+		return nil, fmt.Errorf("dial the front door: %w", err)
+	}
+	cfg := f.a.cfg.TLS.Clone()
+	cfg.MinVersion, cfg.NextProtos = tls.VersionTLS13, []string{protocol}
+	if cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(f.at)
+	}
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("the front door's TLS: %w", err)
+	}
+	if conn.ConnectionState().NegotiatedProtocol != protocol {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s is no front door's port for clusters: it does not speak %s", f.at, protocol)
+	}
+	return conn, nil
 }

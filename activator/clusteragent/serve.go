@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/api/exchange"
@@ -39,7 +40,16 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	first := &watching{ResponseWriter: w}
 	stop := a.whileLeased(ctx, s.f, first, cancel)
 	defer stop()
-	a.deps.Serve(first, r.WithContext(ctx), name)
+	a.deps.Serve(first, peer.As(r.WithContext(ctx), client(r)), name)
+}
+
+// client is whose request it is: the front door says.
+func client(r *http.Request) peer.Peer {
+	tenant := r.Header.Get(control.HeaderTenant)
+	if tenant == "" { // it is the front door's own machine
+		return peer.Peer{Client: "front", Trusted: r.Header.Get(control.HeaderTrusted) != "", Local: true}
+	}
+	return peer.Peer{Client: peer.Named(tenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
 }
 
 // enter takes a place for an attempt, or says why there is none.
@@ -47,12 +57,6 @@ func (a *Agent) enter(f *front, name api.FunctionName, id string, at *attempt) *
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	stats, ok := a.deps.Stats(name)
-	slots := 0
-	for _, st := range stats.Instances {
-		if st.Ready() {
-			slots += max(st.Concurrency, 1)
-		}
-	}
 	old := a.attempts[id]
 	switch {
 	case !ok:
@@ -63,7 +67,7 @@ func (a *Agent) enter(f *front, name api.FunctionName, id string, at *attempt) *
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster was cut off from the front door for too long")
 	case old != nil && old.number >= at.number:
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "a later attempt of this request has come before")
-	case stats.Running >= slots && old == nil:
+	case Free(stats) <= 0 && old == nil:
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "no place is free")
 	}
 	if old != nil {
@@ -73,6 +77,17 @@ func (a *Agent) enter(f *front, name api.FunctionName, id string, at *attempt) *
 	a.attempts[id] = at
 	f.served[name]++
 	return nil
+}
+
+// Free is how many slots of awake instances no request has.
+func Free(a api.Activity) int {
+	slots := 0
+	for _, st := range a.Instances {
+		if st.Ready() {
+			slots += max(st.Concurrency, 1)
+		}
+	}
+	return slots - a.Running
 }
 
 // exit gives the place back.

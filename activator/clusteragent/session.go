@@ -2,12 +2,10 @@ package clusteragent
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +23,10 @@ import (
 
 // front is one front door as the agent sees it. The mutex of the Agent guards what is not constant.
 type front struct {
-	a  *Agent
-	at string
+	a     *Agent
+	at    string
+	found bool // by [Config.Find]
+	stop  context.CancelFunc
 
 	session *session // the newest that was welcomed and has not ended; nil: none
 	lease   time.Time
@@ -44,15 +44,20 @@ type session struct {
 	done    chan struct{} // closed when the control stream has ended
 	silent  chan struct{} // closed when nothing was heard for a second
 	mute    sync.Once
+	orders  chan ordered // from listen to carryOut; as many places as a front door may want at once
 
 	// Guarded by the mutex of the Agent.
-	dirty map[api.FunctionName]bool
-	said  map[api.FunctionName]exchange.Function // as it was said last
-	all   bool                                   // every function is to be said
-	sent  map[uint64]time.Time
-	beat  uint64
-	heard time.Time
-	way   time.Duration
+	dirty  map[api.FunctionName]bool
+	said   map[api.FunctionName]exchange.Function // as it was said last
+	all    bool                                   // every function is to be said
+	sent   map[uint64]time.Time
+	beat   uint64
+	heard  time.Time
+	way    time.Duration
+	goAway bool                        // the front door has said that it ends
+	traces map[api.FunctionName]string // of wakes that its demand was for, and whose records are to be said
+	// applied are answers to orders, to be said.
+	applied []exchange.Applied
 }
 
 func (s *session) nudge() {
@@ -73,6 +78,10 @@ func (f *front) hold(ctx context.Context) {
 	pause, logged := pauseFirst, ""
 	for ctx.Err() == nil && !f.a.ending() {
 		s, err := f.open(ctx)
+		if errors.Is(err, errSelf) {
+			f.stop()
+			return
+		}
 		if err != nil {
 			if reason := status.Convert(err).Message(); reason != logged && ctx.Err() == nil {
 				f.a.log.Warn("a front door is not reached; it is tried again", "front", f.at, "error", reason)
@@ -95,6 +104,9 @@ func (f *front) hold(ctx context.Context) {
 		}
 	}
 }
+
+// errSelf is why a front door is not served: it is this process.
+var errSelf = errors.New("the front door is this process itself")
 
 // open dials, says hello and opens a link.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
@@ -125,21 +137,13 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.Send(&exchange.Up{Hello: &exchange.Hello{Protocol: exchange.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Labels: a.cfg.Labels}}); err != nil {
-		if _, why := stream.Recv(); why != nil {
-			err = why
-		}
-		return nil, fmt.Errorf("say hello: %w", err)
-	}
-	down, err := stream.Recv()
+	welcome, err := a.greet(stream)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the front door's own words
+		return nil, err
 	}
-	if down.Welcome == nil {
-		return nil, errors.New("the front door does not welcome: is it one of another version?")
-	}
-	s := &session{f: f, stream: stream, welcome: *down.Welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
-		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now()}
+	s := &session{f: f, stream: stream, welcome: *welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
+		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
+		orders: make(chan ordered, maxOrders)}
 	s.server = link.NewServer(link.Hello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret}, s, a.cfg.Link)
 	wire, err := f.secure(ctx, link.Protocol)
 	if err != nil {
@@ -163,29 +167,24 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	return s, nil
 }
 
-// secure dials the front door with TLS.
-func (f *front) secure(ctx context.Context, protocol string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	raw, err := f.a.cfg.Dial(ctx, f.at)
-	if err != nil {
-		return nil, fmt.Errorf("dial the front door: %w", err)
+// greet says hello, and returns what the front door says to it.
+func (a *Agent) greet(stream exchangerpc.ClientStream) (*exchange.Welcome, error) {
+	if err := stream.Send(&exchange.Up{Hello: &exchange.Hello{Protocol: exchange.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run, Labels: a.cfg.Labels}}); err != nil {
+		if _, why := stream.Recv(); why != nil {
+			err = why
+		}
+		return nil, fmt.Errorf("say hello: %w", err)
 	}
-	cfg := f.a.cfg.TLS.Clone()
-	cfg.MinVersion, cfg.NextProtos = tls.VersionTLS13, []string{protocol}
-	if cfg.ServerName == "" {
-		cfg.ServerName, _, _ = net.SplitHostPort(f.at)
+	down, err := stream.Recv()
+	switch {
+	case err != nil:
+		return nil, err
+	case down.Welcome == nil:
+		return nil, errors.New("the front door does not welcome: is it one of another version?")
+	case down.Welcome.Front == a.cfg.Self:
+		return nil, errSelf
 	}
-	conn := tls.Client(raw, cfg)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, fmt.Errorf("the front door's TLS: %w", err)
-	}
-	if conn.ConnectionState().NegotiatedProtocol != protocol {
-		_ = conn.Close()
-		return nil, fmt.Errorf("%s is no front door's port for clusters: it does not speak %s", f.at, protocol)
-	}
-	return conn, nil
+	return down.Welcome, nil
 }
 
 // welcomed makes s the newest session of its front door, and hears of other front doors.
@@ -198,7 +197,7 @@ func (a *Agent) welcomed(s *session) {
 		delete(s.f.demand, name)
 	}
 	for _, at := range s.welcome.Fronts {
-		if a.fronts[at] == nil {
+		if a.cfg.Find == nil && a.fronts[at] == nil {
 			select {
 			case a.found <- at:
 			default: // enough are known
@@ -213,6 +212,7 @@ func (s *session) run(ctx context.Context) {
 	a := s.f.a
 	ended := make(chan error, 1)
 	go func() { ended <- s.listen() }()
+	a.running.Go(func() { s.carryOut(ctx) })
 	beat := time.NewTicker(exchange.BeatEvery)
 	defer beat.Stop()
 	var err error
@@ -241,91 +241,15 @@ func (s *session) run(ctx context.Context) {
 	a.mu.Lock()
 	if s.f.session == s {
 		s.f.session = nil
-		if ctx.Err() == nil && !a.leaving {
+		switch {
+		case ctx.Err() != nil || a.leaving:
+		case s.goAway:
+			a.log.Info("a front door has ended", "front", s.f.at)
+		default:
 			a.log.Warn("a front door is lost", "front", s.f.at, "error", status.Convert(err).Message())
 		}
 	}
 	a.mu.Unlock()
-}
-
-// maxSaid bounds the functions of one message.
-const maxSaid = 500
-
-// say sends what has changed, and with a beat a beat.
-func (s *session) say(beat bool) error {
-	for {
-		up, more := s.next(beat)
-		if up == nil {
-			return nil
-		}
-		if err := s.stream.Send(up); err != nil {
-			return err //nolint:wrapcheck // gRPC's own
-		}
-		if !more {
-			return nil
-		}
-		beat = false
-	}
-}
-
-// next is the next message; nil: there is nothing to say.
-func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
-	a := s.f.a
-	functions := a.deps.Functions()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	up := &exchange.Up{Leaving: a.leaving}
-	if s.all {
-		for _, spec := range functions {
-			s.dirty[spec.Name] = true
-		}
-	}
-	for _, spec := range functions {
-		if len(up.Functions) == maxSaid {
-			break
-		}
-		if !s.dirty[spec.Name] {
-			continue
-		}
-		now := a.state(s.f, spec)
-		if last, ok := s.said[spec.Name]; ok && !beat && onlyLoad(last, now) {
-			continue // it stays dirty until the next beat
-		}
-		delete(s.dirty, spec.Name)
-		s.said[spec.Name] = now
-		up.Functions = append(up.Functions, now)
-	}
-	if len(up.Functions) < maxSaid {
-		for name := range s.dirty {
-			if slices.ContainsFunc(functions, func(f api.Function) bool { return f.Name == name }) {
-				continue
-			}
-			delete(s.dirty, name) // it is not served any more
-			if _, said := s.said[name]; said {
-				delete(s.said, name)
-				a.seq++
-				up.Functions = append(up.Functions, exchange.Function{Name: name, Seq: a.seq})
-			}
-		}
-		up.Complete = s.all
-		s.all = false
-	}
-	if beat {
-		s.beat++
-		up.Beat, up.Way, up.Doubles = s.beat, s.way, a.doubles
-		s.sent[s.beat] = time.Now()
-		delete(s.sent, s.beat-64) // it will not be answered
-	}
-	if !beat && len(up.Functions) == 0 && !up.Complete && !up.Leaving {
-		return nil, false
-	}
-	return up, s.all || len(up.Functions) == maxSaid
-}
-
-// onlyLoad says whether nothing but the load of a function is another: beats say that.
-func onlyLoad(a, b exchange.Function) bool {
-	a.Seq, a.Running, a.Waiting, a.Expected = b.Seq, b.Running, b.Waiting, b.Expected
-	return reflect.DeepEqual(a, b)
 }
 
 // listen takes in what the front door says, until the stream ends.
@@ -333,7 +257,10 @@ func (s *session) listen() error {
 	for {
 		down, err := s.stream.Recv()
 		if err != nil {
-			return err //nolint:wrapcheck // the front door's own words
+			return err
+		}
+		if err := down.Validate(); err != nil {
+			return err
 		}
 		for _, d := range s.hear(down) {
 			s.f.a.deps.Emitter.Emit(api.NewEvent(api.EventDemand, "/"+d.Activator, d.Function, d))
@@ -357,17 +284,50 @@ func (s *session) hear(down *exchange.Down) []api.Demand {
 			s.f.lease = until
 		}
 	}
+	if down.GoAway && !s.goAway {
+		s.goAway = true
+		a.log.Info("a front door is ending: what runs for it goes on to its end", "front", s.f.at)
+	}
 	for _, r := range down.Refused {
 		a.log.Warn("the front door does not take a function", "front", s.f.at, "function", r.Function, "reason", r.Reason)
 	}
 	if s.f.session != s {
 		return nil
 	}
-	for _, d := range down.Demand {
-		s.f.demand[d.Function] = d
+	s.order(down)
+	for i, d := range down.Demand {
+		d = here(d, now)
+		down.Demand[i], s.f.demand[d.Function] = d, d
+		if t, ok := api.ParseTrace(d.Trace); ok && a.deps.Wakes != nil {
+			if s.traces == nil {
+				s.traces = map[api.FunctionName]string{}
+			}
+			s.traces[d.Function] = t.ID
+		}
 		a.changed(d.Function)
 	}
 	return slices.Clone(down.Demand)
+}
+
+// here is a demand by this machine's clock, whatever the front door's says.
+func here(d api.Demand, now time.Time) api.Demand {
+	if !d.LastRequest.IsZero() {
+		d.LastRequest = now.Add(-max(d.At.Sub(d.LastRequest), 0))
+	}
+	d.At = now
+	return d
+}
+
+// Serving says whether a front door knows this agent now.
+func (a *Agent) Serving() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.fronts {
+		if f.session != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // ending says whether the agent leaves.

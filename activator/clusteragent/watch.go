@@ -22,7 +22,7 @@ func (w *watching) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (w *watching) Write(p []byte) (int, error) {
 	w.begun.Store(true)
-	return w.ResponseWriter.Write(p) //nolint:wrapcheck // a writer's errors are its own
+	return w.ResponseWriter.Write(p)
 }
 
 // Unwrap is for [http.ResponseController].

@@ -5,7 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -50,4 +53,28 @@ func BenchmarkExchange(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkStateChange is how long it takes until the front door's activator knows that an instance in a cluster has another state.
+func BenchmarkStateChange(b *testing.B) {
+	server, pool := authority(b)
+	f := newFront(b, server, declared("west", "w", "default/chat"))
+	west := newCluster(b, "west", "w", pool, chat, f.at)
+	f.known(b, chat.Name)
+	var took []float64
+	states := []api.State{api.Awake, api.Asleep}
+	for n := 0; b.Loop(); n++ {
+		want, begun := states[n%2], time.Now()
+		west.set(want)
+		for {
+			if s, ok := f.activator.Stats(chat.Name); ok && len(s.Instances) == 1 && s.Instances[0].State == want {
+				break
+			}
+			runtime.Gosched()
+		}
+		took = append(took, float64(time.Since(begun))/float64(time.Millisecond))
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2], "p50-ms")
+	b.ReportMetric(took[len(took)*99/100], "p99-ms")
 }

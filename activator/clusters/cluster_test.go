@@ -17,15 +17,22 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 const chatPath = "/v1/chat/completions"
@@ -64,9 +71,13 @@ func logger(t testing.TB) *slog.Logger {
 }
 
 // newActivator makes an activator that runs until the test ends.
-func newActivator(t testing.TB, name string, emit api.Emitter, transport http.RoundTripper) *activator.Activator {
+func newActivator(t testing.TB, name string, emit api.Emitter, transport http.RoundTripper, sight ...activator.Sight) *activator.Activator {
 	t.Helper()
-	a, err := activator.New(activator.Config{Name: name}, activator.Deps{Emitter: emit, Waker: wakerOf{}, Transport: transport, Logger: logger(t)})
+	deps := activator.Deps{Emitter: emit, Waker: wakerOf{}, Transport: transport, Logger: logger(t)}
+	if len(sight) > 0 { // a front door believes its clients who they are
+		deps.Sight, deps.Peers = sight[0], &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	}
+	a, err := activator.New(activator.Config{Name: name}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +94,54 @@ type front struct {
 	activator *activator.Activator
 	server    *httptest.Server
 	at        string
+	logged    logged
+	registry  *prometheus.Registry
 	watch     atomic.Pointer[clusteragent.Agent] // that makes it an agent of another one
+}
+
+// logged keeps what a front door logs.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// has waits until all the words are in one line.
+func (l *logged) has(t *testing.T, words ...string) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		for line := range strings.Lines(l.all()) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+				return
+			}
+		}
+		time.Sleep(time.Millisecond) // there is no event for it
+	}
 }
 
 func newFront(t testing.TB, tlsConfig *tls.Config, declared ...clusters.Declaration) *front {
 	t.Helper()
-	f := &front{}
+	return newFrontNamed(t, "front", tlsConfig, declared...)
+}
+
+func newFrontNamed(t testing.TB, name string, tlsConfig *tls.Config, declared ...clusters.Declaration) *front {
+	t.Helper()
+	f := &front{registry: prometheus.NewRegistry()}
 	later := &relayed{of: f}
-	f.activator = newActivator(t, "front", later, later)
+	f.activator = newActivator(t, "front", later, later, later)
 	var err error
-	if f.Front, err = clusters.New(clusters.Config{Name: "front"}, clusters.Deps{Activator: f.activator, Logger: logger(t), Changed: later.changed}); err != nil {
+	if f.Front, err = clusters.New(clusters.Config{Name: name}, clusters.Deps{Activator: f.activator, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &f.logged), &slog.HandlerOptions{Level: slog.LevelDebug})), Changed: later.changed, Registry: f.registry}); err != nil {
 		t.Fatal(err)
 	}
 	later.front.Store(f.Front)
@@ -143,11 +192,46 @@ func (r *relayed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.front.Load().RoundTrip(req)
 }
 
+func (r *relayed) Sees(name api.FunctionName) func(string, api.InstanceID) bool {
+	return r.front.Load().Sees(name)
+}
+
+func (r *relayed) Bars(name api.FunctionName, client string) *api.Error {
+	return r.front.Load().Bars(name, client)
+}
+
 // ask sends a chat and returns the status and the body.
 func (f *front) ask(t *testing.T, model string) (int, string) {
 	t.Helper()
+	return f.send(t, chatPath, "", model)
+}
+
+// askAt is ask at another API's path.
+func (f *front) askAt(t *testing.T, path, model string) (int, string) {
+	t.Helper()
+	return f.send(t, path, "", model)
+}
+
+// askAs is ask as a tenant.
+func (f *front) askAs(t *testing.T, tenant, model string) (int, string) {
+	t.Helper()
+	return f.send(t, chatPath, tenant, model)
+}
+
+// send is ask at a path, as a tenant.
+func (f *front) send(t *testing.T, path, tenant, model string) (int, string) {
+	t.Helper()
 	body, _ := json.Marshal(map[string]any{"model": model, "messages": []any{}})
-	resp, err := http.Post(f.server.URL+chatPath, "application/json", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.server.URL+path, bytes.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if tenant != "" {
+		req.Header.Set(control.HeaderTenant, tenant)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Error(err)
 		return 0, ""
@@ -172,6 +256,7 @@ type cluster struct {
 	mu     sync.Mutex // guards what follows
 	status api.InstanceStatus
 	wakes  int
+	trace  string // of the last demand
 }
 
 func newCluster(t testing.TB, name, token string, pool *x509.CertPool, spec api.Function, fronts ...string) *cluster {
@@ -190,7 +275,7 @@ func newCluster(t testing.TB, name, token string, pool *x509.CertPool, spec api.
 	var err error
 	if c.agent, err = clusteragent.New(clusteragent.Config{Fronts: fronts, Cluster: name, Agent: "agent-1", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return token, nil }},
 		clusteragent.Deps{Serve: c.activator.ServeAtOnce, Functions: func() []api.Function { return []api.Function{spec.WithDefaults()} }, Stats: c.activator.Stats,
-			Emitter: api.EmitterFunc(c.brain), Logger: logger(t)}); err != nil {
+			Wakes: c.woken, Emitter: api.EmitterFunc(c.brain), Logger: logger(t)}); err != nil {
 		t.Fatal(err)
 	}
 	c.activator.ObserveInstance(c.status)
@@ -216,7 +301,19 @@ func (c *cluster) brain(e api.Event) {
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil || d.Waiting == 0 {
 		return
 	}
+	c.mu.Lock()
+	c.trace = d.Trace
+	c.mu.Unlock()
 	go c.set(api.Awake)
+}
+
+// woken is the record of the last wake, of a clock that is an hour wrong.
+func (c *cluster) woken(name api.FunctionName) []api.WakeTrace {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, _ := api.ParseTrace(c.trace)
+	return []api.WakeTrace{{Function: name, Instance: c.status.Instance, Trace: at.ID, Root: at.Span, Path: api.PathHot, By: api.PartAutoscaler, Reason: "1 request waits", Start: time.Now().Add(-time.Hour),
+		Total: time.Microsecond, Spans: []api.Span{{ID: "1111111111111111", Parent: at.Span, Name: api.SpanWake, Part: api.PartAutoscaler, Took: time.Microsecond}}}}
 }
 
 // set changes the state of the instance.
@@ -237,6 +334,11 @@ var chat = api.Function{Name: "default/chat", Model: "chat", Concurrency: 2, Max
 
 func declared(name, token string, functions ...string) clusters.Declaration {
 	return clusters.Declaration{Name: name, TokenHashes: []string{clusters.HashToken(token)}, Functions: functions}
+}
+
+// declaredBy is a cluster that shows a certificate.
+func declaredBy(name, certificate string) clusters.Declaration {
+	return clusters.Declaration{Name: name, Certificate: certificate, Functions: []string{"*/*"}}
 }
 
 // known waits until the front door knows a function.

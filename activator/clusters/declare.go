@@ -40,6 +40,8 @@ func (d Declaration) Validate() error {
 		return errors.New("a cluster has no name")
 	case len(d.TokenHashes) == 0 && d.Certificate == "":
 		return fmt.Errorf("cluster %s: anybody could say to be it: give tokenHashes (rouse clusters token) or a certificate's name", d.Name)
+	case slices.Contains(d.Tenants, ""):
+		return fmt.Errorf("cluster %s: one of its tenants has no name", d.Name)
 	case d.Cost < 0:
 		return fmt.Errorf("cluster %s: a cost of %v: want 0 or more", d.Name, d.Cost)
 	}

@@ -89,11 +89,19 @@ type Front struct {
 
 	mu        sync.Mutex // guards what follows
 	declared  map[string]Declaration
+	byTenant  bool                // some cluster may not see each tenant's requests
 	sessions  map[string]*session // by agent
 	functions map[api.FunctionName]*function
-	near      map[api.FunctionName]bool // those of this machine
+	near      map[api.FunctionName]api.Function // those of this machine
 	links     map[*link.Link]bool
-	seq       uint64 // of the last status of an instance, or the last attempt
+	seq       uint64 // of the last status of an instance, the last attempt, or the last order to an agent
+	begun     time.Time
+	ending    bool                               // agents are told so
+	lost      map[string]lost                    // by cluster
+	shut      map[string]shut                    // agents, by process
+	rejected  map[string]rejection               // the last of each declared cluster, until one of its agents comes
+	owners    map[api.ModelName]api.FunctionName // of names that clients use
+	strangers time.Time                          // when the last of them was logged
 }
 
 // New makes a front door. It starts nothing.
@@ -115,7 +123,8 @@ func New(cfg Config, deps Deps) (*Front, error) {
 		return nil, fmt.Errorf("clusters: register metrics: %w", err)
 	}
 	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), declared: map[string]Declaration{},
-		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]bool{}, links: map[*link.Link]bool{}}, nil
+		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]api.Function{}, links: map[*link.Link]bool{},
+		begun: time.Now(), lost: map[string]lost{}, shut: map[string]shut{}, rejected: map[string]rejection{}, owners: map[api.ModelName]api.FunctionName{}}, nil
 }
 
 // Declare replaces the declarations. Sessions of clusters that are not declared any more, or whose
@@ -133,7 +142,10 @@ func (f *Front) Declare(list []Declaration) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.declared = all
+	f.declared, f.byTenant = all, false
+	for _, d := range all {
+		f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // it has to choose as well
+	}
 	for _, s := range f.sessions {
 		if now, ok := all[s.hello.Cluster]; !ok || !equal(now, s.declared) {
 			s.end()
@@ -158,10 +170,11 @@ func (f *Front) declaration(cluster string) (Declaration, bool) {
 
 // Near says which functions this machine has itself: agents that have them too are further instances of them, and
 // the demand goes to the machine's own autoscaler as well.
-func (f *Front) Near(name api.FunctionName, has bool) {
+func (f *Front) Near(spec api.Function, has bool) {
+	name := spec.Name
 	f.change(func() []func() {
 		if has {
-			f.near[name] = true
+			f.near[name] = spec
 		} else {
 			delete(f.near, name)
 		}
@@ -185,15 +198,31 @@ func (f *Front) change(do func() []func()) {
 	}
 }
 
-// begin takes a session in. One of the same agent ends.
-func (f *Front) begin(s *session) {
+// begin takes a session in, if it may begin. One of the same agent ends.
+func (f *Front) begin(s *session) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.admit(s); err != nil {
+		return err
+	}
 	if old := f.sessions[s.agent()]; old != nil {
 		old.end()
 	}
-	f.sessions[s.agent()] = s
+	f.sessions[s.agent()], s.goAway = s, f.ending
+	delete(f.rejected, s.hello.Cluster)
 	f.metrics.agents.WithLabelValues(s.hello.Cluster).Inc()
+	return nil
+}
+
+// GoAway tells the agents that this front door ends: it takes no new requests, and those that it has are served to their end.
+func (f *Front) GoAway() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ending = true
+	for _, s := range f.sessions {
+		s.goAway = true
+		s.nudge()
+	}
 }
 
 // lose forgets a session, and what it offered where no later one has offered it anew.
@@ -204,12 +233,15 @@ func (f *Front) lose(s *session) {
 		replaced := f.sessions[s.agent()] != s
 		if !replaced {
 			delete(f.sessions, s.agent())
+			f.lost[s.hello.Cluster] = lost{s, time.Now()}
 		}
 		for _, fn := range f.functions {
 			if o := fn.offers[s.agent()]; o != nil && o.session == s && !replaced {
 				delete(fn.offers, s.agent())
 				tell = append(tell, f.observe(o, api.Gone))
 				tell = append(tell, f.sync(fn)...)
+			} else {
+				f.reconsider(fn) // it may have been on its way there
 			}
 		}
 		return tell
@@ -251,8 +283,13 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 				changed[state.Name] = fn
 			}
 		}
+		f.answered(s, up)
+		f.happened(s, up.Wakes)
 		if up.Complete && !s.complete {
 			s.complete = true
+			for _, fn := range f.functions {
+				f.reconsider(fn) // it may have waited for this
+			}
 			t, fns := f.notOffered(s)
 			tell = append(tell, t...)
 			for _, fn := range fns {
@@ -282,7 +319,7 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		if f.deps.Transport == nil {
 			return nil, fmt.Errorf("clusters: %s is no agent's", r.URL.Host)
 		}
-		return f.deps.Transport.RoundTrip(r) //nolint:wrapcheck // the transport's own
+		return f.deps.Transport.RoundTrip(r) // the transport's own
 	}
 	name, agent, _ := strings.Cut(host, ".")
 	function, err := hex.DecodeString(name)
@@ -292,7 +329,8 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.mu.Lock()
 	var l *link.Link
-	if s := f.sessions[string(who)]; s != nil {
+	s := f.sessions[string(who)]
+	if s != nil {
 		l = s.newest()
 	}
 	f.seq++
@@ -305,5 +343,13 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	out.Header.Set(exchange.HeaderFunction, string(function))
 	out.Header.Set(exchange.HeaderCall, fmt.Sprintf("%s-%d", f.run, forward.CallOf(r.Context())))
 	out.Header.Set(exchange.HeaderAttempt, strconv.FormatUint(attempt, 10))
-	return l.RoundTrip(out) //nolint:wrapcheck // the link's own
+	resp, err := l.RoundTrip(out)
+	if err == nil {
+		f.took(s, resp)
+	}
+	if err != nil && r.Context().Err() == nil {
+		cluster, _, _ := strings.Cut(string(who), "/")
+		f.metrics.lost.WithLabelValues(cluster).Inc()
+	}
+	return resp, err
 }

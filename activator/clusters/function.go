@@ -3,6 +3,7 @@ package clusters
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -22,6 +23,9 @@ type function struct {
 	demand api.Demand            // the last of the activator
 	theirs map[string]api.Demand // the last of other front doors, by who says so
 	forget *time.Timer           // nil: it is served
+	placed *placement            // nil: it is not this front door's to place
+	wakes  wakes                 // the last that requests were held here for
+	sweep  *time.Timer           // has it removed where it is not wanted any more; nil: it was never armed
 }
 
 // offer is a function at one agent.
@@ -29,15 +33,21 @@ type offer struct {
 	session *session
 	state   exchange.Function
 	had     bool // it has demand
+	asked   int  // how many of the requests that wait it is to take
+	// unloaded is since when nothing of it is loaded there; zero: something is.
+	unloaded time.Time
+	removing uint64 // the order by which the agent was told that it is not wanted any more; 0: it was not
 }
 
 // offered takes in the state of a function at an agent; fn is nil where nothing comes of it.
 func (f *Front) offered(s *session, state exchange.Function) (tell []func(), fn *function) {
 	if !s.declared.allows(state.Name) {
-		if state.Model != "" {
-			f.log.Warn("a cluster offers a function that it may not serve", "cluster", s.hello.Cluster, "function", state.Name)
-			s.refused = append(s.refused, exchange.Refusal{Function: state.Name, Reason: "not among the functions that the front door declares for this cluster"})
-			s.nudge()
+		switch denied := s.denied[state.Name]; {
+		case state.Model == "":
+			delete(s.denied, state.Name)
+		case !denied && len(s.denied) < exchange.MaxFunctions:
+			s.denied[state.Name] = true
+			f.refuse(s, state.Name, "not among the functions that the front door declares for this cluster")
 		}
 		return nil, nil
 	}
@@ -58,12 +68,32 @@ func (f *Front) offered(s *session, state exchange.Function) (tell []func(), fn 
 			return nil, nil
 		}
 		delete(fn.offers, s.agent())
+		s.offers--
 		return []func(){f.observe(old, api.Gone)}, fn
 	}
-	o := &offer{session: s, state: state, had: old != nil && old.had}
+	if old == nil {
+		if s.offers++; s.offers > exchange.MaxFunctions {
+			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", exchange.MaxFunctions))
+			return nil, fn
+		}
+	}
+	f.named(s, &state)
+	o := &offer{session: s, state: state}
+	if old != nil {
+		o.had, o.asked = old.had, old.asked
+	}
+	if state.State == api.Gone && state.Running == 0 && state.Waiting == 0 {
+		if o.unloaded = time.Now(); old != nil && !old.unloaded.IsZero() {
+			o.unloaded = old.unloaded
+		}
+	}
 	fn.offers[s.agent()] = o
+	fn.placed.came(s, state)
 	return []func(){f.observe(o, "")}, fn
 }
+
+// usable says whether the agent can have it awake.
+func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
 
 // notOffered removes what an earlier session of the agent offered and s, which has said all, does not.
 func (f *Front) notOffered(s *session) (tell []func(), fns []*function) {
@@ -76,24 +106,40 @@ func (f *Front) notOffered(s *session) (tell []func(), fns []*function) {
 	return tell, fns
 }
 
+// instance is what the activator calls a function at an agent.
+func instance(agent string, name api.FunctionName) api.InstanceID {
+	return api.InstanceID(agent + "/" + string(name))
+}
+
 // observe tells the activator of a function at an agent, as of an instance. as is the state that it has whatever the agent said; empty: what it said.
 func (f *Front) observe(o *offer, as api.State) func() {
-	state, s := o.state, o.session
 	f.seq++
+	st := o.status(as, f.seq)
+	return func() { f.deps.Activator.ObserveInstance(st) }
+}
+
+// status is a function at an agent as an instance.
+func (o *offer) status(as api.State, seq uint64) api.InstanceStatus {
+	state, s := o.state, o.session
 	st := api.InstanceStatus{
-		Instance: api.InstanceID(s.agent() + "/" + string(state.Name)), Function: state.Name, State: cmp.Or(as, state.State), Seq: f.seq, Since: time.Now(),
+		Instance: instance(s.agent(), state.Name), Function: state.Name, State: cmp.Or(as, state.State), Seq: seq, Since: time.Now(),
 		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters,
 	}
 	if st.State == api.Awake && (state.Places == 0 || s.leaving) {
 		st.State = api.Draining // it finishes what it has, and takes nothing new
 	}
-	return func() { f.deps.Activator.ObserveInstance(st) }
+	return st
 }
 
 // sync tells the activator what the offers make of the function, and divides its demand anew.
 func (f *Front) sync(fn *function) (tell []func()) {
 	if f.deps.Changed != nil {
 		defer func() { tell = append(tell, func() { f.deps.Changed(fn.name) }) }()
+	}
+	f.armSweep(fn)
+	if fn.placed != nil {
+		f.divide(fn)
+		return nil
 	}
 	if len(fn.offers) == 0 {
 		if fn.forget == nil {
@@ -105,11 +151,11 @@ func (f *Front) sync(fn *function) (tell []func()) {
 		fn.forget.Stop()
 		fn.forget = nil
 	}
-	if spec := fn.merged(); !f.near[fn.name] && !reflect.DeepEqual(spec, fn.spec) {
+	if spec := fn.merged(); !f.isNear(fn.name) && !reflect.DeepEqual(spec, fn.spec) {
 		fn.spec = spec
 		tell = append(tell, func() { f.deps.Activator.PutFunction(spec) })
 	}
-	if failure := fn.failure(); !f.near[fn.name] && (failure != nil || fn.failed) {
+	if failure := fn.failure(); !f.isNear(fn.name) && (failure != nil || fn.failed) {
 		fn.failed = failure != nil
 		tell = append(tell, func() { f.deps.Activator.Fail(fn.name, failure) })
 	}
@@ -120,11 +166,12 @@ func (f *Front) sync(fn *function) (tell []func()) {
 // drop forgets a function that nobody has served for long.
 func (f *Front) drop(fn *function) {
 	f.change(func() []func() {
-		if len(fn.offers) > 0 || f.functions[fn.name] != fn {
+		if len(fn.offers) > 0 || fn.placed != nil || f.functions[fn.name] != fn {
 			return nil
 		}
 		delete(f.functions, fn.name)
-		if f.near[fn.name] {
+		maps.DeleteFunc(f.owners, func(_ api.ModelName, owner api.FunctionName) bool { return owner == fn.name })
+		if f.isNear(fn.name) {
 			return nil
 		}
 		return []func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}
@@ -161,9 +208,7 @@ func (fn *function) failure() *api.Error {
 	if last == nil {
 		return nil
 	}
-	e := api.Errorf(last.Status, last.Code, "%s", last.Message)
-	e.RetryAfter = last.RetryAfter
-	return e
+	return last.AsError()
 }
 
 // Emit implements [api.Emitter]: the activator's events come here. The demand for functions of agents goes to
@@ -171,14 +216,15 @@ func (fn *function) failure() *api.Error {
 func (f *Front) Emit(e api.Event) {
 	name := api.FunctionName(e.Subject)
 	f.mu.Lock()
-	fn, near := f.functions[name], f.near[name]
+	fn, near := f.functions[name], f.isNear(name)
 	var demand api.Demand
 	if fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil {
 		fn.demand = demand
 		f.divide(fn)
 	}
+	far := fn != nil && f.woken(fn, e)
 	f.mu.Unlock()
-	if (fn == nil || near) && f.deps.Near != nil {
+	if (fn == nil || near) && !far && f.deps.Near != nil {
 		f.deps.Near.Emit(e)
 	}
 }
@@ -186,20 +232,21 @@ func (f *Front) Emit(e api.Event) {
 // divide sends the demand of a function to those of its agents who should have it: that of this front door to any, that of
 // another to those that are no front doors. The caller holds mu.
 func (f *Front) divide(fn *function) {
+	f.reconsider(fn)
 	list := make([]choose.Cluster, 0, len(fn.offers))
 	for agent, o := range fn.offers {
 		list = append(list, choose.Cluster{
 			Name: agent, State: o.state.State, Expected: o.state.Expected, Way: o.session.way,
 			Running: o.state.Running, Slots: o.state.Running + o.state.Places, Concurrency: o.state.Concurrency, MaxScale: o.state.MaxScale,
-			Cost: o.session.declared.Cost, Out: o.session.leaving || o.state.Failed != nil, Had: o.had,
+			Cost: o.session.declared.Cost, Out: !o.usable(), Had: o.had,
 		})
 	}
-	parts := map[string]int{}
-	for _, p := range choose.Split(list, fn.demand.Waiting, 0) {
-		parts[p.Cluster] += p.Waiting
-	}
+	parts := map[string]part{}
+	f.share(fn, parts, list, fn.demand)
 	all := fn.demand
+	near := slices.DeleteFunc(list, func(c choose.Cluster) bool { return fn.offers[c.Name].session.declared.Front })
 	for _, d := range fn.theirs {
+		f.share(fn, parts, near, d)
 		all.Waiting += d.Waiting
 		all.OldestAge = max(all.OldestAge, d.OldestAge)
 		all.WaitingTokens += d.WaitingTokens
@@ -208,13 +255,13 @@ func (f *Front) divide(fn *function) {
 			all.LastRequest = d.LastRequest
 		}
 	}
-	near := slices.DeleteFunc(list, func(c choose.Cluster) bool { return fn.offers[c.Name].session.declared.Front })
-	for _, p := range choose.Split(near, all.Waiting-fn.demand.Waiting, 0) {
-		parts[p.Cluster] += p.Waiting
-	}
 	for agent, o := range fn.offers {
 		d := api.Demand{Function: fn.name, Activator: "front/" + f.cfg.Name, LastRequest: all.LastRequest, At: fn.demand.At}
-		if d.Waiting = parts[agent]; d.Waiting > 0 {
+		d.Waiting = parts[agent].waiting
+		if o.asked = d.Waiting; d.Waiting > 0 {
+			if o.session.declared.Front {
+				d.Tenants = parts[agent].tenants // it has to choose as well
+			}
 			d.OldestAge, d.Trace = all.OldestAge, all.Trace
 			d.WaitingTokens = all.WaitingTokens * api.Tokens(d.Waiting) / api.Tokens(all.Waiting)
 		} else if !o.had { // it was told that nothing is wanted
@@ -223,5 +270,30 @@ func (f *Front) divide(fn *function) {
 		o.had = d.Waiting > 0
 		o.session.demand[fn.name] = d
 		o.session.nudge()
+	}
+}
+
+// part is the demand that an agent gets.
+type part struct {
+	waiting int
+	tenants map[string]int
+}
+
+// share adds to the parts of agents what a demand gives each; it goes to those who may see it. The caller holds mu.
+func (f *Front) share(fn *function, parts map[string]part, list []choose.Cluster, d api.Demand) {
+	regions := f.regions(fn)
+	for _, g := range f.groups(fn, d) {
+		seeing := slices.DeleteFunc(slices.Clone(list), func(c choose.Cluster) bool { return bars(fn.offers[c.Name].session.declared, regions, g.tenant) != "" })
+		for _, p := range choose.Split(seeing, g.waiting, 0) {
+			sum := parts[p.Cluster]
+			sum.waiting += p.Waiting
+			if sum.tenants == nil {
+				sum.tenants = map[string]int{}
+			}
+			for client, n := range g.tenants {
+				sum.tenants[client] += n
+			}
+			parts[p.Cluster] = sum
+		}
 	}
 }

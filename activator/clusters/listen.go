@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -77,9 +78,7 @@ func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *handed) {
 	shake, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := conn.HandshakeContext(shake); err != nil {
-		f.log.Debug("no agent", "from", conn.RemoteAddr().String(), "error", err)
-		f.metrics.refused.Inc()
-		_ = conn.Close()
+		f.stranger(conn, err)
 		return
 	}
 	switch conn.ConnectionState().NegotiatedProtocol {
@@ -88,9 +87,24 @@ func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *handed) {
 	case link.Protocol:
 		f.join(ctx, conn)
 	default:
-		f.metrics.refused.Inc()
-		_ = conn.Close()
+		f.stranger(conn, errors.New("it speaks neither protocol of an agent"))
 	}
+}
+
+// strangersEvery is how often one is logged: anybody may dial.
+const strangersEvery = 10 * time.Second
+
+// stranger sends away who is no agent.
+func (f *Front) stranger(conn *tls.Conn, err error) {
+	_ = conn.Close()
+	f.metrics.refused.Inc()
+	f.mu.Lock()
+	level := slog.LevelDebug
+	if now := time.Now(); now.Sub(f.strangers) > strangersEvery {
+		f.strangers, level = now, slog.LevelWarn
+	}
+	f.mu.Unlock()
+	f.log.Log(context.Background(), level, "who dialled is no agent", "from", conn.RemoteAddr().String(), "error", err)
 }
 
 // join makes a link of a connection, if a session knows it.

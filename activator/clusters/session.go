@@ -39,12 +39,21 @@ type session struct {
 	beat     uint64                          // to be answered; 0: none
 	demand   map[api.FunctionName]api.Demand // to be sent
 	refused  []exchange.Refusal              // to be sent
+	denied   map[api.FunctionName]bool       // what it offers and may not serve
 	links    []*link.Link                    // the newest last
 	leaving  bool
 	goAway   bool
 	complete bool
 	way      time.Duration
 	doubles  uint64
+	offers   int                       // of functions that nobody of its name offered before
+	told     map[api.FunctionName]bool // it was told that they are not taken as it says
+	// givenBack are the requests that it gave back one after another, since when.
+	givenBack      int
+	givenBackSince time.Time
+	accepts        exchange.Accepts
+	remove         []exchange.Removal  // to be sent
+	apply          []exchange.Manifest // to be sent
 }
 
 // agent is what the session's agent is called: cluster/agent.
@@ -63,19 +72,27 @@ func (s *session) nudge() {
 // Control implements [exchangerpc.Server]: one session, from its Hello to its end.
 func (f *Front) Control(stream exchangerpc.ServerStream) error {
 	s, err := f.greet(stream)
+	if err == nil {
+		if err = f.begin(s); err != nil { // before the Welcome, which its links follow
+			f.sentAway(s.hello.Cluster, status.Convert(err).Message())
+		}
+	}
 	if err != nil {
 		f.log.Warn("an agent is refused", "error", status.Convert(err).Message())
 		f.metrics.refused.Inc()
 		return err
 	}
-	f.begin(s) // before the Welcome, which its links follow
 	defer f.lose(s)
 	if err := stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
-		return err //nolint:wrapcheck // gRPC's own
+		return err
 	}
 	f.log.Info("a cluster has come", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "version", s.hello.Version)
 	read := make(chan error, 1) // why the reader ended
-	go func() { read <- f.listen(s, stream) }()
+	go func() {
+		err := f.listen(s, stream)
+		f.broke(s, err)
+		read <- err
+	}()
 	return f.speak(s, stream, read)
 }
 
@@ -98,6 +115,7 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (*session, error) {
 		return nil, status.Error(codes.InvalidArgument, "the first message has no Hello")
 	}
 	if err := up.Hello.Validate(); err != nil {
+		f.sentAway(up.Hello.Cluster, err.Error())
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	var token string
@@ -108,10 +126,18 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (*session, error) {
 	}
 	d, ok := f.declaration(up.Hello.Cluster)
 	if !ok || !d.proves(token, certificate(stream)) { // one answer, so that nobody learns which clusters there are
+		f.sentAway(up.Hello.Cluster, "its token or certificate is not the declared one")
 		return nil, status.Errorf(codes.Unauthenticated, "cluster %s: not declared at this front door, or its token or certificate is another one", up.Hello.Cluster)
 	}
 	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}}, nil
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, nil
+}
+
+// sentAway notes why an agent that claims to be of a cluster was not let in.
+func (f *Front) sentAway(cluster, reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reject(cluster, reason)
 }
 
 // helloTimeout bounds the wait for a Hello.
@@ -122,7 +148,7 @@ func (f *Front) listen(s *session, stream exchangerpc.ServerStream) error {
 	for {
 		up, err := stream.Recv()
 		if err != nil {
-			return err //nolint:wrapcheck // gRPC's own
+			return err
 		}
 		if up.Hello != nil {
 			return status.Error(codes.InvalidArgument, "a second Hello")
@@ -158,7 +184,7 @@ func (f *Front) speak(s *session, stream exchangerpc.ServerStream, read <-chan e
 		case <-s.wake:
 			for d := f.outbox(s); d != nil; d = f.outbox(s) {
 				if err := stream.Send(d); err != nil {
-					return err //nolint:wrapcheck // gRPC's own
+					return err
 				}
 			}
 		}
@@ -184,7 +210,10 @@ func (f *Front) outbox(s *session) *exchange.Down {
 		d.Demand = append(d.Demand, demand)
 		delete(s.demand, name)
 	}
-	empty := d.Beat == 0 && len(d.Refused) == 0 && !d.GoAway && len(d.Demand) == 0
+	if d.Remove, s.remove = s.remove, nil; len(s.apply) > 0 { // one is as much as a message holds
+		d.Apply, s.apply = s.apply[:1:1], s.apply[1:]
+	}
+	empty := d.Beat == 0 && len(d.Refused) == 0 && !d.GoAway && len(d.Demand)+len(d.Remove)+len(d.Apply) == 0
 	s.beat, s.refused, s.goAway = 0, nil, false
 	if empty {
 		return nil

@@ -22,10 +22,10 @@ import (
 type wire struct {
 	at string
 
-	up, down *gate
+	up, down *gate // of connections that are made from now on
 
-	mu    sync.Mutex // guards what follows
-	conns map[net.Conn]bool
+	mu    sync.Mutex        // guards what follows
+	conns map[net.Conn]bool // true: the front door's end
 }
 
 // gate lets bytes through, or keeps them until it is open.
@@ -78,10 +78,10 @@ func newWire(t *testing.T, to string) *wire {
 				continue
 			}
 			w.mu.Lock()
-			w.conns[agent], w.conns[front] = true, true
-			w.mu.Unlock()
+			w.conns[agent], w.conns[front] = false, true
 			go w.pump(front, agent, w.up)
 			go w.pump(agent, front, w.down)
+			w.mu.Unlock()
 		}
 	}()
 	t.Cleanup(func() {
@@ -117,6 +117,22 @@ func (w *wire) cut() {
 		_ = c.Close()
 		delete(w.conns, c)
 	}
+}
+
+// sever ends the front door's ends of the connections that there are; their agents hear nothing of it until mend is called. Later connections are whole.
+func (w *wire) sever() (mend func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	up, down := w.up, w.down
+	w.up, w.down = newGate(), newGate()
+	up.shut()
+	down.shut()
+	for c, front := range w.conns {
+		if front {
+			_ = c.Close()
+		}
+	}
+	return func() { up.unshut(); down.unshut() }
 }
 
 // TestLinkCut: requests whose first byte has not been sent are answered after the connections of their cluster were cut.
@@ -234,9 +250,16 @@ func (f *front) stream(t *testing.T) string {
 // TestTwoFronts: what only the agents of another front door have is answered in one hop, held and woken like any other, and a
 // request never goes back.
 func TestTwoFronts(t *testing.T) {
+	t.Run("everybody", func(t *testing.T) { twoFronts(t) })
+	t.Run("a tenant", func(t *testing.T) { twoFronts(t, "acme") })
+}
+
+// twoFronts asks two front doors for what a cluster of one has, which may see those tenants' requests only.
+func twoFronts(t *testing.T, tenants ...string) {
+	t.Helper()
 	server, pool := authority(t)
 	x := newFront(t, server, clusters.Declaration{Name: "y", TokenHashes: []string{clusters.HashToken("y")}, Functions: []string{"*/*"}, Front: true})
-	y := newFront(t, server, declared("west", "w", "default/chat"), clusters.Declaration{Name: "x", TokenHashes: []string{clusters.HashToken("x")}, Functions: []string{"*/*"}, Front: true})
+	y := newFront(t, server, of(declared("west", "w", "default/chat"), tenants...), clusters.Declaration{Name: "x", TokenHashes: []string{clusters.HashToken("x")}, Functions: []string{"*/*"}, Front: true})
 	peer := func(of, to *front, name string) {
 		a, err := clusteragent.New(clusteragent.Config{Fronts: []string{to.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
 			clusteragent.Deps{Serve: of.activator.ServeAtOnce, Functions: of.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
@@ -260,13 +283,18 @@ func TestTwoFronts(t *testing.T) {
 	for range 20 {
 		for _, f := range []*front{x, y} {
 			all.Go(func() {
-				if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+				if status, body := f.askAs(t, strings.Join(tenants, ""), "chat"); status != 200 || body != `{"from":"west"}` {
 					t.Errorf("%d %s", status, body)
 				}
 			})
 		}
 	}
 	all.Wait()
+	for _, f := range []*front{x, y} {
+		if status, body := f.askAs(t, "other", "chat"); len(tenants) > 0 && (status != 403 || !strings.Contains(body, "not_allowed")) {
+			t.Errorf("another tenant: %d %s, want 403", status, body)
+		}
+	}
 	if x.Offered() != nil {
 		t.Errorf("a front door offers what another one has: %+v", x.Offered())
 	}

@@ -22,6 +22,7 @@ type Answer struct {
 	kind   api.Stream
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
+	usage  *relay.Usage  // nil: nobody counts
 	header headerMemory
 	number int // of the next event, once it was copied
 }
@@ -35,7 +36,7 @@ const (
 )
 
 func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
-	a := &Answer{resp: resp, kind: call.Kind, header: header}
+	a := &Answer{resp: resp, kind: call.Kind, usage: call.Usage, header: header}
 	if resp.Header.Get("Content-Encoding") == "" {
 		a.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	}
@@ -67,7 +68,7 @@ func (p *pausing) Read(b []byte) (int, error) {
 		p.timer = time.AfterFunc(p.idle, p.paused)
 		p.timer.Stop()
 	}
-	return n, err //nolint:wrapcheck // it is the body's
+	return n, err
 }
 
 // first reads the first bytes; of a short answer with a known length all of
@@ -169,11 +170,17 @@ func (a *Answer) Copy(sink Sink) error {
 	case a.Events():
 		return a.copyEvents(sink, a.kind)
 	case a.lines():
+		if a.usage != nil {
+			a.usage.Style = api.StreamLines
+		}
 		return a.copyEvents(sink, api.StreamLines)
 	}
 	flush := a.resp.ContentLength < 0 // a stream of some kind: do not keep it back
 	for {
 		p := a.from.Bytes()
+		if a.usage != nil {
+			a.usage.Part(p)
+		}
 		if err := hand(sink, p, flush && a.from.Err() == nil); err != nil {
 			return err
 		}
@@ -195,6 +202,9 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	defer func() { a.number = events.Number() }()
 	for {
 		p, end := events.Next()
+		if a.usage != nil {
+			a.usage.See(p, 0)
+		}
 		if err := hand(sink, p, true); err != nil {
 			return err
 		}
@@ -202,7 +212,7 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 			if errors.Is(end, io.EOF) {
 				return nil
 			}
-			return end //nolint:wrapcheck // it is a relay.ErrCut
+			return end // it is a relay.ErrCut
 		}
 	}
 }

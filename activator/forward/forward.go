@@ -70,6 +70,8 @@ type Call struct {
 	// MaxEvent bounds an event that is kept back until it is whole; of a longer one the pieces are passed on.
 	// 0: 1 MiB.
 	MaxEvent api.Bytes
+	// Usage counts the tokens of the answer; nil: nobody does.
+	Usage *relay.Usage
 	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
 	Memory Memory
 }
@@ -154,7 +156,7 @@ func (h *headerMemory) charge(n int64) error {
 	if h.refused = err != nil; err == nil {
 		h.charged += n
 	}
-	return err //nolint:wrapcheck // it comes back from the transport
+	return err // it comes back from the transport
 }
 
 func (h *headerMemory) release() {
@@ -164,10 +166,13 @@ func (h *headerMemory) release() {
 }
 
 func (c *Client) roundTrip(out *http.Request, header *headerMemory) (*http.Response, error) {
-	if t, is := c.transport.(charging); is && header.Memory != nil {
-		return t.RoundTripCharged(out, header.charge) //nolint:wrapcheck // it is the transport's
+	if via := ViaOf(out.Context()); via != nil {
+		return via.Transport.RoundTrip(out)
 	}
-	return c.transport.RoundTrip(out) //nolint:wrapcheck // it is the transport's
+	if t, is := c.transport.(charging); is && header.Memory != nil {
+		return t.RoundTripCharged(out, header.charge) // it is the transport's
+	}
+	return c.transport.RoundTrip(out) // it is the transport's
 }
 
 // request makes the outbound request.
@@ -226,6 +231,11 @@ func broken(err error) *Failure {
 // envelope, has the status 200.
 func (a *Answer) failure() *Failure {
 	status, code := a.resp.StatusCode, a.resp.Header.Get(control.HeaderRefused)
+	if failed := a.resp.Header.Get(control.HeaderFailed); failed != "" {
+		e := a.error()
+		e.Status = http.StatusBadGateway // in MLflow's envelope it is 200
+		return &Failure{Given: true, Code: failed, Err: e}
+	}
 	switch {
 	case status == http.StatusOK && code != "" && strings.HasSuffix(a.resp.Request.URL.Path, "/invocations"):
 		return &Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
@@ -242,4 +252,18 @@ func (a *Answer) failure() *Failure {
 		return &Failure{Given: true, Code: e.Code, Err: e}
 	}
 	return nil
+}
+
+type callKey struct{}
+
+// WithCall says that ctx is of the call with that number, unique in the process: all attempts of one client's request
+// share it, whatever id the client gave the request.
+func WithCall(ctx context.Context, n uint64) context.Context {
+	return context.WithValue(ctx, callKey{}, n)
+}
+
+// CallOf is the number of the call that ctx is of; 0: none is known.
+func CallOf(ctx context.Context) uint64 {
+	n, _ := ctx.Value(callKey{}).(uint64)
+	return n
 }

@@ -3,14 +3,14 @@
 // order of requests:
 //
 //   - A higher priority goes first, but waiting counts too: [Aging] is worth one step.
-//   - Within a priority the clients take turns: of two clients with entries each gets every
-//     other turn, however many entries each has (start-time fair queueing: an entry's turn is
-//     the turn that is served now, or the one after its client's last).
-//   - The entries of one client are served in the order in which they came.
+//   - Within a priority the client goes first that has been served the least: [Queue.Charge] counts
+//     what each request costs, [Queue.Settle] corrects it once that is known. Who comes back from
+//     a pause begins where the least of the others is.
+//   - Of one client's entries the one with the nearest deadline goes first, then the one that came first.
 //
-// One client may fill the queue while no other has entries. In a full queue each client with
-// entries has an equal share. An entry within its client's share is let in, and displaces the
-// newest entry of the client that has the most.
+// One client may fill the queue while no other has entries. In a full queue entries of a priority below 0 go
+// for those above. Else each client with entries has an equal share: an entry
+// within its client's share is let in, and displaces the newest entry of the client that has the most.
 //
 // A Queue does not decide when a request may go, reads no clock (the caller passes now) and
 // starts nothing.
@@ -40,6 +40,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -62,18 +63,22 @@ type Entry[T any] struct {
 	// Bytes and Tokens are the size of the request.
 	Bytes  api.Bytes
 	Tokens api.Tokens
+	// Cost is what the request is expected to cost; the queue does not look at it.
+	Cost float64
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
+	// Due is when the entry should be served, for the order among those of its client; zero: when it gives up.
+	Due time.Time
 	// Ticket is the entry's place within its priority, from [Queue.Ticket]; zero: [Queue.Enter] draws one.
 	Ticket uint64
 	// Shared says that another function may take the request too; the queue only counts these.
 	Shared bool
-	// Adapter is what the instance should have; the queue does not look at it.
-	Adapter api.ModelName
+	// Want is what the request wants of an instance; the queue does not look at it.
+	Want route.Want
 
 	arrived time.Time
-	turn    uint64        // within its priority
-	byTurn  *list.Element // in the list of its priority; nil: it is not in
+	lane    *lane[T]      // nil: it is not in
+	slot    int           // in the lane's entries, from 1
 	byAge   *list.Element // in the queue's all
 	gone    <-chan struct{}
 	// handed carries the outcome. Sender: the one that took the entry out of the queue; never closed;
@@ -118,9 +123,8 @@ func (e *Entry[T]) Arrived() time.Time { return e.arrived }
 // Queue is the requests that wait for one function. The zero value refuses all: see [Queue.Limit].
 type Queue[T any] struct {
 	limits api.Hold
-	lists  [MaxPriority - MinPriority + 1]list.List // by priority: the entries, by turn
-	all    list.List                                // by ticket
-	turn   uint64                                   // of the entry that was served last
+	bands  [MaxPriority - MinPriority + 1]band[T] // by priority
+	all    list.List                              // by ticket
 	count  int
 	bytes  api.Bytes
 	tokens api.Tokens
@@ -135,7 +139,6 @@ type Queue[T any] struct {
 type client struct {
 	count int
 	bytes api.Bytes
-	next  uint64 // the turn of its next entry, at least
 }
 
 // Limit sets the bounds. Entries that are in stay in.
@@ -158,26 +161,25 @@ func (q *Queue[T]) Enter(e *Entry[T], now time.Time, expected time.Duration) (ou
 	if expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline) {
 		return nil, FullDeadline, false
 	}
-	if full := q.full(e); full != "" {
-		if !q.withinShare(e) {
+	for full := q.full(e); full != ""; full = q.full(e) {
+		v := q.sheddable(e)
+		if v == nil && q.withinShare(e) {
+			v = q.newestOfMost(full)
+		}
+		if v == nil { // it is too large though they went
+			for _, v := range out {
+				q.insert(v)
+			}
 			return nil, full, false
 		}
-		for full != "" {
-			v := q.newestOfMost(full)
-			q.remove(v)
-			out = append(out, v)
-			full = q.full(e)
-		}
+		q.remove(v)
+		out = append(out, v)
 	}
 	if e.Ticket == 0 {
 		e.Ticket = q.Ticket()
 	}
-	e.arrived, e.turn = now, q.turn
-	if c := q.clients[e.Client]; c != nil {
-		e.turn = max(e.turn, c.next)
-	}
+	e.arrived = now
 	q.insert(e)
-	q.clients[e.Client].next = e.turn + 1
 	return out, "", true
 }
 
@@ -201,6 +203,17 @@ func (q *Queue[T]) withinShare(e *Entry[T]) bool {
 		clients++
 	}
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
+}
+
+// sheddable is the entry that goes where there is no room for e: of the lowest priority that is below 0 and below e's, one
+// that would go late. Nil: there is none.
+func (q *Queue[T]) sheddable(e *Entry[T]) *Entry[T] {
+	for i := range min(clamp(e.Priority), -MinPriority) {
+		if last := q.bands[i].last(); last != nil {
+			return last
+		}
+	}
+	return nil
 }
 
 // newestOfMost is the entry that came last of the clients that have the most of what the queue is full of.
@@ -246,29 +259,27 @@ func entry[T any](at *list.Element) *Entry[T] {
 	return at.Value.(*Entry[T])
 }
 
-// list is the list of e's priority.
-func (e *Entry[T]) list(q *Queue[T]) *list.List {
-	return &q.lists[min(max(e.Priority, MinPriority), MaxPriority)-MinPriority]
-}
+// clamp is the index of a priority's band.
+func clamp(priority int) int { return min(max(priority, MinPriority), MaxPriority) - MinPriority }
 
-// put inserts e into l in order. A new entry belongs near the back, and one that returns near the front: both are quick.
-func put[T any](l *list.List, e *Entry[T], before func(a, b *Entry[T]) bool) *list.Element {
-	if b := entry[T](l.Back()); b == nil || before(b, e) {
-		return l.PushBack(e)
+func (q *Queue[T]) band(priority int) *band[T] { return &q.bands[clamp(priority)] }
+
+// put inserts e among all by its ticket. A new entry belongs near the back, and one that returns near the front: both are quick.
+func (q *Queue[T]) put(e *Entry[T]) *list.Element {
+	if b := entry[T](q.all.Back()); b == nil || b.Ticket < e.Ticket {
+		return q.all.PushBack(e)
 	}
-	at := l.Front()
-	for before(entry[T](at), e) {
+	at := q.all.Front()
+	for entry[T](at).Ticket < e.Ticket {
 		at = at.Next()
 	}
-	return l.InsertBefore(e, at)
+	return q.all.InsertBefore(e, at)
 }
 
 // insert puts e into its list and among all.
 func (q *Queue[T]) insert(e *Entry[T]) {
-	e.byTurn = put(e.list(q), e, func(a, b *Entry[T]) bool {
-		return a.turn < b.turn || a.turn == b.turn && a.Ticket < b.Ticket
-	})
-	e.byAge = put(&q.all, e, func(a, b *Entry[T]) bool { return a.Ticket < b.Ticket })
+	q.band(e.Priority).insert(e)
+	e.byAge = q.put(e)
 	q.count++
 	q.bytes += e.Bytes
 	q.tokens += e.Tokens
@@ -297,11 +308,14 @@ func (q *Queue[T]) Next() *Entry[T] {
 }
 
 // First is the entry whose turn it is, nil if none waits. It stays in: [Queue.Leave] takes it out.
-func (q *Queue[T]) First() *Entry[T] {
+func (q *Queue[T]) First() *Entry[T] { return q.earliest((*band[T]).first) }
+
+// earliest is, of the first entries of all priorities, the one that has waited the longest for its priority.
+func (q *Queue[T]) earliest(of func(*band[T]) *Entry[T]) *Entry[T] {
 	var first *Entry[T]
 	var since time.Time // when it would have come, were its priority 0
-	for i := len(q.lists) - 1; i >= 0; i-- {
-		e := entry[T](q.lists[i].Front())
+	for i := len(q.bands) - 1; i >= 0; i-- {
+		e := of(&q.bands[i])
 		if e == nil {
 			continue
 		}
@@ -312,9 +326,14 @@ func (q *Queue[T]) First() *Entry[T] {
 	return first
 }
 
+// FirstOf is [Queue.First] of the entries of those clients only.
+func (q *Queue[T]) FirstOf(clients func(client string) bool) *Entry[T] {
+	return q.earliest(func(b *band[T]) *Entry[T] { return b.firstOf(clients) })
+}
+
 // Leave takes e out; it returns false if e was not in.
 func (q *Queue[T]) Leave(e *Entry[T]) bool {
-	if e.byTurn == nil {
+	if e.lane == nil {
 		return false
 	}
 	q.remove(e)
@@ -322,12 +341,9 @@ func (q *Queue[T]) Leave(e *Entry[T]) bool {
 }
 
 func (q *Queue[T]) remove(e *Entry[T]) {
-	if e.byTurn.Prev() == nil {
-		q.turn = max(q.turn, e.turn)
-	}
-	e.list(q).Remove(e.byTurn)
+	q.band(e.Priority).remove(e)
 	q.all.Remove(e.byAge)
-	e.byTurn, e.byAge = nil, nil
+	e.byAge = nil
 	q.count--
 	q.bytes -= e.Bytes
 	q.tokens -= e.Tokens
@@ -337,12 +353,21 @@ func (q *Queue[T]) remove(e *Entry[T]) {
 	c := q.clients[e.Client]
 	c.bytes -= e.Bytes
 	if c.count--; c.count == 0 {
-		delete(q.clients, e.Client) // its next turn is that of now: nothing is to be remembered
+		delete(q.clients, e.Client)
 	}
 }
 
 // Len is the number of entries.
 func (q *Queue[T]) Len() int { return q.count }
+
+// Clients is how many entries each client has.
+func (q *Queue[T]) Clients() map[string]int {
+	all := make(map[string]int, len(q.clients))
+	for name, c := range q.clients {
+		all[name] = c.count
+	}
+	return all
+}
 
 // Bytes is the memory of their bodies.
 func (q *Queue[T]) Bytes() api.Bytes { return q.bytes }
@@ -359,36 +384,4 @@ func (q *Queue[T]) Oldest(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(entry[T](q.all.Front()).arrived)
-}
-
-// Served notes that a request was finished; its pace comes from it.
-func (q *Queue[T]) Served(now time.Time) { q.pace.note(now, q.count > 0) }
-
-// RetryAfter estimates when a request that is refused now would find a place:
-// the expected wake plus the time for the entries, from the measured pace.
-// It is between 1 s and 5 min.
-func (q *Queue[T]) RetryAfter(expected time.Duration) time.Duration {
-	d := expected + time.Duration(q.count)*q.pace.interval
-	return min(max(d, time.Second), 5*time.Minute)
-}
-
-// pace is the measured time between two finished requests while others wait.
-type pace struct {
-	last     time.Time // zero: none waited when the last request was finished
-	interval time.Duration
-}
-
-func (p *pace) note(now time.Time, waiting bool) {
-	gap, known := now.Sub(p.last), !p.last.IsZero()
-	p.last = now
-	if !waiting {
-		p.last = time.Time{}
-	}
-	switch {
-	case !known:
-	case p.interval == 0:
-		p.interval = gap
-	default: // exponential mean of about the last eight
-		p.interval += (gap - p.interval) / 8
-	}
 }

@@ -20,11 +20,14 @@ import (
 //
 //	limit N BYTES                 set the bounds
 //	at DURATION                   set the clock
-//	enter NAME [client=NAME] [priority=N] [bytes=N] [deadline=DURATION] [expected=DURATION]
-//	next | leave NAME | ticket NAME | putback NAME | served | retry DURATION | state
+//	enter NAME [client=NAME] [priority=N] [bytes=N] [cost=N] [deadline=DURATION] [expected=DURATION]
+//	next                          take out the next, and charge its cost (1 unless it says otherwise)
+//	settle NAME COST              it has ended
+//	putback NAME                  it has not, and returns
+//	leave NAME | ticket NAME | served | retry DURATION | state
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string, []string) string {
-		d := &driver{t: t, entries: make(map[string]*Entry[int])}
+		d := &driver{t: t, entries: make(map[string]*Entry[int]), costs: make(map[string]int), charges: make(map[string]Charge[int])}
 		return d.do
 	})
 }
@@ -34,6 +37,8 @@ type driver struct {
 	queue   Queue[int]
 	now     time.Duration
 	entries map[string]*Entry[int]
+	costs   map[string]int
+	charges map[string]Charge[int]
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -73,7 +78,15 @@ func (d *driver) do(command string, args []string) string {
 	case "enter":
 		return d.enter(args[0], args[1:], now)
 	case "next":
-		return d.name(d.queue.Next())
+		e := d.queue.Next()
+		if e == nil {
+			return "nobody"
+		}
+		name := d.name(e)
+		d.charges[name] = d.queue.Charge(e.Client, e.Priority, float64(d.costs[name]))
+		return name
+	case "settle":
+		d.queue.Settle(d.charges[args[0]], float64(d.number(args[1])))
 	case "leave":
 		if !d.queue.Leave(d.entries[args[0]]) {
 			return "was not in"
@@ -81,6 +94,8 @@ func (d *driver) do(command string, args []string) string {
 	case "ticket":
 		d.entries[args[0]] = &Entry[int]{Ticket: d.queue.Ticket()}
 	case "putback":
+		d.queue.Settle(d.charges[args[0]], 0)
+		delete(d.charges, args[0])
 		d.queue.PutBack(d.entries[args[0]], now)
 	case "served":
 		d.queue.Served(now)
@@ -96,6 +111,7 @@ func (d *driver) do(command string, args []string) string {
 
 func (d *driver) enter(name string, options []string, now time.Time) string {
 	e := &Entry[int]{}
+	d.costs[name] = 1
 	var expected time.Duration
 	for _, o := range options {
 		key, value, _ := strings.Cut(o, "=")
@@ -107,6 +123,8 @@ func (d *driver) enter(name string, options []string, now time.Time) string {
 		case "bytes":
 			e.Bytes = api.Bytes(d.number(value))
 			e.Tokens = api.Tokens(e.Bytes / 4)
+		case "cost":
+			d.costs[name] = d.number(value)
 		case "deadline":
 			e.Deadline = epoch.Add(d.duration(value))
 		case "expected":
@@ -186,8 +204,15 @@ func TestAgainstSlowTwin(t *testing.T) {
 		switch op := r.IntN(5); {
 		case op <= 1:
 			e := &Entry[int]{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
-			if _, _, ok := queue.Enter(e, epoch, 0); ok {
+			displaced, _, ok := queue.Enter(e, epoch, 0)
+			if ok {
 				twin = append(twin, e)
+			}
+			for _, v := range displaced {
+				if v.Priority >= min(e.Priority, 0) {
+					t.Fatalf("step %d: one of priority %d went for one of %d", step, v.Priority, e.Priority)
+				}
+				twin = slices.DeleteFunc(twin, func(o *Entry[int]) bool { return o == v })
 			}
 		case op == 2:
 			want := (*Entry[int])(nil)
@@ -218,5 +243,33 @@ func TestAgainstSlowTwin(t *testing.T) {
 		if queue.Len() != len(twin) || queue.Bytes() != bytes {
 			t.Fatalf("step %d: got %d entries of %d bytes, want %d of %d", step, queue.Len(), queue.Bytes(), len(twin), bytes)
 		}
+	}
+}
+
+// TestFirstOf: of some clients' entries the one whose turn it is first, whatever the others have.
+func TestFirstOf(t *testing.T) {
+	t.Parallel()
+	var q Queue[int]
+	q.Limit(api.Hold{Capacity: 10, MaxBytes: api.MiB})
+	enter := func(client string, priority int) *Entry[int] {
+		e := &Entry[int]{Client: client, Priority: priority}
+		e.Until(t.Context())
+		if _, why, ok := q.Enter(e, epoch, 0); !ok {
+			t.Fatal(why)
+		}
+		return e
+	}
+	q.Settle(q.Charge("b", 0, 100), 100) // it was served before
+	urgent, c, b := enter("a", 1), enter("c", 0), enter("b", 0)
+	for _, tc := range []struct {
+		of   string
+		want *Entry[int]
+	}{{"abc", urgent}, {"bc", c}, {"b", b}, {"", nil}, {"d", nil}} {
+		if got := q.FirstOf(func(client string) bool { return strings.Contains(tc.of, client) }); got != tc.want {
+			t.Errorf("of %q: %+v, want %+v", tc.of, got, tc.want)
+		}
+	}
+	if got := q.Clients(); len(got) != 3 || got["b"] != 1 {
+		t.Errorf("%v, want one entry of each", got)
 	}
 }

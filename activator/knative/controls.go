@@ -10,7 +10,9 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
@@ -21,7 +23,11 @@ const maxOrder = 1 << 20
 // api/control. Each needs the cluster's token; all other paths are closed.
 type controls struct {
 	core      *activator.Activator
+	share     *share.Share
 	instances *instances
+	offers    *offers // nil: to nobody
+	clusters  func() []admin.Cluster
+	far       func(name api.FunctionName) []admin.Far
 	token     *clusterToken
 	log       *slog.Logger
 }
@@ -34,6 +40,16 @@ func (c *controls) handler() http.Handler {
 	r.Path(control.PathInstances).Methods(http.MethodPost).HandlerFunc(c.report)
 	r.Path(control.PathStats).Methods(http.MethodGet).HandlerFunc(c.stats)
 	r.Path(control.PathStats).Methods(http.MethodPost).HandlerFunc(c.demand)
+	r.Path(control.PathUsage).Methods(http.MethodPost).HandlerFunc(c.usage)
+	r.Path(admin.PathClusters).Methods(http.MethodGet).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, c.clusters()...))
+	})
+	r.Path(admin.PathPicks).Methods(http.MethodGet).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.WriteJSON(w, http.StatusOK, c.core.Picks(r.FormValue("request")))
+	})
+	r.Path(admin.PathFar).Methods(http.MethodGet).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.WriteJSON(w, http.StatusOK, append([]admin.Far{}, c.far(api.FunctionName(r.URL.Query().Get("function")))...))
+	})
 	r.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is no such path here"))
 	})
@@ -63,7 +79,11 @@ func (c *controls) guard(next http.Handler) http.Handler {
 
 // read reads an order, and answers one that can't be read.
 func read[T any](w http.ResponseWriter, r *http.Request) (order T, ok bool) {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&order); err != nil {
+	return readWithin[T](w, r, maxOrder)
+}
+
+func readWithin[T any](w http.ResponseWriter, r *http.Request, most int64) (order T, ok bool) {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(&order); err != nil {
 		api.WriteError(w, api.BadRequest("", "the body is no %T: %v", order, err))
 		return order, false
 	}
@@ -113,6 +133,7 @@ func (c *controls) fail(w http.ResponseWriter, r *http.Request) {
 	default:
 		c.core.Fail(f.Function, &api.Error{Status: f.Status, Code: f.Code, Message: f.Message, RetryAfter: f.RetryAfter})
 	}
+	c.offers.touched(f.Function)
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -134,6 +155,7 @@ func (c *controls) report(w http.ResponseWriter, r *http.Request) {
 	default:
 		c.instances.learn(report)
 		c.core.ObserveInstance(st)
+		c.offers.touched(st.Function)
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -151,4 +173,17 @@ func (c *controls) stats(w http.ResponseWriter, r *http.Request) {
 func (c *controls) demand(w http.ResponseWriter, r *http.Request) {
 	c.core.Report(api.FunctionName(r.URL.Query().Get("function")))
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// usage is what another activator says of its clients, and hears of those of this one.
+func (c *controls) usage(w http.ResponseWriter, r *http.Request) {
+	m, ok := readWithin[control.UsageMessage](w, r, share.MaxMessage)
+	switch {
+	case !ok:
+		return
+	case m.From == "" || m.Run == "":
+		api.WriteError(w, api.BadRequest("", "the message says not who it is from, or from which process: want both"))
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, c.share.Take(m))
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
@@ -76,6 +77,8 @@ func TestControls(t *testing.T) {
 		{"POST", control.PathInstances, value, control.InstanceReport{Status: api.InstanceStatus{Instance: "a", Function: function, State: api.Awake}}, 400, "has no endpoint"},
 		{"POST", control.PathFail, value, control.FailRequest{Function: function, Status: 200}, 400, "400 to 599"},
 		{"GET", control.PathStats + "?function=default/x", value, nil, 404, "NAMESPACE/REVISION"},
+		{"GET", admin.PicksPath("x"), "", nil, 401, "bearer token"},
+		{"GET", admin.PicksPath("x"), value, nil, 200, "[]"},
 		{"GET", control.PathInstances, value, nil, 405, "another method"},
 		{"POST", control.PathInstances, value, control.InstanceReport{Status: asleep, Token: "its own"}, 204, ""},
 		{"POST", control.PathGrants, value, grant, 204, ""},

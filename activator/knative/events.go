@@ -24,6 +24,7 @@ const lanes = 4
 type events struct {
 	lanes  [lanes]*cloudevent.Sender
 	sink   *cloudevent.Sender // nil: none
+	watch  func(api.Event)    // nil: nobody; set before the first event
 	scaled *scaled
 }
 
@@ -60,6 +61,9 @@ func (e *events) Emit(event api.Event) {
 	e.lanes[h.Sum32()%lanes].Emit(event)
 	if e.sink != nil {
 		e.sink.Emit(event)
+	}
+	if e.watch != nil {
+		e.watch(event)
 	}
 }
 

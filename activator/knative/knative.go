@@ -14,6 +14,10 @@
 //  4. Another revision: Knative's chain.
 //  5. No revision: the front door, [activator.Activator.Handler].
 //
+// With [Config.Join] the process is an agent instead (package activator/clusteragent): one more activator, which
+// dials front doors and takes requests from them only. It offers each Service as one function (type offers), and
+// never holds a request, so that the order of requests is the front door's.
+//
 // Package activator is fed from four sources: revisions, routes and pods from Kubernetes (type
 // watch); the states of instances, grants and failures from the autoscaler, at the control port
 // (type controls); and the instances themselves, where requests wait and an instance has not
@@ -30,11 +34,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	pkgnet "knative.dev/pkg/network"
 
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -51,6 +60,10 @@ type Config struct {
 	MaxEvent api.Bytes
 	// Peers identifies clients, and says which to trust; the zero value trusts none.
 	Peers peer.Addresses
+	// RequireKeys says that clients need a key, of those that the Secret [control.KeysSecret] declares.
+	RequireKeys bool
+	// Access gets a line for each request to a function; nil: none are written.
+	Access *slog.Logger
 	// Sink is where a copy of every event goes; empty: nowhere.
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
@@ -64,6 +77,16 @@ type Config struct {
 	// Drain is how long requests may take to finish after that. Default 58 min: with
 	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.
 	Drain time.Duration
+	// Join, if not nil, makes the process an agent of front doors, and nothing else: requests come from them only,
+	// and only for functions of [api.Class].
+	Join *clusteragent.Config
+	// AcceptImages are the images of the runtimes of functions that front doors may have created in the one namespace of the patterns of
+	// Join's Accept, by runtime.
+	AcceptImages map[string]string
+	// Front, if not nil, makes it a front door of clusters elsewhere besides.
+	Front *joining.Front
+	// Picker, if not nil, makes it the endpoint picker of gateways besides.
+	Picker *picker.Config
 	// Stock is the configuration of what serves the other classes.
 	Stock StockConfig
 }
@@ -95,10 +118,36 @@ func (c Config) Validate() error {
 		return errors.New("POD_NAME is empty: set it to the pod's name (fieldRef metadata.name)")
 	case c.PodIP == "":
 		return errors.New("POD_IP is empty: set it to the pod's address (fieldRef status.podIP)")
+	case c.Join != nil && c.Front != nil:
+		return errors.New("one process is an agent (--join) or a front door of others (--clusters): run two")
+	case c.Join != nil && c.Picker != nil:
+		return errors.New("an agent (--join) gets its requests from front doors, and is no endpoint picker (--picker-address): run two")
+	case c.Join == nil && len(c.AcceptImages) > 0:
+		return errors.New("functions of front doors are accepted (--accept-functions, --accept-images), and none is joined: give --join")
 	case c.Propagation < 0 || c.Drain < 0:
 		return fmt.Errorf("ROUSE_PROPAGATION is %s and ROUSE_DRAIN %s: want times above 0", c.Propagation, c.Drain)
 	case c.Stock.MaxIdle < 0 || c.Stock.MaxIdlePerHost < 0 || c.Stock.ProbeTimeout < 0 || c.Stock.ProbeEvery < 0:
 		return errors.New("MAX_IDLE_PROXY_CONNS, MAX_IDLE_PROXY_CONNS_PER_HOST, PROBE_TIMEOUT or PROBE_FREQUENCY is negative: want a number of connections and a time above 0")
 	}
-	return nil
+	_, err := c.accepted()
+	return err
+}
+
+// accepted says what front doors may have created; nil: nothing.
+func (c Config) accepted() (*placed.Config, error) {
+	if c.Join == nil || len(c.Join.Accept.Functions) == 0 {
+		if len(c.AcceptImages) > 0 {
+			return nil, errors.New("--accept-images: no function is accepted: give --accept-functions")
+		}
+		return nil, nil
+	}
+	namespace, err := placed.Namespace(c.Join.Accept.Functions)
+	if err != nil {
+		return nil, fmt.Errorf("--accept-functions: %w", err)
+	}
+	cfg := &placed.Config{Namespace: namespace, Images: c.AcceptImages}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("--accept-images: %w", err)
+	}
+	return cfg, nil
 }

@@ -18,6 +18,10 @@ import (
 // when the process began, as it is for requests. The control port takes TLS as soon as there is a
 // certificate. It returns when that is known.
 func (p *process) meetPeers(ctx context.Context) error {
+	network, err := networkConfig(ctx)
+	if err != nil {
+		return err
+	}
 	take := func(s *corev1.Secret) {
 		bundles, err := kubeclient.Get(ctx).CoreV1().ConfigMaps(control.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: networking.TrustBundleLabelKey})
 		var trusted []string
@@ -33,7 +37,7 @@ func (p *process) meetPeers(ctx context.Context) error {
 			p.log.Warn("internal TLS stays as it was", "error", err)
 		}
 	}
-	p.peers.Use(p.stock.certs != nil)
+	p.peers.Use(network.SystemInternalTLSEnabled())
 	registered, err := nssecretinformer.Get(ctx).Informer().AddEventHandler(on(take, func(*corev1.Secret) {}))
 	if err != nil {
 		return fmt.Errorf("watch the certificate of internal TLS: %w", err)

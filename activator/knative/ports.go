@@ -45,7 +45,7 @@ func listenAndServe(s *http.Server, wrap func(net.Listener) net.Listener) error 
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	return s.Serve(wrap(l)) //nolint:wrapcheck // the caller names the server
+	return s.Serve(wrap(l)) // the caller names the server
 }
 
 // overTLS makes the listener of a server that speaks TLS. What is in it is looked at as on the other

@@ -5,21 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	netprobe "knative.dev/networking/pkg/http/probe"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/controller"
@@ -31,11 +27,14 @@ import (
 	k8sruntime "knative.dev/pkg/observability/runtime/k8s"
 	"knative.dev/pkg/version"
 	activatorhandler "knative.dev/serving/pkg/activator/handler"
+	servingv1 "knative.dev/serving/pkg/client/clientset/versioned/typed/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/injection/client"
 	revisioninformer "knative.dev/serving/pkg/client/injection/informers/serving/v1/revision"
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -64,8 +63,12 @@ type process struct {
 	events   *events
 	prober   *prober
 	traces   *waketrace.Exporter
-	stock    *stock
-	handler  http.Handler // of the ports that requests come to
+	stock    *stock              // nil: it is an agent
+	agent    *clusteragent.Agent // nil: it is none
+	far      *elsewhere          // nil: there are no clusters elsewhere
+	share    *share.Share
+	gateways *gateways    // nil: it is no endpoint picker
+	handler  http.Handler // of the ports that requests come to; nil: there are none
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler
@@ -85,7 +88,10 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errEnding)
 	injected, informers := injection.Default.SetupInformers(running, kube)
-	injected, informers, token := bySecret(injected, informers)
+	injected, informers, ours := bySecret(injected, informers, cfg.RequireKeys)
+	if cfg.Join != nil { // it has no use for those of Knative's own activator
+		informers = []controller.Informer{revisioninformer.Get(injected).Informer(), ours.certificate, ours.token}
+	}
 	if err := waitForCluster(ctx, injected); err != nil {
 		return err
 	}
@@ -99,11 +105,13 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	if err := controller.StartInformers(running.Done(), informers...); err != nil {
 		return fmt.Errorf("read the cluster's state: %w: are the permissions of the manifest there?", err)
 	}
-	if p.stock, err = newStock(injected, cfg, deps); err != nil {
-		return err
+	if cfg.Join == nil {
+		if p.stock, err = newStock(injected, cfg, deps); err != nil {
+			return err
+		}
+		defer p.stock.close()
 	}
-	defer p.stock.close()
-	if err := p.build(injected, deps, token); err != nil {
+	if err := p.build(injected, deps, ours); err != nil {
 		return err
 	}
 	return p.serve(ctx, running, stop)
@@ -165,7 +173,7 @@ func (l slogLevel) Level() slog.Level {
 }
 
 // build makes our activator and puts it before Knative's. It returns once both know the cluster's state.
-func (p *process) build(injected context.Context, deps stockDeps, secret cache.SharedIndexInformer) error {
+func (p *process) build(injected context.Context, deps stockDeps, ours secrets) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	known, token := newInstances(), &clusterToken{}
@@ -173,6 +181,11 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 	client := control.NewFor(transport, known.token)
 	var err error
 	if err = p.meetPeers(injected); err != nil {
+		return err
+	}
+	p.share = p.newShare(token)
+	declared, err := followKeys(injected, ours.keys, p.share, p.log)
+	if err != nil {
 		return err
 	}
 	if p.events, err = newEvents(p.cfg, withToken{p.peers.Transport(control.NewTransport(lanes)), token}, p.log); err != nil {
@@ -183,34 +196,65 @@ func (p *process) build(injected context.Context, deps stockDeps, secret cache.S
 			p.log.Warn("no traces are exported", "error", err)
 		}
 	}
+	var emitter api.Emitter = p.events
+	var sight activator.Sight // nil: all instances may see all requests
+	instances := http.RoundTripper(localhttp.New(idlePerInstance, idleConnection))
+	if p.cfg.Front != nil {
+		if p.far, err = p.newElsewhere(emitter, instances, registry); err != nil {
+			return err
+		}
+		emitter, instances, sight = p.far, p.far, p.far
+	}
 	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
-		activator.Deps{Emitter: p.events, Peers: &p.cfg.Peers, Waker: client, Transport: localhttp.New(idlePerInstance, idleConnection), Logger: p.log, Registry: registry,
+		activator.Deps{Emitter: emitter, Sight: sight, Keys: declared, Others: p.share, Access: p.cfg.Access, Peers: &p.cfg.Peers, Waker: client, Transport: instances, Logger: p.log, Registry: registry,
 			Waits:  p.events.scaled.why,
 			Traces: p.traces})
 	if err != nil {
 		return err
 	}
+	p.share.Tell(accounts(declared), p.core)
 	w := newWatch(p.core, known, p.log)
+	if err := p.meetClusters(w, servingclient.Get(injected).ServingV1()); err != nil {
+		return err
+	}
 	p.prober = &prober{core: p.core, watch: w, instances: known, client: client, http: transport, log: p.log}
 	revisions := revisioninformer.Get(injected)
-	d := &dispatcher{
-		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
-		tell: w.revision, domain: pkgnet.GetClusterDomainName(),
+	if p.stock != nil {
+		d := &dispatcher{
+			core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
+			tell: w.revision, domain: pkgnet.GetClusterDomainName(),
+		}
+		p.handler = &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
+			NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
 	}
-	p.handler = &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
-		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
-	p.control = (&controls{core: p.core, instances: known, token: token, log: p.log}).handler()
-	p.metrics = metricsHandler(registry)
-	from := sources{revisions: revisions.Informer(), secret: secret, kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
-	return from.feed(injected, w, token)
+	if err := p.meetGateways(); err != nil {
+		return err
+	}
+	p.control = (&controls{core: p.core, share: p.share, instances: known, offers: w.offers, clusters: p.clusters, far: p.farFunctions, token: token, log: p.log}).handler()
+	p.metrics = metricsHandler(registry, p.ready)
+	from := sources{revisions: revisions.Informer(), secret: ours.token, kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
+	if err := from.feed(injected, w, token); err != nil {
+		return err
+	}
+	if p.stock == nil { // an agent's requests have been counted where they came from
+		return nil
+	}
+	return meetOthers(injected, from.kube, p.cfg.PodName, p.share)
 }
 
-// metricsHandler serves our metrics; those of Knative's chain are at its own port. /healthz says that the process works.
-func metricsHandler(registry *prometheus.Registry) http.Handler {
-	m := http.NewServeMux()
-	m.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	return m
+// meetClusters makes what the process is to other clusters: an agent of front doors, or a front door of agents.
+func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err error) {
+	if p.cfg.Join != nil {
+		w.offers = newOffers(p.core, p.events, p.cfg.PodName)
+		if w.placed, err = p.join(w.offers, services); err != nil {
+			return err
+		}
+	}
+	if p.far != nil {
+		w.near = p.far.Near
+		return p.far.meet(p)
+	}
+	return nil
 }
 
 // ready says why the process is not ready, nil if it is. The state of the cluster
@@ -220,20 +264,46 @@ func (p *process) ready() error {
 	case <-p.ending:
 		return errEnding
 	default:
+	}
+	if p.agent == nil {
 		return p.stock.link.Status()
 	}
+	if !p.agent.Serving() {
+		return errNoFront
+	}
+	return nil
 }
 
 // serve runs the parts and the servers until ctx ends, then drains.
 func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFunc) error {
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.traces.Run} {
+	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.share.Run, p.traces.Run} {
 		parts.Go(func() { _ = run(running) }) // they end with their context only
+	}
+	var joined sync.WaitGroup
+	joining, leave := context.WithCancel(ctx)
+	defer leave()
+	if p.agent != nil {
+		joined.Go(func() { _ = p.agent.Run(joining, p.cfg.Drain) }) // ends when its requests have
+	}
+	servers, failed := p.listen()
+	if p.gateways != nil {
+		parts.Go(func() {
+			if err := p.gateways.run(running); err != nil {
+				failed <- err
+			}
+		})
+	}
+	if p.far != nil {
+		parts.Go(func() {
+			if err := p.far.run(running, joining, p.cfg.Drain); err != nil {
+				failed <- err
+			}
+		})
 	}
 	var sending sync.WaitGroup
 	send, sent := context.WithCancel(context.WithoutCancel(running))
 	sending.Go(func() { _ = p.events.run(send) })
-	servers, failed := p.listen()
 	p.log.Info("the activator serves", "pod", p.cfg.PodName)
 	var err error
 	select {
@@ -241,9 +311,14 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	case err = <-failed:
 	}
 	close(p.ending)
-	if err == nil {
+	if p.far != nil {
+		p.far.GoAway()
+	}
+	if p.agent == nil && err == nil {
 		p.drain(servers, failed)
 	}
+	leave()
+	joined.Wait()
 	servers.close()
 	stop(errEnding)
 	parts.Wait() // each function's last level is queued now
@@ -269,72 +344,9 @@ func (p *process) drain(s servers, failed <-chan error) {
 		}
 	})
 	all.Go(func() { s.finish(ctx) })
+	if p.gateways != nil {
+		p.gateways.stop()
+	}
 	all.Wait()
 	p.log.Info("all requests have finished")
-}
-
-// servers are the process's, by name.
-type servers struct {
-	requests []*http.Server // end when requests have finished
-	others   []*http.Server // serve until the very end: instances still wake, and are measured
-}
-
-// listen starts the servers. failed is sent to by each that can't go on; it has a place for each.
-func (p *process) listen() (servers, <-chan error) {
-	at := func(port int, h http.Handler) *http.Server { return newServer(":"+strconv.Itoa(port), h) }
-	p.profiler.IdleTimeout = idleTimeout
-	s := servers{
-		requests: []*http.Server{at(portHTTP, p.handler), at(portH2C, p.handler)},
-		others:   []*http.Server{at(control.ActivatorPort, inbound.Answered(api.InTurn(p.control))), at(control.MetricsPort, inbound.Answered(p.metrics)), p.profiler},
-	}
-	failed := make(chan error, 8)
-	run := func(server *http.Server, listen func() error) {
-		go func() {
-			if err := listen(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("serve %s: %w", server.Addr, err)
-			}
-		}()
-	}
-	for _, server := range s.requests {
-		run(server, func() error {
-			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l, api.WriteErrorTo) })
-		})
-	}
-	for _, server := range s.others {
-		run(server, func() error {
-			return listenAndServe(server, func(l net.Listener) net.Listener {
-				if server == s.others[0] {
-					return p.peers.Listen(l)
-				}
-				return l
-			})
-		})
-	}
-	if p.stock.certs == nil {
-		return s, failed
-	}
-	secure := at(portTLS, p.handler)
-	cfg, err := tlsConfig(p.stock.certs)
-	if err != nil {
-		failed <- err
-		return s, failed
-	}
-	run(secure, func() error { return listenAndServe(secure, overTLS(secure, cfg)) })
-	s.requests = append(s.requests, secure)
-	return s, failed
-}
-
-// finish takes no new connections and waits until all requests are answered, or ctx ends.
-func (s servers) finish(ctx context.Context) {
-	var all sync.WaitGroup
-	for _, server := range s.requests {
-		all.Go(func() { _ = server.Shutdown(ctx) }) // what is left is closed
-	}
-	all.Wait()
-}
-
-func (s servers) close() {
-	for _, server := range append(s.requests, s.others...) {
-		_ = server.Close()
-	}
 }

@@ -18,16 +18,28 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
+// secrets are the informers of the Secrets that are ours.
+type secrets struct {
+	certificate, token cache.SharedIndexInformer
+	keys               cache.SharedIndexInformer // nil: clients need none
+}
+
 // bySecret takes Knative's informer, which reads all Secrets of the system namespace, out of the
-// informers, and puts two in its place that read one each: the certificate, which Knative's code finds in
-// the context, and the token. No others are the activator's to read.
-func bySecret(injected context.Context, all []controller.Informer) (context.Context, []controller.Informer, cache.SharedIndexInformer) {
+// informers, and puts others in its place that read one each: the certificate, which Knative's code finds in
+// the context, the token, and the keys of clients where they need one. No others are the activator's to read.
+func bySecret(injected context.Context, all []controller.Informer, requireKeys bool) (context.Context, []controller.Informer, secrets) {
 	kube := kubeclient.Get(injected)
 	every := controller.Informer(nssecretinformer.Get(injected).Informer())
 	all = slices.DeleteFunc(all, func(i controller.Informer) bool { return i == every })
 	certificate, token := newSecret(kube, netcfg.ServingRoutingCertName), newSecret(kube, control.ControlSecret)
 	injected = context.WithValue(injected, nssecretinformer.Key{}, coreinformers.SecretInformer(certificate))
-	return injected, append(all, certificate, token), token
+	ours := secrets{certificate: certificate, token: token}
+	all = append(all, certificate, token)
+	if requireKeys {
+		declared := newSecret(kube, control.KeysSecret)
+		ours.keys, all = declared, append(all, declared)
+	}
+	return injected, all, ours
 }
 
 // oneSecret is an informer of one Secret of the system namespace, in the form that Knative's code wants.

@@ -16,6 +16,7 @@ import (
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 )
@@ -25,7 +26,12 @@ import (
 type watch struct {
 	core      *activator.Activator
 	instances *instances
-	log       *slog.Logger
+	offers    *offers // nil: to nobody
+	// near is told which Services the cluster has itself; nil: nobody is.
+	near func(service api.Function, has bool)
+	// placed hears whose the Services are that front doors had created; nil: nobody does.
+	placed *placed.Applier
+	log    *slog.Logger
 
 	mu        sync.Mutex // guards what follows, and orders the calls of the activator about revisions
 	revisions map[api.FunctionName]declared
@@ -71,7 +77,11 @@ func (w *watch) put(rev *v1.Revision) {
 	if d.function.Service == "" {
 		w.core.PutService(name, rev.CreationTimestamp.Time)
 	}
+	if w.near != nil {
+		w.near(api.Function{Name: d.function.ServiceName(), Regions: d.function.Regions}, true)
+	}
 	w.core.PutFunction(d.function)
+	w.offers.put(d.function)
 	if d.fault == "" {
 		return
 	}
@@ -102,13 +112,28 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	name := api.FunctionName(rev.Namespace + "/" + rev.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, known := w.revisions[name]; known {
+	if old, known := w.revisions[name]; known {
 		delete(w.revisions, name)
 		w.core.RemoveFunction(name)
+		w.left(old.function.ServiceName())
+		w.offers.remove(name)
 		if rev.Labels[serving.ServiceLabelKey] == "" {
 			w.core.RemoveService(name)
 		}
 	}
+}
+
+// left says that the cluster has a Service no more, if that is so. w.mu is held.
+func (w *watch) left(service api.FunctionName) {
+	if w.near == nil {
+		return
+	}
+	for _, d := range w.revisions {
+		if d.function.ServiceName() == service {
+			return
+		}
+	}
+	w.near(api.Function{Name: service}, false)
 }
 
 // names are the revisions that the activator knows.
@@ -134,15 +159,22 @@ func (w *watch) route(route *v1.Route) {
 		}
 	}
 	w.core.PutTraffic(t)
+	w.offers.route(t)
 }
 
 // noRoute takes in that a route is gone.
-func (w *watch) noRoute(route *v1.Route) { w.core.RemoveTraffic(serviceOf(route)) }
+func (w *watch) noRoute(route *v1.Route) {
+	w.core.RemoveTraffic(serviceOf(route))
+	w.offers.route(api.Traffic{Service: serviceOf(route)})
+}
 
 // service takes in a service, for its age and its adapters.
 func (w *watch) service(s *v1.Service) {
 	name := api.NewFunctionName(s.Namespace, s.Name)
 	w.core.PutService(name, s.CreationTimestamp.Time)
+	if w.placed.See(s) {
+		w.offers.changed(name)
+	}
 	text, has := s.Annotations[api.AnnotationAdapters]
 	list, err := config.Adapters(text)
 	if err != nil {
@@ -170,6 +202,7 @@ func (w *watch) service(s *v1.Service) {
 func (w *watch) noService(s *v1.Service) {
 	name := api.NewFunctionName(s.Namespace, s.Name)
 	w.core.RemoveService(name)
+	w.placed.Forget(s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.adapters, name)
@@ -203,6 +236,7 @@ func (w *watch) noPod(pod *corev1.Pod) {
 	w.instances.noPod(name, id)
 	if w.core.Declared(name) {
 		w.core.ObserveInstance(api.InstanceStatus{Instance: id, Function: name, State: api.Gone})
+		w.offers.touched(name)
 	}
 }
 

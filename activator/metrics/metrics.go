@@ -30,6 +30,7 @@ type Metrics struct {
 	duration, hold, wake, queue, first *prometheus.HistogramVec
 	held, heldBytes, running           *prometheus.GaugeVec
 	wakes, refused, retries            *prometheus.CounterVec
+	tenants                            tenants
 	vectors                            []vector // all of them
 }
 
@@ -40,7 +41,7 @@ type vector interface {
 }
 
 // New registers the metrics. dropped, if not nil, counts the events that the emitter dropped.
-func New(reg prometheus.Registerer, dropped func() int64) (*Metrics, error) {
+func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error) {
 	byFunction := []string{"function"}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help}, labels)
@@ -51,7 +52,7 @@ func New(reg prometheus.Registerer, dropped func() int64) (*Metrics, error) {
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help, Buckets: buckets}, byFunction)
 	}
-	m := &Metrics{
+	m = &Metrics{
 		requests:  counter("requests_total", "Requests answered, by function and HTTP status; 499 is a client that left.", "function", "code"),
 		duration:  histogram("request_duration_seconds", "Time from the request's last body byte to the end of the answer."),
 		hold:      histogram("hold_seconds", "Time in the queue, of requests that were held."),
@@ -70,6 +71,9 @@ func New(reg prometheus.Registerer, dropped func() int64) (*Metrics, error) {
 		if err := reg.Register(v); err != nil {
 			return nil, err
 		}
+	}
+	if m.tenants, err = newTenants(reg); err != nil {
+		return nil, err
 	}
 	if dropped != nil {
 		err := reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -36,8 +36,23 @@ type Request struct {
 	// "priority" (vLLM's, where lower is earlier), else 1 or -1 for the
 	// "service_tier" "priority" or "flex", else 0.
 	Priority int
-	// Tokens estimates what the request costs: a quarter of its bytes plus the tokens it asks for.
-	Tokens api.Tokens
+	// Tier is the field "service_tier".
+	Tier string
+	// Input estimates the tokens of the request: a quarter of its bytes. Tokens is Input and the tokens that it asks for.
+	Input, Tokens api.Tokens
+	// Prompt is what the prompt is rendered from.
+	Prompt Prompt
+}
+
+// Prompt is the parts of a body from which a prompt is rendered, as the client has written them; nil where there are
+// none. They are parts of the body.
+type Prompt struct {
+	// System is the field "system" or "instructions", Tools "tools", and Messages "messages", "input" or "prompt".
+	System, Tools, Messages []byte
+	// Salt is the field "cache_salt", which keeps cached prompts apart.
+	Salt []byte
+	// Session is what requests of one conversation or user have in common: the field "prompt_cache_key", else "conversation", else "user".
+	Session []byte
 }
 
 // bytesPerToken is the usual mean for English text; the estimate is for sums, not for limits.
@@ -78,6 +93,8 @@ type fields struct {
 	watch                                                         jsonfield.Watch
 	ambiguous                                                     error // the first name that servers may take for different fields
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
+	prompt                                                        Prompt
+	conversation, user                                            []byte
 }
 
 // see takes a field as it is written.
@@ -108,13 +125,38 @@ func (f *fields) set(key, value []byte) {
 		f.maxTokens = value
 	case "max_completion_tokens":
 		f.maxCompletionTokens = value
+	default:
+		f.setPrompt(key, value)
+	}
+}
+
+// setPrompt keeps the value of a field of the prompt. Of those that say the same, a body has one.
+func (f *fields) setPrompt(key, value []byte) {
+	if isNull(value) {
+		return
+	}
+	switch string(key) {
+	case "messages", "input", "prompt":
+		f.prompt.Messages = value
+	case "system", "instructions":
+		f.prompt.System = value
+	case "tools":
+		f.prompt.Tools = value
+	case "cache_salt":
+		f.prompt.Salt = value
+	case "prompt_cache_key":
+		f.prompt.Session = value
+	case "conversation":
+		f.conversation = value
+	case "user":
+		f.user = value
 	}
 }
 
 // request checks the types that matter to the activator. Of the other fields
 // (priority, the limits) a wrong type is the runtime's to refuse: here it counts as absent.
 func (f *fields) request(body []byte) (Request, *api.Error) {
-	r := Request{Tokens: api.Tokens(len(body) / bytesPerToken)}
+	r := Request{Input: api.Tokens(len(body) / bytesPerToken)}
 	if f.model != nil && !isNull(f.model) {
 		if f.model[0] != '"' {
 			return Request{}, api.BadRequest("model", "the field model is %s: want a string with a model's name", kind(f.model))
@@ -128,10 +170,13 @@ func (f *fields) request(body []byte) (Request, *api.Error) {
 	default:
 		return Request{}, api.BadRequest("stream", "the field stream is %s: want true or false", kind(f.stream))
 	}
+	if len(f.tier) > 0 && f.tier[0] == '"' {
+		r.Tier = text(f.tier)
+	}
 	if n, found := number(f.priority); found {
 		r.Priority = int(-max(min(n, 1<<20), -1<<20))
-	} else if len(f.tier) > 0 && f.tier[0] == '"' {
-		switch text(f.tier) {
+	} else {
+		switch r.Tier {
 		case "priority":
 			r.Priority = 1
 		case "flex":
@@ -142,7 +187,13 @@ func (f *fields) request(body []byte) (Request, *api.Error) {
 	if !found {
 		asked, _ = number(f.maxTokens)
 	}
-	r.Tokens += api.Tokens(min(max(asked, 0), 1<<30))
+	r.Tokens = r.Input + api.Tokens(min(max(asked, 0), 1<<30))
+	r.Prompt = f.prompt
+	for _, other := range [][]byte{f.conversation, f.user} {
+		if r.Prompt.Session == nil {
+			r.Prompt.Session = other
+		}
+	}
 	return r, nil
 }
 
@@ -196,7 +247,8 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	if err != nil || params["boundary"] == "" {
 		return Request{}, api.BadRequest("", "the Content-Type %q has no boundary: want multipart/form-data; boundary=…", contentType)
 	}
-	r := Request{Tokens: api.Tokens(len(body) / bytesPerToken)}
+	r := Request{Input: api.Tokens(len(body) / bytesPerToken)}
+	r.Tokens = r.Input
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	for {
 		part, err := form.NextRawPart() // as it is: the runtime does not decode it either

@@ -27,7 +27,13 @@ func TestJSON(t *testing.T) {
 		{"empty object", `{}`, Request{}},
 		{"nulls", `{"model":null,"stream":null}`, Request{}},
 		{"escaped key and value", `{"mod\u0065l":"a\/b\u00e9"}`, Request{Model: "a/bé"}},
-		{"a repeated field that says nothing here", `{"user":"a","user":"b"}`, Request{}},
+		{"a repeated field that says nothing here", `{"logprobs":1,"logprobs":2}`, Request{}},
+		{"a prompt", `{"tools":[1], "messages": [{"role":"x"}] ,"system":"s","cache_salt":"c","user":"u"}`,
+			Request{Prompt: Prompt{System: []byte(`"s"`), Tools: []byte(`[1]`), Messages: []byte(`[{"role":"x"}]`), Salt: []byte(`"c"`), Session: []byte(`"u"`)}}},
+		{"a prompt of responses", `{"user":"u","conversation":{"id":"c"},"instructions":"s","input":"i"}`,
+			Request{Prompt: Prompt{System: []byte(`"s"`), Messages: []byte(`"i"`), Session: []byte(`{"id":"c"}`)}}},
+		{"a key of a prompt", `{"user":"u","prompt_cache_key":"k","conversation":"c","\u0070rompt":"p","tools":null}`,
+			Request{Prompt: Prompt{Messages: []byte(`"p"`), Session: []byte(`"k"`)}}},
 		{"only at the top", `{"x":{"model":"no","stream":true},"y":[{"model":"no"}],"model":"m"}`, Request{Model: "m"}},
 		{"a name within another", `{"models":"x","model":"m","mode":"y"}`, Request{Model: "m"}},
 		{"quotes in strings", `{"a":"\"model\":\"x\"","model":"m"}`, Request{Model: "m"}},
@@ -38,8 +44,8 @@ func TestJSON(t *testing.T) {
 		{"max_tokens of another type is the runtime's to refuse", `{"max_tokens":"many"}`, Request{}},
 		{"priority, lower is earlier", `{"priority":-3}`, Request{Priority: 3}},
 		{"absurd priority", `{"priority":9223372036854775807}`, Request{Priority: -1 << 20}},
-		{"service tiers", `{"service_tier":"flex"}`, Request{Priority: -1}},
-		{"priority tier", `{"service_tier":"priority"}`, Request{Priority: 1}},
+		{"service tiers", `{"service_tier":"flex"}`, Request{Priority: -1, Tier: "flex"}},
+		{"priority tier", `{"service_tier":"priority"}`, Request{Priority: 1, Tier: "priority"}},
 		{"n, logprobs, stop as string", `{"n":3,"logprobs":true,"stop":"x"}`, Request{}},
 		{"stop as list", `{"stop":["x","y"],"logprobs":5}`, Request{}},
 		{"numbers", `{"a":[0,-0,1.5,1e9,-1.25E-3,1e999]}`, Request{}},
@@ -51,7 +57,8 @@ func TestJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tc.want.Tokens += api.Tokens(len(tc.body) / bytesPerToken)
+			tc.want.Input = api.Tokens(len(tc.body) / bytesPerToken)
+			tc.want.Tokens += tc.want.Input
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

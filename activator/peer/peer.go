@@ -28,6 +28,8 @@ type Peer struct {
 	// Local says that it is on this machine, whose users are one client: they share cached
 	// prompts, as they share the machine.
 	Local bool
+	// Vouched says that another server of ours passes the request on: it has asked its client who it is.
+	Vouched bool
 }
 
 // Tenant is the name that instances get; empty for a local client.
@@ -55,8 +57,9 @@ const maxTenant = 128
 
 type known struct{}
 
-// As is r as from p, whatever its address is: the caller knows.
+// As is r as from p, whatever its address is: the caller knows, and vouches for it.
 func As(r *http.Request, p Peer) *http.Request {
+	p.Vouched = true
 	return r.WithContext(context.WithValue(r.Context(), known{}, p))
 }
 
@@ -73,10 +76,38 @@ func (a *Addresses) Peer(r *http.Request) Peer {
 		addr = a.behind(addr, r.Header["X-Forwarded-For"])
 	}
 	p := Peer{Client: name(addr), Trusted: contains(a.Trusted, addr), Local: addr.IsLoopback()}
-	if tenant := r.Header.Get(control.HeaderTenant); p.Trusted && tenant != "" && len(tenant) <= maxTenant {
-		p.Client, p.Local = "tenant "+tenant, false
+	if !p.Trusted {
+		return p
+	}
+	for _, name := range headers {
+		if tenant := r.Header.Get(name); tenant != "" && len(tenant) <= maxTenant {
+			p.Client, p.Local = Named(tenant), false
+			break
+		}
 	}
 	return p
+}
+
+// headers are by what a trusted peer names its client: ours, the llm-d router's, and what the Gateway API inference
+// extension called that.
+var headers = [...]string{control.HeaderTenant, "X-Llm-D-Inference-Fairness-Id", "X-Gateway-Inference-Fairness-Id"}
+
+// named begins the [Peer.Client] of a tenant.
+const named = "tenant "
+
+// Named is the [Peer.Client] of a tenant.
+func Named(tenant string) string { return named + tenant }
+
+// Tenant is the tenant that a [Peer.Client] names, through however many front doors it came; empty: it is none.
+func Tenant(client string) string {
+	tenant, is := strings.CutPrefix(client, named)
+	for more := is; more; {
+		tenant, more = strings.CutPrefix(tenant, named)
+	}
+	if !is {
+		return ""
+	}
+	return tenant
 }
 
 // behind is the address that the proxies at addr say, the nearest that is no proxy itself.

@@ -1,17 +1,23 @@
 // Package route knows the instances of one function and picks the one that takes the next
 // request.
 //
-// It decides by what this activator itself has sent and has not seen finish, never by a
-// measurement that may be old: a missing report does not stop the traffic. Reports only say
-// whether an instance takes requests, how many at once, and where.
+// It decides by what this activator itself has sent and has not seen finish. Reports say whether
+// an instance takes requests, how many at once, and where. What a runtime says of its work corrects
+// the load while it is fresh: a missing report does not stop the traffic.
 //
-// The rule of [Set.Pick], in order:
+// The rule of [Set.PickFor], in order:
 //
 //  1. Only instances that are awake, have a free slot and are not being avoided.
-//  2. Of these the ones that have loaded the adapter which the request names, if there are any;
-//     else those that load it when a request names it.
-//  3. Of these the one with the smallest share of its slots in use.
-//  4. Ties rotate, so that the first of several idle instances is not always the same.
+//  2. Of these the ones that have loaded the adapter which the request names, or have been sent requests
+//     for it that run, if there are any; else those that load it when a request names it.
+//  3. Of these the one that has seen most of the request's prompt (package prefix), if it has seen half
+//     of it and is not much busier than the others.
+//  4. Else the one that the request's session prefers, or where it has none the beginning of its
+//     prompt, if it is not much busier than the others. Who knows nothing prefers the same one: so do several activators.
+//  5. Else the one with the smallest load, the share of its slots in use.
+//  6. Ties rotate, so that the first of several idle instances is not always the same.
+//
+// What is much busier: see [slack]. So a prompt that all requests have in common spreads over instances as their number grows.
 //
 // An instance that gave a request back is avoided until its next report, or for a short time
 // that grows, whichever ends first: its report may be on the way, or lost.
@@ -25,7 +31,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/route/prefix"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
 // Avoidance after an instance gave a request back: first and longest.
@@ -50,6 +58,13 @@ type Instance struct {
 	backoff time.Duration // the last avoidance
 	refusal string        // the code that it began with
 	retired bool          // it takes no further requests, see [Set.Retire]
+
+	place    int                   // in the index; none: it is in none
+	hash     uint64                // of the ID
+	using    map[api.ModelName]int // slots in use by adapter
+	peak     int                   // most slots in use since the last report
+	others   int                   // requests in its runtime by its last report that are not ours
+	reported time.Time
 }
 
 // takes says whether i takes requests, as far as it says itself.
@@ -71,13 +86,9 @@ type Set struct {
 	slots      int // of an instance that does not say
 	all        []*Instance
 	turn       int
-	tombstones map[api.InstanceID]tombstone
-}
-
-// tombstone remembers an instance that is gone.
-type tombstone struct {
-	seq   uint64
-	until time.Time
+	tombstones tombstone.Set
+	index      prefix.Index
+	scratch    scratch
 }
 
 // Slots sets how many requests an instance takes at once where it does not say itself.
@@ -102,7 +113,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 		s.remove(st, at, now)
 		return at >= 0
 	}
-	if g, found := s.tombstones[st.Instance]; found && st.Seq <= g.seq && now.Before(g.until) {
+	if s.tombstones.Holds(st.Instance, st.Seq, now) {
 		return false
 	}
 	if at >= 0 && !st.Supersedes(s.all[at].status) {
@@ -113,81 +124,40 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 		return false
 	}
 	if at < 0 {
-		s.all = append(s.all, &Instance{ID: st.Instance})
+		s.all = append(s.all, &Instance{ID: st.Instance, place: none, hash: prefix.Hash(string(st.Instance))})
 		at = len(s.all) - 1
 	}
 	i := s.all[at]
+	if lostCache(i.status, st) {
+		s.index.Forget(i.place)
+	}
 	i.status, i.base, i.slots = st, base, s.slotsOf(st)
+	i.correct(now)
 	i.avoid, i.backoff = time.Time{}, 0
 	return true
 }
 
 // remove removes the instance at index at (-1: it is not known) and remembers it, so that a late report does not bring it back.
 func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
-	g := tombstone{seq: st.Seq, until: now.Add(keepTombstone)}
+	seq := st.Seq
 	if at >= 0 {
-		g.seq = max(g.seq, s.all[at].status.Seq)
+		seq = max(seq, s.all[at].status.Seq)
+		s.index.Remove(s.all[at].place)
+		s.all[at].place = none
 		s.all = slices.Delete(s.all, at, at+1)
 	}
-	for id, old := range s.tombstones {
-		if !now.Before(old.until) {
-			delete(s.tombstones, id)
-		}
-	}
-	if s.tombstones == nil {
-		s.tombstones = make(map[api.InstanceID]tombstone)
-	}
-	s.tombstones[st.Instance] = g
+	s.tombstones.Add(st.Instance, seq, now.Add(keepTombstone))
 }
 
-// Pick reserves a slot and returns its instance, nil if there is none.
-// [Set.Release] gives the slot back. adapter is empty for the model itself.
-func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
-	var best *Instance
-	bestHas := 0
-	n := len(s.all)
-	for k := range n {
-		i := s.all[(s.turn+k)%n]
-		if !i.takes() || i.running >= i.slots || i.avoided(now) {
-			continue
-		}
-		has := i.has(adapter)
-		if best != nil && has != bestHas {
-			if has > bestHas {
-				best, bestHas = i, has
-			}
-			continue
-		}
-		// i.running/i.slots < best.running/best.slots, without a division
-		if best == nil || i.running*best.slots < best.running*i.slots {
-			best, bestHas = i, has
-		}
-	}
-	if best == nil {
-		return nil
-	}
-	if n > 1 {
-		s.turn = (slices.Index(s.all, best) + 1) % n
-	}
-	best.running++
-	return best
+// free says whether i takes a request now.
+func (i *Instance) free(now time.Time) bool {
+	return i.takes() && i.running < i.slots && !i.avoided(now)
 }
 
-// has is 2 where an adapter is loaded, 1 where it is on standby, and else 0.
-func (i *Instance) has(adapter api.ModelName) int {
-	switch {
-	case adapter == "":
-		return 0
-	case slices.Contains(i.status.Adapters, adapter):
-		return 2
-	case slices.Contains(i.status.Standby, adapter):
-		return 1
-	}
-	return 0
+// FreeFor says whether one of those instances has a free slot.
+func (s *Set) FreeFor(now time.Time, may func(api.InstanceID) bool) bool {
+	return slices.ContainsFunc(s.all, func(i *Instance) bool { return i.free(now) && may(i.ID) })
 }
-
-// Reserve reserves a slot of i, which has taken a request already, whatever it reports.
-func (s *Set) Reserve(i *Instance) { i.running++ }
 
 // Free is how many slots of instances that take requests are free.
 func (s *Set) Free(now time.Time) (n int) {
@@ -197,14 +167,6 @@ func (s *Set) Free(now time.Time) (n int) {
 		}
 	}
 	return n
-}
-
-// Release gives a slot back. i may have left the set meanwhile.
-func (s *Set) Release(i *Instance) {
-	if i.running <= 0 {
-		panic("route: a slot was released twice")
-	}
-	i.running--
 }
 
 // Avoid notes that i gave a request back with code, or could not be reached.

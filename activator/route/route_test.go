@@ -28,7 +28,8 @@ type driver struct {
 	t    *testing.T
 	set  Set
 	now  time.Duration
-	seen map[string]*Instance // also of instances that left the set
+	seen map[string]*Instance       // also of instances that left the set
+	held map[string][]api.ModelName // the adapters of the slots in use
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -63,7 +64,9 @@ func (d *driver) do(command string, args []string) string {
 		}
 		return d.pick(times, api.ModelName(strings.Join(args[min(1, len(args)):], "")), now)
 	case "release":
-		d.set.Release(d.find(args[0]))
+		held := d.held[args[0]]
+		d.set.Release(d.find(args[0]), held[0])
+		d.held[args[0]] = held[1:]
 	case "served":
 		d.set.Served(d.find(args[0]))
 	case "avoid":
@@ -116,9 +119,10 @@ func (d *driver) pick(times int, adapter api.ModelName, now time.Time) string {
 			continue
 		}
 		if d.seen == nil {
-			d.seen = make(map[string]*Instance)
+			d.seen, d.held = make(map[string]*Instance), make(map[string][]api.ModelName)
 		}
 		d.seen[string(i.ID)] = i
+		d.held[string(i.ID)] = append(d.held[string(i.ID)], adapter)
 		got = append(got, string(i.ID))
 	}
 	return strings.Join(got, " ")
@@ -145,6 +149,6 @@ func BenchmarkPick(b *testing.B) {
 		s.Observe(api.InstanceStatus{Instance: api.InstanceID(strconv.Itoa(n)), State: api.Awake, Seq: 1, Concurrency: 8, Endpoint: "unix:/s"}, epoch)
 	}
 	for b.Loop() {
-		s.Release(s.Pick(epoch, ""))
+		s.Release(s.Pick(epoch, ""), "")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 const (
 	PathInfo      = "/rouse/v1/info"      // GET: who serves
 	PathDevices   = "/rouse/v1/devices"   // GET: []Device
+	PathPicks     = "/rouse/v1/picks"     // GET ?request=ID: []api.Pick, the instances that were chosen for a request; in a cluster it is an activator's too
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
 	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;
 	// + /scale: PUT or POST Scale;
@@ -210,6 +212,9 @@ func ReadScale(body io.Reader) (s Scale, lifetime time.Duration, err error) {
 
 // maxBy bounds the name of who wants a scale.
 const maxBy = 100
+
+// PicksPath is [PathPicks] for one request.
+func PicksPath(request string) string { return PathPicks + "?request=" + url.QueryEscape(request) }
 
 // FunctionPath is the path of a function, with rest after it ("", "/wake", …).
 func FunctionPath(f api.FunctionName, rest string) string {

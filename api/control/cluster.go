@@ -10,30 +10,34 @@ import (
 //
 // An instance owns the credential for its control paths: it makes a random token
 // when it starts and sends it as a bearer token with everything that it posts to
-// the autoscaler ([PathJoin], [PathEvents]). The autoscaler takes the instance's
+// the autoscaler ([PathRegister], [PathEvents]). The autoscaler takes the instance's
 // address from where the connection comes from and compares it with what
 // Kubernetes says of the pod; so a token is only ever tied to its own sender.
 //
 // Between autoscaler, activators and kn-rouse every call carries the cluster's
 // token, from the Secret [ControlSecret] in the system namespace.
 const (
-	PathJoin   = "/rouse/v1/join"   // at the autoscaler, POST JoinRequest: JoinAnswer
-	PathReport = "/rouse/v1/report" // at an instance, POST without a body or credential: send a report now; 202
+	PathRegister = "/rouse/v1/join"   // at the autoscaler, POST RegisterRequest: RegisterAnswer
+	PathReport   = "/rouse/v1/report" // at an instance, POST without a body or credential: send a report now; 202
 
 	PathGrants    = "/rouse/v1/grants"    // at an activator, POST Grant: 204
 	PathRevoke    = "/rouse/v1/revoke"    // at an activator, POST Grant: 204 once no wake under it is under way or can begin
 	PathFail      = "/rouse/v1/fail"      // at an activator, POST FailRequest: 204
 	PathInstances = "/rouse/v1/instances" // at an activator, POST InstanceReport: 204
 	PathStats     = "/rouse/v1/stats"     // at an activator, GET ?function=NAMESPACE/NAME: its view of the function; POST: send its demand now, 204
+	PathUsage     = "/rouse/v1/usage"     // at an activator, POST UsageMessage of another activator: UsageMessage
 )
 
 // Names in a cluster. All lie in the system namespace, knative-serving.
 const (
 	SystemNamespace     = "knative-serving"
 	ActivatorName       = "rouse-activator"  // Deployment; its pods have the label app=rouse-activator
+	AgentName           = "rouse-agent"      // Deployment of agents, activators for front doors elsewhere; its pods have the label app=rouse-agent
 	AutoscalerName      = "rouse-autoscaler" // Deployment, Service and Lease; its pods have the label app=rouse-autoscaler
 	ControlSecret       = "rouse-control"    // Secret with the key "token"
 	ControlSecretKey    = "token"
+	KeysSecret          = "rouse-keys" // Secret with the keys of clients (config/apikey), in the key "keys.yaml"
+	KeysSecretKey       = "keys.yaml"
 	FrontDoorName       = "rouse"                                       // Service of the front door
 	LabelLeader         = "rouse.dev/leader"                            // "true" on the pod of the autoscaler that decides; its Service selects it
 	AutoscalerPort      = 8080                                          // events, joins and administration; Service port 80
@@ -43,8 +47,8 @@ const (
 	DefaultFunctionPort = 8080
 )
 
-// JoinRequest is how an instance introduces itself.
-type JoinRequest struct {
+// RegisterRequest is how an instance introduces itself.
+type RegisterRequest struct {
 	// Instance is the pod's name, Namespace its namespace.
 	Instance  api.InstanceID `json:"instance"`
 	Namespace string         `json:"namespace"`
@@ -71,9 +75,9 @@ const (
 	RoleProvider  Role = "provider"  // runs the model on the GPUs that a requester claims
 )
 
-// JoinAnswer tells an instance what it is. The function's Runtime.Env is empty:
+// RegisterAnswer tells an instance what it is. The function's Runtime.Env is empty:
 // the container has its environment already.
-type JoinAnswer struct {
+type RegisterAnswer struct {
 	Function api.Function `json:"function"`
 	// Role is the part that the pod has to play.
 	Role Role `json:"role,omitempty"`

@@ -37,6 +37,10 @@ const (
 // to its runtime: the request may be sent elsewhere. Its value is the code.
 const HeaderRefused = "X-Rouse-Refused"
 
+// HeaderFailed marks a cluster's answer to a request that a runtime there was given, and failed before it answered: who
+// holds the request decides whether it is tried again.
+const HeaderFailed = "X-Rouse-Failed"
+
 // HeaderWait marks a request that goes to an instance behind the call that wakes it: the
 // instance keeps it, or what its runtime answers, until it is awake, and for [MostWait] at most. Only the activator says so.
 const HeaderWait = "X-Rouse-Wait"
@@ -205,22 +209,8 @@ func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path s
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
-		return nil, refusal(resp)
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+		return nil, api.ParseError(resp, raw)
 	}
 	return resp, nil
-}
-
-// refusal reads an OpenAI error body; a body of another shape becomes the message.
-func refusal(resp *http.Response) error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var body struct {
-		Error struct {
-			Message string `json:"message"`
-			Code    string `json:"code"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(raw, &body); err != nil || body.Error.Message == "" {
-		return api.Errorf(resp.StatusCode, "", "%s: %s", resp.Status, bytes.TrimSpace(raw))
-	}
-	return api.Errorf(resp.StatusCode, body.Error.Code, "%s", body.Error.Message)
 }

@@ -12,7 +12,9 @@
 //  3. Each side sends a beat twice a second. The front door's answer to an agent's beat
 //     renews the agent's lease, from when the agent sent that beat.
 //  4. The front door sends demand, a level; the agent's places for it follow.
-//  5. Who ends says so first: an agent with Leaving, a front door with GoAway.
+//  5. A function that no cluster has is created where the agent [Accepts] it: the front door sends a [Manifest], and
+//     the agent answers with [Applied]. It is the agent's to refuse. Remove takes away what this front door had applied.
+//  6. Who ends says so first: an agent with Leaving, a front door with GoAway.
 //
 // A field that a receiver does not know is ignored; what it must not ignore comes with a
 // higher [Hello].Protocol, which an older front door refuses.
@@ -21,6 +23,8 @@ package exchange
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -61,6 +65,13 @@ const (
 	MaxFunctions = 10_000
 	MaxName      = 253
 	MaxLabels    = 64
+	MaxCount     = 1_000_000      // of requests or instances
+	MaxExpected  = 24 * time.Hour // until an instance is awake
+	MaxManifest  = 128 << 10      // bytes of one manifest
+	MaxPatterns  = 256
+	MaxWakes     = 64   // records of wakes in one message
+	MaxSpans     = 256  // of one of them
+	MaxWord      = 1024 // bytes of one word of them
 )
 
 // Up is a message of an agent. Any of its parts may be empty.
@@ -76,8 +87,40 @@ type Up struct {
 	Leaving bool `json:"leaving,omitempty"`
 	// Way is how long a beat and its answer took, the median of the last ones.
 	Way time.Duration `json:"way,omitempty"`
+	// Accepts says which functions the cluster lets the front door create there; nil: as it was said before, at first none.
+	Accepts *Accepts `json:"accepts,omitempty"`
+	// Applied answer manifests and removals.
+	Applied []Applied `json:"applied,omitempty"`
 	// Doubles is how many attempts the agent has ended because a later one of the same request came.
 	Doubles uint64 `json:"doubles,omitempty"`
+	// Wakes are the cluster's records of wakes for which the front door's demand carried the trace.
+	Wakes []Wake `json:"wakes,omitempty"`
+}
+
+// Wake is an [api.WakeTrace] on its way: without the time of day, which is of another clock.
+type Wake struct {
+	Function api.FunctionName `json:"function"`
+	Instance api.InstanceID   `json:"instance"`
+	Trace    string           `json:"trace"`
+	Root     string           `json:"root"`
+	Path     api.Path         `json:"path,omitempty"`
+	By       api.Part         `json:"by,omitempty"`
+	Cluster  string           `json:"cluster,omitempty"`
+	Reason   string           `json:"reason,omitempty"`
+	Total    time.Duration    `json:"total"`
+	Spans    []api.Span       `json:"spans,omitempty"`
+}
+
+// WakeOf is what is said of a record: as much as a message holds.
+func WakeOf(o api.WakeTrace) Wake {
+	return Wake{Function: o.Function, Instance: o.Instance, Trace: o.Trace, Root: o.Root, Path: o.Path, By: o.By, Cluster: o.Cluster,
+		Reason: o.Reason[:min(len(o.Reason), MaxWord)], Total: o.Total, Spans: slices.Clone(o.Spans[:min(len(o.Spans), MaxSpans)])}
+}
+
+// AsTrace is the record for whoever receives it.
+func (o Wake) AsTrace() api.WakeTrace {
+	return api.WakeTrace{Function: o.Function, Instance: o.Instance, Trace: o.Trace, Root: o.Root, Path: o.Path, By: o.By, Cluster: o.Cluster,
+		Reason: o.Reason, Total: o.Total, Spans: o.Spans}
 }
 
 // Hello is how an agent introduces itself.
@@ -87,8 +130,26 @@ type Hello struct {
 	Cluster string `json:"cluster"`
 	Agent   string `json:"agent"`
 	Version string `json:"version,omitempty"`
+	// Run is of this process alone: an agent of the same name and another Run is another one.
+	Run string `json:"run,omitempty"`
 	// Labels say where it is, as region=eu; those that the front door declares count instead.
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Accepts is what a cluster takes of a front door. The zero value takes nothing.
+type Accepts struct {
+	// Functions are patterns of names, as "default/*"; none: nothing is taken.
+	Functions []string `json:"functions,omitempty"`
+	// Memory is the most that one instance may have there; nil: nobody knows.
+	Memory *api.Memory `json:"memory,omitempty"`
+}
+
+// Applied is the answer to the [Manifest] or [Removal] of that number.
+type Applied struct {
+	Name   api.FunctionName `json:"name"`
+	Number uint64           `json:"number"`
+	// Failed says why nothing came of it; nil: it is so now.
+	Failed *Failure `json:"failed,omitempty"`
 }
 
 // Function is what an agent serves: the whole state of one function.
@@ -115,6 +176,8 @@ type Function struct {
 	// Concurrency is how many requests one instance takes, MaxScale how many instances there may be; 0: unbounded.
 	Concurrency int `json:"concurrency,omitempty"`
 	MaxScale    int `json:"maxScale,omitempty"`
+	// Applied says that this front door had it created, and may have it removed.
+	Applied bool `json:"applied,omitempty"`
 	// Failed says why it can't start now, for clients; nil: nothing is known to keep it from starting.
 	Failed *Failure `json:"failed,omitempty"`
 }
@@ -134,9 +197,10 @@ type Down struct {
 	Beat uint64 `json:"beat,omitempty"`
 	// Demand is what is wanted now, of the functions for which that changed.
 	Demand []api.Demand `json:"demand,omitempty"`
-	// Apply are manifests of functions that the cluster is to have, Remove names those that it needn't have any more.
-	Apply  []Manifest         `json:"apply,omitempty"`
-	Remove []api.FunctionName `json:"remove,omitempty"`
+	// Remove are functions that the cluster needn't have any more, Apply those that it is to have. They are carried out in the
+	// order of their numbers.
+	Remove []Removal  `json:"remove,omitempty"`
+	Apply  []Manifest `json:"apply,omitempty"`
 	// Refused says what of the agent's functions the front door does not take, and why; for people.
 	Refused []Refusal `json:"refused,omitempty"`
 	// GoAway says that the front door ends: the agent goes over to another, and finishes what runs here.
@@ -155,8 +219,15 @@ type Welcome struct {
 
 // Manifest is a function that a cluster is to have, as it was declared at the front door.
 type Manifest struct {
-	Name api.FunctionName `json:"name"`
-	YAML string           `json:"yaml"`
+	Name   api.FunctionName `json:"name"`
+	Number uint64           `json:"number"`
+	YAML   string           `json:"yaml"`
+}
+
+// Removal is a function that the front door had created, and wants no more.
+type Removal struct {
+	Name   api.FunctionName `json:"name"`
+	Number uint64           `json:"number"`
 }
 
 // Refusal says what is not taken.
@@ -175,12 +246,75 @@ func (u *Up) Validate() error {
 			return err
 		}
 	}
+	if u.Way < 0 {
+		return fmt.Errorf("exchange: a way of %s: want 0 or more", u.Way)
+	}
 	for i := range u.Functions {
 		if err := u.Functions[i].Validate(); err != nil {
 			return err
 		}
 	}
+	if len(u.Wakes) > MaxWakes {
+		return fmt.Errorf("exchange: %d wakes in one message: want at most %d", len(u.Wakes), MaxWakes)
+	}
+	for i := range u.Wakes {
+		if err := validWake(&u.Wakes[i]); err != nil {
+			return err
+		}
+	}
+	if u.Accepts != nil && len(u.Accepts.Functions) > MaxPatterns {
+		return fmt.Errorf("exchange: %d patterns of functions: want at most %d", len(u.Accepts.Functions), MaxPatterns)
+	}
 	return nil
+}
+
+// validWake reports what of the record of a wake is wrong.
+func validWake(o *Wake) error {
+	words := []string{string(o.Function), string(o.Instance), o.Trace, o.Root, string(o.Path), string(o.By), o.Cluster, o.Reason}
+	wrong := len(o.Spans) > MaxSpans || o.Total < 0 || o.Total > MaxExpected
+	for _, s := range o.Spans {
+		words = append(words, s.ID, s.Parent, s.Name, string(s.Part), string(s.Who), s.Note)
+		wrong = wrong || s.After < 0 || s.After > MaxExpected || s.Took < 0 || s.Took > MaxExpected
+	}
+	if wrong || slices.ContainsFunc(words, func(w string) bool { return len(w) > MaxWord }) {
+		return fmt.Errorf("exchange: the record of a wake of %.100s is over its bounds: want at most %d spans, durations from 0 to %s, and words of at most %d bytes", o.Function, MaxSpans, MaxExpected, MaxWord)
+	}
+	return nil
+}
+
+// Validate reports what of a message is wrong, whoever sent it. It bounds what a receiver keeps.
+func (d *Down) Validate() error {
+	for _, m := range d.Apply {
+		switch {
+		case m.Name == "" || len(m.Name) > 2*MaxName+1:
+			return errors.New("exchange: a manifest has no name, or one that is too long")
+		case len(m.YAML) > MaxManifest:
+			return fmt.Errorf("exchange: the manifest of %s has %d bytes: want at most %d", m.Name, len(m.YAML), MaxManifest)
+		}
+	}
+	for _, r := range d.Remove {
+		if r.Name == "" || len(r.Name) > 2*MaxName+1 {
+			return errors.New("exchange: a removal has no name, or one that is too long")
+		}
+	}
+	return nil
+}
+
+// FailureOf is what is said of an error: an [api.Error], whatever wraps it.
+func FailureOf(err error) *Failure {
+	e := api.AsError(err)
+	return &Failure{Status: e.Status, Code: e.Code, Message: e.Message, RetryAfter: e.RetryAfter}
+}
+
+// AsError is the failure for whoever asked.
+func (f *Failure) AsError() *api.Error {
+	status := f.Status
+	if status < http.StatusBadRequest || status > 599 { // the agent's to say, and a client's to see
+		status = http.StatusServiceUnavailable
+	}
+	e := api.Errorf(status, f.Code, "%s", f.Message)
+	e.RetryAfter = f.RetryAfter
+	return e
 }
 
 // Validate reports the first field that is wrong, and what it should be.
@@ -192,6 +326,8 @@ func (h *Hello) Validate() error {
 		return errors.New("exchange: the cluster has no name, or one of more than 253 bytes")
 	case h.Agent == "" || len(h.Agent) > MaxName:
 		return errors.New("exchange: the agent has no name, or one of more than 253 bytes")
+	case len(h.Run) > MaxName || len(h.Version) > MaxName:
+		return errors.New("exchange: the agent has a version or a run of more than 253 bytes")
 	case len(h.Labels) > MaxLabels:
 		return fmt.Errorf("exchange: %d labels: want at most %d", len(h.Labels), MaxLabels)
 	}
@@ -214,6 +350,14 @@ func (f *Function) Validate() error {
 				return fmt.Errorf("exchange: function %s: a name of %d bytes: want at most %d", f.Name, len(n), MaxName)
 			}
 		}
+	}
+	for _, n := range []int{f.Places, f.Running, f.Waiting, f.Concurrency, f.MaxScale} {
+		if n > MaxCount {
+			return fmt.Errorf("exchange: function %s: a number of %d: want at most %d", f.Name, n, MaxCount)
+		}
+	}
+	if f.Expected > MaxExpected {
+		return fmt.Errorf("exchange: function %s: awake in %s: want at most %s", f.Name, f.Expected, MaxExpected)
 	}
 	if f.Places < 0 || f.Running < 0 || f.Waiting < 0 || f.Concurrency < 0 || f.MaxScale < 0 || f.Expected < 0 {
 		return fmt.Errorf("exchange: function %s: a number below 0", f.Name)

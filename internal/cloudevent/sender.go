@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // MaxQueue is the number of events that may wait in a [Sender].
@@ -45,7 +46,7 @@ type SenderConfig struct {
 type Sender struct {
 	cfg    SenderConfig
 	client *http.Client
-	wake   chan struct{} // sent to by Emit, never closed; one place: a second wake-up says nothing new
+	wake   bell.Bell // rung by Emit
 
 	mu    sync.Mutex // guards queue
 	queue []api.Event
@@ -65,7 +66,7 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	}
 	cfg.Transport = cmp.Or(cfg.Transport, http.DefaultTransport)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: tryTimeout}, wake: make(chan struct{}, 1)}, nil
+	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: tryTimeout}, wake: bell.New()}, nil
 }
 
 // Emit queues e and returns at once.
@@ -77,10 +78,7 @@ func (s *Sender) Emit(e api.Event) {
 	}
 	s.queue = append(s.queue, e)
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 // Dropped is the number of events lost to a full queue.

@@ -67,10 +67,10 @@ func (codec) Name() string { return "json" }
 
 // Marshal implements [encoding.Codec].
 func (codec) Marshal(v any) ([]byte, error) {
-	return json.Marshal(v) //nolint:wrapcheck // gRPC says what it was doing
+	return json.Marshal(v)
 }
 
 // Unmarshal implements [encoding.Codec].
 func (codec) Unmarshal(data []byte, v any) error {
-	return json.Unmarshal(data, v) //nolint:wrapcheck // gRPC says what it was doing
+	return json.Unmarshal(data, v)
 }

@@ -72,7 +72,7 @@ type guarded struct{ net.Listener }
 func (l guarded) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // a listener's error is its own
+		return nil, err
 	}
 	return &watched{Conn: c}, nil
 }
@@ -111,13 +111,13 @@ const (
 func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.inspect(p[:n])
-	return n, err //nolint:wrapcheck // a connection's error is its own
+	return n, err
 }
 
 // CloseWrite ends what is sent, so that an answer is read before the connection ends.
 func (c *watched) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // a connection's error is its own
+		return half.CloseWrite()
 	}
 	return nil
 }

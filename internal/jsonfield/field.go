@@ -16,7 +16,9 @@
 // fields of a struct: a server written in Go takes "Model", "MODEL" and even
 // "ſtream" (with a long s) for what they resemble.
 //
-// It refuses to look below the top level. All functions are pure and safe for
+// [Items] and [Text] read a value that was found: an array, and a string.
+//
+// It looks below the top level only there. All functions are pure and safe for
 // many goroutines.
 package jsonfield
 
@@ -88,6 +90,42 @@ func Each(body []byte, depth int, yield func(name, value []byte) bool) error {
 	return err
 }
 
+// Items calls yield with every item of an array, in order, until it returns false.
+// The array is JSON, without white space around it; on an error some items may have been seen.
+func Items(array []byte, yield func(item []byte) bool) error {
+	r := open(array)
+	defer r.close()
+	if err := r.items(yield); err != nil {
+		return wrong(array, err)
+	}
+	return nil
+}
+
+// Text is the text of a name or a value that is a string of valid JSON, quotes
+// included. It is a part of the string where nothing in it is escaped. Halves of
+// surrogates become U+FFFD, and invalid UTF-8 where something is escaped by its number.
+func Text(quoted []byte) []byte {
+	rest := quoted[1 : len(quoted)-1 : len(quoted)-1]
+	escape := bytes.IndexByte(rest, '\\')
+	if escape < 0 {
+		return rest
+	}
+	text := make([]byte, 0, len(rest))
+	for ; escape >= 0; escape = bytes.IndexByte(rest, '\\') {
+		c := letters[rest[escape+1]]
+		if c == 0 { // by its number
+			text, _ = jsontext.AppendUnquote(text[:0], quoted) // the error is about what became U+FFFD
+			return text
+		}
+		text = append(append(text, rest[:escape]...), c)
+		rest = rest[escape+2:]
+	}
+	return append(text, rest...)
+}
+
+// letters are the characters that a letter behind a backslash stands for.
+var letters = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
 // Check returns nil if body is exactly one JSON object, and else what is wrong
 // with it and at which byte.
 func Check(body []byte) error {
@@ -122,13 +160,24 @@ type reader struct {
 	json *jsontext.Decoder
 }
 
-// walk reads body, and calls yield with each field until that returns false.
-func walk(body []byte, yield func(place) bool) (braces, error) {
+// open returns a reader of body; it must be closed.
+func open(body []byte) *reader {
 	r := readers.Get().(*reader)
-	defer readers.Put(r)
 	*r.from = *bytes.NewBuffer(body)
 	r.json.Reset(r.from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	defer func() { *r.from = bytes.Buffer{} }() // the body is its owner's again
+	return r
+}
+
+// close gives the body back to its owner.
+func (r *reader) close() {
+	*r.from = bytes.Buffer{}
+	readers.Put(r)
+}
+
+// walk reads body, and calls yield with each field until that returns false.
+func walk(body []byte, yield func(place) bool) (braces, error) {
+	r := open(body)
+	defer r.close()
 	b, err := r.walk(body, yield)
 	if err != nil {
 		return b, wrong(body, err)
@@ -136,15 +185,18 @@ func walk(body []byte, yield func(place) bool) (braces, error) {
 	return b, nil
 }
 
-// errNoObject says that a value is no object.
-var errNoObject = errors.New("want a JSON object, beginning with {")
+// What a value is not.
+var (
+	errNoObject = errors.New("want a JSON object, beginning with {")
+	errNoArray  = errors.New("want a JSON array, beginning with [")
+)
 
 func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error) {
 	if at := spaces(body); at < len(body) && body[at] != '{' {
 		return b, &jsontext.SyntacticError{ByteOffset: int64(at), Err: errNoObject}
 	}
 	if _, err := r.json.ReadToken(); err != nil {
-		return b, err //nolint:wrapcheck // see wrong
+		return b, err
 	}
 	b.opened = int(r.json.InputOffset())
 	begin := b.opened
@@ -163,7 +215,7 @@ func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error)
 		begin = f.end + 1
 	}
 	if _, err := r.json.ReadToken(); err != nil {
-		return b, err //nolint:wrapcheck // see wrong
+		return b, err
 	}
 	b.closed = int(r.json.InputOffset()) - 1
 	if at := b.closed + 1; at+spaces(body[at:]) < len(body) {
@@ -172,11 +224,31 @@ func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error)
 	return b, nil
 }
 
+// items reads an array, and calls yield with each item until that returns false.
+func (r *reader) items(yield func(item []byte) bool) error {
+	if r.json.PeekKind() != '[' {
+		return errNoArray
+	}
+	if _, err := r.json.ReadToken(); err != nil {
+		return err
+	}
+	for r.json.PeekKind() != ']' {
+		item, err := r.json.ReadValue()
+		if err != nil {
+			return err
+		}
+		if !yield(item) {
+			return nil
+		}
+	}
+	return nil
+}
+
 // value reads a value, and says where it lies.
 func (r *reader) value() (from, to int, err error) {
 	v, err := r.json.ReadValue()
 	to = int(r.json.InputOffset())
-	return to - len(v), to, err //nolint:wrapcheck // see wrong
+	return to - len(v), to, err
 }
 
 // spaces counts white space at the start of b.

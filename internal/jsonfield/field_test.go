@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
@@ -195,4 +197,40 @@ func Benchmark(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestItems(t *testing.T) {
+	for array, want := range map[string][]string{
+		`[]`: nil, `[ 1 , "],", [2,[3]],{"a":[4]} ]`: {`1`, `"],"`, `[2,[3]]`, `{"a":[4]}`},
+	} {
+		var got []string
+		if err := jsonfield.Items([]byte(array), func(item []byte) bool { got = append(got, string(item)); return true }); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", array, got, err, want)
+		}
+	}
+	for _, bad := range []string{``, `{}`, `[1`, `[1,]`, `[1 2]`, `1`} {
+		if err := jsonfield.Items([]byte(bad), func([]byte) bool { return true }); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+	n := 0
+	if err := jsonfield.Items([]byte(`[1,2,3]`), func([]byte) bool { n++; return n < 2 }); err != nil || n != 2 {
+		t.Errorf("%d items, %v; want to stop at 2", n, err)
+	}
+}
+
+// FuzzText compares with encoding/json.
+func FuzzText(f *testing.F) {
+	for _, s := range []string{`""`, `"a"`, `"\u00e9\n"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ude00\ud83d"`, `"\/\b\f\r\t\"\\"`, `"é😀\\u0041"`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, quoted []byte) {
+		var want string
+		if !utf8.Valid(quoted) || len(quoted) == 0 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' || json.Unmarshal(quoted, &want) != nil {
+			return
+		}
+		if got := jsonfield.Text(quoted); string(got) != want {
+			t.Fatalf("%s is %q, want %q", quoted, got, want)
+		}
+	})
 }

@@ -146,7 +146,7 @@ func Accept(ctx context.Context, conn net.Conn, cfg Config, admit func(Hello) er
 
 // RoundTrip sends a request to the agent. The scheme and host of its URL are not looked at.
 func (l *Link) RoundTrip(r *http.Request) (*http.Response, error) {
-	return l.conn.RoundTrip(r) //nolint:wrapcheck // a RoundTripper's errors are its own
+	return l.conn.RoundTrip(r)
 }
 
 // Taking says whether the agent takes a new request: it has not said go-away, and the bound of requests at once is not reached.
@@ -160,7 +160,7 @@ func (l *Link) Done() <-chan struct{} { return l.done }
 
 // Close ends the link, and each request on it with an error.
 func (l *Link) Close() error {
-	return l.conn.Close() //nolint:wrapcheck // nothing to add
+	return l.conn.Close()
 }
 
 func (l *Link) ended() { l.once.Do(func() { close(l.done) }) }
@@ -174,7 +174,7 @@ type watched struct {
 // Close implements [net.Conn].
 func (w *watched) Close() error {
 	defer w.closed()
-	return w.Conn.Close() //nolint:wrapcheck // a connection's errors are its own
+	return w.Conn.Close()
 }
 
 // readHello reads the first message, and no byte behind it: those are HTTP/2's.
@@ -204,7 +204,7 @@ func readHello(ctx context.Context, conn net.Conn, timeout time.Duration) (h Hel
 	if err := d.Decode(&h); err != nil {
 		return h, fmt.Errorf("link: the first message: %w", err)
 	}
-	return h, conn.SetReadDeadline(time.Time{}) //nolint:wrapcheck // fails with the connection
+	return h, conn.SetReadDeadline(time.Time{})
 }
 
 // Server is the agent's half.
@@ -244,12 +244,12 @@ var errLong = fmt.Errorf("want at most %d", maxHello)
 
 // Shutdown takes no new request, and returns when the last one is answered, or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
-	return s.http.Shutdown(ctx) //nolint:wrapcheck // nothing to add
+	return s.http.Shutdown(ctx)
 }
 
 // Close ends the link at once.
 func (s *Server) Close() error {
-	return s.http.Close() //nolint:wrapcheck // nothing to add
+	return s.http.Close()
 }
 
 // once is a listener that accepts one connection, and is closed with it.

@@ -1,13 +1,13 @@
-// Package names decides which service has a name at the front door where several claim it. The
+// Package names decides which service has a name at the front door where several declare it. The
 // activator finds functions by the result, and the autoscaler reports the names that are lost.
 //
 // The rules, in order:
 //
 //  1. NAMESPACE/NAME always means the service of that name, with or without a tag.
 //  2. A name with the prefix of another namespace is refused.
-//  3. The oldest service that claims a name has it, whatever the name is for. A service of
+//  3. The oldest service that declares a name has it, whatever the name is for. A service of
 //     unknown age is younger than all others. Among services of one age names are given in the
-//     order of [Kind], and then in the order of the claims.
+//     order of [Kind], and then in the order of the declarations.
 //
 // A name and the same name with Ollama's tag "latest" are one name. The package is pure and safe
 // for concurrent use.
@@ -36,9 +36,9 @@ const (
 	Adapter             // an adapter of its model
 )
 
-// Claim is one name that one service wants. That a service of the claim's name exists
-// follows from any of its claims but one of kind [Variant].
-type Claim struct {
+// Declaration is one name that one service wants. That a service of the name exists
+// follows from any of its declarations but one of kind [Variant].
+type Declaration struct {
 	Service api.FunctionName
 	// Created is when the service was made; zero: unknown.
 	Created time.Time
@@ -48,7 +48,7 @@ type Claim struct {
 
 // Loss is a name that a service was given and does not have.
 type Loss struct {
-	Claim
+	Declaration
 	// Holder is the service that has it; empty: the name is refused because of its prefix.
 	Holder api.FunctionName
 }
@@ -70,14 +70,14 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s finds %s, which was there first: choose another name, or ask for %s", what, l.Holder, l.Service)
 }
 
-// Settle decides all claims: has tells for each of them whether the service has the
-// name. losses are in the order of the claims; of the kinds [Default] and [Own],
+// Settle decides all declarations: has tells for each of them whether the service has the
+// name. losses are in the order of the declarations; of the kinds [Default] and [Own],
 // which are implied, there are none. namespace says whether there is a namespace of that name beside
 // those of the services.
-func Settle(claims []Claim, namespace func(string) bool) (has []bool, losses []Loss) {
+func Settle(declared []Declaration, namespace func(string) bool) (has []bool, losses []Loss) {
 	s := settling{namespaces: map[string]bool{}, services: map[string]bool{}, holders: map[string]holder{}}
-	order := make([]int, len(claims))
-	for i, c := range claims {
+	order := make([]int, len(declared))
+	for i, c := range declared {
 		order[i] = i
 		s.namespaces[c.Service.Namespace()] = true
 		if c.Kind != Variant {
@@ -85,17 +85,17 @@ func Settle(claims []Claim, namespace func(string) bool) (has []bool, losses []L
 		}
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
-		a, b := claims[i], claims[j]
+		a, b := declared[i], declared[j]
 		return cmp.Or(older(a.Created, b.Created), cmp.Compare(a.Kind, b.Kind))
 	})
-	has = make([]bool, len(claims))
-	lost := make([]*Loss, len(claims))
+	has = make([]bool, len(declared))
+	lost := make([]*Loss, len(declared))
 	for _, i := range order {
-		c := claims[i]
+		c := declared[i]
 		who, refused := s.take(c, namespace)
 		has[i] = !refused && who.service == c.Service && who.kind.group() == c.Kind.group()
 		if !has[i] && c.Kind != Default && c.Kind != Own {
-			lost[i] = &Loss{Claim: c, Holder: who.service}
+			lost[i] = &Loss{Declaration: c, Holder: who.service}
 		}
 	}
 	for _, l := range lost {
@@ -132,14 +132,14 @@ func (k Kind) group() Kind {
 	return Model
 }
 
-// settling is what is known while claims are decided.
+// settling is what is known while declarations are decided.
 type settling struct {
 	namespaces, services map[string]bool
 	holders              map[string]holder
 }
 
 // take gives c its name if it is free, and returns its holder.
-func (s *settling) take(c Claim, namespace func(string) bool) (who holder, refused bool) {
+func (s *settling) take(c Declaration, namespace func(string) bool) (who holder, refused bool) {
 	name := untagged(c.Name)
 	if s.services[name] { // 1
 		return holder{api.FunctionName(name), Own}, false

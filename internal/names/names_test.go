@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-func claim(service string, hour int, kind names.Kind, name string) names.Claim {
-	c := names.Claim{Service: api.FunctionName(service), Name: api.ModelName(name), Kind: kind}
+func claim(service string, hour int, kind names.Kind, name string) names.Declaration {
+	c := names.Declaration{Service: api.FunctionName(service), Name: api.ModelName(name), Kind: kind}
 	if hour > 0 {
 		c.Created = time.Unix(0, 0).Add(time.Duration(hour) * time.Hour)
 	}
@@ -22,42 +22,42 @@ func claim(service string, hour int, kind names.Kind, name string) names.Claim {
 
 func TestSettle(t *testing.T) {
 	for name, tc := range map[string]struct {
-		claims []names.Claim
+		claims []names.Declaration
 		has    string // one letter each
 		losses []string
 	}{
 		"the oldest, whatever it wants it for": {
-			[]names.Claim{claim("b/m", 2, names.Model, "m"), claim("a/x", 1, names.Adapter, "m"), claim("c/m", 3, names.Own, "m")},
+			[]names.Declaration{claim("b/m", 2, names.Model, "m"), claim("a/x", 1, names.Adapter, "m"), claim("c/m", 3, names.Own, "m")},
 			"-+-", []string{`the name "m" of b/m finds a/x, which was there first: choose another name, or ask for b/m`},
 		},
 		"an unknown age is the youngest": {
-			[]names.Claim{claim("a/x", 0, names.Model, "m"), claim("b/y", 9, names.Alias, "m")},
+			[]names.Declaration{claim("a/x", 0, names.Model, "m"), claim("b/y", 9, names.Alias, "m")},
 			"-+", []string{`the name "m" of a/x finds b/y, which was there first: choose another name, or ask for a/x`},
 		},
 		"of one age a model before an alias": {
-			[]names.Claim{claim("a/x", 1, names.Alias, "m"), claim("b/y", 1, names.Model, "m")},
+			[]names.Declaration{claim("a/x", 1, names.Alias, "m"), claim("b/y", 1, names.Model, "m")},
 			"-+", []string{`the name "m" of a/x finds b/y, which was there first: choose another name, or ask for a/x`},
 		},
 		"a full name is its service's": {
-			[]names.Claim{claim("a/x", 1, names.Alias, "b/y"), claim("b/y", 2, names.Model, "y"), claim("b/z", 1, names.Adapter, "b/y:latest")},
+			[]names.Declaration{claim("a/x", 1, names.Alias, "b/y"), claim("b/y", 2, names.Model, "y"), claim("b/z", 1, names.Adapter, "b/y:latest")},
 			"-+-", []string{
 				`the name "b/y" of a/x finds b/y, which is called so: choose another name`,
 				`the name "b/y:latest" of an adapter of b/z finds b/y, which is called so: choose another name`,
 			},
 		},
 		"another's prefix": {
-			[]names.Claim{claim("a/x", 1, names.Alias, "b/later"), claim("a/x", 1, names.Alias, "there/m"), claim("a/x", 1, names.Alias, "a/own"), claim("a/x", 1, names.Alias, "openai/gpt"), claim("b/y", 2, names.Model, "y")},
+			[]names.Declaration{claim("a/x", 1, names.Alias, "b/later"), claim("a/x", 1, names.Alias, "there/m"), claim("a/x", 1, names.Alias, "a/own"), claim("a/x", 1, names.Alias, "openai/gpt"), claim("b/y", 2, names.Model, "y")},
 			"--+++", []string{
 				`the name "b/later" of a/x is refused: b/ is the namespace b: choose another name`,
 				`the name "there/m" of a/x is refused: there/ is the namespace there: choose another name`,
 			},
 		},
 		"an adapter that is called like its model": {
-			[]names.Claim{claim("a/x", 1, names.Adapter, "x"), claim("a/x", 1, names.Model, "x")},
+			[]names.Declaration{claim("a/x", 1, names.Adapter, "x"), claim("a/x", 1, names.Model, "x")},
 			"-+", []string{`the name "x" of an adapter of a/x finds a/x itself: choose another name`},
 		},
 		"a model with variants does not take the name of a service": {
-			[]names.Claim{claim("a/big", 2, names.Variant, "big"), claim("a/big", 1, names.Model, "big")},
+			[]names.Declaration{claim("a/big", 2, names.Variant, "big"), claim("a/big", 1, names.Model, "big")},
 			"-+", []string{`the name "big" of a/big finds a/big itself: choose another name`},
 		},
 	} {
@@ -85,10 +85,10 @@ func TestSettle(t *testing.T) {
 // TestSettleAnyOrder: whoever hears of the same services in another order decides the same; nobody
 // has a name that is a service's own, and no name has two holders.
 func TestSettleAnyOrder(t *testing.T) {
-	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's
+	draw := rand.New(rand.NewPCG(1, 2))
 	pool := []string{"m", "m:latest", "s0", "s1", "n0/s0", "n1/s1", "n1/s1:latest", "n2/free", "hf/Model", "n0/free"}
 	for range 2000 {
-		var claims []names.Claim
+		var claims []names.Declaration
 		for s := range 2 + draw.IntN(4) {
 			service := fmt.Sprintf("n%d/s%d", s%3, s)
 			claims = append(claims, claim(service, s+1, names.Own, fmt.Sprintf("s%d", s)))

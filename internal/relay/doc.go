@@ -17,7 +17,8 @@
 //  5. The stream ends. A [Judge] has watched for what makes it whole: client libraries take any end of a
 //     connection for success. Of a whole one the last events come with [io.EOF]. Where it is cut they come with [ErrCut]:
 //     a line without its end is dropped and the event that is open is closed, so that one of the caller's own may follow ([api.Stream.Error] with [Events.Number]).
-//  6. [WriteDeadline] ends what is written to a client that does not read.
+//  6. [Usage] counts the tokens of what passes, for metrics and for the limits of keys.
+//  7. [WriteDeadline] ends what is written to a client that does not read.
 //
 // Nothing here is safe for many goroutines; each exchange has its own.
 package relay

@@ -61,23 +61,7 @@ func pack(from, date, to, sums string) error {
 		if err := json.Unmarshal(raw, &e); err != nil {
 			return fmt.Errorf("pack %s: %w", file, err)
 		}
-		ours := false
-		for _, a := range e.Affected {
-			name := a.Package.Name
-			if !covered[name] {
-				continue
-			}
-			ours = true
-			m := byModule[name]
-			if m == nil {
-				m = &module{Path: name}
-				byModule[name] = m
-			}
-			if !slices.ContainsFunc(m.Vulns, func(v affected) bool { return v.ID == e.ID }) {
-				m.Vulns = append(m.Vulns, affected{e.ID, day})
-			}
-		}
-		if !ours {
+		if !e.index(byModule, covered, day) {
 			continue
 		}
 		if contents[path.Join("ID", e.ID+".json")], err = shorten(raw); err != nil {
@@ -98,6 +82,26 @@ func pack(from, date, to, sums string) error {
 		return err
 	}
 	return os.WriteFile(to, archive, 0o644)
+}
+
+// index adds the entry to its modules that are covered, and reports whether there are any.
+func (e *entry) index(byModule map[string]*module, covered map[string]bool, day time.Time) (ours bool) {
+	for _, a := range e.Affected {
+		name := a.Package.Name
+		if !covered[name] {
+			continue
+		}
+		ours = true
+		m := byModule[name]
+		if m == nil {
+			m = &module{Path: name}
+			byModule[name] = m
+		}
+		if !slices.ContainsFunc(m.Vulns, func(v affected) bool { return v.ID == e.ID }) {
+			m.Vulns = append(m.Vulns, affected{e.ID, day})
+		}
+	}
+	return ours
 }
 
 // shorten takes out of an entry what govulncheck does not need.

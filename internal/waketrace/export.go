@@ -50,7 +50,7 @@ func fromEnvironment(env func(string) string, version string, log *slog.Logger, 
 		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))
 	}
 	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") || env("OTEL_TRACES_EXPORTER") == "none" || of("ENDPOINT") == "" {
-		return nil, nil //nolint:nilnil // a nil exporter is one that exports nothing
+		return nil, nil // a nil exporter is one that exports nothing
 	}
 	if p := of("PROTOCOL"); p == "grpc" {
 		return nil, fmt.Errorf("traces: the protocol %s is not spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4318/v1/traces", p)

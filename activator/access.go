@@ -1,0 +1,93 @@
+package activator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+	"unicode/utf8"
+)
+
+// AccessLog makes the log of requests that a setting names: "json" writes a line of JSON for each to w, "off" is nil.
+func AccessLog(setting string, w io.Writer) (*slog.Logger, error) {
+	switch setting {
+	case "off":
+		return nil, nil // off is no log
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	}
+	return nil, fmt.Errorf("%q: want json or off", setting)
+}
+
+// logAccess writes the line of a request that has ended to the access log. It has nothing of the request's body but
+// the model's name, and nothing of the answer's.
+func (c *call) logAccess() {
+	log := c.a.deps.Access
+	if log == nil {
+		return
+	}
+	r, answer := &c.req, &c.reply
+	attrs := make([]slog.Attr, 0, 20)
+	text := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, clip(value)))
+		}
+	}
+	millis := func(key string, d time.Duration) {
+		attrs = append(attrs, slog.Float64(key, float64(d.Round(time.Microsecond))/1e6))
+	}
+	text("request", r.id)
+	text("client", r.peer.Client)
+	if c.holder.account != nil {
+		text("tenant", c.holder.account.Tenant)
+		text("key", c.holder.account.Name)
+	}
+	text("method", r.in.Method)
+	text("path", r.in.URL.Path)
+	text("model", r.Model)
+	if c.f != nil {
+		text("function", string(c.f.name))
+	}
+	text("instance", string(answer.instance))
+	attrs = append(attrs, slog.Int("status", answer.status))
+	text("code", answer.code)
+	if r.Stream {
+		attrs = append(attrs, slog.Bool("stream", true))
+	}
+	millis("duration_ms", time.Since(r.arrived))
+	millis("hold_ms", answer.timing.Hold)
+	millis("wake_ms", answer.timing.Wake)
+	if answer.answered != 0 {
+		millis("ttft_ms", answer.timing.Hold+answer.timing.First)
+		input, output := answer.used(r.Input)
+		attrs = append(attrs, slog.Int64("input_tokens", int64(input)), slog.Int64("output_tokens", int64(output)))
+	}
+	if n := c.sent.attempts; n > 1 {
+		attrs = append(attrs, slog.Int("attempts", n))
+	}
+	log.LogAttrs(context.WithoutCancel(r.in.Context()), level(answer.status), "request", attrs...)
+}
+
+// level is how serious a line is: what is the server's fault is an error, what is the client's is none.
+func level(status int) slog.Level {
+	if status >= http.StatusInternalServerError {
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+
+// mostClip bounds what a client writes into a field of the log.
+const mostClip = 256
+
+func clip(s string) string {
+	if len(s) <= mostClip {
+		return s
+	}
+	end := mostClip
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}

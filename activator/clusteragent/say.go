@@ -1,0 +1,126 @@
+package clusteragent
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// maxSaid bounds the functions of one message.
+const maxSaid = 500
+
+// say sends what has changed, and with a beat a beat.
+func (s *session) say(beat bool) error {
+	for {
+		up, more := s.next(beat)
+		if up == nil {
+			return nil
+		}
+		if err := s.stream.Send(up); err != nil {
+			return err
+		}
+		if !more {
+			return nil
+		}
+		beat = false
+	}
+}
+
+// next is the next message; nil: there is nothing to say.
+func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
+	a := s.f.a
+	functions, wakes := a.deps.Functions(), s.woken(beat)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	up := &exchange.Up{Leaving: a.leaving, Applied: s.applied, Wakes: wakes}
+	s.applied = nil
+	if s.all {
+		if a.deps.Applier != nil && len(a.cfg.Accept.Functions) > 0 {
+			up.Accepts = &exchange.Accepts{Functions: a.cfg.Accept.Functions, Memory: a.cfg.Accept.Memory}
+		}
+		for _, spec := range functions {
+			s.dirty[spec.Name] = true
+		}
+	}
+	for _, spec := range functions {
+		if len(up.Functions) == maxSaid {
+			break
+		}
+		if !s.dirty[spec.Name] {
+			continue
+		}
+		now := a.state(s.f, spec)
+		if last, ok := s.said[spec.Name]; ok && !beat && onlyLoad(last, now) {
+			continue // it stays dirty until the next beat
+		}
+		delete(s.dirty, spec.Name)
+		s.said[spec.Name] = now
+		up.Functions = append(up.Functions, now)
+	}
+	if len(up.Functions) < maxSaid {
+		for name := range s.dirty {
+			if slices.ContainsFunc(functions, func(f api.Function) bool { return f.Name == name }) {
+				continue
+			}
+			delete(s.dirty, name) // it is not served any more
+			if _, said := s.said[name]; said {
+				delete(s.said, name)
+				a.seq++
+				up.Functions = append(up.Functions, exchange.Function{Name: name, Seq: a.seq})
+			}
+		}
+		up.Complete = s.all
+		s.all = false
+	}
+	if beat {
+		s.beat++
+		up.Beat, up.Way, up.Doubles = s.beat, s.way, a.doubles
+		s.sent[s.beat] = time.Now()
+		delete(s.sent, s.beat-64) // it will not be answered
+	}
+	if !beat && len(up.Functions)+len(up.Applied) == 0 && !up.Complete && !up.Leaving {
+		return nil, false
+	}
+	return up, s.all || len(up.Functions) == maxSaid
+}
+
+// woken are the records of wakes that the front door's demand was for, as far as they are there. They are said once, with a beat.
+func (s *session) woken(beat bool) (list []exchange.Wake) {
+	if !beat {
+		return nil
+	}
+	a := s.f.a
+	a.mu.Lock()
+	wanted := maps.Clone(s.traces)
+	a.mu.Unlock()
+	for name, trace := range wanted {
+		if len(list) == maxWakes {
+			break
+		}
+		for _, o := range a.deps.Wakes(name) {
+			if o.Trace == trace {
+				list = append(list, exchange.WakeOf(o))
+				a.mu.Lock()
+				if s.traces[name] == trace {
+					delete(s.traces, name)
+				}
+				a.mu.Unlock()
+				break
+			}
+		}
+	}
+	return list
+}
+
+// maxWakes bounds the records of one message.
+const maxWakes = 8
+
+// onlyLoad says whether nothing but the load of a function is another: beats say that.
+func onlyLoad(a, b exchange.Function) bool {
+	a.Seq, a.Running, a.Waiting, a.Expected = b.Seq, b.Running, b.Waiting, b.Expected
+	return reflect.DeepEqual(a, b)
+}

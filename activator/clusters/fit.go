@@ -1,0 +1,132 @@
+package clusters
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/clusters/choose"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// LabelCluster is a label that each cluster has: its declared name.
+const LabelCluster = "rouse.dev/cluster"
+
+// candidates are the agents where a function fits, and for the others why it does not.
+func (f *Front) candidates(fn *function, tenant string, now time.Time) (list []choose.Cluster, why []string) {
+	created := map[string]int{} // functions at an agent
+	for _, other := range f.functions {
+		for agent, o := range other.offers {
+			if o.state.Applied {
+				created[agent]++
+			}
+		}
+	}
+	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+		s := f.sessions[agent]
+		if reason := cmp.Or(fn.unfit(s, now), bars(s.declared, fn.placed.spec.Regions, tenant)); reason != "" {
+			why = append(why, s.hello.Cluster+": "+reason)
+			continue
+		}
+		list = append(list, choose.Cluster{Name: agent, State: api.Gone, Expected: fn.placed.took[s.hello.Cluster], Way: s.way,
+			Running: created[agent], Slots: exchange.MaxFunctions, Cost: s.declared.Cost})
+	}
+	return list, why
+}
+
+// unfit says why a function is not created at an agent; empty: it may be.
+func (fn *function) unfit(s *session, now time.Time) string {
+	p := fn.placed
+	refused, offered := p.refused[s.agent()], fn.offers[s.agent()]
+	switch {
+	case s.declared.Front:
+		return "it is another front door"
+	case !s.declared.allows(fn.name):
+		return "not among the functions that the front door declares for it"
+	case !p.selector.matches(s.labels()):
+		return fmt.Sprintf("its labels are not as %s says (%s)", api.AnnotationClusters, p.spec.Clusters)
+	case s.leaving:
+		return "it is ending"
+	case !accepts(s.accepts, fn.name):
+		return "it accepts no function of that name from a front door (rouse up --accept-functions)"
+	case offered != nil && offered.state.Failed != nil:
+		return offered.state.Failed.Message
+	case offered != nil && offered.removing == 0:
+		return "it has the function"
+	case refused != nil && now.Before(refused.until):
+		return refused.err.Message
+	}
+	return tooSmall(s.accepts.Memory, p.spec.Memory)
+}
+
+// tooSmall says why an instance does not fit into the memory of a cluster; empty: it does, or nobody knows.
+func tooSmall(has *api.Memory, needs api.Memory) string {
+	switch {
+	case has == nil:
+	case needs.Host > has.Host:
+		return fmt.Sprintf("it needs %s of host memory and there is %s", needs.Host, has.Host)
+	case needs.Devices > has.Devices:
+		return fmt.Sprintf("it needs %d GPUs and there are %d", needs.Devices, has.Devices)
+	case needs.Devices > 0 && needs.PerDevice > has.PerDevice:
+		return fmt.Sprintf("it needs %s on each GPU and there is %s", needs.PerDevice, has.PerDevice)
+	}
+	return ""
+}
+
+// accepts says whether a cluster lets a function of that name be created.
+func accepts(a exchange.Accepts, name api.FunctionName) bool {
+	return slices.ContainsFunc(a.Functions, func(p string) bool {
+		ok, err := path.Match(p, string(name))
+		return ok && err == nil
+	})
+}
+
+// labels are those of the session's cluster: what is declared counts before what its agent says.
+func (s *session) labels() map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, s.hello.Labels)
+	maps.Copy(all, s.declared.Labels)
+	all[LabelCluster] = s.declared.Name
+	return all
+}
+
+// mayCome is until when a cluster that was there a moment ago is waited for, or one that has come and not yet said what it
+// has and accepts; zero: none is.
+func (f *Front) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
+	here := map[string]bool{}
+	for _, s := range f.sessions {
+		here[s.hello.Cluster] = true
+		if t := s.since.Add(exchange.DeadAfter); !s.complete && !s.leaving && now.Before(t) && t.After(until) {
+			until = t
+		}
+	}
+	for name, d := range f.declared {
+		since := f.begun
+		if l, ok := f.lost[name]; ok {
+			if since = l.at; !fn.placed.selector.matches(l.session.labels()) || !accepts(l.session.accepts, fn.name) {
+				continue
+			}
+		}
+		if t := since.Add(f.cfg.Keep); !here[name] && !d.Front && d.allows(fn.name) && bars(d, fn.placed.spec.Regions, tenant) == "" && now.Before(t) && t.After(until) {
+			until = t
+		}
+	}
+	return until
+}
+
+// nowhere is the error of requests for a function that fits nowhere.
+func (fn *function) nowhere(why []string) *api.Error {
+	if failed := fn.failure(); failed != nil && len(why) <= 1 {
+		return failed
+	}
+	if len(why) == 0 {
+		why = []string{"none is connected"}
+	}
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "no cluster takes %s: %s", fn.name, strings.Join(why, "; ")).WithRetryAfter(retryPlace)
+}

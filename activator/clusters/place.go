@@ -1,0 +1,354 @@
+package clusters
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/clusters/choose"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// Times of a placement.
+const (
+	// applyTimeout is how long an agent may take to create a function; then another one is asked.
+	applyTimeout = 30 * time.Second
+	// refusedFor is how long an agent that refused a function is not asked again.
+	refusedFor = 30 * time.Second
+	// retryPlace is when a client may come again whose function fits nowhere.
+	retryPlace = 5 * time.Second
+)
+
+// placement is a function that was declared at this front door, to be created in a cluster that fits. The steps of its life:
+//
+//  1. Requests wait, and no agent that can serve them has it ([Front.consider]).
+//  2. Of the agents that it fits ([Front.candidates]) the one that package choose puts first is sent the manifest.
+//  3. The agent answers: it has it now, and is sent the demand; or it says why not, and the next one is asked.
+//  4. Nobody is left: the requests are refused with the reasons of all. A cluster that was there a moment ago
+//     is waited for.
+//  5. It has been unloaded there for long, and nothing waits: the agent is told to remove it ([Front.removeIdle]).
+//
+// The mutex of the Front guards it. The methods do nothing for nil.
+type placement struct {
+	spec     api.Function
+	selector selector
+	sent     map[string]*order    // by agent: what it has not answered, or answered and not offered yet
+	refused  map[string]*refusal  // by agent
+	began    map[string]time.Time // by agent: when it was sent
+	took     map[string]time.Duration
+	check    *time.Timer // considers it
+	at       time.Time   // when check fires; zero: it is not armed
+}
+
+// lost is a cluster whose last session has ended.
+type lost struct {
+	session *session
+	at      time.Time
+}
+
+// order is a manifest on its way.
+type order struct {
+	session *session
+	number  uint64
+	until   time.Time
+}
+
+// refusal is why an agent does not create a function.
+type refusal struct {
+	err   *api.Error
+	until time.Time
+}
+
+// Place declares a function that is to run in a cluster that its selector names. It is known from now on, and
+// created when it is wanted. One that was placed before is replaced, also where it was created.
+func (f *Front) Place(spec api.Function) error {
+	chosen, err := parseSelector(spec.Clusters)
+	if err != nil {
+		return api.BadRequest("clusters", "the annotation %s: %v", api.AnnotationClusters, err)
+	}
+	if len(spec.Manifest) == 0 || len(spec.Manifest) > exchange.MaxManifest {
+		return api.BadRequest("manifest", "the manifest of %s has %d bytes: want 1 to %d", spec.Name, len(spec.Manifest), exchange.MaxManifest)
+	}
+	f.change(func() (tell []func()) {
+		fn := f.functions[spec.Name]
+		if fn == nil {
+			fn = &function{name: spec.Name, offers: map[string]*offer{}}
+			f.functions[spec.Name] = fn
+		}
+		changed := fn.placed != nil && fn.placed.spec.Manifest != spec.Manifest
+		fn.placed.stop()
+		fn.placed = &placement{spec: spec, selector: chosen, sent: map[string]*order{}, refused: map[string]*refusal{}, began: map[string]time.Time{}, took: map[string]time.Duration{}}
+		fn.placed.check = time.AfterFunc(time.Hour, func() { f.consider(fn) })
+		fn.placed.check.Stop()
+		for _, o := range fn.offers {
+			if changed && o.state.Applied {
+				f.send(fn, o.session)
+			}
+		}
+		fn.spec, fn.failed = spec, false
+		return append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, f.sync(fn)...)
+	})
+	return nil
+}
+
+// Unplace forgets a function that was placed, and has it removed where this front door had it created. It returns false if it was not placed.
+func (f *Front) Unplace(name api.FunctionName) (was bool) {
+	f.change(func() (tell []func()) {
+		fn := f.functions[name]
+		if fn == nil || fn.placed == nil {
+			return nil
+		}
+		was = true
+		fn.placed.stop()
+		fn.placed, fn.spec = nil, api.Function{}
+		for _, o := range fn.offers {
+			f.removeAt(fn, o)
+		}
+		if len(fn.offers) > 0 {
+			return f.sync(fn)
+		}
+		delete(f.functions, name)
+		return []func(){func() { f.deps.Activator.RemoveFunction(name) }}
+	})
+	return was
+}
+
+func (p *placement) stop() {
+	if p != nil {
+		p.check.Stop()
+	}
+}
+
+// again has it considered at a time, or before. The caller holds mu.
+func (p *placement) again(at time.Time) {
+	if p.at.IsZero() || at.Before(p.at) {
+		p.at = at
+		p.check.Reset(time.Until(at))
+	}
+}
+
+// came notes that an agent offers it.
+func (p *placement) came(s *session, state exchange.Function) {
+	if p == nil {
+		return
+	}
+	if o := p.sent[s.agent()]; o != nil && o.session == s {
+		delete(p.sent, s.agent())
+	}
+	if began, ok := p.began[s.agent()]; ok && state.State == api.Awake {
+		p.took[s.hello.Cluster] = time.Since(began)
+		delete(p.began, s.agent())
+	}
+}
+
+// reconsider has a function that is placed considered soon. The caller holds mu.
+func (f *Front) reconsider(fn *function) {
+	if fn.placed != nil && fn.waiting() > 0 {
+		fn.placed.again(time.Now())
+	}
+}
+
+// waiting are the requests that wait for it, here and at other front doors.
+func (fn *function) waiting() int {
+	n := fn.demand.Waiting
+	for _, d := range fn.theirs {
+		n += d.Waiting
+	}
+	return n
+}
+
+// consider does the next step of a placement.
+func (f *Front) consider(fn *function) {
+	f.change(func() []func() {
+		p := fn.placed
+		if p == nil || f.functions[fn.name] != fn {
+			return nil
+		}
+		p.at = time.Time{}
+		if fn.waiting() == 0 {
+			return nil
+		}
+		groups := f.unserved(fn)
+		if len(groups) == 0 {
+			return f.fail(fn, nil)
+		}
+		now := time.Now()
+		if until := f.pending(p, now); !until.IsZero() {
+			p.again(until)
+			return nil
+		}
+		var why []string
+		for _, g := range groups {
+			var candidates []choose.Cluster
+			candidates, why = f.candidates(fn, g.tenant, now)
+			if list := choose.Order(candidates); len(list) > 0 {
+				s := f.sessions[list[0].Name]
+				f.send(fn, s)
+				f.log.Info("a cluster is asked to create a function", "function", fn.name, "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+				p.again(now.Add(applyTimeout))
+				return nil
+			}
+			if until := f.mayCome(fn, g.tenant, now); !until.IsZero() {
+				p.again(until)
+				return nil
+			}
+		}
+		if f.served(fn) {
+			return nil // of those for whom it is nowhere, new ones are refused ([Front.Bars]), and others wait for as long as they may
+		}
+		return f.fail(fn, fn.nowhere(why))
+	})
+}
+
+// served says whether a cluster can have the function awake. The caller holds mu.
+func (f *Front) served(fn *function) bool {
+	for _, o := range fn.offers {
+		if o.usable() {
+			return true
+		}
+	}
+	return false
+}
+
+// unserved are the requests that no cluster which may see them can have the function awake for. The caller holds mu.
+func (f *Front) unserved(fn *function) (list []group) {
+	for _, d := range append(slices.Collect(maps.Values(fn.theirs)), fn.demand) {
+		for _, g := range f.groups(fn, d) {
+			seen := false
+			for _, o := range fn.offers {
+				seen = seen || o.usable() && bars(o.session.declared, fn.placed.spec.Regions, g.tenant) == ""
+			}
+			if g.waiting > 0 && !seen {
+				list = append(list, g)
+			}
+		}
+	}
+	return list
+}
+
+// pending is until when an agent that was sent the manifest is waited for; zero: none is.
+func (f *Front) pending(p *placement, now time.Time) (until time.Time) {
+	for agent, o := range p.sent {
+		switch {
+		case f.sessions[agent] != o.session || o.session.leaving:
+			delete(p.sent, agent)
+		case now.Before(o.until):
+			if o.until.After(until) {
+				until = o.until
+			}
+		default:
+			delete(p.sent, agent)
+			p.refused[agent] = &refusal{api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "it did not answer within %s", applyTimeout), now.Add(refusedFor)}
+		}
+	}
+	return until
+}
+
+// fail tells the activator why a function can't start, or that it can again.
+func (f *Front) fail(fn *function, err *api.Error) []func() {
+	if err == nil && !fn.failed {
+		return nil
+	}
+	fn.failed = err != nil
+	return []func(){func() { f.deps.Activator.Fail(fn.name, err) }}
+}
+
+// send sends the manifest to an agent. The caller holds mu.
+func (f *Front) send(fn *function, s *session) {
+	f.seq++
+	now := time.Now()
+	fn.placed.sent[s.agent()] = &order{session: s, number: f.seq, until: now.Add(applyTimeout)}
+	fn.placed.began[s.agent()] = now
+	s.apply = append(slices.DeleteFunc(s.apply, func(m exchange.Manifest) bool { return m.Name == fn.name }), exchange.Manifest{Name: fn.name, Number: f.seq, YAML: fn.placed.spec.Manifest})
+	s.nudge()
+}
+
+// answered takes in what an agent says of what it accepts, and of manifests. The caller holds mu.
+func (f *Front) answered(s *session, up *exchange.Up) {
+	if up.Accepts != nil {
+		s.accepts = *up.Accepts
+		for _, fn := range f.functions {
+			f.reconsider(fn)
+		}
+	}
+	for _, a := range up.Applied {
+		fn := f.functions[a.Name]
+		if fn != nil && a.Failed != nil && fn.offers[s.agent()] != nil && fn.offers[s.agent()].removing == a.Number {
+			fn.offers[s.agent()].removing = 0 // it is in use again
+			f.divide(fn)
+			continue
+		}
+		if fn == nil || fn.placed == nil {
+			continue
+		}
+		o := fn.placed.sent[s.agent()]
+		if o == nil || o.number != a.Number || a.Failed == nil {
+			continue // it offers it now
+		}
+		f.log.Warn("a cluster does not create a function", "function", a.Name, "cluster", s.hello.Cluster, "because", a.Failed.Message)
+		delete(fn.placed.sent, s.agent())
+		fn.placed.refused[s.agent()] = &refusal{a.Failed.AsError(), time.Now().Add(refusedFor)}
+		f.reconsider(fn)
+	}
+}
+
+// removeAfter is how long it may be unloaded where it was created.
+func (fn *function) removeAfter() time.Duration {
+	if fn.placed != nil && fn.placed.spec.RemoveAfter > 0 {
+		return fn.placed.spec.RemoveAfter
+	}
+	return api.DefaultRemoveAfter
+}
+
+// armSweep has the function removed in time where it is not wanted any more. The caller holds mu.
+func (f *Front) armSweep(fn *function) {
+	var first time.Time
+	for _, o := range fn.offers {
+		if at := o.unloaded.Add(fn.removeAfter()); o.state.Applied && o.removing == 0 && !o.unloaded.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	switch {
+	case first.IsZero() && fn.sweep == nil:
+	case first.IsZero():
+		fn.sweep.Stop()
+	case fn.sweep == nil:
+		fn.sweep = time.AfterFunc(time.Until(first), func() { f.removeIdle(fn) })
+	default:
+		fn.sweep.Reset(time.Until(first))
+	}
+}
+
+// removeIdle removes a function where it has been unloaded for long, while nothing waits for it.
+func (f *Front) removeIdle(fn *function) {
+	f.change(func() []func() {
+		if f.functions[fn.name] != fn {
+			return nil
+		}
+		if fn.waiting() > 0 {
+			return nil // it is about to be loaded; a change arms the sweep anew
+		}
+		now := time.Now()
+		for _, o := range fn.offers {
+			if !o.unloaded.IsZero() && !now.Before(o.unloaded.Add(fn.removeAfter())) {
+				f.removeAt(fn, o)
+			}
+		}
+		f.armSweep(fn)
+		return nil
+	})
+}
+
+// removeAt tells an agent that a function that this front door had created there is not wanted any more. The caller holds mu.
+func (f *Front) removeAt(fn *function, o *offer) {
+	if !o.state.Applied || o.removing != 0 {
+		return
+	}
+	f.seq++
+	o.removing = f.seq
+	o.session.remove = append(o.session.remove, exchange.Removal{Name: fn.name, Number: f.seq})
+	o.session.nudge()
+	f.log.Info("a function is removed from a cluster", "function", fn.name, "cluster", o.session.hello.Cluster, "agent", o.session.hello.Agent)
+}

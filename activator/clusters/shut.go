@@ -1,0 +1,154 @@
+package clusters
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// An agent that breaks what was agreed is shut out for a while: its session ends, why is logged, and the agent is told when it
+// comes again. Others of its cluster are not concerned.
+
+const (
+	// shutFor is how long an agent is shut out.
+	shutFor = 10 * time.Second
+	// takenFor is how long after its last word an agent's name is nobody else's.
+	takenFor = 2 * time.Second
+	// An agent that gives back so many requests one after another, over so long, has places in its words alone.
+	mostGivenBack = 8
+	givenBackFor  = 3 * time.Second
+)
+
+// shut is an agent that is shut out.
+type shut struct {
+	until  time.Time
+	reason string
+}
+
+// rejection says why an agent was not let in, or not any longer.
+type rejection struct {
+	at     time.Time
+	reason string
+}
+
+// reject notes it for people. Of clusters that are not declared nothing is kept. The caller holds mu.
+func (f *Front) reject(cluster, reason string) {
+	if _, known := f.declared[cluster]; known {
+		f.rejected[cluster] = rejection{time.Now(), reason}
+	}
+}
+
+// process is what an agent that is shut out is known by: another process of its name is another one.
+func (s *session) process() string { return s.agent() + "/" + s.hello.Run }
+
+// shutOut ends the session of an agent, and takes none of it for a while. The caller holds mu.
+func (f *Front) shutOut(s *session, reason string) {
+	now := time.Now()
+	for who, out := range f.shut {
+		if now.After(out.until) {
+			delete(f.shut, who)
+		}
+	}
+	f.shut[s.process()] = shut{until: now.Add(shutFor), reason: reason}
+	f.metrics.refused.Inc()
+	f.reject(s.hello.Cluster, "agent "+s.hello.Agent+" is shut out for "+shutFor.String()+": "+reason)
+	f.log.Warn("an agent is shut out", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "for", shutFor.String(), "reason", reason)
+	s.end()
+}
+
+// admit says whether a session may begin. The caller holds mu.
+func (f *Front) admit(s *session) error {
+	if out, ok := f.shut[s.process()]; ok && time.Now().Before(out.until) {
+		return status.Errorf(codes.PermissionDenied, "agent %s is shut out for %s: %s", s.agent(), shutFor, out.reason)
+	}
+	old := f.sessions[s.agent()]
+	if old != nil && old.hello.Run != s.hello.Run && time.Since(old.heard) < takenFor {
+		return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
+	}
+	return nil
+}
+
+// broke shuts an agent out whose stream ended with what it may not say.
+func (f *Front) broke(s *session, err error) {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.ResourceExhausted, codes.Internal: // the last: no JSON
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.shutOut(s, status.Convert(err).Message())
+	default: // it ended, or the network did
+	}
+}
+
+// took notes what an agent made of a request.
+func (f *Front) took(s *session, resp *http.Response) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.declared.Front || resp.Header.Get(control.HeaderRefused) == "" {
+		s.givenBack = 0
+		return
+	}
+	if s.givenBack++; s.givenBack == 1 {
+		s.givenBackSince = time.Now()
+	}
+	if s.givenBack >= mostGivenBack && time.Since(s.givenBackSince) > givenBackFor && f.sessions[s.agent()] == s {
+		s.givenBack = 0
+		f.shutOut(s, "it grants places, and gives back every request")
+	}
+}
+
+// refuse tells an agent that a function is not taken as it says.
+func (f *Front) refuse(s *session, name api.FunctionName, reason string) {
+	f.log.Warn("a cluster offers what it may not serve", "cluster", s.hello.Cluster, "function", name, "reason", reason)
+	s.refused = append(s.refused, exchange.Refusal{Function: name, Reason: reason})
+	s.nudge()
+}
+
+// named takes from a function the names that are another's: who has one first keeps it. A function without a name
+// is served by its full one.
+func (f *Front) named(s *session, state *exchange.Function) {
+	refuse := func(name api.ModelName, owner api.FunctionName) bool {
+		if !s.told[state.Name] {
+			s.told[state.Name] = true
+			f.refuse(s, state.Name, "the name "+string(name)+" is that of "+string(owner))
+		}
+		return true
+	}
+	taken := func(name api.ModelName) bool {
+		owner := f.owners[name]
+		for near, spec := range f.near {
+			if near != state.Name && (spec.Model == name || slices.Contains(spec.Aliases, name)) {
+				return refuse(name, near)
+			}
+		}
+		if owner != "" && owner != state.Name && f.functions[owner].calls(name) {
+			return refuse(name, owner)
+		}
+		f.owners[name] = state.Name
+		return false
+	}
+	if full := api.ModelName(state.Name); state.Model != full && taken(state.Model) {
+		state.Model = full
+	}
+	state.Aliases = slices.DeleteFunc(slices.Clone(state.Aliases), taken)
+	state.Adapters = slices.DeleteFunc(slices.Clone(state.Adapters), taken)
+}
+
+// calls says whether an agent offers the function by a name.
+func (fn *function) calls(name api.ModelName) bool {
+	if fn == nil {
+		return false
+	}
+	for _, o := range fn.offers {
+		if o.state.Model == name || slices.Contains(o.state.Aliases, name) || slices.Contains(o.state.Adapters, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,151 @@
+package clusters
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// LabelRegion is the label of a declaration that says in which region a cluster is. What an agent says of itself does not count.
+const LabelRegion = "topology.kubernetes.io/region"
+
+// bars says why a function's requests of a tenant (empty: of a client that is none) may not be sent to a cluster; empty: they may.
+func bars(d Declaration, regions []string, tenant string) string {
+	region := d.Labels[LabelRegion]
+	switch {
+	case len(regions) > 0 && region == "":
+		return fmt.Sprintf("its region is not declared, and requests may not leave %s (%s)", strings.Join(regions, ", "), api.AnnotationRegions)
+	case len(regions) > 0 && !slices.Contains(regions, region):
+		return fmt.Sprintf("its region is %s, and requests may not leave %s (%s)", region, strings.Join(regions, ", "), api.AnnotationRegions)
+	case len(d.Tenants) == 0 || tenant != "" && slices.Contains(d.Tenants, tenant):
+		return ""
+	case tenant == "":
+		return "it may not see requests of clients without a tenant"
+	}
+	return "it may not see requests of the tenant " + tenant
+}
+
+// regions are those that a function's requests may be sent to; none: any. The caller holds mu.
+func (f *Front) regions(fn *function) []string {
+	if fn.placed != nil {
+		return fn.placed.spec.Regions
+	}
+	return f.near[fn.name].Regions
+}
+
+// Sees implements [activator.Sight]: instances are agents' offers, or this machine's own, which see all.
+func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn := f.functions[name]
+	if fn == nil {
+		return nil
+	}
+	regions := f.regions(fn)
+	if len(regions) == 0 && !f.byTenant {
+		return nil
+	}
+	far := map[api.InstanceID]Declaration{}
+	for agent, o := range fn.offers {
+		far[instance(agent, name)] = o.session.declared
+	}
+	near := f.isNear(name)
+	return func(client string, i api.InstanceID) bool {
+		d, is := far[i]
+		return is && bars(d, regions, peer.Tenant(client)) == "" || !is && near
+	}
+}
+
+// Bars implements [activator.Sight]. A cluster that was there a moment ago may come again.
+func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn := f.functions[name]
+	if fn == nil || f.isNear(name) {
+		return nil
+	}
+	tenant, regions, now := peer.Tenant(client), f.regions(fn), time.Now()
+	here := map[string]bool{}
+	var why []string
+	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+		s := f.sessions[agent]
+		here[s.hello.Cluster] = true
+		if !s.declared.allows(name) || fn.offers[agent] == nil && (fn.placed == nil || fn.unfit(s, now) != "") {
+			continue
+		}
+		reason := bars(s.declared, regions, tenant)
+		if reason == "" {
+			return nil
+		}
+		why = append(why, s.hello.Cluster+": "+reason)
+	}
+	for _, d := range f.declared {
+		if !here[d.Name] && d.allows(name) && bars(d, regions, tenant) == "" && now.Before(f.away(d.Name).Add(f.cfg.Keep)) {
+			return nil
+		}
+	}
+	if len(why) == 0 {
+		return nil // nobody has it, whoever asks
+	}
+	return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "no cluster for %s may see these requests: %s", name, strings.Join(why, "; "))
+}
+
+// away is since when a cluster has no agent here.
+func (f *Front) away(cluster string) time.Time {
+	if l, ok := f.lost[cluster]; ok {
+		return l.at
+	}
+	return f.begun
+}
+
+// isNear says whether this machine has a function itself. The caller holds mu.
+func (f *Front) isNear(name api.FunctionName) bool {
+	_, is := f.near[name]
+	return is
+}
+
+// group is requests that wait, of those tenants who may be seen by the same clusters.
+type group struct {
+	waiting int
+	tenants map[string]int
+	tenant  string // one of them
+}
+
+// groups divides the requests that wait for a function by who may see them. The caller holds mu.
+func (f *Front) groups(fn *function, d api.Demand) (list []group) {
+	regions := f.regions(fn)
+	if len(d.Tenants) == 0 || !f.byTenant {
+		return []group{{waiting: d.Waiting, tenants: d.Tenants}}
+	}
+	at := map[string]int{}
+	agents := slices.Sorted(maps.Keys(f.sessions))
+	left := d.Waiting
+	for _, client := range slices.Sorted(maps.Keys(d.Tenants)) {
+		tenant := peer.Tenant(client)
+		var seen strings.Builder
+		for _, agent := range agents {
+			if bars(f.sessions[agent].declared, regions, tenant) == "" {
+				seen.WriteByte('1')
+			} else {
+				seen.WriteByte('0')
+			}
+		}
+		i, ok := at[seen.String()]
+		if !ok {
+			i = len(list)
+			at[seen.String()] = i
+			list = append(list, group{tenants: map[string]int{}, tenant: tenant})
+		}
+		n := min(d.Tenants[client], left)
+		left -= n
+		list[i].waiting += n
+		list[i].tenants[client] = n
+	}
+	return list
+}

@@ -1,0 +1,108 @@
+package clusters_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// of is a declaration of a cluster that may see those tenants' requests only.
+func of(d clusters.Declaration, tenants ...string) clusters.Declaration {
+	d.Tenants = tenants
+	return d
+}
+
+// in is a declaration of a cluster in a region.
+func in(d clusters.Declaration, region string) clusters.Declaration {
+	d.Labels = map[string]string{clusters.LabelRegion: region}
+	return d
+}
+
+// TestTenants: a cluster gets requests of the tenants that are declared for it, and nobody else's, also where it alone is awake
+// and others wait; whose requests no cluster may see is told so.
+func TestTenants(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, of(declared("west", "west", "default/*"), "acme", "both"), of(declared("east", "east", "default/*"), "beta", "both"))
+	has := siteConfig{own: []api.FunctionName{"default/chat"}}
+	if err := f.Place(placed(clusters.LabelCluster)); err != nil { // else requests are refused until a cluster comes
+		t.Fatal(err)
+	}
+	if err := f.Place(placed(clusters.LabelCluster)); err != nil { // it is known from now on
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 5 { // they are held until their clusters come
+		for tenant, want := range map[string]string{"acme": `{"from":"west"}`, "beta": `{"from":"east"}`} {
+			all.Go(func() {
+				if status, body := f.askAs(t, tenant, "chat"); status != 200 || body != want {
+					t.Errorf("%s: %d %s, want %s", tenant, status, body, want)
+				}
+			})
+		}
+	}
+	newSite(t, "west", pool, has, f.at)
+	newSite(t, "east", pool, has, f.at)
+	all.Wait()
+	f.joined(t, "default/chat", "west", "east")
+	for _, tenant := range []string{"", "other", "tenant ", "ACME", "acme,beta"} {
+		status, body := f.askAs(t, tenant, "chat")
+		if status != 403 || !strings.Contains(body, `"code":"not_allowed"`) || !strings.Contains(body, "west: it may not see requests of") {
+			t.Errorf("%q: %d %s, want 403 not_allowed", tenant, status, body)
+		}
+	}
+	if status, body := f.askAs(t, "both", "chat"); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestCreatedForItsTenant: a function is created where its tenant's requests may be seen, for each tenant.
+func TestCreatedForItsTenant(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, of(declared("west", "west", "default/*"), "acme"), of(declared("east", "east", "default/*"), "beta"))
+	newSite(t, "west", pool, siteConfig{accept: everything}, f.at)
+	newSite(t, "east", pool, siteConfig{accept: everything}, f.at)
+	if err := f.Place(placed(clusters.LabelCluster)); err != nil {
+		t.Fatal(err)
+	}
+	f.joined(t, "default/chat", "west", "east")
+	for tenant, want := range map[string]string{"beta": `{"from":"east"}`, "acme": `{"from":"west"}`} {
+		if status, body := f.askAs(t, tenant, "chat"); status != 200 || body != want {
+			t.Errorf("%s: %d %s, want %s", tenant, status, body, want)
+		}
+	}
+	if status, body := f.askAs(t, "gamma", "chat"); status != 403 {
+		t.Errorf("%d %s, want 403", status, body)
+	}
+}
+
+// TestRegions: requests of a function do not leave its regions; what a cluster says of itself does not count.
+func TestRegions(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "west", "default/*"), in(declared("east", "east", "default/*"), "eu-west-1"), in(declared("south", "south", "default/*"), "us-east-1"))
+	says := siteConfig{own: []api.FunctionName{"default/chat"}, labels: map[string]string{clusters.LabelRegion: "eu-west-1"}}
+	newSite(t, "west", pool, says, f.at)
+	newSite(t, "south", pool, says, f.at)
+	spec := placed(clusters.LabelCluster)
+	spec.Regions = []string{"eu-central-1", "eu-west-1"}
+	if err := f.Place(spec); err != nil {
+		t.Fatal(err)
+	}
+	f.joined(t, "default/chat", "west", "south")
+	e := newSite(t, "east", pool, siteConfig{accept: everything}, f.at)
+	if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"east"}` {
+		t.Errorf("%d %s, want it from the east", status, body)
+	}
+	if err := f.Declare([]clusters.Declaration{declared("west", "west", "default/*"), in(declared("south", "south", "default/*"), "us-east-1")}); err != nil {
+		t.Fatal(err)
+	}
+	e.stop()
+	status, body := f.ask(t, "chat")
+	for _, want := range []string{`"code":"not_allowed"`, "west: its region is not declared", "south: its region is us-east-1, and requests may not leave eu-central-1, eu-west-1"} {
+		if status != 403 || !strings.Contains(body, want) {
+			t.Errorf("%d %s, want 403 and %q", status, body, want)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package clusters
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// Words of [api.Decision].Action for people who ask where a function waits.
+const (
+	actionHeld   = "held"   // requests wait at this front door
+	actionChosen = "chosen" // a cluster was asked for some
+	actionPassed = "passed" // it was not, and why
+)
+
+// Far says of the functions that agents have, or that are to be created in their clusters, how they are: of all in short, or of one in full.
+func (f *Front) Far(name api.FunctionName) []admin.Far {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if name != "" {
+		fn := f.functions[name]
+		if fn == nil {
+			return nil
+		}
+		far := f.far(fn)
+		far.Why, far.Wakes = f.why(fn, time.Now()), fn.wakes.list()
+		return []admin.Far{far}
+	}
+	list := make([]admin.Far, 0, len(f.functions))
+	for _, name := range slices.Sorted(maps.Keys(f.functions)) {
+		list = append(list, f.far(f.functions[name]))
+	}
+	return list
+}
+
+// far is a function as one machine's would be shown. The caller holds mu.
+func (f *Front) far(fn *function) admin.Far {
+	far := admin.Far{Front: f.cfg.Name, Function: admin.Function{Function: fn.spec.WithoutSecrets(), Waiting: fn.demand.Waiting, LastRequest: fn.demand.LastRequest}}
+	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
+		far.Function.Function = fn.merged()
+	}
+	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+		o := fn.offers[agent]
+		far.Clusters = append(far.Clusters, o.session.hello.Cluster)
+		far.Function.Running += o.state.Running
+		if o.asked > 0 || o.state.State == api.Awake {
+			far.Function.Desired++
+		}
+		if o.state.State != api.Gone {
+			far.Function.Instances = append(far.Function.Instances, o.status("", 0))
+		}
+		if o.state.Failed != nil {
+			far.Function.LastError = o.session.hello.Cluster + ": " + o.state.Failed.Message
+		}
+	}
+	far.Clusters = slices.Compact(far.Clusters)
+	return far
+}
+
+// why says what waits for a function here, and of each declared cluster whether it was chosen for that, or why not. The caller holds mu.
+func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
+	say := func(who, action, reason string) {
+		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
+	}
+	if n := fn.waiting(); n > 0 {
+		reason := fmt.Sprintf("%s at front door %s", counted(fn.demand.Waiting, "request waits", "requests wait"), f.cfg.Name)
+		if n > fn.demand.Waiting {
+			reason += fmt.Sprintf(", %d at others", n-fn.demand.Waiting)
+		}
+		if age := f.oldest(fn, now); age > 0 {
+			reason += fmt.Sprintf(", the oldest for %s", age.Round(100*time.Millisecond))
+		}
+		say("", actionHeld, reason)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.declared)) {
+		here := false
+		for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
+			s := f.sessions[agent]
+			if s.hello.Cluster != name {
+				continue
+			}
+			here = true
+			if o := fn.offers[agent]; o.chosen() && f.barred(fn, s.declared) == "" {
+				say(agent, actionChosen, o.describe())
+			} else {
+				say(agent, actionPassed, f.passed(fn, s, now))
+			}
+		}
+		if !here {
+			say(name, actionPassed, f.absent(fn, f.declared[name]))
+		}
+	}
+	return list
+}
+
+// counted is a number with the word for it.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// oldest is for how long the first of those that wait here has waited. The caller holds mu.
+func (f *Front) oldest(fn *function, now time.Time) time.Duration {
+	if fn.demand.Waiting == 0 || fn.demand.At.IsZero() {
+		return 0
+	}
+	return fn.demand.OldestAge + max(0, now.Sub(fn.demand.At))
+}
+
+// passed says why an agent that is there was asked for nothing. The caller holds mu.
+func (f *Front) passed(fn *function, s *session, now time.Time) string {
+	o := fn.offers[s.agent()]
+	switch {
+	case !s.declared.allows(fn.name):
+		return "its declaration at the front door does not allow the function"
+	case o == nil && fn.placed != nil && fn.placed.sent[s.agent()] != nil:
+		return "it was told to create the function, and has not answered yet"
+	case o == nil && fn.placed != nil:
+		return cmp.Or(fn.unfit(s, now), f.barred(fn, s.declared), "the function may be created there")
+	case o == nil && !s.complete:
+		return "it has come, and has not said yet what it has"
+	case o == nil:
+		return "it does not have the function"
+	}
+	reason := o.describe()
+	if why := f.barred(fn, s.declared); why != "" {
+		return why + "; " + reason
+	}
+	if chosen := fn.chosen(); o.usable() && fn.waiting() > 0 && len(chosen) > 0 {
+		reason += "; " + strings.Join(chosen, ", ") + " comes before it: sooner, less busy, cheaper or nearer"
+	}
+	return reason
+}
+
+// chosen says whether requests go there as soon as they may: it was asked for the function, or has it awake.
+func (o *offer) chosen() bool {
+	return o != nil && o.usable() && (o.asked > 0 || o.state.State == api.Awake && o.state.Places > 0)
+}
+
+// chosen are the agents where requests go.
+func (fn *function) chosen() (agents []string) {
+	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
+		if fn.offers[agent].chosen() {
+			agents = append(agents, agent)
+		}
+	}
+	return agents
+}
+
+// barred says why a cluster may see none of the requests that wait; empty: it may see some, or none waits. The caller holds mu.
+func (f *Front) barred(fn *function, d Declaration) (why string) {
+	regions := f.regions(fn)
+	if len(fn.demand.Tenants) == 0 {
+		if len(d.Tenants) > 0 { // nobody waits of whom it may be said
+			return ""
+		}
+		return bars(d, regions, "")
+	}
+	for _, client := range slices.Sorted(maps.Keys(fn.demand.Tenants)) {
+		if why = bars(d, regions, peer.Tenant(client)); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+// absent says why nothing is asked of a cluster that is not there. The caller holds mu.
+func (f *Front) absent(fn *function, d Declaration) string {
+	state := "it has not joined since this front door began, " + ago(f.begun)
+	if l, was := f.lost[d.Name]; was {
+		state = "it is away since " + ago(l.at)
+	}
+	if r, ok := f.rejected[d.Name]; ok {
+		state += "; it was refused " + ago(r.at) + ": " + r.reason
+	}
+	if !d.allows(fn.name) {
+		state += "; its declaration does not allow the function"
+	}
+	return state
+}
+
+// ago is a time of day.
+func ago(t time.Time) string { return "at " + t.Local().Format(time.TimeOnly) }
+
+// describe says how a function is at an agent.
+func (o *offer) describe() string {
+	expected := ""
+	if o.state.Expected > 0 {
+		expected = ", awake in about " + o.state.Expected.Round(100*time.Millisecond).String()
+	}
+	switch s := o.state; {
+	case s.Failed != nil && s.State != api.Awake:
+		return "it can't start there: " + s.Failed.Message
+	case o.session.leaving:
+		return "it is ending: it finishes what runs, and takes nothing new"
+	case o.removing != 0:
+		return "it is being removed there"
+	case s.State == api.Awake && s.Running >= s.Places:
+		return fmt.Sprintf("awake and full: %d run there, and this front door may have %d", s.Running, s.Places)
+	case s.State == api.Awake:
+		return fmt.Sprintf("awake: %d run there, and this front door may have %d", s.Running, s.Places)
+	case s.State == api.Gone:
+		return "not loaded" + expected
+	}
+	return string(o.state.State) + expected
+}

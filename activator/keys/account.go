@@ -1,0 +1,256 @@
+package keys
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+// Account is what is known of one key, or of one tenant of an issuer, and what it has used.
+type Account struct {
+	// Name is that of the key, and Tenant whose it is; empty: of whoever shows no key, each address a client of its own.
+	Name, Tenant string
+
+	id      string // the same in all activators
+	others  Others
+	revoked context.Context // it ends with the account, and the requests of it watch it
+	revoke  context.CancelFunc
+
+	mu       sync.Mutex // guards what follows
+	rights   apikey.Rights
+	expires  time.Time
+	requests bucket
+	tokens   bucket
+	running  int // here
+	theirs   int // that run elsewhere
+}
+
+func newAccount(id, name, tenant string, others Others, r apikey.Rights, expires, now time.Time) *Account {
+	a := &Account{Name: name, Tenant: tenant, id: id, others: others}
+	a.revoked, a.revoke = context.WithCancel(context.Background())
+	a.set(r, expires, now)
+	return a
+}
+
+// set gives the account other rights. What it has used stays used.
+func (a *Account) set(r apikey.Rights, expires, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rights, a.expires = r, expires
+	a.requests.resize(float64(r.RequestsPerMinute), now)
+	a.tokens.resize(float64(r.TokensPerMinute), now)
+}
+
+// Revoked ends when the key is not declared any more.
+func (a *Account) Revoked() context.Context { return a.revoked }
+
+// Allows says whether the account may use a model that has these names.
+func (a *Account) Allows(names ...string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rights.Allows(names...)
+}
+
+// Unrestricted says whether the account may use, and so see, all models.
+func (a *Account) Unrestricted() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.rights.Models) == 0
+}
+
+// Claim says why a request of the account may not have a priority, higher first, nil if it may. tier is the
+// service tier that it comes from, if any.
+func (a *Account) Claim(priority int, tier string) *api.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rights.Claim(priority, tier)
+}
+
+func (a *Account) expired(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.expires.IsZero() && !now.Before(a.expires)
+}
+
+// Charge is what one request has taken of its account's limits.
+type Charge struct {
+	account *Account
+	tokens  float64
+	settled bool
+	header  http.Header
+}
+
+// Header says what is left of the limits, as OpenAI's API does: x-ratelimit-limit-requests and so on. Nil: there are no limits.
+func (c *Charge) Header() http.Header { return c.header }
+
+// Admit charges a request that takes about so many tokens. The error is a 429 that says when to come back. The charge
+// is not nil in either case: its Header is the answer's. After an error it must not be settled or ended. Where a limit is
+// nearly used up it asks the other activators first, for a short time, and not longer than ctx.
+//
+// A request that is estimated at more than the limit of a minute is let in where the bucket is full, and the account
+// pays for it afterwards.
+func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (*Charge, *api.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := &Charge{account: a, tokens: float64(tokens)}
+	u := control.Use{Requests: 1, Tokens: c.tokens, Running: 1}
+	err := a.short(u, now)
+	if err == nil {
+		sure := a.sure(u)
+		a.use(u)
+		if !sure { // the others see what it would take before they say what they have taken
+			a.mu.Unlock()
+			a.others.Ask(ctx)
+			a.mu.Lock()
+			a.use(control.Use{}.Minus(u))
+			if err = a.short(u, now); err == nil {
+				a.use(u)
+			}
+		}
+	}
+	c.header = a.header(now)
+	return c, err
+}
+
+// short says which limit a request would exceed, as far as it is known here; nil: none. The caller holds mu.
+func (a *Account) short(u control.Use, now time.Time) *api.Error {
+	if n := a.running + a.theirs; a.rights.Concurrent > 0 && n >= a.rights.Concurrent {
+		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests of the key %s wait or run already, which is its limit", n, a.Name).WithRetryAfter(time.Second)
+	}
+	wait, limit, per := a.requests.wait(u.Requests, now), "requests", a.rights.RequestsPerMinute
+	if w := a.tokens.wait(u.Tokens, now); w > wait {
+		wait, limit, per = w, "tokens", a.rights.TokensPerMinute
+	}
+	if wait > 0 {
+		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "the key %s has used its %d %s a minute: try again in %s", a.Name, per, limit, wait.Round(time.Millisecond)).WithRetryAfter(wait)
+	}
+	return nil
+}
+
+// sure says whether a request can be let in before the others know of it: each activator may give away its part of what was
+// left when all of them knew the same. The caller holds mu.
+func (a *Account) sure(u control.Use) bool {
+	if !a.limited() {
+		return true
+	}
+	n, unknown, known := a.others.Among(a.id)
+	if n == 1 {
+		return true
+	}
+	part := func(limit, level, unknown, used float64) bool {
+		return limit == 0 || max(0, unknown)+min(used, limit) <= (level+max(0, unknown))/float64(n)
+	}
+	places := float64(a.rights.Concurrent)
+	return known &&
+		part(a.requests.limit, a.requests.level, unknown.Requests, u.Requests) &&
+		part(a.tokens.limit, a.tokens.level, unknown.Tokens, u.Tokens) &&
+		part(places, places-float64(a.running+a.theirs), unknown.Running, u.Running)
+}
+
+// use takes of the limits what a request takes here, or gives it back. The caller holds mu.
+func (a *Account) use(u control.Use) {
+	a.requests.take(u.Requests)
+	a.tokens.take(u.Tokens)
+	a.running += int(u.Running)
+	if a.limited() {
+		a.others.Used(a.id, u)
+	}
+}
+
+// limited says whether others have to know what the account uses. The caller holds mu.
+func (a *Account) limited() bool {
+	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0
+}
+
+// header says what is left. The caller holds mu.
+func (a *Account) header(now time.Time) http.Header {
+	if a.requests.limit == 0 && a.tokens.limit == 0 {
+		return nil
+	}
+	h := make(http.Header, 6)
+	a.requests.describe(h, "Requests", now)
+	a.tokens.describe(h, "Tokens", now)
+	return h
+}
+
+// Settle replaces the estimate of tokens with what was used. Only the first call counts.
+func (c *Charge) Settle(used api.Tokens) {
+	a := c.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.settled {
+		return
+	}
+	c.settled = true
+	a.use(control.Use{Tokens: float64(used) - c.tokens})
+}
+
+// End ends the request. What was not settled has used nothing.
+func (c *Charge) End() {
+	c.Settle(0)
+	c.account.mu.Lock()
+	defer c.account.mu.Unlock()
+	c.account.use(control.Use{Running: -1})
+}
+
+// bucket holds what one minute allows, and fills evenly. It can be in debt. The zero value has no limit.
+type bucket struct {
+	limit, level float64
+	at           time.Time // when level was
+}
+
+// resize changes the limit. What was used stays used.
+func (b *bucket) resize(limit float64, now time.Time) {
+	b.fill(now)
+	used := b.limit - b.level
+	b.limit, b.at = limit, now
+	b.level = limit - used
+}
+
+func (b *bucket) fill(now time.Time) {
+	if passed := now.Sub(b.at); passed > 0 { // a clock that goes back takes nothing away
+		b.level = min(b.limit, b.level+b.limit*passed.Minutes())
+		b.at = now
+	}
+}
+
+// wait is how long until n can be taken; 0: now.
+func (b *bucket) wait(n float64, now time.Time) time.Duration {
+	if b.limit == 0 {
+		return 0
+	}
+	b.fill(now)
+	return b.until(min(n, b.limit))
+}
+
+// until is how long until the level is so high.
+func (b *bucket) until(level float64) time.Duration {
+	if b.level >= level {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration((level-b.level)/b.limit*float64(time.Minute)))
+}
+
+func (b *bucket) take(n float64) {
+	if b.limit > 0 {
+		b.level = min(b.limit, b.level-n)
+	}
+}
+
+// describe writes the limit, what is left of it, and when all of it is there again.
+func (b *bucket) describe(h http.Header, what string, now time.Time) {
+	if b.limit == 0 {
+		return
+	}
+	b.fill(now)
+	h["X-Ratelimit-Limit-"+what] = []string{strconv.FormatFloat(b.limit, 'f', 0, 64)}
+	h["X-Ratelimit-Remaining-"+what] = []string{strconv.FormatFloat(max(0, math.Floor(b.level)), 'f', 0, 64)}
+	h["X-Ratelimit-Reset-"+what] = []string{b.until(b.limit).Round(time.Millisecond).String()}
+}

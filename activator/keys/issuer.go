@@ -1,0 +1,170 @@
+package keys
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+// maxTenants bounds the tenants of one issuer that are remembered: those beyond it share an account.
+const maxTenants = 10_000
+
+// issuer checks the tokens of one [Issuer], and has the accounts of its tenants.
+type issuer struct {
+	declared apikey.Issuer
+	client   *http.Client
+	others   Others
+
+	ctx    context.Context // of the library's fetching of keys; ends with the issuer
+	revoke context.CancelFunc
+
+	asking   sync.Mutex // guards what follows; held while the issuer is asked what it is
+	verifier *oidc.IDTokenVerifier
+	failed   time.Time // when it could not be asked; zero: it was
+	why      error
+
+	mu       sync.Mutex // guards what follows, and the declared rights
+	accounts map[string]*Account
+}
+
+func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
+	i := &issuer{declared: d, client: client, others: others, accounts: map[string]*Account{}}
+	i.ctx, i.revoke = context.WithCancel(oidc.ClientContext(context.Background(), client))
+	context.AfterFunc(i.ctx, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		for _, a := range i.accounts {
+			a.revoke()
+		}
+	})
+	return i
+}
+
+// takes says whether the issuer is the declared one, and gives its tenants the rights that are declared now.
+func (i *issuer) takes(d apikey.Issuer) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.declared.Audience != d.Audience || i.declared.TenantClaim != d.TenantClaim {
+		return false
+	}
+	if !reflect.DeepEqual(i.declared.Rights, d.Rights) {
+		for _, a := range i.accounts {
+			a.set(d.Rights, time.Time{}, time.Now())
+		}
+	}
+	i.declared.Rights = d.Rights
+	return true
+}
+
+// issuerOf is the issuer that a token says that it is of; false: it is no token. Nothing is verified yet.
+func issuerOf(token string) (url string, is bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", false
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", false
+	}
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	return claims.Issuer, json.Unmarshal(raw, &claims) == nil && claims.Issuer != ""
+}
+
+// retryIssuer is how long an issuer that could not be reached is not asked again.
+const retryIssuer = 5 * time.Second
+
+// check returns what verifies tokens, and asks the issuer for it the first time.
+func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
+	i.asking.Lock()
+	defer i.asking.Unlock()
+	if i.verifier != nil {
+		return i.verifier, nil
+	}
+	if !i.failed.IsZero() && time.Since(i.failed) < retryIssuer {
+		return nil, i.why
+	}
+	p, err := oidc.NewProvider(i.ctx, i.declared.URL)
+	if err != nil {
+		i.failed, i.why = time.Now(), err
+		return nil, fmt.Errorf("ask the issuer for its keys: %w", err)
+	}
+	i.verifier = p.Verifier(&oidc.Config{ClientID: i.declared.Audience})
+	return i.verifier, nil
+}
+
+// account is that of the tenant that a token names.
+func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
+	v, err := i.check()
+	if err != nil {
+		return nil, unreachable(i.declared.URL)
+	}
+	t, err := v.Verify(oidc.ClientContext(ctx, i.client), token)
+	if err != nil {
+		var expired *oidc.TokenExpiredError
+		switch {
+		case errors.As(err, &expired):
+			return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token has expired")
+		case strings.Contains(err.Error(), "fetching keys"): // the library has no error of its own for it
+			return nil, unreachable(i.declared.URL)
+		}
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token is not valid here: want one of %s for the audience %s", i.declared.URL, i.declared.Audience)
+	}
+	tenant, err := i.tenant(t)
+	if err != nil {
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token does not say whose it is: %v", err)
+	}
+	return i.of(tenant), nil
+}
+
+func unreachable(url string) *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
+}
+
+// tenant is the claim that names the tenant.
+func (i *issuer) tenant(t *oidc.IDToken) (string, error) {
+	name := i.declared.TenantClaim
+	if name == "" || name == "sub" {
+		return t.Subject, apikey.ValidName(t.Subject)
+	}
+	var claims map[string]any
+	if err := t.Claims(&claims); err != nil {
+		return "", fmt.Errorf("its claims: %w", err)
+	}
+	tenant, is := claims[name].(string)
+	if !is {
+		return "", fmt.Errorf("%w: %s", errNoClaim, name)
+	}
+	return tenant, apikey.ValidName(tenant)
+}
+
+// of is the account of a tenant.
+func (i *issuer) of(tenant string) *Account {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if a := i.accounts[tenant]; a != nil {
+		return a
+	}
+	if len(i.accounts) >= maxTenants {
+		tenant = "other"
+		if a := i.accounts[tenant]; a != nil {
+			return a
+		}
+	}
+	a := newAccount(ofIssuer+" "+i.declared.URL+" "+tenant, tenant, tenant, i.others, i.declared.Rights, time.Time{}, time.Now())
+	i.accounts[tenant] = a
+	return a
+}

@@ -1,0 +1,316 @@
+package keys
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount("key a", "a", "a", nobody{}, apikey.Rights{RequestsPerMinute: 2, TokensPerMinute: 600, Concurrent: 2}, time.Time{}, time.Now())
+		admit := func(tokens api.Tokens) (*Charge, string) {
+			c, err := a.Admit(t.Context(), time.Now(), tokens)
+			if err == nil {
+				return c, ""
+			}
+			if err.Status != http.StatusTooManyRequests || err.Code != api.CodeRateLimit || err.RetryAfter <= 0 {
+				t.Errorf("got %+v, want a 429 that says when to come back", err)
+			}
+			return c, err.RetryAfter.String()
+		}
+		one, wait := admit(100)
+		if wait != "" {
+			t.Fatalf("the first request has to wait %s", wait)
+		}
+		want := http.Header{"X-Ratelimit-Limit-Requests": {"2"}, "X-Ratelimit-Remaining-Requests": {"1"}, "X-Ratelimit-Reset-Requests": {"30s"},
+			"X-Ratelimit-Limit-Tokens": {"600"}, "X-Ratelimit-Remaining-Tokens": {"500"}, "X-Ratelimit-Reset-Tokens": {"10s"}}
+		if diff := cmp.Diff(want, one.Header()); diff != "" {
+			t.Errorf("header (-want +got):\n%s", diff)
+		}
+		two, wait := admit(1000) // more than a minute's: only where the bucket is full
+		if wait != "10s" {
+			t.Errorf("a large request: got %q, want 10s", wait)
+		}
+		if two.Header().Get("X-Ratelimit-Remaining-Requests") != "1" {
+			t.Errorf("a refused request was counted: %v", two.Header())
+		}
+		two, wait = admit(400)
+		if wait != "" {
+			t.Fatalf("the second request has to wait %s", wait)
+		}
+		if _, wait = admit(0); wait != "1s" {
+			t.Errorf("a third at once: got %q, want 1s", wait)
+		}
+		one.Settle(700) // it was 600 more than estimated
+		one.Settle(0)   // only the first counts
+		one.End()
+		if _, wait = admit(1); wait != "50.1s" { // 500 in debt
+			t.Errorf("a request against a debt: got %q, want 50.1s", wait)
+		}
+		two.End() // used nothing: 400 come back
+		if _, wait = admit(1); wait != "30s" {
+			t.Errorf("a request over the requests of a minute: got %q, want 30s", wait)
+		}
+		time.Sleep(30 * time.Second)
+		if _, wait = admit(1); wait != "" {
+			t.Errorf("after that: got %q", wait)
+		}
+		a.set(apikey.Rights{}, time.Time{}, time.Now())
+		for range 10 {
+			c, wait := admit(1 << 20)
+			if wait != "" || c.Header() != nil {
+				t.Fatalf("without limits: got %q, %v", wait, c.Header())
+			}
+		}
+	})
+}
+
+// TestClockJumps sets the time back and forth: nothing is given twice, nobody is locked out.
+func TestClockJumps(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	b := bucket{}
+	b.resize(60, now)
+	b.take(60)
+	if w := b.wait(1, now.Add(-time.Hour)); w != time.Second {
+		t.Errorf("an hour back: wait %s, want 1s", w)
+	}
+	if w := b.wait(1, now.Add(time.Second)); w != 0 {
+		t.Errorf("a second later: wait %s, want 0", w)
+	}
+	if b.fill(now.Add(1000 * time.Hour)); b.level != 60 {
+		t.Errorf("after long: %v, want no more than the limit", b.level)
+	}
+}
+
+func request(header ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return r
+}
+
+// status is that of an error, 200 for none.
+func status(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	return api.AsError(err).Status
+}
+
+func TestAuthenticate(t *testing.T) {
+	s := NewStore(nil)
+	s.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Hash: strings.ToUpper(apikey.Hash("rouse-a")), Tenant: "t"}, {Name: "old", Hash: apikey.Hash("rouse-old"), Expires: time.Unix(1, 0)}}})
+	for _, tc := range []struct {
+		name   string
+		header []string
+		want   string // the account; empty: 401
+	}{
+		{"bearer", []string{"Authorization", "Bearer rouse-a"}, "a"},
+		{"scheme in lower case", []string{"Authorization", "bearer  rouse-a"}, "a"},
+		{"Anthropic's", []string{"X-Api-Key", "rouse-a"}, "a"},
+		{"Azure's", []string{"Api-Key", "rouse-a"}, "a"},
+		{"none", nil, ""},
+		{"empty", []string{"Authorization", "Bearer "}, ""},
+		{"basic", []string{"Authorization", "Basic rouse-a"}, ""},
+		{"unknown", []string{"Authorization", "Bearer rouse-b"}, ""},
+		{"the hash is no key", []string{"Authorization", "Bearer " + apikey.Hash("rouse-a")}, ""},
+		{"expired", []string{"X-Api-Key", "rouse-old"}, ""},
+		{"a token of an unknown issuer", []string{"Authorization", "Bearer e30.eyJpc3MiOiJodHRwczovL3guZXhhbXBsZSJ9.x"}, ""},
+		{"dots", []string{"Authorization", "Bearer ..."}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, err := s.Authenticate(request(tc.header...))
+			if tc.want == "" {
+				if status(err) != http.StatusUnauthorized || api.AsError(err).Code != api.CodeInvalidKey {
+					t.Errorf("got %v, want a 401", err)
+				}
+				return
+			}
+			if err != nil || a.Name != tc.want || a.Tenant != "t" {
+				t.Errorf("got %+v, %v", a, err)
+			}
+		})
+	}
+}
+
+// TestFollow changes the file of a server that runs.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "keys.yaml")
+		write := func(text string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		s := NewStore(nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer stop()
+		var log strings.Builder
+		go func() { _ = s.Follow(ctx, path, time.Second, slog.New(slog.NewTextHandler(&log, nil))) }()
+		get := func(key string) *Account {
+			a, _ := s.Authenticate(request("X-Api-Key", key))
+			return a
+		}
+		entry := func(name, key, more string) string {
+			return "- {name: " + name + ", hash: " + apikey.Hash(key) + more + "}\n"
+		}
+		write("keys:\n" + entry("a", "ka", ", requestsPerMinute: 2") + entry("b", "kb", ""))
+		a, b := get("ka"), get("kb")
+		if a == nil || b == nil {
+			t.Fatal("the file was not read")
+		}
+		if _, err := a.Admit(t.Context(), time.Now(), 0); err != nil {
+			t.Fatal(err)
+		}
+		write("keys:\n" + entry("a", "ka", ", requestsPerMinute: 1"))
+		if get("ka") != a || a.Revoked().Err() != nil {
+			t.Error("a key that is still there has lost its account")
+		}
+		if _, err := a.Admit(t.Context(), time.Now(), 0); err == nil {
+			t.Error("what was used before the change is forgotten")
+		}
+		if get("kb") != nil || b.Revoked().Err() == nil {
+			t.Error("a key that is not there any more is not revoked")
+		}
+		write("keys: [")
+		write("keys: [ ")
+		if get("ka") != a {
+			t.Error("a bad file has taken the keys away")
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait() // what it has logged is written
+		if get("ka") != a {
+			t.Error("the loss of the file has taken the keys away")
+		}
+		if n := strings.Count(log.String(), "stay as they were"); n != 2 {
+			t.Errorf("%d complaints, want one for each fault:\n%s", n, &log)
+		}
+	})
+}
+
+// fakeIssuer is an OpenID Connect issuer.
+type fakeIssuer struct {
+	*httptest.Server
+
+	key  *rsa.PrivateKey
+	down atomic.Bool
+}
+
+func startIssuer(t *testing.T) *fakeIssuer {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &fakeIssuer{key: key}
+	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case i.down.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.URL.Path == "/.well-known/openid-configuration":
+			_ = json.NewEncoder(w).Encode(map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL, "token_endpoint": i.URL, "id_token_signing_alg_values_supported": []string{"RS256"}})
+		default:
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "1", Algorithm: "RS256", Use: "sig"}}})
+		}
+	}))
+	t.Cleanup(i.Close)
+	return i
+}
+
+// token signs claims, with another key where forged.
+func (i *fakeIssuer) token(t *testing.T, forged bool, claims map[string]any) string {
+	t.Helper()
+	key := i.key
+	if forged {
+		key, _ = rsa.GenerateKey(rand.Reader, 2048)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]any{"iss": i.URL, "aud": "rouse", "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
+	for k, v := range claims {
+		all[k] = v
+	}
+	s, err := jwt.Signed(signer).Claims(all).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestIssuer(t *testing.T) {
+	i := startIssuer(t)
+	s := NewStore(nil)
+	declared := apikey.Issuer{URL: i.URL, Audience: "rouse", TenantClaim: "org", Rights: apikey.Rights{Models: []string{"m"}}}
+	s.Load(&apikey.File{Issuers: []apikey.Issuer{declared}})
+	try := func(token string) (*Account, error) {
+		return s.Authenticate(request("Authorization", "Bearer "+token))
+	}
+	good := i.token(t, false, map[string]any{"org": "acme"})
+	i.down.Store(true)
+	if _, err := try(good); status(err) != http.StatusServiceUnavailable || api.AsError(err).RetryAfter == 0 {
+		t.Errorf("with the issuer down: got %v, want a 503 that says when to come back", err)
+	}
+	i.down.Store(false)
+	s = NewStore(nil)
+	s.Load(&apikey.File{Issuers: []apikey.Issuer{declared}})
+	a, err := try(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Tenant != "acme" || !a.Allows("m") || a.Allows("n") {
+		t.Errorf("got %+v", a)
+	}
+	if again, _ := try(i.token(t, false, map[string]any{"org": "acme", "sub": "bob"})); again != a {
+		t.Error("two tokens of one tenant have two accounts")
+	}
+	for name, token := range map[string]string{
+		"forged":           i.token(t, true, map[string]any{"org": "acme"}),
+		"expired":          i.token(t, false, map[string]any{"org": "acme", "exp": time.Now().Add(-time.Minute).Unix()}),
+		"another audience": i.token(t, false, map[string]any{"org": "acme", "aud": "other"}),
+		"no tenant":        i.token(t, false, nil),
+		"a bad tenant":     i.token(t, false, map[string]any{"org": "a\nb"}),
+		"no signature":     good[:strings.LastIndex(good, ".")+1],
+	} {
+		if _, err := try(token); status(err) != http.StatusUnauthorized {
+			t.Errorf("%s: got %v, want a 401", name, err)
+		}
+	}
+	declared.Rights = apikey.Rights{Models: []string{"n"}}
+	s.Load(&apikey.File{Issuers: []apikey.Issuer{declared}})
+	if !a.Allows("n") || a.Revoked().Err() != nil {
+		t.Error("new rights of an issuer do not reach its tenants")
+	}
+	s.Load(&apikey.File{})
+	<-a.Revoked().Done()
+	if _, err := try(good); status(err) != http.StatusUnauthorized {
+		t.Errorf("after the issuer was taken away: got %v", err)
+	}
+}

@@ -1,0 +1,227 @@
+package keys
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+// Store knows the accounts that are declared now.
+type Store struct {
+	client *http.Client // reaches issuers
+	others Others
+	table  atomic.Pointer[table]
+	raw    atomic.Pointer[[]byte] // the file that was last taken; nil: none was
+
+	mu       sync.Mutex          // held while a file is taken; guards what follows
+	accounts map[string]*Account // by hash
+	issuers  map[string]*issuer  // by URL
+}
+
+// table is what requests look keys up in. It is immutable.
+type table struct {
+	byHash    map[[sha256.Size]byte]*Account
+	anonymous *Account // nil: who shows no key is refused
+	issuers   map[string]*issuer
+
+	objectives map[string]int
+}
+
+// NewStore makes a store that lets nobody in yet. client reaches issuers; nil: a default one.
+func NewStore(client *http.Client) *Store {
+	if client == nil {
+		client = &http.Client{Timeout: 10 * time.Second}
+	}
+	s := &Store{client: client, others: nobody{}, accounts: map[string]*Account{}, issuers: map[string]*issuer{}}
+	s.table.Store(&table{})
+	return s
+}
+
+// Load takes a file that is valid. Requests of keys that are not in it any more end.
+func (s *Store) Load(f *apikey.File) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	t := &table{byHash: make(map[[sha256.Size]byte]*Account, len(f.Keys)), issuers: make(map[string]*issuer, len(f.Issuers)), objectives: make(map[string]int, len(f.Objectives))}
+	accounts := make(map[string]*Account, len(f.Keys))
+	for _, k := range f.Keys {
+		hash, tenant := strings.ToLower(k.Hash), k.Owner()
+		if k.Name == apikey.Anonymous {
+			tenant = ""
+		}
+		a := s.accounts[hash]
+		if a == nil || a.Name != k.Name || a.Tenant != tenant {
+			a = newAccount(ofKey+" "+hash, k.Name, tenant, s.others, k.Rights, k.Expires, now)
+		} else {
+			a.set(k.Rights, k.Expires, now)
+		}
+		accounts[hash] = a
+		if k.Name == apikey.Anonymous {
+			t.anonymous = a
+			continue
+		}
+		sum, _ := hex.DecodeString(hash) // the file is valid
+		t.byHash[[sha256.Size]byte(sum)] = a
+	}
+	for _, o := range f.Objectives {
+		t.objectives[o.Name] = o.Priority
+	}
+	for _, i := range f.Issuers {
+		known := s.issuers[i.URL]
+		if known == nil || !known.takes(i) {
+			known = newIssuer(i, s.client, s.others)
+		}
+		t.issuers[i.URL] = known
+	}
+	old, oldIssuers := s.accounts, s.issuers
+	s.accounts, s.issuers = accounts, t.issuers
+	s.table.Store(t)
+	for hash, a := range old {
+		if accounts[hash] != a {
+			a.revoke()
+		}
+	}
+	for url, i := range oldIssuers {
+		if t.issuers[url] != i {
+			i.revoke()
+		}
+	}
+}
+
+// LoadFile reads a file and takes it.
+func (s *Store) LoadFile(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the keys: %w", err)
+	}
+	return s.take(path, raw)
+}
+
+func (s *Store) take(path string, raw []byte) error {
+	if err := s.Take(raw); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// Take takes a file's content. After an error the store is as it was.
+func (s *Store) Take(raw []byte) error {
+	f, err := apikey.Parse(raw)
+	if err != nil {
+		return err // the caller knows the file
+	}
+	s.Load(f)
+	s.raw.Store(&raw)
+	return nil
+}
+
+// Follow takes a file again whenever it changes, until ctx ends. A file that is wrong, or gone, changes
+// nothing, and is logged. It looks every interval: a file in a mounted volume is replaced in ways
+// that no notification covers. A change counts once it is the same twice: it may be half written.
+func (s *Store) Follow(ctx context.Context, path string, interval time.Duration, log *slog.Logger) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var last []byte  // what the last look saw
+	var fault string // of the file, as it was last logged
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		raw, err := os.ReadFile(path)
+		settled := err != nil || bytes.Equal(raw, last)
+		last = raw
+		if taken := s.raw.Load(); !settled || err == nil && taken != nil && bytes.Equal(raw, *taken) {
+			continue
+		}
+		if err == nil {
+			err = s.take(path, raw)
+		}
+		switch {
+		case err == nil:
+			fault = ""
+			log.Info("the keys were read again", "file", path, "keys", s.Len())
+		case err.Error() != fault:
+			fault = err.Error()
+			log.Error("the keys stay as they were", "error", err)
+		}
+	}
+}
+
+// Len is how many keys are declared.
+func (s *Store) Len() int { return len(s.table.Load().byHash) }
+
+// Objective is the priority that a name stands for; declared says whether it does, and some whether there are objectives at all.
+func (s *Store) Objective(name string) (priority int, declared, some bool) {
+	t := s.table.Load()
+	priority, declared = t.objectives[name]
+	return priority, declared, len(t.objectives) > 0
+}
+
+// Authenticate finds the account of a request. The error is an [api.Error]: a 401, or a 503 where an issuer can't be reached.
+//
+// Where there is an account for clients without a key, a text that can be no key counts as none: many clients
+// send one because their library wants one.
+func (s *Store) Authenticate(r *http.Request) (*Account, error) {
+	key := shown(r.Header)
+	t := s.table.Load()
+	switch {
+	case key != "":
+	case t.anonymous != nil:
+		return t.anonymous, nil
+	case len(t.byHash) == 0 && len(t.issuers) == 0:
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "a key is needed here, and none is declared yet: who runs this server makes one")
+	default:
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "a key is needed here: send one as a bearer token (Authorization: Bearer …) or as x-api-key")
+	}
+	if a := t.byHash[sha256.Sum256([]byte(key))]; a != nil {
+		if a.expired(time.Now()) {
+			return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key %s has expired", a.Name)
+		}
+		return a, nil
+	}
+	if len(t.issuers) > 0 {
+		if url, is := issuerOf(key); is && t.issuers[url] != nil {
+			return t.issuers[url].account(r.Context(), key)
+		}
+	}
+	if t.anonymous != nil && !strings.HasPrefix(key, apikey.Prefix) {
+		return t.anonymous, nil
+	}
+	return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key is not known here")
+}
+
+// headers are where clients of the APIs put their key: Anthropic's, Azure's and Google's.
+var headers = [...]string{"X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
+
+// shown is the key that a request shows; empty: none.
+func shown(h http.Header) string {
+	if scheme, key, found := strings.Cut(h.Get("Authorization"), " "); found && strings.EqualFold(scheme, "bearer") {
+		return strings.TrimSpace(key)
+	}
+	for _, name := range headers {
+		if key := h.Get(name); key != "" {
+			return strings.TrimSpace(key)
+		}
+	}
+	return ""
+}
+
+// ErrRevoked is the cause of the end of a request whose key was taken away.
+var ErrRevoked error = api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key of this request was revoked")
+
+var errNoClaim = errors.New("the token has no such claim")

@@ -1,0 +1,41 @@
+package knative
+
+import (
+	"context"
+	"net"
+
+	"github.com/rouse-dev/rouse/activator/picker"
+)
+
+// gateways is the part of the process that picks endpoints for gateways.
+type gateways struct {
+	picker   *picker.Server
+	listener net.Listener
+	serving  context.Context // ends with stop
+	stop     context.CancelFunc
+}
+
+// meetGateways makes the endpoint picker, where there is to be one, and listens. It serves nobody yet.
+func (p *process) meetGateways() error {
+	if p.cfg.Picker == nil {
+		return nil
+	}
+	s, err := picker.New(*p.cfg.Picker, picker.Deps{Handler: p.core.Handler(), Ready: p.ready, Logger: p.log})
+	if err != nil {
+		return err //nolint:wrapcheck // it names the picker
+	}
+	l, err := s.Listen()
+	if err != nil {
+		return err //nolint:wrapcheck // it says for whom
+	}
+	g := &gateways{picker: s, listener: l}
+	g.serving, g.stop = context.WithCancel(context.Background())
+	p.gateways = g
+	return nil
+}
+
+// run serves gateways until stop is called and their requests have finished, or running ends.
+func (g *gateways) run(running context.Context) error {
+	defer g.stop()
+	return g.picker.Run(g.serving, running, g.listener) //nolint:wrapcheck // it says what it does
+}

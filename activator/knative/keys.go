@@ -1,0 +1,70 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/activator/share"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+// clientKeys takes the keys of clients from the Secret [control.KeysSecret].
+type clientKeys struct {
+	store *keys.Store
+	log   *slog.Logger
+}
+
+// secret takes in a Secret. One without the entry declares no keys; one that is wrong changes nothing.
+func (k clientKeys) secret(s *corev1.Secret) {
+	if s.Name != control.KeysSecret {
+		return
+	}
+	raw := s.Data[control.KeysSecretKey]
+	if len(raw) == 0 {
+		k.store.Load(&apikey.File{})
+		return
+	}
+	if err := k.store.Take(raw); err != nil {
+		k.log.Error("the keys of clients stay as they were", "secret", control.KeysSecret, "error", err)
+		return
+	}
+	k.log.Info("the keys of clients were read", "secret", control.KeysSecret, "keys", k.store.Len())
+}
+
+// deleted takes all keys away: nobody may use what nobody declares any more.
+func (k clientKeys) deleted(s *corev1.Secret) {
+	if s.Name == control.KeysSecret {
+		k.store.Load(&apikey.File{})
+		k.log.Warn("the Secret of the keys of clients was deleted: no key counts", "secret", control.KeysSecret)
+	}
+}
+
+// followKeys makes the store of the keys of clients, nil where they need none. It returns when the Secret has been read.
+func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others keys.Others, log *slog.Logger) (*keys.Store, error) {
+	if secret == nil {
+		return nil, nil // there is none
+	}
+	k := clientKeys{store: keys.NewStore(nil).Among(others), log: log}
+	registered, err := secret.AddEventHandler(on(k.secret, k.deleted))
+	if err != nil {
+		return nil, fmt.Errorf("watch the keys of clients: %w", err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		return nil, fmt.Errorf("wait for the keys of clients: %w", context.Cause(ctx))
+	}
+	return k.store, nil
+}
+
+// accounts are those of a store, which counts nothing where clients need no keys.
+func accounts(declared *keys.Store) share.Accounts {
+	if declared == nil {
+		return keys.NewStore(nil)
+	}
+	return declared
+}

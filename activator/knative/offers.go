@@ -1,0 +1,300 @@
+package knative
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	servingclient "knative.dev/serving/pkg/client/clientset/versioned/typed/serving/v1"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/knative/placed"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// errNoFront is why an agent is not ready.
+var errNoFront = errors.New("no front door knows this agent yet: its log says why")
+
+// join makes the agent by which front doors get what there is to offer, and have functions created where the cluster accepts that.
+func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *placed.Applier, err error) {
+	deps := clusteragent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
+	var applier *placed.Applier
+	if accepted, err := p.cfg.accepted(); err != nil {
+		return nil, err
+	} else if accepted != nil {
+		if applier, err = placed.New(*accepted, services); err != nil {
+			return nil, err
+		}
+		deps.Applier = applier
+	}
+	if p.agent, err = clusteragent.New(*p.cfg.Join, deps); err != nil {
+		return nil, err
+	}
+	o.changed = p.agent.Changed
+	p.events.watch = func(e api.Event) {
+		if e.Type == api.EventDemand {
+			o.touched(api.FunctionName(e.Subject))
+		}
+	}
+	return applier, nil
+}
+
+// offers is what front doors see of the cluster: each Service as one function, by the Service's name, whatever its revisions are
+// called. Its methods are safe for many goroutines; a nil *offers takes everything in and does nothing.
+//
+//  1. A Service has the model and the state of its revisions that have traffic, and their instances together.
+//  2. What a front door wants of it is wanted of its revisions: each request that waits there is drawn for one, by its
+//     share, and counts as that one's demand for as long as it waits.
+//  3. A request goes to a revision with a free slot, by share. Where none has one it is given back.
+type offers struct {
+	core    *activator.Activator
+	out     api.Emitter // demand, to the autoscaler
+	pod     string
+	changed func(service api.FunctionName) // the agent's; set before anything is put
+
+	mu        sync.Mutex // guards what follows; nothing else is taken while it is held
+	revisions map[api.FunctionName]api.Function
+	traffic   map[api.FunctionName][]api.Share
+	drawn     map[wanted]map[api.FunctionName]int // by revision
+	all       map[api.FunctionName][]backend      // as backends returned it; nil: something has changed. It is not changed
+}
+
+// wanted is a Service that a front door wants.
+type wanted struct {
+	front   string
+	service api.FunctionName
+}
+
+func newOffers(core *activator.Activator, out api.Emitter, pod string) *offers {
+	return &offers{core: core, out: out, pod: pod, revisions: map[api.FunctionName]api.Function{},
+		traffic: map[api.FunctionName][]api.Share{}, drawn: map[wanted]map[api.FunctionName]int{}}
+}
+
+// put takes in a revision.
+func (o *offers) put(f api.Function) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	o.revisions[f.Name], o.all = f, nil
+	o.mu.Unlock()
+	o.changed(f.ServiceName())
+}
+
+// remove takes in that a revision is gone.
+func (o *offers) remove(name api.FunctionName) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	f, known := o.revisions[name]
+	delete(o.revisions, name)
+	o.all = nil
+	o.mu.Unlock()
+	if known {
+		o.changed(f.ServiceName())
+	}
+}
+
+// route takes in how a Service's requests are divided; without shares nobody knows.
+func (o *offers) route(t api.Traffic) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	o.all = nil
+	if len(t.Shares) == 0 {
+		delete(o.traffic, t.Service)
+	} else {
+		o.traffic[t.Service] = t.Shares
+	}
+	o.mu.Unlock()
+	o.changed(t.Service)
+}
+
+// touched takes in that something of a revision has changed: its instances, or its requests.
+func (o *offers) touched(name api.FunctionName) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	f, known := o.revisions[name]
+	o.mu.Unlock()
+	if known {
+		o.changed(f.ServiceName())
+	}
+}
+
+// backend is a revision that has requests of its Service.
+type backend struct {
+	api.Function
+	percent int
+}
+
+// backends are the revisions of each Service that have traffic, the one with the most first; of one without any
+// the newest. The caller changes nothing of it.
+func (o *offers) backends() map[api.FunctionName][]backend {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all != nil {
+		return o.all
+	}
+	all := map[api.FunctionName][]backend{}
+	newest := map[api.FunctionName]api.Function{}
+	for name, f := range o.revisions {
+		service, percent := f.ServiceName(), 0
+		for _, s := range o.traffic[service] {
+			if s.Function == name {
+				percent += s.Percent
+			}
+		}
+		if percent > 0 {
+			all[service] = append(all[service], backend{f, percent})
+		}
+		if name > newest[service].Name { // Knative numbers revisions so that their names grow
+			newest[service] = f
+		}
+	}
+	for service, f := range newest {
+		if len(all[service]) == 0 {
+			all[service] = []backend{{f, 100}}
+		}
+		slices.SortFunc(all[service], func(a, b backend) int {
+			return cmp.Or(cmp.Compare(b.percent, a.percent), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	o.all = all
+	return all
+}
+
+// functions are the Services as functions, by name. See [clusteragent.Deps].
+func (o *offers) functions() []api.Function {
+	all := o.backends()
+	list := make([]api.Function, 0, len(all))
+	for _, service := range slices.Sorted(maps.Keys(all)) {
+		f := all[service][0].Function
+		f.Name, f.Service = service, ""
+		f.Aliases = slices.Clone(f.Aliases)
+		for _, b := range all[service][1:] {
+			for _, name := range b.Names() {
+				if !slices.Contains(f.Names(), name) {
+					f.Aliases = append(f.Aliases, name)
+				}
+			}
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// stats are what the activator knows of a Service's revisions together. See [clusteragent.Deps].
+func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
+	failed := 0
+	backends := o.backends()[service]
+	for _, b := range backends {
+		one, known := o.core.Stats(b.Name)
+		if !known {
+			continue
+		}
+		ok = true
+		sum.Running += one.Running
+		sum.Waiting += one.Waiting
+		sum.Instances = append(sum.Instances, one.Instances...)
+		if one.Failed != "" {
+			failed++
+			sum.Failed = one.Failed
+		}
+	}
+	if failed < len(backends) { // another one can start
+		sum.Failed = ""
+	}
+	return sum, ok
+}
+
+// serve answers a request for a Service. See [clusteragent.Deps].
+func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.FunctionName) {
+	backends := o.backends()[service]
+	var free []backend
+	for _, b := range backends {
+		if stats, ok := o.core.Stats(b.Name); ok && clusteragent.Free(stats) > 0 {
+			free = append(free, b)
+		}
+	}
+	if len(free) == 0 {
+		free = backends
+	}
+	if len(free) == 0 {
+		o.core.ServeAtOnce(w, r, service) // which says that it is not there
+		return
+	}
+	o.core.ServeAtOnce(w, r, draw(free))
+}
+
+// draw chooses one of several by their shares.
+func draw(list []backend) api.FunctionName {
+	total := 0
+	for _, b := range list {
+		total += b.percent
+	}
+	n := rand.IntN(total)
+	for _, b := range list {
+		if n -= b.percent; n < 0 {
+			return b.Name
+		}
+	}
+	return list[0].Name
+}
+
+// emit takes a front door's demand for a Service and passes it on as that for its revisions.
+func (o *offers) emit(e api.Event) {
+	var d api.Demand
+	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	backends := o.backends()[d.Function]
+	for name, n := range o.divide(d, backends) {
+		part := d
+		part.Function, part.Waiting = name, n
+		part.Activator = strings.Join([]string{o.pod, d.Activator}, "/") // other agents pass theirs on
+		if d.Waiting > 0 {
+			part.WaitingTokens = d.WaitingTokens * api.Tokens(n) / api.Tokens(d.Waiting)
+		}
+		o.out.Emit(api.NewEvent(api.EventDemand, "/"+part.Activator, name, part))
+	}
+}
+
+// divide is how many requests wait at a front door for each of a Service's revisions: what was drawn before, and of those that came
+// since each anew. A revision for which none waits any more is in it once.
+func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := wanted{d.Activator, d.Function}
+	now, sum := map[api.FunctionName]int{}, 0
+	for name, n := range o.drawn[key] {
+		now[name] = 0
+		if slices.ContainsFunc(backends, func(b backend) bool { return b.Name == name }) {
+			now[name] = n
+			sum += n
+		}
+	}
+	for ; sum < d.Waiting && len(backends) > 0; sum++ {
+		now[draw(backends)]++
+	}
+	for ; sum > d.Waiting; sum-- { // which ones have left nobody knows
+		most := slices.MaxFunc(slices.Sorted(maps.Keys(now)), func(a, b api.FunctionName) int { return cmp.Compare(now[a], now[b]) })
+		now[most]--
+	}
+	kept := maps.Clone(now)
+	maps.DeleteFunc(kept, func(_ api.FunctionName, n int) bool { return n == 0 })
+	if o.drawn[key] = kept; len(kept) == 0 {
+		delete(o.drawn, key)
+	}
+	return now
+}

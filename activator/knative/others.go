@@ -1,0 +1,59 @@
+package knative
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rouse-dev/rouse/activator/share"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// newShare makes what counts together with the other activators.
+func (p *process) newShare(token *clusterToken) *share.Share {
+	caller := control.New(p.peers.Transport(control.NewTransport(lanes)), token.current)
+	return share.New(p.cfg.PodName, rand.Text(), caller, p.log)
+}
+
+// meetOthers tells share which other activators there are, until ctx ends. It returns when it knows.
+func meetOthers(ctx context.Context, kube kubernetes.Interface, self string, s *share.Share) error {
+	f := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(control.SystemNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + control.ActivatorName }))
+	pods := f.Core().V1().Pods()
+	look := func(*corev1.Pod) { s.Set(others(pods.Lister(), self)) }
+	registered, err := pods.Informer().AddEventHandler(on(look, look))
+	if err != nil {
+		return fmt.Errorf("watch the other activators: %w", err)
+	}
+	f.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		return fmt.Errorf("wait for the pods of the other activators: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// others are the activators that are there beside this one. One that is ending still finishes its requests.
+func others(pods listers.PodLister, self string) (all []share.Activator) {
+	list, err := pods.List(labels.Everything())
+	if err != nil {
+		return nil // a lister of memory has no errors
+	}
+	for _, p := range list {
+		if p.Name != self && p.Status.PodIP != "" && p.Status.Phase == corev1.PodRunning {
+			all = append(all, share.Activator{Name: p.Name,
+				Endpoint: api.Endpoint("http://" + net.JoinHostPort(p.Status.PodIP, strconv.Itoa(control.ActivatorPort)))})
+		}
+	}
+	return all
+}

@@ -1,0 +1,248 @@
+package placed
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	v1 "knative.dev/serving/pkg/apis/serving/v1"
+	servingclient "knative.dev/serving/pkg/client/clientset/versioned/typed/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// Marks of a Service that this package has made.
+const (
+	LabelPlaced        = "clusters.rouse.dev/placed"
+	AnnotationFronts   = "clusters.rouse.dev/fronts"   // JSON: the names of its front doors
+	AnnotationManifest = "clusters.rouse.dev/manifest" // the hash of what it was made from
+)
+
+// Config says what may be created.
+type Config struct {
+	// Namespace is the only one that Services are created in.
+	Namespace string
+	// Images are those of the runtimes that are accepted.
+	Images map[string]string
+}
+
+// Namespace is the one namespace that patterns of functions name.
+func Namespace(patterns []string) (string, error) {
+	var one string
+	for _, p := range patterns {
+		namespace, _, found := strings.Cut(p, "/")
+		if !found || namespace == "" || strings.ContainsAny(namespace, `*?[]\`) {
+			return "", fmt.Errorf("the pattern %q names no namespace: want NAMESPACE/NAME, where * may stand in NAME", p)
+		}
+		if one != "" && one != namespace {
+			return "", fmt.Errorf("the patterns name the namespaces %s and %s: want one, which is all that the agent has rights in", one, namespace)
+		}
+		one = namespace
+	}
+	return one, nil
+}
+
+// Validate reports the first field that is wrong, and what it should be.
+func (c Config) Validate() error {
+	switch {
+	case c.Namespace == "" || path.Clean(c.Namespace) != c.Namespace:
+		return errors.New("no namespace is given for the functions of front doors")
+	case len(c.Images) == 0:
+		return errors.New("functions of front doors are accepted, and no runtime has an image: name them as RUNTIME=IMAGE")
+	}
+	for kind, image := range c.Images {
+		if !slices.Contains(api.RuntimeKinds, kind) || kind == api.RuntimeCommand || image == "" {
+			return fmt.Errorf("the image %q of the runtime %q: want RUNTIME=IMAGE, where RUNTIME is one of %s other than %s", image, kind, strings.Join(api.RuntimeKinds, ", "), api.RuntimeCommand)
+		}
+	}
+	return nil
+}
+
+// Applier creates and removes Services. It implements clusteragent.Applier; its methods are safe for many goroutines, and those
+// that the cluster's watch calls do nothing for nil.
+type Applier struct {
+	cfg      Config
+	services servingclient.ServiceInterface
+
+	mu     sync.Mutex
+	owners map[api.FunctionName][]string // of what this package has made, as the watch has it; lists are replaced, never changed
+}
+
+// New makes an Applier that creates Services by a client. It does nothing yet.
+func New(cfg Config, client servingclient.ServicesGetter) (*Applier, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Applier{cfg: cfg, services: client.Services(cfg.Namespace), owners: map[api.FunctionName][]string{}}, nil
+}
+
+// See takes in a Service of the cluster, and says whether other front doors have it now.
+func (a *Applier) See(s *v1.Service) (changed bool) {
+	if a == nil || s.Namespace != a.cfg.Namespace {
+		return false
+	}
+	return a.note(api.NewFunctionName(s.Namespace, s.Name), ownersOf(s))
+}
+
+// Forget takes in that a Service is gone.
+func (a *Applier) Forget(s *v1.Service) {
+	if a != nil {
+		a.note(api.NewFunctionName(s.Namespace, s.Name), nil)
+	}
+}
+
+func (a *Applier) note(name api.FunctionName, owners []string) (changed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed = !slices.Equal(a.owners[name], owners)
+	if len(owners) == 0 {
+		delete(a.owners, name)
+	} else {
+		a.owners[name] = owners
+	}
+	return changed
+}
+
+// Owners are the front doors that have a Service.
+func (a *Applier) Owners(name api.FunctionName) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.owners[name]
+}
+
+// Apply has the cluster have a function, for a front door.
+func (a *Applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
+	want, err := a.service(m, front)
+	if err != nil {
+		return api.Errorf(http.StatusForbidden, api.CodeStartFailed, "%v", err)
+	}
+	return a.change(ctx, m.Name, func(is *v1.Service) error {
+		if is == nil {
+			mark(want, []string{front})
+			_, err := a.services.Create(ctx, want, metav1.CreateOptions{})
+			return err
+		}
+		owners := ownersOf(is)
+		same := is.Annotations[AnnotationManifest] == want.Annotations[AnnotationManifest]
+		switch {
+		case len(owners) == 0:
+			return api.Errorf(http.StatusConflict, "", "%s is declared there by somebody else", m.Name)
+		case !same && (len(owners) > 1 || owners[0] != front):
+			return api.Errorf(http.StatusConflict, "", "%s is there as %s has declared it, which is different", m.Name, strings.Join(owners, ", "))
+		case same && slices.Contains(owners, front):
+			return nil
+		}
+		is = is.DeepCopy()
+		if !same {
+			is.Spec = want.Spec
+			is.Annotations[AnnotationManifest] = want.Annotations[AnnotationManifest]
+		}
+		if !slices.Contains(owners, front) {
+			owners = append(slices.Clone(owners), front)
+		}
+		mark(is, owners)
+		_, err := a.services.Update(ctx, is, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// Remove ends that a function is there for a front door; it is deleted with the last one.
+func (a *Applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
+	if name.Namespace() != a.cfg.Namespace {
+		return nil
+	}
+	return a.change(ctx, name, func(is *v1.Service) error {
+		if is == nil || !slices.Contains(ownersOf(is), front) {
+			return nil
+		}
+		owners := slices.DeleteFunc(ownersOf(is), func(other string) bool { return other == front })
+		if len(owners) == 0 {
+			return a.services.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
+		}
+		is = is.DeepCopy()
+		mark(is, owners)
+		_, err := a.services.Update(ctx, is, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// change has do change the Service of that name as it is now, nil where there is none; again where somebody else
+// was faster.
+func (a *Applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
+	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+	err := retry.OnError(retry.DefaultRetry, raced, func() error {
+		is, err := a.services.Get(ctx, name.Name(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			is = nil
+		case err != nil:
+			return err
+		}
+		err = do(is)
+		if is != nil && apierrors.IsNotFound(err) {
+			return nil // it was removed meanwhile
+		}
+		return err
+	})
+	return a.explain(err, name)
+}
+
+// explain is an error of the API server for whoever asked at the front door.
+func (a *Applier) explain(err error, name api.FunctionName) error {
+	var e *api.Error
+	switch {
+	case err == nil || errors.As(err, &e):
+		return err
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "the quota of its namespace %s does not allow %s: %v", a.cfg.Namespace, name, err)
+	case apierrors.IsForbidden(err):
+		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "its agent may not change Services of the namespace %s (manifests/components/agent/accept.yaml has the rights): %v", a.cfg.Namespace, err)
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		return api.Errorf(http.StatusBadRequest, api.CodeStartFailed, "its API server does not accept %s: %v", name, err)
+	}
+	return fmt.Errorf("change the Service of %s: %w", name, err)
+}
+
+// ownersOf are the front doors that a Service was made for; none: it was not made by this package.
+func ownersOf(s *v1.Service) (fronts []string) {
+	if s.Labels[LabelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[AnnotationFronts]), &fronts) != nil {
+		return nil
+	}
+	return fronts
+}
+
+// Keep copies the marks of a Service's metadata, for watches that keep little of it.
+func Keep(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
+	if from.Labels[LabelPlaced] == "" {
+		return
+	}
+	if to.Annotations == nil {
+		to.Annotations = map[string]string{}
+	}
+	to.Labels, to.DeletionTimestamp = map[string]string{LabelPlaced: from.Labels[LabelPlaced]}, from.DeletionTimestamp
+	to.Annotations[AnnotationFronts] = from.Annotations[AnnotationFronts]
+}
+
+// mark writes whose a Service is.
+func mark(s *v1.Service, owners []string) {
+	text, _ := json.Marshal(owners) // texts can be written
+	s.Annotations[AnnotationFronts] = string(text)
+}
+
+// hashed is the hash of a manifest.
+func hashed(manifest string) string {
+	sum := sha256.Sum256([]byte(manifest))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,216 @@
+package placed_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	v1 "knative.dev/serving/pkg/apis/serving/v1"
+	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
+
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/knative/placed"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+var _ clusteragent.Applier = (*placed.Applier)(nil)
+
+// manifest is that of default/chat; more are further annotations of its template, container what its container has besides.
+func manifest(more, container string) exchange.Manifest {
+	return exchange.Manifest{Name: "default/chat", Number: 1, YAML: `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat}
+spec:
+  template:
+    metadata:
+      annotations: {rouse.dev/model: pico, rouse.dev/memory: 64Mi, rouse.dev/clusters: gpu, rouse.dev/remove-after: 10m` + more + `}
+    spec: {containers: [{image: evil.example/miner` + container + `}]}
+`}
+}
+
+// cluster is an Applier of a cluster that has the objects, and what creates there.
+func cluster(t *testing.T, objects ...runtime.Object) (*placed.Applier, *servingfake.Clientset, func() *v1.Service) {
+	t.Helper()
+	client := servingfake.NewSimpleClientset(objects...)
+	a, err := placed.New(placed.Config{Namespace: "default", Images: map[string]string{api.RuntimeEngine: "own.example/engine:v1"}}, client.ServingV1())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, client, func() *v1.Service {
+		t.Helper()
+		s, err := client.ServingV1().Services("default").Get(t.Context(), "chat", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.See(s) // as the watch of the cluster does
+		return s
+	}
+}
+
+// TestLife creates a Service for two front doors, which goes with the second.
+func TestLife(t *testing.T) {
+	a, _, chat := cluster(t)
+	ctx, m := t.Context(), manifest("", ", args: [--, --threads, \"2\"]")
+	for _, front := range []string{"x", "y", "y"} {
+		if err := a.Apply(ctx, m, front); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := chat()
+	template := s.Spec.Template
+	c := template.Spec.Containers[0]
+	if c.Image != "own.example/engine:v1" || !slices.Equal(c.Args, []string{"--", "--threads", "2"}) || c.Resources.Requests.Memory().Value() != 64<<20 {
+		t.Errorf("the container is %+v: want the cluster's image, the runtime's arguments and 64 MiB", c)
+	}
+	if token := template.Spec.AutomountServiceAccountToken; token == nil || *token {
+		t.Error("the function has the token of a service account")
+	}
+	if an := template.Annotations; an[api.AnnotationClass] != api.Class || an[api.AnnotationModel] != "pico" || an["autoscaling.knative.dev/initial-scale"] != "0" || an[api.AnnotationClusters]+an[api.AnnotationRemoveAfter] != "" {
+		t.Errorf("annotations %v", an)
+	}
+	if got := a.Owners("default/chat"); !slices.Equal(got, []string{"x", "y"}) {
+		t.Errorf("it is there for %v", got)
+	}
+	var e *api.Error
+	if err := a.Apply(ctx, manifest(", rouse.dev/sleep-after: 1m", ""), "x"); !errors.As(err, &e) || e.Status != http.StatusConflict {
+		t.Errorf("another manifest, while two have it: %v", err)
+	}
+	if err := a.Remove(ctx, "default/chat", "x"); err != nil || chat() == nil || !slices.Equal(a.Owners("default/chat"), []string{"y"}) {
+		t.Errorf("removed for one: %v, it is there for %v", err, a.Owners("default/chat"))
+	}
+	if err := a.Apply(ctx, manifest(", rouse.dev/sleep-after: 1m", ""), "y"); err != nil || chat().Spec.Template.Annotations[api.AnnotationSleepAfter] != "1m" {
+		t.Errorf("changed by the only one that has it: %v", err)
+	}
+	if err := a.Remove(ctx, "default/chat", "y"); err != nil || chat() != nil {
+		t.Errorf("removed for both: %v, and it is there", err)
+	}
+	a.Forget(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "chat"}})
+	if got := a.Owners("default/chat"); len(got) != 0 {
+		t.Errorf("it is gone, and there for %v", got)
+	}
+	if err := a.Remove(ctx, "default/chat", "y"); err != nil {
+		t.Errorf("removed again: %v", err)
+	}
+}
+
+// TestNotItsOwn: what somebody else has declared is neither changed nor removed, whatever it says of itself.
+func TestNotItsOwn(t *testing.T) {
+	for name, meta := range map[string]metav1.ObjectMeta{
+		"plain":          {},
+		"without label":  {Annotations: map[string]string{placed.AnnotationFronts: `["x"]`}},
+		"without fronts": {Labels: map[string]string{placed.LabelPlaced: "true"}},
+	} {
+		meta.Namespace, meta.Name = "default", "chat"
+		a, client, chat := cluster(t, &v1.Service{ObjectMeta: meta})
+		chat()
+		if err := a.Apply(t.Context(), manifest("", ""), "x"); err == nil || !strings.Contains(err.Error(), "declared there by somebody else") {
+			t.Errorf("%s: applied: %v", name, err)
+		}
+		if err := a.Remove(t.Context(), "default/chat", "x"); err != nil || chat() == nil || len(a.Owners("default/chat")) > 0 {
+			t.Errorf("%s: removed: %v", name, err)
+		}
+		for _, act := range client.Actions() {
+			if act.GetVerb() != "get" {
+				t.Errorf("%s: %s", name, act.GetVerb())
+			}
+		}
+	}
+}
+
+// TestRefuses: what a front door may not have run is refused, and the refusal says why.
+func TestRefuses(t *testing.T) {
+	a, client, _ := cluster(t)
+	other := manifest("", "")
+	other.Name = "default/other"
+	far := manifest("", "")
+	far.Name, far.YAML = "system/chat", strings.Replace(far.YAML, "name: chat", "name: chat, namespace: system", 1)
+	for want, m := range map[string]exchange.Manifest{
+		"no image for the runtime vllm":    manifest(", rouse.dev/runtime: vllm", ""),
+		"no image for the runtime command": manifest("", ", command: [sh]"),
+		"an environment of its own":        manifest("", ", env: [{name: LD_PRELOAD, value: x}]"),
+		"rouse.dev/provider-patch":         manifest(`, rouse.dev/provider-patch: '{"a": "b"}'`, ""),
+		"not of default/other":             other,
+		"the namespace default only":       far,
+		"can't be read here":               {Name: "default/chat", YAML: "["},
+	} {
+		var e *api.Error
+		if err := a.Apply(t.Context(), m, "x"); !errors.As(err, &e) || !strings.Contains(e.Message, want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if n := len(client.Actions()); n > 0 {
+		t.Errorf("%d calls of the API server", n)
+	}
+}
+
+// TestRefused: what the API server refuses is told with what to change, and a race with another agent is no fault.
+func TestRefused(t *testing.T) {
+	services := schema.GroupResource{Group: "serving.knative.dev", Resource: "services"}
+	for _, c := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{apierrors.NewForbidden(services, "chat", errors.New("exceeded quota: functions")), http.StatusServiceUnavailable, "the quota of its namespace"},
+		{apierrors.NewForbidden(services, "chat", errors.New("no rights")), http.StatusForbidden, "accept.yaml"},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "chat", nil), http.StatusBadRequest, "does not accept"},
+	} {
+		a, client, _ := cluster(t)
+		client.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+		var e *api.Error
+		if err := a.Apply(t.Context(), manifest("", ""), "x"); !errors.As(err, &e) || e.Status != c.status || !strings.Contains(e.Message, c.want) {
+			t.Errorf("%v, want %d with %q", err, c.status, c.want)
+		}
+	}
+	first, _, theirs := cluster(t)
+	if err := first.Apply(t.Context(), manifest("", ""), "y"); err != nil {
+		t.Fatal(err)
+	}
+	made := theirs()
+	a, client, chat := cluster(t)
+	raced := false
+	client.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if raced {
+			return false, nil, nil
+		}
+		raced = true
+		if err := client.Tracker().Add(made); err != nil {
+			t.Error(err)
+		}
+		return true, nil, apierrors.NewAlreadyExists(services, "chat")
+	})
+	if err := a.Apply(t.Context(), manifest("", ""), "x"); err != nil || chat() == nil || !slices.Equal(a.Owners("default/chat"), []string{"y", "x"}) {
+		t.Errorf("%v, it is there for %v", err, a.Owners("default/chat"))
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if one, err := placed.Namespace([]string{"default/*", "default/chat-*"}); one != "default" || err != nil {
+		t.Errorf("%q, %v", one, err)
+	}
+	for pattern, want := range map[string]string{"*/chat": "names no namespace", "chat": "names no namespace", "a/*,b/*": "want one"} {
+		if _, err := placed.Namespace(strings.Split(pattern, ",")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", pattern, err, want)
+		}
+	}
+	for kind, want := range map[string]string{"": "no runtime has an image", api.RuntimeCommand: "other than", "magic": "want RUNTIME=IMAGE"} {
+		cfg := placed.Config{Namespace: "default", Images: map[string]string{kind: "image"}}
+		if kind == "" {
+			cfg.Images = nil
+		}
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", kind, err, want)
+		}
+	}
+}

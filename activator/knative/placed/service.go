@@ -1,0 +1,108 @@
+package placed
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "knative.dev/serving/pkg/apis/serving/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/config"
+)
+
+// dropped are annotations that say something to front doors only.
+var dropped = []string{api.AnnotationClusters, api.AnnotationRemoveAfter, api.AnnotationRegions}
+
+// refused are annotations by which a function would reach what is the cluster's.
+var refused = []string{api.AnnotationEndpoint, api.AnnotationHandler, api.AnnotationProviderPatch, api.AnnotationDualPods}
+
+// service is the Service of a front door's manifest, or what of that is not accepted.
+func (a *Applier) service(m exchange.Manifest, front string) (*v1.Service, error) {
+	f, err := config.Here(m.YAML, "the front door "+front, ".")
+	if err != nil {
+		return nil, fmt.Errorf("the manifest can't be read here: %w", err)
+	}
+	var said v1.Service
+	if err := yaml.Unmarshal([]byte(m.YAML), &said); err != nil {
+		return nil, fmt.Errorf("the manifest can't be read here: %w", err)
+	}
+	rt, containers := f.Runtime, said.Spec.Template.Spec.Containers
+	kind := cmp.Or(rt.Kind, api.RuntimeEngine)
+	image := a.cfg.Images[kind]
+	switch {
+	case f.Name != m.Name:
+		return nil, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, m.Name)
+	case f.Name.Namespace() != a.cfg.Namespace:
+		return nil, fmt.Errorf("this cluster accepts functions of the namespace %s only", a.cfg.Namespace)
+	case image == "":
+		return nil, fmt.Errorf("this cluster has no image for the runtime %s (--accept-images has %s)", kind, strings.Join(slices.Sorted(maps.Keys(a.cfg.Images)), ", "))
+	case len(containers) != 1:
+		return nil, errors.New("this cluster accepts no function with a sidecar")
+	case len(rt.Command)+len(f.Handler)+len(rt.Env)+len(containers[0].EnvFrom) > 0:
+		return nil, errors.New("this cluster accepts no function with a command, a handler or an environment of its own")
+	}
+	annotations := map[string]string{}
+	for key, value := range said.Spec.Template.Annotations {
+		switch {
+		case slices.Contains(refused, key):
+			return nil, fmt.Errorf("this cluster accepts no function with the annotation %s", key)
+		case slices.Contains(dropped, key):
+		case strings.HasPrefix(key, "rouse.dev/") || strings.HasPrefix(key, "autoscaling.knative.dev/"):
+			annotations[key] = value
+		}
+	}
+	annotations[api.AnnotationClass], annotations["autoscaling.knative.dev/initial-scale"] = api.Class, "0"
+	annotations[api.AnnotationRuntime], annotations[api.AnnotationModel] = kind, modelOf(f, annotations)
+	own := map[string]string{AnnotationManifest: hashed(m.YAML)}
+	if adapters, has := said.Annotations[api.AnnotationAdapters]; has {
+		own[api.AnnotationAdapters] = adapters
+	}
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: f.Name.Name(), Labels: map[string]string{LabelPlaced: "true"}, Annotations: own},
+		Spec: v1.ServiceSpec{ConfigurationSpec: v1.ConfigurationSpec{Template: v1.RevisionTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
+			Spec: v1.RevisionSpec{
+				ContainerConcurrency: said.Spec.Template.Spec.ContainerConcurrency, TimeoutSeconds: said.Spec.Template.Spec.TimeoutSeconds,
+				PodSpec: pod(f, kind, image, containers[0].Resources),
+			},
+		}}},
+	}, nil
+}
+
+// modelOf is the function's model as its manifest says it: a path in it is the image's, not this process's.
+func modelOf(f api.Function, annotations map[string]string) string {
+	return cmp.Or(annotations[api.AnnotationModel], f.Runtime.Model)
+}
+
+// pod is what a function runs in: without rights of the cluster, and with what the manifest asks for of memory and devices.
+func pod(f api.Function, kind, image string, asked corev1.ResourceRequirements) corev1.PodSpec {
+	needs := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: asked.Limits}
+	maps.Copy(needs.Requests, asked.Requests)
+	_, requested := needs.Requests[corev1.ResourceMemory]
+	if _, limited := needs.Limits[corev1.ResourceMemory]; !requested && !limited && f.Memory.Host > 0 {
+		needs.Requests[corev1.ResourceMemory] = resource.MustParse(strconv.FormatInt(int64(f.Memory.Host), 10))
+	}
+	no, yes := false, true
+	confined := &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	if kind == api.RuntimeEngine { // others' images may need more
+		confined.RunAsNonRoot, confined.ReadOnlyRootFilesystem = &yes, &yes
+	}
+	c := corev1.Container{Image: image, Ports: []corev1.ContainerPort{{ContainerPort: 8080}}, Resources: needs, SecurityContext: confined,
+		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}}
+	if len(f.Runtime.Args) > 0 { // the runtime's: what stands before are the function program's own
+		c.Args = append([]string{"--"}, f.Runtime.Args...)
+	}
+	return corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{c},
+		Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}
+}

@@ -1,0 +1,63 @@
+package metrics
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// maxTenants bounds the label "tenant". Tenants beyond it are counted as [OtherTenants].
+const maxTenants = 200
+
+// OtherTenants is the label of the tenants for which there is no series of their own.
+const OtherTenants = "other"
+
+// tenants are the metrics of those whose keys requests have.
+type tenants struct {
+	requests, tokens *prometheus.CounterVec
+
+	mu    *sync.Mutex // guards known
+	known map[string]bool
+}
+
+func newTenants(reg prometheus.Registerer) (tenants, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: "activator", Name: name, Help: help}, labels)
+	}
+	t := tenants{
+		requests: counter("tenant_requests_total", "Requests with a key that were answered or refused, by tenant and HTTP status.", "tenant", "code"),
+		tokens:   counter("tenant_tokens_total", "Tokens of answered requests with a key, by tenant and direction (input, output).", "tenant", "direction"),
+		mu:       &sync.Mutex{}, known: map[string]bool{},
+	}
+	if err := reg.Register(t.requests); err != nil {
+		return t, err // the caller says what failed
+	}
+	return t, reg.Register(t.tokens)
+}
+
+// label is the value of the label "tenant".
+func (t *tenants) label(tenant string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.known[tenant]:
+	case len(t.known) >= maxTenants:
+		return OtherTenants
+	default:
+		t.known[tenant] = true
+	}
+	return tenant
+}
+
+// Tenant counts a request of a tenant, and what its answer took.
+func (m *Metrics) Tenant(tenant string, status int, input, output api.Tokens) {
+	label := m.tenants.label(tenant)
+	m.tenants.requests.WithLabelValues(label, strconv.Itoa(status)).Inc()
+	if input+output > 0 {
+		m.tenants.tokens.WithLabelValues(label, "input").Add(float64(input))
+		m.tenants.tokens.WithLabelValues(label, "output").Add(float64(output))
+	}
+}

@@ -1,0 +1,348 @@
+package picker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+)
+
+// firstWithin is how long a gateway may take to say what a stream is about.
+const firstWithin = 10 * time.Second
+
+// exchange is one stream: one request of a gateway. What the receiving goroutine alone touches, and what is guarded, is said below;
+// the rest is set before the request is served.
+type exchange struct {
+	s      *Server
+	stream extproc.ExternalProcessor_ProcessServer
+	ctx    context.Context // of the request; ends with the stream, or with over
+	cancel context.CancelCauseFunc
+
+	begun  chan *extproc.ProcessingRequest // its header: one, from the receiving goroutine
+	mode   modes
+	body   *upload
+	load   *io.PipeReader      // the body of the instance's answer
+	loads  *io.PipeWriter      // what it is written to by the receiving goroutine
+	answer chan *http.Response // the instance's: one, from the receiving goroutine
+	cut    atomic.Bool         // the activator has not read the answer to its end
+	ended  chan struct{}       // closed by the receiving goroutine when the instance's answer is complete
+
+	over     chan struct{} // closed, once, when the stream is to end
+	overOnce sync.Once
+	err      error // why, set before over is closed; nil: as it should
+
+	asked http.Header // of the request, as it came; the serving goroutine's
+	got   *answered   // what the instance has answered, nil: nothing yet; the serving goroutine's
+	step  step        // the receiving goroutine's
+
+	mu       sync.Mutex // guards all below, and sending
+	named    bool       // the gateway knows where the request goes
+	passing  bool       // the gateway answers by itself: what it says is repeated
+	chunks   int        // of the request's body, that wait for an answer each
+	trailers bool       // of the request, that wait for one
+	last     bool       // trailers of the response do
+}
+
+// answered is what an instance has answered, but for its body.
+type answered struct {
+	status int
+	header http.Header
+	empty  bool // it has no body
+}
+
+// step is how far a gateway is with a request.
+type step int
+
+const (
+	atStart step = iota
+	inBody
+	inWait
+	inAnswer
+	atEnd
+)
+
+// modes are how the gateway sends bodies.
+type modes struct {
+	request, response filter.ProcessingMode_BodySendMode
+	eager             bool // bodies come before the answer to their header
+}
+
+// modesOf is what the first message says; a gateway that does not say it does what the extension asks of it.
+func modesOf(m *extproc.ProcessingRequest) modes {
+	c := m.GetProtocolConfig()
+	if c == nil {
+		return modes{filter.ProcessingMode_FULL_DUPLEX_STREAMED, filter.ProcessingMode_FULL_DUPLEX_STREAMED, true}
+	}
+	return modes{c.GetRequestBodyMode(), c.GetResponseBodyMode(), c.GetSendBodyWithoutWaitingForHeaderResponse()}
+}
+
+func (m modes) duplexIn() bool  { return m.request == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
+func (m modes) duplexOut() bool { return m.response == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
+
+// errLeft is the cause of the end of a request whose stream has ended: its client has left, or the gateway has.
+var errLeft = errors.New("the gateway ended the stream")
+
+// Process implements envoy.service.ext_proc.v3.ExternalProcessor.
+func (s *Server) Process(stream extproc.ExternalProcessor_ProcessServer) error {
+	x := &exchange{s: s, stream: stream,
+		begun: make(chan *extproc.ProcessingRequest, 1), answer: make(chan *http.Response, 1),
+		ended: make(chan struct{}), over: make(chan struct{})}
+	x.ctx, x.cancel = context.WithCancelCause(stream.Context())
+	defer x.cancel(nil)
+	x.body = newUpload()
+	x.load, x.loads = io.Pipe()
+	s.streams.Go(x.receive)
+	timer := time.AfterFunc(firstWithin, func() {
+		x.end(status.Error(codes.DeadlineExceeded, "no header of a request came"))
+	})
+	defer timer.Stop()
+	select {
+	case first := <-x.begun:
+		timer.Stop()
+		if s.cfg.Front != "" {
+			break
+		}
+		s.streams.Go(func() { x.serve(first) })
+	case <-x.over:
+	}
+	<-x.over
+	return x.err
+}
+
+// end ends the stream, and what of the request is left.
+func (x *exchange) end(err error) {
+	x.overOnce.Do(func() {
+		x.err = err
+		x.cancel(errLeft)
+		x.body.fail(errLeft)
+		_ = x.load.Close()
+		close(x.over)
+	})
+}
+
+// receive takes what the gateway sends until it ends the stream.
+func (x *exchange) receive() {
+	defer x.loads.CloseWithError(io.ErrUnexpectedEOF) // it does nothing to one that is complete
+	for {
+		m, err := x.stream.Recv()
+		if errors.Is(err, io.EOF) && x.step == atEnd {
+			if !x.mode.duplexOut() || x.isPassing() {
+				x.end(nil)
+			}
+			return // what serves sends the rest
+		}
+		if err != nil {
+			x.end(nil) // gRPC knows why
+			return
+		}
+		if err := x.take(m); err != nil {
+			x.end(err)
+			return
+		}
+	}
+}
+
+func disorder(what string) error {
+	return status.Error(codes.InvalidArgument, what)
+}
+
+// take takes in one message.
+func (x *exchange) take(m *extproc.ProcessingRequest) error {
+	if x.step == atStart && m.GetRequestHeaders() == nil {
+		return disorder("the first message is not the header of a request")
+	}
+	switch {
+	case m.GetRequestHeaders() != nil:
+		return x.takeHeader(m)
+	case m.GetRequestBody() != nil:
+		return x.takeBody(m)
+	case m.GetRequestTrailers() != nil:
+		return x.takeTrailers(m)
+	case m.GetResponseHeaders() != nil:
+		return x.takeAnswer(m)
+	case m.GetResponseBody() != nil, m.GetResponseTrailers() != nil:
+		return x.takeMore(m)
+	}
+	return disorder("the message is empty")
+}
+
+func (x *exchange) takeHeader(m *extproc.ProcessingRequest) error {
+	if x.step != atStart {
+		return disorder("a second header of a request")
+	}
+	x.mode, x.step = modesOf(m), inBody
+	if m.GetRequestHeaders().GetEndOfStream() {
+		x.step = inWait
+		x.body.done()
+	}
+	x.begun <- m
+	if x.s.cfg.Front != "" {
+		x.mu.Lock()
+		x.named, x.passing = true, true
+		x.mu.Unlock()
+		return x.send(headers(true, destination(x.s.cfg.Front), nil), x.s.cfg.Front)
+	}
+	if x.step == inBody && x.mode.request == filter.ProcessingMode_BUFFERED {
+		return x.send(headers(true, nil, nil), "")
+	}
+	return nil
+}
+
+func (x *exchange) takeBody(m *extproc.ProcessingRequest) error {
+	if x.step != inBody {
+		return disorder("more of a body that has ended, or has not begun")
+	}
+	b := m.GetRequestBody()
+	if b.GetEndOfStream() {
+		x.step = inWait
+	}
+	if x.isPassing() {
+		return x.send(x.echo(m), "")
+	}
+	x.mu.Lock()
+	x.chunks++
+	x.mu.Unlock()
+	x.body.write(b.GetBody())
+	if b.GetEndOfStream() {
+		x.body.done()
+	}
+	return nil
+}
+
+func (x *exchange) takeTrailers(m *extproc.ProcessingRequest) error {
+	if x.step != inBody {
+		return disorder("trailers of a request that has ended, or has not begun")
+	}
+	x.step = inWait
+	if x.isPassing() {
+		return x.send(x.echo(m), "")
+	}
+	x.mu.Lock()
+	x.trailers = true
+	x.mu.Unlock()
+	x.body.done()
+	return nil
+}
+
+// takeAnswer takes the header of an answer: the instance's, or where the gateway was not told where to send the request, its own.
+func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
+	if x.step == inAnswer || x.step == atEnd {
+		return disorder("a second header of an answer")
+	}
+	end := m.GetResponseHeaders().GetEndOfStream()
+	x.step = inAnswer
+	if end {
+		x.step = atEnd
+	}
+	x.mu.Lock()
+	x.passing = x.passing || !x.named
+	passing := x.passing
+	x.mu.Unlock()
+	if passing {
+		x.cancel(errLeft)
+		x.body.fail(errLeft)
+		return x.send(x.echo(m), "")
+	}
+	resp, err := response(m.GetResponseHeaders(), x.load) //nolint:bodyclose // the activator closes it, and so does end
+	if err != nil {
+		return err
+	}
+	x.answer <- resp
+	return x.repeated(m, end)
+}
+
+// repeated answers a piece of the instance's answer where the gateway passes that on itself.
+func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) {
+	if !x.mode.duplexOut() {
+		err = x.send(x.echo(m), "")
+	}
+	if end {
+		close(x.ended)
+	}
+	return err
+}
+
+// takeMore takes a piece of the answer's body, or its trailers.
+func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
+	if x.step != inAnswer {
+		return disorder("more of an answer that has ended, or has not begun")
+	}
+	b := m.GetResponseBody()
+	if b == nil || b.GetEndOfStream() {
+		x.step = atEnd
+	}
+	if x.isPassing() {
+		return x.send(x.echo(m), "")
+	}
+	if len(b.GetBody()) > 0 {
+		_, _ = x.loads.Write(b.GetBody()) // nobody may read any more: the gateway goes on all the same
+	}
+	if x.step == atEnd {
+		x.mu.Lock()
+		x.last = b == nil
+		x.mu.Unlock()
+		_ = x.loads.Close()
+	}
+	return x.repeated(m, x.step == atEnd)
+}
+
+func (x *exchange) isPassing() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.passing
+}
+
+// send sends one message; to is the endpoint that it names, empty: none.
+func (x *exchange) send(m *extproc.ProcessingResponse, to string) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.sendLocked(m, to)
+}
+
+func (x *exchange) sendLocked(m *extproc.ProcessingResponse, to string) error {
+	if to != "" {
+		m.DynamicMetadata = metadata(to)
+	}
+	return x.stream.Send(m) //nolint:wrapcheck // gRPC's status
+}
+
+// serve has the activator serve the request, and tells the gateway what comes of it.
+func (x *exchange) serve(first *extproc.ProcessingRequest) {
+	w := &writer{x: x, header: make(http.Header)}
+	defer w.stop()
+	r, via, bad := x.request(first)
+	aborted := false
+	if bad != nil {
+		bad.write(w, r)
+	} else {
+		r = r.WithContext(forward.WithVia(x.ctx, via))
+		aborted = serveHTTP(x.s.deps.Handler, w, r)
+	}
+	x.body.fail(errLeft)
+	x.end(w.finish(aborted))
+}
+
+// serveHTTP says whether the handler wants the client's connection to be cut.
+func serveHTTP(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool) {
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
+			aborted = true
+		default:
+			panic(p)
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return false
+}

@@ -1,0 +1,368 @@
+package picker_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/activator/picker"
+	"github.com/rouse-dev/rouse/api"
+)
+
+const chat = `{"model":"tiny","messages":[{"role":"user","content":"hello"}]}`
+
+// TestFromZero holds requests while the pool is empty, and while its only instance sleeps.
+func TestFromZero(t *testing.T) {
+	b := start(t, nil)
+	const n = 8
+	got := make([]result, n)
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() { got[i] = b.ask(chat) })
+	}
+	b.eventually("all wait", func() bool { st, _ := b.a.Stats(b.name); return st.Waiting == n })
+	f := b.instance("one", api.Asleep)
+	b.grant(f)
+	all.Wait()
+	for _, r := range got {
+		if r.cut != nil || r.status != http.StatusOK || !strings.Contains(r.body, `hello`) {
+			t.Errorf("got %+v", r)
+		}
+		if r.header["x-rouse-instance"] != "one" || r.header["server-timing"] == "" {
+			t.Errorf("got the header %v", r.header)
+		}
+	}
+	if w := f.wakes.Load(); w != 1 {
+		t.Errorf("%d wakes, want 1", w)
+	}
+	b.eventually("no slot is taken", b.idle)
+}
+
+// TestStream passes a stream on event by event, and ends one that is cut with an error.
+func TestStream(t *testing.T) {
+	b := start(t, nil)
+	f := b.instance("one", api.Awake)
+	const event = `data: {"choices":[{"delta":{"content":"hi"},"finish_reason":null}]}` + "\n\n"
+	const last = `data: {"choices":[{"delta":{},"finish_reason":"stop"}]}` + "\n\n" + "data: [DONE]\n\n"
+	for _, whole := range []bool{true, false} {
+		f.chat = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, event)
+			if whole {
+				_, _ = io.WriteString(w, last)
+			}
+		}
+		r := b.ask(`{"model":"tiny","stream":true,"messages":[]}`)
+		if r.cut != nil || r.status != http.StatusOK || !strings.HasPrefix(r.body, event) {
+			t.Errorf("whole %v: got %+v", whole, r)
+		}
+		if whole != (r.body == event+last) || !whole && (!strings.Contains(r.body, api.CodeStreamCut) || strings.Contains(r.body, "[DONE]")) {
+			t.Errorf("whole %v: got %q", whole, r.body)
+		}
+		b.eventually("no slot is taken", b.idle)
+	}
+}
+
+// TestTold sees what an instance is told, and not told.
+func TestTold(t *testing.T) {
+	b := start(t, nil)
+	f := b.instance("one", api.Awake)
+	r := b.ask(chat, "authorization", "Bearer secret", "cookie", "a=b", "x-rouse-tenant", "mallory", "x_rouse_tenant", "mallory", "k-revision", "x", "x-rouse-trusted", "true", "x-request-id", "mine")
+	if r.status != http.StatusOK || r.header["x-request-id"] != "" && r.header["x-request-id"] != "mine" {
+		t.Errorf("got %+v", r)
+	}
+	h := f.seen[0].Header
+	for _, name := range []string{"Authorization", "Cookie", "X-Rouse-Tenant", "X_rouse_tenant", "K-Revision", "X-Rouse-Trusted"} {
+		if v := h.Get(name); v != "" {
+			t.Errorf("the instance got %s: %s", name, v)
+		}
+	}
+	if h.Get("X-Request-Id") != "mine" {
+		t.Errorf("the instance got the request as %q", h.Get("X-Request-Id"))
+	}
+}
+
+// TestRewrite sends a request to the model that a header names, and says so to the instance.
+func TestRewrite(t *testing.T) {
+	for _, name := range []string{"x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"} {
+		b := start(t, nil)
+		b.instance("one", api.Awake)
+		body := strings.Replace(chat, "tiny", "other", 1)
+		if r := b.ask(body); r.status != http.StatusNotFound || !strings.Contains(r.body, api.CodeModelNotFound) {
+			t.Errorf("%s: the model of the body: got %+v", name, r)
+		}
+		if r := b.ask(body, name, "tiny"); r.status != http.StatusOK || !strings.Contains(r.body, `\"model\":\"tiny\"`) {
+			t.Errorf("%s: got %+v", name, r)
+		}
+	}
+}
+
+// TestRefused gets refusals in the API's own shape, with their reason.
+func TestRefused(t *testing.T) {
+	b := start(t, nil)
+	b.a.PutFunction(api.Function{Name: b.name, Concurrency: 1, Hold: api.Hold{Capacity: 1}})
+	f := b.instance("one", api.Asleep)
+	first := b.open(duplex)
+	first.header(false, nil)
+	first.body(chat, true)
+	b.eventually("it waits", func() bool { st, _ := b.a.Stats(b.name); return st.Waiting == 1 })
+	r := b.ask(chat)
+	if r.status/100 == 2 || r.header["x-llm-d-request-dropped-reason"] != "rejected-saturated" || r.header["retry-after"] == "" || !strings.HasPrefix(r.body, `{"error":{`) {
+		t.Errorf("got %+v", r)
+	}
+	if r := b.ask(`{"model":`); r.status != http.StatusBadRequest {
+		t.Errorf("broken JSON: got %+v", r)
+	}
+	if r := b.ask(""); r.status != http.StatusBadRequest {
+		t.Errorf("no body: got %+v", r)
+	}
+	b.grant(f)
+	m := first.recv()
+	if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != f.host() {
+		t.Errorf("got %s, want %s", to, f.host())
+	}
+	first.cancel()
+	b.eventually("no slot is taken", b.idle)
+}
+
+// TestModes asks as gateways that send bodies in other ways.
+func TestModes(t *testing.T) {
+	b := start(t, nil)
+	f := b.instance("one", api.Awake)
+	for name, config := range map[string]*extproc.ProtocolConfiguration{"buffered": buffered, "bodyless": bodyless, "eager": eager} {
+		t.Run(name, func(t *testing.T) {
+			s := b.open(config)
+			s.header(false, nil, "x-gateway-model-name", "tiny")
+			m := (*extproc.ProcessingResponse)(nil)
+			change := func() *extproc.HeaderMutation { return m.GetRequestHeaders().GetResponse().GetHeaderMutation() }
+			switch name {
+			case "buffered":
+				if s.recv().GetRequestHeaders() == nil {
+					t.Fatal("the header must be answered before the body comes")
+				}
+				s.body(chat, true)
+				m = s.recv()
+				change = func() *extproc.HeaderMutation { return m.GetRequestBody().GetResponse().GetHeaderMutation() }
+			case "eager":
+				s.body(chat[:9], false)
+				s.body(chat[9:], true)
+				m = s.recv()
+				for range 2 {
+					if s.recv().GetRequestBody() == nil {
+						t.Fatal("each piece must be answered")
+					}
+				}
+			default:
+				m = s.recv()
+			}
+			if to := endpoint(t, m, change()); to != f.host() {
+				t.Errorf("got %s, want %s", to, f.host())
+			}
+			st, _ := b.a.Stats(b.name)
+			if st.Running != 1 {
+				t.Errorf("%d requests run, want 1", st.Running)
+			}
+			s.answer("200", false, "content-type", "application/json")
+			if s.recv().GetResponseHeaders() == nil {
+				t.Error("the header of the answer must be answered")
+			}
+			s.answerBody("{}", true)
+			if s.recv().GetResponseBody() == nil {
+				t.Error("the body of the answer must be answered")
+			}
+			if _, err := s.Recv(); err != io.EOF {
+				t.Errorf("the end: got %v", err)
+			}
+			b.eventually("no slot is taken", b.idle)
+		})
+	}
+}
+
+// TestSubset keeps to what the gateway allows; an empty list is an empty pool.
+func TestSubset(t *testing.T) {
+	b := start(t, nil)
+	one, two := b.instance("one", api.Awake), b.instance("two", api.Awake)
+	for range 8 {
+		s := b.open(duplex)
+		s.header(false, []any{two.host(), "10.1.2.3:80"})
+		s.body(chat, true)
+		m := s.recv()
+		if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != two.host() {
+			t.Errorf("got %s, want %s", to, two.host())
+		}
+		s.cancel()
+		b.eventually("no slot is taken", b.idle)
+	}
+	s := b.open(duplex)
+	s.header(false, []any{free(t)})
+	s.body(chat, true)
+	if r := immediate(s.recv()); r == nil || r.status != http.StatusServiceUnavailable {
+		t.Errorf("an endpoint that is not ours: got %+v", r)
+	}
+	s = b.open(duplex)
+	s.header(false, []any{})
+	s.body(chat, true)
+	m := s.recv()
+	if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != one.host() && to != two.host() {
+		t.Errorf("an empty list: got %s", to)
+	}
+}
+
+// TestCut cuts streams at each phase, many at once: no slot and no place in the queue stays taken.
+func TestCut(t *testing.T) {
+	b := start(t, nil)
+	f := b.instance("one", api.Awake)
+	phases := []func(s *stream){
+		func(*stream) {},
+		func(s *stream) { s.header(false, nil) },
+		func(s *stream) { s.header(false, nil); s.body(chat[:5], false) },
+		func(s *stream) { s.header(false, nil); s.body(chat, true) },
+		func(s *stream) { s.header(false, nil); s.body(chat, true); s.recv() },
+		func(s *stream) { s.header(false, nil); s.body(chat, true); s.recv(); s.answer("200", false) },
+		func(s *stream) {
+			s.header(false, nil)
+			s.body(chat, true)
+			s.recv()
+			s.answer("200", false, "content-type", "text/event-stream")
+			s.answerBody("data: {}\n\n", false)
+		},
+	}
+	const n = 1000
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			s := b.open(duplex)
+			phases[i%len(phases)](s)
+			if i%2 == 0 {
+				_ = s.CloseSend()
+			}
+			s.cancel()
+		})
+	}
+	all.Wait()
+	b.eventually("no slot is taken", b.idle)
+	if r := b.ask(chat); r.status != http.StatusOK {
+		t.Errorf("after that: got %+v", r)
+	}
+	if f.served.Load() != 1 {
+		t.Errorf("the instance got %d requests from the activator itself", f.served.Load()-1)
+	}
+}
+
+// TestDisorder refuses what comes out of order.
+func TestDisorder(t *testing.T) {
+	b := start(t, nil)
+	b.instance("one", api.Awake)
+	for name, send := range map[string]func(s *stream){
+		"nothing":      func(s *stream) { _ = s.Send(&extproc.ProcessingRequest{}) },
+		"body first":   func(s *stream) { s.body(chat, true) },
+		"answer first": func(s *stream) { s.answer("200", true) },
+		"two headers":  func(s *stream) { s.header(false, nil); s.header(false, nil) },
+		"two bodies":   func(s *stream) { s.header(false, nil); s.body(chat, true); s.body(chat, true) },
+		"more answer":  func(s *stream) { s.header(false, nil); s.answerBody("x", true) },
+		"no status":    func(s *stream) { s.header(false, nil); s.body(chat, true); s.recv(); s.answer("", true) },
+		"answer, twice": func(s *stream) {
+			s.header(false, nil)
+			s.body(chat, true)
+			s.recv()
+			s.answer("200", false)
+			s.answer("200", false)
+		},
+	} {
+		s := b.open(duplex)
+		send(s)
+		for {
+			_, err := s.Recv()
+			if err == nil {
+				continue
+			}
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: got %v", name, err)
+			}
+			break
+		}
+		b.eventually("no slot is taken", b.idle)
+	}
+}
+
+// TestGatewayAnswers lets a gateway answer by itself while a request waits.
+func TestGatewayAnswers(t *testing.T) {
+	b := start(t, nil)
+	s := b.open(duplex)
+	s.header(false, nil)
+	s.body(chat, true)
+	b.eventually("it waits", func() bool { st, _ := b.a.Stats(b.name); return st.Waiting == 1 })
+	s.answer("504", false)
+	if s.recv().GetResponseHeaders() == nil {
+		t.Error("the gateway's header does not go on")
+	}
+	s.answerBody("too late", true)
+	if p := s.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse(); string(p.GetBody()) != "too late" || !p.GetEndOfStream() {
+		t.Errorf("got %v", p)
+	}
+	b.eventually("nothing waits", b.idle)
+	_ = s.CloseSend()
+	if _, err := s.Recv(); err != io.EOF {
+		t.Errorf("the end: got %v", err)
+	}
+}
+
+// TestSpent answers a request that the gateway has sent to an instance that refuses it.
+func TestSpent(t *testing.T) {
+	b := start(t, nil)
+	f := b.instance("one", api.Awake)
+	f.set(api.Asleep) // and nobody knows
+	r := b.ask(chat)
+	if r.status != http.StatusServiceUnavailable || r.header["retry-after"] == "" || !strings.Contains(r.body, "try again") {
+		t.Errorf("got %+v", r)
+	}
+	b.eventually("no slot is taken", b.idle)
+}
+
+// TestFront names the activators, at once, with no instance there.
+func TestFront(t *testing.T) {
+	front := free(t)
+	b := start(t, func(c *picker.Config) { c.Front = front })
+	s := b.open(duplex)
+	s.header(false, nil)
+	m := s.recv()
+	if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != front {
+		t.Errorf("got %s, want %s", to, front)
+	}
+	s.body("a", true)
+	if p := s.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse(); string(p.GetBody()) != "a" || !p.GetEndOfStream() {
+		t.Errorf("got %v", p)
+	}
+	s.answer("200", false)
+	s.recv()
+	s.answerBody("b", true)
+	if p := s.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse(); string(p.GetBody()) != "b" {
+		t.Errorf("got %v", p)
+	}
+	_ = s.CloseSend()
+	if _, err := s.Recv(); err != io.EOF {
+		t.Errorf("the end: got %v", err)
+	}
+}
+
+// TestHealth answers the checks of the protocol.
+func TestHealth(t *testing.T) {
+	b := start(t, nil)
+	client := grpc_health_v1.NewHealthClient(b.conn)
+	for _, service := range []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"} {
+		got, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("%s: got %v, %v", service, got, err)
+		}
+	}
+	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
+		t.Errorf("an unknown service: got %v", err)
+	}
+}

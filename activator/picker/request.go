@@ -1,0 +1,242 @@
+package picker
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Names of the protocol (the extension's proposal 004) and of the llm-d router.
+const (
+	keyDestination = "x-gateway-destination-endpoint"
+	keySubset      = "x-gateway-destination-endpoint-subset"
+	keyServed      = "x-gateway-destination-endpoint-served"
+	spaceSubset    = "envoy.lb.subset_hint"
+	spaceBalancer  = "envoy.lb"
+)
+
+// headersRewrite name the model that a request goes to, whatever its body says; headersModel that of a request whose body
+// the gateway does not send.
+var (
+	headersRewrite = []string{"X-Llm-D-Model-Name-Rewrite", "X-Gateway-Model-Name-Rewrite"}
+	headersModel   = []string{"X-Llm-D-Model-Name", "X-Gateway-Model-Name"}
+)
+
+// refusal is a request that can't be served.
+type refusal struct{ err *api.Error }
+
+func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
+	if r == nil {
+		api.WriteError(w, f.err)
+		return
+	}
+	api.WriteErrorTo(w, r, f.err)
+}
+
+// request makes an HTTP request of a header.
+func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *forward.Via, *refusal) {
+	h := m.GetRequestHeaders()
+	pseudo, header := headersOf(h.GetHeaders())
+	u, err := url.ParseRequestURI(pseudo[":path"])
+	if err != nil || pseudo[":method"] == "" {
+		return nil, nil, &refusal{api.BadRequest("", "the gateway sent no method, or no path that can be read")}
+	}
+	r := &http.Request{Method: pseudo[":method"], URL: u, RequestURI: pseudo[":path"], Proto: "HTTP/2.0", ProtoMajor: 2, Header: header,
+		Host: pseudo[":authority"], Body: x.body, ContentLength: length(header)}
+	x.asked = header.Clone()
+	if p, ok := peer.FromContext(x.ctx); ok {
+		r.RemoteAddr = p.Addr.String()
+	}
+	if h.GetEndOfStream() {
+		r.Body, r.ContentLength = http.NoBody, 0
+	}
+	via := &forward.Via{Transport: x, Model: first(header, headersRewrite), Allows: subset(m.GetMetadataContext())}
+	if err := x.bodyless(r, h.GetEndOfStream()); err != nil {
+		return r, nil, &refusal{err}
+	}
+	return r, via, nil
+}
+
+// bodyless deals with a body that the gateway does not send, or sends too late.
+func (x *exchange) bodyless(r *http.Request, ended bool) *api.Error {
+	if ended {
+		return nil
+	}
+	switch mode := x.mode.request; {
+	case x.mode.duplexIn(), mode == filter.ProcessingMode_BUFFERED, mode == filter.ProcessingMode_STREAMED && x.mode.eager:
+		return nil
+	case mode == filter.ProcessingMode_NONE && first(r.Header, headersModel) != "":
+		body := `{"model":` + strconv.Quote(first(r.Header, headersModel)) + `}`
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		return nil
+	default:
+		return api.Errorf(http.StatusInternalServerError, "", "the gateway sends bodies to its endpoint picker as %s: configure FULL_DUPLEX_STREAMED or BUFFERED", mode)
+	}
+}
+
+// headersOf are the pseudo headers and the others.
+func headersOf(m *core.HeaderMap) (pseudo map[string]string, h http.Header) {
+	pseudo, h = map[string]string{}, make(http.Header, len(m.GetHeaders()))
+	for _, one := range m.GetHeaders() {
+		value := string(one.GetRawValue())
+		if value == "" {
+			value = one.GetValue()
+		}
+		switch name := strings.ToLower(one.GetKey()); {
+		case strings.HasPrefix(name, ":"):
+			pseudo[name] = value
+		case name == "host":
+			if pseudo[":authority"] == "" {
+				pseudo[":authority"] = value
+			}
+		default:
+			h.Add(name, value)
+		}
+	}
+	return pseudo, h
+}
+
+// length is what a Content-Length says; -1: nothing.
+func length(h http.Header) int64 {
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return -1
+}
+
+func first(h http.Header, names []string) string {
+	for _, name := range names {
+		if v := h.Get(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// subset says which endpoints the gateway allows, by its metadata; nil: all. Where it knows of none the pool is
+// empty: what wakes for the request it will know.
+func subset(m *core.Metadata) func(host string) bool {
+	v, ok := m.GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
+	if !ok {
+		return nil
+	}
+	var list []string
+	switch k := v.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		list = split(k.StringValue)
+	case *structpb.Value_ListValue:
+		for _, one := range k.ListValue.GetValues() {
+			list = append(list, split(one.GetStringValue())...)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return func(host string) bool {
+		if slices.Contains(list, host) {
+			return true
+		}
+		ip, _, err := net.SplitHostPort(host)
+		return err == nil && slices.Contains(list, ip)
+	}
+}
+
+// split is a list with commas, without what is empty.
+func split(v string) []string {
+	list := strings.Split(v, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+}
+
+// response makes an HTTP response of a header and a body.
+func response(m *extproc.HttpHeaders, body io.ReadCloser) (*http.Response, error) {
+	pseudo, h := headersOf(m.GetHeaders())
+	code, err := strconv.Atoi(pseudo[":status"])
+	if err != nil || code < 100 || code > 599 {
+		return nil, disorder("the answer has no status")
+	}
+	resp := &http.Response{StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: length(h), Body: body}
+	if m.GetEndOfStream() {
+		resp.Body, resp.ContentLength = http.NoBody, 0
+	}
+	return resp, nil
+}
+
+// reachable says whether a gateway can connect to a host and port.
+func reachable(host string) bool {
+	_, err := netip.ParseAddrPort(host)
+	return err == nil
+}
+
+// upload is the body of a request: written by the receiving goroutine, read by the activator, which bounds how long that may take.
+type upload struct {
+	*io.PipeReader
+
+	to *io.PipeWriter
+
+	mu    sync.Mutex  // guards what follows
+	timer *time.Timer // of the deadline; nil: none was set
+}
+
+func newUpload() *upload {
+	u := &upload{}
+	u.PipeReader, u.to = io.Pipe()
+	return u
+}
+
+// write blocks until the bytes are read, or nobody will.
+func (u *upload) write(p []byte) {
+	if len(p) > 0 {
+		_, _ = u.to.Write(p) // whoever does not read on has its reason, and says it
+	}
+}
+
+// done says that the body is complete.
+func (u *upload) done() { _ = u.to.Close() }
+
+// fail ends reading and writing, where the body is not complete.
+func (u *upload) fail(err error) {
+	u.deadline(time.Time{})
+	_ = u.to.CloseWithError(err)
+	_ = u.CloseWithError(err)
+}
+
+// deadline is that of reads; zero: none.
+func (u *upload) deadline(t time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+	if t.IsZero() {
+		return
+	}
+	u.timer = time.AfterFunc(time.Until(t), func() { _ = u.to.CloseWithError(os.ErrDeadlineExceeded) })
+}
+
+// errSpent ends a request that the gateway has sent, and whose answer is over.
+var errSpent = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
+	"the instance did not take the request, or failed, and the gateway has sent it already: try again").WithRetryAfter(time.Second)
+
+// errUnreachable says that nobody has seen a request.
+var errUnreachable = &net.OpError{Op: "dial", Err: errors.New("the gateway sends no request to an instance that is being woken")}

@@ -1,0 +1,218 @@
+package picker
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// Config is a picker's.
+type Config struct {
+	// Address is what it listens at, host:port. Without a host it is on the loopback interface.
+	Address string
+	// Front, if it is not empty, is the ip:port that all requests are sent to, at once: the activators' own.
+	Front string
+	// Cert and Key are files in PEM, read for each connection; both empty: a certificate of its own, which nobody has signed.
+	Cert, Key string
+	// Plain says that it speaks gRPC without TLS.
+	Plain bool
+}
+
+// Validate reports the first field that is wrong, and what it should be.
+func (c Config) Validate() error {
+	if _, port, err := net.SplitHostPort(c.Address); err != nil || port == "" {
+		return fmt.Errorf("the picker's address is %q: want host:port, such as 0.0.0.0:9002", c.Address)
+	}
+	if c.Front != "" {
+		if _, err := netip.ParseAddrPort(c.Front); err != nil {
+			return fmt.Errorf("the picker's front is %q: want ip:port of the activators, such as 10.0.0.7:8012", c.Front)
+		}
+	}
+	switch {
+	case (c.Cert == "") != (c.Key == ""):
+		return errors.New("the picker has a certificate or a key: want both, or neither")
+	case c.Plain && c.Cert != "":
+		return errors.New("the picker has a certificate, and is to speak without TLS: want one of them")
+	}
+	if c.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
+			return fmt.Errorf("read the picker's certificate: %w", err)
+		}
+	}
+	return nil
+}
+
+// Deps are what a picker needs of others.
+type Deps struct {
+	// Handler serves requests: an activator's.
+	Handler http.Handler
+	// Ready says why no requests are taken now; nil, or a nil error: they are.
+	Ready func() error
+	// Logger; nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Server is an endpoint picker.
+type Server struct {
+	extproc.UnimplementedExternalProcessorServer
+
+	cfg     Config
+	deps    Deps
+	streams sync.WaitGroup // goroutines that receive
+}
+
+// New makes a picker. It starts nothing.
+func New(cfg Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Ready == nil {
+		deps.Ready = func() error { return nil }
+	}
+	return &Server{cfg: cfg, deps: deps}, nil
+}
+
+// Listen listens where the configuration says.
+func (s *Server) Listen() (net.Listener, error) {
+	address := s.cfg.Address
+	if strings.HasPrefix(address, ":") {
+		address = "127.0.0.1" + address
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for gateways: %w", err)
+	}
+	return l, nil
+}
+
+// maxHeader bounds what a gateway says of a header.
+const maxHeader = 256 << 10
+
+// Run serves gateways until ctx ends, and then for as long as requests run, until hard ends at the latest. It closes l.
+func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
+	options := []grpc.ServerOption{
+		grpc.MaxHeaderListSize(maxHeader), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	if !s.cfg.Plain {
+		cfg, err := s.tls()
+		if err != nil {
+			_ = l.Close()
+			return err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(cfg)))
+	}
+	server := grpc.NewServer(options...)
+	extproc.RegisterExternalProcessorServer(server, s)
+	grpc_health_v1.RegisterHealthServer(server, &health{ready: s.deps.Ready})
+	var ending sync.WaitGroup
+	over := make(chan struct{})
+	ending.Go(func() {
+		stop := context.AfterFunc(hard, server.Stop)
+		defer stop()
+		select {
+		case <-ctx.Done():
+			server.GracefulStop()
+		case <-over:
+		}
+	})
+	err := server.Serve(l)
+	close(over)
+	ending.Wait()
+	server.Stop()
+	s.streams.Wait()
+	if err != nil && ctx.Err() == nil && hard.Err() == nil {
+		return fmt.Errorf("serve gateways: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) tls() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	if s.cfg.Cert != "" {
+		cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			c, err := tls.LoadX509KeyPair(s.cfg.Cert, s.cfg.Key)
+			if err != nil {
+				s.deps.Logger.Error("the picker's certificate can't be read", "error", err)
+				return nil, err //nolint:wrapcheck // crypto/tls reports it
+			}
+			return &c, nil
+		}
+		return cfg, nil
+	}
+	own, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Certificates = []tls.Certificate{own}
+	return cfg, nil
+}
+
+// selfSigned makes a certificate that lives as long as the process. Gateways don't check it: what it is good for is that nobody listens.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make the picker's key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make the picker's certificate: %w", err)
+	}
+	c := x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "rouse endpoint picker"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &c, &c, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make the picker's certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// health answers the checks that the protocol names.
+type health struct {
+	grpc_health_v1.UnimplementedHealthServer
+	ready func() error
+}
+
+// Check implements grpc.health.v1.
+func (h *health) Check(_ context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	state := grpc_health_v1.HealthCheckResponse_SERVING
+	switch r.GetService() {
+	case "liveness":
+	case "", "readiness", extproc.ExternalProcessor_ServiceDesc.ServiceName:
+		if h.ready() != nil {
+			state = grpc_health_v1.HealthCheckResponse_NOT_SERVING
+		}
+	default:
+		return nil, status.Errorf(codes.NotFound, "there is no service %.100q", r.GetService())
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: state}, nil
+}

@@ -1,0 +1,204 @@
+package picker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/rouse-dev/rouse/internal/localhttp"
+)
+
+// writer is where the activator writes its answer: it becomes an immediate response, or the instance's answer as it goes on.
+// It is the serving goroutine's, but for its deadlines.
+type writer struct {
+	x      *exchange
+	header http.Header
+	status int // 0: nothing was written
+	way    way
+	buf    bytes.Buffer // what was not sent
+
+	mu    sync.Mutex  // guards what follows
+	timer *time.Timer // of the deadline; nil: none was set
+}
+
+// way is where the answer goes.
+type way int
+
+const (
+	immediate way = iota // to the client, whole, before any other answer
+	onward               // to the client, in the place of the instance's, piece by piece
+	nowhere              // the gateway passes the instance's on itself
+)
+
+// Header implements [http.ResponseWriter].
+func (w *writer) Header() http.Header { return w.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *writer) WriteHeader(code int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = code
+	got := w.x.got
+	switch {
+	case got == nil:
+	case !w.x.mode.duplexOut():
+		w.way = nowhere
+	case !got.empty || got.status == code: // a body can't be added to an answer without one
+		w.way = onward
+		set, remove := changed(got, code, w.header)
+		_ = w.x.send(headers(false, set, remove), "") // the end of the stream is seen where it is received
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (w *writer) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.x.left() {
+		return 0, errLeft
+	}
+	if w.way == nowhere {
+		return len(p), nil
+	}
+	_, _ = w.buf.Write(p)
+	if w.way == onward && w.buf.Len() >= chunk {
+		return len(p), w.FlushError()
+	}
+	return len(p), nil
+}
+
+// left says whether nobody waits for an answer any more.
+func (x *exchange) left() bool {
+	select {
+	case <-x.over:
+		return true
+	default:
+		return errors.Is(context.Cause(x.ctx), errLeft) || x.stream.Context().Err() != nil
+	}
+}
+
+// FlushError implements what [http.ResponseController] looks for.
+func (w *writer) FlushError() error {
+	for w.way == onward && w.buf.Len() > 0 {
+		if err := w.x.send(piece(false, w.buf.Next(chunk), false), ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetReadDeadline bounds the body of the request.
+func (w *writer) SetReadDeadline(t time.Time) error {
+	w.x.body.deadline(t)
+	return nil
+}
+
+// SetWriteDeadline ends the stream of a gateway that does not read until then.
+func (w *writer) SetWriteDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if !t.IsZero() {
+		w.timer = time.AfterFunc(time.Until(t), func() {
+			w.x.end(status.Error(codes.DeadlineExceeded, "the answer was not read"))
+		})
+	}
+	return nil
+}
+
+// stop stops the deadline.
+func (w *writer) stop() { _ = w.SetWriteDeadline(time.Time{}) }
+
+// finish sends what is left of the answer, and returns how the stream ends.
+func (w *writer) finish(aborted bool) error {
+	x := w.x
+	x.mu.Lock()
+	passing := x.passing
+	x.mu.Unlock()
+	switch {
+	case passing: // what the gateway answers itself ends as it likes
+		<-x.over
+		return nil
+	case x.left():
+		return nil
+	case aborted || w.status == 0:
+		return status.Error(codes.Unavailable, "the answer was cut")
+	case w.way == immediate:
+		return x.send(w.whole(), "")
+	case w.way == nowhere:
+		w.await()
+		return nil
+	}
+	w.await()
+	if err := w.FlushError(); err != nil || x.got.empty {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.sendLocked(piece(false, nil, !x.last), ""); err != nil || !x.last {
+		return err
+	}
+	return x.sendLocked(trailers(false), "")
+}
+
+// await waits until the gateway has sent all of the instance's answer, if the activator has read it to its end.
+func (w *writer) await() {
+	if w.x.cut.Load() {
+		return
+	}
+	select {
+	case <-w.x.ended:
+	case <-w.x.over:
+	}
+}
+
+// whole is the answer at once.
+func (w *writer) whole() *extproc.ProcessingResponse {
+	var set []*core.HeaderValueOption
+	for name, values := range w.header {
+		if localhttp.PerConnection(name) || name == "Content-Length" {
+			continue
+		}
+		for i, v := range values {
+			set = append(set, header(name, v, i > 0))
+		}
+	}
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extproc.ImmediateResponse{
+		Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.status)}, //nolint:gosec // three digits
+		Headers: &extproc.HeaderMutation{SetHeaders: set}, Body: w.buf.Bytes(), Details: "rouse"}}}
+}
+
+// changed is what makes the header of an instance's answer the one that goes on.
+func changed(got *answered, code int, to http.Header) (set []*core.HeaderValueOption, remove []string) {
+	if code != got.status {
+		set = append(set, header(":status", strconv.Itoa(code), false))
+	}
+	for name, values := range to {
+		if localhttp.PerConnection(name) || slices.Equal(values, got.header[name]) {
+			continue
+		}
+		for i, v := range values {
+			set = append(set, header(name, v, i > 0))
+		}
+	}
+	for name := range got.header {
+		if to[name] == nil && !localhttp.PerConnection(name) {
+			remove = append(remove, strings.ToLower(name))
+		}
+	}
+	return set, remove
+}

@@ -1,0 +1,52 @@
+package activator
+
+import (
+	"net"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/waketrace"
+)
+
+// operations are the names that OpenTelemetry has for what is asked at a path. Requests at others have no span.
+var operations = map[string]string{
+	"/v1/chat/completions": "chat", "/v1/messages": "chat", "/v1/responses": "chat", "/api/chat": "chat",
+	"/v1/completions": "text_completion", "/api/generate": "text_completion",
+	"/v1/embeddings": "embeddings", "/api/embed": "embeddings", "/api/embeddings": "embeddings",
+}
+
+// traceRequest exports the span of a request that has ended, where its client traces it, or it waited for a wake.
+func (c *call) traceRequest() {
+	if c.a.deps.Traces == nil {
+		return
+	}
+	r, answer, parent := &c.req, &c.reply, c.woken
+	if parent.Zero() {
+		parent = api.TraceFrom(r.in.Header)
+	}
+	operation := operations[r.in.URL.Path]
+	if operation == "" || parent.Zero() || parent.Unsampled {
+		return
+	}
+	span := waketrace.Request{Operation: operation, Model: r.Model, Instance: answer.instance, Status: answer.status, Code: answer.code, Began: r.arrived, Ended: time.Now()}
+	if span.Server = r.in.Host; span.Server != "" {
+		if host, _, err := net.SplitHostPort(span.Server); err == nil {
+			span.Server = host
+		}
+	}
+	if c.f != nil {
+		c.f.mu.Lock()
+		span.Function, span.Provider, span.Served = c.f.name, c.f.spec.Runtime.Kind, string(c.f.spec.Model)
+		c.f.mu.Unlock()
+		switch span.Provider {
+		case api.RuntimeEngine:
+			span.Provider = "rouse"
+		case api.RuntimeCommand:
+			span.Provider = "" // nobody knows
+		}
+	}
+	if answer.answered != 0 {
+		span.Input, span.Output = answer.used(r.Input)
+	}
+	c.a.tracer.Request(parent, span)
+}

@@ -1,0 +1,289 @@
+package prefix
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Bounds of an index.
+const (
+	// perPlace is how many blocks it has room for, for each place: at least a million tokens.
+	perPlace = 1 << 15
+	// maxBlocks bounds all of them: about 18 MiB, and 2 MiB more for every 64 places.
+	maxBlocks = 1 << 18
+	// maxPlaces bounds the places; of further ones nothing is known.
+	maxPlaces = 1 << 10
+)
+
+// Places is a set of places: bit n of word n/64 is place n.
+type Places []uint64
+
+// Add adds place n, which is at least 0.
+func (p *Places) Add(n int) {
+	for len(*p) <= n/64 {
+		*p = append(*p, 0)
+	}
+	(*p)[n/64] |= 1 << (n % 64)
+}
+
+// Has says whether n is in p; -1 never is.
+func (p Places) Has(n int) bool { return n >= 0 && n/64 < len(p) && p[n/64]&(1<<(n%64)) != 0 }
+
+// none is no block.
+const none int32 = -1
+
+// block is one block of text that came behind another one. Those that no block follows, the ends, are in a list.
+type block struct {
+	hash       uint64
+	salt       Salt
+	before     int32 // none: it is the first
+	followers  int32
+	prev, next int32 // in the list of ends
+}
+
+// Index is what was sent to the places of one function. The zero value knows nothing.
+type Index struct {
+	limit  int // of blocks
+	byHash map[uint64]int32
+	blocks []block
+	// seen are the places that have seen a block: words of them for each.
+	seen   []uint64
+	words  int
+	places Places
+	n      int // places in use
+	unused []int32
+	// The ends, the one that was used last first.
+	newest, oldest int32
+}
+
+// Place is a number for an instance; -1: there are too many.
+func (x *Index) Place() int {
+	for n := range maxPlaces {
+		if !x.places.Has(n) {
+			x.places.Add(n)
+			x.n++
+			x.limit = min(x.n*perPlace, maxBlocks)
+			return n
+		}
+	}
+	return -1
+}
+
+// Forget forgets what place n has seen; it stays a place.
+func (x *Index) Forget(n int) {
+	if n < 0 || n/64 >= x.words {
+		return
+	}
+	for at := n / 64; at < len(x.seen); at += x.words {
+		x.seen[at] &^= 1 << (n % 64)
+	}
+}
+
+// Remove forgets a place.
+func (x *Index) Remove(n int) {
+	if n < 0 {
+		return
+	}
+	x.Forget(n)
+	x.places[n/64] &^= 1 << (n % 64)
+	if x.n--; x.n == 0 {
+		*x = Index{}
+		return
+	}
+	x.limit = min(x.n*perPlace, maxBlocks)
+	for len(x.byHash) > x.limit {
+		x.drop(x.oldest)
+	}
+}
+
+// Len is how many blocks x knows.
+func (x *Index) Len() int { return len(x.byHash) }
+
+// Find finds the longest prefix of c that any of some places has seen: how many blocks, and which of the places.
+// The result is appended to into[:0], and is empty where depth is 0.
+func (x *Index) Find(c Chain, among Places, into Places) (depth int, seen Places) {
+	depth = x.deepest(c, func(b int32) bool {
+		for w, word := range x.seenBy(b) {
+			if w < len(among) && word&among[w] != 0 {
+				return true
+			}
+		}
+		return false
+	})
+	seen = into[:0]
+	if depth == 0 {
+		return 0, seen
+	}
+	for w, word := range x.seenBy(x.byHash[c.blocks[depth-1]]) {
+		if w < len(among) {
+			seen = append(seen, word&among[w])
+		}
+	}
+	return depth, seen
+}
+
+// Seen is how many blocks of c any place has seen.
+func (x *Index) Seen(c Chain) int {
+	return x.deepest(c, func(b int32) bool {
+		return slices.ContainsFunc(x.seenBy(b), func(word uint64) bool { return word != 0 })
+	})
+}
+
+// deepest is the number of blocks of c up to the last one that holds is true of. It must be true of all before that one.
+func (x *Index) deepest(c Chain, holds func(int32) bool) int {
+	low, high := 0, len(c.blocks) // it is at least low, and at most high
+	for low < high {
+		mid := int(uint(low+high+1) / 2)
+		if b := x.find(c, mid); b != none && holds(b) {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	return low
+}
+
+// find is the block of c that is the nth, from 1.
+func (x *Index) find(c Chain, n int) int32 {
+	b, found := x.byHash[c.blocks[n-1]]
+	if !found || x.blocks[b].salt != c.salt {
+		return none
+	}
+	return b
+}
+
+func (x *Index) seenBy(b int32) Places {
+	return x.seen[int(b)*x.words:][:x.words]
+}
+
+// Learn notes that c was sent to place n.
+func (x *Index) Learn(c Chain, n int) {
+	if !x.places.Has(n) || len(c.blocks) == 0 {
+		return
+	}
+	x.widen(n/64 + 1)
+	depth := x.deepest(c, func(int32) bool { return true })
+	last := none
+	if depth > 0 {
+		last = x.find(c, depth)
+	}
+	for b := last; b != none && !x.seenBy(b).Has(n); b = x.blocks[b].before {
+		x.seenBy(b)[n/64] |= 1 << (n % 64)
+	}
+	for _, hash := range c.blocks[depth:] {
+		b := x.add(block{hash: hash, salt: c.salt, before: last, prev: none, next: none})
+		if b == none {
+			break
+		}
+		x.seenBy(b)[n/64] |= 1 << (n % 64)
+		last = b
+	}
+	if last != none && x.blocks[last].followers == 0 {
+		x.unlink(last)
+		x.push(last)
+	}
+}
+
+// add makes room for a block and puts it behind the one before it; none: another prompt has the same hash, or
+// there is no room but for what it belongs to.
+func (x *Index) add(b block) int32 {
+	if _, taken := x.byHash[b.hash]; taken {
+		return none
+	}
+	if b.before != none {
+		x.unlink(b.before) // it can't be dropped now
+		x.blocks[b.before].followers++
+	}
+	for len(x.byHash) >= x.limit {
+		if x.oldest == none { // all is before b
+			x.blocks[b.before].followers--
+			x.push(b.before)
+			return none
+		}
+		x.drop(x.oldest)
+	}
+	at := int32(len(x.blocks))
+	if k := len(x.unused) - 1; k >= 0 {
+		at, x.unused = x.unused[k], x.unused[:k]
+		x.blocks[at] = b
+	} else {
+		x.blocks = append(x.blocks, b)
+		for range x.words {
+			x.seen = append(x.seen, 0)
+		}
+	}
+	x.byHash[b.hash] = at
+	x.push(at)
+	return at
+}
+
+// drop forgets an end.
+func (x *Index) drop(b int32) {
+	x.unlink(b)
+	clear(x.seenBy(b))
+	delete(x.byHash, x.blocks[b].hash)
+	x.unused = append(x.unused, b)
+	before := x.blocks[b].before
+	if before == none {
+		return
+	}
+	x.blocks[before].followers--
+	if x.blocks[before].followers == 0 { // now it is an end, of a chain that was not used for longest
+		x.blocks[before].prev, x.blocks[before].next = x.oldest, none
+		if x.oldest != none {
+			x.blocks[x.oldest].next = before
+		} else {
+			x.newest = before
+		}
+		x.oldest = before
+	}
+}
+
+// push puts an end, which is in no list, first.
+func (x *Index) push(b int32) {
+	x.blocks[b].prev, x.blocks[b].next = none, x.newest
+	if x.newest != none {
+		x.blocks[x.newest].prev = b
+	} else {
+		x.oldest = b
+	}
+	x.newest = b
+}
+
+// unlink takes an end out of the list; one that is not in it is left alone.
+func (x *Index) unlink(b int32) {
+	prev, next := x.blocks[b].prev, x.blocks[b].next
+	switch {
+	case prev != none:
+		x.blocks[prev].next = next
+	case x.newest == b:
+		x.newest = next
+	default:
+		return
+	}
+	if next != none {
+		x.blocks[next].prev = prev
+	} else {
+		x.oldest = prev
+	}
+	x.blocks[b].prev, x.blocks[b].next = none, none
+}
+
+// widen makes room for so many words of places in each block.
+func (x *Index) widen(words int) {
+	if x.byHash == nil {
+		x.byHash = make(map[uint64]int32)
+		x.newest, x.oldest = none, none
+		x.words = words
+		return
+	}
+	if words <= x.words {
+		return
+	}
+	words = 1 << bits.Len(uint(words-1))
+	wide := make([]uint64, len(x.blocks)*words)
+	for b := range x.blocks {
+		copy(wide[b*words:], x.seenBy(int32(b)))
+	}
+	x.seen, x.words = wide, words
+}

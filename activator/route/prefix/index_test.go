@@ -1,0 +1,380 @@
+package prefix
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// text is a conversation of so many turns: one that is longer begins with the shorter one.
+func text(name string, turns int) []byte {
+	var b strings.Builder
+	b.WriteByte('[')
+	for n := range turns {
+		if n > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"role":"user","content":"%s %d %s"}`, name, n, strings.Repeat("word ", 60))
+	}
+	b.WriteByte(']')
+	return []byte(b.String())
+}
+
+func chain(tenant, name string, turns int) Chain {
+	return Of(SaltOf(tenant), nil, nil, text(name, turns))
+}
+
+func placed(t testing.TB, x *Index, n int) {
+	t.Helper()
+	for want := range n {
+		if got := x.Place(); got != want {
+			t.Fatalf("place %d, want %d", got, want)
+		}
+	}
+}
+
+func all(n int) (p Places) {
+	for k := range n {
+		p.Add(k)
+	}
+	return p
+}
+
+func of(p Places) (out []int) {
+	for n := range len(p) * 64 {
+		if p.Has(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// TestLongerConversation: each turn has the chain of the turn before it as its beginning.
+func TestLongerConversation(t *testing.T) {
+	for turns := 1; turns < 400; turns += 1 + turns/7 {
+		short, long := chain("a", "x", turns), chain("a", "x", turns+1)
+		if !slices.Equal(short.blocks, long.blocks[:short.Len()]) {
+			t.Fatalf("the chain of %d turns does not go on in that of %d", turns, turns+1)
+		}
+		if have := len(text("x", turns)) - 1; Bytes(short.Len()) > have || Bytes(short.Len()+1) <= have {
+			t.Errorf("%d turns, %d bytes, have %d blocks", turns, have, short.Len())
+		}
+	}
+}
+
+// TestParts: what is rendered before the messages is a part of each block behind it.
+func TestParts(t *testing.T) {
+	salt, messages := SaltOf("a"), text("x", 10)
+	chains := []Chain{
+		Of(salt, nil, nil, messages), Of(salt, []byte("system"), nil, messages), Of(salt, nil, []byte("system"), messages),
+		Of(salt, []byte("sys"), []byte("tem"), messages), Of(SaltOf("b"), nil, nil, messages), Of(SaltOf("a", ""), nil, nil, messages),
+	}
+	seen := map[uint64]int{}
+	for n, c := range chains {
+		for _, hash := range c.blocks {
+			if m, there := seen[hash]; there {
+				t.Errorf("chains %d and %d share a block", m, n)
+			}
+			seen[hash] = n
+		}
+	}
+	if n := Of(salt).Len() + Of(salt, nil, nil).Len() + Of(salt, []byte("x")).Len(); n != 0 {
+		t.Errorf("%d blocks of nothing", n)
+	}
+	if n := Of(salt, make([]byte, 2*Bytes(MaxBlocks))).Len(); n != MaxBlocks {
+		t.Errorf("a long chain has %d blocks, want %d", n, MaxBlocks)
+	}
+}
+
+// TestTenantsShareNothing: even where two tenants' blocks had the same hash, neither would find the other's.
+func TestTenantsShareNothing(t *testing.T) {
+	var x Index
+	placed(t, &x, 2)
+	x.Learn(chain("a", "x", 10), 0)
+	if depth, _ := x.Find(chain("b", "x", 10), all(2), nil); depth != 0 {
+		t.Errorf("b finds %d blocks of a's", depth)
+	}
+	forged := chain("a", "x", 10)
+	forged.salt = SaltOf("b")
+	if depth, _ := x.Find(forged, all(2), nil); depth != 0 {
+		t.Errorf("b finds %d blocks of a's by their hashes", depth)
+	}
+	x.Learn(forged, 1)
+	if depth, seen := x.Find(chain("a", "x", 10), all(2), nil); depth == 0 || !slices.Equal(of(seen), []int{0}) {
+		t.Errorf("a finds %d blocks at %v, want them at 0", depth, of(seen))
+	}
+}
+
+// twin says what an index with room for everything knows, in the plainest way.
+type twin map[int]map[uint64]bool
+
+func (w twin) find(c Chain, among Places) (depth int, seen []int) {
+	for n := range c.blocks {
+		var has []int
+		for place, blocks := range w {
+			if among.Has(place) && blocks[c.blocks[n]] {
+				has = append(has, place)
+			}
+		}
+		if len(has) == 0 {
+			break
+		}
+		depth, seen = n+1, has
+	}
+	slices.Sort(seen)
+	return depth, seen
+}
+
+// TestTwin: after any events the index finds what a plain map of everything finds.
+func TestTwin(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var x Index
+		w, places := twin{}, 1+r.IntN(150)
+		placed(t, &x, places)
+		for n := range places {
+			w[n] = map[uint64]bool{}
+		}
+		for step := range 600 {
+			c, n := chain(fmt.Sprint(r.IntN(2)), fmt.Sprint(r.IntN(12)), 1+r.IntN(12)), r.IntN(places)
+			switch r.IntN(20) {
+			case 0:
+				x.Forget(n)
+				w[n] = map[uint64]bool{}
+			case 1:
+				x.Remove(n)
+				w[n] = map[uint64]bool{}
+				if got := x.Place(); got != n {
+					t.Fatalf("seed %d, step %d: place %d, want %d", seed, step, got, n)
+				}
+			case 2, 3, 4, 5, 6, 7:
+				x.Learn(c, n)
+				for _, hash := range c.blocks {
+					w[n][hash] = true
+				}
+			default:
+				among := all(1 + r.IntN(places))
+				depth, seen := x.Find(c, among, nil)
+				want, where := w.find(c, among)
+				if depth != want || !slices.Equal(of(seen), where) {
+					t.Fatalf("seed %d, step %d: found %d blocks at %v, want %d at %v", seed, step, depth, of(seen), want, where)
+				}
+			}
+		}
+	}
+}
+
+// sound checks what always holds of an index.
+func (x *Index) sound(t *testing.T) {
+	t.Helper()
+	ends, prev := 0, none
+	for b := x.newest; len(x.byHash) > 0 && b != none; prev, b = b, x.blocks[b].next {
+		ends++
+		if x.blocks[b].prev != prev || x.blocks[b].followers != 0 || ends > len(x.byHash) {
+			t.Fatal("the list of ends is broken")
+		}
+	}
+	followers := map[int32]int32{}
+	for hash, b := range x.byHash {
+		if x.blocks[b].hash != hash {
+			t.Fatal("a block is found by another hash")
+		}
+		if before := x.blocks[b].before; before != none {
+			followers[before]++
+			for w, word := range x.seenBy(b) {
+				if word&^x.seenBy(before)[w] != 0 {
+					t.Fatal("a place has seen a block and not the one before it")
+				}
+			}
+		}
+		if x.blocks[b].followers == 0 {
+			ends--
+		}
+	}
+	if ends != 0 {
+		t.Fatalf("%d ends are not in the list", -ends)
+	}
+	for _, b := range x.byHash {
+		if x.blocks[b].followers != followers[b] {
+			t.Fatal("a block does not know its followers")
+		}
+	}
+}
+
+// TestBounded: an index never has more blocks than it has room for, forgets what was not used for longest, and stays whole.
+func TestBounded(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var x Index
+		placed(t, &x, 70)
+		x.limit = 1 + r.IntN(60)
+		for range 300 {
+			c, n := chain("a", fmt.Sprint(r.IntN(10)), 1+r.IntN(30)), r.IntN(70)
+			x.Learn(c, n)
+			if x.Len() > x.limit || len(x.blocks) > x.limit {
+				t.Fatalf("seed %d: %d blocks in %d, room for %d", seed, x.Len(), len(x.blocks), x.limit)
+			}
+			depth, seen := x.Find(c, all(70), nil)
+			if want := min(c.Len(), x.limit); depth != want || !seen.Has(n) {
+				t.Fatalf("seed %d: of what was just learnt %d of %d blocks are known", seed, depth, want)
+			}
+			x.sound(t)
+		}
+	}
+}
+
+// TestOldestGoesFirst: what is used again stays, and all of a conversation goes before anything of one that is newer.
+func TestOldestGoesFirst(t *testing.T) {
+	var x Index
+	placed(t, &x, 1)
+	size := chain("a", "x", 10).Len()
+	x.limit = 3 * size
+	for _, name := range []string{"x", "y", "z", "x", "w"} {
+		x.Learn(chain("a", name, 10), 0)
+	}
+	for name, want := range map[string]int{"x": size, "y": 0, "z": size, "w": size} {
+		if depth, _ := x.Find(chain("a", name, 10), all(1), nil); depth != want {
+			t.Errorf("%s: %d blocks, want %d", name, depth, want)
+		}
+	}
+}
+
+// TestLastPlaceGoes: an index without places has nothing.
+func TestLastPlaceGoes(t *testing.T) {
+	var x Index
+	placed(t, &x, maxPlaces)
+	if n := x.Place(); n != -1 {
+		t.Errorf("one more place: %d", n)
+	}
+	x.Learn(chain("a", "x", 10), maxPlaces-1)
+	x.Learn(chain("a", "x", 10), -1)
+	for n := range maxPlaces {
+		x.Remove(n)
+	}
+	if x.Len() != 0 || x.blocks != nil || x.seen != nil {
+		t.Errorf("%d blocks are left", x.Len())
+	}
+	x.Learn(chain("a", "x", 10), 0) // it is no place any more
+	if x.Len() != 0 {
+		t.Errorf("%d blocks were learnt at no place", x.Len())
+	}
+}
+
+// TestKey: a conversation has the same key in each turn, its own, for those that know what all begin with and not the
+// conversation; and two places of three keep their keys when one goes.
+func TestKey(t *testing.T) {
+	system := []byte(strings.Repeat("be kind ", 100))
+	of := func(name string, turns int) Chain { return Of(SaltOf("a"), system, text(name, turns)) }
+	var x Index
+	placed(t, &x, 2)
+	if of("x", 3).Key(x.Seen(of("x", 3))) != of("y", 9).Key(x.Seen(of("y", 9))) || (Chain{}).Key(0) != 0 {
+		t.Error("the key of one that knows nothing is not that of the first block")
+	}
+	x.Learn(of("other", 5), 0)
+	keys := map[uint64]string{}
+	for _, name := range []string{"x", "y", "z"} {
+		for turns := 1; turns < 20; turns++ {
+			c := of(name, turns)
+			keys[c.Key(x.Seen(c))] = name
+		}
+	}
+	if len(keys) != 3 {
+		t.Errorf("three conversations have %d keys", len(keys))
+	}
+	x.Forget(0)
+	if n := x.Seen(of("other", 5)); n != 0 {
+		t.Errorf("%d blocks are known of a place that was forgotten", n)
+	}
+	if c := of("x", 2); c.Key(c.Len()) != c.blocks[c.Len()-1] {
+		t.Error("the key of a prompt that is known is not that of its last block")
+	}
+	best := func(key uint64, places ...string) string {
+		return slices.MaxFunc(places, func(a, b string) int {
+			if Prefers(key, Hash(a)) < Prefers(key, Hash(b)) {
+				return -1
+			}
+			return 1
+		})
+	}
+	count := map[string]int{}
+	for n := range 3000 {
+		key := chain("a", fmt.Sprint(n), 1).Key(0)
+		was, is := best(key, "i", "j", "k"), best(key, "i", "j")
+		if was != "k" && was != is {
+			t.Fatal("a key has moved whose place is still there")
+		}
+		count[was]++
+	}
+	for _, n := range count {
+		if n < 850 || n > 1150 {
+			t.Errorf("keys are not even: %v", count)
+		}
+	}
+}
+
+// FuzzChain: whatever a body has in it, a prompt that goes on repeats the chain, another byte changes each block from
+// there on and none before, and no other tenant has any of it.
+func FuzzChain(f *testing.F) {
+	f.Add([]byte(`"be kind"`), []byte(`[{"type":"function"}]`), text("x", 20), []byte(`,{"role":"user"}]`), 300)
+	f.Add([]byte{}, []byte{}, []byte(`]`), []byte{}, 0)
+	f.Fuzz(func(t *testing.T, system, tools, messages, more []byte, at int) {
+		a := Of(SaltOf("a"), system, tools, messages)
+		for _, hash := range Of(SaltOf("b"), system, tools, messages).blocks {
+			if slices.Contains(a.blocks, hash) {
+				t.Fatal("two tenants share a block")
+			}
+		}
+		if len(messages) == 0 {
+			return
+		}
+		longer := Of(SaltOf("a"), system, tools, slices.Concat(messages[:len(messages)-1], more, []byte("]")))
+		if longer.Len() < a.Len() || !slices.Equal(a.blocks, longer.blocks[:a.Len()]) {
+			t.Fatal("a prompt that goes on has other blocks")
+		}
+		if at < 0 || at >= len(messages)-1 {
+			return
+		}
+		other := slices.Clone(messages)
+		other[at]++
+		b := Of(SaltOf("a"), system, tools, other)
+		same := Of(SaltOf("a"), system, tools, append(slices.Clone(messages[:at]), ']')).Len() // the blocks before the byte
+		for n := range a.blocks {
+			if (a.blocks[n] == b.blocks[n]) != (n < same) {
+				t.Fatalf("block %d of %d: equal %t, the texts differ in block %d", n, a.Len(), a.blocks[n] == b.blocks[n], same)
+			}
+		}
+	})
+}
+
+// BenchmarkFind looks a prompt up among 1,000 places and 200,000 blocks, hashing included.
+func BenchmarkFind(b *testing.B) {
+	var x Index
+	placed(b, &x, 1000)
+	r := rand.New(rand.NewPCG(1, 1))
+	for n := 0; x.Len() < 200_000; n++ {
+		x.Learn(chain("a", fmt.Sprint(n), 400), r.IntN(1000))
+	}
+	among := all(1000)
+	for _, tokens := range []int{1000, 4000, 100_000} {
+		prompt := text("q", 4*tokens/300)[:4*tokens]
+		x.Learn(Of(SaltOf("a"), prompt[:3*tokens]), 7)
+		b.Run(fmt.Sprint(tokens), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(prompt)))
+			salt := SaltOf("a")
+			var into Places
+			for b.Loop() {
+				_, into = x.Find(Of(salt, prompt), among, into)
+			}
+		})
+		b.Run(fmt.Sprint("learn-", tokens), func(b *testing.B) {
+			c := Of(SaltOf("a"), prompt)
+			for b.Loop() {
+				x.Forget(9)
+				x.Learn(c, 9)
+			}
+		})
+	}
+}

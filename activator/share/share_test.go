@@ -1,0 +1,442 @@
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+var errLost = errors.New("lost")
+
+// site is some activators and what is between them.
+type site struct {
+	t   *testing.T
+	mu  sync.Mutex // guards what follows
+	all map[string]*node
+	// lose is how many of a hundred messages, and of a hundred answers, are lost; double how many are carried twice.
+	lose, double int
+	cut          map[string]bool // by name: it hears nothing, and is not heard
+	exchanges    atomic.Int64
+}
+
+type node struct {
+	*Share
+	site  *site
+	store *keys.Store
+	cost  map[control.ClientUse]float64
+	end   func() // of its process
+}
+
+const key = "k"
+
+func newSite(t *testing.T) *site {
+	return &site{t: t, all: map[string]*node{}, cut: map[string]bool{}}
+}
+
+// join begins an activator that has a key with these rights.
+func (s *site) join(name string, r apikey.Rights) *node {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	n := &node{site: s, cost: map[control.ClientUse]float64{}}
+	n.Share = New(name, name+fmt.Sprint(rand.Uint64()), n, slog.New(slog.DiscardHandler))
+	n.store = keys.NewStore(nil).Among(n.Share)
+	n.store.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash(key), Rights: r}}})
+	n.Tell(n.store, n)
+	s.mu.Lock()
+	s.all[name] = n
+	s.mu.Unlock()
+	s.meet()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = n.Run(ctx)
+	}()
+	n.end = func() {
+		cancel()
+		<-ended
+	}
+	return n
+}
+
+// leave ends an activator, and has the others hear of it.
+func (s *site) leave(n *node) {
+	n.end()
+	s.mu.Lock()
+	delete(s.all, n.name)
+	s.mu.Unlock()
+	s.meet()
+}
+
+func (s *site) meet() {
+	s.mu.Lock()
+	var names []Activator
+	for name := range s.all {
+		names = append(names, Activator{Name: name, Endpoint: api.Endpoint(name)})
+	}
+	all := make([]*node, 0, len(s.all))
+	for _, n := range s.all {
+		all = append(all, n)
+	}
+	s.mu.Unlock()
+	for _, n := range all {
+		var others []Activator
+		for _, a := range names {
+			if a.Name != n.name {
+				others = append(others, a)
+			}
+		}
+		n.Set(others)
+	}
+}
+
+// Call carries a message as the network does, which takes a millisecond or so.
+func (n *node) Call(ctx context.Context, _ string, e api.Endpoint, path string, in, out any, _ int64) error {
+	s := n.site
+	s.mu.Lock()
+	to := s.all[string(e)]
+	lostThere, lostBack, twice := rand.IntN(100) < s.lose, rand.IntN(100) < s.lose, rand.IntN(100) < s.double
+	cut := s.cut[n.name] || s.cut[string(e)]
+	s.exchanges.Add(1)
+	s.mu.Unlock()
+	time.Sleep(time.Duration(200+rand.IntN(1000)) * time.Microsecond)
+	switch {
+	case path != control.PathUsage:
+		return fmt.Errorf("called %s", path)
+	case to == nil:
+		return errLost // the connection is refused
+	case cut || lostThere:
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	var answer control.UsageMessage
+	for range 2 {
+		var m control.UsageMessage
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return err
+		}
+		answer = to.Take(m)
+		if !twice {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if lostBack {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if raw, err = json.Marshal(answer); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, out)
+}
+
+func (n *node) ServedElsewhere(u control.ClientUse) {
+	cost := u.Cost
+	u.Cost = 0
+	n.site.mu.Lock()
+	n.cost[u] += cost
+	n.site.mu.Unlock()
+}
+
+func (n *node) account() *keys.Account {
+	r, _ := http.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Authorization", "Bearer "+key)
+	a, err := n.store.Authenticate(r)
+	if err != nil {
+		n.site.t.Error(err)
+	}
+	return a
+}
+
+// admit asks for one request.
+func (n *node) admit(tokens api.Tokens) *keys.Charge {
+	c, err := n.account().Admit(n.site.t.Context(), time.Now(), tokens)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// flood asks through all of some activators for a while, each by several clients, and returns how many requests were let in.
+func flood(from []*node, every, during time.Duration) (admitted int) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	end := time.Now().Add(during)
+	for _, n := range from {
+		for range 3 {
+			all.Go(func() {
+				for time.Now().Before(end) {
+					if c := n.admit(0); c != nil {
+						mu.Lock()
+						admitted++
+						mu.Unlock()
+						c.End()
+					}
+					time.Sleep(every/2 + rand.N(every))
+				}
+			})
+		}
+	}
+	all.Wait()
+	return admitted
+}
+
+// TestOneLimit: however many activators requests come through, and through however many of them, a limit is what it says.
+func TestOneLimit(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		of, asked  int
+		limit      int64
+		every      time.Duration
+		lose       int
+		more, less float64 // than what one would let in
+	}{
+		{name: "one", of: 1, asked: 1, limit: 600, every: 5 * time.Millisecond, more: 1, less: .99},
+		{name: "two", of: 2, asked: 2, limit: 600, every: 5 * time.Millisecond, more: 1, less: .95},
+		{name: "three, one is asked", of: 3, asked: 1, limit: 600, every: 5 * time.Millisecond, more: 1, less: .95},
+		{name: "three, all at once", of: 3, asked: 3, limit: 3000, every: 2 * time.Millisecond, more: 1, less: .95},
+		{name: "more than is asked for", of: 2, asked: 2, limit: 1e6, every: 50 * time.Millisecond, more: 1, less: 0},
+		{name: "few", of: 3, asked: 3, limit: 2, every: 100 * time.Millisecond, more: 1, less: .75}, // 3 of 4: one turn was nobody's
+		{name: "two, messages are lost", of: 2, asked: 2, limit: 600, every: 5 * time.Millisecond, lose: 10, more: 1.5, less: .8},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.lose = tc.lose
+				var all []*node
+				for k := range tc.of {
+					all = append(all, s.join(fmt.Sprint("n", k), apikey.Rights{RequestsPerMinute: tc.limit}))
+				}
+				synctest.Wait()
+				time.Sleep(time.Second)
+				got := float64(flood(all[:tc.asked], tc.every, time.Minute))
+				one := 2 * float64(tc.limit) // what was there, and what came in a minute
+				if got > one*tc.more || got < one*tc.less {
+					t.Errorf("%v of %v are let in, want %v to %v of what one activator lets in", got, one, tc.less, tc.more)
+				}
+				t.Logf("%v of %v with %d exchanges", got, one, s.exchanges.Load())
+				for _, n := range all {
+					s.leave(n)
+				}
+			})
+		})
+	}
+}
+
+// TestTokens: what answers take is known to all, when they have ended.
+func TestTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		r := apikey.Rights{TokensPerMinute: 6000}
+		a, b := s.join("a", r), s.join("b", r)
+		time.Sleep(time.Second)
+		c := a.admit(1000)
+		c.Settle(5900)
+		c.End()
+		time.Sleep(2 * Every)
+		if c := b.admit(1000); c != nil {
+			t.Error("b lets in what a has used")
+		}
+		time.Sleep(10 * time.Second)
+		if c := b.admit(1000); c == nil {
+			t.Error("b refuses what is there again")
+		} else {
+			c.End()
+		}
+		s.leave(a)
+		s.leave(b)
+	})
+}
+
+// TestConcurrent: no more requests run at once than may, wherever they run; those of an activator that is gone run no more.
+func TestConcurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		r := apikey.Rights{Concurrent: 5}
+		all := []*node{s.join("a", r), s.join("b", r), s.join("c", r)}
+		time.Sleep(time.Second)
+		running, most := map[*node][]*keys.Charge{}, 0
+		count := func() (n int) {
+			for _, of := range running {
+				n += len(of)
+			}
+			return n
+		}
+		for range 1000 {
+			n := all[rand.IntN(3)]
+			if of := running[n]; len(of) > 0 && rand.IntN(3) == 0 {
+				of[0].End()
+				running[n] = of[1:]
+			} else if c := n.admit(1); c != nil {
+				running[n] = append(running[n], c)
+			}
+			most = max(most, count())
+			time.Sleep(rand.N(30 * time.Millisecond))
+		}
+		if most != 5 {
+			t.Errorf("%d run at once, want 5", most)
+		}
+		for count() < 5 {
+			if c := all[0].admit(1); c != nil {
+				running[all[0]] = append(running[all[0]], c)
+			}
+			time.Sleep(Every)
+		}
+		if c := all[1].admit(1); c != nil {
+			t.Error("a sixth is let in")
+		}
+		s.leave(all[0])
+		delete(running, all[0])
+		for range 5 - count() {
+			if c := all[1].admit(1); c == nil {
+				t.Error("the places of an activator that is gone are not free")
+			} else {
+				defer c.End()
+			}
+			time.Sleep(2 * Every)
+		}
+		if c := all[2].admit(1); c != nil {
+			t.Error("one too many is let in after one has left")
+		}
+		s.leave(all[1])
+		s.leave(all[2])
+	})
+}
+
+// TestOneThatBegins knows what was used before.
+func TestOneThatBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		r := apikey.Rights{RequestsPerMinute: 60}
+		a := s.join("a", r)
+		for a.admit(0) != nil {
+		}
+		b := s.join("b", r)
+		if c := b.admit(0); c != nil {
+			t.Error("one that has just begun lets in what was used")
+		}
+		time.Sleep(10 * time.Second) // 10 are there again
+		n := 0
+		for range 20 {
+			for _, at := range []*node{a, b} {
+				if at.admit(0) != nil {
+					n++
+				}
+			}
+		}
+		if n < 9 || n > 10 {
+			t.Errorf("%d are let in after ten seconds, want 10", n)
+		}
+		s.leave(a)
+		s.leave(b)
+	})
+}
+
+// TestOneThatCannotBeReached is waited for once, then limits are kept by what is known; when it is back, both know all.
+func TestOneThatCannotBeReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		r := apikey.Rights{RequestsPerMinute: 60}
+		a, b := s.join("a", r), s.join("b", r)
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		s.cut["b"] = true
+		s.mu.Unlock()
+		begun, n := time.Now(), 0
+		for a.admit(0) != nil {
+			n++
+		}
+		if n < 60 || n > 70 {
+			t.Errorf("%d are let in, want 60 and what came meanwhile", n)
+		}
+		if took := time.Since(begun); took > 40*AskFor {
+			t.Errorf("they have waited for %v", took)
+		}
+		s.mu.Lock()
+		delete(s.cut, "b")
+		s.mu.Unlock()
+		time.Sleep(callFor + 2*retryAfter)
+		if got := flood([]*node{b}, time.Millisecond, 100*time.Millisecond); got > 7 {
+			t.Errorf("%d are let in at the other, which knows what was used", got)
+		}
+		s.leave(a)
+		s.leave(b)
+	})
+}
+
+// TestNothingCountsTwice: messages are lost and doubled, and processes begin again; in the end all know the same.
+func TestNothingCountsTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		all := []*node{s.join("a", apikey.Rights{}), s.join("b", apikey.Rights{})}
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		s.lose, s.double = 30, 30
+		s.mu.Unlock()
+		want := [2]float64{}
+		for range 300 {
+			k := rand.IntN(2)
+			cost := float64(rand.IntN(200) - 50)
+			want[1-k] += cost
+			all[k].Served(control.ClientUse{Function: "default/m", Client: "c", Priority: 2, Cost: cost})
+			time.Sleep(rand.N(200 * time.Millisecond))
+		}
+		s.mu.Lock()
+		s.lose = 0
+		s.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		for k, n := range all {
+			s.mu.Lock()
+			if got := n.cost[control.ClientUse{Function: "default/m", Client: "c", Priority: 2}]; got != want[k] {
+				t.Errorf("%s has heard of a cost of %v, want %v", n.name, got, want[k])
+			}
+			s.mu.Unlock()
+			n.mu.Lock()
+			for _, p := range n.peers {
+				if len(p.sent)+len(p.accounts)+len(p.clients)+len(p.owed) != 0 {
+					t.Errorf("%s keeps what the other knows", n.name)
+				}
+			}
+			n.mu.Unlock()
+		}
+		again := s.exchanges.Load()
+		time.Sleep(time.Minute)
+		if s.exchanges.Load() != again {
+			t.Error("they talk though nothing has happened")
+		}
+		s.leave(all[0])
+		s.leave(all[1])
+	})
+}
+
+// TestAStranger gets an answer that says nothing.
+func TestAStranger(t *testing.T) {
+	s := newSite(t)
+	n := s.join("a", apikey.Rights{RequestsPerMinute: 60})
+	n.admit(0)
+	got := n.Take(control.UsageMessage{From: "x", Run: "1", Meet: true, Parts: []control.UsagePart{{Number: 1, Accounts: map[string]control.Use{"key " + apikey.Hash(key): {Requests: 60}}}}})
+	if got.All != nil || got.Parts != nil || got.Taken != 0 {
+		t.Errorf("it learns %+v", got)
+	}
+	if n.admit(0) == nil {
+		t.Error("what it says counts")
+	}
+	s.leave(n)
+}

@@ -1,0 +1,53 @@
+package activator
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/hold"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Sight says which instances may see which clients' requests. It is called while a function is locked: it must not block, and
+// not call the activator. A client is called as [peer.Peer] calls it.
+type Sight interface {
+	// Sees returns what says whether an instance of the function may see a client's requests; nil: each may see all.
+	Sees(f api.FunctionName) func(client string, i api.InstanceID) bool
+	// Bars says why no instance that there is or can be may see a client's requests; nil: one may.
+	Bars(f api.FunctionName, client string) *api.Error
+}
+
+// sees is [Sight.Sees] for f. The caller holds mu.
+func (f *function) sees() func(client string, i api.InstanceID) bool {
+	if f.a.deps.Sight == nil {
+		return nil
+	}
+	return f.a.deps.Sight.Sees(f.name)
+}
+
+// of is what a client's requests may be sent to; nil: anything.
+func of(sees func(client string, i api.InstanceID) bool, client string) func(api.InstanceID) bool {
+	if sees == nil {
+		return nil
+	}
+	return func(i api.InstanceID) bool { return sees(client, i) }
+}
+
+// first is the entry that gets the next slot. Where not each instance may see each client's requests, it is the first that a free slot may see.
+// The caller holds mu.
+func (f *function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *hold.Entry[slot] {
+	if sees == nil {
+		return f.queue.First()
+	}
+	return f.queue.FirstOf(func(client string) bool { return f.set.FreeFor(now, of(sees, client)) })
+}
+
+// barred says why c may not be sent to any instance. The caller holds mu.
+func (f *function) barred(c *call) error {
+	if f.a.deps.Sight == nil {
+		return nil
+	}
+	if err := f.a.deps.Sight.Bars(f.name, c.req.peer.Client); err != nil {
+		return err
+	}
+	return nil
+}

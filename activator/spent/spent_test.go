@@ -1,0 +1,76 @@
+package spent
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// told collects what a counter tells.
+func counter() (c *Counter, take func() []api.Usage) {
+	var list []api.Usage
+	c = New("one", api.EmitterFunc(func(e api.Event) {
+		var u api.Usage
+		if err := json.Unmarshal(e.Data, &u); err != nil || e.Type != api.EventUsage || u.Check() != nil {
+			panic(fmt.Sprint(e.Type, err, u.Check()))
+		}
+		list = append(list, u)
+	}))
+	return c, func() []api.Usage { l := list; list = nil; return l }
+}
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// TestTells: levels are told of what has changed, and of all each minute; what is not used is forgotten.
+func TestTells(t *testing.T) {
+	c, take := counter()
+	c.Tell(start)
+	c.Add(start, "default/m", "m-1", "a", 10, 5, 20)
+	c.Add(start, "default/m", "m-1", "a", 10, 5, 20)
+	c.Add(start, "default/m", "m-1", "b", 1, 1, 3)
+	c.Tell(start.Add(Every))
+	want := []api.Usage{{Function: "default/m", Activator: "one", Uses: []api.Use{
+		{Instance: "m-1", Begun: start, Tenant: "a", Requests: 2, Input: 20, Output: 10, Cost: 40}, {Instance: "m-1", Begun: start, Tenant: "b", Requests: 1, Input: 1, Output: 1, Cost: 3}}}}
+	if diff := cmp.Diff(want, take()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	c.Tell(start.Add(2 * Every))
+	if got := take(); len(got) != 0 {
+		t.Errorf("told of what has not changed: %v", got)
+	}
+	c.Tell(start.Add(Again))
+	if diff := cmp.Diff(want, take()); diff != "" {
+		t.Errorf("the repetition, -want +got:\n%s", diff)
+	}
+	c.Tell(start.Add(Unused))
+	take()
+	c.Tell(start.Add(Unused + Again))
+	if got := take(); len(got) != 0 {
+		t.Errorf("not forgotten: %v", got)
+	}
+}
+
+// TestBounds: as many tenants and instances as may come fit into one event.
+func TestBounds(t *testing.T) {
+	c, take := counter()
+	for k := range 3000 {
+		c.Add(start.Add(time.Duration(k)), "default/m", api.InstanceID(fmt.Sprint("m-", k%10)), fmt.Sprint("tenant-", k), 1, 1, 1)
+	}
+	c.Tell(start.Add(Every))
+	got := take()
+	if len(got) != 1 || len(got[0].Uses) == 0 || len(got[0].Uses) > api.MostUses {
+		t.Fatalf("got %d events", len(got))
+	}
+	all := int64(0)
+	for _, u := range got[0].Uses {
+		all += u.Requests
+	}
+	if all != 3000 {
+		t.Errorf("%d requests are told, want 3000", all)
+	}
+}

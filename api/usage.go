@@ -1,0 +1,46 @@
+package api
+
+import (
+	"math"
+	"time"
+)
+
+// EventUsage says what clients have used of a function through one activator. Data: Usage.
+const EventUsage = "dev.rouse.function.usage.v1"
+
+// Usage is what clients have used of a function through one activator. It is a level and no difference, so that an
+// event that is lost or comes twice does no harm.
+type Usage struct {
+	Function  FunctionName `json:"function"`
+	Activator string       `json:"activator"`
+	Uses      []Use        `json:"uses"`
+}
+
+// Use is what one tenant has used of one instance since Begun, when the activator began to count it.
+type Use struct {
+	Instance InstanceID `json:"instance"`
+	Begun    time.Time  `json:"begun"`
+	// Tenant is whose key the requests had; empty: they had none.
+	Tenant   string `json:"tenant,omitempty"`
+	Requests int64  `json:"requests"`
+	Input    Tokens `json:"input"`
+	Output   Tokens `json:"output"`
+	// Cost is by what the time of an instance is shared.
+	Cost float64 `json:"cost"`
+}
+
+// MostUses bounds the uses of one event.
+const MostUses = 1 << 10
+
+// Check says what is wrong with a usage that came from outside: an *[Error], or nil.
+func (u Usage) Check() error {
+	if u.Function == "" || u.Activator == "" || len(u.Uses) > MostUses {
+		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
+	}
+	for _, s := range u.Uses {
+		if s.Instance == "" || s.Begun.IsZero() || len(s.Tenant) > 256 || s.Requests < 0 || s.Input < 0 || s.Output < 0 || s.Cost < 0 || math.IsInf(s.Cost, 0) || math.IsNaN(s.Cost) {
+			return BadRequest("data", "the use of %.100q by %.100q: want an instance, the time when counting began, a short tenant, and numbers of at least 0", s.Instance, s.Tenant)
+		}
+	}
+	return nil
+}
