@@ -313,7 +313,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 	for {
 		a.counter[name.Name()]++
 		id := api.InstanceID(fmt.Sprintf("%s-%04d", name.Name(), a.counter[name.Name()]))
-		if a.instances[id] == nil && !a.tombstones.holds(id) {
+		if a.instances[id] == nil && !a.tombstones.Holds(id, 0, time.Time{}) {
 			return id
 		}
 	}

@@ -13,9 +13,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
-	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
-	"github.com/rouse-dev/rouse/autoscaler/internal/due"
+	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
+	"github.com/rouse-dev/rouse/internal/bell"
+	"github.com/rouse-dev/rouse/internal/due"
+	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
 // Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
@@ -36,7 +38,7 @@ type Autoscaler struct {
 	functions  map[api.FunctionName]*function
 	order      []*function // of functions, by name
 	instances  map[api.InstanceID]*instance
-	tombstones tombstones
+	tombstones tombstone.Set // so that late reports don't bring back instances that ended
 	epochs     grants.Epochs
 	counter    map[string]int // the last number given to an instance, by the function's short name
 	stopping   bool           // everything is to be stopped
@@ -46,7 +48,8 @@ type Autoscaler struct {
 	dirty      dirtyQueue
 	due        due.Queue[*function]       // functions by when their demand expires, or an instance is to be probed
 	others     map[api.DeviceID]api.Bytes // what others use of devices, as measured
-	again      bool                       // the next plan is only for what the last one began
+	usage      *usage.Meter
+	again      bool // the next plan is only for what the last one began
 }
 
 // planner plans; see [decide.World.Plan].
@@ -71,6 +74,8 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		counter:   make(map[string]int),
 		epochs:    grants.Epochs{Term: cfg.Term},
 	}
+	a.usage = usage.New(time.Now())
+	a.usage.SetDevices(time.Now(), a.cfg.Devices)
 	a.dirty.in = make(map[api.FunctionName]bool)
 	a.world = decide.NewWorld(a.cfg.Policy, a.cfg.Devices)
 	a.planner, a.cfg.Devices = a.world, nil // the world keeps them from now on

@@ -36,7 +36,7 @@ func chaos(w *fleet, r *rand.Rand) {
 			f.asleep = f.awake * api.Bytes(r.IntN(50)) / 100
 			f.spec.MaxScale = 1 + r.IntN(3)
 			f.spec.SleepAfter = time.Duration(1+r.IntN(20)) * time.Second
-			f.spec.GoneAfter = time.Duration(1+r.IntN(60)) * time.Second
+			f.spec.UnloadAfter = time.Duration(1+r.IntN(60)) * time.Second
 			f.spec.Priority = r.IntN(3)
 			f.spec.StartTimeout, f.spec.WakeTimeout = 20*time.Second, 5*time.Second
 		}))

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -135,5 +137,45 @@ func TestNewsOfDevicesForgivesFailures(t *testing.T) {
 				})
 			})
 		})
+	}
+}
+
+// TestGPUSeconds: what instances held, and what nobody did, is the time of the GPUs, shared by what activators say.
+func TestGPUSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _, i := gpuWorld(t)
+		w.run(func() { gpuSeconds(t, w, i.s.Instance) })
+	})
+}
+
+func gpuSeconds(t *testing.T, w *fleet, id api.InstanceID) {
+	r := prometheus.NewRegistry()
+	if err := w.a.metrics.register(r); err != nil {
+		t.Fatal(err)
+	}
+	use := api.Use{Instance: id, Begun: time.Now(), Tenant: "acme", Requests: 1, Input: 10, Output: 5, Cost: 20}
+	if err := w.a.Receive(api.NewEvent(api.EventUsage, "/activator/one", "default/m", api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{use}})); err != nil {
+		t.Fatal(err)
+	}
+	pass(10 * time.Minute)
+	all, acme := 0.0, 0.0
+	u := w.a.Usage()
+	for _, row := range u.Rows {
+		all += row.GPUSeconds
+		if row.Tenant == "acme" {
+			acme += row.GPUSeconds
+		}
+	}
+	if want := 2 * time.Since(u.Since).Seconds(); all < want*0.999 || all > want*1.001 {
+		t.Errorf("%g GPU-seconds in all, want %g", all, want)
+	}
+	if got := gather(t, r); got["rouse_autoscaler_gpu_seconds_total function=default/m state=awake tenant=acme"] != acme || acme < 1 || acme > 60 {
+		t.Errorf("acme has %g GPU-seconds of one minute: %v", acme, got)
+	}
+	if got := gather(t, r)["rouse_autoscaler_tokens_total direction=output function=default/m tenant=acme"]; got != 5 {
+		t.Errorf("%g tokens of output, want 5", got)
+	}
+	if err := w.a.Receive(api.NewEvent(api.EventUsage, "/activator/one", "default/m", api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-0001", Begun: time.Now(), Requests: -1}}})); err == nil {
+		t.Error("a negative number is taken")
 	}
 }

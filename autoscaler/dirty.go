@@ -49,6 +49,9 @@ func (a *Autoscaler) prepare(now time.Time) time.Time {
 		}
 	}
 	a.tellWorld()
+	for _, name := range a.dirty.names {
+		a.holds(name, now)
+	}
 	clear(a.dirty.in)
 	a.dirty.names = a.dirty.names[:0]
 	return a.due.First()
@@ -86,6 +89,7 @@ func (a *Autoscaler) account(now time.Time) []decide.Line {
 func (a *Autoscaler) setDevices(devices []inventory.Device) {
 	before := a.world.LargestHost()
 	a.world.SetDevices(devices)
+	a.usage.SetDevices(time.Now(), devices)
 	if a.world.LargestHost() != before {
 		a.allDirty() // what is assumed of a function's need is bounded by it
 	}

@@ -57,7 +57,7 @@ func TestAWakeThatHasToLoad(t *testing.T) {
 	for _, byAutoscaler := range []bool{false, true} {
 		inWorld(t, 4*api.GiB, func(w *fleet) {
 			a := w.add("a", api.GiB, func(f *fakeFunction) {
-				f.spec.WakeTimeout, f.spec.SleepAfter, f.spec.GoneAfter = 10*time.Second, 5*time.Second, time.Hour
+				f.spec.WakeTimeout, f.spec.SleepAfter, f.spec.UnloadAfter = 10*time.Second, 5*time.Second, time.Hour
 				f.unloads, f.wake = true, 5*time.Minute
 			})
 			w.request(a, 1, time.Millisecond)

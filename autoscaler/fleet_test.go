@@ -119,7 +119,7 @@ func (w *fleet) run(body func()) {
 func (w *fleet) add(name string, memory api.Bytes, edit func(*fakeFunction)) *fakeFunction {
 	f := &fakeFunction{
 		spec: api.Function{Name: api.NewFunctionName("", name), Memory: api.Memory{Host: memory}, Concurrency: 4,
-			SleepAfter: time.Minute, GoneAfter: 15 * time.Minute}.WithDefaults(),
+			SleepAfter: time.Minute, UnloadAfter: 15 * time.Minute}.WithDefaults(),
 		load: 3 * time.Second, wake: 200 * time.Millisecond, sleep: 100 * time.Millisecond,
 		awake: memory, asleep: memory / 20, grants: map[api.InstanceID]api.Grant{},
 	}

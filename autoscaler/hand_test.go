@@ -149,7 +149,7 @@ func TestRemove(t *testing.T) {
 func TestIdleCostsNothing(t *testing.T) {
 	inWorld(t, 8*api.GiB, func(w *fleet) {
 		for _, name := range []string{"a", "b", "c"} {
-			f := w.add(name, api.GiB, func(f *fakeFunction) { f.spec.SleepAfter, f.spec.GoneAfter = 0, 0 })
+			f := w.add(name, api.GiB, func(f *fakeFunction) { f.spec.SleepAfter, f.spec.UnloadAfter = 0, 0 })
 			w.request(f, 1, time.Second)
 		}
 		pass(time.Minute)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
@@ -21,8 +22,8 @@ type metrics struct {
 	wake      *prometheus.HistogramVec
 	came      map[string]*came // by placement; the loop's
 
-	device, instances, grants, hot *prometheus.Desc
-	replicas                       replicas
+	device, instances, grants, hot, held, tokens *prometheus.Desc
+	replicas                                     replicas
 }
 
 // came counts the instances of a placement that became awake.
@@ -53,6 +54,8 @@ func newMetrics(a *Autoscaler) *metrics {
 		came:      map[string]*came{},
 		replicas:  newReplicas(),
 		hot:       prometheus.NewDesc("rouse_autoscaler_hot_share", "Share of the instances that became awake by the wake of a sleeping runtime, 0 to 1, since this process began; absent while there was none.", []string{"placement"}, nil),
+		held:      prometheus.NewDesc("rouse_autoscaler_gpu_seconds_total", "Time of GPUs, by function, tenant and what it was: awake, asleep or, of no function, idle. Counted at the end of each minute; all series together are the time of all GPUs.", []string{"function", "tenant", "state"}, nil),
+		tokens:    prometheus.NewDesc("rouse_autoscaler_tokens_total", "Tokens of answered requests, by function, tenant and direction (input, output), as activators report them.", []string{"function", "tenant", "direction"}, nil),
 		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),
 		instances: prometheus.NewDesc("rouse_autoscaler_instances", "Instances by state.", []string{"state"}, nil),
 		grants:    prometheus.NewDesc("rouse_autoscaler_grants", "Standing grants that sleeping instances have.", nil, nil),
@@ -99,6 +102,8 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	c <- m.instances
 	c <- m.grants
 	c <- m.hot
+	c <- m.held
+	c <- m.tokens
 	m.replicas.describe(c)
 }
 
@@ -109,6 +114,7 @@ type levels struct {
 	grants    int
 	hot       map[string]float64 // by placement
 	replicas  []count
+	usage     []admin.UsageRow
 }
 
 // Collect is part of [prometheus.Collector]. A loop that does not answer within
@@ -141,12 +147,19 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	for placement, share := range l.hot {
 		gauge(m.hot, share, placement)
 	}
+	for _, r := range l.usage {
+		c <- prometheus.MustNewConstMetric(m.held, prometheus.CounterValue, r.GPUSeconds, string(r.Function), r.Tenant, r.State)
+		if r.Requests > 0 {
+			c <- prometheus.MustNewConstMetric(m.tokens, prometheus.CounterValue, float64(r.Input), string(r.Function), r.Tenant, "input")
+			c <- prometheus.MustNewConstMetric(m.tokens, prometheus.CounterValue, float64(r.Output), string(r.Function), r.Tenant, "output")
+		}
+	}
 	m.replicas.collect(gauge, l.replicas)
 }
 
 func (a *Autoscaler) levels() levels {
 	now := time.Now()
-	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64)}
+	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(now)}
 	for placement, c := range a.metrics.came {
 		l.hot[placement] = float64(c.hot) / float64(c.all)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -45,7 +46,7 @@ func (a *Autoscaler) PutFunction(spec api.Function) {
 // withoutBounds is what a start can fail by. How many are kept, and for how long, is not: that
 // changes in a cluster because starts fail.
 func withoutBounds(f api.Function) api.Function {
-	f.MinScale, f.MaxScale, f.SleepAfter, f.GoneAfter = 0, 0, 0, 0
+	f.MinScale, f.MaxScale, f.SleepAfter, f.UnloadAfter = 0, 0, 0, 0
 	return f
 }
 
@@ -173,9 +174,9 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	}
 	switch {
 	case i == nil && s.State == api.Gone:
-		a.tombstones.add(s.Instance) // its start may be about to say what it is called
+		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // its start may be about to say what it is called
 		return
-	case i == nil && a.tombstones.holds(s.Instance):
+	case i == nil && a.tombstones.Holds(s.Instance, 0, now):
 		return
 	case i == nil:
 		a.adopt(s, now)

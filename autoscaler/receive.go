@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
@@ -39,6 +40,15 @@ func (a *Autoscaler) Receive(e api.Event) error {
 			return err
 		}
 		a.ObserveWoken(o)
+	case api.EventUsage:
+		u, err := payload[api.Usage](e)
+		if err == nil {
+			err = u.Check()
+		}
+		if err != nil {
+			return err
+		}
+		a.box.post(func() { a.usage.Used(time.Now(), u) })
 	case api.EventFunction:
 		f, err := payload[api.Function](e)
 		if err != nil {
@@ -58,8 +68,8 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		}
 		a.RemoveFunction(f.Name)
 	default:
-		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s, %s or %s", e.ID, e.Type,
-			api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventFunction, api.EventFunctionGone)
+		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s, %s, %s or %s", e.ID, e.Type,
+			api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventUsage, api.EventFunction, api.EventFunctionGone)
 	}
 	return nil
 }

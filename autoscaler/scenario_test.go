@@ -121,7 +121,7 @@ func TestBoundsThatChangeForgiveNothing(t *testing.T) {
 		for k := range 300 {
 			spec := f.spec
 			if k%2 == 0 {
-				spec.GoneAfter = time.Second
+				spec.UnloadAfter = time.Second
 			}
 			w.a.PutFunction(spec)
 			pass(50 * time.Millisecond)

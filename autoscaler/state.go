@@ -7,7 +7,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/autoscaler/internal/due"
+	"github.com/rouse-dev/rouse/internal/due"
+	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -100,8 +101,9 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	i.span.Done(nil) // its end may be known before the call's
 	a.wakes.Gone(i.f.Spec.Name, id)
 	delete(a.instances, id)
+	a.usage.Drop(now, id)
 	i.f.Drop(&i.Instance)
-	a.tombstones.add(id)
+	a.tombstones.Add(id, tombstone.Final, time.Time{})
 	i.f.Observe(now)
 	a.forgetFunction(i.f)
 }
@@ -127,7 +129,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 			known.Status.Node = i.Status.Node
 		}
 	}
-	dead := a.tombstones.holds(id)
+	dead := a.tombstones.Holds(id, 0, now)
 	a.dropInstance(i, now)
 	if known != nil || dead {
 		a.finishRemoval(i.f)
@@ -204,24 +206,6 @@ func (f *function) sum(now time.Time) {
 		i.NoteWaking(slices.Contains(waking, i.Status.Instance), now)
 	}
 }
-
-// tombstones remembers instances that are gone, so that late reports don't bring them back: the last mostTombstones, and up to
-// as many before them.
-type tombstones struct{ now, before map[api.InstanceID]bool }
-
-const mostTombstones = 4096
-
-func (t *tombstones) add(id api.InstanceID) {
-	if len(t.now) == mostTombstones {
-		t.now, t.before = nil, t.now
-	}
-	if t.now == nil {
-		t.now = make(map[api.InstanceID]bool)
-	}
-	t.now[id] = true
-}
-
-func (t *tombstones) holds(id api.InstanceID) bool { return t.now[id] || t.before[id] }
 
 // mostDecisions is how many of a function's last decisions are kept.
 const mostDecisions = 100

@@ -4,6 +4,7 @@
 package adminserver
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -28,6 +29,7 @@ type Decider interface {
 	Why(name api.FunctionName) []api.Decision
 	WakeTraces(name api.FunctionName) []api.WakeTrace
 	Devices() []admin.Device
+	Usage() admin.Usage
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
 	Stop(ctx context.Context, name api.FunctionName) error
@@ -44,6 +46,12 @@ type Config struct {
 	// Activity is what activators see of a function, and Report has them say it now.
 	Activity func(ctx context.Context, name api.FunctionName) api.Activity
 	Report   func(ctx context.Context, name api.FunctionName)
+	// Clusters are those that front doors declare.
+	Clusters func(ctx context.Context) []admin.Cluster
+	// Picks are the instances that activators have chosen for a request.
+	Picks func(ctx context.Context, request string) []api.Pick
+	// Far are the functions that clusters have, as front doors know them: all in short, or the one of that name in full.
+	Far func(ctx context.Context, name api.FunctionName) []admin.Far
 	// Logs opens what the function's instances print: the last n lines and, where follow says so, each further one. The error
 	// says why there is nothing. pass, which is called once, gives each line to its argument, from one goroutine at a time.
 	Logs func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
@@ -72,14 +80,23 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(control.PathEvents, s.events, http.MethodGet)
 	add(admin.PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Info()) }, http.MethodGet)
 	add(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Devices()) }, http.MethodGet)
+	add(admin.PathUsage, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Usage()) }, http.MethodGet)
+	add(admin.PathClusters, func(w http.ResponseWriter, r *http.Request) {
+		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, s.cfg.Clusters(r.Context())...))
+	}, http.MethodGet)
+	add(admin.PathPicks, func(w http.ResponseWriter, r *http.Request) {
+		api.WriteJSON(w, http.StatusOK, append([]api.Pick{}, s.cfg.Picks(r.Context(), r.FormValue("request"))...))
+	}, http.MethodGet)
 	add(admin.PathFunctions, s.list, http.MethodGet)
 	one := admin.PathFunctions + "/{namespace}/{name}"
-	add(one, s.Known(s.describe), http.MethodGet)
-	add(one+"/why", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
-		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...))
+	add(one, s.seen(s.describe, func(w http.ResponseWriter, r *http.Request, far admin.Far) {
+		api.WriteJSON(w, http.StatusOK, s.farView(r.Context(), far))
 	}), http.MethodGet)
-	add(one+"/wakes", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
-		api.WriteJSON(w, http.StatusOK, append([]api.WakeTrace{}, s.cfg.Decider.WakeTraces(v.Function.Name)...))
+	add(one+"/why", s.seen(s.why, func(w http.ResponseWriter, _ *http.Request, far admin.Far) {
+		api.WriteJSON(w, http.StatusOK, append([]api.Decision{}, far.Why...))
+	}), http.MethodGet)
+	add(one+"/wakes", s.seen(s.wakes, func(w http.ResponseWriter, _ *http.Request, far admin.Far) {
+		api.WriteJSON(w, http.StatusOK, append([]api.WakeTrace{}, far.Wakes...))
 	}), http.MethodGet)
 	add(one+"/adapters", s.Known(func(w http.ResponseWriter, _ *http.Request, v admin.Function) {
 		api.WriteJSON(w, http.StatusOK, admin.Adapters(v))
@@ -125,6 +142,10 @@ func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin
 				return
 			}
 		}
+		if far, is := s.far(r.Context(), name); is {
+			api.WriteError(w, elsewhere(name, far))
+			return
+		}
 		api.WriteError(w, s.Unknown(name))
 	}
 }
@@ -166,11 +187,21 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	all.Wait()
+	known := map[api.FunctionName]bool{}
+	for _, v := range views {
+		known[v.Function.ServiceName()] = true
+	}
+	for _, far := range s.cfg.Far(r.Context(), "") {
+		if !known[far.Function.Function.Name] {
+			list = append(list, s.farView(r.Context(), far))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b admin.Function) int { return cmp.Compare(a.Function.Name, b.Function.Name) })
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
 func (s *Server) view(ctx context.Context, v admin.Function) admin.Function {
-	v.Function.Runtime.Env = nil // may hold secrets
+	v.Function = v.Function.WithoutSecrets()
 	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
 	return v
 }
@@ -209,7 +240,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function)
 	if now, found := s.cfg.Decider.Status(v.Function.Name); found {
 		v = now
 	}
-	v.Function.Runtime.Env = nil // may hold secrets
+	v.Function = v.Function.WithoutSecrets()
 	api.WriteJSON(w, http.StatusOK, v)
 }
 

@@ -16,7 +16,7 @@ func BenchmarkPlan(b *testing.B) {
 		s.Devices[0].Capacity = 110 * api.GiB
 		for k := range 100 {
 			name := fmt.Sprintf("f%03d", k)
-			s.declare(api.Function{Name: api.NewFunctionName("", name), Memory: api.Memory{Host: api.GiB}, SleepAfter: time.Minute, GoneAfter: time.Hour}.WithDefaults())
+			s.declare(api.Function{Name: api.NewFunctionName("", name), Memory: api.Memory{Host: api.GiB}, SleepAfter: time.Minute, UnloadAfter: time.Hour}.WithDefaults())
 		}
 		for k := range 100 {
 			for j := range 2 {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/due"
 )
 
 // Plan says what to do at now, and when to plan again even if nothing happens

@@ -125,7 +125,7 @@ func TestAHundredInTurnResized(t *testing.T) {
 	const functions = 100
 	name := func(k int) api.FunctionName { return api.FunctionName(fmt.Sprintf("default/f%03d", k)) }
 	for k := range functions {
-		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, GoneAfter: 10 * time.Hour}.WithDefaults())
+		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, UnloadAfter: 10 * time.Hour}.WithDefaults())
 	}
 	s.withScheduler(map[string]api.Requests{"n1": {"cpu": 1200, "pods": 110}}, func() api.Requests { return api.Requests{"cpu": 100, "pods": 1} })
 	s.resizes = true
@@ -166,7 +166,7 @@ func TestAHundredInTurn(t *testing.T) {
 	const functions, room = 100, 10
 	name := func(k int) api.FunctionName { return api.FunctionName(fmt.Sprintf("default/f%03d", k)) }
 	for k := range functions {
-		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, GoneAfter: time.Hour}.WithDefaults())
+		s.declare(api.Function{Name: name(k), Memory: api.Memory{Host: api.GiB}, SleepAfter: 30 * time.Second, UnloadAfter: time.Hour}.WithDefaults())
 	}
 	s.withScheduler(map[string]api.Requests{"n1": {"cpu": 1000, "pods": 110}}, func() api.Requests { return api.Requests{"cpu": 100, "pods": 1} })
 	for round := range 2 {

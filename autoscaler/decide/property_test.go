@@ -26,7 +26,7 @@ func randomWorld(r *rand.Rand) *sim {
 		spec := api.Function{Name: api.FunctionName(fmt.Sprintf("default/f%d", k)), Concurrency: 1 + r.IntN(4),
 			Memory:     api.Memory{Host: api.Bytes(1+r.IntN(12)) * 256 * api.MiB},
 			MaxScale:   1 + r.IntN(3),
-			SleepAfter: time.Duration(r.IntN(4)) * 10 * time.Second, GoneAfter: time.Duration(r.IntN(4)) * 30 * time.Second,
+			SleepAfter: time.Duration(r.IntN(4)) * 10 * time.Second, UnloadAfter: time.Duration(r.IntN(4)) * 30 * time.Second,
 			SleepLevel: api.Level(1 + r.IntN(2)), Priority: r.IntN(3) - 1,
 		}.WithDefaults()
 		if gpus > 0 && r.IntN(2) == 0 {
@@ -229,7 +229,7 @@ func describe(s *sim) string {
 	for _, f := range s.Functions {
 		n := s.nature[f.Spec.Name]
 		fmt.Fprintf(&b, "function %s needs %s min %d max %d conc %d prio %d sleep %s gone %s: users %d waiting %d running %d load %s wake %s sleep %s residue %v\n", f.Spec.Name, amountOf(f.Need), f.Spec.MinScale, f.Spec.MaxScale,
-			f.Spec.Concurrency, f.Spec.Priority, f.Spec.SleepAfter, f.Spec.GoneAfter, n.users, f.Waiting, f.Running, n.load, n.wake, n.sleep, n.residue)
+			f.Spec.Concurrency, f.Spec.Priority, f.Spec.SleepAfter, f.Spec.UnloadAfter, n.users, f.Waiting, f.Running, n.load, n.wake, n.sleep, n.residue)
 	}
 	for _, i := range s.Instances {
 		fmt.Fprintf(&b, "instance %s %s level %d doing %d on %v holds %s since %s granted %t\n", i.Status.Instance, i.Status.State, i.Status.Level, i.Doing,

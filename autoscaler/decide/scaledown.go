@@ -9,7 +9,7 @@ import (
 
 // scaleDown lets go what is not needed: instances beyond the desired number that were
 // not needed for SleepAfter fall asleep, the newest first; sleepers that were
-// not needed during GoneAfter end.
+// not needed during UnloadAfter end.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if f.Undeclared || f.frozen() {
@@ -19,8 +19,8 @@ func (p *plan) scaleDown() {
 			p.sleepIdle(f)
 		}
 		for _, i := range f.Instances {
-			if f.Spec.GoneAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.GoneAfter)) && p.available(i) {
-				p.stop(i, 0, fmt.Sprintf("asleep for %s (gone-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.GoneAfter)))
+			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.UnloadAfter)) && p.available(i) {
+				p.stop(i, 0, fmt.Sprintf("asleep for %s (unload-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.UnloadAfter)))
 			}
 		}
 	}

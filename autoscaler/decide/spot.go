@@ -139,7 +139,8 @@ func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {
 		return
 	}
 	hostLack, hostLate, hostHard := p.shortage(n.host, f.Need.Host)
-	fetch := p.fetches(f, n)
+	s := &p.spot
+	*s = spot{node: k, fetch: p.fetches(f, n)}
 	for _, d := range n.gpus {
 		need, fits := p.takes(f, d)
 		if !fits {
@@ -147,9 +148,9 @@ func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {
 		}
 		lack, late, hard := p.shortage(d, need)
 		lack, late = lack+hostLack, late+hostLate
-		p.spot = spot{node: k, gpu: d, class: p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d), fetch: fetch,
-			price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]}
-		add(&p.spot)
+		s.gpu, s.price, s.lack, s.late, s.free = d, p.w.facts[d].price, lack, late, p.free[d]
+		s.class = p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d)
+		add(s)
 	}
 }
 

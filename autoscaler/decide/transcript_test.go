@@ -293,7 +293,7 @@ func (s *sim) declareFrom(a args) {
 		Target:      api.Target{KVUsage: a.float("target-kv"), Queue: a.number("target-queue"), TTFT: a.duration("target-ttft", 0)},
 		SleepAfter:  a.duration("sleep-after", api.DefaultSleepAfter),
 		SleepLevel:  api.Level(a.number("sleep-level")),
-		GoneAfter:   a.duration("gone-after", api.DefaultGoneAfter),
+		UnloadAfter: a.duration("gone-after", api.DefaultUnloadAfter),
 	}.WithDefaults())
 	n.load, n.wake, n.sleep = a.duration("load", n.load), a.duration("wake", n.wake), a.duration("sleep", n.sleep)
 	n.residue[1], n.residue[2] = a.bytes("residue1"), a.bytes("residue2")

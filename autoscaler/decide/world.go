@@ -7,8 +7,8 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide/internal/memo"
-	"github.com/rouse-dev/rouse/autoscaler/internal/due"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/due"
 )
 
 // World is what [Plan] looks at, kept between plans, so that a plan after an

@@ -145,7 +145,7 @@ func randomFleet(r *rand.Rand, functions, nodes int, gpus func() int) *sim {
 		spec := api.Function{Name: api.FunctionName(fmt.Sprintf("default/f%d", k)), Concurrency: 1 + r.IntN(4),
 			Memory:   api.Memory{Host: api.Bytes(1+r.IntN(8)) * 256 * api.MiB},
 			MaxScale: 1 + r.IntN(3), SleepAfter: time.Duration(r.IntN(4)) * 10 * time.Second,
-			GoneAfter: time.Duration(r.IntN(4)) * 30 * time.Second, Priority: r.IntN(3) - 1,
+			UnloadAfter: time.Duration(r.IntN(4)) * 30 * time.Second, Priority: r.IntN(3) - 1,
 		}.WithDefaults()
 		if r.IntN(3) > 0 {
 			spec.Memory.Devices, spec.Memory.PerDevice = 1+r.IntN(2), api.Bytes(r.IntN(16))*api.GiB

@@ -51,9 +51,9 @@ func (d DCGM) Validate() error {
 // mostMetrics bounds what an exporter may answer.
 const mostMetrics = 16 << 20
 
-// Look asks all exporters: a name that has several addresses, as that of a headless
+// Poll asks all exporters: a name that has several addresses, as that of a headless
 // Service has, at each of them. What some of them said comes with the errors of the others.
-func (d DCGM) Look(ctx context.Context) (seen []Usage, err error) {
+func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	timeout := d.Timeout
 	if timeout == 0 {
 		timeout = 5 * time.Second

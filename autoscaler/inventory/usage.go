@@ -33,10 +33,10 @@ func (d Device) Unaccounted(used, held api.Bytes) api.Bytes {
 	return min(max(0, used-outside-held), d.Capacity)
 }
 
-// Look asks nvidia-smi which GPUs there are now and what of each is used. A GPU
+// Poll asks nvidia-smi which GPUs there are now and what of each is used. A GPU
 // that has fallen off its bus is not among them. [errors.ErrUnsupported]: there is no
 // nvidia-smi here.
-func (c Config) Look(ctx context.Context) ([]Usage, error) {
+func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()

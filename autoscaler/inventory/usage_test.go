@@ -29,7 +29,7 @@ func TestLook(t *testing.T) {
 		"all are gone":             {"echo No devices were found; exit 6", nil, ""},
 		"the driver does not work": {"echo NVIDIA-SMI has failed because it could not communicate with the driver; exit 9", nil, "could not communicate"},
 	} {
-		got, err := Config{NvidiaSMI: script(t, c.body)}.Look(context.Background())
+		got, err := Config{NvidiaSMI: script(t, c.body)}.Poll(context.Background())
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: error %v, want %q", name, err, c.err)
 		}
@@ -37,7 +37,7 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if _, err := (Config{NvidiaSMI: "no-such-nvidia-smi"}).Look(context.Background()); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := (Config{NvidiaSMI: "no-such-nvidia-smi"}).Poll(context.Background()); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("without nvidia-smi: %v, want errors.ErrUnsupported", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestDCGM(t *testing.T) {
 	good := answer(200, exposition)
 	other := answer(200, "DCGM_FI_DEV_FB_USED{UUID=\"GPU-9\"} 5\nDCGM_FI_DEV_FB_TOTAL{UUID=\"GPU-9\"} 80\nDCGM_FI_DEV_FB_FREE{UUID=\"GPU-9\"} 70\n")
 	for what, bad := range map[string]string{"answers 500": answer(500, ""), "has no DCGM_FI_DEV_FB_USED": answer(200, "up 1\n"), "read its metrics": answer(200, "<html>"), "not Prometheus text": answer(200, "#TYPE a \n{}")} {
-		got, err := DCGM{URLs: []string{bad, good, other}}.Look(context.Background())
+		got, err := DCGM{URLs: []string{bad, good, other}}.Poll(context.Background())
 		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), bad) {
 			t.Errorf("error %v, want one that says of %s: %s", err, bad, what)
 		}

@@ -330,8 +330,8 @@ func (c *cluster) addressed(name, ip string) {
 }
 
 // join lets a pod's function join from an address.
-func (c *cluster) join(name, ip string, devices ...api.DeviceID) (control.JoinAnswer, error) {
-	return c.fleet.Join(c.t.Context(), control.JoinRequest{Instance: api.InstanceID(name), Namespace: "default", Revision: tiny.Name(), Port: 8080, Devices: devices},
+func (c *cluster) join(name, ip string, devices ...api.DeviceID) (control.RegisterAnswer, error) {
+	return c.fleet.Join(c.t.Context(), control.RegisterRequest{Instance: api.InstanceID(name), Namespace: "default", Revision: tiny.Name(), Port: 8080, Devices: devices},
 		netip.MustParseAddr(ip), ownTok)
 }
 
@@ -476,6 +476,9 @@ func (c *cluster) Tell(r control.InstanceReport) {
 
 // RoundTrip reaches the instances.
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	c.calls = append(c.calls, r.Method+" "+r.URL.Host+r.URL.Path)
 	h := c.instances[r.URL.Host]

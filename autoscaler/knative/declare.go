@@ -238,7 +238,7 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 		if fn.SleepAfter == 0 {
 			fn.SleepAfter = api.DefaultSleepAfter
 		}
-		fn.GoneAfter = unreachableGone
+		fn.UnloadAfter = unreachableGone
 	case !s.initialized && !failed:
 		fn.MinScale = max(s.min, s.initial)
 		fn.MaxScale = max(fn.MaxScale, fn.MinScale)

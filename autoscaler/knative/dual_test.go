@@ -61,7 +61,7 @@ func (c *cluster) requester(name, ip string, devices ...api.DeviceID) {
 }
 
 // provider has a provider's pod run, join and be awake. It sleeps and wakes when it is told to.
-func (c *cluster) provider(name api.InstanceID, ip string) control.JoinAnswer {
+func (c *cluster) provider(name api.InstanceID, ip string) control.RegisterAnswer {
 	c.t.Helper()
 	c.edit(string(name), func(p *corev1.Pod) { p.Spec.NodeName = "node1" })
 	c.runs(string(name), ip)
@@ -80,7 +80,7 @@ func (c *cluster) provider(name api.InstanceID, ip string) control.JoinAnswer {
 		api.WriteJSON(w, http.StatusOK, s)
 	})
 	c.mu.Unlock()
-	answer, err := c.fleet.Join(c.t.Context(), control.JoinRequest{Instance: name, Namespace: "default", Revision: tiny.Name(), Port: 8080, Role: control.RoleProvider},
+	answer, err := c.fleet.Join(c.t.Context(), control.RegisterRequest{Instance: name, Namespace: "default", Revision: tiny.Name(), Port: 8080, Role: control.RoleProvider},
 		netip.MustParseAddr(ip), ownTok)
 	if err != nil || answer.Role != control.RoleProvider {
 		c.t.Fatalf("%s is told to be %q, %v; want a provider", name, answer.Role, err)

@@ -51,7 +51,7 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 			NamespaceSelector: byLabel(corev1.LabelMetadataName, control.SystemNamespace),
 			// Knative's own activator is on the path while Rouse's is not.
 			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{control.ActivatorName, control.AutoscalerName, "activator"}}}},
+				Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{control.ActivatorName, control.AgentName, control.AutoscalerName, "activator"}}}},
 		},
 		{NamespaceSelector: byLabel(labelReach, "true")},
 	}

@@ -112,7 +112,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		if _, err := c.join("pod-1", "10.0.0.66"); status(err) != http.StatusForbidden {
 			t.Errorf("another pod's join: got %v, want 403", err)
 		}
-		if _, err := c.fleet.Join(t.Context(), control.JoinRequest{Instance: "pod-1", Namespace: "default", Revision: "other-00001", Port: 8080},
+		if _, err := c.fleet.Join(t.Context(), control.RegisterRequest{Instance: "pod-1", Namespace: "default", Revision: "other-00001", Port: 8080},
 			netip.MustParseAddr("10.0.0.1"), ownTok); status(err) != http.StatusNotFound {
 			t.Errorf("a join for another revision: got %v, want 404", err)
 		}
@@ -345,7 +345,7 @@ func TestADeclarationIsTold(t *testing.T) {
 			t.Errorf("then: got min-scale %d, want 1", f.MinScale)
 		}
 		c.declare(scaling{initialized: true, unreachable: true})
-		if f := c.functions[tiny]; f.MinScale != 0 || f.GoneAfter != unreachableGone {
+		if f := c.functions[tiny]; f.MinScale != 0 || f.UnloadAfter != unreachableGone {
 			t.Errorf("unreachable: got %+v, want it to go", f)
 		}
 		c.fleet.forget(tiny)

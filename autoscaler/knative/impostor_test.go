@@ -22,7 +22,7 @@ func TestAPodWithoutAnAddressIsJoinedByNobody(t *testing.T) {
 		other := netip.MustParseAddr("10.0.0.66")
 		const token = "a token of somebody else"
 		join := func() error {
-			_, err := c.fleet.Join(t.Context(), control.JoinRequest{Instance: "pod-1", Namespace: "default", Revision: tiny.Name(), Port: 8080}, other, token)
+			_, err := c.fleet.Join(t.Context(), control.RegisterRequest{Instance: "pod-1", Namespace: "default", Revision: tiny.Name(), Port: 8080}, other, token)
 			return err
 		}
 		for _, node := range []string{"", "node1"} {

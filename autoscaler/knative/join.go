@@ -28,27 +28,27 @@ const leastToken = 16
 // What it believes: that the sender has the address that the connection comes from,
 // and that a pod has the address that Kubernetes publishes. Before Kubernetes has
 // published one nobody joins as the pod: its name is no secret.
-func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error) {
+func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error) {
 	from = from.Unmap()
 	if r.Instance == "" || r.Revision == "" || r.Namespace == "" || r.Port < 1 || r.Port > 65535 || !from.IsValid() {
-		return control.JoinAnswer{}, api.BadRequest("", "want an instance, its namespace, its revision and a port from 1 to 65535")
+		return control.RegisterAnswer{}, api.BadRequest("", "want an instance, its namespace, its revision and a port from 1 to 65535")
 	}
 	if len(token) < leastToken {
-		return control.JoinAnswer{}, api.Errorf(http.StatusUnauthorized, "", "want a bearer token of at least %d characters, which the instance makes itself", leastToken)
+		return control.RegisterAnswer{}, api.Errorf(http.StatusUnauthorized, "", "want a bearer token of at least %d characters, which the instance makes itself", leastToken)
 	}
 	name := api.NewFunctionName(r.Namespace, r.Revision)
 	fn, err := f.known(ctx, name)
 	if err != nil {
-		return control.JoinAnswer{}, err
+		return control.RegisterAnswer{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := cmp.Or(f.pods[r.Instance], f.leaving[r.Instance])
 	if p == nil || p.function != name {
-		return control.JoinAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
+		return control.RegisterAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod %s of the revision %s (yet)", r.Instance, name)
 	}
 	if err := p.check(from); err != nil {
-		return control.JoinAnswer{}, err
+		return control.RegisterAnswer{}, err
 	}
 	asleep := p.beginsAsleep()
 	p.again = true
@@ -66,8 +66,8 @@ func (f *Fleet) Join(ctx context.Context, r control.JoinRequest, from netip.Addr
 	p.clock(p.object)
 	p.writing.ready = ""
 	f.pairUp(p)
-	fn.Runtime.Env = nil
-	return control.JoinAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
+	fn = fn.WithoutSecrets()
+	return control.RegisterAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
 // known returns a function that is declared rightly.
@@ -153,7 +153,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	p := cmp.Or(f.pods[s.Instance], f.leaving[s.Instance])
 	switch {
 	case p == nil || !p.joined():
-		return api.Errorf(http.StatusNotFound, "", "the instance %s has not joined: post to %s first", s.Instance, control.PathJoin)
+		return api.Errorf(http.StatusNotFound, "", "the instance %s has not joined: post to %s first", s.Instance, control.PathRegister)
 	case subtle.ConstantTimeCompare([]byte(token), []byte(p.token)) != 1:
 		return api.Errorf(http.StatusForbidden, "", "this is not the token that the instance %s has joined with", s.Instance)
 	case from != p.address:

@@ -53,8 +53,8 @@ func (f *Fleet) settleNames() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	lost := map[api.FunctionName][]string{}
-	claims, variants := f.claims()
-	_, losses := names.Settle(claims, func(n string) bool {
+	declared, variants := f.declaredNames()
+	_, losses := names.Settle(declared, func(n string) bool {
 		_, known, _ := f.watch.namespaces.GetStore().GetByKey(n)
 		return known
 	})
@@ -82,9 +82,9 @@ func (f *Fleet) told(service api.FunctionName) bool {
 	return err != nil || s.Status.GetCondition(conditionNames) != nil
 }
 
-// claims are the names that the services want whose revisions are known, and the services of each model
+// declaredNames are the names that the services want whose revisions are known, and the services of each model
 // with variants. f.mu is held.
-func (f *Fleet) claims() (all []names.Claim, variants map[api.FunctionName][]api.FunctionName) {
+func (f *Fleet) declaredNames() (all []names.Declaration, variants map[api.FunctionName][]api.FunctionName) {
 	services := map[api.FunctionName][]*revision{}
 	for _, r := range f.revisions {
 		if r.loaded {
@@ -96,7 +96,7 @@ func (f *Fleet) claims() (all []names.Claim, variants map[api.FunctionName][]api
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		created := f.created(name, services[name][0])
 		serving := f.serving(name, services[name])
-		all = append(all, claimsOf(name, created, serving)...)
+		all = append(all, namesOf(name, created, serving)...)
 		for _, r := range serving {
 			group := api.NewFunctionName(name.Namespace(), string(r.spec.VariantOf))
 			if r.spec.VariantOf == "" || slices.Contains(variants[group], name) {
@@ -109,16 +109,16 @@ func (f *Fleet) claims() (all []names.Claim, variants map[api.FunctionName][]api
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(variants)) {
-		all = append(all, names.Claim{Service: group, Created: since[group], Name: api.ModelName(group.Name()), Kind: names.Variant})
+		all = append(all, names.Declaration{Service: group, Created: since[group], Name: api.ModelName(group.Name()), Kind: names.Variant})
 	}
 	return all, variants
 }
 
-// claimsOf are the names that one service wants.
-func claimsOf(service api.FunctionName, created time.Time, serving []*revision) (all []names.Claim) {
+// namesOf are the names that one service wants.
+func namesOf(service api.FunctionName, created time.Time, serving []*revision) (all []names.Declaration) {
 	add := func(kind names.Kind, list ...api.ModelName) {
 		for _, n := range list {
-			if c := (names.Claim{Service: service, Created: created, Name: n, Kind: kind}); !slices.Contains(all, c) {
+			if c := (names.Declaration{Service: service, Created: created, Name: n, Kind: kind}); !slices.Contains(all, c) {
 				all = append(all, c)
 			}
 		}

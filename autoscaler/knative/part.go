@@ -7,7 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // A pod that is deleted though the autoscaler has not stopped it, because its Service was removed or a newer revision

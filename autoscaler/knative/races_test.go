@@ -93,7 +93,7 @@ func TestTwoPodsJoinAtOnce(t *testing.T) {
 			t.Fatalf("two starts got the pods %v", ids)
 		}
 		type joined struct {
-			answer control.JoinAnswer
+			answer control.RegisterAnswer
 			err    error
 		}
 		addresses := map[api.InstanceID]string{"pod-1": "10.0.0.1", "pod-2": "10.0.0.2"}
@@ -106,7 +106,7 @@ func TestTwoPodsJoinAtOnce(t *testing.T) {
 		}
 		for id, ip := range addresses {
 			all.Go(func() {
-				a, err := c.fleet.Join(t.Context(), control.JoinRequest{Instance: id, Namespace: "default", Revision: tiny.Name(), Port: 8080}, netip.MustParseAddr(ip), tokens[id])
+				a, err := c.fleet.Join(t.Context(), control.RegisterRequest{Instance: id, Namespace: "default", Revision: tiny.Name(), Port: 8080}, netip.MustParseAddr(ip), tokens[id])
 				mu.Lock()
 				defer mu.Unlock()
 				got[id] = joined{a, err}

@@ -73,7 +73,7 @@ const (
 //     one, or what was wrong the last time. Inactive before the first was up means to Knative that it failed.
 //  5. None wanted: inactive, for want of traffic or because starts fail.
 func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
-	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted)) //nolint:gosec // counts of pods
+	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted))
 	if c.problem != "" {
 		status.MarkInactive(reasonAnnotation, plain(c.problem)) // 1
 		return

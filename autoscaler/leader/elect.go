@@ -47,6 +47,21 @@ func (p *process) elect(ctx context.Context) error {
 	return err
 }
 
+// newElector makes what tries for the lease, and calls elected when it has it.
+func newElector(lock resourcelock.Interface, elected func()) (*leaderelection.LeaderElector, error) {
+	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          lock,
+		Name:          control.AutoscalerName,
+		LeaseDuration: leaseLife, RenewDeadline: renewWithin, RetryPeriod: renewEvery,
+		// Its own release comes before it says that the lease is lost, and takes as long as the API server does not answer.
+		ReleaseOnCancel: false,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { elected() },
+			OnStoppedLeading: func() {},
+		},
+	})
+}
+
 // stand waits until identity holds the lease and calls lead with a context that ends
 // with ctx, or when the lease is lost, and with the term. The lease is let go after lead has
 // returned. It returns lead's error, or errLost.
@@ -59,17 +74,7 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 		Client:     kube.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          lock,
-		Name:          control.AutoscalerName,
-		LeaseDuration: leaseLife, RenewDeadline: renewWithin, RetryPeriod: renewEvery,
-		// Its own release comes before it says that the lease is lost, and takes as long as the API server does not answer.
-		ReleaseOnCancel: false,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { close(elected) },
-			OnStoppedLeading: func() {},
-		},
-	})
+	elector, err := newElector(lock, func() { close(elected) })
 	if err != nil {
 		return fmt.Errorf("stand for election: %w", err)
 	}

@@ -376,6 +376,15 @@ func TestActivatorPods(t *testing.T) {
 		if len(got) != 0 {
 			t.Errorf("without an address: %+v", got)
 		}
+		agent := pod("b", "10.0.0.2", true, 0)
+		agent.UID, agent.Labels["app"] = "uid-of-agent", control.AgentName
+		if _, err := pods.Create(t.Context(), agent, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(got) != 1 || got[0].Name != "b" || a.ready.Load() != 0 {
+			t.Errorf("an agent: %+v, %d ready; want that it is told, and takes no requests of the cluster", got, a.ready.Load())
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -407,7 +416,7 @@ func TestGate(t *testing.T) {
 		g := newGate(func() string { return problem })
 		ask := func() (status int, body string, took time.Duration) {
 			begun, w := time.Now(), httptest.NewRecorder()
-			g.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", control.PathJoin, nil))
+			g.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", control.PathRegister, nil))
 			return w.Code, w.Body.String(), time.Since(begun)
 		}
 		if status, body, took := ask(); status != 503 || took != patience {

@@ -83,7 +83,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.token.ensure(ctx); err != nil {
 		return err
 	}
-	if err := l.peers.look(ctx); err != nil && ctx.Err() == nil {
+	if err := l.peers.reload(ctx); err != nil && ctx.Err() == nil {
 		l.log.Warn("internal TLS", "error", err) // looked at again when what it lacks is there
 	}
 	if err := l.fleet.Sync(ctx); err != nil {

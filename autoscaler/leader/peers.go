@@ -9,11 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"knative.dev/networking/pkg/apis/networking"
 	netcfg "knative.dev/networking/pkg/config"
 
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
@@ -23,16 +23,16 @@ type peers struct {
 	kube     kubernetes.Interface
 	log      *slog.Logger
 	identity peertls.Identity
-	bell     chan struct{} // one place; rung by the watches, heard by keep
+	bell     bell.Bell // rung by the watches, heard by keep
 }
 
 func newPeers(kube kubernetes.Interface, log *slog.Logger) *peers {
-	return &peers{kube: kube, log: log, bell: make(chan struct{}, 1)}
+	return &peers{kube: kube, log: log, bell: bell.New()}
 }
 
-// look takes in the setting, and the certificate where there is one. While the setting is on and
+// reload takes in the setting, and the certificate where there is one. While the setting is on and
 // there is none, no activator is spoken to.
-func (p *peers) look(ctx context.Context) error {
+func (p *peers) reload(ctx context.Context) error {
 	raw, err := p.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(ctx, netcfg.ConfigMapName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the ConfigMap %s: %w", netcfg.ConfigMapName, err)
@@ -65,13 +65,7 @@ func (p *peers) look(ctx context.Context) error {
 
 // keep follows the setting and the certificate until ctx ends. It returns nil.
 func (p *peers) keep(ctx context.Context) error {
-	ring := func() {
-		select {
-		case p.bell <- struct{}{}:
-		default:
-		}
-	}
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { ring() }, UpdateFunc: func(any, any) { ring() }, DeleteFunc: func(any) { ring() }}
+	handler := rings(p.bell)
 	setting, secret := only(p.kube, netcfg.ConfigMapName), only(p.kube, netcfg.ServingRoutingCertName)
 	_, err := setting.Core().V1().ConfigMaps().Informer().AddEventHandler(handler)
 	_, err2 := secret.Core().V1().Secrets().Informer().AddEventHandler(handler)
@@ -88,7 +82,7 @@ func (p *peers) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := p.look(ctx); err != nil && ctx.Err() == nil {
+		if err := p.reload(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("internal TLS stays as it was", "error", err)
 		}
 	}

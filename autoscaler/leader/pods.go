@@ -12,38 +12,34 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/server"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// activatorPods follows the pods of our activator.
+// activatorPods follows the pods of our activators: those that take the cluster's requests, which are counted, and
+// agents, which take those of front doors elsewhere.
 type activatorPods struct {
 	kube  kubernetes.Interface
 	set   func([]server.Activator)
 	ready atomic.Int64
-	bell  chan struct{} // one place; rung by the watch, heard by run
+	bell  bell.Bell // rung by the watch, heard by run
 }
 
 func newActivatorPods(kube kubernetes.Interface, set func([]server.Activator)) *activatorPods {
-	return &activatorPods{kube: kube, set: set, bell: make(chan struct{}, 1)}
+	return &activatorPods{kube: kube, set: set, bell: bell.New()}
 }
 
-// run calls set with all pods, whenever one has changed, until ctx ends; it returns nil then. look is called after each set.
-func (a *activatorPods) run(ctx context.Context, look func()) error {
-	ring := func() {
-		select {
-		case a.bell <- struct{}{}:
-		default:
-		}
-	}
+// run calls set with all pods, whenever one has changed, until ctx ends; it returns nil then. then is called after each set.
+func (a *activatorPods) run(ctx context.Context, then func()) error {
 	f := informers.NewSharedInformerFactoryWithOptions(a.kube, 0, informers.WithNamespace(control.SystemNamespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + control.ActivatorName }))
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = "app in (" + control.ActivatorName + "," + control.AgentName + ")"
+		}))
 	pods := f.Core().V1().Pods()
-	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { ring() }, UpdateFunc: func(any, any) { ring() }, DeleteFunc: func(any) { ring() }})
+	_, err := pods.Informer().AddEventHandler(rings(a.bell))
 	if err != nil {
 		return fmt.Errorf("watch the activators' pods: %w", err)
 	}
@@ -67,13 +63,13 @@ func (a *activatorPods) run(ctx context.Context, look func()) error {
 				continue
 			}
 			all = append(all, one)
-			if one.Ready && p.DeletionTimestamp == nil {
+			if one.Ready && p.DeletionTimestamp == nil && p.Labels["app"] == control.ActivatorName {
 				ready++
 			}
 		}
 		a.set(all)
 		a.ready.Store(int64(ready))
-		look()
+		then()
 	}
 }
 

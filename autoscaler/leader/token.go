@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // token is the cluster's token, as its Secret has it now.
@@ -25,11 +26,11 @@ type token struct {
 	kube  kubernetes.Interface
 	log   *slog.Logger
 	value atomic.Pointer[string]
-	bell  chan struct{} // one place; rung by the watch, heard by keep
+	bell  bell.Bell // rung by the watch, heard by keep
 }
 
 func newToken(kube kubernetes.Interface, log *slog.Logger) *token {
-	return &token{kube: kube, log: log, bell: make(chan struct{}, 1)}
+	return &token{kube: kube, log: log, bell: bell.New()}
 }
 
 // current is the token, "" before there is one.
@@ -86,15 +87,8 @@ func random() string { return rand.Text() + rand.Text() }
 // keep follows the Secret until ctx ends: another token counts from then on, and
 // one that was deleted is made anew. It returns nil.
 func (t *token) keep(ctx context.Context) error {
-	ring := func() {
-		select {
-		case t.bell <- struct{}{}:
-		default:
-		}
-	}
 	f := only(t.kube, control.ControlSecret)
-	_, err := f.Core().V1().Secrets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { ring() }, UpdateFunc: func(any, any) { ring() }, DeleteFunc: func(any) { ring() }})
+	_, err := f.Core().V1().Secrets().Informer().AddEventHandler(rings(t.bell))
 	if err != nil {
 		return fmt.Errorf("watch Secret %s: %w", control.ControlSecret, err)
 	}
@@ -110,11 +104,16 @@ func (t *token) keep(ctx context.Context) error {
 			t.log.Warn("the old token stays in use", "error", err)
 			select {
 			case <-time.After(time.Second):
-				ring()
+				t.bell.Ring()
 			case <-ctx.Done():
 			}
 		}
 	}
+}
+
+// rings has a bell rung when an object is added, changed or deleted.
+func rings(b bell.Bell) cache.ResourceEventHandlerFuncs {
+	return cache.ResourceEventHandlerFuncs{AddFunc: func(any) { b.Ring() }, UpdateFunc: func(any, any) { b.Ring() }, DeleteFunc: func(any) { b.Ring() }}
 }
 
 // only makes informers of the one object of that name in the system namespace.

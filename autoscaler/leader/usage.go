@@ -20,7 +20,7 @@ func (l *leader) watchUsage(ctx context.Context) error {
 	defer tick.Stop()
 	trouble := ""
 	for {
-		seen, err := dcgm.Look(ctx)
+		seen, err := dcgm.Poll(ctx)
 		switch {
 		case err == nil:
 			trouble = ""

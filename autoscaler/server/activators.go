@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
@@ -266,6 +268,61 @@ func (a *Activators) Stats(ctx context.Context, f api.FunctionName) api.Activity
 		return nil
 	}) // it never fails
 	return sum
+}
+
+// Picks are the instances that activators have chosen for a request, in the order of time. Those that don't answer are left out.
+func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+	defer cancel()
+	var mu sync.Mutex // guards all
+	var all []api.Pick
+	_ = a.each(func(p *peer) error {
+		var some []api.Pick
+		if err := p.get(ctx, admin.PicksPath(request), &some); err != nil {
+			a.log.Debug("an activator's choices are missing", "activator", p.Name, "error", err)
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, some...)
+		return nil
+	}) // it never fails
+	slices.SortStableFunc(all, func(x, y api.Pick) int { return x.At.Compare(y.At) })
+	return all
+}
+
+// Clusters are those that activators declare as front doors of others. Those that don't answer are left out.
+func (a *Activators) Clusters(ctx context.Context) []admin.Cluster {
+	return admin.MergeClusters(gather[admin.Cluster](ctx, a, admin.PathClusters)...)
+}
+
+// Far are the functions that clusters have which activators are front doors of: all in short, or that one in full.
+func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far {
+	path := admin.PathFar
+	if name != "" {
+		path += "?function=" + url.QueryEscape(string(name))
+	}
+	return admin.MergeFar(gather[admin.Far](ctx, a, path)...)
+}
+
+// gather reads a list of each activator. Those that don't answer are left out.
+func gather[T any](ctx context.Context, a *Activators, path string) [][]T {
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+	defer cancel()
+	var mu sync.Mutex // guards lists
+	var lists [][]T
+	_ = a.each(func(p *peer) error {
+		var one []T
+		if err := p.get(ctx, path, &one); err != nil {
+			a.log.Debug("an activator's list is missing", "activator", p.Name, "path", path, "error", err)
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		lists = append(lists, one)
+		return nil
+	}) // it never fails
+	return lists
 }
 
 // add merges what two activators see.

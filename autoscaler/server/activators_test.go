@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
@@ -30,6 +31,8 @@ type network struct {
 	hang map[string]chan struct{} // by host: calls of PathRevoke wait for it
 	told map[string][]string      // by host
 	says map[string]api.Activity
+	// picked is when each has chosen an instance.
+	picked map[string]time.Time
 }
 
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -54,6 +57,10 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r.Method == http.MethodGet {
+		if r.URL.Path == admin.PathPicks {
+			api.WriteJSON(w, 200, []api.Pick{{Request: r.FormValue("request"), Activator: host, At: n.picked[host]}})
+			return w.Result(), nil
+		}
 		api.WriteJSON(w, 200, n.says[host])
 		return w.Result(), nil
 	}
@@ -277,6 +284,24 @@ func TestFailAndReport(t *testing.T) {
 		n.set(func() { n.down["a"] = true })
 		if err := a.Fail(t.Context(), "default/f", nil); err == nil {
 			t.Error("one that is ready and can't be reached: no error")
+		}
+	})
+}
+
+// What activators have chosen for a request is told in the order of time, without those that don't answer.
+func TestPicksOfAll(t *testing.T) {
+	crowd(t, func(t *testing.T, n *network, a *Activators) {
+		n.set(func() {
+			n.down["c"] = true
+			n.picked = map[string]time.Time{"a": time.Unix(2, 0), "b": time.Unix(1, 0)}
+		})
+		a.Set([]Activator{pod("a", true), pod("b", true), pod("c", true)})
+		var got []string
+		for _, p := range a.Picks(t.Context(), "req a&b") {
+			got = append(got, p.Activator+" "+p.Request)
+		}
+		if want := []string{"b req a&b", "a req a&b"}; !cmp.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

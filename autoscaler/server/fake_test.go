@@ -43,6 +43,7 @@ func (b *brain) note(words ...string) error {
 
 func (b *brain) Receive(e api.Event) error { return b.note("receive", e.Type, e.Subject) }
 func (b *brain) List() []admin.Function    { return b.views }
+func (b *brain) Usage() admin.Usage        { return admin.Usage{} }
 func (b *brain) Devices() []admin.Device   { return make([]admin.Device, 1) }
 
 func (b *brain) Status(name api.FunctionName) (admin.Function, bool) {
@@ -80,11 +81,11 @@ type pods struct {
 	reports []api.InstanceStatus
 }
 
-func (p *pods) Join(_ context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error) {
+func (p *pods) Join(_ context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error) {
 	if r.Instance == "unknown" {
-		return control.JoinAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod unknown yet")
+		return control.RegisterAnswer{}, api.Errorf(http.StatusNotFound, "", "there is no pod unknown yet")
 	}
-	return control.JoinAnswer{Function: api.Function{Name: "default/tiny-00001"}, Endpoint: api.Endpoint("http://" + from.String() + ":8080"), Epoch: uint64(len(token))}, nil
+	return control.RegisterAnswer{Function: api.Function{Name: "default/tiny-00001"}, Endpoint: api.Endpoint("http://" + from.String() + ":8080"), Epoch: uint64(len(token))}, nil
 }
 
 func (p *pods) Report(s api.InstanceStatus, _ netip.Addr, token string) error {

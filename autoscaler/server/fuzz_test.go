@@ -21,7 +21,7 @@ func FuzzUntrusted(f *testing.F) {
 		b := newBench(t)
 		path, token := control.PathEvents, podToken
 		if join {
-			path = control.PathJoin
+			path = control.PathRegister
 		}
 		if ofCluster {
 			token = clusterToken

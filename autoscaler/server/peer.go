@@ -11,7 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/internal/bell"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // peer is one activator and what it is still to be told.

@@ -43,7 +43,7 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	defer bound(w, r, maxReport)()
-	var req control.JoinRequest
+	var req control.RegisterRequest
 	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 			api.WriteError(w, err)
@@ -68,7 +68,7 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) {
 // maxName is the length of Kubernetes' longest names.
 const maxName = 253
 
-func check(r control.JoinRequest) error {
+func check(r control.RegisterRequest) error {
 	for _, f := range []struct{ field, value string }{
 		{"instance", string(r.Instance)}, {"namespace", r.Namespace}, {"revision", r.Revision},
 	} {
@@ -98,8 +98,8 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if e.Type != api.EventDemand && e.Type != api.EventWoken {
-			return api.BadRequest("type", "event %.100s has the type %.100q: with the cluster's token want %s or %s; instances send %s with their own", e.ID, e.Type, api.EventDemand, api.EventWoken, api.EventInstanceState)
+		if e.Type != api.EventDemand && e.Type != api.EventWoken && e.Type != api.EventUsage {
+			return api.BadRequest("type", "event %.100s has the type %.100q: with the cluster's token want %s, %s or %s; instances send %s with their own", e.ID, e.Type, api.EventDemand, api.EventWoken, api.EventUsage, api.EventInstanceState)
 		}
 		if err := s.Decider.Receive(e); err != nil {
 			return err

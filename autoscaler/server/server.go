@@ -49,7 +49,7 @@ type Decider interface {
 // Fleet is what knows of pods. Its errors are *[api.Error].
 type Fleet interface {
 	// Join takes in an instance; 404 for a pod that is not known yet, 403 for a wrong address.
-	Join(ctx context.Context, r control.JoinRequest, from netip.Addr, token string) (control.JoinAnswer, error)
+	Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error)
 	// Report takes in a state; 404 where the instance has to join first, 403 for a wrong token or address.
 	Report(s api.InstanceStatus, from netip.Addr, token string) error
 	// Resolve finds the revisions that a name stands for, the one with most traffic first.
@@ -107,11 +107,11 @@ func Handler(cfg Config) (http.Handler, error) {
 	}
 	s := &server{Config: cfg, callers: newCallers()}
 	r := mux.NewRouter().UseEncodedPath()
-	r.HandleFunc(control.PathJoin, s.join).Methods(http.MethodPost)
+	r.HandleFunc(control.PathRegister, s.join).Methods(http.MethodPost)
 	r.HandleFunc(control.PathEvents, s.receive).Methods(http.MethodPost)
 	s.admin().Routes(r, s.admitted)
 	r.NotFoundHandler = refuse(http.StatusNotFound, "there is no such path at the autoscaler; it has "+
-		control.PathEvents+", "+control.PathJoin+", "+admin.PathInfo+", "+admin.PathDevices+" and "+admin.PathFunctions)
+		control.PathEvents+", "+control.PathRegister+", "+admin.PathInfo+", "+admin.PathDevices+" and "+admin.PathFunctions)
 	r.MethodNotAllowedHandler = refuse(http.StatusMethodNotAllowed, "this path takes another method")
 	return r, nil
 }

@@ -43,6 +43,7 @@ func TestCredentials(t *testing.T) {
 	}{
 		{"info", "GET", admin.PathInfo, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"devices", "GET", admin.PathDevices, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
+		{"picks", "GET", admin.PicksPath("req_x"), "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"list", "GET", admin.PathFunctions, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"describe", "GET", admin.PathFunctions + "/default/tiny", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"unknown", "GET", admin.PathFunctions + "/default/none", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 404}},
@@ -55,7 +56,7 @@ func TestCredentials(t *testing.T) {
 		{"events", "GET", control.PathEvents, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"state", "POST", control.PathEvents, state, map[string]int{none: 401, "short": 401, other: 403, podToken: 202, clusterToken: 400}},
 		{"demand", "POST", control.PathEvents, demand, map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 202}},
-		{"join", "POST", control.PathJoin, join, map[string]int{none: 401, "short": 401, other: 200, podToken: 200}},
+		{"join", "POST", control.PathRegister, join, map[string]int{none: 401, "short": 401, other: 200, podToken: 200}},
 		{"no path", "GET", "/v1/models", "", map[string]int{none: 404, clusterToken: 404}},
 		{"no method", "DELETE", control.PathEvents, "", map[string]int{none: 405, clusterToken: 405}},
 	} {
@@ -104,12 +105,12 @@ func TestNoTokenYet(t *testing.T) {
 
 func TestJoin(t *testing.T) {
 	b := newBench(t)
-	w := b.ask("POST", control.PathJoin, `{"instance":"tiny-1","namespace":"default","revision":"tiny-00001","port":8080,"later":1}`, "Authorization", "Bearer "+podToken)
-	var got control.JoinAnswer
+	w := b.ask("POST", control.PathRegister, `{"instance":"tiny-1","namespace":"default","revision":"tiny-00001","port":8080,"later":1}`, "Authorization", "Bearer "+podToken)
+	var got control.RegisterAnswer
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	want := control.JoinAnswer{Function: api.Function{Name: "default/tiny-00001"}, Endpoint: "http://10.244.0.7:8080", Epoch: uint64(len(podToken))}
+	want := control.RegisterAnswer{Function: api.Function{Name: "default/tiny-00001"}, Endpoint: "http://10.244.0.7:8080", Epoch: uint64(len(podToken))}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -127,7 +128,7 @@ func TestJoin(t *testing.T) {
 		`{"instance":"i","namespace":"default","revision":"r","port":1,"v":"` + strings.Repeat("x", 1<<20): {413, "larger than the limit"},
 		`hello`: {400, "JSON object"}, `{"port":"x"}`: {400, "JSON object"}, ``: {400, "JSON object"}, `[]`: {400, "JSON object"},
 	} {
-		w := b.ask("POST", control.PathJoin, body, "Authorization", "Bearer "+podToken)
+		w := b.ask("POST", control.PathRegister, body, "Authorization", "Bearer "+podToken)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
 			t.Errorf("%.80s: %d %s, want %d and %q", body, w.Code, w.Body, c.status, c.says)
 		}
@@ -267,7 +268,7 @@ func TestUnknownCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		join := func() *httptest.ResponseRecorder {
-			return b.ask("POST", control.PathJoin, `{}`, "Authorization", "Bearer "+podToken)
+			return b.ask("POST", control.PathRegister, `{}`, "Authorization", "Bearer "+podToken)
 		}
 		for i := range burst {
 			if w := join(); w.Code != 400 {

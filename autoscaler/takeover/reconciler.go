@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // Config is what a [Reconciler] works with.
@@ -36,7 +37,7 @@ type Config struct {
 type Reconciler struct {
 	cfg      Config
 	taker    taker
-	triggers chan struct{} // holds one trigger: a second one adds nothing. Sent to by Trigger and the watch, received by Run
+	triggers bell.Bell // rung by Trigger and the watch, heard by Run
 
 	// missingSince is when the last of our activators was ready; it belongs to Run.
 	missingSince time.Time
@@ -54,16 +55,11 @@ func NewReconciler(cfg Config) *Reconciler {
 	if cfg.Every == 0 {
 		cfg.Every = 30 * time.Second
 	}
-	return &Reconciler{cfg: cfg, taker: taker{cfg.Kube, control.SystemNamespace}, triggers: make(chan struct{}, 1)}
+	return &Reconciler{cfg: cfg, taker: taker{cfg.Kube, control.SystemNamespace}, triggers: bell.New()}
 }
 
 // Trigger asks Run for a pass soon. It does not block.
-func (r *Reconciler) Trigger() {
-	select {
-	case r.triggers <- struct{}{}:
-	default:
-	}
-}
+func (r *Reconciler) Trigger() { r.triggers.Ring() }
 
 // Taken says whether the requests for stock Knative's activator come to ours.
 func (r *Reconciler) Taken() bool {

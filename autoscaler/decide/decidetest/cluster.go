@@ -82,7 +82,7 @@ func gpu(g int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%08d", g)) }
 // function declares the kth function.
 func (c *Cluster) function(k int) decide.Function {
 	spec := api.Function{Name: api.NewFunctionName("models", fmt.Sprintf("f%05d", k)), Concurrency: 8, MaxScale: 4,
-		Memory: api.Memory{Host: 4 * api.GiB, Devices: 1, PerDevice: api.Bytes(20+k%20) * api.GiB}, SleepAfter: time.Hour, GoneAfter: 24 * time.Hour}
+		Memory: api.Memory{Host: 4 * api.GiB, Devices: 1, PerDevice: api.Bytes(20+k%20) * api.GiB}, SleepAfter: time.Hour, UnloadAfter: 24 * time.Hour}
 	switch k % 20 {
 	case 0:
 		spec.Memory.Devices, spec.Memory.PerDevice = 0, 0

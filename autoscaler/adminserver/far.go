@@ -1,0 +1,77 @@
+package adminserver
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// seen finds the function that a request is about, as [Server.Known] does, or else among those that only clusters have.
+func (s *Server) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
+	known := s.Known(near)
+	return func(w http.ResponseWriter, r *http.Request) {
+		vars := mux.Vars(r)
+		name := api.NewFunctionName(vars["namespace"], vars["name"])
+		for _, f := range s.cfg.Resolve(name) {
+			if _, found := s.cfg.Decider.Status(f); found {
+				known(w, r)
+				return
+			}
+		}
+		if v, is := s.far(r.Context(), name); is {
+			far(w, r, v)
+			return
+		}
+		known(w, r)
+	}
+}
+
+// far is what front doors know of a function.
+func (s *Server) far(ctx context.Context, name api.FunctionName) (admin.Far, bool) {
+	for _, far := range s.cfg.Far(ctx, name) {
+		return far, true
+	}
+	return admin.Far{}, false
+}
+
+// besides is what front doors know of a function that is here too. Of a service's revisions, which front doors don't tell apart, the
+// busiest one has it.
+func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
+	service := v.Function.ServiceName()
+	if first := s.cfg.Resolve(service); len(first) > 0 && first[0] != v.Function.Name {
+		return admin.Far{}
+	}
+	far, _ := s.far(ctx, service)
+	return far
+}
+
+// farView is a function that only clusters have, with what activators see of it.
+func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
+	v := far.Function
+	v.Function = v.Function.WithoutSecrets()
+	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
+	return v
+}
+
+func (s *Server) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
+	list := append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...)
+	api.WriteJSON(w, http.StatusOK, append(list, s.besides(r.Context(), v).Why...))
+}
+
+func (s *Server) wakes(w http.ResponseWriter, r *http.Request, v admin.Function) {
+	list := append([]api.WakeTrace{}, s.cfg.Decider.WakeTraces(v.Function.Name)...)
+	api.WriteJSON(w, http.StatusOK, append(list, s.besides(r.Context(), v).Wakes...))
+}
+
+// elsewhere is the error for an order about a function that only clusters have.
+func elsewhere(name api.FunctionName, far admin.Far) error {
+	if len(far.Clusters) == 0 {
+		return api.Errorf(http.StatusConflict, "", "%s is not here, and no cluster has it now", name.Short())
+	}
+	return api.Errorf(http.StatusConflict, "", "%s is not here: it is in the clusters %s; give the order there", name.Short(), strings.Join(far.Clusters, ", "))
+}

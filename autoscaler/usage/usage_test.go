@@ -1,0 +1,148 @@
+package usage
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func gpus(n int) (list []inventory.Device) {
+	list = append(list, inventory.Device{ID: api.HostMemory, Capacity: api.GiB})
+	for k := range n {
+		list = append(list, inventory.Device{ID: api.DeviceID(fmt.Sprint("GPU-", k)), Capacity: 10 * api.GiB})
+	}
+	return list
+}
+
+// TestSums: whatever happens, what functions held and what was idle is the time of the GPUs that were there.
+func TestSums(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		m, now, want := New(start), start, 0.0
+		there := 0
+		used := map[string]api.Use{}
+		for range 400 {
+			took := time.Duration(r.Int64N(int64(50 * time.Second)))
+			if r.IntN(40) == 0 {
+				took *= 100
+			}
+			now = now.Add(took)
+			want += took.Seconds() * float64(there)
+			id := api.InstanceID(fmt.Sprint("i", r.IntN(9)))
+			f := api.FunctionName("default/f" + string(id[1:]))
+			switch r.IntN(10) {
+			case 0:
+				there = r.IntN(5)
+				m.SetDevices(now, gpus(there))
+			case 1:
+				m.Drop(now, id)
+			case 2, 3, 4, 5:
+				h := Holder{Instance: id, Function: f, Asleep: r.IntN(2) == 0, Bytes: api.Bytes(r.Int64N(int64(8 * api.GiB)))}
+				for k := range r.IntN(3) {
+					h.Devices = append(h.Devices, api.DeviceID(fmt.Sprint("GPU-", (k+r.IntN(2))%5)))
+				}
+				m.Set(now, h)
+			default:
+				u := api.Use{Instance: id, Begun: start, Tenant: fmt.Sprint("t", r.IntN(4))}
+				key := string(id) + u.Tenant
+				u.Requests, u.Input, u.Cost = used[key].Requests+1, used[key].Input+5, used[key].Cost+r.Float64()
+				used[key] = u
+				m.Used(now, api.Usage{Function: f, Activator: "a" + u.Tenant, Uses: []api.Use{u}})
+			}
+			if got := seconds(m.Total(now).Rows); math.Abs(got-want) > want/1000 {
+				t.Fatalf("seed %d: the rows have %g GPU-seconds, want %g", seed, got, want)
+			}
+		}
+	}
+}
+
+func seconds(rows []admin.UsageRow) (sum float64) {
+	for _, r := range rows {
+		sum += r.GPUSeconds
+	}
+	return sum
+}
+
+func found(t *testing.T, rows []admin.UsageRow, f api.FunctionName, tenant, state string, want float64) {
+	t.Helper()
+	got := 0.0
+	for _, r := range rows {
+		if r.Function == f && r.Tenant == tenant && r.State == state {
+			got = r.GPUSeconds
+		}
+	}
+	if math.Abs(got-want) > 1e-6 {
+		t.Errorf("%s of %q, %s: %g GPU-seconds, want %g", f, tenant, state, got, want)
+	}
+}
+
+// TestShares: an instance's time is shared by what tenants used in the window; what nobody used is the function's, a sleeper's
+// its own, and the rest is idle.
+func TestShares(t *testing.T) {
+	m := New(start)
+	m.SetDevices(start, gpus(1))
+	awake := Holder{Instance: "m-1", Function: "default/m", Devices: []api.DeviceID{"GPU-0"}, Bytes: 5 * api.GiB}
+	m.Set(start, awake)
+	m.Set(start, Holder{Instance: "n-1", Function: "default/n", Asleep: true, Devices: []api.DeviceID{"GPU-0"}, Bytes: api.GiB})
+	use := func(tenant string, requests int64, cost float64) api.Use {
+		return api.Use{Instance: "m-1", Begun: start, Tenant: tenant, Requests: requests, Cost: cost}
+	}
+	say := func(after time.Duration, activator string, uses ...api.Use) {
+		m.Used(start.Add(after), api.Usage{Function: "default/m", Activator: activator, Uses: uses})
+	}
+	say(10*time.Second, "one", use("a", 1, 100))
+	say(20*time.Second, "two", use("b", 1, 300))
+	say(21*time.Second, "two", use("b", 1, 300)) // again
+	rows := m.Settled(start.Add(time.Minute))
+	found(t, rows, "default/m", "a", "awake", 7.5)
+	found(t, rows, "default/m", "b", "awake", 22.5)
+	found(t, rows, "default/n", "", "asleep", 6)
+	found(t, rows, "", "", "idle", 24)
+	rows = m.Settled(start.Add(11 * time.Minute)) // nobody used it
+	found(t, rows, "default/m", "", "awake", 300)
+	found(t, rows, "default/m", "a", "awake", 7.5)
+	if got := seconds(rows); math.Abs(got-660) > 1e-6 {
+		t.Errorf("%g GPU-seconds in all, want 660", got)
+	}
+}
+
+// TestBeginsAnew: an activator that begins anew counts from nothing; what one has counted before the meter began is not counted.
+func TestBeginsAnew(t *testing.T) {
+	m := New(start)
+	say := func(begun time.Time, requests int64) int64 {
+		m.Used(start.Add(time.Hour), api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-1", Begun: begun, Tenant: "a", Requests: requests, Input: 10 * api.Tokens(requests)}}})
+		all := int64(0)
+		for _, r := range m.Total(start.Add(time.Hour)).Rows {
+			all += r.Requests
+		}
+		return all
+	}
+	old, anew := start.Add(-time.Hour), start.Add(time.Minute)
+	for k, c := range []struct {
+		begun          time.Time
+		requests, want int64
+	}{{old, 1000, 0}, {old, 1003, 3}, {anew, 2, 5}, {old, 1004, 5}, {anew, 2, 5}, {anew, 4, 7}} {
+		if got := say(c.begun, c.requests); got != c.want {
+			t.Errorf("step %d: %d requests counted, want %d", k, got, c.want)
+		}
+	}
+}
+
+// TestBounds: names that clients bring don't fill memory.
+func TestBounds(t *testing.T) {
+	m := New(start)
+	for k := range 1000 {
+		m.Used(start, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-1", Begun: start, Tenant: fmt.Sprint(k), Requests: 1}}})
+	}
+	if n := len(m.Total(start).Rows); n > mostTenants+3 {
+		t.Errorf("%d rows for 1000 tenants", n)
+	}
+}
