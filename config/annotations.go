@@ -28,7 +28,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationDeviceMemory:  size(func(f *api.Function) *api.Bytes { return &f.Memory.PerDevice }),
 	api.AnnotationSleepAfter:    duration(func(f *api.Function) *time.Duration { return &f.SleepAfter }),
 	api.AnnotationSleepLevel:    setSleepLevel,
-	api.AnnotationGoneAfter:     duration(func(f *api.Function) *time.Duration { return &f.GoneAfter }),
+	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
 	api.AnnotationRuntimeSleep:  setSleeps,
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
@@ -50,6 +50,11 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationCanaryTokens:  setCanaryTokens,
 	api.AnnotationCredentials:   oneOf(func(f *api.Function) *bool { return &f.PassCredentials }, api.CredentialsDrop, api.CredentialsPass),
 	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
+	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
+
+	api.AnnotationClusters:    text(func(f *api.Function) *string { return &f.Clusters }),
+	api.AnnotationRemoveAfter: setRemoveAfter,
+	api.AnnotationRegions:     setRegions,
 
 	api.AnnotationMinScale: count(0, func(f *api.Function) *int { return &f.MinScale }),
 	api.AnnotationMaxScale: setMaxScale,
@@ -63,11 +68,12 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationIdleTimeout:      duration(func(f *api.Function) *time.Duration { return &f.IdleTimeout }),
 }
 
-// spellings are Knative's older names of the keys of its own that Rouse reads.
+// spellings are older names of keys: those of Knative's own that Rouse reads, and of Rouse's.
 // Where both stand side by side the newer one wins, as in Knative.
 var spellings = map[string]string{
 	"autoscaling.knative.dev/minScale": api.AnnotationMinScale,
 	"autoscaling.knative.dev/maxScale": api.AnnotationMaxScale,
+	"rouse.dev/gone-after":             api.AnnotationUnloadAfter,
 }
 
 // annotate applies one annotation; has says which others there are. What is
@@ -204,6 +210,23 @@ func setAliases(f *api.Function, s string) error {
 			return fmt.Errorf("%q: want names separated by commas", s)
 		}
 		f.Aliases = append(f.Aliases, api.ModelName(a))
+	}
+	return nil
+}
+
+func setRemoveAfter(f *api.Function, s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < api.LeastRemoveAfter || d > api.MostRemoveAfter {
+		return fmt.Errorf("%q: want a duration from %s to %s", s, api.LeastRemoveAfter, api.MostRemoveAfter)
+	}
+	f.RemoveAfter = d
+	return nil
+}
+
+func setRegions(f *api.Function, s string) error {
+	f.Regions = api.ParseRegions(s)
+	if len(f.Regions) == 0 {
+		return fmt.Errorf("%q: want regions separated by commas, such as eu-west-1,eu-central-1", s)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,27 @@ func Load(path string) ([]api.Function, error) {
 	}
 	defer f.Close()
 	return Parse(f, path, filepath.Dir(path))
+}
+
+// Here is a function that was declared for clusters as a manifest of the cluster's own would have it, read from its manifest;
+// name stands in errors. Relative paths count from dir.
+func Here(manifest, name, dir string) (api.Function, error) {
+	var doc yaml.Node
+	dec := yaml.NewDecoder(strings.NewReader(manifest))
+	if err := dec.Decode(&doc); err != nil || len(doc.Content) == 0 {
+		return api.Function{}, fmt.Errorf("%s: not YAML: %w", name, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	if dec.Decode(&yaml.Node{}) != io.EOF {
+		return api.Function{}, fmt.Errorf("%s: more than one document", name)
+	}
+	f, err := parseService(doc.Content[0], source{name, dir})
+	if err != nil {
+		return f, err
+	}
+	f.Clusters, f.RemoveAfter, f.Regions, f.Manifest = "", 0, nil, ""
+	f.Runtime.Model = resolveModel(f.Runtime.Kind, f.Runtime.Model, dir)
+	f.Runtime.AdapterRoot = fromFolder(f.Runtime.AdapterRoot, dir)
+	return f, nil
 }
 
 // Parse reads the documents of a YAML or JSON stream. name stands in errors
@@ -188,7 +210,7 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 		Concurrency:    spec.ContainerConcurrency,
 		RequestTimeout: seconds(spec.TimeoutSeconds),
 		SleepAfter:     api.DefaultSleepAfter,
-		GoneAfter:      api.DefaultGoneAfter,
+		UnloadAfter:    api.DefaultUnloadAfter,
 		Origin:         src.name,
 	}
 	if err := fromContainer(&f, own, n, src); err != nil {
@@ -209,6 +231,14 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	}
 	if err := checkTogether(&f); err != nil {
 		return api.Function{}, src.errorf(n, "the function %s: %v", f.Name.Name(), err)
+	}
+	if f.Clusters != "" { // where it is created [Here] reads it anew
+		text, err := yaml.Marshal(n)
+		if err != nil {
+			return api.Function{}, src.errorf(n, "the function %s: %v", f.Name.Name(), err)
+		}
+		f.Manifest = string(text)
+		return f.WithDefaults(), nil
 	}
 	f.Runtime.Model = resolveModel(f.Runtime.Kind, f.Runtime.Model, src.dir)
 	f.Runtime.AdapterRoot = fromFolder(f.Runtime.AdapterRoot, src.dir)

@@ -224,19 +224,26 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	}
 }
 
-// TestREADMEsManifests reads the manifests that the README shows.
-func TestREADMEsManifests(t *testing.T) {
+// TestShownManifests reads the manifests that docs/machine.md shows; the README has the first of them.
+func TestShownManifests(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, err := os.ReadFile("../docs/machine.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []api.Function
-	for _, block := range strings.Split(string(readme), "```yaml\n")[1:] {
+	for n, block := range strings.Split(string(text), "```yaml\n")[1:] {
 		manifest, _, closed := strings.Cut(block, "```")
 		if !closed {
-			t.Fatal("a manifest in the README has no end")
+			t.Fatal("a manifest has no end")
 		}
-		functions, err := config.Parse(strings.NewReader(manifest), "README.md", "/models-of")
+		if n == 0 && !strings.Contains(string(readme), manifest) {
+			t.Error("the README shows another manifest for Ollama")
+		}
+		functions, err := config.Parse(strings.NewReader(manifest), "machine.md", "/models-of")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,5 +323,31 @@ func TestManifestAsInACluster(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"serve", "--port", "$(PORT)"}, got[0].Runtime.Command); diff != "" || len(got[0].Runtime.Args) > 0 {
 		t.Errorf("args %q; command (-want +got):\n%s", got[0].Runtime.Args, diff)
+	}
+}
+
+// TestHub: what other programs call a hub's repository.
+func TestHub(t *testing.T) {
+	for ref, want := range map[string]string{
+		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF":              "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?include=*Q4_K_M*.gguf,*q4_k_m*.gguf",
+		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:q8_0":         "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?include=*Q8_0*.gguf,*q8_0*.gguf",
+		"https://hf.co/a/b:F16":                              "hf://a/b?include=*F16*.gguf,*f16*.gguf",
+		"huggingface.co/a/b":                                 "hf://a/b?include=*Q4_K_M*.gguf,*q4_k_m*.gguf",
+		"x=hf.co/a/b":                                        "hf://a/b?include=*Q4_K_M*.gguf,*q4_k_m*.gguf",
+		"https://huggingface.co/a/b/resolve/main/model.gguf": "https://huggingface.co/a/b/resolve/main/model.gguf",
+		"hf://a/b/model.gguf":                                "hf://a/b/model.gguf",
+	} {
+		f, err := config.ForModel(ref, "a test")
+		if err != nil || f.Runtime.Model != want {
+			t.Errorf("%s: got %s (%v), want %s", ref, f.Runtime.Model, err, want)
+		}
+	}
+	if f, err := config.ForModel("hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:q8_0", "a test"); err != nil || f.Name != "default/qwen2-5-0-5b-instruct-gguf" {
+		t.Errorf("its name is %s (%v)", f.Name, err)
+	}
+	for text, want := range map[string]bool{"pico": false, "llama3.2": false, "llama3.2:1b": false, "a/b": false, "./x": true, "/x": true, "hf.co/a/b": true, "x.gguf": true, "hf://a/b": true, "n=pico": true} {
+		if config.IsReference(text) != want {
+			t.Errorf("%s says where a model is: %v", text, !want)
+		}
 	}
 }

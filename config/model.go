@@ -48,6 +48,39 @@ func fromFolder(path, dir string) string {
 	return path
 }
 
+// usualQuant is the quantization that is taken of a hub's repository where none is named, as Ollama and llama.cpp do.
+const usualQuant = "Q4_K_M"
+
+// fromHub is the reference that hf.co/ORG/NAME[:QUANT] stands for, as other programs write it: the GGUF files of that
+// quantization. Any other reference stays as it is.
+func fromHub(ref string) string {
+	rest, is := strings.CutPrefix(strings.TrimPrefix(ref, "https://"), "hf.co/")
+	if !is {
+		rest, is = strings.CutPrefix(ref, "huggingface.co/")
+	}
+	repository, quant, _ := strings.Cut(rest, ":")
+	if !is || strings.Count(repository, "/") != 1 || strings.ContainsAny(rest, "?#*,&[") {
+		return ref
+	}
+	if quant == "" {
+		quant = usualQuant
+	}
+	return fmt.Sprintf("hf://%s?include=*%s*.gguf,*%s*.gguf", repository, strings.ToUpper(quant), strings.ToLower(quant))
+}
+
+// IsReference says whether a text says where a model is, a path or a URL, and is not the name of one, such as org/name or namespace/name.
+func IsReference(text string) bool {
+	if name, rest, found := strings.Cut(text, "="); found && !strings.ContainsAny(name, "/.:?#") {
+		return rest != ""
+	}
+	for _, begin := range []string{"/", "./", "../", "hf.co/", "huggingface.co/"} {
+		if strings.HasPrefix(text, begin) {
+			return true
+		}
+	}
+	return strings.Contains(text, "://") || strings.HasSuffix(text, ".gguf")
+}
+
 // ForModel declares a function that serves the model at ref, a path, a URL to
 // fetch it from or the name of a model that ships with Rouse, under a name made from it.
 // "NAME=REF" gives it that name instead.
@@ -56,8 +89,9 @@ func ForModel(ref, origin string) (api.Function, error) {
 		if err := api.CheckName(name); err != nil {
 			return api.Function{}, fmt.Errorf("%s: %w", ref, err)
 		}
-		return forModel(rest, name, origin), nil
+		return forModel(fromHub(rest), name, origin), nil
 	}
+	ref = fromHub(ref)
 	plain, _, _ := strings.Cut(ref, "#") // a checksum
 	if strings.Contains(ref, "://") {
 		plain, _, _ = strings.Cut(plain, "?") // which files
@@ -93,10 +127,10 @@ func forModel(ref, name, origin string) api.Function {
 		kind = api.RuntimeOllama
 	}
 	return api.Function{
-		Name:       api.NewFunctionName("", name),
-		Runtime:    api.Runtime{Kind: kind, Model: resolveModel(kind, ref, ".")},
-		SleepAfter: api.DefaultSleepAfter,
-		GoneAfter:  api.DefaultGoneAfter,
-		Origin:     origin,
+		Name:        api.NewFunctionName("", name),
+		Runtime:     api.Runtime{Kind: kind, Model: resolveModel(kind, ref, ".")},
+		SleepAfter:  api.DefaultSleepAfter,
+		UnloadAfter: api.DefaultUnloadAfter,
+		Origin:      origin,
 	}.WithDefaults()
 }

@@ -91,10 +91,10 @@ const defaultPort = 8080
 // [RevisionPort] says where the container listens.
 func Revision(r RevisionSource) (api.Function, error) {
 	f := api.Function{
-		Name:       api.NewFunctionName(r.Namespace, r.Name),
-		SleepAfter: api.DefaultSleepAfter,
-		GoneAfter:  api.DefaultGoneAfter,
-		Origin:     "revision " + r.Namespace + "/" + r.Name,
+		Name:        api.NewFunctionName(r.Namespace, r.Name),
+		SleepAfter:  api.DefaultSleepAfter,
+		UnloadAfter: api.DefaultUnloadAfter,
+		Origin:      "revision " + r.Namespace + "/" + r.Name,
 	}
 	if r.Service != "" {
 		f.Service = api.NewFunctionName(r.Namespace, r.Service)

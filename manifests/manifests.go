@@ -2,7 +2,7 @@
 //
 // The files are plain kustomize: "kubectl apply -k manifests/overlays/default"
 // and [Render] make the same objects. base is what every overlay has; overlays
-// are default, time-slicing, dual-pods and dev; components are what a cluster may
+// are default, time-slicing, dual-pods, agent and dev; components are what a cluster may
 // have besides; examples are functions, and routes to the front door.
 //
 // Everything here is Rouse's own. Nothing of Knative's stands in it, so that

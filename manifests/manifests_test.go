@@ -134,14 +134,19 @@ func of[T object](all []object) []T {
 func TestOverlaysAreRouseOnly(t *testing.T) {
 	for _, overlay := range Overlays() {
 		for _, components := range [][]string{nil, Components()} {
+			if overlay == "agent" { // it has it already
+				components = slices.DeleteFunc(components, func(c string) bool { return c == "agent" })
+			}
 			t.Run(overlay+"+"+strings.Join(components, ","), func(t *testing.T) {
 				all := rendered(t, overlay, components...)
 				want := 2
-				if slices.Contains(components, "relay") {
-					want = 3
+				for _, more := range []string{"relay", "agent"} {
+					if slices.Contains(components, more) || overlay == more {
+						want++
+					}
 				}
 				if n := len(of[*appsv1.Deployment](all)); n != want {
-					t.Errorf("%d Deployments, want the activator's and the autoscaler's, and the relay's where it is", n)
+					t.Errorf("%d Deployments, want the activator's and the autoscaler's, and the relay's and the agent's where they are", n)
 				}
 				for _, o := range all {
 					what := fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
@@ -208,9 +213,9 @@ func TestRenderRefuses(t *testing.T) {
 		component string
 		want      string
 	}{
-		{overlay: "production", want: `no overlay "production": there are default, dev, dual-pods, time-slicing`},
+		{overlay: "production", want: `no overlay "production": there are agent, default, dev, dual-pods, time-slicing`},
 		{overlay: "../base", want: "no overlay"},
-		{overlay: "default", component: "monitor", want: `no component "monitor": there are dcgm, monitoring`},
+		{overlay: "default", component: "monitor", want: `no component "monitor": there are agent, dcgm, front, monitoring`},
 		{overlay: "default", images: map[string]string{"dev.local/rouse-activator": "a b"}, want: "want NAME:TAG"},
 	} {
 		var components []string
@@ -225,7 +230,7 @@ func TestRenderRefuses(t *testing.T) {
 
 // TestPodsAreHardened is what a namespace of the level "restricted" wants, and a read-only root.
 func TestPodsAreHardened(t *testing.T) {
-	for _, d := range of[*appsv1.Deployment](rendered(t, "default")) {
+	for _, d := range of[*appsv1.Deployment](rendered(t, "agent", "relay")) {
 		pod := d.Spec.Template.Spec
 		s := pod.SecurityContext
 		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {

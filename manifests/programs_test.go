@@ -24,8 +24,11 @@ func TestProgramsKnowTheirArguments(t *testing.T) {
 	}
 	for _, overlay := range Overlays() {
 		all := rendered(t, overlay)
-		for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
-			c := deployment(t, all, name).Spec.Template.Spec.Containers[0]
+		for deployed, name := range map[string]string{"rouse-activator": "rouse-activator", "rouse-autoscaler": "rouse-autoscaler", "rouse-agent": "rouse-activator"} {
+			if deployed == "rouse-agent" && overlay != "agent" {
+				continue
+			}
+			c := deployment(t, all, deployed).Spec.Template.Spec.Containers[0]
 			if len(c.Command) > 0 {
 				t.Errorf("%s: %s has a command: the image's entrypoint is the program", overlay, name)
 			}
@@ -43,7 +46,7 @@ func TestProgramsKnowTheirArguments(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range c.Env {
-				if !bytes.Contains(program, []byte(e.Name)) {
+				if !bytes.Contains(program, []byte(e.Name)) && !strings.Contains(strings.Join(c.Args, " "), "$("+e.Name+")") {
 					t.Errorf("%s: %s does not know the variable %s", overlay, name, e.Name)
 				}
 			}

@@ -33,7 +33,7 @@ type rule struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	var all []rule
-	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml", "components/relay/rbac.yaml", "overlays/dual-pods/rbac.yaml"} {
+	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml", "components/relay/rbac.yaml", "components/agent/rbac.yaml", "components/agent/accept.yaml", "overlays/dual-pods/rbac.yaml"} {
 		for dec := yaml.NewDecoder(strings.NewReader(string(read(t, file)))); ; {
 			var doc yaml.Node
 			if dec.Decode(&doc) != nil {
@@ -122,7 +122,7 @@ func resources(t *testing.T) map[string]bool {
 func TestRulesNameWhatIsThere(t *testing.T) {
 	known := resources(t)
 	names := map[string][]string{
-		"secrets":    {control.ControlSecret, netcfg.ServingRoutingCertName},
+		"secrets":    {control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
 		"services":   {takeover.Service, control.AutoscalerName},
 		"configmaps": nil,
 		"leases":     {control.AutoscalerName},
@@ -202,7 +202,7 @@ func TestBindings(t *testing.T) {
 			t.Errorf("Deployment %s runs as %q, want its own account", name, got)
 		}
 	}
-	bound := map[string]bool{"ClusterRole/rouse-user": true, "Role/rouse-operator": true}
+	bound := map[string]bool{"ClusterRole/rouse-user": true, "Role/rouse-operator": true, "Role/rouse-key-admin": true}
 	check := func(ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 		if bound[ref.Kind+"/"+ref.Name] {
 			t.Errorf("%s %s is bound twice, or to more than people", ref.Kind, ref.Name)

@@ -1,24 +1,34 @@
 // Command activator is Rouse's activator for a cluster: it stands where Knative's
-// activator stood and serves every class of revisions. It takes no flags; its
-// environment is Knative's activator's, and K_SINK, K_CE_OVERRIDES,
-// ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS and ROUSE_MAX_EVENT.
+// activator stood and serves every class of revisions. Its environment is Knative's
+// activator's, and K_SINK, K_CE_OVERRIDES,
+// ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS,
+// ROUSE_ACCESS_LOG, ROUSE_MAX_EVENT, ROUSE_ACCEPT_FUNCTIONS and ROUSE_ACCEPT_IMAGES.
+// Its flags join it to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address).
 // See package activator/knative.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative"
 	"github.com/rouse-dev/rouse/activator/peer"
+	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 )
@@ -39,20 +49,78 @@ type environment struct {
 	Drain                    time.Duration `envconfig:"ROUSE_DRAIN"`
 	TrustedProxies           string        `envconfig:"ROUSE_TRUSTED_PROXIES"`
 	TrustedPeers             string        `envconfig:"ROUSE_TRUSTED_PEERS"`
+	RequireKeys              bool          `envconfig:"ROUSE_REQUIRE_KEYS"`
+	AccessLog                string        `envconfig:"ROUSE_ACCESS_LOG" default:"off"`
 	MaxEvent                 string        `envconfig:"ROUSE_MAX_EVENT"`
 	Kubeconfig               string        `envconfig:"KUBECONFIG"` // empty: the pod's own account
 }
 
+// version is set by the linker.
+var version = "dev"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "rouse-activator:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
+// options are what the command line says.
+type options struct {
+	join   *clusteragent.Config // nil: it is no agent
+	front  *joining.Front       // nil: it is no front door of other clusters
+	images map[string]string    // of functions that front doors may have created
+	picker *picker.Config       // nil: it is no endpoint picker
+}
+
+// parse reads the command line.
+func parse(args []string) (o options, err error) {
+	flags := pflag.NewFlagSet("rouse-activator", pflag.ContinueOnError)
+	var joins joining.Flags
+	joins.Add(flags)
+	var accept acceptFlags
+	accept.add(flags)
+	far := flags.String("clusters", "", "`file` that makes the activator a front door of other clusters too, and says which")
+	var pick picker.Config
+	flags.StringVar(&pick.Address, "picker-address", "", "`host:port` at which it is the endpoint picker of an InferencePool; without a host on the loopback interface (default: it is none)")
+	flags.StringVar(&pick.Front, "picker-front", "", "`ip:port` that the endpoint picker sends all requests to, the activators' own (default: to instances)")
+	flags.StringVar(&pick.Cert, "picker-cert", "", "`file` with the endpoint picker's certificate (default: one of its own, which nobody has signed)")
+	flags.StringVar(&pick.Key, "picker-key", "", "`file` with the key of --picker-cert")
+	flags.BoolVar(&pick.Plain, "picker-plaintext", false, "the endpoint picker speaks gRPC without TLS")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("%q: want flags only", flags.Arg(0))
+	}
+	if flags.Changed("join") && len(joins.Fronts) == 0 {
+		return o, errors.New("--join names no front door: want its address, host:port")
+	}
+	switch {
+	case pick.Address != "":
+		o.picker = &pick
+		if err := pick.Validate(); err != nil {
+			return o, err
+		}
+	case pick != (picker.Config{}):
+		return o, errors.New("flags of the endpoint picker are given without --picker-address: want its host:port, such as 0.0.0.0:9002")
+	}
+	if o.join, err = joins.Config(version); err == nil {
+		o.images, err = accept.config(o.join)
+	}
+	if err == nil && *far != "" {
+		o.front, err = joining.Read(*far, version)
+	}
+	return o, err
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
 	var env environment
 	if err := envconfig.Process("", &env); err != nil {
 		return err
@@ -61,12 +129,15 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("SYSTEM_NAMESPACE is empty: set it to the namespace of Knative Serving (fieldRef metadata.namespace)")
 	}
 	var peers peer.Addresses
-	var err error
 	if peers.Proxies, err = peer.ParseList(env.TrustedProxies); err != nil {
 		return fmt.Errorf("ROUSE_TRUSTED_PROXIES: %w", err)
 	}
 	if peers.Trusted, err = peer.ParseList(env.TrustedPeers); err != nil {
 		return fmt.Errorf("ROUSE_TRUSTED_PEERS: %w", err)
+	}
+	access, err := activator.AccessLog(env.AccessLog, os.Stdout)
+	if err != nil {
+		return fmt.Errorf("ROUSE_ACCESS_LOG: %w", err)
 	}
 	maxEvent := api.Bytes(0)
 	if env.MaxEvent != "" {
@@ -88,10 +159,13 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
+	if o.join != nil && env.Kubeconfig == "" { // HTTPS_PROXY is for the way to the front doors
+		kube.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // none
+	}
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
-		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
-		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Peers: peers,
+		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
+		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{
 			MaxIdle: env.MaxIdleProxyConns, MaxIdlePerHost: env.MaxIdleProxyConnsPerHost,

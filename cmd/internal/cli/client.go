@@ -71,10 +71,14 @@ func newClient(endpoint api.Endpoint, token string) *client {
 	return c
 }
 
-// at is c for another place of the same server.
+// at is c for where the same server takes clients' requests, with the key of $ROUSE_API_KEY.
 func (c *client) at(e api.Endpoint) *adminclient.Client {
 	other := *c.Client
 	other.URL, other.Peer = e.URL, "the server at "+string(e)
+	if key := os.Getenv("ROUSE_API_KEY"); key != "" {
+		other.Header = c.Header.Clone()
+		other.Header.Set("Authorization", "Bearer "+key)
+	}
 	return &other
 }
 
@@ -93,6 +97,9 @@ func guarded(t *http.Transport) *http.Transport {
 	}
 	return t
 }
+
+// errNoServer is why nothing can be asked.
+var errNoServer = errors.New("no server runs here: start one with `rouse up`, or name one with --server")
 
 // findServer looks for servers of this user: the one on the usual port, else the only one.
 func findServer(ctx context.Context, base string) (api.Endpoint, error) {
@@ -119,7 +126,7 @@ func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	_, usual, _ := net.SplitHostPort(local.DefaultListen)
 	switch preferred, _ := strconv.Atoi(usual); {
 	case len(ports) == 0:
-		return "", errors.New("no server runs here: start one with `rouse up`, or name one with --server")
+		return "", errNoServer
 	case len(ports) == 1:
 		return local.AdminSocket(base, ports[0]), nil
 	case slices.Contains(ports, preferred):
@@ -181,6 +188,9 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 // clients are not told that, who operates the server is.
 func (c *client) explained(ctx context.Context, name api.FunctionName, err error) error {
 	var refused *api.Error
+	if errors.As(err, &refused) && refused.Code == api.CodeInvalidKey {
+		return fmt.Errorf("%w (set $ROUSE_API_KEY; `rouse keys create` makes a key)", err)
+	}
 	if !errors.As(err, &refused) || refused.Code != api.CodeStartFailed && refused.Code != api.CodeUnhealthy {
 		return err
 	}

@@ -80,9 +80,9 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			os.Exit(1)
 		}
-		_ = os.Chmod(path, 0o777) //nolint:gosec // an attacker's socket is open to all
+		_ = os.Chmod(path, 0o777)
 		_, _ = os.Stdout.WriteString("listening\n")
-		_ = http.Serve(l, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { //nolint:gosec // until it is killed
+		_ = http.Serve(l, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { // until it is killed
 			body, _ := io.ReadAll(r.Body)
 			_, _ = os.Stdout.Write(body)
 		}))
@@ -106,11 +106,11 @@ func TestForeignServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(program, raw, 0o755); err != nil { //nolint:gosec // it is to be started by another user
+	if err := os.WriteFile(program, raw, 0o755); err != nil { // it is to be started by another user
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, program) //nolint:gosec // this very program
+	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = []string{"LISTEN_AT=" + socket}
 	cmd.Dir = base
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1, Gid: 1}}

@@ -12,12 +12,7 @@ import (
 
 // clustersCommand has what an operator of a front door needs.
 func clustersCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "clusters",
-		Short: "Prepare clusters that join a front door",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := shared.Clusters()
 	cmd.AddCommand(&cobra.Command{
 		Use:   "token FILE",
 		Short: "Make a token for a cluster, in a new file, and print its hash for the front door",

@@ -101,8 +101,12 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	if first.Runtime.Kind == api.RuntimeEngine && first.Runtime.Model == pico.Name {
 		prompt = "echo hello world" // it knows few words
 	}
-	open := !loopback(info.URL)
-	try := fmt.Sprintf(`curl %s/v1/chat/completions -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, first.Model, prompt)
+	open := !loopback(info.URL) && !info.Keys
+	key := ""
+	if info.Keys {
+		key = ` -H "Authorization: Bearer $ROUSE_API_KEY"`
+	}
+	try := fmt.Sprintf(`curl %s/v1/chat/completions%s -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, key, first.Model, prompt)
 	if !c.people {
 		for _, f := range functions {
 			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
@@ -136,7 +140,7 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 }
 
 // openWarning is said where others can reach the front door, which asks nobody who they are.
-const openWarning = "whoever can reach this address can use the models; put a proxy that authenticates in front, or listen on 127.0.0.1"
+const openWarning = "whoever can reach this address can use the models; let clients need keys (--keys), put a proxy that authenticates in front, or listen on 127.0.0.1"
 
 // loopback says whether only this machine reaches a URL.
 func loopback(address string) bool {
@@ -213,7 +217,7 @@ func change(old, s api.InstanceStatus) string {
 	case api.Unhealthy:
 		return "is unhealthy: " + strings.ReplaceAll(s.Message, "\n", " ")
 	case api.Gone:
-		return "is gone"
+		return "is unloaded"
 	}
 	return ""
 }

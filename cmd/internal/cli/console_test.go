@@ -55,7 +55,7 @@ func TestConsoleTellsAPerson(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		got = append(got, strings.TrimSpace(line[len("15:04:05"):]))
 	}
-	want := []string{"pico starts", "pico is awake after 21.4ms", "pico is asleep (level 1)", "pico is awake again after 1.2ms", "pico is unhealthy: exit status 1", "pico is gone"}
+	want := []string{"pico starts", "pico is awake after 21.4ms", "pico is asleep (level 1)", "pico is awake again after 1.2ms", "pico is unhealthy: exit status 1", "pico is unloaded"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}

@@ -53,12 +53,6 @@ never removed.`,
 	}
 	cmd.PersistentFlags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
 	render.Flag(cmd)
-	freed := func(cmd *cobra.Command, n api.Bytes, err error) error {
-		if err == nil {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", n)
-		}
-		return err
-	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "rm MODEL", Short: "Remove a model, named as in the list", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,8 +64,13 @@ never removed.`,
 			return freed(cmd, n, err)
 		},
 	})
+	cmd.AddCommand(pruneCommand(open))
+	return cmd
+}
+
+func pruneCommand(open func() (*fetch.Cache, error)) *cobra.Command {
 	var limit string
-	prune := &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove what was not used for longest, until the rest fits into a limit", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			most, err := api.ParseBytes(limit)
@@ -86,7 +85,14 @@ never removed.`,
 			return freed(cmd, n, err)
 		},
 	}
-	prune.Flags().StringVar(&limit, "limit", "0", "`size` of what may stay, such as 50Gi; 0: only what is in use")
-	cmd.AddCommand(prune)
+	cmd.Flags().StringVar(&limit, "limit", "0", "`size` of what may stay, such as 50Gi; 0: only what is in use")
 	return cmd
+}
+
+// freed says how much was removed.
+func freed(cmd *cobra.Command, n api.Bytes, err error) error {
+	if err == nil {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", n)
+	}
+	return err
 }

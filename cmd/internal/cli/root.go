@@ -5,8 +5,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +38,7 @@ model is woken, and the request is answered.
   rouse up                          serve the small model that ships with Rouse
   rouse up --model ./file.gguf      serve that one
   rouse up -f functions.yaml        serve the functions of a manifest
-  rouse run pico "echo hello"       ask a function`,
+  rouse run pico "echo hello"       ask a function, or a model while nothing serves`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version(),
@@ -48,9 +51,9 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), clustersCommand(), functionCommand(), engineCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
-		"watch": {listCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand()},
+		"watch": {listCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage()},
 		"":      {render.VersionCommand("rouse", version())},
 	} {
 		for _, c := range commands {
@@ -58,8 +61,19 @@ model is woken, and the request is answered.
 			root.AddCommand(c)
 		}
 	}
+	root.AddCommand(joinCommand())
 	render.Explain(root)
 	return root
+}
+
+// joinCommand says how a cluster joins, to who looks for a command: what joins serves its own clients too.
+func joinCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "join ADDRESS", Short: "Say how this machine joins a front door", Hidden: true, Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return fmt.Errorf("a machine joins while it serves: rouse up --join %s --cluster-token-file FILE", cmp.Or(strings.Join(args, ","), "HOST:PORT"))
+		},
+	}
 }
 
 func traceCommand() *cobra.Command {

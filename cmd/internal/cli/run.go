@@ -22,21 +22,29 @@ func runCommand() *cobra.Command {
 	var o chatOptions
 	var quiet bool
 	cmd := &cobra.Command{
-		Use:   "run NAME [PROMPT …]",
-		Short: "Ask a function and stream its answer",
-		Long: `Ask a function and stream its answer. Without a PROMPT it is read from standard
+		Use:   "run NAME|MODEL [PROMPT …]",
+		Short: "Ask a function, or a model, and stream its answer",
+		Long: `Ask a function and stream its answer. A MODEL is a GGUF file, hf.co/ORG/NAME[:QUANT], or any other
+reference that rouse up --model takes: it is declared first, fetched, and started. Where no server runs, one serves
+for as long as the command takes.
+
+Without a PROMPT it is read from standard
 input; on a terminal that becomes a conversation, one line a turn, with a history of
 lines (arrow keys); what is pasted is one turn, which Enter sends. Ctrl-C ends an answer; /bye, Ctrl-D, or Ctrl-C at the prompt ends
 the conversation, /clear has the model forget what was said, and /? lists these.
 What the answer took (hold, wake, first token, tokens per second) goes to standard error.`,
-		Args:              cobra.MinimumNArgs(1),
+		Args: cobra.MinimumNArgs(1),
+		Example: `  rouse run pico "echo hello world"
+  rouse run ./qwen2.5-0.5b-instruct-q8_0.gguf "Say hello."
+  rouse run hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0`,
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, door, err := dialDoor(cmd)
+			c, door, name, end, err := dialFor(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			o.model = args[0]
+			defer end()
+			o.model = name
 			chat := &conversation{client: c, door: door, options: o, out: render.Harmless(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), quiet: quiet, progress: isTerminal(cmd.ErrOrStderr())}
 			return chat.run(cmd.Context(), strings.Join(args[1:], " "), cmd.InOrStdin())
 		},

@@ -17,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
@@ -34,6 +36,7 @@ type upFlags struct {
 	listen, memory      string
 	adminToken          string
 	logFormat, logLevel string
+	accessLog           string
 	drain               time.Duration
 	noGPU               bool
 	dcgm                []string
@@ -41,8 +44,9 @@ type upFlags struct {
 	residueShare        float64
 	proxies, peers      string
 	maxEvent            string
-	clusters            string
-	join                joinFlags
+	keys, clusters      string
+	join                joining.Flags
+	accept              acceptFlags
 }
 
 func upCommand() *cobra.Command {
@@ -81,9 +85,12 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
 	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
 	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
+	s.StringVar(&f.keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
 	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
-	f.join.add(s)
+	f.join.Add(s)
+	f.accept.add(s)
 	s.StringVar(&f.logFormat, "log-format", "auto", "text or json; auto: text for people on a terminal, else json")
+	s.StringVar(&f.accessLog, "access-log", "off", "json: a line for each request to a model, on standard output; off: none")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
@@ -93,8 +100,8 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 // processor time. $GOGC wins.
 const gcPercent = 400
 
-// spareMemory is what this process may use besides requests' bodies before the heap is collected more often.
-const spareMemory = 256 << 20
+// usualMemory is what this process may use besides requests' bodies before the heap is collected more often.
+const usualMemory = 256 << 20
 
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, err := f.config()
@@ -109,9 +116,12 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
-		debug.SetMemoryLimit(inbound.Within(0).Memory + spareMemory) // or bodies leave four times as much garbage
+		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // or bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
+	if cfg.Access, err = activator.AccessLog(f.accessLog, stdout); err != nil {
+		return fmt.Errorf("--access-log: %w", err)
+	}
 	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
 	}
@@ -164,42 +174,19 @@ func (f *upFlags) config() (local.Config, error) {
 	if cfg.Peers.Trusted, err = peer.ParseList(f.peers); err != nil {
 		return cfg, fmt.Errorf("--trusted-peers: %w", err)
 	}
-	for _, path := range f.files {
-		functions, err := config.Load(path)
-		if err != nil {
-			return cfg, err
-		}
-		cfg.Functions = append(cfg.Functions, functions...)
-	}
-	for _, ref := range f.models {
-		if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
-			return cfg, fmt.Errorf("--model %s: a manifest is given with -f", ref)
-		}
-		fn, err := config.ForModel(ref, "--model")
-		if err != nil {
-			return cfg, err
-		}
-		if slices.ContainsFunc(cfg.Functions, func(f api.Function) bool { return f.Name == fn.Name }) {
-			return cfg, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), strings.TrimPrefix(ref, fn.Name.Name()+"="))
-		}
-		cfg.Functions = append(cfg.Functions, fn)
-	}
+	cfg.Keys = f.keys
 	if f.clusters != "" {
-		if cfg.Clusters, err = readClusters(f.clusters); err != nil {
+		if cfg.Clusters, err = joining.Read(f.clusters, version()); err != nil {
 			return cfg, err
 		}
 	}
-	if cfg.Join, err = f.join.config(); err != nil {
+	if cfg.Join, err = f.join.Config(version()); err != nil {
 		return cfg, err
 	}
-	if len(cfg.Functions) == 0 && cfg.Clusters == nil {
-		fn, err := config.ForModel(pico.Name, "built in")
-		if err != nil {
-			return cfg, err
-		}
-		cfg.Functions = append(cfg.Functions, fn)
+	if err := f.accept.config(&cfg); err != nil {
+		return cfg, err
 	}
-	if err := config.CheckUnique(cfg.Functions); err != nil {
+	if cfg.Functions, err = f.functions(cfg.Clusters != nil || len(f.accept.functions) > 0); err != nil {
 		return cfg, err
 	}
 	if f.memory != "" {
@@ -216,6 +203,38 @@ func (f *upFlags) config() (local.Config, error) {
 		cfg.AdminToken = func() (string, error) { return readToken(f.adminToken) }
 	}
 	return cfg, nil
+}
+
+// functions are those of the manifests and models; without any it is the model that ships with Rouse, unless there may be none.
+func (f *upFlags) functions(none bool) (all []api.Function, err error) {
+	for _, path := range f.files {
+		functions, err := config.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, functions...)
+	}
+	for _, ref := range f.models {
+		if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
+			return nil, fmt.Errorf("--model %s: a manifest is given with -f", ref)
+		}
+		fn, err := config.ForModel(ref, "--model")
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(f api.Function) bool { return f.Name == fn.Name }) {
+			return nil, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), strings.TrimPrefix(ref, fn.Name.Name()+"="))
+		}
+		all = append(all, fn)
+	}
+	if len(all) == 0 && !none {
+		fn, err := config.ForModel(pico.Name, "built in")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, fn)
+	}
+	return all, config.CheckUnique(all)
 }
 
 // readToken reads the token anew each time, so that it can be renewed.

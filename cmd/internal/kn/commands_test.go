@@ -101,6 +101,11 @@ func serveAdmin(w http.ResponseWriter, r *http.Request) {
 	switch path := strings.TrimPrefix(r.URL.Path, "/rouse/v1/"); {
 	case path == "functions":
 		api.WriteJSON(w, http.StatusOK, functions())
+	case path == "picks" && r.FormValue("request") == "req_a":
+		api.WriteJSON(w, http.StatusOK, []api.Pick{{Request: "req_a", Instance: "tiny-00002-deployment-7c9-abcde", At: at,
+			Choice: api.Choice{By: api.ByPrefix, Known: 3712, Prompt: 3968, Running: 2, Slots: 8, Free: 4, Least: 1}}})
+	case path == "picks":
+		api.WriteJSON(w, http.StatusOK, []api.Pick{})
 	case path == "devices":
 		api.WriteJSON(w, http.StatusOK, []admin.Device{{ID: "host", Name: "memory of 2 nodes", Capacity: 60 * api.GiB, Awake: 3 * api.GiB, Asleep: 12 * api.MiB, Free: 57 * api.GiB}})
 	case path == "events":
@@ -206,8 +211,8 @@ func TestOrders(t *testing.T) {
 		{"wake tiny-00001", "/rouse/v1/functions/default/tiny-00001/wake", "tiny is awake (tiny-00001)\n"},
 		{"wake tiny-chat", "/rouse/v1/functions/default/tiny-00002/wake", "tiny is awake (tiny-00002)\n"},
 		{"sleep tiny --level 2", "/rouse/v1/functions/default/tiny-00002/sleep?level=2", "tiny is asleep (tiny-00002)\n"},
-		{"sleep tiny --gone", "/rouse/v1/functions/default/tiny-00002/stop", "tiny is asleep (tiny-00002)\n"},
-		{"sleep tiny-00001", "", "tiny is gone: it has no pods\n"},
+		{"sleep tiny --unload", "/rouse/v1/functions/default/tiny-00002/stop", "tiny is asleep (tiny-00002)\n"},
+		{"sleep tiny-00001", "", "tiny is unloaded: it has no pods\n"},
 	} {
 		*calls = nil
 		out, err := c.run(strings.Fields(tt.command)...)

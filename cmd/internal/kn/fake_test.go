@@ -59,6 +59,8 @@ type fakeCluster struct {
 	refuse func(kind, name string) string
 	// changed is told of each change, before it is answered.
 	changed func(verb, path string)
+	// meanwhile is what others do before an update or a creation counts.
+	meanwhile func()
 
 	mu      sync.Mutex // guards what follows
 	objects map[string]map[string]any
@@ -254,7 +256,7 @@ func (c *fakeCluster) serveObjects(w http.ResponseWriter, r *http.Request, gv st
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		namespace, parts = parts[1], parts[2:]
 	}
-	verb := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
+	verb := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch", http.MethodPut: "update", http.MethodPost: "create", http.MethodDelete: "delete"}[r.Method]
 	if len(parts) == 1 && verb == "get" {
 		verb = "list"
 	}
@@ -273,6 +275,8 @@ func (c *fakeCluster) serveObjects(w http.ResponseWriter, r *http.Request, gv st
 		answer(w, 200, o)
 	case "patch":
 		c.patch(w, r, parts[1])
+	case "update", "create":
+		c.write(w, r, verb)
 	case "delete":
 		if c.object(r.URL.Path) == nil {
 			status(w, 404, "NotFound", fmt.Sprintf("%s %q not found", parts[0], parts[1]), parts[0])
@@ -343,6 +347,38 @@ func (c *fakeCluster) patch(w http.ResponseWriter, r *http.Request, name string)
 	c.mu.Unlock()
 	c.note("patch", r.URL.Path)
 	answer(w, 200, now)
+}
+
+// write creates an object, or replaces one that nobody has replaced since it was read.
+func (c *fakeCluster) write(w http.ResponseWriter, r *http.Request, verb string) {
+	var in map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		status(w, 400, "BadRequest", verb+": "+err.Error(), "")
+		return
+	}
+	path := r.URL.Path
+	if verb == "create" {
+		path += "/" + nested(in, "metadata", "name")
+	}
+	if c.meanwhile != nil {
+		c.meanwhile()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.objects[path]
+	switch version := nested(old, "metadata", "resourceVersion"); {
+	case verb == "create" && old != nil:
+		status(w, 409, "AlreadyExists", path+" already exists", "")
+	case verb == "update" && old == nil:
+		status(w, 404, "NotFound", path+" not found", "")
+	case verb == "update" && version != nested(in, "metadata", "resourceVersion"):
+		status(w, 409, "Conflict", path+": the object has been modified", "")
+	default:
+		meta, _ := in["metadata"].(map[string]any)
+		meta["resourceVersion"] = version + "1"
+		c.objects[path] = in
+		answer(w, 200, in)
+	}
 }
 
 // merge is RFC 7386's merge patch, into a copy.

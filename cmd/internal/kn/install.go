@@ -101,7 +101,7 @@ func (p plan) render() ([]byte, error) {
 //  1. Is Knative Serving there, and of a version that Rouse works with?
 //  2. May this person do it, and does the cluster take every object? Nothing has
 //     been changed until here.
-//  3. Apply, then delete what an older version had and this one has not.
+//  3. Apply, then delete what an older version had and this one has not. Who needed no key before needs none now.
 //  4. Wait until the Deployments are available and the data path is Rouse's.
 func (i *installer) install(ctx context.Context, stream []byte, anyKnative bool) error {
 	version, err := i.knative(ctx, anyKnative) // 1.
@@ -116,7 +116,10 @@ func (i *installer) install(ctx context.Context, stream []byte, anyKnative bool)
 	if err := i.check(ctx, objects); err != nil { // 2.
 		return err
 	}
-	for _, o := range objects { // 3.
+	if err := i.letIn(ctx); err != nil { // 3.
+		return err
+	}
+	for _, o := range objects {
 		if err := i.apply(ctx, o, false); err != nil {
 			return fmt.Errorf("%w\nrun it again once that is put right; stock Knative is as it was", err)
 		}
@@ -138,6 +141,7 @@ func (i *installer) install(ctx context.Context, stream []byte, anyKnative bool)
 	if err := i.taken(ctx); err != nil {
 		return err
 	}
+	i.sayKeys(ctx)
 	i.say("Rouse is installed: Services with the annotation autoscaling.knative.dev/class=gpu.autoscaling.rouse.dev are functions now")
 	return nil
 }

@@ -149,7 +149,7 @@ once Rouse is installed again. To have Knative scale one itself:
 }
 
 // remains are all objects of Rouse: those of the manifests, and those that it made
-// itself: the token and the lease.
+// itself: the token, the keys of clients where manifests did not make them, and the lease.
 func (i *installer) remains(ctx context.Context) ([]object, error) {
 	there, err := i.ours(ctx, true)
 	if err != nil {
@@ -157,6 +157,7 @@ func (i *installer) remains(ctx context.Context) ([]object, error) {
 	}
 	made := []object{
 		{Unstructured: blank("v1", "Secret", control.ControlSecret), resource: secrets, namespace: control.SystemNamespace},
+		{Unstructured: blank("v1", "Secret", control.KeysSecret), resource: secrets, namespace: control.SystemNamespace},
 		{Unstructured: blank("coordination.k8s.io/v1", "Lease", control.AutoscalerName), resource: leases, namespace: control.SystemNamespace},
 	}
 	for _, o := range made {

@@ -27,6 +27,19 @@ func (s *server) newAdmin() *adminserver.Server {
 			stats, _ := s.activator.Stats(name)
 			return stats
 		},
+		Clusters: func(context.Context) []admin.Cluster {
+			if s.far == nil {
+				return nil
+			}
+			return s.far.List()
+		},
+		Picks: func(_ context.Context, request string) []api.Pick { return s.activator.Picks(request) },
+		Far: func(_ context.Context, name api.FunctionName) []admin.Far {
+			if s.far == nil {
+				return nil
+			}
+			return s.far.Far(name)
+		},
 		Report: func(_ context.Context, name api.FunctionName) { s.activator.Report(name) },
 		Logs: func(ctx context.Context, v admin.Function, n int, follow bool) (func(func(string) error), error) {
 			return func(line func(string) error) { _ = s.agent.followLog(ctx, v.Function.Name, n, follow, line) }, nil // only the client's own leaving ends it
@@ -87,7 +100,7 @@ func (s *server) isAdmin(r *http.Request) bool {
 // reach the front door.
 func (s *server) mayList(r *http.Request) bool {
 	p := s.cfg.Peers.Peer(r)
-	return p.Local || p.Trusted || s.isAdmin(r)
+	return p.Local && s.keys == nil || p.Trusted || s.isAdmin(r)
 }
 
 // waits says what a function waits for.
@@ -104,7 +117,12 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, api.BadRequest("", "the body is no function: %v", err))
 		return
 	}
+	s.applying.Lock()
 	change, err := s.declare(r.Context(), f)
+	if err == nil {
+		s.setApplied(f.Name, nil) // it is whose declares it here
+	}
+	s.applying.Unlock()
 	if err != nil {
 		api.WriteError(w, err)
 		return
@@ -113,7 +131,11 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	s.declaring.Lock()
 	declared := s.functions[f.Name]
 	s.declaring.Unlock()
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Doubts: s.doubts(declared)})
+	doubts := ""
+	if declared.Clusters == "" {
+		doubts = s.doubts(declared)
+	}
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Doubts: doubts})
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
@@ -41,12 +42,12 @@ type agent struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[api.InstanceID]*instance
-	spare     *spare // nil: none
+	prewarmed *prewarmed // nil: none
 	output    map[api.FunctionName]*process.Log
 	serial    int
 	ended     sync.WaitGroup // the goroutines that wait for processes
 
-	spareTaken chan struct{} // to keepSpare: look whether there is a spare; one place, so that who sends never waits
+	prewarmedTaken bell.Bell // heard by keepPrewarmed, which looks whether there is a prewarmed process
 }
 
 // instance is one child process.
@@ -113,7 +114,7 @@ func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (
 	return a.control.Fence(ctx, s.Endpoint, control.FenceRequest{Epoch: epoch})
 }
 
-// Stop drains an instance, ends it, and returns when its process and all that it started are gone.
+// Stop drains an instance, ends it, and returns when its process and all that it started are gone. When ctx ends first they are killed.
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Duration) error {
 	a.mu.Lock()
 	i := a.instances[s.Instance]
@@ -136,6 +137,8 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Durat
 		case <-ctx.Done():
 		}
 	}
+	done := context.AfterFunc(ctx, i.process.Kill)
+	defer done()
 	i.process.Stop(stopGrace)
 	<-i.gone
 	return nil

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"net"
@@ -14,27 +13,9 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
-	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
-
-// Clusters says of a server that it is a front door of clusters.
-type Clusters struct {
-	// Listen is where agents dial, host:port.
-	Listen string
-	// TLS has the certificate of that port, and may say who signs those of agents.
-	TLS *tls.Config
-	// Declared are the clusters that may come.
-	Declared []clusters.Declaration
-	// Fronts are the addresses of all front doors, as agents reach them; empty: only those that agents were given.
-	Fronts []string
-	// Name is this front door's among them.
-	Name string
-	// Peers, if not nil, says how this front door is an agent of the others: they get what its agents and this machine have.
-	Peers *clusteragent.Config
-}
 
 // farFunctions makes the front door of clusters, where there is one, and returns what the activator emits to and sends by.
 func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.RoundTripper, error) {
@@ -81,7 +62,9 @@ func (s *server) serveAgents(ctx context.Context) error {
 // newAgents makes the agents by which other front doors get what this machine has, and what its agents have.
 func (s *server) newAgents() error {
 	if s.cfg.Join != nil {
-		if err := s.newAgent(*s.cfg.Join, clusteragent.Deps{Functions: s.ownFunctions, Stats: s.activator.Stats, Emitter: api.EmitterFunc(s.route)}); err != nil {
+		cfg := *s.cfg.Join
+		cfg.Accept.Memory = s.room()
+		if err := s.newAgent(cfg, clusteragent.Deps{Functions: s.ownFunctions, Stats: s.activator.Stats, Wakes: s.autoscaler.WakeTraces, Emitter: api.EmitterFunc(s.route), Applier: applier{s}}); err != nil {
 			return err
 		}
 	}
@@ -93,6 +76,9 @@ func (s *server) newAgents() error {
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
 			a, ok := s.activator.Stats(name)
 			return s.far.Of(a), ok
+		},
+		Wakes: func(name api.FunctionName) []api.WakeTrace {
+			return append(s.far.Wakes(name), s.autoscaler.WakeTraces(name)...)
 		},
 		Emitter: api.EmitterFunc(func(e api.Event) {
 			s.far.EmitOf(e)
@@ -106,9 +92,18 @@ func (s *server) newAgents() error {
 	})
 }
 
+// room is the most memory that one instance may have here.
+func (s *server) room() *api.Memory {
+	m := &api.Memory{Host: s.host.Capacity, Devices: len(s.gpus)}
+	for _, gpu := range s.gpus {
+		m.PerDevice = max(m.PerDevice, gpu.Capacity)
+	}
+	return m
+}
+
 // newAgent makes an agent. Every event reaches it, and whatever agents of this front door say.
 func (s *server) newAgent(cfg clusteragent.Config, deps clusteragent.Deps) error {
-	deps.Serve, deps.Logger = s.serveFront, s.cfg.Logger
+	deps.Serve, deps.Logger = s.activator.ServeAtOnce, s.cfg.Logger
 	a, err := clusteragent.New(cfg, deps)
 	if err != nil {
 		return err
@@ -123,15 +118,6 @@ func (s *server) changed(name api.FunctionName) {
 	for _, a := range s.joined {
 		a.Changed(name)
 	}
-}
-
-// serveFront serves a request of a front door: who its client is, it says.
-func (s *server) serveFront(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
-	p := peer.Peer{Client: "tenant " + r.Header.Get(control.HeaderTenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
-	if r.Header.Get(control.HeaderTenant) == "" { // it is the front door's own machine
-		p.Client, p.Local = "front", true
-	}
-	s.activator.ServeAtOnce(w, peer.As(r, p), name)
 }
 
 // ownFunctions are the functions that this machine has itself, by name.
@@ -153,6 +139,6 @@ func (s *server) owns(f api.Function, has bool) {
 	}
 	s.owning.Unlock()
 	if s.far != nil {
-		s.far.Near(f.Name, has)
+		s.far.Near(f, has)
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -53,15 +56,22 @@ type Config struct {
 	Peers peer.Addresses
 	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
 	AdminToken func() (string, error)
+	// Keys is the file with the keys that clients must have; empty: they need none.
+	Keys string
 	// Clusters, if not nil, makes the server a front door of clusters, Join one of another's.
-	Clusters *Clusters
+	Clusters *joining.Front
 	Join     *clusteragent.Config
+	// AcceptKinds are the runtimes of functions that front doors may have created here, where Join accepts any. Default: the
+	// engine's, which runs nobody's program.
+	AcceptKinds []string
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
 	DrainTimeout time.Duration
 	// Traces exports the traces of wakes; nil: to nobody.
 	Traces *waketrace.Exporter
 	// Version is reported to clients of the administrative API.
 	Version string
+	// Access gets a line for each request to a model. Nil: none are written.
+	Access *slog.Logger
 	// Logger gets what happens. Nil: nothing is logged.
 	Logger *slog.Logger
 	// InstanceOutput gets every line that instances print, after the instance's name. Nil: kept for `rouse logs` only.
@@ -78,9 +88,11 @@ type Info struct {
 	URL     string       `json:"url"`
 	Admin   api.Endpoint `json:"admin"`
 	// Clusters is where clusters join; empty: they don't.
-	Clusters string    `json:"clusters,omitempty"`
-	PID      int       `json:"pid"`
-	Started  time.Time `json:"started"`
+	Clusters string `json:"clusters,omitempty"`
+	// Keys says that clients need one.
+	Keys    bool      `json:"keys,omitempty"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
 }
 
 // withDefaults fills zero fields.
@@ -90,6 +102,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 30 * time.Second
+	}
+	if len(c.AcceptKinds) == 0 {
+		c.AcceptKinds = []string{api.RuntimeEngine}
 	}
 	if c.GPUInterval <= 0 {
 		c.GPUInterval = 10 * time.Second
@@ -126,10 +141,15 @@ func (c Config) Validate() error {
 			return err
 		}
 	}
+	for _, kind := range c.AcceptKinds {
+		if !slices.Contains(api.RuntimeKinds, kind) {
+			return fmt.Errorf("accepted runtime %q: want one of %s", kind, strings.Join(api.RuntimeKinds, ", "))
+		}
+	}
 	if c.Memory < 0 {
 		return fmt.Errorf("memory %d: want a positive amount, such as 2Gi", c.Memory)
 	}
-	if len(c.Functions) == 0 && c.Clusters == nil {
+	if len(c.Functions) == 0 && c.Clusters == nil && (c.Join == nil || len(c.Join.Accept.Functions) == 0) {
 		return errors.New("no functions to serve")
 	}
 	return nil

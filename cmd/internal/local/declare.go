@@ -29,7 +29,7 @@ func (s *server) declareAll(ctx context.Context) error {
 		if _, err := s.declare(ctx, f); err != nil {
 			return err
 		}
-		if doubts := s.doubts(s.functions[f.Name]); doubts != "" {
+		if doubts := s.doubts(s.functions[f.Name]); f.Clusters == "" && doubts != "" {
 			s.cfg.Logger.Warn("a function can't start as things are", "function", f.Name, "because", doubts)
 		}
 	}
@@ -47,6 +47,9 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 		return "", api.BadRequest("name", "%v", err)
 	}
 	f = f.WithDefaults()
+	if f.Clusters != "" {
+		return s.place(f)
+	}
 	if err := checkModel(&f); err != nil {
 		return "", err
 	}
@@ -63,14 +66,11 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if known && reflect.DeepEqual(old, f) {
 		return "unchanged", nil
 	}
-	all := []api.Function{f}
-	for name, other := range s.functions {
-		if name != f.Name {
-			all = append(all, other)
-		}
+	if known && old.Clusters != "" {
+		return "", elsewhere(f.Name)
 	}
-	if err := config.CheckUnique(all); err != nil {
-		return "", api.Errorf(http.StatusConflict, "", "declare %s: %v", f.Name, err)
+	if err := s.unique(f); err != nil {
+		return "", err
 	}
 	if f.DualPods {
 		s.cfg.Logger.Info("dual pods are for clusters: on this machine an instance sleeps on the GPUs that it has", "function", f.Name)
@@ -87,16 +87,60 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	s.autoscaler.PutFunction(f)
 	if attached(f) && !s.askAttached(ctx, f) {
 		s.silent[f.Name] = true
-		select {
-		case s.silence <- struct{}{}:
-		default:
-		}
+		s.silence.Ring()
 	}
-	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, withoutSecrets(f)))
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.WithoutSecrets()))
 	if known {
 		if onlyAdapters(old, f) {
 			s.tellAdapters(ctx, f)
 		}
+		return "configured", nil
+	}
+	return "created", nil
+}
+
+// unique says where another function has a name of f's. The caller holds declaring.
+func (s *server) unique(f api.Function) error {
+	all := []api.Function{f}
+	for name, other := range s.functions {
+		if name != f.Name {
+			all = append(all, other)
+		}
+	}
+	if err := config.CheckUnique(all); err != nil {
+		return api.Errorf(http.StatusConflict, "", "declare %s: %v", f.Name, err)
+	}
+	return nil
+}
+
+// elsewhere is the error of who moves a function between this machine and clusters.
+func elsewhere(name api.FunctionName) error {
+	return api.Errorf(http.StatusConflict, "", "%s is declared with and without %s: remove it first (rouse rm %s)", name, api.AnnotationClusters, name.Short())
+}
+
+// place declares a function that runs in clusters.
+func (s *server) place(f api.Function) (string, error) {
+	if s.far == nil {
+		return "", api.BadRequest("clusters", "%s has the annotation %s, and this server is no front door of clusters (rouse up --clusters)", f.Name, api.AnnotationClusters)
+	}
+	s.declaring.Lock()
+	defer s.declaring.Unlock()
+	old, known := s.functions[f.Name]
+	switch {
+	case known && reflect.DeepEqual(old, f):
+		return "unchanged", nil
+	case known && old.Clusters == "":
+		return "", elsewhere(f.Name)
+	}
+	if err := s.unique(f); err != nil {
+		return "", err
+	}
+	if err := s.far.Place(f); err != nil {
+		return "", err
+	}
+	s.functions[f.Name] = f
+	s.bus.Emit(api.NewEvent(api.EventFunction, "/node", f.Name, f.WithoutSecrets()))
+	if known {
 		return "configured", nil
 	}
 	return "created", nil
@@ -123,19 +167,19 @@ func (s *server) remove(name api.FunctionName) error {
 		return s.admin.Unknown(name)
 	}
 	delete(s.functions, name)
+	if f.Clusters != "" {
+		s.far.Unplace(name)
+		s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.WithoutSecrets()))
+		return nil
+	}
+	s.setApplied(name, nil)
 	s.activator.RemoveFunction(name)
 	s.activator.RemoveService(name)
 	s.owns(f, false)
 	s.autoscaler.RemoveFunction(name)
 	s.agent.forget(name)
-	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, withoutSecrets(f)))
+	s.bus.Emit(api.NewEvent(api.EventFunctionGone, "/node", name, f.WithoutSecrets()))
 	return nil
-}
-
-// withoutSecrets is f without the values of its environment.
-func withoutSecrets(f api.Function) api.Function {
-	f.Runtime.Env = nil
-	return f
 }
 
 // checkModel says at once what is wrong with a model's reference or an engine's

@@ -40,14 +40,14 @@ type gpuWatch struct {
 
 // look asks once.
 func (w *gpuWatch) look(ctx context.Context) {
-	seen, err := inventory.Config{NvidiaSMI: w.s.cfg.NvidiaSMI}.Look(ctx)
+	seen, err := inventory.Config{NvidiaSMI: w.s.cfg.NvidiaSMI}.Poll(ctx)
 	if err != nil {
 		w.tell(ctx, err)
 		return
 	}
 	w.follow(seen)
 	if len(w.s.cfg.DCGM) > 0 {
-		if seen, err = (inventory.DCGM{URLs: w.s.cfg.DCGM}).Look(ctx); err != nil {
+		if seen, err = (inventory.DCGM{URLs: w.s.cfg.DCGM}).Poll(ctx); err != nil {
 			w.tell(ctx, err)
 		}
 	}

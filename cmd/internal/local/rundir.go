@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/flock"
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
@@ -47,7 +48,7 @@ func openRunDir(base string, port int) (*runDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock.Try(lock, flock.Exclusive); err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("another rouse serves port %d already (%s is locked): choose another port with --listen", port, lock.Name())
 	}

@@ -41,6 +41,8 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/joining"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
@@ -48,6 +50,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/eventlog"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -58,6 +61,7 @@ import (
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
+	keysInterval   = 500 * time.Millisecond // between two looks at the file of keys
 	maxHeaderBytes = 64 << 10
 )
 
@@ -78,14 +82,19 @@ type server struct {
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
 	silent    map[api.FunctionName]bool // attached servers that have not said yet which adapters they have
-	silence   chan struct{}             // sent to when there is one; one place: nobody waits for who looks
+	silence   bell.Bell                 // rung when there is one
 	clock     ages
 
 	far    *clusters.Front       // nil: it is no front door of clusters
 	agents net.Listener          // where their agents dial
 	joined []*clusteragent.Agent // by which it serves other front doors
-	owning sync.Mutex            // guards own; nothing else is taken while it is held
-	own    map[api.FunctionName]api.Function
+	// applying is held while a front door's function is created or removed; taken before declaring.
+	applying sync.Mutex
+	owning   sync.Mutex // guards what follows; nothing else is taken while it is held
+	own      map[api.FunctionName]api.Function
+	applied  map[api.FunctionName]*applied // those of front doors
+
+	keys *keys.Store // nil: clients need none
 
 	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
 }
@@ -107,17 +116,23 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, silence: make(chan struct{}, 1)}
+	s := &server{cfg: cfg, bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, applied: map[api.FunctionName]*applied{}, silence: bell.New()}
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
-	if !at.IP.IsLoopback() {
+	if cfg.Keys != "" {
+		s.keys = keys.NewStore(nil)
+		if err := s.keys.LoadFile(cfg.Keys); err != nil {
+			return fmt.Errorf("--keys: %w (rouse keys create NAME --file %s makes one)", err, cfg.Keys)
+		}
+	}
+	if !at.IP.IsLoopback() || s.keys != nil {
 		s.lists = s.mayList
 	}
 	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
 		return err
 	}
 	defer s.dir.close()
-	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), PID: os.Getpid(), Started: time.Now()}
+	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
 	admin, err := net.Listen(s.info.Admin.Network())
 	if err != nil {
 		return fmt.Errorf("listen for administrative requests: %w", err)
@@ -150,13 +165,17 @@ func (s *server) build(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	client := control.New(controlTransport(), nil)
 	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
-		instances: map[api.InstanceID]*instance{}, output: newOutputs(), spareTaken: make(chan struct{}, 1)}
+		instances: map[api.InstanceID]*instance{}, output: newOutputs(), prewarmedTaken: bell.New()}
 	emitter, transport, err := s.farFunctions(registry)
 	if err != nil {
 		return err
 	}
+	var sight activator.Sight // a nil *Front is none
+	if s.far != nil {
+		sight = s.far
+	}
 	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent},
-		activator.Deps{Peers: &cfg.Peers, Lists: s.lists, Waits: s.waits, Emitter: emitter, Waker: client, Transport: transport, Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: cfg.Access, Lists: s.lists, Waits: s.waits, Emitter: emitter, Waker: client, Transport: transport, Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
 		return err
@@ -198,9 +217,9 @@ func (s *server) route(e api.Event) {
 		s.activator.ObserveInstance(status)
 		s.autoscaler.ObserveInstance(status)
 		if status.State != api.Starting {
-			s.agent.wantSpare()
+			s.agent.wantPrewarmed()
 		}
-	case api.EventDemand, api.EventWoken:
+	case api.EventDemand, api.EventWoken, api.EventUsage:
 		if err := s.autoscaler.Receive(e); err != nil {
 			s.cfg.Logger.Warn("an activator's event can't be read", "type", e.Type, "error", err)
 		}
@@ -224,7 +243,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	}
 	run("activator", s.activator.Run)
 	run("autoscaler", s.autoscaler.Run)
-	run("spare", s.agent.keepSpare)
+	run("prewarmed", s.agent.keepPrewarmed)
 	run("gpus", s.watchGPUs)
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
@@ -234,8 +253,17 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	for _, a := range s.joined {
 		run("agent", func(ctx context.Context) error { return a.Run(ctx, s.cfg.DrainTimeout) })
 	}
+	if s.keys != nil {
+		run("keys", func(ctx context.Context) error { return s.keys.Follow(ctx, s.cfg.Keys, keysInterval, s.cfg.Logger) })
+	}
 	if s.far != nil {
 		run("clusters", s.serveAgents)
+		if file := s.cfg.Clusters.File; file != "" {
+			run("clusters' file", func(ctx context.Context) error {
+				joining.Follow(ctx, file, keysInterval, s.far.Declare, s.cfg.Logger)
+				return nil
+			})
+		}
 	}
 	if s.cfg.Observe != nil {
 		run("observer", func(ctx context.Context) error {
@@ -284,6 +312,9 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
 func (s *server) drain(public *shutdown.Server) {
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())
+	if s.far != nil {
+		s.far.GoAway()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	if err := s.activator.Drain(ctx); err != nil {

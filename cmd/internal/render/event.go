@@ -21,6 +21,8 @@ func EventLine(e api.Event) string {
 		return lineOf(e.Data, decisionLine)
 	case api.EventWoken:
 		return lineOf(e.Data, wokenLine)
+	case api.EventUsage:
+		return lineOf(e.Data, usageLine)
 	case api.EventFunction, api.EventFunctionGone:
 		return lineOf(e.Data, Source)
 	}
@@ -72,6 +74,15 @@ func demandLine(d api.Demand) string {
 		s += fmt.Sprintf(", waking %s", d.Waking)
 	}
 	return s
+}
+
+func usageLine(u api.Usage) string {
+	var requests int64
+	var input, output api.Tokens
+	for _, s := range u.Uses {
+		requests, input, output = requests+s.Requests, input+s.Input, output+s.Output
+	}
+	return fmt.Sprintf("%d requests, %d tokens of input and %d of output since %s began", requests, input, output, u.Activator)
 }
 
 // stateLine leaves out what is not known or does not belong to the state.

@@ -52,11 +52,19 @@ func Lost(w io.Writer, list []admin.Function) error {
 
 // Summary is [State], and "failed" where requests are refused.
 func Summary(f admin.Function) string {
-	state := string(State(f))
-	if state == string(api.Gone) && f.Activator.Failed != "" {
+	state := State(f)
+	if state == api.Gone && f.Activator.Failed != "" {
 		return "failed" // describe says why
 	}
-	return state
+	return Word(state)
+}
+
+// Word is a state as people read it: nothing is there of a function that is unloaded.
+func Word(s api.State) string {
+	if s == api.Gone {
+		return "unloaded"
+	}
+	return string(s)
 }
 
 // State is one state for a whole function: the best that an instance has.
@@ -132,18 +140,23 @@ func Describe(w io.Writer, f admin.Function) error {
 		_, err := fmt.Fprintln(w, "\nNo instances.")
 		return err
 	}
+	return instances(w, f.Instances)
+}
+
+// instances writes the table of a function's instances.
+func instances(w io.Writer, list []api.InstanceStatus) error {
 	fmt.Fprintln(w)
-	instances := [][]string{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
-	for _, i := range f.Instances {
+	rows := [][]string{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
+	for _, i := range list {
 		state := string(i.State)
 		if i.State == api.Asleep {
 			state = fmt.Sprintf("asleep (level %d)", i.Level)
 		} else if i.Stage != "" {
 			state += " (" + i.Stage + ")"
 		}
-		instances = append(instances, []string{string(i.Instance), state, Ago(i.Since), amount(i.Memory.Host), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
+		rows = append(rows, []string{string(i.Instance), state, Ago(i.Since), amount(i.Memory.Host), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
 	}
-	return Table(w, instances)
+	return Table(w, rows)
 }
 
 func need(m api.Memory) string {
@@ -215,12 +228,12 @@ func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
 
 // idle says what becomes of an instance that nobody asks.
 func idle(f api.Function) string {
-	sleeps, ends := "stays awake", "never gone"
+	sleeps, ends := "stays awake", "never unloaded"
 	switch {
-	case f.GoneAfter > 0 && f.SleepAfter > 0:
-		ends = fmt.Sprintf("gone after another %s", f.GoneAfter)
-	case f.GoneAfter > 0:
-		ends = fmt.Sprintf("gone after %s asleep", f.GoneAfter)
+	case f.UnloadAfter > 0 && f.SleepAfter > 0:
+		ends = fmt.Sprintf("unloaded after another %s", f.UnloadAfter)
+	case f.UnloadAfter > 0:
+		ends = fmt.Sprintf("unloaded after %s asleep", f.UnloadAfter)
 	}
 	if f.SleepAfter > 0 {
 		sleeps = fmt.Sprintf("asleep (level %d) after %s", f.SleepLevel, f.SleepAfter)

@@ -24,7 +24,7 @@ func TestDescribe(t *testing.T) {
 	}
 	for _, want := range []string{
 		"State:         failed\n", "Refused:       needs 24 GiB of host memory\n", "Needs:         unknown\n",
-		"Idle:          asleep (level 1) after 1m0s, never gone\n", "\nNo instances.\n",
+		"Idle:          asleep (level 1) after 1m0s, never unloaded\n", "\nNo instances.\n",
 	} {
 		if got := text(); !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
@@ -35,9 +35,9 @@ func TestDescribe(t *testing.T) {
 	}
 
 	f.Activator.Failed = ""
-	f.Need, f.Function.SleepAfter, f.Function.GoneAfter = api.Memory{Devices: 1}, 0, time.Hour
+	f.Need, f.Function.SleepAfter, f.Function.UnloadAfter = api.Memory{Devices: 1}, 0, time.Hour
 	f.Instances = []api.InstanceStatus{{Instance: "chat-0001", State: api.Awake, PID: 7}}
-	for _, want := range []string{"State:         awake\n", "Needs:         1 GPU\n", "Last error:    needs", "Idle:          stays awake, gone after 1h0m0s asleep\n"} {
+	for _, want := range []string{"State:         awake\n", "Needs:         1 GPU\n", "Last error:    needs", "Idle:          stays awake, unloaded after 1h0m0s asleep\n"} {
 		if got := text(); !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}

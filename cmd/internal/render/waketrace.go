@@ -26,7 +26,7 @@ const (
 
 // ErrNoWake says that there is no record of a wake.
 func ErrNoWake(name string) error {
-	return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or gone (the last 32 are kept, as long as the autoscaler runs)", name)
+	return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or unloaded (the last 32 are kept, as long as the autoscaler runs)", name)
 }
 
 // Waterfall writes one record as bars in time, 80 columns wide: who did what, when, and

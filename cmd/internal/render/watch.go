@@ -49,6 +49,41 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	return lines.Err()
 }
 
+// Picks prints why instances were chosen for a request, one a line.
+func Picks(w io.Writer, picks []api.Pick) error {
+	for _, p := range picks {
+		_, err := fmt.Fprintf(w, "%s  %s went to %s: %s\n", p.At.Local().Format(time.TimeOnly), p.Request, p.Instance, choice(p.Choice))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choice says why an instance was chosen.
+func choice(c api.Choice) string {
+	var why string
+	switch c.By {
+	case api.ByOnly:
+		return fmt.Sprintf("the only instance, with %d of %d slots in use", c.Running, c.Slots)
+	case api.ByWake:
+		return "it was woken for the request"
+	case api.ByPrefix:
+		why = fmt.Sprintf("it has seen about %d of the prompt's %d tokens", c.Known, c.Prompt)
+	case api.BySession:
+		why = "the client's session stays with it"
+	case api.ByPrompt:
+		why = "no instance that is free enough has seen half of the prompt, and prompts with this beginning go to it"
+	case api.ByAdapter:
+		why = "it has the adapter, and the smallest load of those that have it"
+	case api.ByLoad:
+		why = "it has the smallest load"
+	default:
+		why = c.By
+	}
+	return fmt.Sprintf("%s; %d of its %d slots were in use, %d of the least busy one's, %d instances had free slots", why, c.Running, c.Slots, c.Least, c.Free)
+}
+
 // Decisions prints decisions with their reasons, one a line.
 func Decisions(w io.Writer, decisions []api.Decision) error {
 	if len(decisions) == 0 {

@@ -24,18 +24,18 @@ func (p Program) Wake() *cobra.Command {
 // Sleep is the command that puts functions to sleep, and stops them.
 func (p Program) Sleep() *cobra.Command {
 	var level int
-	var gone bool
+	var unload bool
 	cmd := p.command(&cobra.Command{
 		Use:   "sleep NAME …",
 		Short: "Put functions to sleep and wait until they sleep",
 		Long:  "Put functions to sleep and wait until they sleep. It is refused while requests wait.",
 		Example: "  " + p.Name + " sleep tiny\n  # drop the weights too\n  " + p.Name + " sleep tiny --level 2\n" +
-			"  # nothing of it stays\n  " + p.Name + " sleep tiny --gone",
+			"  # nothing of it stays\n  " + p.Name + " sleep tiny --unload",
 		Args: cobra.MinimumNArgs(1),
 	}, every, named(func(cmd *cobra.Command, s *Server, m *Match) error {
 		path := "/sleep"
 		switch {
-		case gone:
+		case unload:
 			path = "/stop"
 		case level < 0 || level > 2:
 			return fmt.Errorf("--level %d: want 1 (the weights stay in host memory) or 2 (they are dropped)", level)
@@ -53,12 +53,15 @@ func (p Program) Sleep() *cobra.Command {
 			}
 		}
 		if !ordered {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is gone: it has no pods\n", m.Name)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is unloaded: it has no pods\n", m.Name)
 		}
 		return nil
 	}))
 	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
-	cmd.Flags().BoolVar(&gone, "gone", false, "stop the instances altogether; the next request starts new ones")
+	cmd.Flags().BoolVar(&unload, "unload", false, "stop the instances altogether; the next request starts new ones")
+	cmd.Flags().BoolVar(&unload, "gone", false, "")
+	_ = cmd.Flags().MarkHidden("gone") // as it was called before
+	cmd.MarkFlagsMutuallyExclusive("level", "unload")
 	cmd.MarkFlagsMutuallyExclusive("level", "gone")
 	return cmd
 }

@@ -92,7 +92,7 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 		}
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s%s\n", m.Name, render.State(now), f.suffix())
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s%s\n", m.Name, render.Word(render.State(now)), f.suffix())
 	return err
 }
 

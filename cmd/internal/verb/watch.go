@@ -16,23 +16,51 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Why is the command that says why the autoscaler did what it did.
+// Why is the command that says why the autoscaler did what it did, or why a request went where it did.
 func (p Program) Why() *cobra.Command {
+	var request string
 	cmd := p.command(&cobra.Command{
-		Use:     "why NAME",
-		Short:   "Print the autoscaler's last decisions about a function, with reasons",
-		Example: "  " + p.Name + " why tiny",
-		Args:    cobra.ExactArgs(1),
-	}, every, named(func(cmd *cobra.Command, s *Server, m *Match) error {
+		Use:   "why {NAME | --request ID}",
+		Short: "Print the autoscaler's last decisions about a function, or why a request went to its instance",
+		Long: `Print the autoscaler's last decisions about a function, with reasons; or with --request why
+an activator chose the instance that answered a request, which its client names by the
+header X-Request-Id of the answer. Each activator keeps its last 4,096 choices.`,
+		Example: fmt.Sprintf("  %[1]s why tiny\n  %[1]s why --request req_MTQZ7KXN5Y2CJ4H6WB3RVDPFLA", p.Name),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if request != "" {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
+	}, every, p.why(&request))
+	cmd.Flags().StringVar(&request, "request", "", "the id of the request, from the header X-Request-Id of its answer")
+	render.Flag(cmd)
+	return cmd
+}
+
+// why does the work of [Program.Why].
+func (p Program) why(request *string) func(*cobra.Command, *Server, []string) error {
+	decisions := named(func(cmd *cobra.Command, s *Server, m *Match) error {
 		decisions, err := listed[api.Decision](cmd.Context(), s, m, "/why")
 		if err != nil {
 			return err
 		}
 		slices.SortStableFunc(decisions, func(a, b api.Decision) int { return a.At.Compare(b.At) })
 		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
-	}))
-	render.Flag(cmd)
-	return cmd
+	})
+	return func(cmd *cobra.Command, s *Server, names []string) error {
+		if *request == "" {
+			return decisions(cmd, s, names)
+		}
+		var picks []api.Pick
+		if err := s.Call(cmd.Context(), http.MethodGet, admin.PicksPath(*request), nil, &picks); err != nil {
+			return err
+		}
+		if len(picks) == 0 {
+			return fmt.Errorf("no instance was chosen for a request %q, or it is too long ago: take the id from the header X-Request-Id of an answer", *request)
+		}
+		return render.Print(cmd, picks, func(w io.Writer) error { return render.Picks(w, picks) })
+	}
 }
 
 // Trace is the command, used as use says, that shows where the time of a wake went.

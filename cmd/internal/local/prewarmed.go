@@ -14,61 +14,56 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// spare is an instance's process that was started ahead: it has loaded the
+// prewarmed is an instance's process that was started ahead: it has loaded the
 // program, which takes longer than all else that stands between a request and
 // its runtime's own start, and waits to be told what it is. It belongs to
 // nobody until [agent.take] has taken it.
-type spare struct {
+type prewarmed struct {
 	process *process.Process
 	order   *os.File                     // the pipe for its order
 	lines   atomic.Pointer[func([]byte)] // where its output goes
 }
 
-// spareAfter is the pause after an instance became awake before the next spare
+// prewarmAfter is the pause after an instance became awake before the next prewarmed process
 // is started, so that it takes no processor time from the first answers.
-const spareAfter = 100 * time.Millisecond
+const prewarmAfter = 100 * time.Millisecond
 
-// orderLimit is how long a spare may take to read its order.
+// orderLimit is how long a prewarmed process may take to read its order.
 const orderLimit = time.Second
 
-// keepSpare sees to it that there is a spare, until ctx ends.
-func (a *agent) keepSpare(ctx context.Context) error {
+// keepPrewarmed sees to it that there is a prewarmed process, until ctx ends.
+func (a *agent) keepPrewarmed(ctx context.Context) error {
 	for {
-		a.refillSpare()
+		a.prewarm()
 		select {
 		case <-ctx.Done():
-			a.dismissSpare()
+			a.dismissPrewarmed()
 			return nil
-		case <-a.spareTaken:
+		case <-a.prewarmedTaken:
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(spareAfter):
+		case <-time.After(prewarmAfter):
 		}
 	}
 }
 
-// refillSpare starts a spare where there is none. An instance that is to start
+// prewarm starts a prewarmed process where there is none. An instance that is to start
 // meanwhile waits for it: it would have to start a process too.
-func (a *agent) refillSpare() {
+func (a *agent) prewarm() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.spare != nil && !ended(a.spare.process) {
+	if a.prewarmed != nil && !ended(a.prewarmed.process) {
 		return
 	}
 	var err error
-	if a.spare, err = a.startSpare(); err != nil { // instances start all the same, only later
+	if a.prewarmed, err = a.startPrewarmed(); err != nil { // instances start all the same, only later
 		a.log.Debug("no process is started ahead", "error", err)
 	}
 }
 
-// wantSpare says that this is a good moment to start the next spare.
-func (a *agent) wantSpare() {
-	select {
-	case a.spareTaken <- struct{}{}:
-	default: // it is known
-	}
-}
+// wantPrewarmed says that this is a good moment to start the next prewarmed process.
+func (a *agent) wantPrewarmed() { a.prewarmedTaken.Ring() }
 
 func ended(p *process.Process) bool {
 	select {
@@ -79,13 +74,13 @@ func ended(p *process.Process) bool {
 	}
 }
 
-// startSpare starts a process that stands by.
-func (a *agent) startSpare() (*spare, error) {
+// startPrewarmed starts a process that stands by.
+func (a *agent) startPrewarmed() (*prewarmed, error) {
 	in, order, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start a spare: %w", err)
+		return nil, fmt.Errorf("prewarm a process: %w", err)
 	}
-	s := &spare{order: order}
+	s := &prewarmed{order: order}
 	drop := func([]byte) {} // it has nothing to say before it is an instance
 	s.lines.Store(&drop)
 	s.process, err = process.Start(process.Spec{
@@ -95,16 +90,16 @@ func (a *agent) startSpare() (*spare, error) {
 	_ = in.Close() // the process has its own
 	if err != nil {
 		_ = order.Close()
-		return nil, fmt.Errorf("start a spare: %w", err)
+		return nil, fmt.Errorf("prewarm a process: %w", err)
 	}
 	return s, nil
 }
 
-// launch makes the process of spec: out of the spare where there is one, else a
+// launch makes the process of spec: out of the prewarmed process where there is one, else a
 // new one. The caller holds a.mu.
 func (a *agent) launch(spec process.Spec) (*process.Process, error) {
-	s := a.spare
-	a.spare = nil
+	s := a.prewarmed
+	a.prewarmed = nil
 	if s == nil {
 		return process.Start(spec)
 	}
@@ -123,11 +118,11 @@ func (a *agent) launch(spec process.Spec) (*process.Process, error) {
 	return s.process, nil
 }
 
-// dismissSpare ends the spare and waits for its end.
-func (a *agent) dismissSpare() {
+// dismissPrewarmed ends the prewarmed process and waits for its end.
+func (a *agent) dismissPrewarmed() {
 	a.mu.Lock()
-	s := a.spare
-	a.spare = nil
+	s := a.prewarmed
+	a.prewarmed = nil
 	a.mu.Unlock()
 	if s != nil {
 		_ = s.order.Close() // which ends it

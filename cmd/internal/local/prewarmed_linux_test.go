@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// spares are the children of this process that stand by.
-func spares(t *testing.T) (pids []int) {
+// prewarmed are the children of this process that stand by.
+func prewarmed(t *testing.T) (pids []int) {
 	t.Helper()
 	children, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
@@ -36,24 +36,24 @@ func spares(t *testing.T) (pids []int) {
 	return pids
 }
 
-// awaitSpare waits until one process stands by.
-func awaitSpare(t *testing.T) int {
+// awaitPrewarmed waits until one process stands by.
+func awaitPrewarmed(t *testing.T) int {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if pids := spares(t); len(pids) == 1 {
+		if pids := prewarmed(t); len(pids) == 1 {
 			return pids[0]
 		}
 	}
-	t.Fatalf("processes that stand by: %v, want one", spares(t))
+	t.Fatalf("processes that stand by: %v, want one", prewarmed(t))
 	return 0
 }
 
 // The process that was started ahead becomes the instance; one that died does no harm.
-func TestSpare(t *testing.T) {
+func TestPrewarmed(t *testing.T) {
 	for name, kill := range map[string]bool{"used": false, "killed": true} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, nil)
-			pid := awaitSpare(t)
+			pid := awaitPrewarmed(t)
 			if kill {
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 					t.Fatal(err)

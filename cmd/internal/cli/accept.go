@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
+)
+
+// acceptFlags say which functions front doors may have created on this machine.
+type acceptFlags struct {
+	functions, kinds []string
+	max              int
+}
+
+func (f *acceptFlags) add(s *pflag.FlagSet) {
+	s.StringSliceVar(&f.functions, "accept-functions", nil, "functions that the front doors may have created on this machine, as `patterns` such as default/*: a function is code that runs here (default: none)")
+	s.StringSliceVar(&f.kinds, "accept-runtimes", []string{api.RuntimeEngine}, "`runtimes` of such functions; command lets them run any program")
+	s.IntVar(&f.max, "accept-max", 16, "how many such functions there may be at once")
+}
+
+// config adds them to a server's configuration, which says whom it joins.
+func (f *acceptFlags) config(cfg *local.Config) error {
+	cfg.AcceptKinds = f.kinds
+	if cfg.Join == nil {
+		if len(f.functions) > 0 {
+			return errors.New("--accept-functions: say for which front door (--join)")
+		}
+		return nil
+	}
+	cfg.Join.Accept = clusteragent.Accept{Functions: f.functions, Max: f.max}
+	return cfg.Join.Validate()
+}

@@ -1,0 +1,118 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/config"
+)
+
+// applied is a function that front doors had created here.
+type applied struct {
+	manifest string
+	fronts   []string
+}
+
+// applier creates functions on this machine for front doors: it is the agent's clusteragent.Applier.
+type applier struct{ *server }
+
+// Apply declares a function for a front door, where the machine can have it and nobody else has one of its name.
+func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
+	f, err := readApplied(m, front, s.cfg.AcceptKinds)
+	if err != nil {
+		return api.Errorf(http.StatusForbidden, api.CodeStartFailed, "%v", err)
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.declaring.Lock()
+	_, there := s.functions[m.Name]
+	s.declaring.Unlock()
+	s.owning.Lock()
+	has := s.applied[m.Name]
+	s.owning.Unlock()
+	switch {
+	case there && has == nil:
+		return api.Errorf(http.StatusConflict, "", "%s is declared there by somebody else", m.Name)
+	case has != nil && has.manifest != m.YAML && (len(has.fronts) > 1 || has.fronts[0] != front):
+		return api.Errorf(http.StatusConflict, "", "%s is there as %s has declared it, which is different", m.Name, strings.Join(has.fronts, ", "))
+	}
+	if err := checkModel(&f); err != nil {
+		return err
+	}
+	if doubts := s.doubts(f); doubts != "" {
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "it can't start: %s", doubts)
+	}
+	now := &applied{manifest: m.YAML, fronts: []string{front}}
+	if has != nil {
+		now.fronts = append(slices.DeleteFunc(slices.Clone(has.fronts), func(other string) bool { return other == front }), front)
+	}
+	s.setApplied(m.Name, now) // before it is said
+	if _, err := s.declare(ctx, f); err != nil {
+		s.setApplied(m.Name, has)
+		return err
+	}
+	return nil
+}
+
+// Remove ends that a function is here for a front door; it is removed with the last one.
+func (s applier) Remove(_ context.Context, name api.FunctionName, front string) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.owning.Lock()
+	has := s.applied[name]
+	s.owning.Unlock()
+	if has == nil || !slices.Contains(has.fronts, front) {
+		return nil
+	}
+	if len(has.fronts) > 1 {
+		s.setApplied(name, &applied{manifest: has.manifest, fronts: slices.DeleteFunc(slices.Clone(has.fronts), func(other string) bool { return other == front })})
+		return nil
+	}
+	return s.remove(name)
+}
+
+// Owners are the front doors that a function is here for.
+func (s applier) Owners(name api.FunctionName) []string {
+	s.owning.Lock()
+	defer s.owning.Unlock()
+	if a := s.applied[name]; a != nil {
+		return a.fronts // it is replaced, and never changed
+	}
+	return nil
+}
+
+// setApplied notes for whom a function is here; nil: for no front door.
+func (s *server) setApplied(name api.FunctionName, a *applied) {
+	s.owning.Lock()
+	defer s.owning.Unlock()
+	if a == nil {
+		delete(s.applied, name)
+	} else {
+		s.applied[name] = a
+	}
+}
+
+// readApplied reads a front door's manifest, and says what of it this machine does not let a front door do.
+func readApplied(m exchange.Manifest, front string, kinds []string) (api.Function, error) {
+	f, err := config.Here(m.YAML, "the front door "+front, ".")
+	if err != nil {
+		return f, fmt.Errorf("the manifest can't be read here: %w", err)
+	}
+	rt, any := f.Runtime, slices.Contains(kinds, api.RuntimeCommand)
+	switch {
+	case f.Name != m.Name:
+		return f, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, m.Name)
+	case !slices.Contains(kinds, rt.Kind):
+		return f, fmt.Errorf("this cluster accepts no functions of the runtime %s (--accept-runtimes has %s)", rt.Kind, strings.Join(kinds, ", "))
+	case rt.Endpoint != "":
+		return f, fmt.Errorf("this cluster accepts no function with %s: it would let others reach a server of its own", api.AnnotationEndpoint)
+	case !any && len(rt.Command)+len(f.Handler)+len(rt.Env) > 0:
+		return f, fmt.Errorf("this cluster accepts no function with a command, a handler or an environment of its own (--accept-runtimes lacks %s)", api.RuntimeCommand)
+	}
+	return f, nil
+}

@@ -1,0 +1,115 @@
+package local
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/apitest"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/bell"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+func TestEffects(t *testing.T) {
+	apitest.Run(t, func(t *testing.T, test func(*testing.T, apitest.World)) {
+		a, reports := newAgent(t)
+		pico, err := config.ForModel("pico", "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, apitest.World{Effects: a, Function: pico,
+			Await: func(id api.InstanceID, s api.State) api.InstanceStatus { return reports.await(t, id, s) },
+			Kill: func(id api.InstanceID) {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.instances[id].process.Kill()
+			}})
+	})
+}
+
+// newAgent makes an agent whose instances are processes of this very program, and ends them with the test.
+func newAgent(t *testing.T) (*agent, *reports) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "r") // t.TempDir's path is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	events := api.Endpoint("unix:" + filepath.Join(dir, "events.sock"))
+	l, err := net.Listen(events.Network())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := &reports{more: bell.New()}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e, err := cloudevent.Receive(r)
+		if err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		all.Emit(e)
+		w.WriteHeader(http.StatusAccepted)
+	})}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(l) })
+	a := &agent{cfg: Config{Program: self}, dir: dir, events: events, control: control.New(controlTransport(), nil), emit: all,
+		log: slog.New(slog.DiscardHandler), instances: map[api.InstanceID]*instance{}, output: newOutputs(), prewarmedTaken: bell.New()}
+	t.Cleanup(func() {
+		a.killAll()
+		_ = server.Close()
+		running.Wait()
+	})
+	return a, all
+}
+
+// reports are those of instances, in their order.
+type reports struct {
+	mu   sync.Mutex // guards all
+	all  []api.InstanceStatus
+	more bell.Bell // rung when there is another
+}
+
+// Emit is part of [api.Emitter].
+func (r *reports) Emit(e api.Event) {
+	s, err := decode[api.InstanceStatus](e)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, s)
+	r.more.Ring()
+}
+
+// await waits for a report that an instance has the state.
+func (r *reports) await(t *testing.T, id api.InstanceID, want api.State) api.InstanceStatus {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		r.mu.Lock()
+		at := slices.IndexFunc(r.all, func(s api.InstanceStatus) bool { return s.Instance == id && s.State == want })
+		if at >= 0 {
+			defer r.mu.Unlock()
+			return r.all[at]
+		}
+		r.mu.Unlock()
+		select {
+		case <-r.more:
+		case <-late:
+			t.Fatalf("%s does not report that it is %s", id, want)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package verb
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// Clusters is the command that lists the clusters that a front door declares.
+func (p Program) Clusters() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "clusters",
+		Short: "List the clusters that join the front door",
+		Long: `List the clusters that the front door declares: whether they have joined, how long a
+message takes there and back, what they serve, how many of these models are awake, and
+how many requests run there.`,
+		Example: "  " + p.Name + " clusters\n  " + p.Name + " clusters -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := p.Connect(cmd)
+			if err != nil {
+				return err
+			}
+			var list []admin.Cluster
+			if err := s.Call(cmd.Context(), http.MethodGet, admin.PathClusters, nil, &list); err != nil {
+				return err
+			}
+			return render.Print(cmd, list, func(w io.Writer) error { return printClusters(w, list) })
+		},
+	}
+	render.Flag(cmd)
+	return cmd
+}
+
+func printClusters(w io.Writer, list []admin.Cluster) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "No clusters are declared here.")
+		return err
+	}
+	rows := [][]string{{"CLUSTER", "STATE", "AGENTS", "LATENCY", "MODELS", "AWAKE", "RUNNING", "SINCE"}}
+	for _, c := range list {
+		name := c.Name
+		if c.Front {
+			name += " (front door)"
+		}
+		rows = append(rows, []string{name, string(c.State), strconv.Itoa(len(c.Agents)), latency(c), strconv.Itoa(len(c.Functions)), strconv.Itoa(c.Awake), strconv.Itoa(c.Running), render.Ago(c.Since)})
+	}
+	if err := render.Table(w, rows); err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.Rejected != "" {
+			if _, err := fmt.Fprintf(w, "%s was not let in (%s): %s\n", c.Name, render.Ago(c.RejectedAt), c.Rejected); err != nil {
+				return err
+			}
+		}
+		if len(c.Refused) > 0 {
+			if _, err := fmt.Fprintf(w, "%s offers what its declaration does not allow: %s\n", c.Name, strings.Join(c.Refused, ", ")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// latency is that of the nearest agent.
+func latency(c admin.Cluster) string {
+	var way time.Duration
+	for _, a := range c.Agents {
+		if a.Way > 0 && (way == 0 || a.Way < way) {
+			way = a.Way
+		}
+	}
+	switch {
+	case way == 0:
+		return "-"
+	case way < time.Millisecond:
+		return way.Round(10 * time.Microsecond).String()
+	}
+	return way.Round(100 * time.Microsecond).String()
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rouse-dev/rouse/activator/clusteragent"
+)
+
+// acceptFlags say which functions front doors may have created in the cluster. Variables stand in for those that are not given.
+type acceptFlags struct {
+	accept clusteragent.Accept
+	images []string
+}
+
+func (f *acceptFlags) add(s *pflag.FlagSet) {
+	s.StringSliceVar(&f.accept.Functions, "accept-functions", words("ROUSE_ACCEPT_FUNCTIONS"), "functions that the front doors may have created in this cluster, as `patterns` of one namespace such as default/*: a function is code that runs here (default: those of ROUSE_ACCEPT_FUNCTIONS, or none)")
+	s.StringSliceVar(&f.images, "accept-images", words("ROUSE_ACCEPT_IMAGES"), "`RUNTIME=IMAGE` of the runtimes of such functions, by commas or repeated (default: those of ROUSE_ACCEPT_IMAGES)")
+	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
+}
+
+// config adds them to what the process joins, nil if it joins nothing, and returns the images by their runtimes.
+func (f *acceptFlags) config(join *clusteragent.Config) (images map[string]string, err error) {
+	if join == nil {
+		if len(f.accept.Functions)+len(f.images) > 0 {
+			return nil, errors.New("--accept-functions and --accept-images: say for which front door (--join)")
+		}
+		return nil, nil
+	}
+	join.Accept = f.accept
+	images = map[string]string{}
+	for _, one := range f.images {
+		kind, image, found := strings.Cut(one, "=")
+		if !found || images[kind] != "" {
+			return nil, fmt.Errorf("--accept-images %q: want RUNTIME=IMAGE, each runtime once", one)
+		}
+		images[kind] = image
+	}
+	return images, join.Validate()
+}
+
+// words are those of a variable, by commas.
+func words(variable string) []string {
+	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
+}

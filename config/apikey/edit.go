@@ -1,0 +1,99 @@
+package apikey
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// ErrUnknown is what [Remove] says of a key that is not declared.
+var ErrUnknown = errors.New("no key has that name")
+
+// header begins a file that [Add] makes.
+const header = `# Who may use the front door. Keys themselves are not kept: each is known by its hash.
+# rouse keys create, list and revoke change this file; a server reads it again on change.
+`
+
+// Add returns a file with another key. Comments and order stay. The file is valid before and after; nil is an empty one.
+func Add(raw []byte, k Key) ([]byte, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		raw = []byte(header + "keys: []\n")
+	}
+	if f, err := Parse(raw); err == nil && slices.ContainsFunc(f.Keys, func(o Key) bool { return o.Name == k.Name }) {
+		return nil, fmt.Errorf("there is a key %s already: revoke it, or choose another name", k.Name)
+	}
+	return edit(raw, func(list *yaml.Node) error {
+		text, err := json.Marshal(k)
+		if err != nil {
+			return fmt.Errorf("write the key: %w", err)
+		}
+		var doc yaml.Node
+		if err := yaml.Unmarshal(text, &doc); err != nil {
+			return fmt.Errorf("write the key: %w", err)
+		}
+		entry := doc.Content[0]
+		entry.Style = 0 // a block, as list now is
+		for _, n := range entry.Content {
+			if n.Kind == yaml.ScalarNode {
+				n.Style = 0
+			}
+		}
+		list.Style = 0
+		list.Content = append(list.Content, entry)
+		return nil
+	})
+}
+
+// Remove returns a file without a key, or [ErrUnknown].
+func Remove(raw []byte, name string) ([]byte, error) {
+	return edit(raw, func(list *yaml.Node) error {
+		at := slices.IndexFunc(list.Content, func(n *yaml.Node) bool {
+			var k struct{ Name string }
+			return n.Decode(&k) == nil && k.Name == name
+		})
+		if at < 0 {
+			return fmt.Errorf("%w: %s", ErrUnknown, name)
+		}
+		list.Content = slices.Delete(list.Content, at, at+1)
+		return nil
+	})
+}
+
+// edit changes the list of keys.
+func edit(raw []byte, change func(list *yaml.Node) error) ([]byte, error) {
+	if _, err := Parse(raw); err != nil {
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		return nil, fmt.Errorf("the file of keys: %w", err)
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return nil, errors.New("the file of keys: want keys: and a list")
+	}
+	top := doc.Content[0]
+	at := slices.IndexFunc(top.Content, func(n *yaml.Node) bool { return n.Value == "keys" })
+	if at < 0 {
+		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "keys"}, &yaml.Node{Kind: yaml.SequenceNode})
+		at = len(top.Content) - 2
+	}
+	list := top.Content[at+1]
+	if list.Kind != yaml.SequenceNode {
+		*list = yaml.Node{Kind: yaml.SequenceNode}
+	}
+	if err := change(list); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
+		return nil, fmt.Errorf("write the keys: %w", err)
+	}
+	_, err := Parse(out.Bytes())
+	return out.Bytes(), err
+}

@@ -1,0 +1,296 @@
+// Package apikey is the file that declares the keys of a front door's clients: its format, its checks, and
+// changes to it that keep what people wrote beside. Keys themselves are in no file, only their SHA-256 sums.
+package apikey
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// File declares who may use a front door.
+type File struct {
+	Keys    []Key    `json:"keys"`
+	Issuers []Issuer `json:"issuers,omitempty"`
+	// Objectives are names for priorities, which requests claim by the header x-llm-d-inference-objective.
+	Objectives []Objective `json:"objectives,omitempty"`
+}
+
+// Objective is a name for a priority.
+type Objective struct {
+	Name string `json:"name"`
+	// Priority orders requests, higher first; below 0 they are sheddable.
+	Priority int `json:"priority"`
+}
+
+// Key is one API key.
+type Key struct {
+	// Name says which one it is, to people and in logs.
+	Name string `json:"name"`
+	// Hash is the SHA-256 sum of the key, in hexadecimal.
+	Hash string `json:"hash,omitempty"`
+	// Tenant is whose it is; default: Name. Keys may share a tenant.
+	Tenant string `json:"tenant,omitempty"`
+	// Expires is when it ends; zero: never.
+	Expires time.Time `json:"expires,omitzero"`
+	Rights
+}
+
+// Rights are what a client may use, and how much. The zero value is everything, without limits, at
+// the usual priority.
+type Rights struct {
+	// Models are patterns of names, such as "qwen*"; none: all models. An adapter is a model of its own.
+	Models []string `json:"models,omitempty"`
+	// RequestsPerMinute and TokensPerMinute bound what begins in a minute, input and output together; 0: no limit.
+	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty"`
+	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty"`
+	// Concurrent bounds the requests that wait or run at once; 0: no limit.
+	Concurrent int `json:"concurrent,omitempty"`
+	// MaxPriority is the highest priority that a request may claim: minus the field "priority".
+	MaxPriority int `json:"maxPriority,omitempty"`
+	// ServiceTiers are values of "service_tier" that it may claim besides auto, default and flex.
+	ServiceTiers []string `json:"serviceTiers,omitempty"`
+}
+
+// Issuer is an issuer of OpenID Connect, whose tokens are accepted beside keys.
+type Issuer struct {
+	// URL is where its description is found, below /.well-known/openid-configuration.
+	URL string `json:"url"`
+	// Audience is what its tokens must be for.
+	Audience string `json:"audience"`
+	// TenantClaim is the claim that names the tenant; default "sub".
+	TenantClaim string `json:"tenantClaim,omitempty"`
+	// Rights are those of each of its tenants.
+	Rights
+}
+
+// maxName bounds names and tenants.
+const maxName = 128
+
+// Anonymous is the name of the entry for clients that show no key. It has no hash and no tenant: its
+// limits are those of all such clients together, and each address is a client of its own. Without
+// that entry they are refused.
+const Anonymous = "anonymous"
+
+// Parse reads a File in YAML or JSON. The error names the first key or field that is wrong, and what it should be.
+func Parse(raw []byte) (*File, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, errors.New("the file of keys is empty: want keys: and a list, which may be []")
+	}
+	doc, err := toJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the file of keys: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.DisallowUnknownFields()
+	var f File
+	if err := dec.Decode(&f); err != nil {
+		return nil, fmt.Errorf("the file of keys: %w", err)
+	}
+	return &f, f.Validate()
+}
+
+// toJSON is the one document of a YAML text as JSON, which checks types and unknown fields.
+func toJSON(raw []byte) ([]byte, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	var doc, second any
+	if err := dec.Decode(&doc); err != nil {
+		return nil, err // the caller says which file
+	}
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it has a second document after ---: want one")
+	}
+	return json.Marshal(doc)
+}
+
+// Validate reports the first key or issuer that is wrong, and what it should be.
+func (f *File) Validate() error {
+	names, sums := map[string]bool{}, map[string]string{}
+	for i, k := range f.Keys {
+		if err := ValidName(k.Name); err != nil {
+			return fmt.Errorf("key %d: %w", i+1, err)
+		}
+		if names[k.Name] {
+			return fmt.Errorf("two keys are called %s: give each a name of its own", k.Name)
+		}
+		names[k.Name] = true
+		if err := k.validate(); err != nil {
+			return fmt.Errorf("key %s: %w", k.Name, err)
+		}
+		if k.Name == Anonymous {
+			continue
+		}
+		sum := strings.ToLower(k.Hash)
+		if other := sums[sum]; other != "" {
+			return fmt.Errorf("the keys %s and %s have the same hash: make a new key (rouse keys create)", other, k.Name)
+		}
+		sums[sum] = k.Name
+	}
+	for i, s := range f.Issuers {
+		if err := s.validate(); err != nil {
+			return fmt.Errorf("issuer %d: %w", i+1, err)
+		}
+		if slices.ContainsFunc(f.Issuers[:i], func(o Issuer) bool { return o.URL == s.URL }) {
+			return fmt.Errorf("the issuer %s is there twice", s.URL)
+		}
+	}
+	for i, o := range f.Objectives {
+		if err := ValidName(o.Name); err != nil {
+			return fmt.Errorf("objective %d: %w", i+1, err)
+		}
+		if o.Priority < -maxPriority || o.Priority > maxPriority {
+			return fmt.Errorf("objective %s: priority is %d: want %d to %d", o.Name, o.Priority, -maxPriority, maxPriority)
+		}
+		if slices.ContainsFunc(f.Objectives[:i], func(p Objective) bool { return p.Name == o.Name }) {
+			return fmt.Errorf("the objective %s is there twice", o.Name)
+		}
+	}
+	return nil
+}
+
+func (k *Key) validate() error {
+	if k.Name == Anonymous {
+		switch {
+		case k.Hash != "":
+			return errors.New("it is for clients without a key, and has a hash: want none, or another name")
+		case k.Tenant != "" || !k.Expires.IsZero() || k.MaxPriority != 0 || len(k.ServiceTiers) > 0:
+			return errors.New("it is for clients without a key: want models and limits only, without tenant, expires, maxPriority and serviceTiers")
+		}
+		return k.Rights.validate()
+	}
+	if b, err := hex.DecodeString(k.Hash); err != nil || len(b) != sha256.Size {
+		return errors.New("its hash is no SHA-256 sum: want 64 hexadecimal digits (rouse keys create writes them)")
+	}
+	if k.Tenant != "" {
+		if err := ValidName(k.Tenant); err != nil {
+			return fmt.Errorf("tenant: %w", err)
+		}
+	}
+	return k.Rights.validate()
+}
+
+func (i *Issuer) validate() error {
+	u, err := url.Parse(i.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())):
+		return fmt.Errorf("url %q: want https://…, or http:// on this machine", i.URL)
+	case i.Audience == "":
+		return fmt.Errorf("%s: it has no audience: any token of that issuer would be accepted, whomever it is for", i.URL)
+	}
+	return i.Rights.validate()
+}
+
+func loopback(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
+
+func (r *Rights) validate() error {
+	for _, p := range r.Models {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("models: %q is no pattern: want a name, where * is any part of it", p)
+		}
+	}
+	switch {
+	case r.RequestsPerMinute < 0 || r.TokensPerMinute < 0 || r.Concurrent < 0:
+		return errors.New("a limit is negative: want 0 (no limit) or more")
+	case r.MaxPriority < 0 || r.MaxPriority > maxPriority:
+		return fmt.Errorf("maxPriority is %d: want 0 to %d", r.MaxPriority, maxPriority)
+	}
+	return nil
+}
+
+// maxPriority is the highest priority that there is (package hold).
+const maxPriority = 8
+
+// ValidName says why a text can't be the name of a key or a tenant.
+func ValidName(s string) error {
+	bad := func(c rune) bool { return c <= ' ' || c == 0x7f || c == '"' }
+	switch {
+	case s == "":
+		return errors.New("it has no name")
+	case len(s) > maxName:
+		return fmt.Errorf("the name has %d bytes: want at most %d", len(s), maxName)
+	case strings.IndexFunc(s, bad) >= 0:
+		return fmt.Errorf("the name %q has a blank, a quote or a control character", s)
+	}
+	return nil
+}
+
+// Prefix begins every key that [New] makes, so that scanners for leaked secrets can find them.
+const Prefix = "rouse-"
+
+// New makes a key. Only its hash is to be kept.
+func New() (key, hash string) {
+	key = Prefix + strings.ToLower(rand.Text()+rand.Text()[:14])
+	return key, Hash(key)
+}
+
+// Hash is what is kept of a key. Keys are long and random, so a plain sum will do.
+func Hash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// Owner is the tenant whose key it is.
+func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
+
+// Allows says whether a model may be used by one of its names.
+func (r *Rights) Allows(names ...string) bool {
+	if len(r.Models) == 0 {
+		return true
+	}
+	for _, p := range r.Models {
+		for _, name := range names {
+			if matches(p, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// matches says whether a name has the form of a pattern, in which * also stands for what has a slash.
+func matches(pattern, name string) bool {
+	if ok, err := path.Match(pattern, name); ok && err == nil {
+		return true
+	}
+	before, after, star := strings.Cut(pattern, "*")
+	if !star || strings.ContainsAny(before+after, `*?[\`) {
+		return false
+	}
+	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+}
+
+// Claim says why a request may not have a priority, which comes from a service tier if tier is not empty.
+func (r *Rights) Claim(priority int, tier string) *api.Error {
+	most := r.MaxPriority
+	switch {
+	case tier == "", tier == "auto", tier == "default", tier == "flex":
+	case slices.Contains(r.ServiceTiers, tier):
+		most = max(most, 1) // what the tier priority is worth
+	default:
+		e := api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "this key may not claim the service tier %.40q", tier)
+		e.Param = "service_tier"
+		return e
+	}
+	if priority > most {
+		e := api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "this key may claim a priority of %d or more, and the request claims %d (lower is earlier)", -most, -priority)
+		e.Param = "priority"
+		return e
+	}
+	return nil
+}
