@@ -30,7 +30,7 @@ func TestOrdersLoseNothing(t *testing.T) {
 	t.Parallel()
 	p := newServer(t, "-f", twoFunctions(t), "--memory", "100Mi")
 	stormed(t, p, func(r *rand.Rand, name string) {
-		orders := [][]string{{"sleep", name}, {"sleep", "--gone", name}, {"sleep", "--level", "2", name}, {"wake", name}, {"ls"}, {"describe", name}}
+		orders := [][]string{{"sleep", name}, {"sleep", "--unload", name}, {"sleep", "--level", "2", name}, {"wake", name}, {"ls"}, {"describe", name}}
 		// An order may be refused: requests wait, or the other function has the memory.
 		_, _ = p.rouse(orders[r.IntN(len(orders))]...)
 	}, false)

@@ -18,11 +18,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
 )
 
 // frontDoor is a server that clusters join.
@@ -31,16 +34,18 @@ type frontDoor struct {
 	at, certificate string
 }
 
-// newFrontDoor starts a front door without functions of its own, which takes clusters of these names with their names as tokens.
-func newFrontDoor(t *testing.T, clusters ...string) *frontDoor {
+// newCertificate writes cert.pem and key.pem for addresses, signed by itself, and returns the first and what writes more files beside it.
+func newCertificate(t *testing.T, dir string, addresses ...string) (certificate string, write func(name string, data []byte) string) {
 	t.Helper()
-	dir := t.TempDir()
-	f := &frontDoor{certificate: filepath.Join(dir, "cert.pem")}
+	var ips []net.IP
+	for _, a := range addresses {
+		ips = append(ips, net.ParseIP(a))
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: ips,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	if err != nil {
@@ -50,15 +55,25 @@ func newFrontDoor(t *testing.T, clusters ...string) *frontDoor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(name string, data []byte) string {
+	write = func(name string, data []byte) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	certificate = write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	return certificate, write
+}
+
+// newFrontDoor starts a front door without functions of its own, which takes clusters of these names with their names as tokens.
+func newFrontDoor(t *testing.T, clusters ...string) *frontDoor {
+	t.Helper()
+	dir := t.TempDir()
+	f := &frontDoor{}
+	var write func(name string, data []byte) string
+	f.certificate, write = newCertificate(t, dir, "127.0.0.1")
 	file := fmt.Sprintf("name: front\nlisten: 127.0.0.1:0\ncertificate: %s\nkey: %s\nclusters:\n", f.certificate, filepath.Join(dir, "key.pem"))
 	for _, name := range clusters {
 		file += fmt.Sprintf("- name: %s\n  tokenHashes: [%x]\n  functions: [\"default/*\"]\n", name, sha256.Sum256([]byte(name)))
@@ -128,7 +143,10 @@ func TestClusters(t *testing.T) {
 		}
 	})
 	t.Run("asleep", func(t *testing.T) {
-		if _, err := desk.rouse("sleep", "pico"); err != nil {
+		if err := retry(func() error { // until the cluster has heard that nothing waits any more
+			_, err := desk.rouse("sleep", "pico")
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := ask(); err != nil {
@@ -147,6 +165,22 @@ func TestClusters(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("listed", func(t *testing.T) {
+		f.join(t, "rack", "--model", "pico")
+		want := regexp.MustCompile(`^CLUSTER +STATE +AGENTS +LATENCY +MODELS +AWAKE +RUNNING +SINCE\ndesk +away +0 +- .*\nrack +joined +1 +\S+s +1 .*\n$`)
+		if err := retry(func() error { // until it has come
+			out, err := f.rouse("clusters")
+			if err == nil && !want.MatchString(out) {
+				err = fmt.Errorf("it prints\n%s", out)
+			}
+			return err
+		}); err != nil {
+			t.Errorf("rouse clusters: %v", err)
+		}
+		if out, err := desk.rouse("clusters"); err == nil {
+			t.Errorf("rouse clusters of a server that has ended printed\n%s", out)
+		}
+	})
 	t.Run("an unknown model", func(t *testing.T) {
 		var e *openai.Error
 		_, err := c.Chat.Completions.New(ctx, chat("nothing", "hello"))
@@ -154,6 +188,52 @@ func TestClusters(t *testing.T) {
 			t.Errorf("%v, want 404", err)
 		}
 	})
+}
+
+// TestFrontDoorEnds: a front door that is told to end answers what it holds for a cluster, and says that it ends.
+func TestFrontDoorEnds(t *testing.T) {
+	t.Parallel()
+	f := newFrontDoor(t, "desk")
+	desk := f.join(t, "desk", "-f", absolute(t, fakes))
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	c := newOpenAI(f.place, option.WithMaxRetries(0))
+	if err := retry(func() error { // until the cluster has come
+		_, err := c.Models.Get(ctx, "slow")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.Chat.Completions.New(ctx, chat("slow", "hello"))
+		answered <- err
+	}()
+	if err := retry(func() error { // until the cluster loads the model for it
+		if !strings.Contains(desk.server.output(), `"msg":"start","function":"default/slow"`) {
+			return errors.New("nothing is started")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.server.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("a request that is held while the front door ends: %v", err)
+	}
+	<-f.server.ended
+	if err := retry(func() error {
+		for _, line := range []string{"a front door is ending", "a front door has ended"} {
+			if !strings.Contains(desk.server.output(), line) {
+				return fmt.Errorf("the cluster does not say %q", line)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestNotAnAgent: whoever speaks something else to the port of clusters is sent away.

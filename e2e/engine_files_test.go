@@ -97,7 +97,7 @@ func TestEngineFiles(t *testing.T) {
 					t.Errorf("after a sleep of level %s: %s, %v; want %s", level, got, err, want)
 				}
 			}
-			if _, err := p.rouse("sleep", layout, "--gone"); err != nil {
+			if _, err := p.rouse("sleep", layout, "--unload"); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := p.completion(ctx, layout); got != want {

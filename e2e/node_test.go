@@ -24,7 +24,7 @@ func runNode(ctx context.Context, t *testing.T, script string, args ...string) {
 	if err != nil {
 		absent(t, "node is not installed: %v", err)
 	}
-	for _, client := range []string{"openai", "ollama"} {
+	for _, client := range []string{"openai", "ollama", "@anthropic-ai/sdk", "ai", "@langchain/openai"} {
 		if _, err := os.Stat(filepath.Join("clients", "node_modules", client)); err != nil {
 			absent(t, "the JavaScript clients are not installed: run npm ci in e2e/clients")
 		}
@@ -45,4 +45,40 @@ func TestOpenAINode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	runNode(ctx, t, "openai.mjs", p.server.url)
+}
+
+// TestAnthropicNode runs Anthropic's official JavaScript client against the engine, for which its API is translated.
+func TestAnthropicNode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	runNode(ctx, t, "anthropic.mjs", p.server.url)
+}
+
+// TestResponsesNode asks the engine for responses, which are translated for it, with OpenAI's official JavaScript client.
+func TestResponsesNode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	runNode(ctx, t, "responses.mjs", p.server.url)
+}
+
+// TestOthersNode runs clients that others have built on the official ones.
+func TestOthersNode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	runNode(ctx, t, "others.mjs", p.server.url)
+}
+
+// TestOllamaEngineNode asks a function on the engine with Ollama's official JavaScript client.
+func TestOllamaEngineNode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	runNode(ctx, t, "ollama_engine.mjs", p.server.url)
 }

@@ -30,6 +30,7 @@ func TestOllama(t *testing.T) {
 	defer cancel()
 	t.Run("openai-go", func(t *testing.T) { testOllamaOpenAI(ctx, t, newOpenAI(p)) })
 	t.Run("node", func(t *testing.T) { runNode(ctx, t, "ollama.mjs", p.server.url) })
+	t.Run("anthropic", func(t *testing.T) { runNode(ctx, t, "anthropic.mjs", p.server.url, "ollama") })
 	t.Run("command line", func(t *testing.T) { testOllamaCommand(ctx, t, p) })
 	t.Run("a client that leaves", func(t *testing.T) { testOllamaLeave(t, p) })
 	t.Run("keep_alive", func(t *testing.T) { testOllamaKeepAlive(ctx, t, p) })

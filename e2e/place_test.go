@@ -27,6 +27,7 @@ type place struct {
 	dir     string // working directory of the server
 	runtime string // XDG_RUNTIME_DIR: short, because a Unix socket's path has 107 bytes at most
 	extra   []string
+	netns   string  // the network namespace of its servers; empty: the machine's
 	server  *server // nil: none was started
 	bursts  []*burst
 	sink    *sink  // nil: none receives
@@ -139,7 +140,11 @@ func (p *place) start(args ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(bin, "rouse"), append([]string{"up", "--listen", "127.0.0.1:0", "--no-gpu", "--log-format", "json"}, args...)...)
+	line := append([]string{filepath.Join(bin, "rouse"), "up", "--listen", "127.0.0.1:0", "--no-gpu", "--log-format", "json"}, args...)
+	if p.netns != "" {
+		line = append([]string{"ip", "netns", "exec", p.netns}, line...)
+	}
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cmd.Env = append(cmd.Env, p.env()...)

@@ -148,7 +148,7 @@ func connected(spans []collected, o api.WakeTrace, names []string) error {
 		}
 	}
 	slices.Sort(got)
-	for _, n := range append(names, "rouse-activator wake pico", "rouse-activator dispatch", "rouse-activator first token") {
+	for _, n := range append(names, "rouse-activator text_completion pico", "rouse-activator wake pico", "rouse-activator dispatch", "rouse-activator first token") {
 		if !slices.Contains(got, n) {
 			return fmt.Errorf("no span %q among %q", n, got)
 		}
@@ -163,8 +163,8 @@ func connected(spans []collected, o api.WakeTrace, names []string) error {
 			return fmt.Errorf("%s has the parent %s, which is not there", s.Name, s.ParentID)
 		}
 	}
-	if len(spans) != len(o.Spans)+1 {
-		return fmt.Errorf("%d spans came, and the record has %d and itself: %q", len(spans), len(o.Spans), got)
+	if len(spans) != len(o.Spans)+2 {
+		return fmt.Errorf("%d spans came, and the record has %d, itself, and its request: %q", len(spans), len(o.Spans), got)
 	}
 	return nil
 }

@@ -233,7 +233,7 @@ func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib f
 		if err != nil {
 			return 0, err
 		}
-		defer resp.Body.Close() //nolint:revive // all stay open until the end
+		defer resp.Body.Close() // all stay open until the end
 		if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
 			return 0, err
 		}

@@ -3,6 +3,7 @@
 // the server is an Ollama itself, to see that both answer alike. Prints one line
 // per check and ends with status 1 if one fails.
 import assert from 'node:assert/strict';
+import { ChatOllama, OllamaEmbeddings } from '@langchain/ollama';
 import { Ollama } from 'ollama';
 import OpenAI from 'openai';
 import { ask, fails, run } from './checks.mjs';
@@ -32,6 +33,14 @@ const checks = {
     assert.equal(got.done, true);
     assert.equal(got.done_reason, 'stop');
     assert.ok(got.eval_count > 0 && got.prompt_eval_count > 0, JSON.stringify(got));
+  },
+  async 'langchain'() {
+    const model = new ChatOllama({ model: 'pico', baseUrl: url });
+    assert.equal((await model.invoke('echo apple pear')).content, 'apple pear');
+    let text = '';
+    for await (const part of await model.stream('echo apple pear')) text += part.content;
+    assert.equal(text, 'apple pear');
+    assert.equal((await new OllamaEmbeddings({ model: 'pico', baseUrl: url }).embedDocuments(['a', 'b'])).length, 2);
   },
   async 'a name with a tag'() {
     assert.equal((await client.chat(ask('pico:latest', 'upper apple pear'))).message.content, 'APPLE PEAR');

@@ -204,7 +204,7 @@ func (b builder) find(s set, toolchain string) (dir string, there bool, err erro
 	}
 	dir = filepath.Join(b.places.Cache, "programs", s.Name+"-"+key)
 	if _, err := os.Stat(dir); err != nil {
-		return dir, false, nil //nolint:nilerr // it is built then
+		return dir, false, nil // it is built then
 	}
 	_ = os.Chtimes(dir, time.Now(), time.Now()) // the sweep goes by it
 	return dir, true, nil

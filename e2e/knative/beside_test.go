@@ -43,5 +43,6 @@ func TestActivators(t *testing.T) {
 		{"drained-under-load", anActivatorIsDrainedUnderLoad},
 		{"streams-outlive-theirs", streamsOutliveTheirActivator},
 		{"rights-of-the-autoscaler", rightsOfTheAutoscaler},
+		{"front-door-of-other-clusters", aFrontDoorOfOtherClusters},
 	}.run(t)
 }

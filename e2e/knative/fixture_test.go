@@ -36,6 +36,7 @@ type function struct {
 	c    *cluster.Cluster
 	name string
 	in   string // namespace; "": default
+	at   string // the host that requests name; "": its own
 }
 
 // namespace is where the function is.
@@ -99,8 +100,8 @@ func keep(t *testing.T, c *cluster.Cluster) {
 	t.Logf("logs, events and states of pods are in %s", dir)
 }
 
-// host is the function's own host.
-func (f *function) host() string { return f.name + "." + f.namespace() + "." + domain }
+// host is the host of the function's requests.
+func (f *function) host() string { return cmp.Or(f.at, f.name+"."+f.namespace()+"."+domain) }
 
 // pods are the function's pods that are not on their way out.
 func (f *function) pods() []pod {
@@ -238,7 +239,7 @@ type answer struct {
 }
 
 // call sends a JSON body to a host at the ingress.
-func call(ctx context.Context, c *cluster.Cluster, host, path string, body any) (answer, error) {
+func call(ctx context.Context, c *cluster.Cluster, host, path string, body any, header ...string) (answer, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return answer{}, err
@@ -253,6 +254,9 @@ func call(ctx context.Context, c *cluster.Cluster, host, path string, body any) 
 	}
 	req.Host = host
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}, err

@@ -80,7 +80,7 @@ func ollamaFiles(ctx context.Context, dir string) (map[string]string, error) {
 	}
 	program := strings.TrimSpace(string(out))
 	if _, err := os.Stat(program); err != nil {
-		return nil, nil //nolint:nilerr // it was not built
+		return nil, nil // it was not built
 	}
 	model := filepath.Join(dir, "tiny.gguf")
 	if err := run(ctx, nil, filepath.Join(dir, "tinygguf"), "-words", "8", "-o", model); err != nil {

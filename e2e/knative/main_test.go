@@ -107,6 +107,10 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "wait", "service/activator-service", "--for=jsonpath={.spec.selector.app}=rouse-activator", "--timeout=180s"); err != nil {
 		return fmt.Errorf("the take-over of activator-service: %w: %s", err, out)
 	}
+	// A cluster is closed until somebody has a key. Most tests have none.
+	if out, err := c.Kn(ctx, "rouse", "keys", "create", "anonymous"); err != nil && !strings.Contains(err.Error()+out, "there is a key anonymous already") {
+		return fmt.Errorf("let clients in that show no key: %w: %s", err, out)
+	}
 	return nil
 }
 
@@ -229,4 +233,5 @@ func TestInstallAndUninstallDisturbNobody(t *testing.T) {
 	}
 	f := create(t, "after-install", functionImage, lasting)
 	f.ask("red blue")
+	closed(t, f)
 }

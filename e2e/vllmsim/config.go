@@ -26,7 +26,7 @@ const (
 	RayServe Surface = "rayserve"
 )
 
-// Asleep is what becomes of a request that comes while the engine sleeps.
+// Asleep is what happens to a request that arrives while the engine sleeps.
 type Asleep string
 
 // What becomes of it.
@@ -53,7 +53,7 @@ type Config struct {
 	Model   string
 	// Names are what clients call it. Default: Model.
 	Names []string
-	// APIKeys let in who has one of them. Empty: everybody.
+	// APIKeys are the accepted keys. Empty: no key is needed.
 	APIKeys []string
 	// Seed changes every text.
 	Seed int64
@@ -89,7 +89,7 @@ type Config struct {
 	DevMode, Sleep bool
 	// WeightsBackup keeps weights in host memory while they are released (SGLang); else they are lost.
 	WeightsBackup bool
-	// Asleep is what becomes of requests while asleep. Default AsleepQueue.
+	// Asleep is what happens to requests while asleep. Default AsleepQueue.
 	Asleep Asleep
 	// LoRA allows adapters, RuntimeLoRA lets them be loaded over HTTP.
 	LoRA, RuntimeLoRA     bool

@@ -30,7 +30,7 @@ type engine struct {
 	work chan struct{}
 	// lost says that a device is gone; nil: none can be. Set before the first step.
 	lost func() bool
-	// turn is held by whoever changes sleep or weights: one at a time, as vLLM's engine core does.
+	// turn is held while sleep or weights change: one change at a time, as vLLM's engine core does.
 	turn chan struct{}
 
 	mu    sync.Mutex // guards all that follows
@@ -46,7 +46,7 @@ type engine struct {
 	hung    bool
 	dead    bool
 	died    chan struct{} // closed when dead is set
-	drained chan struct{} // closed when the batch is next empty; nil while nobody waits for it
+	drained chan struct{} // closed when the batch is next empty; nil without a waiter
 }
 
 func newEngine(cfg Config, m *metrics) *engine {
@@ -118,7 +118,7 @@ func (e *engine) loop(ctx context.Context) {
 				return
 			}
 		} else {
-			runtime.Gosched() // who reads the tokens gets a chance to
+			runtime.Gosched() // lets the readers of the tokens run
 		}
 		e.mu.Lock()
 		if e.lost != nil && e.lost() {
@@ -266,7 +266,7 @@ func (e *engine) die(cause string) {
 	close(e.died)
 }
 
-// job is one sequence and who waits for it. The engine's lock guards it.
+// job is one sequence and its waiter. The engine's lock guards it.
 type job struct {
 	seq *batch.Sequence
 	// natural is why it ends when its output is complete; reason is why it ended.

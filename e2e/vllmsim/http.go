@@ -22,7 +22,7 @@ var (
 	errTooLong = errors.New("the request needs more KV blocks than there are")
 )
 
-// fullError is a queue that takes nobody in.
+// fullError says that the queue is full.
 type fullError struct{ queued, limit int }
 
 func (e *fullError) Error() string {
@@ -168,8 +168,7 @@ func read(r *http.Request, into any) error {
 		return &failure{status: http.StatusRequestEntityTooLarge, kind: "BadRequestError", message: "the body is too large"}
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		var typed *json.UnmarshalTypeError
-		if errors.As(err, &typed) {
+		if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return bad(typed.Field, "1 validation error: field %s: Input should be a valid %s, not a %s", typed.Field, typed.Type, typed.Value)
 		}
 		return bad("", "1 validation error: JSON decode error: %v", err)

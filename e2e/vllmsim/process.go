@@ -30,7 +30,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	dir := os.Getenv("VLLMSIM_DEVICES")
 	if _, err := os.Stat(device.Mounted); dir == "" && err == nil {
-		dir = device.Mounted // a command that somebody runs in a container does not get the variable
+		dir = device.Mounted // a command run in a container with exec does not get the variable
 	}
 	if len(args) > 0 && filepath.Base(args[0]) == "nvidia-smi" {
 		return device.NvidiaSMI(dir, os.Getenv("NVIDIA_VISIBLE_DEVICES"), args[1:], stdout, stderr)
@@ -93,7 +93,7 @@ func (l *lines) Write(p []byte) (int, error) {
 func (l *lines) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.write() // there is nobody to tell
+	_ = l.write() // an error has no reader
 }
 
 // write writes all. l.mu is held.
@@ -200,8 +200,7 @@ func startFailure(log io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	var start startError
-	if errors.As(err, &start) {
+	if start, ok := errors.AsType[startError](err); ok {
 		logf(log, "ERROR", "core.py:700", "EngineCore failed to start.")
 		logf(log, "ERROR", "core.py:700", "Traceback (most recent call last):")
 		logf(log, "ERROR", "core.py:700", "%s", start.text)

@@ -59,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 // Ready is closed when the model is loaded.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Devices lists the devices of a folder and who uses them.
+// Devices lists the devices of a folder and the processes that use them.
 func Devices(dir string) ([]device.Device, error) { return device.List(dir) }
 
 // Run loads the model and steps the engine until ctx ends, which is no error, or
@@ -70,7 +70,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.run.Store(&ctx)
 	defer func() {
 		if s.memory != nil {
-			_ = s.memory.close() // there is nobody to tell
+			_ = s.memory.close() // an error has no reader
 		}
 	}()
 	if f, found := s.Faults.happens("exit-after"); found {

@@ -77,7 +77,7 @@ func (e *engine) halt(ctx context.Context, mode string) error {
 }
 
 // sleep releases memory: level 0 only stops scheduling, 1 keeps the weights in
-// host memory, 2 drops them. It goes on when its client leaves, as vLLM's does.
+// host memory, 2 drops them. It continues when its client leaves, as vLLM's does.
 func (s *Server) sleep(ctx context.Context, level int, mode string) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
@@ -140,7 +140,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	e.mu.Unlock()
 	s.loseAdapters(garbage)
 	if e.cfg.Surface == VLLM { // SGLang says nothing
-		after, total := s.memory.room() // of the whole device, whoever has it: vLLM asks cudaMemGetInfo
+		after, total := s.memory.room() // of the whole device, all processes included: vLLM asks cudaMemGetInfo
 		logf(e.cfg.Log, "INFO", "gpu_worker.py:144", sleepLine, gib(after-before), gib(total-after))
 	}
 	logf(e.cfg.Log, "INFO", "abstract.py:306", "It took %.6f seconds to fall asleep.", time.Since(begin).Seconds())

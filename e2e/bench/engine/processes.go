@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -150,6 +149,32 @@ func starts(ctx context.Context, o options, add func(report.Measurement)) error 
 	return nil
 }
 
+// nap is one sleep: the milliseconds of its wake, and the resident megabytes before and after that.
+type nap struct{ wake, asleep, awake float64 }
+
+// nap puts the server to sleep, wakes it and asks for a token.
+func (s *server) nap(ctx context.Context, level int) (n nap, err error) {
+	if err := s.post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
+		return n, err
+	}
+	rss, err := s.resident()
+	if err != nil {
+		return n, err
+	}
+	n.asleep = float64(rss) / 1e6
+	began := time.Now()
+	if err := s.post(ctx, "/wake_up", nil); err != nil {
+		return n, err
+	}
+	n.wake = report.Millis(time.Since(began))
+	if err := s.token(ctx); err != nil {
+		return n, err
+	}
+	rss, err = s.resident()
+	n.awake = float64(rss) / 1e6
+	return n, err
+}
+
 // sleeps measures the 0.5 B model's sleep at level 1: memory, and the wake to the first step (which /wake_up
 // waits for), with the files in the page cache.
 func sleeps(ctx context.Context, o options, add func(report.Measurement)) error {
@@ -177,26 +202,11 @@ func sleeps(ctx context.Context, o options, add func(report.Measurement)) error 
 	for _, level := range []int{1, 2} {
 		var wakes, asleep, awake []float64
 		for range o.reps + 1 {
-			if err := s.post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
-				return err
-			}
-			rss, err := s.resident()
+			n, err := s.nap(ctx, level)
 			if err != nil {
 				return err
 			}
-			asleep = append(asleep, float64(rss)/1e6)
-			began := time.Now()
-			if err := s.post(ctx, "/wake_up", nil); err != nil {
-				return err
-			}
-			wakes = append(wakes, report.Millis(time.Since(began)))
-			if err := errors.Join(s.token(ctx)); err != nil {
-				return err
-			}
-			if rss, err = s.resident(); err != nil {
-				return err
-			}
-			awake = append(awake, float64(rss)/1e6)
+			wakes, asleep, awake = append(wakes, n.wake), append(asleep, n.asleep), append(awake, n.awake)
 		}
 		name := fmt.Sprintf("sleep level %d, 0.5B Q8_0, ", level)
 		wake := report.Measurement{Name: name + "wake", What: "POST /wake_up to its answer, which the first step's token makes; files in the page cache", Unit: "ms", N: o.reps, Rouse: report.Summarise(wakes[1:])}

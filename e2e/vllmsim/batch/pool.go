@@ -19,7 +19,7 @@ type block struct {
 	hash    uint64
 	named   bool
 	epoch   int
-	at      *list.Element // in unused while nobody holds it
+	at      *list.Element // in unused while no sequence holds it
 }
 
 func newPool(n int) *pool {

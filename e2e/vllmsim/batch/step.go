@@ -54,7 +54,7 @@ func (b *Batch) Plan(admit bool) (Work, bool) {
 // target is how many tokens must have been computed to produce the next one.
 func (s *Sequence) target() int { return s.Prompt + s.Generated }
 
-// makeRoom gives s the blocks for n more tokens, at the cost of whoever came last.
+// makeRoom gives s the blocks for n more tokens, at the cost of the last arrivals.
 // It reports false where s itself was the last.
 func (b *Batch) makeRoom(s *Sequence, n int, w *Work) bool {
 	for {

@@ -21,7 +21,7 @@ var ErrNoDevice = errors.New("no such device")
 // Mounted is where the containers of e2e/cluster have the folder of their node's devices.
 const Mounted = "/run/fake-gpus"
 
-// Device is one accelerator and who uses it.
+// Device is one accelerator and the processes that use it.
 type Device struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
@@ -37,7 +37,7 @@ type Device struct {
 type Process struct {
 	// PID is the number that the process has in its own namespace.
 	PID int `json:"pid"`
-	// Namespace is that one. Who looks from another one does not see the process.
+	// Namespace is that one. From another one the process is not visible.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	// Bytes are on the device; HostBytes are its weights in host memory while it sleeps.
@@ -173,7 +173,7 @@ func (f *folder) read(index int) (Device, error) {
 	return d, nil
 }
 
-// alive says whether somebody holds the lock of a client. The file of one that died is removed.
+// alive says whether a process holds the lock of a client. The file of one that died is removed.
 func (f *folder) alive(client string) bool {
 	path := filepath.Join(f.dir, clients, filepath.Base(client))
 	file, err := os.Open(path)

@@ -35,18 +35,7 @@ func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, err)
 		return 255
 	}
-	if visible == "all" {
-		visible = ""
-	}
-	for _, names := range []string{visible, *only} {
-		if names == "" {
-			continue
-		}
-		wanted := strings.Split(names, ",")
-		devices = slices.DeleteFunc(devices, func(d Device) bool {
-			return !slices.Contains(wanted, strconv.Itoa(d.Index)) && !slices.Contains(wanted, d.UUID)
-		})
-	}
+	devices = choose(choose(devices, visible), *only)
 	if len(devices) == 0 {
 		fmt.Fprintln(stdout, "No devices were found")
 		return 6
@@ -77,6 +66,17 @@ func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int
 	}
 	fmt.Fprintln(stdout, "Want one of -L, --query-gpu=FIELDS or --query-compute-apps=FIELDS, with --format=csv.")
 	return 1
+}
+
+// choose returns the devices that names has, by index or UUID; "" and "all": every one.
+func choose(devices []Device, names string) []Device {
+	if names == "" || names == "all" {
+		return devices
+	}
+	wanted := strings.Split(names, ",")
+	return slices.DeleteFunc(devices, func(d Device) bool {
+		return !slices.Contains(wanted, strconv.Itoa(d.Index)) && !slices.Contains(wanted, d.UUID)
+	})
 }
 
 // row is what one line speaks of.

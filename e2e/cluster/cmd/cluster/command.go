@@ -62,6 +62,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return inside(ctx, c, name, args, stdout)
+}
+
+// inside runs a command that needs a cluster that is up.
+func inside(ctx context.Context, c *cluster.Cluster, name string, args []string, stdout io.Writer) error {
 	switch name {
 	case "status":
 		return status(ctx, c, stdout)

@@ -1,0 +1,336 @@
+// Command exchange measures what a link between a cluster and a front door costs, on loopback and in one process:
+//
+//	go run ./e2e/bench/exchange -o docs/bench/exchange.json
+//
+// A request over the link (internal/link, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
+// have a body of 1 KiB and an answer of 1 KiB. Then many streams are open on one link at once, and one reader among
+// them stops reading.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+	"github.com/rouse-dev/rouse/internal/link"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "exchange:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("exchange", flag.ContinueOnError)
+	out := flags.String("o", "", "`file` for the report")
+	n := flags.Int("n", 5000, "requests of each kind")
+	streams := flags.Int("streams", 10_000, "streams at once")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *n < 100 || *streams < 100 {
+		return fmt.Errorf("-n %d -streams %d: want at least 100", *n, *streams)
+	}
+	w, err := newWorld()
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	r := report.New("go run ./e2e/bench/exchange -o docs/bench/exchange.json")
+	for _, measure := range []func() (report.Measurement, error){
+		func() (report.Measurement, error) { return w.one(*n) },
+		func() (report.Measurement, error) { return w.many(*n) },
+		func() (report.Measurement, error) { return w.open(*streams) },
+		func() (report.Measurement, error) { return w.slow(1000) },
+	} {
+		m, err := measure()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, m.Line(), m.Note)
+		r.Measurements = append(r.Measurements, m)
+	}
+	return r.Finish(*out)
+}
+
+// world is a cluster's server, reached directly and by a link.
+type world struct {
+	link   *link.Link
+	direct *http.Client
+	url    string
+	ends   []func()
+	finish chan struct{} // closed: streams that are open end
+}
+
+// piece is the body of a request and of an answer.
+var piece = bytes.Repeat([]byte("x"), 1<<10)
+
+func newWorld() (*world, error) {
+	w := &world{direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
+	near, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: http.HandlerFunc(w.serve), ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(near) }() // ends with Close
+	w.ends = append(w.ends, func() { _ = server.Close() })
+	w.url = "http://" + near.Addr().String()
+	own, trusted, err := certificate()
+	if err != nil {
+		return nil, err
+	}
+	far, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}})
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	agent := link.NewServer(link.Hello{Agent: "a", Session: "s", Secret: "x"}, http.HandlerFunc(w.serve), link.Config{})
+	w.ends = append(w.ends, func() { _ = agent.Close() })
+	go func() {
+		dialer := tls.Dialer{Config: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}}}
+		conn, err := dialer.DialContext(context.Background(), "tcp", far.Addr().String())
+		if err == nil {
+			_ = agent.Serve(conn) // ends with Close
+		}
+	}()
+	conn, err := far.Accept()
+	if err != nil {
+		return nil, err
+	}
+	w.link, err = link.Accept(context.Background(), conn, link.Config{}, func(link.Hello) error { return nil })
+	return w, err
+}
+
+func (w *world) close() {
+	for _, end := range w.ends {
+		end()
+	}
+}
+
+// serve answers; with /open it sends a piece, and more when the streams are to end; with /flood pieces without end.
+func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = rw.Write(piece)
+	switch r.URL.Path {
+	case "/open":
+		_ = http.NewResponseController(rw).Flush()
+		select {
+		case <-w.finish:
+		case <-r.Context().Done():
+		}
+	case "/flood":
+		for r.Context().Err() == nil {
+			if _, err := rw.Write(piece); err != nil {
+				return
+			}
+		}
+	default:
+	}
+}
+
+// ask sends a request over the link, or directly, and reads its answer whole.
+func (w *world) ask(far bool) (time.Duration, error) {
+	begun := time.Now()
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, w.url+"/", bytes.NewReader(piece))
+	if err != nil {
+		return 0, err
+	}
+	var resp *http.Response
+	if far {
+		resp, err = w.link.RoundTrip(r)
+	} else {
+		resp, err = w.direct.Do(r)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if got, err := io.Copy(io.Discard, resp.Body); err != nil || got != int64(len(piece)) {
+		return 0, fmt.Errorf("an answer of %d bytes: %w", got, err)
+	}
+	return time.Since(begun), nil
+}
+
+// one measures one request after another, in turn on both ways.
+func (w *world) one(n int) (report.Measurement, error) {
+	var far, near []float64
+	for k := range n {
+		for _, by := range []bool{true, false} {
+			took, err := w.ask(by)
+			if err != nil {
+				return report.Measurement{}, err
+			}
+			switch {
+			case k < n/10: // warm
+			case by:
+				far = append(far, report.Millis(took))
+			default:
+				near = append(near, report.Millis(took))
+			}
+		}
+	}
+	m := report.Compare(report.Measurement{Name: "one request", What: "a request with 1 KiB over a link, and the answer of 1 KiB", Unit: "ms", N: len(far), Against: "the same request sent directly"}, far, near)
+	return m.Gated(m.DifferenceOfP50 <= 0.3, "p50 is at most 0.3 ms more"), nil
+}
+
+// many measures requests a second of 32 clients, in rounds on both ways.
+func (w *world) many(n int) (report.Measurement, error) {
+	var far, near []float64
+	for range 10 {
+		for _, by := range []bool{true, false} {
+			begun := time.Now()
+			if err := w.crowd(32, n/32, by, nil); err != nil {
+				return report.Measurement{}, err
+			}
+			rate := float64(n/32*32) / time.Since(begun).Seconds()
+			if by {
+				far = append(far, rate)
+			} else {
+				near = append(near, rate)
+			}
+		}
+	}
+	m := report.Compare(report.Measurement{Name: "requests a second", What: "32 clients on one link, 1 KiB each way", Unit: "1/s", N: 10, Against: "the same clients sent directly, with connections of their own"}, far, near)
+	return m.Gated(m.Rouse.P50 >= 0.7*m.Baseline.P50, "at least 70 %% of the direct ones"), nil
+}
+
+// crowd has clients send requests, each n.
+func (w *world) crowd(size, n int, far bool, took func(time.Duration)) error {
+	var clients sync.WaitGroup
+	var mu sync.Mutex // guards all and calls of took
+	var all error
+	for range size {
+		clients.Go(func() {
+			for range n {
+				d, err := w.ask(far)
+				mu.Lock()
+				all = errors.Join(all, err)
+				if took != nil {
+					took(d)
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	return all
+}
+
+// stream opens a stream over the link, and reads its first piece.
+func (w *world) stream(ctx context.Context, path string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := w.link.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.ReadFull(resp.Body, make([]byte, len(piece)))
+	return resp, err
+}
+
+// open measures the memory of n streams that are open at once, at both ends together.
+func (w *world) open(n int) (report.Measurement, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	before := memory()
+	for k := range n {
+		resp, err := w.stream(ctx, "/open")
+		if err != nil {
+			return report.Measurement{}, fmt.Errorf("stream %d: %w", k, err)
+		}
+		defer resp.Body.Close()
+	}
+	each := float64(memory()-before) / float64(n) / 1024
+	return report.Measurement{Name: "memory of an open stream", What: fmt.Sprintf("heap and stacks of both ends, %d streams open on one link", n), Unit: "KiB", N: n, Rouse: report.Summarise([]float64{each})}, nil
+}
+
+func memory() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse) //nolint:gosec // far below its bound
+}
+
+// slow measures requests beside n open streams, one of which is a flood that nobody reads.
+func (w *world) slow(n int) (report.Measurement, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for range n - 1 {
+		resp, err := w.stream(ctx, "/open")
+		if err != nil {
+			return report.Measurement{}, err
+		}
+		defer resp.Body.Close()
+	}
+	measure := func() (took []float64, err error) {
+		err = w.crowd(4, 1000, true, func(d time.Duration) { took = append(took, report.Millis(d)) })
+		return took, err
+	}
+	var with, without, with99, without99 []float64
+	for range 7 { // in turn
+		calm, err := measure()
+		if err != nil {
+			return report.Measurement{}, err
+		}
+		without, without99 = append(without, calm...), append(without99, report.Quantile(calm, 0.99))
+		flooding, end := context.WithCancel(ctx)
+		resp, err := w.stream(flooding, "/flood") // and nothing more is read
+		if err == nil {
+			var one []float64
+			one, err = measure()
+			with, with99 = append(with, one...), append(with99, report.Quantile(one, 0.99))
+			_ = resp.Body.Close()
+		}
+		end()
+		if err != nil {
+			return report.Measurement{}, err
+		}
+	}
+	m := report.Compare(report.Measurement{Name: "requests beside a slow reader", What: fmt.Sprintf("4 clients on a link with %d open streams, one of which sends without end and is not read", n), Unit: "ms", N: len(with), Against: "without the slow reader"}, with, without)
+	slow, calm := report.Quantile(with99, 0.5), report.Quantile(without99, 0.5)
+	m.Note = fmt.Sprintf("p99, the median of 7 rounds: %.3f ms with it, %.3f ms without", slow, calm)
+	return m.Gated(slow <= 1.1*calm, "p99 is at most 10 %% more"), nil
+}
+
+// certificate signs itself, for 127.0.0.1.
+func certificate() (own tls.Certificate, trusted *x509.CertPool, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return own, nil, err
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		return own, nil, err
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		return own, nil, err
+	}
+	trusted = x509.NewCertPool()
+	trusted.AddCert(c)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, trusted, nil
+}

@@ -1,0 +1,141 @@
+// Command route measures how instances are chosen, and says whether the gates hold:
+//
+//		go run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json
+//
+//	 1. How long it takes to look a prompt up in an index of 1,000 instances, hashing included.
+//	 2. How long it takes to pick one of 1,000 instances by it.
+//	 3. How many tokens of the prompts of a trace of conversations are found in caches. The engines are processes
+//	    (rouse engine serve with the model that ships with Rouse), and the tokens what they say themselves in
+//	    usage.prompt_tokens_details.cached_tokens. Behind the activator, in this process, are one engine, then four; then four
+//	    behind two activators that take the requests at random, without and with sessions; and four without it, each request at the least busy one.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/route"
+	"github.com/rouse-dev/rouse/activator/route/prefix"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "route:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("route", flag.ContinueOnError)
+	out := flags.String("o", "", "`file` for the report")
+	program := flags.String("rouse", "bin/rouse", "the `program` whose engine serves")
+	n := flags.Int("n", 20_000, "lookups and picks of each kind")
+	conversations := flags.Int("conversations", 48, "conversations of the trace")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *n < 100 || *conversations < clients {
+		return fmt.Errorf("-n %d -conversations %d: want at least 100 and %d", *n, *conversations, clients)
+	}
+	r := report.New("go run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json")
+	add := func(ms ...report.Measurement) {
+		for _, m := range ms {
+			fmt.Fprintln(stdout, m.Line(), m.Note)
+		}
+		r.Measurements = append(r.Measurements, ms...)
+	}
+	add(lookup(4_000, *n, 0.005), lookup(100_000, *n/10, 1))
+	add(pick(4_000, *n), pick(100_000, *n))
+	ms, err := traces(ctx, *program, *conversations)
+	if err != nil {
+		return err
+	}
+	add(ms...)
+	return errors.Join(r.Finish(*out), ctx.Err())
+}
+
+// instances is how many there are to choose from.
+const instances = 1000
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// prompt is a text of so many tokens, of four bytes each.
+func prompt(name string, tokens int) []byte {
+	var b strings.Builder
+	for n := 0; b.Len() < 4*tokens; n++ {
+		fmt.Fprintf(&b, "%s %d ", name, n)
+	}
+	return []byte(b.String()[:4*tokens])
+}
+
+// lookup looks prompts up whose first half was seen.
+func lookup(tokens, n int, most float64) report.Measurement {
+	var x prefix.Index
+	var among prefix.Places
+	for range instances {
+		among.Add(x.Place())
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	salt := prefix.SaltOf("tenant")
+	var prompts [][]byte
+	for k := range 40 {
+		prompts = append(prompts, prompt(fmt.Sprint("p", k), tokens))
+	}
+	for _, p := range prompts {
+		x.Learn(prefix.Of(salt, p[:len(p)/2]), r.IntN(instances))
+	}
+	for k := 0; x.Len() < 200_000; k++ {
+		x.Learn(prefix.Of(salt, prompt(fmt.Sprint("other", k), 20_000)), r.IntN(instances))
+	}
+	var took []float64
+	var seen prefix.Places
+	for k := range n {
+		p := prompts[k%len(prompts)]
+		began := time.Now()
+		_, seen = x.Find(prefix.Of(salt, p), among, seen)
+		took = append(took, report.Millis(time.Since(began)))
+	}
+	m := report.Measurement{Name: fmt.Sprintf("lookup of %d tokens", tokens), Unit: "ms", N: n, Rouse: report.Summarise(took),
+		What: fmt.Sprintf("hash a prompt of %d bytes and find which of %d instances have seen most of it, in an index of 200,000 blocks", 4*tokens, instances)}
+	return m.Gated(m.Rouse.P50 <= most, "p50 is at most %g ms", most)
+}
+
+// pick picks one of the instances, which are half busy, for conversations that they know.
+func pick(tokens, n int) report.Measurement {
+	var s route.Set
+	for k := range instances {
+		s.Observe(api.InstanceStatus{Instance: api.InstanceID(fmt.Sprint("i", k)), State: api.Awake, Seq: 1, Concurrency: 64, Endpoint: "unix:/s"}, epoch)
+	}
+	salt := prefix.SaltOf("tenant")
+	var wants []route.Want
+	for k := range 64 {
+		wants = append(wants, route.Want{Prefix: prefix.Of(salt, prompt(fmt.Sprint("p", k), tokens))})
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	var running []*route.Instance
+	for k := range instances * 64 / 2 {
+		i, _ := s.PickFor(epoch, wants[k%len(wants)], nil)
+		running = append(running, i)
+	}
+	var took []float64
+	for range n {
+		at := r.IntN(len(running))
+		s.Release(running[at], "")
+		w := wants[r.IntN(len(wants))]
+		began := time.Now()
+		running[at], _ = s.PickFor(epoch, w, nil)
+		took = append(took, report.Millis(time.Since(began)))
+	}
+	m := report.Measurement{Name: fmt.Sprintf("pick, %d tokens", tokens), Unit: "ms", N: n, Rouse: report.Summarise(took),
+		What: fmt.Sprintf("pick one of %d instances, half of whose slots are in use, by a hashed prompt of %d tokens, and note it in the index", instances, tokens)}
+	return m.Gated(m.Rouse.P99 <= 0.05, "p99 is at most 0.05 ms")
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+const (
+	engines = 4
+	// clients ask at once.
+	clients = 8
+	turns   = 6
+	// slots is how many requests an engine takes at once.
+	slots = 8
+	model = "m"
+)
+
+// traces plays the trace at one engine and at four, routed in four ways. Each play has words of its own, so that none
+// finds in caches what another has left there.
+func traces(ctx context.Context, program string, conversations int) ([]report.Measurement, error) {
+	dir, err := os.MkdirTemp("", "route")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var all []api.Endpoint
+	for n := range engines {
+		e, end, err := startEngine(ctx, program, filepath.Join(dir, fmt.Sprint(n)))
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		all = append(all, e)
+	}
+	transport := api.NewTransport(64)
+	defer transport.CloseIdleConnections()
+	behind := func(activators int, at []api.Endpoint, sessions bool) func(int) (share float64, err error) {
+		return func(seed int) (float64, error) {
+			sends, end, err := front(activators, at, transport)
+			if err != nil {
+				return 0, err
+			}
+			defer end()
+			return play(ctx, seed, conversations, sessions, sends)
+		}
+	}
+	shares := map[string][]float64{}
+	const rounds = 3
+	for round := range rounds {
+		for k, way := range []struct {
+			name string
+			play func(int) (float64, error)
+		}{
+			{"alone", behind(1, all[:1], false)},
+			{"four", behind(1, all, false)},
+			{"two activators", behind(2, all, false)},
+			{"sessions", behind(2, all, true)},
+			{"by load", func(seed int) (float64, error) {
+				return play(ctx, seed, conversations, false, byLoad(all, transport))
+			}},
+		} {
+			share, err := way.play(10*round + k)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", way.name, err)
+			}
+			shares[way.name] = append(shares[way.name], share)
+		}
+	}
+	what := fmt.Sprintf("share of prompt tokens found in caches: %d conversations of %d turns with one system prompt, %d at once, over %d engines", conversations, turns, clients, engines)
+	var ms []report.Measurement
+	for _, w := range []struct{ name, key, how string }{
+		{"cached, one activator", "four", ""},
+		{"cached, two activators", "two activators", ", behind two activators that take the requests at random"},
+		{"cached, two and sessions", "sessions", ", behind two such activators, with a prompt_cache_key for each conversation"},
+		{"cached, by load alone", "by load", ", each at the least busy one"},
+	} {
+		m := report.Measurement{Name: w.name, What: what + w.how, Unit: "share", Against: "one engine alone"}
+		m = report.Compare(m, shares[w.key], shares["alone"])
+		if w.key == "four" {
+			m = m.Gated(m.Ratio >= 0.9, "at least 0.9 of one engine alone")
+		}
+		ms = append(ms, m)
+	}
+	return ms, nil
+}
+
+// startEngine starts an engine on a socket. end ends it.
+func startEngine(ctx context.Context, program, socket string) (at api.Endpoint, end func(), err error) {
+	cmd := exec.CommandContext(ctx, program, "engine", "serve", "--model", "pico", "--name", model, "--listen", "unix:"+socket, "--max-num-seqs", "128", "--threads", "1", "--exit-with-parent")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("start an engine: %w", err)
+	}
+	end = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()                          // by the signal
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "listening on") {
+			go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the engine
+			return api.Endpoint("unix:" + socket), end, nil
+		}
+	}
+	end()
+	return "", nil, errors.New("the engine ended before it listened")
+}
+
+// send sends a chat request, and returns the body of the answer. One that is no success is an error.
+type send func(ctx context.Context, body []byte) ([]byte, error)
+
+// front is some activators that know the engines, and nothing of each other.
+func front(activators int, at []api.Endpoint, transport http.RoundTripper) (sends []send, end func(), err error) {
+	var ends []func()
+	end = func() {
+		for _, e := range ends {
+			e()
+		}
+	}
+	for n := range activators {
+		a, err := activator.New(activator.Config{Name: fmt.Sprint("a", n)}, activator.Deps{
+			Emitter: api.EmitterFunc(func(api.Event) {}), Waker: control.New(transport, nil), Transport: transport,
+		})
+		if err != nil {
+			return nil, end, err
+		}
+		name := api.NewFunctionName("", model)
+		a.PutFunction(api.Function{Name: name, Concurrency: slots})
+		for k, e := range at {
+			a.ObserveInstance(api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("m-%04d", k)), Function: name, State: api.Awake, Seq: 1, Endpoint: e, Concurrency: slots})
+		}
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, end, err
+		}
+		server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: time.Minute}
+		go func() { _ = server.Serve(listener) }() // ends with Close
+		ends = append(ends, func() { _ = server.Close() })
+		sends = append(sends, to(http.DefaultClient, "http://"+listener.Addr().String()))
+	}
+	return sends, end, nil
+}
+
+// byLoad sends each request to the engine that has the fewest of them, and of several any.
+func byLoad(at []api.Endpoint, transport http.RoundTripper) []send {
+	var mu sync.Mutex // guards running
+	running := make([]int, len(at))
+	client := &http.Client{Transport: transport}
+	return []send{func(ctx context.Context, body []byte) ([]byte, error) {
+		mu.Lock()
+		best := -1
+		for _, k := range rand.Perm(len(at)) {
+			if best < 0 || running[k] < running[best] {
+				best = k
+			}
+		}
+		running[best]++
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			running[best]--
+		}()
+		return to(client, at[best].URL(""))(ctx, body)
+	}}
+}
+
+// to sends to a server.
+func to(client *http.Client, root string) send {
+	return func(ctx context.Context, body []byte) ([]byte, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/v1/chat/completions", bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", resp.Status, raw)
+		}
+		return raw, err
+	}
+}
+
+// message is one of a conversation.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// used is what an answer says of its tokens.
+type used struct {
+	Prompt  int `json:"prompt_tokens"`
+	Details struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the conversations
+// come in another order, so that who asks next has nothing to do with which engine has just become free.
+func play(ctx context.Context, seed, conversations int, sessions bool, sends []send) (float64, error) {
+	var mu sync.Mutex // guards both
+	prompts, cached := 0, 0
+	all := make([][]message, conversations)
+	system := message{"system", words(seed, -1, 24)}
+	for turn := range turns {
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(clients)
+		for _, k := range rand.Perm(conversations) {
+			group.Go(func() error {
+				if turn == 0 {
+					all[k] = []message{system}
+				}
+				all[k] = append(all[k], message{"user", words(seed, turns*k+turn, 12)})
+				session := ""
+				if sessions {
+					session = fmt.Sprint(seed, " ", k)
+				}
+				answer, u, err := ask(ctx, sends[rand.IntN(len(sends))], session, all[k])
+				if err != nil {
+					return err
+				}
+				all[k] = append(all[k], answer)
+				mu.Lock()
+				prompts, cached = prompts+u.Prompt, cached+u.Details.Cached
+				mu.Unlock()
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return 0, err
+		}
+	}
+	return float64(cached) / float64(prompts), nil
+}
+
+// ask sends a conversation, and returns its next message.
+func ask(ctx context.Context, s send, session string, messages []message) (message, used, error) {
+	chat := map[string]any{"model": model, "messages": messages, "max_tokens": 8, "temperature": 0}
+	if session != "" {
+		chat["prompt_cache_key"] = session
+	}
+	body, err := json.Marshal(chat)
+	if err != nil {
+		return message{}, used{}, err
+	}
+	raw, err := s(ctx, body)
+	if err != nil {
+		return message{}, used{}, err
+	}
+	var answer struct {
+		Choices []struct{ Message message }
+		Usage   used
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Choices) == 0 {
+		return message{}, used{}, fmt.Errorf("read the answer %.200s: %w", raw, cmp.Or(err, errors.New("it has no choice")))
+	}
+	return answer.Choices[0].Message, answer.Usage, nil
+}
+
+// words are some that the model has a token for each of, in an order of their own.
+func words(seed, of, n int) string {
+	r := rand.New(rand.NewPCG(uint64(seed), uint64(of)))
+	list := strings.Fields("apple pear plum lemon grape melon cherry mango")
+	out := []string{"echo"}
+	for range n {
+		out = append(out, list[r.IntN(len(list))])
+	}
+	return strings.Join(out, " ")
+}
