@@ -18,10 +18,12 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint vuln soak fuzz bench bench-plan bench-engine bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
+.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint release release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
-up: build ## build, start, and serve the model that ships with Rouse
+up: ## build, start, and serve the model that ships with Rouse
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/rouse
 	@$(BIN)/rouse up $(ARGS)
 
 build: ## build the programs into bin/
@@ -70,6 +72,12 @@ part   = awk 'NR % $(PARTS) == $(PART) % $(PARTS)'
 race: ## the tests of the packages under the race detector; needs a C compiler; PART=1 PARTS=3 is a third of them
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 2h $$($(GO) list ./... | grep -v -e /e2e -e /engine/pico -e /engine/infer | $(part))
 
+release: ## dist/: archives, packages, images, chart, formula, sums; reproducible; VERSION=v1.2.3
+	@internal/release/build $(VERSION) dist
+
+release-check: ## makes a release for this machine twice, installs it and asks it
+	@internal/release/check
+
 turn: ## one of the parts that are too long for every run, by turns
 	@.ci/turn
 
@@ -86,9 +94,10 @@ $(TOOLS)/%:
 	cd internal/tools && $(GO) build -o $(TOOLS)/ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
 SOAKTIME ?= 10m
-soak: ## the grant protocol searched fifteen times as far as in the tests; random games of the engine's scheduler for SOAKTIME
+soak: ## the grant protocol searched fifteen times as far as in the tests; clusters with faults five times, and longer ones; random games of the engine's scheduler for SOAKTIME
 	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' ./engine/sched -soak $(SOAKTIME)
 	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./cmd/internal/local/grants
+	ROUSE_SOAK=5 $(GO) test -count=1 -timeout 30m -v -run 'TestClusterFaults' ./e2e
 
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them
@@ -99,11 +108,18 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
 	$(GO) run ./e2e/bench -only '^hostile' -o docs/bench/hostile.json
 
+bench-exchange: ## what a link between a cluster and a front door costs; and how soon a change of state is known
+	$(GO) run ./e2e/bench/exchange -o docs/bench/exchange.json
+	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/clusters
+
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
 	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
+
+bench-route: build ## how instances are chosen: the time it takes, and what of prompts is found in caches of engines
+	$(GO) run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json
 
 bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
 	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json
