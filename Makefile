@@ -61,6 +61,17 @@ schemas: $(SUITE)/node_modules/.package-lock.json ## the engine's JSON schemas: 
 $(SUITE)/node_modules/.package-lock.json: $(SUITE)/package-lock.json
 	cd $(SUITE) && npm ci --ignore-scripts --no-audit --no-fund
 
+PAGE := cmd/internal/page
+$(PAGE)/node_modules/.package-lock.json: $(PAGE)/package-lock.json
+	cd $(PAGE) && npm ci --no-audit --no-fund
+
+.PHONY: page page-check
+page: $(PAGE)/node_modules/.package-lock.json ## build the web page from its source; needs npm
+	cd $(PAGE) && npm run --silent check && npm run --silent build
+
+page-check: $(PAGE)/node_modules/.package-lock.json ## what is committed of the web page is what its source makes
+	@cd $(PAGE) && npm run --silent check && made=$$(mktemp -d) && node build.mjs "$$made" && diff -r built "$$made" && rm -r "$$made" || { echo 'the page is not what its source makes: make page'; exit 1; }
+
 avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
 	$(GO) run ./engine/kernel/internal/emulate $(ARGS)
 

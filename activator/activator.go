@@ -74,6 +74,8 @@ type Deps struct {
 	Peers *peer.Addresses
 	// Keys says which clients may send requests; nil: all may.
 	Keys *keys.Store
+	// Page answers who asks the front door for a web page; nil: there is none.
+	Page http.Handler
 	// Lists says whether a request may see the names of functions, and the metrics; nil: all may.
 	Lists func(*http.Request) bool
 	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is

@@ -69,8 +69,21 @@ func (a *Activator) routeOllama(r *mux.Router) {
 	for _, p := range ollamaChanges {
 		r.Path(p).HandlerFunc(a.refuseChange)
 	}
-	// Ollama's clients look here first.
-	r.Path("/").Methods(reads...).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("Rouse is running\n")) })
+	r.Path("/").Methods(reads...).HandlerFunc(a.home)
+}
+
+// home answers a browser with the page, and all others as Ollama does: its clients look here first.
+func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
+	if a.deps.Page == nil {
+		_, _ = w.Write([]byte("Rouse is running\n"))
+		return
+	}
+	w.Header().Add("Vary", "Accept")
+	if strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html") {
+		a.deps.Page.ServeHTTP(w, r)
+		return
+	}
+	_, _ = w.Write([]byte("Rouse is running\n"))
 }
 
 // ifOllama is next where a function has Ollama's own API. Elsewhere there is no such server: a client

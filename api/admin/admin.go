@@ -21,6 +21,7 @@ import (
 const (
 	PathInfo      = "/rouse/v1/info"      // GET: who serves
 	PathDevices   = "/rouse/v1/devices"   // GET: []Device
+	PathRequests  = "/rouse/v1/requests"  // GET ?tail=N, on one machine: the last lines of the access log, a list of JSON objects
 	PathPicks     = "/rouse/v1/picks"     // GET ?request=ID: []api.Pick, the instances that were chosen for a request; in a cluster it is an activator's too
 	PathFunctions = "/rouse/v1/functions" // GET: []Function; on one machine POST api.Function: declare it
 	// PathFunctions + "/NAMESPACE/NAME": GET Function, DELETE; + /wake, /sleep?level=N, /stop: POST;

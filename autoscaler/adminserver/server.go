@@ -62,14 +62,19 @@ type Config struct {
 }
 
 // Server holds the handlers, each for its path. It is safe for many goroutines.
-type Server struct{ cfg Config }
+type Server struct {
+	cfg   Config
+	board *board
+}
 
 // New makes a server. A missing part is a fault of the program's.
 func New(cfg Config) *Server {
 	if cfg.Resolve == nil {
 		cfg.Resolve = func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{name} }
 	}
-	return &Server{cfg}
+	s := &Server{cfg: cfg}
+	s.board = newBoard(s)
+	return s
 }
 
 // Routes adds the API to r, each handler inside of what admit makes of it.
@@ -87,6 +92,7 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(admin.PathPicks, func(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]api.Pick{}, s.cfg.Picks(r.Context(), r.FormValue("request"))...))
 	}, http.MethodGet)
+	add(admin.PathWatch, s.watch, http.MethodGet)
 	add(admin.PathFunctions, s.list, http.MethodGet)
 	one := admin.PathFunctions + "/{namespace}/{name}"
 	add(one, s.seen(s.describe, func(w http.ResponseWriter, r *http.Request, far admin.Far) {

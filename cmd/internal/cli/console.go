@@ -136,7 +136,13 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	if open {
 		fmt.Fprintf(c.out, "\nwarning: %s\n", openWarning)
 	}
-	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n  stop:  Ctrl-C\n\n", try, program(), first.Name.Name(), prompt)
+	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n", try, program(), first.Name.Name(), prompt)
+	page := info.Page
+	if !c.terminal { // what is written elsewhere is kept: its token is for who types the command
+		page, _, _ = strings.Cut(info.Page, "#")
+		page += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
+	}
+	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", page)
 }
 
 // openWarning is said where others can reach the front door, which asks nobody who they are.

@@ -53,7 +53,7 @@ model is woken, and the request is answered.
 	for group, commands := range map[string][]*cobra.Command{
 		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
-		"watch": {listCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage()},
+		"watch": {listCommand(), uiCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage()},
 		"":      {render.VersionCommand("rouse", version())},
 	} {
 		for _, c := range commands {

@@ -54,6 +54,7 @@ func (s *server) adminHandler() http.Handler {
 	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
+	r.HandleFunc(admin.PathRequests, s.requests.serve).Methods(http.MethodGet)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
 	f.HandleFunc("", s.removeFunction).Methods(http.MethodDelete)
 	f.HandleFunc("/adapters", s.addAdapter).Methods(http.MethodPost)
@@ -82,9 +83,12 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// isAdmin says whether a request bears the administrative token.
+// isAdmin says whether a request bears the administrative token, or the page's.
 func (s *server) isAdmin(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if s.isPage(r) {
+		return true
+	}
 	if !isBearer || s.cfg.AdminToken == nil {
 		return false
 	}

@@ -87,6 +87,8 @@ type Info struct {
 	Version string       `json:"version"`
 	URL     string       `json:"url"`
 	Admin   api.Endpoint `json:"admin"`
+	// Page is the address of the page, with the right to administer this server: it is a secret.
+	Page string `json:"page"`
 	// Clusters is where clusters join; empty: they don't.
 	Clusters string `json:"clusters,omitempty"`
 	// Keys says that clients need one.

@@ -24,6 +24,7 @@ import (
 //  3. A page that --origins names, one of this machine, and one that the front door itself
 //     serves may read the answers, which say so. A preflight is answered here.
 //  4. Every other page is refused.
+//  5. Administrative paths are for the server's own page only, and no answer of theirs names another that may read it.
 type origins struct {
 	loopback bool
 	all      bool
@@ -70,6 +71,15 @@ func (o *origins) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.loopback && !o.known(hostname(r.Host)) { // 1
 			refuseOrigin(w, r, fmt.Sprintf("this server is not known as %.100q: ask http://localhost, or name the page that asks with --origins", r.Host))
+			return
+		}
+		if isAdminPath(r.URL.Path) { // 5
+			if !ownPage(r) {
+				refuseOrigin(w, r, "administrative paths are for no page but this server's own")
+				return
+			}
+			delete(r.Header, "Origin")
+			next.ServeHTTP(w, r)
 			return
 		}
 		asked := r.Host

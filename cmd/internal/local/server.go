@@ -27,6 +27,7 @@ package local
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -49,6 +50,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -96,6 +98,11 @@ type server struct {
 
 	keys *keys.Store // nil: clients need none
 
+	pageToken string          // opens the administrative API to the page
+	requests  requestLog      // the last ones
+	ending    context.Context // done when the server begins to end
+	end       context.CancelFunc
+
 	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
 }
 
@@ -116,7 +123,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("%w: choose another address with --listen", err)
 	}
 	defer front.Close()
-	s := &server{cfg: cfg, bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, applied: map[api.FunctionName]*applied{}, silence: bell.New()}
+	s := &server{cfg: cfg, pageToken: rand.Text(), bus: eventlog.New(), functions: map[api.FunctionName]api.Function{}, silent: map[api.FunctionName]bool{}, own: map[api.FunctionName]api.Function{}, applied: map[api.FunctionName]*applied{}, silence: bell.New()}
+	s.ending, s.end = context.WithCancel(context.Background())
+	defer s.end()
 	at := front.Addr().(*net.TCPAddr)
 	port := at.Port
 	if cfg.Keys != "" {
@@ -133,6 +142,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer s.dir.close()
 	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
+	s.info.Page = page.Address(pageHost(s.info.URL, at), s.pageToken)
 	admin, err := net.Listen(s.info.Admin.Network())
 	if err != nil {
 		return fmt.Errorf("listen for administrative requests: %w", err)
@@ -175,7 +185,7 @@ func (s *server) build(ctx context.Context) error {
 		sight = s.far
 	}
 	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent},
-		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: cfg.Access, Lists: s.lists, Waits: s.waits, Emitter: emitter, Waker: client, Transport: transport, Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, Emitter: emitter, Waker: client, Transport: transport, Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
 		return err
@@ -311,6 +321,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
 func (s *server) drain(public *shutdown.Server) {
+	s.end()
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())
 	if s.far != nil {
 		s.far.GoAway()
@@ -330,20 +341,4 @@ func (s *server) drain(public *shutdown.Server) {
 	if err := s.autoscaler.StopAll(stopping); err != nil {
 		s.cfg.Logger.Warn("some instances did not stop in time and are killed", "error", err)
 	}
-}
-
-// frontDoor is the activator, and the administrative API where a token opens it.
-func (s *server) frontDoor() http.Handler {
-	clients := s.activator.Handler()
-	if s.cfg.AdminToken == nil {
-		return clients
-	}
-	admin := s.guard(s.adminHandler())
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isAdminPath(r.URL.Path) {
-			admin.ServeHTTP(w, r)
-			return
-		}
-		clients.ServeHTTP(w, r)
-	})
 }

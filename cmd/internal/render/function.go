@@ -68,16 +68,7 @@ func Word(s api.State) string {
 }
 
 // State is one state for a whole function: the best that an instance has.
-func State(f admin.Function) api.State {
-	best, rank := api.Gone, 0
-	ranks := map[api.State]int{api.Gone: 0, api.Unhealthy: 1, api.Asleep: 2, api.Starting: 3, api.Draining: 4, api.Awake: 5}
-	for _, i := range f.Instances {
-		if r := ranks[i.State]; r > rank {
-			best, rank = i.State, r
-		}
-	}
-	return best
-}
+func State(f admin.Function) api.State { return f.State() }
 
 // Ago says how long ago t was.
 func Ago(t time.Time) string {

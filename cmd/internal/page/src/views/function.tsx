@@ -1,0 +1,148 @@
+import { useSignal } from '@preact/signals'
+import { useEffect, useRef } from 'preact/hooks'
+import { call, functionPath, get, lines } from '../api'
+import { ago, bytes, clock, doing, duration, held, short } from '../format'
+import { Orders, StateWord, usePoll } from '../parts'
+import { functionNamed, now, order, say } from '../store'
+import type { Decision, Summary, Wake } from '../types'
+import { Waterfall } from './waterfall'
+
+// FunctionView is all about one function.
+export function FunctionView({ name }: { name: string }) {
+  const f = functionNamed(name)
+  const wakes = useSignal<Wake[]>([])
+  const why = useSignal<Decision[]>([])
+  const failed = usePoll(async (signal) => {
+    const [w, d] = await Promise.all([get<Wake[]>(functionPath(name, '/wakes'), signal), get<Decision[]>(functionPath(name, '/why'), signal)])
+    wakes.value = w.reverse()
+    why.value = d.reverse()
+  }, 2000, name)
+  if (!f) return <p class="empty">There is no function {short(name)}. <a href="#/">Functions</a></p>
+  return (
+    <div class="detail">
+      <div class="bar"><h1>{short(name)}</h1><StateWord state={f.state} more={doing(f)} /><Orders f={f} all /><Scale f={f} /></div>
+      {failed}
+      <Facts f={f} />
+      <Instances f={f} />
+      <Wakes list={wakes.value} />
+      <section aria-label="Decisions">
+        <h2>Decisions</h2>
+        {why.value.length === 0 && <p class="faint">None yet.</p>}
+        <ol class="log">
+          {why.value.slice(0, 50).map((d) => (
+            <li key={d.at + d.action + d.instance}><time>{clock(d.at)}</time><b>{d.action}</b><span>{d.reason}{d.error && <em class="bad"> {d.error}</em>}</span></li>
+          ))}
+        </ol>
+      </section>
+      <Logs name={name} />
+    </div>
+  )
+}
+
+function Scale({ f }: { f: Summary }) {
+  const n = useRef<HTMLInputElement>(null)
+  if (f.clusters) return null
+  return (
+    <form class="scale" onSubmit={async (e) => {
+      e.preventDefault()
+      const replicas = n.current!.valueAsNumber
+      if (await order(f.name, '/scale', { replicas, for: '10m', by: 'the page' })) say(`${short(f.name)}: ${replicas} awake for 10 minutes`)
+    }}>
+      <label class="field">Keep <input ref={n} type="number" min="0" max={f.max} required value={f.scale?.replicas ?? 1} /> awake</label>
+      <button>for 10 min</button>
+    </form>
+  )
+}
+
+function Facts({ f }: { f: Summary }) {
+  const { host, gpu } = held(f.instances)
+  return (
+    <dl class="facts">
+      <div><dt>Model</dt><dd>{f.model}</dd></div>
+      <div><dt>Runs</dt><dd>{[f.runtime, f.source].filter(Boolean).join(', ') || 'any'}</dd></div>
+      <div><dt>Requests</dt><dd>{f.waiting ?? 0} held, {f.running ?? 0} running, last {ago(f.lastRequest, now.value)}</dd></div>
+      <div><dt>Holds now</dt><dd>{bytes(host)} of host{gpu > 0 && `, ${bytes(gpu)} of GPUs`}</dd></div>
+      <div><dt>Needs awake</dt><dd>{bytes(f.need.host)} of host{f.need.devices ? `, ${f.need.devices} GPU × ${bytes(f.need.perDevice ?? 0)}` : ''}</dd></div>
+      {f.waits && <div class="full"><dt>Waits for</dt><dd>{f.waits}</dd></div>}
+      {f.scale && <div><dt>Set</dt><dd>{f.scale.by || 'somebody'} wants {f.scale.replicas} until {clock(f.scale.until)}</dd></div>}
+      {f.clusters && <div><dt>Clusters</dt><dd>{f.clusters.join(', ') || 'none has it now'}</dd></div>}
+      {f.lastError && <div class="full"><dt>Last error</dt><dd class="bad">{f.lastError}</dd></div>}
+    </dl>
+  )
+}
+
+function Instances({ f }: { f: Summary }) {
+  if (!f.instances?.length) return null
+  return (
+    <section class="scroll" tabIndex={0} aria-label="Instances">
+      <h2>Instances</h2>
+      <table>
+        <thead><tr><th scope="col">Instance</th><th scope="col">State</th><th scope="col">Since</th><th scope="col">On</th><th scope="col" class="num">Host</th><th scope="col" class="num">GPU each</th><th scope="col">Says</th></tr></thead>
+        <tbody>
+          {f.instances.map((i) => (
+            <tr key={i.instance}>
+              <th scope="row">{i.instance}</th>
+              <td><StateWord state={i.state} more={i.level ? `level ${i.level}` : i.stage} /></td>
+              <td>{ago(i.since, now.value)}</td><td>{[i.node, ...(i.devices ?? [])].filter(Boolean).join(', ') || 'this machine'}</td>
+              <td class="num">{bytes(i.memory.host)}</td><td class="num">{i.memory.perDevice ? bytes(i.memory.perDevice) : '–'}</td>
+              <td>{i.granted ? 'may wake without asking' : ''} {i.message}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  )
+}
+
+function Wakes({ list }: { list: Wake[] }) {
+  const chosen = useSignal('')
+  const w = list.find((x) => x.trace === chosen.value) ?? list[0]
+  return (
+    <section aria-label="Wakes">
+      <h2>Wakes</h2>
+      {!w && <p class="faint">None is on record.</p>}
+      {w && (
+        <>
+          <div class="chips" role="group" aria-label="Which wake">
+            {list.slice(0, 12).map((x) => (
+              <button key={x.trace} aria-pressed={x === w} onClick={() => (chosen.value = x.trace)}>{clock(x.start)} · {x.path} · {duration(x.total)}</button>
+            ))}
+          </div>
+          <Waterfall wake={w} />
+        </>
+      )}
+    </section>
+  )
+}
+
+const keptLines = 1000
+
+// Logs follows what instances print, while it is open.
+function Logs({ name }: { name: string }) {
+  const open = useSignal(false)
+  const text = useSignal<string[]>([])
+  const box = useRef<HTMLPreElement>(null)
+  useEffect(() => {
+    if (!open.value) return
+    const abort = new AbortController()
+    text.value = []
+    const read = async () => {
+      const resp = await call(functionPath(name, '/logs?tail=200&follow=true'), { signal: abort.signal })
+      for await (const line of lines(resp)) text.value = [...text.value.slice(1 - keptLines), line]
+    }
+    read().catch((err: Error) => {
+      if (!abort.signal.aborted) text.value = [...text.value, '(' + err.message + ')']
+    })
+    return () => abort.abort()
+  }, [open.value, name])
+  useEffect(() => {
+    const b = box.current
+    if (b) b.scrollTop = b.scrollHeight
+  }, [text.value])
+  return (
+    <section aria-label="Logs">
+      <h2>Logs <button aria-expanded={open.value} onClick={() => (open.value = !open.value)}>{open.value ? 'Close' : 'Follow'}</button></h2>
+      {open.value && <pre ref={box} class="logs" tabIndex={0} role="log" aria-label={'Output of ' + short(name)}>{text.value.join('\n') || 'Nothing was printed yet.'}</pre>}
+    </section>
+  )
+}
