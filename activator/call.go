@@ -41,41 +41,64 @@ type call struct {
 }
 
 // serve serves one request for f, or where f is nil for the function that the body names. One that is to be served at
-// once does not wait for a slot.
+// once does not wait for a slot. Held requests wait in what it calls: see [call.end].
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
+	c := a.newCall(w, r, f, atOnce)
+	defer c.end()
+	if err := c.begin(); err != nil {
+		c.refuse(err)
+		return
+	}
+	c.run()
+}
+
+func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) *call {
 	c := &call{a: a, f: f, atOnce: atOnce}
-	// Field by field: the values are large, and as whole ones they would lie on the stack for as long as the request waits.
 	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
 	c.req.arrived = c.req.begun
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
 	w.Header()[forward.HeaderID] = []string{c.req.id}
-	defer a.leave()
-	defer c.traceRequest()
-	defer c.logAccess()
-	if !a.arrive() {
-		w.Header().Set("Connection", "close")
-		c.refuse(shuttingDown())
-		return
+	return c
+}
+
+// begin does what comes before the request may wait for a slot. After an error nothing but [call.end] is left to do.
+func (c *call) begin() error {
+	if !c.a.arrive() {
+		c.reply.w.Header().Set("Connection", "close")
+		return shuttingDown()
 	}
-	c.ctx, c.cancel = context.WithCancelCause(forward.WithCall(r.Context(), a.calls.Add(1)))
-	defer c.cancel(nil)
-	defer c.settle()
+	r := c.req.in
+	c.ctx, c.cancel = context.WithCancelCause(forward.WithCall(r.Context(), c.a.calls.Add(1)))
 	if err := c.read(); err != nil {
-		c.refuse(err)
-		return
+		return err
 	}
-	defer c.req.body.Release()
 	if err := c.permit(c.find()); err != nil {
-		c.refuse(err)
-		return
+		return err
 	}
-	defer func() { c.f.forget(c) }() // of the variant where it ends
-	defer c.sent.cutOff()
-	defer c.reply.unread.Clear(c.reply.out)
-	defer c.reply.comment.stop()
-	c.run()
+	return nil
+}
+
+// end gives back all that the call has taken, as far as it came. It is one function, and not a defer for each: those
+// would lie on the stack for as long as the request waits, and a stack is the most of what a held request takes.
+func (c *call) end() {
+	c.reply.comment.stop()
+	c.reply.unread.Clear(c.reply.out)
+	c.sent.cutOff()
+	if c.f != nil { // the variant where it ended
+		c.f.forget(c)
+	}
+	if c.req.body != nil {
+		c.req.body.Release()
+	}
+	c.settle()
+	if c.cancel != nil {
+		c.cancel(nil)
+	}
+	c.logAccess()
+	c.traceRequest()
+	c.a.leave()
 }
 
 // read reads the request whole. After nil its body is to be released.
@@ -157,7 +180,7 @@ func (c *call) run() {
 
 // failed gives the slot of an attempt back that has failed with err. It returns what the client is to be
 // told, nil where the request goes elsewhere.
-func (c *call) failed(s slot, err error) error {
+func (c *call) failed(s *slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
 		c.f.finish(s, false, c.req.Input, 0)
@@ -182,7 +205,7 @@ func (c *call) failed(s slot, err error) error {
 }
 
 // answer hands the instance's answer to the client and gives the slot back.
-func (c *call) answer(s slot, answer *forward.Answer) {
+func (c *call) answer(s *slot, answer *forward.Answer) {
 	c.f.metrics.Timing(c.reply.timing)
 	status := answer.Status()
 	c.reply.answered, c.reply.instance = status, s.instance.ID

@@ -20,7 +20,7 @@ type delivery struct {
 }
 
 // try sends the request to one instance and waits for the first bytes of its answer.
-func (c *call) try(s slot) (*forward.Answer, error) {
+func (c *call) try(s *slot) (*forward.Answer, error) {
 	c.sent.attempts++
 	c.reply.comment.dispatched()
 	sent := time.Now()
@@ -69,7 +69,7 @@ type speculative struct {
 }
 
 // speculate sends c, which waits as e, behind the wake of an instance, which has begun.
-func (c *call) speculate(to *route.Instance, e *hold.Entry[slot], attempt *forward.Call) {
+func (c *call) speculate(to *route.Instance, e *hold.Entry[*slot], attempt *forward.Call) {
 	ctx, cut := context.WithCancel(c.ctx)
 	s := &speculative{instance: to.ID, cut: cut, done: make(chan struct{})}
 	attempt.Wait = true
@@ -84,10 +84,10 @@ func (c *call) speculate(to *route.Instance, e *hold.Entry[slot], attempt *forwa
 }
 
 // answered gives e, where it waits, a slot of the instance that answers what was sent to it.
-func (f *function) answered(e *hold.Entry[slot], i *route.Instance) {
+func (f *function) answered(e *hold.Entry[*slot], i *route.Instance) {
 	f.mu.Lock()
 	waits := f.queue.Leave(e)
-	var s slot
+	var s *slot
 	if waits { // else it has a slot, or has left
 		f.set.Reserve(i, e.Want.Adapter)
 		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)

@@ -32,7 +32,7 @@ type function struct {
 	mu       sync.Mutex // guards all below; never held while something blocks
 	spec     api.Function
 	declared bool // by PutFunction; reports and grants may come before it
-	queue    hold.Queue[slot]
+	queue    hold.Queue[*slot]
 	set      route.Set
 	calls    map[*call]struct{} // all that wait or run
 	sheds    map[*call]struct{} // those that run and may be ended for others
@@ -63,7 +63,7 @@ type slot struct {
 	limits   limits
 	refused  *api.Error
 	trace    *wakeTrace // that the request ends; nil: none
-	charge   hold.Charge[slot]
+	charge   hold.Charge[*slot]
 	client   string
 	priority int
 	cost     float64 // that is charged
@@ -123,11 +123,11 @@ func (f *function) level() api.Demand {
 }
 
 // take makes a slot of i that was just picked, for which a client is charged. The caller holds mu.
-func (f *function) take(i *route.Instance, why api.Choice, adapter api.ModelName, client string, priority int, cost float64) slot {
+func (f *function) take(i *route.Instance, why api.Choice, adapter api.ModelName, client string, priority int, cost float64) *slot {
 	f.slots++
 	f.metrics.Running(1)
 	f.served(client, priority, cost)
-	return slot{instance: i, why: why, adapter: adapter, base: i.Base(), limits: f.limits(), charge: f.queue.Charge(client, priority, cost), client: client, priority: priority, cost: cost}
+	return &slot{instance: i, why: why, adapter: adapter, base: i.Base(), limits: f.limits(), charge: f.queue.Charge(client, priority, cost), client: client, priority: priority, cost: cost}
 }
 
 // usualOutput is how many tokens an answer is taken to have where none has been seen.
@@ -149,7 +149,7 @@ func (f *function) limits() limits {
 }
 
 // release gives a slot back, whose request has cost so much. The caller holds mu.
-func (f *function) release(s slot, cost float64) {
+func (f *function) release(s *slot, cost float64) {
 	f.queue.Settle(s.charge, cost)
 	f.served(s.client, s.priority, cost-s.cost)
 	delete(f.sheds, s.call)
@@ -180,7 +180,7 @@ func (f *function) forget(c *call) {
 }
 
 // finish gives a slot back after the last byte, or when the client left. The request has used so many tokens.
-func (f *function) finish(s slot, served bool, input, output api.Tokens) {
+func (f *function) finish(s *slot, served bool, input, output api.Tokens) {
 	now := time.Now()
 	f.mu.Lock()
 	f.release(s, hold.Cost(input, output))
@@ -202,7 +202,7 @@ func (f *function) finish(s slot, served bool, input, output api.Tokens) {
 }
 
 // giveBack gives a slot back because the instance refused the request or failed.
-func (f *function) giveBack(s slot, code string) {
+func (f *function) giveBack(s *slot, code string) {
 	now := time.Now()
 	f.mu.Lock()
 	f.release(s, 0)

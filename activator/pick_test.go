@@ -102,7 +102,7 @@ func TestPicksAreBounded(t *testing.T) {
 	f := b.a.known(name)
 	c := &call{a: b.a, f: f, req: request{id: "again"}}
 	for range maxPicks {
-		b.a.picks.add(c, slot{instance: f.set.All()[0]})
+		b.a.picks.add(c, &slot{instance: f.set.All()[0]})
 	}
 	if len(b.a.Picks(first)) != 0 || len(b.a.Picks("again")) != maxPicks {
 		t.Error("more choices are kept than there is room for")

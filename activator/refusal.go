@@ -67,13 +67,13 @@ func (f *function) crowdedOut(now time.Time) *api.Error {
 // refuseHeld refuses all requests that wait.
 func (f *function) refuseHeld(err *api.Error) {
 	for e := f.evict(); e != nil; e = f.evict() {
-		e.Offer(slot{refused: err}) // a client that left needs no refusal
+		e.Offer(&slot{refused: err}) // a client that left needs no refusal
 	}
 	f.meter.Changed()
 }
 
 // evict takes the first request out of the queue, nil if none waits.
-func (f *function) evict() *hold.Entry[slot] {
+func (f *function) evict() *hold.Entry[*slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.queue.Next()
@@ -82,7 +82,7 @@ func (f *function) evict() *hold.Entry[slot] {
 }
 
 // runs notes that c has a slot, and so may be ended for others, where the function says so. The caller holds mu.
-func (f *function) runs(c *call, s slot) slot {
+func (f *function) runs(c *call, s *slot) *slot {
 	if f.spec.Hold.EvictSheddable && c.req.Priority < 0 {
 		s.call = c
 		f.sheds[c] = struct{}{}

@@ -34,7 +34,7 @@ func of(sees func(client string, i api.InstanceID) bool, client string) func(api
 
 // first is the entry that gets the next slot. Where not each instance may see each client's requests, it is the first that a free slot may see.
 // The caller holds mu.
-func (f *function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *hold.Entry[slot] {
+func (f *function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *hold.Entry[*slot] {
 	if sees == nil {
 		return f.queue.First()
 	}

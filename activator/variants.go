@@ -198,7 +198,7 @@ func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
 		if sent == most {
 			break
 		}
-		if f.takeOut(e) && e.Offer(slot{refused: errElsewhere}) {
+		if f.takeOut(e) && e.Offer(&slot{refused: errElsewhere}) {
 			sent++
 		}
 	}
@@ -209,26 +209,26 @@ func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
 }
 
 // waitingFor are the requests that wait for f, but named the group, those that wait for longest first.
-func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[slot] {
+func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[*slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.queue.Len() == 0 {
 		return nil
 	}
-	var waiting []*hold.Entry[slot] // not the calls: their fields are their own once they have left
+	var waiting []*hold.Entry[*slot] // not the calls: their fields are their own once they have left
 	for c := range f.calls {
 		if c.group != nil && c.group.service == group && c.wait.entry != nil {
 			waiting = append(waiting, c.wait.entry)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *hold.Entry[slot]) int {
+	slices.SortFunc(waiting, func(a, b *hold.Entry[*slot]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	return waiting
 }
 
 // takeOut takes e out of the queue; false: it was not in.
-func (f *function) takeOut(e *hold.Entry[slot]) bool {
+func (f *function) takeOut(e *hold.Entry[*slot]) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.queue.Leave(e) {

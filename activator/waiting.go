@@ -15,7 +15,7 @@ import (
 // waiting is a request's place in the queue of its function.
 type waiting struct {
 	ticket uint64             // its place among those that wait; 0: it has none yet
-	entry  *hold.Entry[slot]  // nil: it has not waited for this function
+	entry  *hold.Entry[*slot] // nil: it has not waited for this function
 	since  time.Time          // when it first waited, for whatever function; zero: it never did
 	paused time.Duration      // for how long its limit has stood still while it waited
 	ctx    context.Context    // ends the wait
@@ -25,7 +25,7 @@ type waiting struct {
 // queued is what is left to do, without the function's lock, for a request that has entered the queue.
 type queued struct {
 	unavailable, paused time.Duration // the clocks when it entered
-	displaced           []*hold.Entry[slot]
+	displaced           []*hold.Entry[*slot]
 	crowded             *api.Error      // for the displaced
 	alone               bool            // no other request waits, and no instance is awake
 	waking              *route.Instance // whose wake has begun with it; nil: none has
@@ -35,20 +35,20 @@ type queued struct {
 // acquire gets a slot for c, waiting in the queue where there is none. The error
 // is the refusal, or the cause of the context's end. The times of c's reply
 // grow by the time in the queue.
-func (f *function) acquire(c *call) (slot, error) {
+func (f *function) acquire(c *call) (*slot, error) {
 	f.looksAt(&c.req)
 	now := time.Now()
 	s, q, err := f.admit(c, now)
 	if err != nil {
 		f.meter.Changed()
-		return slot{}, err
+		return nil, err
 	}
-	if s.instance != nil {
+	if s != nil {
 		f.meter.Changed()
 		return s, nil
 	}
 	for _, e := range q.displaced {
-		e.Offer(slot{refused: q.crowded}) // a client that left needs no refusal
+		e.Offer(&slot{refused: q.crowded}) // a client that left needs no refusal
 	}
 	if q.waking != nil {
 		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
@@ -65,7 +65,7 @@ func (f *function) acquire(c *call) (slot, error) {
 }
 
 // admit gives c a free slot, or a place in the queue, or says why it gets neither.
-func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
+func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.barred(c); err != nil {
@@ -103,7 +103,7 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 	if !asleep {
 		f.shed(c)
 	}
-	q = queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
+	q = &queued{unavailable: f.unavailable.at(now), paused: f.paused.at(now), alone: asleep && f.queue.Len() == 1, displaced: displaced}
 	if asleep {
 		f.traceWake(c)
 	}
@@ -118,7 +118,7 @@ func (f *function) admit(c *call, now time.Time) (s slot, q queued, err error) {
 }
 
 // enter puts c into the queue, and returns the entries that it displaces. The caller holds mu.
-func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.Entry[slot], refused *api.Error) {
+func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.Entry[*slot], refused *api.Error) {
 	w, r := &c.wait, &c.req
 	if w.since.IsZero() {
 		w.since = now
@@ -130,7 +130,7 @@ func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.
 	}
 	e := w.entry
 	if e == nil {
-		e = &hold.Entry[slot]{Priority: r.Priority, Bytes: api.Bytes(r.body.Len()), Tokens: r.Tokens, Cost: f.cost(r), Due: r.due, Deadline: deadline, Ticket: w.ticket, Client: r.peer.Client, Want: r.wants(), Shared: c.group != nil}
+		e = &hold.Entry[*slot]{Priority: r.Priority, Bytes: api.Bytes(r.body.Len()), Tokens: r.Tokens, Cost: f.cost(r), Due: r.due, Deadline: deadline, Ticket: w.ticket, Client: r.peer.Client, Want: r.wants(), Shared: c.group != nil}
 	}
 	ctx, done := f.patience(c.ctx, limit, now)
 	e.Until(ctx)
@@ -150,7 +150,7 @@ func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.
 }
 
 // wait blocks until c, which entered the queue at a time, gets a slot, is refused, or gives up.
-func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
+func (f *function) wait(c *call, since time.Time, q *queued) (*slot, error) {
 	if c.req.commented() {
 		c.reply.comment.begin(f, c.wait.since)
 	}
@@ -182,9 +182,9 @@ func (f *function) wait(c *call, since time.Time, q queued) (slot, error) {
 	c.wait.done()
 	switch {
 	case !ok:
-		return slot{}, ended
+		return nil, ended
 	case s.refused != nil:
-		return slot{}, s.refused
+		return nil, s.refused
 	}
 	return s, nil
 }
@@ -207,7 +207,7 @@ func (f *function) dispatch() {
 }
 
 // next takes the request whose turn it is out of the queue, with a slot for it; false: none waits, or no slot is free.
-func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
+func (f *function) next() (e *hold.Entry[*slot], s *slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sees, now := f.sees(), time.Now()
@@ -217,7 +217,7 @@ func (f *function) next() (e *hold.Entry[slot], s slot, ok bool) {
 	i, why := f.set.PickFor(now, e.Want, of(sees, e.Client))
 	if i == nil && e.Want.Only != nil && f.set.Free(now) > 0 {
 		f.queue.Leave(e) // it must not keep the others waiting
-		return e, slot{refused: notAmong()}, true
+		return e, &slot{refused: notAmong()}, true
 	}
 	if i == nil {
 		return nil, s, false
@@ -232,7 +232,7 @@ func notAmong() *api.Error {
 }
 
 // hand makes a slot of i, which was reserved for e, that has just left the queue. The caller holds mu.
-func (f *function) hand(i *route.Instance, why api.Choice, e *hold.Entry[slot]) slot {
+func (f *function) hand(i *route.Instance, why api.Choice, e *hold.Entry[*slot]) *slot {
 	s := f.take(i, why, e.Want.Adapter, e.Client, e.Priority, e.Cost)
 	s.trace, f.trace = f.trace, nil // the first that gets a slot has the trace
 	s.trace.goesTo(i.ID, time.Now())
@@ -241,7 +241,7 @@ func (f *function) hand(i *route.Instance, why api.Choice, e *hold.Entry[slot]) 
 }
 
 // offer hands a slot over; if the request has left, the slot is free again.
-func (f *function) offer(e *hold.Entry[slot], s slot) {
+func (f *function) offer(e *hold.Entry[*slot], s *slot) {
 	if e.Offer(s) || s.refused != nil {
 		return
 	}

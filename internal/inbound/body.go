@@ -27,7 +27,7 @@ type Body struct {
 // to the garbage collector. So a body that grows leaves its smaller buffers to others,
 // and not to the collector, which takes its time.
 const (
-	smallest = 12 // 4 KiB
+	smallest = 10 // 1 KiB
 	largest  = 26 // 64 MiB
 )
 

@@ -1,0 +1,144 @@
+package activator
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// pipes is a listener whose connections are in memory: as many as a test wants, without file descriptors.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (p *pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p.accept <- server
+	return client
+}
+
+// memory is what is in use of the heap and of stacks.
+func memory() uint64 {
+	runtime.GC()
+	runtime.GC() // the first leaves what pools hold
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// heldBody is how large the body of a held request is.
+const heldBody = 1 << 10
+
+// heldMany has n requests wait for a function that is asleep, wakes it, and wants them all answered. It returns what
+// an idle connection takes, and what each request took more than that and its body while it waited: buffers,
+// goroutines and a place in the queue.
+func heldMany(tb testing.TB, n int) (connection, request float64) {
+	b := startBench(tb, func(c *Config) { c.Bodies.Memory = 8 << 30 })
+	name := b.function("m", func(f *api.Function) { f.Hold.Capacity, f.Hold.MaxBytes = n, api.GiB })
+	i := startFake(tb, name, "m-0001", 64)
+	b.a.ObserveInstance(i.set(api.Asleep))
+	listener := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: b.a.Handler()}
+	go func() { _ = server.Serve(listener) }()
+	tb.Cleanup(func() { _ = server.Close() })
+
+	before := memory()
+	clients := make([]*bufio.ReadWriter, n)
+	for k := range clients {
+		c := listener.dial()
+		defer c.Close()
+		clients[k] = bufio.NewReadWriter(bufio.NewReaderSize(c, 16), bufio.NewWriterSize(c, 16))
+		ask(tb, clients[k], "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		answered(tb, clients[k])
+	}
+	idle := memory()
+	text := `{"model":"m","messages":[{"role":"user","content":"`
+	body := text + strings.Repeat("x", heldBody-len(text)-len(`"}]}`)) + `"}]}`
+	for _, c := range clients {
+		ask(tb, c, "POST "+chatPath+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+	}
+	f := b.a.known(name)
+	b.eventually("all wait", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.queue.Len() == n
+	})
+	held := memory()
+	b.a.ObserveInstance(i.set(api.Awake))
+	var all sync.WaitGroup
+	for _, c := range clients {
+		all.Go(func() { answered(tb, c) })
+	}
+	all.Wait()
+	return float64(idle-before) / float64(n), float64(held-idle)/float64(n) - heldBody
+}
+
+func ask(tb testing.TB, c *bufio.ReadWriter, request string) {
+	tb.Helper()
+	if _, err := c.WriteString(request); err != nil {
+		tb.Fatal(err)
+	}
+	if err := c.Flush(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func answered(tb testing.TB, c *bufio.ReadWriter) {
+	resp, err := http.ReadResponse(c.Reader, nil)
+	if err != nil {
+		tb.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		tb.Errorf("got %s, %v", resp.Status, err)
+	}
+}
+
+// TestManyHeld holds more requests than a client usually has, and wants what each takes bounded.
+func TestManyHeld(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector's own memory would count")
+	}
+	const most = 16 << 10
+	connection, request := heldMany(t, 10_000)
+	t.Logf("a connection takes %.0f bytes, a held request %.0f more", connection, request)
+	if request > most {
+		t.Errorf("a held request takes %.0f bytes beside its body and its connection, want at most %d", request, most)
+	}
+}
+
+// BenchmarkHeld holds 100,000.
+func BenchmarkHeld(b *testing.B) {
+	for b.Loop() {
+		connection, request := heldMany(b, 100_000)
+		b.ReportMetric(connection, "B/connection")
+		b.ReportMetric(request, "B/request")
+	}
+}
