@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint release release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
+.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint release release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -131,6 +131,9 @@ bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-
 
 bench-route: build ## how instances are chosen: the time it takes, and what of prompts is found in caches of engines
 	$(GO) run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json
+
+bench-gateway: ## what keys, limits, order and the access log cost a request, and what a held request takes
+	$(GO) run ./e2e/bench/gateway -o docs/bench/gateway.json
 
 bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
 	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json

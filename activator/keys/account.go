@@ -2,7 +2,6 @@ package keys
 
 import (
 	"context"
-	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -175,8 +174,8 @@ func (a *Account) header(now time.Time) http.Header {
 		return nil
 	}
 	h := make(http.Header, 6)
-	a.requests.describe(h, "Requests", now)
-	a.tokens.describe(h, "Tokens", now)
+	a.requests.describe(h, &headersRequests, now)
+	a.tokens.describe(h, &headersTokens, now)
 	return h
 }
 
@@ -244,13 +243,21 @@ func (b *bucket) take(n float64) {
 	}
 }
 
+// limitHeaders are the names of OpenAI's headers about a limit.
+type limitHeaders struct{ limit, remaining, reset string }
+
+var (
+	headersRequests = limitHeaders{"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"}
+	headersTokens   = limitHeaders{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
+)
+
 // describe writes the limit, what is left of it, and when all of it is there again.
-func (b *bucket) describe(h http.Header, what string, now time.Time) {
+func (b *bucket) describe(h http.Header, names *limitHeaders, now time.Time) {
 	if b.limit == 0 {
 		return
 	}
 	b.fill(now)
-	h["X-Ratelimit-Limit-"+what] = []string{strconv.FormatFloat(b.limit, 'f', 0, 64)}
-	h["X-Ratelimit-Remaining-"+what] = []string{strconv.FormatFloat(max(0, math.Floor(b.level)), 'f', 0, 64)}
-	h["X-Ratelimit-Reset-"+what] = []string{b.until(b.limit).Round(time.Millisecond).String()}
+	h[names.limit] = []string{strconv.FormatInt(int64(b.limit), 10)}
+	h[names.remaining] = []string{strconv.FormatInt(int64(max(0, b.level)), 10)}
+	h[names.reset] = []string{b.until(b.limit).Round(time.Millisecond).String()}
 }
