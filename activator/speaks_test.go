@@ -25,6 +25,8 @@ func TestLackingAPI(t *testing.T) {
 		{api.RuntimeSGLang, "/api/generate", false, 501, "instead of /api/generate use"},
 		{api.RuntimeLlamaCpp, "/api/chat", false, 501, "instead of /api/chat use POST /v1/chat/completions"},
 		{api.RuntimeEngine, "/api/chat", false, 200, ""},
+		{api.RuntimeEngine, "/api/embed", false, 200, ""},
+		{api.RuntimeEngine, "/api/show", false, 200, ""},
 		{api.RuntimeVLLM, "/v1/rerank", false, 200, ""},
 		{api.RuntimeEngine, "/v1/embeddings", false, 200, ""},
 		{api.RuntimeEngine, "/v1/rerank", true, 200, ""},

@@ -74,11 +74,11 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Stream: StreamCompletion, Runtimes: []string{llamacpp}}, "/infill")
 	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
 	// Ollama's own.
-	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{ollama}}
 	likeOllama := []string{engine, RuntimeRayServe, ollama} // for the first two it is translated
+	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: likeOllama}
 	own.Instead = "POST /v1/embeddings"
 	add(own, "/api/embed", "/api/embeddings")
-	own.Instead, own.Describes = "GET /v1/models/NAME", true
+	own.Instead, own.Describes, own.Runtimes = "GET /v1/models/NAME", true, []string{engine, ollama}
 	add(own, "/api/show")
 	own.Instead, own.Describes, own.Stream, own.Runtimes = "POST /v1/chat/completions", false, StreamLines, likeOllama
 	add(own, "/api/chat")

@@ -1,7 +1,7 @@
 // Ollama's official client for JavaScript, and LangChain's, against a function on the engine, for which Ollama's API is
 // translated. The argument is the server's URL. Prints one line per check and ends with status 1 if one fails.
 import assert from 'node:assert/strict';
-import { ChatOllama } from '@langchain/ollama';
+import { ChatOllama, OllamaEmbeddings } from '@langchain/ollama';
 import { Ollama } from 'ollama';
 import { ask, fails, run } from './checks.mjs';
 
@@ -47,6 +47,57 @@ await run({
   async 'a JSON schema'() {
     const format = { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'], additionalProperties: false };
     assert.deepEqual(JSON.parse((await client.chat(ask('pico', 'json name=bob age=7', { options, format }))).message.content), { name: 'bob', age: 7 });
+  },
+  async 'a tool, used and answered'() {
+    const color = { type: 'object', properties: { color: { type: 'string', enum: ['red'] } }, required: ['color'] };
+    const tools = [{ type: 'function', function: { name: 'dye', description: 'Dyes.', parameters: color } }];
+    const messages = [{ role: 'user', content: 'echo red' }];
+    const got = await client.chat({ model: 'pico', messages, tools, tool_choice: 'required', options });
+    const [call] = got.message.tool_calls;
+    assert.equal(call.function.name, 'dye');
+    assert.deepEqual(call.function.arguments, { color: 'red' });
+    const next = await client.chat({ model: 'pico', messages: [...messages, got.message, { role: 'tool', tool_name: 'dye', content: 'done' }], options });
+    assert.equal(next.done, true);
+  },
+  async 'embed'() {
+    const got = await client.embed({ model: 'pico', input: ['echo red', 'echo blue', 'echo red'] });
+    const [red, blue, again] = got.embeddings;
+    assert.equal(got.embeddings.length, 3);
+    assert.deepEqual(red, again);
+    assert.notDeepEqual(red, blue);
+    assert.ok(Math.abs(red.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-5, 'the length is not 1');
+    assert.ok(got.prompt_eval_count > 0 && got.total_duration > 0);
+    assert.equal(got.model, 'pico');
+    assert.equal((await client.embed({ model: 'pico', input: 'echo red', dimensions: 8 })).embeddings[0].length, 8);
+    assert.deepEqual((await client.embed({ model: 'pico', input: [] })).embeddings, []);
+    const older = (await client.embeddings({ model: 'pico', prompt: 'echo red' })).embedding; // of any length
+    const scale = Math.sqrt(older.reduce((sum, x) => sum + x * x, 0));
+    assert.ok(older.every((x, i) => Math.abs(x / scale - red[i]) < 1e-5));
+    assert.deepEqual((await new OllamaEmbeddings({ model: 'pico', baseUrl: url }).embedDocuments(['echo red', 'echo blue'])), [red, blue]);
+  },
+  async 'embed cuts what is too long, unless it may not'() {
+    const input = 'echo' + ' red'.repeat(3000);
+    const cut = await client.embed({ model: 'pico', input });
+    assert.equal(cut.prompt_eval_count, 512);
+    const error = await fails(client.embed({ model: 'pico', input, truncate: false }));
+    assert.equal(error.status_code, 400);
+    assert.match(error.message, /token/);
+  },
+  async 'show'() {
+    const got = await client.show({ model: 'pico' });
+    assert.equal(got.details.format, 'gguf');
+    assert.equal(got.details.quantization_level, 'Q8_0');
+    assert.equal(got.details.family, got.model_info['general.architecture']);
+    assert.ok(got.model_info['general.parameter_count'] > 1e5, JSON.stringify(got.model_info));
+    assert.ok(got.capabilities.includes('completion'));
+    assert.match(got.template, /messages/);
+    assert.match(got.parameters, /^num_ctx +512\n/);
+    assert.ok(Date.parse(got.modified_at) > 0, got.modified_at);
+    assert.equal((await fails(client.show({ model: 'other' }))).status_code, 404);
+    assert.equal((await fails(client.show({ model: 'pico', verbose: true }))).status_code, 400);
+  },
+  async 'models are not changed'() {
+    assert.match((await fails(client.pull({ model: 'x' }))).message, /manifest of a function/);
   },
   async 'ps'() {
     assert.deepEqual((await client.ps()).models.map((m) => m.name), ['pico:latest']);

@@ -23,7 +23,7 @@ var poolings = map[string]engine.Pooling{
 }
 
 // embeddingRequest is the body of POST /v1/embeddings. Pooling, normalize,
-// truncate_prompt_tokens, priority and cache_salt are not OpenAI's.
+// truncate_prompt_tokens, truncation_side, priority and cache_salt are not OpenAI's.
 type embeddingRequest struct {
 	Model      string  `json:"model"`
 	Input      prompts `json:"input"`
@@ -32,6 +32,7 @@ type embeddingRequest struct {
 	Pooling    *string `json:"pooling"`
 	Normalize  *bool   `json:"normalize"`
 	Truncate   *int    `json:"truncate_prompt_tokens"`
+	Side       *string `json:"truncation_side"`
 	Priority   *int    `json:"priority"`
 	Salt       *string `json:"cache_salt"`
 }
@@ -55,7 +56,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	requests := make([]engine.Request, len(e.Input))
 	used := 0
 	for i, in := range e.Input {
-		ids, err := s.inputTokens(r.Context(), in, e.Truncate)
+		ids, err := s.inputTokens(r.Context(), in, e.Truncate, or(e.Side, sideLeft) == sideRight)
 		if err != nil {
 			return err
 		}
@@ -107,6 +108,8 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 		return "", badRequest("dimensions", "dimensions is %d: want 1 to %d, which is what the model has", *e.Dimensions, dim)
 	case !ok:
 		return "", badRequest("pooling", "pooling is %s: want \"mean\", \"last\" or \"cls\"", quote(name))
+	case e.Side != nil && *e.Side != sideLeft && *e.Side != sideRight:
+		return "", badRequest("truncation_side", "truncation_side is %s: want \"left\", which keeps the last tokens, or \"right\", which keeps the first", quote(*e.Side))
 	case e.Priority != nil && (*e.Priority < math.MinInt32 || *e.Priority > math.MaxInt32):
 		return "", badRequest("priority", "priority is %d: want %d to %d, lower is sooner", *e.Priority, math.MinInt32, math.MaxInt32)
 	case e.Salt != nil && (*e.Salt == "" || len(*e.Salt) > maxSalt):
@@ -115,9 +118,15 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	return pooling, nil
 }
 
-// inputTokens returns the tokens of an input, or the last of them, as vLLM does, where
-// most says how many; -1 keeps what the context holds.
-func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int) ([]int32, error) {
+// The sides of an input that are cut off, as vLLM names them.
+const (
+	sideLeft  = "left"
+	sideRight = "right"
+)
+
+// inputTokens returns the tokens of an input. Where most says how many, it is at most the last of them, as vLLM does,
+// or the first with the token that closes a text; -1 keeps what the context holds.
+func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int, first bool) ([]int32, error) {
 	ids := in.tokens
 	if ids == nil {
 		var err error
@@ -135,10 +144,17 @@ func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int) ([
 	if n < 1 || n > s.engine.Context() {
 		return nil, badRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d: want 1 to %d, or -1 for what the model's context holds", n, s.engine.Context())
 	}
-	if len(ids) > n {
-		ids = slices.Clone(ids[len(ids)-n:]) // and not the memory of all of them
+	if len(ids) <= n {
+		return ids, nil
 	}
-	return ids, nil
+	if !first {
+		return slices.Clone(ids[len(ids)-n:]), nil // and not the memory of all of them
+	}
+	kept := slices.Clone(ids[:n])
+	if end, closes := s.engine.Tokenizer().End(); closes && in.tokens == nil {
+		kept[n-1] = end
+	}
+	return kept, nil
 }
 
 // embed computes the vectors of requests.

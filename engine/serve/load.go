@@ -16,6 +16,7 @@ type loaded struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
 	pooling  string // how the model's vectors are meant to be made; empty: it does not say
+	about    *about
 }
 
 // ModelError says that the file of a model can't be used, however often it is tried.
@@ -48,6 +49,7 @@ func load(cfg Config) (*loaded, error) {
 	if err != nil {
 		return nil, &ModelError{fmt.Errorf("load model file %s: %w", cfg.Model, err)}
 	}
+	l.about.Modified = modified(cfg.Model)
 	return l, nil
 }
 
@@ -84,5 +86,5 @@ func vocabulary(f *gguf.File) (*loaded, error) {
 	}
 	arch, _ := f.String("general.architecture")
 	kind, _ := f.Uint(arch + ".pooling_type")
-	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind]}, nil
+	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind], about: describe(f, template.Source())}, nil
 }

@@ -68,7 +68,9 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	go func() { stopped <- e.Run(running) }()
 	loadTime := time.Since(began)
 
-	err = announceAndServe(ctx, cfg, e, NewServer(e, m.template, cfg), stop, stdout, loadTime)
+	s := NewServer(e, m.template, cfg)
+	s.about = m.about
+	err = announceAndServe(ctx, cfg, e, s, stop, stdout, loadTime)
 	stop()
 	return errors.Join(err, <-stopped)
 }

@@ -29,6 +29,7 @@ type Server struct {
 	created    int64
 	door       *inbound.Door // reads bodies
 	long       *turns        // of long texts whose tokens are the answer
+	about      *about        // what the model's file says; nil: there is none
 	log        *slog.Logger
 	handler    http.Handler
 }
@@ -66,6 +67,7 @@ func (s *Server) routes() http.Handler {
 		{"POST", "/v1/unload_lora_adapter", s.unloadAdapter},
 		{"GET", "/v1/models", s.models},
 		{"GET", "/v1/models/{id...}", s.model},
+		{"POST", "/api/show", s.show},
 		{"POST", "/tokenize", s.tokenize},
 		{"POST", "/detokenize", s.detokenize},
 		{"GET", "/health", s.health},

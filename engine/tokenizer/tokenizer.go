@@ -36,6 +36,8 @@ package tokenizer
 import (
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
@@ -285,6 +287,16 @@ func (t *Tokenizer) End() (id int32, add bool) { return t.end, t.addEnd }
 
 // IsEnd says whether a generation ends at id: end of text, end of turn, end of message.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.ends[id] }
+
+// Ends are the names of the tokens at which a generation ends, by their ids.
+func (t *Tokenizer) Ends() (names []string) {
+	for _, id := range slices.Sorted(maps.Keys(t.ends)) {
+		if t.ends[id] {
+			names = append(names, t.Token(id))
+		}
+	}
+	return names
+}
 
 // Size is the number of tokens: ids are 0 to Size-1.
 func (t *Tokenizer) Size() int { return len(t.tokens) }

@@ -109,7 +109,7 @@ func (o *writer) finish() {
 	}
 	answer, is := o.to.answer(o.whole.Bytes())
 	if !is {
-		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no chat completion"))
+		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no %s", o.to.of.names()))
 		return
 	}
 	raw, _ := json.Marshal(answer) // of our own types and of JSON that was read

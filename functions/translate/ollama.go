@@ -25,12 +25,16 @@ var refusedOfOllama = map[string]string{
 	"_debug_render_only": "prompts are not told",
 }
 
-// fromOllama reads what requests in Ollama's own API have in common. It returns the model's name as the client wrote it.
-func (h *Handler) fromOllama(body []byte) (in object, name string, err error) {
+// fromOllama reads what requests in Ollama's own API have in common, but for fields that are the caller's. It returns the
+// model's name as the client wrote it.
+func (h *Handler) fromOllama(body []byte, own ...string) (in object, name string, err error) {
 	if in, err = read(body, nil); err != nil {
 		return nil, "", err
 	}
 	for field, why := range refusedOfOllama {
+		if slices.Contains(own, field) {
+			continue
+		}
 		if v := string(bytes.TrimSpace(in[field])); !slices.Contains([]string{"", "null", "false", `""`, "[]"}, v) {
 			return nil, "", api.BadRequest(field, "%s can't be kept: %s", field, why)
 		}

@@ -52,12 +52,8 @@ func (t ollamaTold) shape() shape {
 	})}
 }
 
-// loaded is the answer to a request that only wants the model to be loaded: that the runtime lists its models shows it.
-func (t ollamaTold) loaded() shape {
-	return shape{of: target{path: "/v1/models"}, answer: func([]byte) (any, bool) {
-		return t.done(t.line("", "", "", nil, nil), "load", nil), true
-	}}
-}
+// loaded is the answer to a request that only wants the model to be loaded.
+func (t ollamaTold) loaded() shape { return loads(t.done(t.line("", "", "", nil, nil), "load", nil)) }
 
 // line is one with what a model has said.
 func (t ollamaTold) line(model, text, thoughts string, calls []ollamaCall, scores json.RawMessage) ollamaLine {

@@ -4,19 +4,20 @@
 //
 // The life of one request:
 //
-//  1. The body is read, and becomes one of /v1/chat/completions. Fields that are not those APIs' go along as they are:
+//  1. The body is read, and becomes one of /v1/chat/completions or /v1/embeddings. Fields that are not those APIs' go along as they are:
 //     the runtime may know them.
 //  2. The next handler serves that, as it serves any.
 //  3. An answer in JSON is translated as a whole. A stream is translated event by event, each as soon as it is whole.
 //     A failure gets the API's shape and keeps its status.
 //  4. A stream that breaks off, or ends with an error, is never a clean one: it gets the event "error", or a line with an
-//     error, and not the one that ends an answer. An answer that is no chat completion is a 502.
+//     error, and not the one that ends an answer. An answer that is not what was asked for is a 502.
 //
 // A [Handler] is safe for concurrent use.
 package translate
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"strconv"
@@ -27,7 +28,7 @@ import (
 
 // Handler translates requests for the next handler, and gives it all others as they are.
 type Handler struct {
-	// Next serves /v1/chat/completions.
+	// Next serves /v1/chat/completions and /v1/embeddings, and where it is the engine's /api/show.
 	Next http.Handler
 	// Door reads bodies.
 	Door *inbound.Door
@@ -72,32 +73,52 @@ var paths = map[string]func(h *Handler, body []byte) ([]byte, shape, error){
 		asked, err := fromMessages(body, true)
 		return asked, shape{answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
 	},
-	"/v1/responses": func(_ *Handler, body []byte) ([]byte, shape, error) { return fromResponses(body) },
-	"/api/chat":     fromChat,
-	"/api/generate": fromGenerate,
+	"/v1/responses":   func(_ *Handler, body []byte) ([]byte, shape, error) { return fromResponses(body) },
+	"/api/chat":       fromChat,
+	"/api/generate":   fromGenerate,
+	"/api/embed":      fromEmbed,
+	"/api/embeddings": fromEmbeddings,
+	"/api/show":       fromShow,
 }
 
 // target is what the runtime is asked for; the zero value is a chat completion.
 type target struct {
-	path string // of a GET; empty: see above
+	path   string // empty: see above
+	method string // empty: POST
 }
 
-const pathChat = "/v1/chat/completions"
+// The paths of what runtimes are asked for.
+const (
+	pathChat    = "/v1/chat/completions"
+	pathVectors = "/v1/embeddings"
+	pathShow    = "/api/show" // of the engine
+)
 
 // request is a request for that in the place of r.
 func (t target) request(r *http.Request, body []byte) *http.Request {
 	c := r.Clone(r.Context())
-	c.URL.Path, c.URL.RawPath = pathChat, ""
+	c.URL.Path, c.URL.RawPath = cmp.Or(t.path, pathChat), ""
 	for _, name := range []string{"Accept-Encoding", "Anthropic-Version", "Anthropic-Beta", "Transfer-Encoding"} {
 		c.Header.Del(name)
 	}
 	c.Header.Set("Content-Type", "application/json")
-	if t.path != "" {
-		c.Method, c.URL.Path, body = http.MethodGet, t.path, nil
+	if t.method != "" {
+		c.Method, body = t.method, nil
 		c.Header.Del("Content-Type")
 	}
 	c.RequestURI = c.URL.RequestURI()
 	c.Body, c.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	c.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	return c
+}
+
+// names is what the runtime is to answer with.
+func (t target) names() string {
+	switch t.path {
+	case pathVectors:
+		return "list of embeddings for the input"
+	case pathShow:
+		return "description of a model"
+	}
+	return "chat completion"
 }
