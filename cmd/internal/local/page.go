@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -55,11 +56,10 @@ func (s *server) untilTheEnd(next http.Handler) http.Handler {
 
 // access is the log of requests: the one that is configured, and what is kept of it for the page.
 func (s *server) access() *slog.Logger {
-	kept := slog.NewJSONHandler(&s.requests, nil)
 	if s.cfg.Access == nil {
-		return slog.New(kept)
+		return slog.New(&s.requests)
 	}
-	return slog.New(slog.NewMultiHandler(s.cfg.Access.Handler(), kept))
+	return slog.New(slog.NewMultiHandler(s.cfg.Access.Handler(), &s.requests))
 }
 
 // pageHost is how a browser on this machine reaches a server: at an address that means all, by that of loopback.
@@ -84,38 +84,54 @@ func ownPage(r *http.Request) bool {
 	return len(list) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
-// keptRequests is how many of the last requests are kept, and mostLine what one may take.
-const (
-	keptRequests = 1000
-	mostLine     = 4 << 10
-)
+// keptRequests is how many of the last requests are kept. A record takes about 1 KiB: the activator clips what clients write.
+const keptRequests = 1000
 
-// requestLog keeps the last lines of the access log. It is safe for many goroutines.
+// requestLog is a [slog.Handler] that keeps the last records of the access log. They are written as JSON when somebody
+// asks, and not for each request. It is safe for many goroutines.
 type requestLog struct {
-	mu    sync.Mutex // guards lines
-	lines []json.RawMessage
+	mu      sync.Mutex // guards what follows
+	records []slog.Record
+	next    int // the oldest, once there are keptRequests
 }
 
-// Write keeps a line.
-func (l *requestLog) Write(line []byte) (int, error) {
-	n := len(line)
-	if n > mostLine { // names of clients are clipped before: none is so long
-		return n, nil
-	}
+// Enabled, WithAttrs and WithGroup are there for the interface: a line of the access log has all attributes itself.
+func (l *requestLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *requestLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *requestLog) WithGroup(string) slog.Handler            { return l }
+
+// Handle keeps a record.
+func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.lines) == keptRequests {
-		l.lines = slices.Delete(l.lines, 0, keptRequests/10)
+	if len(l.records) < keptRequests {
+		l.records = append(l.records, r.Clone())
+		return nil
 	}
-	l.lines = append(l.lines, slices.Clone(line[:n-1])) // without the line's end
-	return n, nil
+	l.records[l.next] = r.Clone()
+	l.next = (l.next + 1) % keptRequests
+	return nil
+}
+
+// last are the n newest records, the newest last.
+func (l *requestLog) last(n int) []slog.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n = min(max(n, 0), len(l.records))
+	list := slices.Concat(l.records[l.next:], l.records[:l.next])
+	return list[len(list)-n:]
 }
 
 // serve answers with the last requests, the newest last.
 func (l *requestLog) serve(w http.ResponseWriter, r *http.Request) {
 	n, _ := eventlog.Parameters(r, keptRequests)
-	l.mu.Lock()
-	last := append([]json.RawMessage{}, l.lines[max(0, len(l.lines)-max(0, n)):]...)
-	l.mu.Unlock()
-	api.WriteJSON(w, http.StatusOK, last)
+	var line bytes.Buffer
+	encode, list := slog.NewJSONHandler(&line, nil), []json.RawMessage{}
+	for _, record := range l.last(n) {
+		line.Reset()
+		if encode.Handle(r.Context(), record) == nil { // a buffer takes everything
+			list = append(list, slices.Clone(bytes.TrimSpace(line.Bytes())))
+		}
+	}
+	api.WriteJSON(w, http.StatusOK, list)
 }
