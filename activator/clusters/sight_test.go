@@ -92,6 +92,7 @@ func TestRegions(t *testing.T) {
 	}
 	f.joined(t, "default/chat", "west", "south")
 	e := newSite(t, "east", pool, siteConfig{accept: everything}, f.at)
+	f.joined(t, "default/chat", "east")
 	if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"east"}` {
 		t.Errorf("%d %s, want it from the east", status, body)
 	}
