@@ -239,17 +239,17 @@ func (f *Faults) happens(kind string) (fault, bool) {
 }
 
 // ofRequest is the occasion of one request that generates.
-func (f *Faults) ofRequest(r *http.Request) (ailments, error) {
+func (f *Faults) ofRequest(r *http.Request) (injected, error) {
 	isRequest := func(kind string) bool { _, found := requestFaults[kind]; return found }
 	own, err := parseFaults(r.Header.Values(Header)...)
 	if err != nil {
-		return ailments{}, err
+		return injected{}, err
 	}
-	return ailmentsOf(slices.Concat(f.take(isRequest), takeFrom(own, isRequest))), nil
+	return injectedOf(slices.Concat(f.take(isRequest), takeFrom(own, isRequest))), nil
 }
 
-// ailments are the faults of one request, ready to be used. A number is -1 where there is none.
-type ailments struct {
+// injected are the faults of one request, parsed. A number is -1 where there is none.
+type injected struct {
 	hang, garbage, deadEngine, hangEngine   bool
 	status                                  int
 	body                                    string
@@ -259,8 +259,8 @@ type ailments struct {
 	crash                                   *string
 }
 
-func ailmentsOf(list []fault) ailments {
-	a := ailments{cut: -1, eof: -1, errorEvent: -1, malformed: -1, killed: -1}
+func injectedOf(list []fault) injected {
+	a := injected{cut: -1, eof: -1, errorEvent: -1, malformed: -1, killed: -1}
 	for _, f := range list {
 		n, _ := strconv.Atoi(f.value) // checked when it was parsed
 		switch f.kind {

@@ -150,7 +150,7 @@ func FuzzFaults(f *testing.F) {
 		if err := faults.Set(text); err != nil {
 			return
 		}
-		_ = ailmentsOf(faults.list)
+		_ = injectedOf(faults.list)
 		if again := strings.Join(faults.List(), ";"); faults.Set(again) != nil {
 			t.Errorf("%q is listed as %q, which is not read", text, again)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // submitFirst submits the first prompt alone: one text at a time is enough for a test.
-func (s *Server) submitFirst(a *ask, ill ailments) (j *job, cancel func(), err error) {
+func (s *Server) submitFirst(a *ask, ill injected) (j *job, cancel func(), err error) {
 	a.prompts = a.prompts[:1]
 	jobs, err := s.jobs(a, ill)
 	if err != nil {

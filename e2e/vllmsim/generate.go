@@ -33,7 +33,7 @@ type format struct {
 }
 
 // complete generates everything and sends one body.
-func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f format, ill ailments) {
+func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f format, ill injected) {
 	jobs, err := s.jobs(a, ill)
 	if err != nil {
 		s.fail(w, err)
@@ -78,7 +78,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f form
 }
 
 // delay is what a slow request takes longer without a stream, and what cuts it off.
-func (s *Server) delay(r *http.Request, ill ailments, tokens int) error {
+func (s *Server) delay(r *http.Request, ill injected, tokens int) error {
 	if ill.killed >= 0 && ill.killed <= tokens {
 		s.crash("")
 		return http.ErrAbortHandler
@@ -117,7 +117,7 @@ type streamed struct {
 }
 
 // stream sends every token as it comes.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *ask, f format, ill ailments, jobs []*job, head map[string]any) {
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, a *ask, f format, ill injected, jobs []*job, head map[string]any) {
 	st := &stream{events: s.events(w, ill), r: r, a: a, f: f, jobs: jobs, head: head, choices: make([]streamed, len(jobs))}
 	head["object"] = f.chunk
 	for p := range s.follow(r, jobs) {
@@ -204,7 +204,7 @@ func stopReason(j *job) any {
 }
 
 // chat answers /v1/chat/completions.
-func (s *Server) chat(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) chat(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
 		Messages    []message `json:"messages"`
@@ -266,7 +266,7 @@ var chatFormat = format{
 func (j *job) output() []words.Token { return j.seq.Tokens[j.seq.Prompt:] }
 
 // completions answers /v1/completions.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) completions(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
 		Prompt   json.RawMessage `json:"prompt"`

@@ -177,7 +177,7 @@ func read(r *http.Request, into any) error {
 }
 
 // generating wraps what generates: its faults come first, and the engine must live.
-func (s *Server) generating(h func(http.ResponseWriter, *http.Request, ailments)) http.HandlerFunc {
+func (s *Server) generating(h func(http.ResponseWriter, *http.Request, injected)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a, err := s.Faults.ofRequest(r)
 		if err != nil {
@@ -211,7 +211,7 @@ func (s *Server) generating(h func(http.ResponseWriter, *http.Request, ailments)
 }
 
 // refuse answers with a status and a body as told.
-func (s *Server) refuse(w http.ResponseWriter, a ailments) {
+func (s *Server) refuse(w http.ResponseWriter, a injected) {
 	if a.body == "" {
 		write(w, a.status, s.errorBody(&failure{status: a.status, kind: http.StatusText(a.status), message: "a fault as told"}))
 		return
@@ -235,14 +235,14 @@ func (s *Server) id(r *http.Request, prefix string) string {
 type events struct {
 	w     http.ResponseWriter
 	flush *http.ResponseController
-	a     ailments
+	a     injected
 	// tokens have been sent; what went wrong at some number of them happens once.
 	tokens  int
 	started bool
 	s       *Server
 }
 
-func (s *Server) events(w http.ResponseWriter, a ailments) *events {
+func (s *Server) events(w http.ResponseWriter, a injected) *events {
 	return &events{w: w, flush: http.NewResponseController(w), a: a, s: s}
 }
 

@@ -28,7 +28,7 @@ func llamaKind(status int) string {
 
 // llamaRoutes are llama-server's.
 func (s *Server) llamaRoutes(mux *http.ServeMux) {
-	for path, h := range map[string]func(http.ResponseWriter, *http.Request, ailments){
+	for path, h := range map[string]func(http.ResponseWriter, *http.Request, injected){
 		"/v1/chat/completions": s.chat, "/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/embeddings": s.embeddings, "/embeddings": s.embeddings,
 		"/v1/rerank": s.rerank, "/rerank": s.rerank, "/v1/messages": s.messages, "/v1/responses": s.responses, "/completion": s.completionNative, "/completions": s.completionNative,
 	} {
@@ -177,7 +177,7 @@ func (s *Server) llamaTokenize(w http.ResponseWriter, r *http.Request) {
 }
 
 // completionNative answers /completion, llama-server's own API.
-func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		Prompt      json.RawMessage `json:"prompt"`
 		Max         *int            `json:"n_predict"`
@@ -210,7 +210,7 @@ func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill ai
 	s.llamaCompletion(w, r, &a, j, ill)
 }
 
-func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill ailments) {
+func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill injected) {
 	ev, text, sent := s.events(w, ill), "", 0
 	for p := range s.follow(r, []*job{j}) {
 		if p.err != nil {

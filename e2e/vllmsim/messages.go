@@ -8,7 +8,7 @@ import (
 )
 
 // messages answers /v1/messages, Anthropic's API.
-func (s *Server) messages(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) messages(w http.ResponseWriter, r *http.Request, ill injected) {
 	a, err := anthropic(r)
 	var jobs []*job
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 const dimensions = 128
 
 // pooled computes prompts without generating, in the batch like everything else.
-func (s *Server) pooled(r *http.Request, name string, prompts [][]words.Token, ill ailments) (*ask, []*job, error) {
+func (s *Server) pooled(r *http.Request, name string, prompts [][]words.Token, ill injected) (*ask, []*job, error) {
 	a := &ask{name: name, n: 1, max: 0, logprobs: -1, prompts: prompts}
 	jobs, err := s.jobs(a, ill)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Server) pooled(r *http.Request, name string, prompts [][]words.Token, i
 }
 
 // embeddings answers /v1/embeddings.
-func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		Model      string          `json:"model"`
 		Input      json.RawMessage `json:"input"`
@@ -114,7 +114,7 @@ func (s *Server) similarity(a, b string) float64 {
 }
 
 // score answers /v1/score.
-func (s *Server) score(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) score(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		Model string `json:"model"`
 		Text1 list   `json:"text_1"`
@@ -144,7 +144,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request, ill ailments) {
 }
 
 // rerank answers /v1/rerank.
-func (s *Server) rerank(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) rerank(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		Model     string `json:"model"`
 		Query     string `json:"query"`

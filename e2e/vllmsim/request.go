@@ -195,7 +195,7 @@ func (s *Server) resolve(name string) (adapter Adapter, err error) {
 }
 
 // jobs makes a job of every choice of every prompt.
-func (s *Server) jobs(a *ask, ill ailments) ([]*job, error) {
+func (s *Server) jobs(a *ask, ill injected) ([]*job, error) {
 	adapter, err := s.resolve(a.name)
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (s *Server) jobs(a *ask, ill ailments) ([]*job, error) {
 }
 
 // job writes the whole answer in advance: it depends on nothing but what is asked.
-func (s *Server) job(a *ask, prompt []words.Token, choice, room int, ill ailments) *job {
+func (s *Server) job(a *ask, prompt []words.Token, choice, room int, ill injected) *job {
 	variant := ""
 	if a.temperature == nil || *a.temperature > 0 {
 		seed := s.cfg.Seed

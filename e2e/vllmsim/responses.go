@@ -9,7 +9,7 @@ import (
 )
 
 // responses answers /v1/responses: text in, text out, whole or as events. It keeps nothing.
-func (s *Server) responses(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) responses(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
 		Input        json.RawMessage `json:"input"`
@@ -130,7 +130,7 @@ func (p *response) body() map[string]any {
 }
 
 // stream sends the events of one answer.
-func (p *response) stream(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (p *response) stream(w http.ResponseWriter, r *http.Request, ill injected) {
 	ev := p.s.events(w, ill)
 	for n := range p.s.follow(r, []*job{p.job}) {
 		if n.err != nil {

@@ -13,7 +13,7 @@ import (
 
 // sglangRoutes are SGLang's. Everything is open to everybody, as there.
 func (s *Server) sglangRoutes(mux *http.ServeMux) {
-	for path, h := range map[string]func(http.ResponseWriter, *http.Request, ailments){
+	for path, h := range map[string]func(http.ResponseWriter, *http.Request, injected){
 		"/v1/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/embeddings": s.embeddings, "/v1/rerank": s.rerank, "/generate": s.generateNative,
 		"/v1/responses": s.responses, "/v1/messages": s.messages,
 	} {
@@ -78,7 +78,7 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) {
 // probe generates one token, which is what SGLang calls health.
 func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 	a := ask{n: 1, max: 1, logprobs: -1, prompts: [][]words.Token{words.Encode("a")}}
-	jobs, err := s.jobs(&a, ailmentsOf(nil))
+	jobs, err := s.jobs(&a, injectedOf(nil))
 	if err == nil {
 		var cancel func()
 		if cancel, err = s.submit(jobs); err == nil {
@@ -253,7 +253,7 @@ func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
 }
 
 // generateNative answers /generate, SGLang's own API.
-func (s *Server) generateNative(w http.ResponseWriter, r *http.Request, ill ailments) {
+func (s *Server) generateNative(w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		Text     json.RawMessage `json:"text"`
 		Input    json.RawMessage `json:"input_ids"`
@@ -297,7 +297,7 @@ func (s *Server) generateNative(w http.ResponseWriter, r *http.Request, ill ailm
 }
 
 // native sends what /generate answers: events hold the whole text so far.
-func (s *Server) native(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill ailments) {
+func (s *Server) native(w http.ResponseWriter, r *http.Request, a *ask, j *job, ill injected) {
 	id, ev, sent := s.id(r, ""), s.events(w, ill), 0
 	body := func(tokens []words.Token, over bool) map[string]any {
 		var reason any

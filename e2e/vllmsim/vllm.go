@@ -50,7 +50,7 @@ func (s *Server) surface() http.Handler {
 }
 
 func (s *Server) vllmRoutes(mux *http.ServeMux) {
-	for path, h := range map[string]func(http.ResponseWriter, *http.Request, ailments){
+	for path, h := range map[string]func(http.ResponseWriter, *http.Request, injected){
 		"/v1/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/responses": s.responses, "/v1/messages": s.messages,
 		"/v1/embeddings": s.embeddings, "/v1/score": s.score, "/score": s.score, "/v1/rerank": s.rerank, "/v2/rerank": s.rerank, "/rerank": s.rerank,
 	} {
