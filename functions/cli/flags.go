@@ -55,8 +55,6 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.BoolVar(&f.cfg.Diagnostics, "enable-diagnostics", false, "answer COMPUTE_DIAGNOSTICS at /invocations (also: ENABLE_DIAGNOSTICS=true)")
 	s.StringVar(&f.cfg.Workers, "workers", "", "`folder` that several functions of one host share to run one runtime between them")
 	s.BoolVar(&f.shim, "shim", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1 or with --exit-with-parent)")
-	s.BoolVar(&f.shim, "keeper", true, "")
-	_ = s.MarkDeprecated("keeper", "it is --shim now") // fails for no flag that is there
 	s.StringVar(&f.maxBody, "max-body", "", "largest body of a request, such as 64Mi (default 64Mi)")
 	s.BoolVar(&f.exitWithParent, "exit-with-parent", false, "end, with the runtime, as soon as the parent process dies (Linux)")
 	s.BoolVar(&f.standby, "standby", false, "wait for the rest of the command line and the environment on the standard input, as JSON")
