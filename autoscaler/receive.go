@@ -14,23 +14,9 @@ import (
 func (a *Autoscaler) Receive(e api.Event) error {
 	switch e.Type {
 	case api.EventDemand:
-		d, err := payload[api.Demand](e)
-		if err != nil {
-			return err
-		}
-		if d.Function == "" || d.Waiting < 0 || d.Running < 0 {
-			return api.BadRequest("data", "event %s: want a function and counts of at least 0", e.ID)
-		}
-		a.ObserveDemand(d)
+		return a.receiveDemand(e)
 	case api.EventInstanceState:
-		s, err := payload[api.InstanceStatus](e)
-		if err != nil {
-			return err
-		}
-		if s.Function == "" || s.Instance == "" || !known(s.State) {
-			return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
-		}
-		a.ObserveInstance(s)
+		return a.receiveState(e)
 	case api.EventWoken:
 		o, err := payload[api.WakeTrace](e)
 		if err == nil {
@@ -50,17 +36,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		}
 		a.box.post(func() { a.usage.Used(time.Now(), u) })
 	case api.EventFunction:
-		f, err := payload[api.Function](e)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(api.CheckName(f.Name.Namespace()), api.CheckName(f.Name.Name())); err != nil {
-			return api.BadRequest("data", "event %s: %v", e.ID, err)
-		}
-		if m := f.Memory; m.Host < 0 || m.Devices < 0 || m.PerDevice < 0 || f.MinScale < 0 || f.MaxScale < 0 || f.Concurrency < 0 {
-			return api.BadRequest("data", "event %s: want memory, scales and concurrency of at least 0", e.ID)
-		}
-		a.PutFunction(f.WithDefaults())
+		return a.receiveFunction(e)
 	case api.EventFunctionGone:
 		f, err := payload[api.Function](e)
 		if err != nil {
@@ -71,6 +47,45 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		return api.BadRequest("type", "event %s has the type %q: want %s, %s, %s, %s, %s or %s", e.ID, e.Type,
 			api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventUsage, api.EventFunction, api.EventFunctionGone)
 	}
+	return nil
+}
+
+func (a *Autoscaler) receiveDemand(e api.Event) error {
+	d, err := payload[api.Demand](e)
+	if err != nil {
+		return err
+	}
+	if d.Function == "" || d.Waiting < 0 || d.Running < 0 {
+		return api.BadRequest("data", "event %s: want a function and counts of at least 0", e.ID)
+	}
+	a.ObserveDemand(d)
+	return nil
+}
+
+func (a *Autoscaler) receiveState(e api.Event) error {
+	s, err := payload[api.InstanceStatus](e)
+	if err != nil {
+		return err
+	}
+	if s.Function == "" || s.Instance == "" || !known(s.State) {
+		return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
+	}
+	a.ObserveInstance(s)
+	return nil
+}
+
+func (a *Autoscaler) receiveFunction(e api.Event) error {
+	f, err := payload[api.Function](e)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(api.CheckName(f.Name.Namespace()), api.CheckName(f.Name.Name())); err != nil {
+		return api.BadRequest("data", "event %s: %v", e.ID, err)
+	}
+	if m := f.Memory; m.Host < 0 || m.Devices < 0 || m.PerDevice < 0 || f.MinScale < 0 || f.MaxScale < 0 || f.Concurrency < 0 {
+		return api.BadRequest("data", "event %s: want memory, scales and concurrency of at least 0", e.ID)
+	}
+	a.PutFunction(f.WithDefaults())
 	return nil
 }
 

@@ -28,12 +28,14 @@ import (
 	"knative.dev/pkg/version"
 	activatorhandler "knative.dev/serving/pkg/activator/handler"
 	servingv1 "knative.dev/serving/pkg/client/clientset/versioned/typed/serving/v1"
+	servinginformers "knative.dev/serving/pkg/client/informers/externalversions/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/injection/client"
 	revisioninformer "knative.dev/serving/pkg/client/injection/informers/serving/v1/revision"
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -196,20 +198,7 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 			p.log.Warn("no traces are exported", "error", err)
 		}
 	}
-	var emitter api.Emitter = p.events
-	var sight activator.Sight // nil: all instances may see all requests
-	instances := http.RoundTripper(localhttp.New(idlePerInstance, idleConnection))
-	if p.cfg.Front != nil {
-		if p.far, err = p.newElsewhere(emitter, instances, registry); err != nil {
-			return err
-		}
-		emitter, instances, sight = p.far, p.far, p.far
-	}
-	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
-		activator.Deps{Emitter: emitter, Sight: sight, Keys: declared, Others: p.share, Access: p.cfg.Access, Peers: &p.cfg.Peers, Waker: client, Transport: instances, Logger: p.log, Registry: registry,
-			Waits:  p.events.scaled.why,
-			Traces: p.traces})
-	if err != nil {
+	if err := p.newCore(declared, client, registry); err != nil {
 		return err
 	}
 	p.share.Tell(accounts(declared), p.core)
@@ -220,12 +209,7 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	p.prober = &prober{core: p.core, watch: w, instances: known, client: client, http: transport, log: p.log}
 	revisions := revisioninformer.Get(injected)
 	if p.stock != nil {
-		d := &dispatcher{
-			core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
-			tell: w.revision, domain: pkgnet.GetClusterDomainName(),
-		}
-		p.handler = &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
-			NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
+		p.handler = p.beforeKnative(w, revisions, deps)
 	}
 	if err := p.meetGateways(); err != nil {
 		return err
@@ -240,6 +224,34 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 		return nil
 	}
 	return meetOthers(injected, from.kube, p.cfg.PodName, p.share)
+}
+
+// newCore makes the activator itself. Where there are clusters elsewhere, its events and its requests pass them first.
+func (p *process) newCore(declared *keys.Store, client *control.Client, registry *prometheus.Registry) (err error) {
+	var emitter api.Emitter = p.events
+	var sight activator.Sight // nil: all instances may see all requests
+	instances := http.RoundTripper(localhttp.New(idlePerInstance, idleConnection))
+	if p.cfg.Front != nil {
+		if p.far, err = p.newElsewhere(emitter, instances, registry); err != nil {
+			return err
+		}
+		emitter, instances, sight = p.far, p.far, p.far
+	}
+	p.core, err = activator.New(activator.Config{Name: p.cfg.PodName, Bodies: inbound.Within(int64(p.cfg.MemoryLimit)), MaxEvent: p.cfg.MaxEvent, Domain: activator.NoDomain, PrivateMetrics: true},
+		activator.Deps{Emitter: emitter, Sight: sight, Keys: declared, Others: p.share, Access: p.cfg.Access, Peers: &p.cfg.Peers, Waker: client, Transport: instances, Logger: p.log, Registry: registry,
+			Waits:  p.events.scaled.why,
+			Traces: p.traces})
+	return err
+}
+
+// beforeKnative is the handler of requests: probes are answered as Knative's activator does, its classes are its own, ours are the activator's.
+func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
+	d := &dispatcher{
+		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
+		tell: w.revision, domain: pkgnet.GetClusterDomainName(),
+	}
+	return &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
+		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
 }
 
 // meetClusters makes what the process is to other clusters: an agent of front doors, or a front door of agents.

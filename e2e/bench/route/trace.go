@@ -89,6 +89,11 @@ func traces(ctx context.Context, program string, conversations int) ([]report.Me
 			shares[way.name] = append(shares[way.name], share)
 		}
 	}
+	return cached(conversations, shares), nil
+}
+
+// cached is what the shares of each way are beside those of one engine alone.
+func cached(conversations int, shares map[string][]float64) []report.Measurement {
 	what := fmt.Sprintf("share of prompt tokens found in caches: %d conversations of %d turns with one system prompt, %d at once, over %d engines", conversations, turns, clients, engines)
 	var ms []report.Measurement
 	for _, w := range []struct{ name, key, how string }{
@@ -104,7 +109,7 @@ func traces(ctx context.Context, program string, conversations int) ([]report.Me
 		}
 		ms = append(ms, m)
 	}
-	return ms, nil
+	return ms
 }
 
 // startEngine starts an engine on a socket. end ends it.
