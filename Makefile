@@ -158,8 +158,9 @@ cover: ## coverage of the packages, as a page
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
-keys: ## write the table of keys from api/keys.go to docs/keys.md
+keys: ## write what is made from code: docs/keys.md, docs/cli.md
 	$(GO) test ./api -run TestKeysAreDocumented -update
+	$(GO) test ./cmd/internal/manual -run TestCommandsAreDocumented -update
 
 clean: ## remove what was built
 	rm -rf $(BIN) $(NODE)

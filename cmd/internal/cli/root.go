@@ -26,6 +26,9 @@ func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return root.ExecuteContext(ctx)
 }
 
+// Command is the tree of commands, for who writes a manual of it.
+func Command() *cobra.Command { return newRoot() }
+
 // newRoot makes the tree of commands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{

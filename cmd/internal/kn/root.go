@@ -79,6 +79,9 @@ func enter(cmd *cobra.Command) (*cluster, *adminclient.Client, error) {
 	return c, d, err
 }
 
+// Command is the tree of commands, for who writes a manual of it.
+func Command() *cobra.Command { return newRoot() }
+
 // newRoot makes the tree of commands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
