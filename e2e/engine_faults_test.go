@@ -89,8 +89,8 @@ func (e *engineServer) underFire(ctx context.Context, t *testing.T, bodies []str
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	// The moments are numbers of chunks of all streams. Between two of them is time for a token of
-	// everybody: a sequence with which three workers in a row die is the engine's to give up.
+	// The moments are numbers of chunks of all streams. A sequence with which three workers in a row die is the engine's
+	// to give up, so between two of them every sequence has had tokens: chunks may be read long after they were made.
 	part := total / (kills + 1)
 	moments := make(chan struct{}, kills) // closed when the streams have ended
 	due := map[int64]bool{}
@@ -106,6 +106,9 @@ func (e *engineServer) underFire(ctx context.Context, t *testing.T, bodies []str
 				continue
 			}
 			killed++
+			if err := e.generates(10 * len(bodies)); err != nil {
+				t.Error(err)
+			}
 		}
 		if killed != kills {
 			t.Errorf("%d of %d kills", killed, kills)
@@ -120,6 +123,29 @@ func (e *engineServer) underFire(ctx context.Context, t *testing.T, bodies []str
 	close(moments)
 	killer.Wait()
 	return texts
+}
+
+// generates waits until the engine has generated so many tokens more, or has nothing to do.
+func (e *engineServer) generates(tokens int) error {
+	before, err := e.metric("vllm:generation_tokens_total")
+	if err != nil {
+		return err
+	}
+	return retry(func() error {
+		now, err := e.metric("vllm:generation_tokens_total")
+		if err != nil || now >= before+float64(tokens) {
+			return err
+		}
+		running, err := e.metric("vllm:num_requests_running")
+		if err != nil {
+			return err
+		}
+		waiting, err := e.metric("vllm:num_requests_waiting")
+		if err != nil || running+waiting == 0 {
+			return err
+		}
+		return fmt.Errorf("%v tokens were generated, want %v", now, before+float64(tokens))
+	})
 }
 
 // killWorker kills one of the worker's processes. There must be so many, with these words in their command lines.
