@@ -158,8 +158,8 @@ cover: ## coverage of the packages, as a page
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
-keys: ## write what is made from code: docs/keys.md, docs/cli.md
-	$(GO) test ./api -run TestKeysAreDocumented -update
+keys: ## write what is made from code: docs/keys.md, docs/cli.md, docs/events
+	$(GO) test ./api -run 'Test(Keys|Events)AreDocumented' -update
 	$(GO) test ./cmd/internal/manual -run TestCommandsAreDocumented -update
 
 clean: ## remove what was built

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-var update = flag.Bool("update", false, "write docs/keys.md")
+var update = flag.Bool("update", false, "write the documents that are made from code")
 
 // TestKeysAreDocumented keeps docs/keys.md equal to the table in keys.go.
 func TestKeysAreDocumented(t *testing.T) {

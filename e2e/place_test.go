@@ -53,7 +53,7 @@ func (p *place) close() error {
 		_ = p.server.cmd.Process.Kill()
 		<-p.server.ended
 	}
-	err := errors.Join(p.alone(), p.sane())
+	err := errors.Join(p.alone(), p.sane(), p.sink.check())
 	if removed := os.RemoveAll(p.runtime); err == nil {
 		err = removed
 	}

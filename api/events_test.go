@@ -1,0 +1,149 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/invopop/jsonschema"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// events are all types of events, with who sends them and when.
+var events = []struct {
+	name, from, when string
+	data             any
+}{
+	{api.EventDemand, "an activator", "how many requests wait for a function and run, on each change, and again while there are any", api.Demand{}},
+	{api.EventInstanceState, "an instance", "its state, memory and load, on each change", api.InstanceStatus{}},
+	{api.EventDecision, "the autoscaler", "a decision, with its reason", api.Decision{}},
+	{api.EventWoken, "an activator", "a wake has ended: its part of the trace", api.WakeTrace{}},
+	{api.EventUsage, "an activator", "what was used through it, since a time that it names", api.Usage{}},
+	{api.EventFunction, "who declares it", "a function was declared, or has changed", api.Function{}},
+	{api.EventFunctionGone, "who removes it", "a function was removed", api.Function{}},
+}
+
+// TestEventsAreDocumented keeps docs/events.md, and a schema of the data of each type, equal to the types.
+func TestEventsAreDocumented(t *testing.T) {
+	const dir = "../docs/events"
+	var page strings.Builder
+	page.WriteString(`# CloudEvents
+
+The parts of Rouse tell each other what they see and decide by CloudEvents 1.0 with JSON data, and copy them to ` + "`K_SINK`" + `
+([reference](reference.md)). The subject is ` + "`NAMESPACE/FUNCTION`" + `, the source the path of the sender. Data are levels, never
+differences, so an event that is lost or comes twice does no harm. Durations are nanoseconds. Later versions may add fields. This page is made from ` + "`api`" + ` by ` + "`make keys`" + `.
+
+| type | from | says | data |
+|---|---|---|---|
+`)
+	for _, e := range events {
+		fmt.Fprintf(&page, "| `%s` | %s | %s | [schema](events/%s.json) |\n", e.name, e.from, e.when, e.name)
+		compareFile(t, filepath.Join(dir, e.name+".json"), schemaOf(t, e.name, e.data))
+	}
+	compareFile(t, "../docs/events.md", page.String())
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != len(events) {
+		t.Errorf("%s has %d files, want %d: %v", dir, len(files), len(events), err)
+	}
+}
+
+// schemaOf is the JSON schema of an event's data, with what the source says of each field.
+func schemaOf(t *testing.T, name string, data any) string {
+	t.Helper()
+	r := &jsonschema.Reflector{
+		Anonymous: true, ExpandedStruct: true, AllowAdditionalProperties: true,
+		Mapper: func(of reflect.Type) *jsonschema.Schema {
+			if of == reflect.TypeFor[time.Duration]() {
+				return &jsonschema.Schema{Type: "integer", Description: "nanoseconds"}
+			}
+			return nil
+		},
+	}
+	if err := r.AddGoComments("github.com/rouse-dev/rouse/api", "."); err != nil {
+		t.Fatal(err)
+	}
+	s := r.Reflect(data)
+	mayLack(s, reflect.TypeOf(data))
+	for name, def := range s.Definitions {
+		if of := typeCalled(reflect.TypeOf(data), name); of != nil {
+			mayLack(def, of)
+		}
+	}
+	s.ID, s.Title = "", name
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := json.Indent(&text, raw, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return text.String() + "\n"
+}
+
+// mayLack takes from what is required what is left out where it is zero: the reflector knows omitempty only.
+func mayLack(s *jsonschema.Schema, of reflect.Type) {
+	for f := range fields(of) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if strings.Contains(options, "omitzero") {
+			s.Required = slices.DeleteFunc(s.Required, func(n string) bool { return n == name })
+		}
+	}
+}
+
+// fields are those of a struct; of another type, none.
+func fields(of reflect.Type) iter.Seq[reflect.StructField] {
+	return func(yield func(reflect.StructField) bool) {
+		for k := 0; of.Kind() == reflect.Struct && k < of.NumField(); k++ {
+			if !yield(of.Field(k)) {
+				return
+			}
+		}
+	}
+}
+
+// typeCalled finds a type by its name among those that a type is made of; nil if there is none.
+func typeCalled(of reflect.Type, name string) reflect.Type {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+		of = of.Elem()
+	}
+	if of.Name() == name || of == reflect.TypeFor[time.Time]() {
+		return of
+	}
+	for f := range fields(of) {
+		if found := typeCalled(f.Type, name); found != nil && found.Name() == name {
+			return found
+		}
+	}
+	return nil
+}
+
+// compareFile compares a file that is made from code, or writes it.
+func compareFile(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v: run `make keys`", err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is out of date, run `make keys` (-want +got):\n%s", path, diff)
+	}
+}
