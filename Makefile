@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint release release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
+.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint release site release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -85,6 +85,9 @@ race: ## the tests of the packages under the race detector; needs a C compiler; 
 
 release: ## dist/: archives, packages, images, chart, formula, sums; reproducible; VERSION=v1.2.3
 	@internal/release/build $(VERSION) dist
+
+site: ## dist/site: the documentation as pages
+	cd internal/release && $(GO) run ./site ../.. ../../dist/site
 
 release-check: ## makes a release for this machine twice, installs it and asks it
 	@internal/release/check

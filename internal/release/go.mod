@@ -9,6 +9,8 @@ tool (
 	helm.sh/helm/v3/cmd/helm
 )
 
+require github.com/yuin/goldmark v1.7.13
+
 require (
 	dario.cat/mergo v1.0.2 // indirect
 	github.com/AlekSi/pointer v1.2.0 // indirect

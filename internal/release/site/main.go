@@ -1,0 +1,253 @@
+// Command site makes a documentation site of the documents of this repository: plain pages that need no server and no script.
+//
+//	go run ./site ../.. ../../dist/site     from internal/release
+//
+// Every document is a page, and the list of the README's section Documentation is the menu of all of them. Links between documents lead to
+// pages, to headings as GitHub names them; those to other files lead to the repository. A link to what is not there is an
+// error. The same documents make the same bytes.
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
+)
+
+// repository is where files that are no pages are read.
+const repository = "https://github.com/rouse-dev/rouse/blob/main/"
+
+//go:embed page.html
+var files embed.FS
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: site REPOSITORY FOLDER")
+		os.Exit(2)
+	}
+	if err := build(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "site:", err)
+		os.Exit(1)
+	}
+}
+
+// document is a document and the page that it becomes.
+type document struct {
+	path    string // in the repository
+	source  []byte
+	node    ast.Node
+	title   string
+	anchors map[string]bool
+}
+
+// page is where it lies in the site.
+func page(p string) string {
+	if p == "README.md" {
+		return "index.html"
+	}
+	return strings.TrimSuffix(p, ".md") + ".html"
+}
+
+// documents are those that users read.
+func documents(root string) ([]string, error) {
+	all := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(p string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(p, ".md") {
+			rel, _ := filepath.Rel(root, p) // it is below root
+			all = append(all, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	return all, err
+}
+
+func build(root, out string) error {
+	paths, err := documents(root)
+	if err != nil {
+		return err
+	}
+	markdown := goldmark.New(goldmark.WithExtensions(extension.Table, extension.Strikethrough, extension.Linkify),
+		goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithRendererOptions(html.WithUnsafe()))
+	all := map[string]*document{}
+	for _, p := range paths {
+		d := &document{path: p, anchors: map[string]bool{}}
+		if d.source, err = os.ReadFile(filepath.Join(root, p)); err != nil {
+			return err
+		}
+		d.node = markdown.Parser().Parse(text.NewReader(d.source), parser.WithContext(parser.NewContext(parser.WithIDs(d))))
+		d.title = title(d.node, d.source)
+		all[p] = d
+	}
+	layout, err := template.ParseFS(files, "page.html")
+	if err != nil {
+		return err
+	}
+	menu, err := menuOf(all["README.md"])
+	if err != nil {
+		return err
+	}
+	copied := map[string]bool{}
+	var wrong []error
+	for _, p := range paths {
+		d := all[p]
+		for _, l := range links(d.node) {
+			to, file, err := d.target(root, string(*l), all)
+			if err != nil {
+				wrong = append(wrong, err)
+			}
+			*l = []byte(to)
+			if file != "" {
+				copied[file] = true
+			}
+		}
+		var body bytes.Buffer
+		if err := markdown.Renderer().Render(&body, d.source, d.node); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		var whole bytes.Buffer
+		data := map[string]any{"Title": d.title, "Up": strings.Repeat("../", strings.Count(p, "/")), "Menu": menu, "Here": page(p), "Body": template.HTML(body.Bytes())}
+		if err := layout.Execute(&whole, data); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		if err := write(filepath.Join(out, page(p)), whole.Bytes()); err != nil {
+			return err
+		}
+	}
+	for file := range copied {
+		raw, err := os.ReadFile(filepath.Join(root, file))
+		if err == nil {
+			err = write(filepath.Join(out, file), raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func write(name string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, content, 0o644)
+}
+
+// notAnchor is what headings' names leave out.
+var notAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+
+// Generate names a heading as GitHub does. It implements [parser.IDs].
+func (d *document) Generate(value []byte, _ ast.NodeKind) []byte {
+	plain := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(strings.TrimSpace(string(value)), "$1")
+	base := strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(plain), ""), " ", "-")
+	name := base
+	for n := 1; d.anchors[name]; n++ {
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+	d.anchors[name] = true
+	return []byte(name)
+}
+
+// Put implements [parser.IDs].
+func (d *document) Put(value []byte) { d.anchors[string(value)] = true }
+
+// title is the first heading.
+func title(node ast.Node, source []byte) string {
+	for n := node.FirstChild(); n != nil; n = n.NextSibling() {
+		if h, is := n.(*ast.Heading); is {
+			return string(h.Lines().Value(source))
+		}
+	}
+	return "Rouse"
+}
+
+// links are the targets of a document's links and images, to be changed.
+func links(node ast.Node) (all []*[]byte) {
+	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			switch l := n.(type) {
+			case *ast.Link:
+				all = append(all, &l.Destination)
+			case *ast.Image:
+				all = append(all, &l.Destination)
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+	return all
+}
+
+// target is what a link of d leads to in the site, and the file that has to be there for it, if it is no page.
+func (d *document) target(root, link string, all map[string]*document) (to, file string, err error) {
+	if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
+		return link, "", nil
+	}
+	name, anchor, _ := strings.Cut(link, "#")
+	other := d
+	if name != "" {
+		at := path.Join(path.Dir(d.path), name)
+		if _, err := os.Stat(filepath.Join(root, at)); err != nil {
+			return link, "", fmt.Errorf("%s links to %s, which is not there", d.path, link)
+		}
+		if other = all[at]; other == nil {
+			switch path.Ext(at) {
+			case ".svg", ".png", ".json":
+				return link, at, nil
+			}
+			return repository + at, "", nil
+		}
+		link = strings.Repeat("../", strings.Count(d.path, "/")) + page(at)
+		if anchor != "" {
+			link += "#" + anchor
+		}
+	}
+	if anchor != "" && !other.anchors[anchor] {
+		return link, "", fmt.Errorf("%s links to the heading %s of %s, which has none", d.path, anchor, other.path)
+	}
+	return link, "", nil
+}
+
+// group is a part of the menu.
+type group struct {
+	Name  string
+	Pages []entry
+}
+
+// entry is a page in the menu.
+type entry struct{ Page, Name string }
+
+// item matches an item of the README's list of documents, and entryOf a document in it.
+var (
+	item    = regexp.MustCompile(`(?m)^- \*\*([^*]+)\*\*:((?:.*\n)(?:  .*\n)*)`)
+	entryOf = regexp.MustCompile(`\[([^\]]+)\]\(([^)#]+\.md)\)`)
+)
+
+// menuOf reads the menu from the README.
+func menuOf(readme *document) (menu []group, err error) {
+	_, list, found := bytes.Cut(readme.source, []byte("\n## Documentation\n"))
+	if !found {
+		return nil, errors.New("README.md has no section Documentation")
+	}
+	menu = append(menu, group{Pages: []entry{{"index.html", "Rouse"}}})
+	for _, m := range item.FindAllSubmatch(list, -1) {
+		g := group{Name: string(m[1])}
+		for _, e := range entryOf.FindAllSubmatch(m[2], -1) {
+			g.Pages = append(g.Pages, entry{page(string(e[2])), strings.ReplaceAll(string(e[1]), "\n", " ")})
+		}
+		menu = append(menu, g)
+	}
+	return menu, nil
+}
