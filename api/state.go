@@ -98,9 +98,16 @@ type InstanceStatus struct {
 	Adapters []ModelName `json:"adapters,omitempty"`
 	// Standby are the names of those that are loaded as soon as a request names them.
 	Standby []ModelName `json:"standby,omitempty"`
+	// Way is the time of a message to it and back, of one in another cluster, and Cost what an instance there costs for an
+	// hour. Between parts of one process only.
+	Way  time.Duration `json:"-"`
+	Cost float64       `json:"-"`
 	// PID is the runtime's process, 0 where there is none.
 	PID int `json:"pid,omitempty"`
 }
+
+// SameWay is how much two ways to instances may differ and be as long.
+const SameWay = 20 * time.Millisecond
 
 // Load is what a model server says of its work, as of the last look at its metrics.
 type Load struct {

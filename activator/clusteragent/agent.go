@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rouse-dev/rouse/activator/clusters/choose"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/internal/link"
@@ -221,16 +222,16 @@ func (a *Agent) state(f *front, spec api.Function) exchange.Function {
 		State: api.Gone, Concurrency: spec.Concurrency, MaxScale: spec.MaxScale,
 	}
 	if a.deps.Applier != nil && f.session != nil {
-		out.Applied = slices.Contains(a.deps.Applier.Owners(spec.Name), f.session.welcome.Front)
+		out.Applied = slices.Contains(a.deps.Applier.Owners(spec.Name), f.session.welcome.Owner)
 	}
 	stats, ok := a.deps.Stats(spec.Name)
 	if !ok {
 		return out
 	}
 	out.Adapters = adapters(spec, stats)
+	out.State, out.Expected = choose.Soonest(stats.Instances, time.Now())
 	slots := 0
 	for _, st := range stats.Instances {
-		consider(&out, st)
 		if st.Ready() {
 			slots += cmp.Or(st.Concurrency, max(spec.Concurrency, 1))
 		}
@@ -281,20 +282,4 @@ func (a *Agent) share(f *front, name api.FunctionName, free int) int {
 		part++
 	}
 	return part
-}
-
-// consider takes the state of an instance for the function's where it takes a request sooner.
-func consider(out *exchange.Function, st api.InstanceStatus) {
-	order := []api.State{api.Awake, api.Starting, api.Asleep}
-	at, best := slices.Index(order, st.State), slices.Index(order, out.State)
-	if at < 0 || best >= 0 && best <= at {
-		return
-	}
-	out.State, out.Expected = st.State, 0
-	switch st.State {
-	case api.Starting:
-		out.Expected = max(st.LoadTime-time.Since(st.Since), 0)
-	case api.Asleep:
-		out.Expected = st.WakeTime
-	}
 }

@@ -98,9 +98,9 @@ func (s *session) carryOut(ctx context.Context) {
 			var err error
 			if o.manifest != nil {
 				done.Name, done.Number = o.manifest.Name, o.manifest.Number
-				err = s.f.a.apply(ctx, *o.manifest, s.welcome.Front)
+				err = s.f.a.apply(ctx, *o.manifest, s.welcome.Owner)
 			} else {
-				err = s.f.a.remove(ctx, o.removal.Name, s.welcome.Front)
+				err = s.f.a.remove(ctx, o.removal.Name, s.welcome.Owner)
 			}
 			if err != nil {
 				done.Failed = exchange.FailureOf(err)

@@ -1,6 +1,7 @@
 package clusteragent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,6 +185,7 @@ func (a *Agent) greet(stream exchangerpc.ClientStream) (*exchange.Welcome, error
 	case down.Welcome.Front == a.cfg.Self:
 		return nil, errSelf
 	}
+	down.Welcome.Owner = cmp.Or(down.Welcome.Owner, down.Welcome.Front)
 	return down.Welcome, nil
 }
 

@@ -137,11 +137,17 @@ func newFront(t testing.TB, tlsConfig *tls.Config, declared ...clusters.Declarat
 
 func newFrontNamed(t testing.TB, name string, tlsConfig *tls.Config, declared ...clusters.Declaration) *front {
 	t.Helper()
+	return newFrontWith(t, name, nil, tlsConfig, declared...)
+}
+
+// newFrontWith is newFrontNamed on a machine that may have functions of its own, whose autoscaler is near.
+func newFrontWith(t testing.TB, name string, near api.Emitter, tlsConfig *tls.Config, declared ...clusters.Declaration) *front {
+	t.Helper()
 	f := &front{registry: prometheus.NewRegistry()}
 	later := &relayed{of: f}
 	f.activator = newActivator(t, "front", later, later, later)
 	var err error
-	if f.Front, err = clusters.New(clusters.Config{Name: name}, clusters.Deps{Activator: f.activator, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &f.logged), &slog.HandlerOptions{Level: slog.LevelDebug})), Changed: later.changed, Registry: f.registry}); err != nil {
+	if f.Front, err = clusters.New(clusters.Config{Name: name}, clusters.Deps{Activator: f.activator, Near: near, Transport: api.NewTransport(64), Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &f.logged), &slog.HandlerOptions{Level: slog.LevelDebug})), Changed: later.changed, Registry: f.registry}); err != nil {
 		t.Fatal(err)
 	}
 	later.front.Store(f.Front)

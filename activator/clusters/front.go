@@ -36,6 +36,12 @@ type Activator interface {
 type Config struct {
 	// Name is this front door's, unique among front doors.
 	Name string
+	// Owner is the name by which it owns what it has created in clusters; front doors that declare the same functions may share
+	// it. Default: Name.
+	Owner string
+	// SharesNear says that the other front doors have the functions of this machine themselves, as the activators of one cluster
+	// do: what waits at those is not for them.
+	SharesNear bool
 	// Fronts are the addresses of all front doors, host:port, as agents reach them.
 	Fronts []string
 	// Link bounds links.
@@ -92,7 +98,9 @@ type Front struct {
 	byTenant  bool                // some cluster may not see each tenant's requests
 	sessions  map[string]*session // by agent
 	functions map[api.FunctionName]*function
-	near      map[api.FunctionName]api.Function // those of this machine
+	near      map[api.FunctionName]*near // those of this machine
+	out       []api.Event                // for this machine's parts
+	passing   bool                       // somebody passes out on
 	links     map[*link.Link]bool
 	seq       uint64 // of the last status of an instance, the last attempt, or the last order to an agent
 	begun     time.Time
@@ -123,7 +131,7 @@ func New(cfg Config, deps Deps) (*Front, error) {
 		return nil, fmt.Errorf("clusters: register metrics: %w", err)
 	}
 	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), declared: map[string]Declaration{},
-		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]api.Function{}, links: map[*link.Link]bool{},
+		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]*near{}, links: map[*link.Link]bool{},
 		begun: time.Now(), lost: map[string]lost{}, shut: map[string]shut{}, rejected: map[string]rejection{}, owners: map[api.ModelName]api.FunctionName{}}, nil
 }
 
@@ -168,24 +176,6 @@ func (f *Front) declaration(cluster string) (Declaration, bool) {
 	return d, ok
 }
 
-// Near says which functions this machine has itself: agents that have them too are further instances of them, and
-// the demand goes to the machine's own autoscaler as well.
-func (f *Front) Near(spec api.Function, has bool) {
-	name := spec.Name
-	f.change(func() []func() {
-		if has {
-			f.near[name] = spec
-		} else {
-			delete(f.near, name)
-		}
-		if fn := f.functions[name]; fn != nil {
-			fn.spec = api.Function{} // said anew where it is not near any more
-			return f.sync(fn)
-		}
-		return nil
-	})
-}
-
 // change has do change what mu guards, and then the activator told what do returns.
 func (f *Front) change(do func() []func()) {
 	f.telling.Lock()
@@ -196,6 +186,7 @@ func (f *Front) change(do func() []func()) {
 	for _, t := range tell {
 		t()
 	}
+	f.passOn()
 }
 
 // begin takes a session in, if it may begin. One of the same agent ends.
@@ -261,6 +252,7 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 		if up.Beat > 0 {
 			s.beat, s.way = up.Beat, up.Way
 			s.nudge()
+			tell = f.moved(s)
 		}
 		if up.Doubles > s.doubles {
 			f.metrics.doubles.WithLabelValues(s.hello.Cluster).Add(float64(up.Doubles - s.doubles))
@@ -304,6 +296,20 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 	return err
 }
 
+// moved tells the activator how long the way to an agent is, where that is news. The caller holds mu.
+func (f *Front) moved(s *session) (tell []func()) {
+	if (s.way - s.wayTold).Abs() < api.SameWay/4 {
+		return nil
+	}
+	s.wayTold = s.way
+	for _, fn := range f.functions {
+		if o := fn.offers[s.agent()]; o != nil && o.session == s {
+			tell = append(tell, f.observe(o, ""))
+		}
+	}
+	return tell
+}
+
 // addresses of functions at agents end in it.
 const domain = ".cluster"
 
@@ -335,8 +341,10 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.seq++
 	attempt := f.seq
+	left := f.near[api.FunctionName(function)].away(f)
 	f.mu.Unlock()
 	if l == nil {
+		counted(nil, left)
 		return nil, &net.OpError{Op: "dial", Net: "link", Err: fmt.Errorf("agent %s has no link that takes requests", who)}
 	}
 	out := r.Clone(r.Context())
@@ -351,5 +359,5 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		cluster, _, _ := strings.Cut(string(who), "/")
 		f.metrics.lost.WithLabelValues(cluster).Inc()
 	}
-	return resp, err
+	return counted(resp, left), err
 }

@@ -32,8 +32,9 @@ type function struct {
 type offer struct {
 	session *session
 	state   exchange.Function
-	had     bool // it has demand
-	asked   int  // how many of the requests that wait it is to take
+	since   time.Time // of its state
+	had     bool      // it has demand
+	asked   int       // how many of the requests that wait it is to take
 	// unloaded is since when nothing of it is loaded there; zero: something is.
 	unloaded time.Time
 	removing uint64 // the order by which the agent was told that it is not wanted any more; 0: it was not
@@ -56,7 +57,8 @@ func (f *Front) offered(s *session, state exchange.Function) (tell []func(), fn 
 		if state.Model == "" {
 			return nil, nil
 		}
-		fn = &function{name: state.Name, offers: map[string]*offer{}}
+		own := f.near[state.Name]
+		fn = &function{name: state.Name, offers: map[string]*offer{}, failed: own != nil && own.failed != nil}
 		f.functions[state.Name] = fn
 	}
 	old := fn.offers[s.agent()]
@@ -78,9 +80,12 @@ func (f *Front) offered(s *session, state exchange.Function) (tell []func(), fn 
 		}
 	}
 	f.named(s, &state)
-	o := &offer{session: s, state: state}
+	o := &offer{session: s, state: state, since: time.Now()}
 	if old != nil {
 		o.had, o.asked = old.had, old.asked
+		if old.state.State == state.State {
+			o.since = old.since
+		}
 	}
 	if state.State == api.Gone && state.Running == 0 && state.Waiting == 0 {
 		if o.unloaded = time.Now(); old != nil && !old.unloaded.IsZero() {
@@ -122,8 +127,8 @@ func (f *Front) observe(o *offer, as api.State) func() {
 func (o *offer) status(as api.State, seq uint64) api.InstanceStatus {
 	state, s := o.state, o.session
 	st := api.InstanceStatus{
-		Instance: instance(s.agent(), state.Name), Function: state.Name, State: cmp.Or(as, state.State), Seq: seq, Since: time.Now(),
-		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters,
+		Instance: instance(s.agent(), state.Name), Function: state.Name, State: cmp.Or(as, state.State), Seq: seq, Since: o.since,
+		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters, Way: s.way, Cost: s.declared.Cost,
 	}
 	if st.State == api.Awake && (state.Places == 0 || s.leaving) {
 		st.State = api.Draining // it finishes what it has, and takes nothing new
@@ -141,11 +146,15 @@ func (f *Front) sync(fn *function) (tell []func()) {
 		f.divide(fn)
 		return nil
 	}
+	if failure := f.failure(fn); len(fn.offers) > 0 || f.isNear(fn.name) {
+		tell = f.fail(fn, failure)
+	}
 	if len(fn.offers) == 0 {
+		f.divide(fn)
 		if fn.forget == nil {
 			fn.forget = time.AfterFunc(f.cfg.Keep, func() { f.drop(fn) })
 		}
-		return nil
+		return tell
 	}
 	if fn.forget != nil {
 		fn.forget.Stop()
@@ -153,11 +162,7 @@ func (f *Front) sync(fn *function) (tell []func()) {
 	}
 	if spec := fn.merged(); !f.isNear(fn.name) && !reflect.DeepEqual(spec, fn.spec) {
 		fn.spec = spec
-		tell = append(tell, func() { f.deps.Activator.PutFunction(spec) })
-	}
-	if failure := fn.failure(); !f.isNear(fn.name) && (failure != nil || fn.failed) {
-		fn.failed = failure != nil
-		tell = append(tell, func() { f.deps.Activator.Fail(fn.name, failure) })
+		tell = append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, tell...)
 	}
 	f.divide(fn)
 	return tell
@@ -216,21 +221,23 @@ func (fn *function) failure() *api.Error {
 func (f *Front) Emit(e api.Event) {
 	name := api.FunctionName(e.Subject)
 	f.mu.Lock()
-	fn, near := f.functions[name], f.isNear(name)
+	fn := f.functions[name]
 	var demand api.Demand
-	if fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil {
+	divided := fn != nil && e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil
+	if divided {
 		fn.demand = demand
+		f.near[name].renewed()
 		f.divide(fn)
 	}
-	far := fn != nil && f.woken(fn, e)
-	f.mu.Unlock()
-	if (fn == nil || near) && !far && f.deps.Near != nil {
-		f.deps.Near.Emit(e)
+	if far := fn != nil && f.woken(fn, e); !far && !divided && (fn == nil || f.isNear(name)) {
+		f.out = append(f.out, e)
 	}
+	f.mu.Unlock()
+	f.passOn()
 }
 
-// divide sends the demand of a function to those of its agents who should have it: that of this front door to any, that of
-// another to those that are no front doors. The caller holds mu.
+// divide sends the demand of a function to those of its agents who should have it, and to this machine where it has it itself: that of
+// this front door to any, that of another to those that are no front doors. The caller holds mu, and calls [Front.passOn] after it.
 func (f *Front) divide(fn *function) {
 	f.reconsider(fn)
 	list := make([]choose.Cluster, 0, len(fn.offers))
@@ -241,12 +248,18 @@ func (f *Front) divide(fn *function) {
 			Cost: o.session.declared.Cost, Out: !o.usable(), Had: o.had,
 		})
 	}
+	own := f.near[fn.name]
+	if own != nil {
+		list = append(list, own.cluster(own.runs(fn)))
+	}
 	parts := map[string]part{}
 	f.share(fn, parts, list, fn.demand)
 	all := fn.demand
-	near := slices.DeleteFunc(list, func(c choose.Cluster) bool { return fn.offers[c.Name].session.declared.Front })
+	list = slices.DeleteFunc(list, func(c choose.Cluster) bool {
+		return c.Name == here && f.cfg.SharesNear || c.Name != here && fn.offers[c.Name].session.declared.Front
+	})
 	for _, d := range fn.theirs {
-		f.share(fn, parts, near, d)
+		f.share(fn, parts, list, d)
 		all.Waiting += d.Waiting
 		all.OldestAge = max(all.OldestAge, d.OldestAge)
 		all.WaitingTokens += d.WaitingTokens
@@ -254,6 +267,9 @@ func (f *Front) divide(fn *function) {
 		if d.LastRequest.After(all.LastRequest) {
 			all.LastRequest = d.LastRequest
 		}
+	}
+	if own != nil {
+		f.tellNear(fn, own, parts[here].waiting, all)
 	}
 	for agent, o := range fn.offers {
 		d := api.Demand{Function: fn.name, Activator: "front/" + f.cfg.Name, LastRequest: all.LastRequest, At: fn.demand.At}
@@ -283,7 +299,9 @@ type part struct {
 func (f *Front) share(fn *function, parts map[string]part, list []choose.Cluster, d api.Demand) {
 	regions := f.regions(fn)
 	for _, g := range f.groups(fn, d) {
-		seeing := slices.DeleteFunc(slices.Clone(list), func(c choose.Cluster) bool { return bars(fn.offers[c.Name].session.declared, regions, g.tenant) != "" })
+		seeing := slices.DeleteFunc(slices.Clone(list), func(c choose.Cluster) bool {
+			return c.Name != here && bars(fn.offers[c.Name].session.declared, regions, g.tenant) != ""
+		})
 		for _, p := range choose.Split(seeing, g.waiting, 0) {
 			sum := parts[p.Cluster]
 			sum.waiting += p.Waiting

@@ -47,21 +47,28 @@ func (f *Front) Of(a api.Activity) api.Activity {
 	return a
 }
 
-// EmitOf takes the demand of another front door for functions of this one's agents.
+// EmitOf takes the demand of another front door for functions of this one's agents. Of a function that this machine has alone it is
+// its own autoscaler's.
 func (f *Front) EmitOf(e api.Event) {
 	var demand api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &demand) != nil {
 		return
 	}
+	defer f.passOn()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fn := f.functions[demand.Function]; fn != nil {
+	fn := f.functions[demand.Function]
+	if fn == nil && f.isNear(demand.Function) && !f.cfg.SharesNear {
+		f.out = append(f.out, e)
+	}
+	if fn != nil {
 		if fn.theirs == nil {
 			fn.theirs = map[string]api.Demand{}
 		}
 		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
 			delete(fn.theirs, demand.Activator)
 		}
+		f.near[fn.name].renewed()
 		f.divide(fn)
 	}
 }

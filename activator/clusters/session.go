@@ -45,6 +45,7 @@ type session struct {
 	goAway   bool
 	complete bool
 	way      time.Duration
+	wayTold  time.Duration // as the activator has it
 	doubles  uint64
 	offers   int                       // of functions that nobody of its name offered before
 	told     map[api.FunctionName]bool // it was told that they are not taken as it says
@@ -83,7 +84,7 @@ func (f *Front) Control(stream exchangerpc.ServerStream) error {
 		return err
 	}
 	defer f.lose(s)
-	if err := stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
+	if err := stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Owner: f.cfg.Owner, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
 		return err
 	}
 	f.log.Info("a cluster has come", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "version", s.hello.Version)

@@ -122,9 +122,9 @@ func (f *Front) named(s *session, state *exchange.Function) {
 	}
 	taken := func(name api.ModelName) bool {
 		owner := f.owners[name]
-		for near, spec := range f.near {
-			if near != state.Name && (spec.Model == name || slices.Contains(spec.Aliases, name)) {
-				return refuse(name, near)
+		for own, n := range f.near {
+			if own != state.Name && (n.spec.Model == name || slices.Contains(n.spec.Aliases, name)) {
+				return refuse(name, own)
 			}
 		}
 		if owner != "" && owner != state.Name && f.functions[owner].calls(name) {

@@ -36,7 +36,10 @@ func (f *Front) regions(fn *function) []string {
 	if fn.placed != nil {
 		return fn.placed.spec.Regions
 	}
-	return f.near[fn.name].Regions
+	if n := f.near[fn.name]; n != nil {
+		return n.spec.Regions
+	}
+	return nil
 }
 
 // Sees implements [activator.Sight]: instances are agents' offers, or this machine's own, which see all.

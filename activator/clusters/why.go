@@ -70,7 +70,7 @@ func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
 	}
 	if n := fn.waiting(); n > 0 {
-		reason := fmt.Sprintf("%s at front door %s", counted(fn.demand.Waiting, "request waits", "requests wait"), f.cfg.Name)
+		reason := fmt.Sprintf("%s at front door %s", number(fn.demand.Waiting, "request waits", "requests wait"), f.cfg.Name)
 		if n > fn.demand.Waiting {
 			reason += fmt.Sprintf(", %d at others", n-fn.demand.Waiting)
 		}
@@ -79,29 +79,36 @@ func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
 		}
 		say("", actionHeld, reason)
 	}
+	if n := f.near[fn.name]; n != nil {
+		action := actionPassed
+		if n.asked > 0 || n.cluster(0).State == api.Awake {
+			action = actionChosen
+		}
+		say(here, action, n.describe(n.runs(fn)))
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.declared)) {
-		here := false
+		there := false
 		for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
 			s := f.sessions[agent]
 			if s.hello.Cluster != name {
 				continue
 			}
-			here = true
+			there = true
 			if o := fn.offers[agent]; o.chosen() && f.barred(fn, s.declared) == "" {
 				say(agent, actionChosen, o.describe())
 			} else {
 				say(agent, actionPassed, f.passed(fn, s, now))
 			}
 		}
-		if !here {
+		if !there {
 			say(name, actionPassed, f.absent(fn, f.declared[name]))
 		}
 	}
 	return list
 }
 
-// counted is a number with the word for it.
-func counted(n int, one, many string) string {
+// number is a number with the word for it.
+func number(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -193,10 +200,7 @@ func ago(t time.Time) string { return "at " + t.Local().Format(time.TimeOnly) }
 
 // describe says how a function is at an agent.
 func (o *offer) describe() string {
-	expected := ""
-	if o.state.Expected > 0 {
-		expected = ", awake in about " + o.state.Expected.Round(100*time.Millisecond).String()
-	}
+	expected := awakeIn(o.state.Expected)
 	switch s := o.state; {
 	case s.Failed != nil && s.State != api.Awake:
 		return "it can't start there: " + s.Failed.Message

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -98,6 +99,7 @@ func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	if w.Adapter != "" {
 		free, most = fit(free, w.Adapter)
 	}
+	free = s.nearest(free)
 	least, limit := spread(free)
 	why := api.Choice{By: api.ByLoad, Prompt: tokens(w.Prefix.Len()), Least: least.running}
 	if most > 0 {
@@ -116,6 +118,27 @@ func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 		return preferred(free, w.Prefix.Key(s.index.Seen(w.Prefix)), limit), why
 	}
 	return least.Instance, why
+}
+
+// nearest are those to which the way is as short as to any, and of these the cheapest that are not much busier. Instances of one
+// place are all as close, and cost the same.
+func (s *Set) nearest(free []candidate) []candidate {
+	if !s.apart {
+		return free
+	}
+	way := free[0].status.Way
+	for _, c := range free {
+		way = min(way, c.status.Way)
+	}
+	free = slices.DeleteFunc(free, func(c candidate) bool { return c.status.Way > way+api.SameWay })
+	_, limit := spread(free)
+	least := math.Inf(1)
+	for _, c := range free {
+		if limit.allows(c) {
+			least = min(least, c.status.Cost)
+		}
+	}
+	return slices.DeleteFunc(free, func(c candidate) bool { return c.status.Cost > least })
 }
 
 // tokens is about how many tokens so many blocks of a prompt have.

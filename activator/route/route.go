@@ -10,12 +10,14 @@
 //  1. Only instances that are awake, have a free slot and are not being avoided.
 //  2. Of these the ones that have loaded the adapter which the request names, or have been sent requests
 //     for it that run, if there are any; else those that load it when a request names it.
-//  3. Of these the one that has seen most of the request's prompt (package prefix), if it has seen half
+//  3. Of these, where they are of several clusters, those with the shortest way, and among them the cheapest ones that are not
+//     much busier.
+//  4. Of these the one that has seen most of the request's prompt (package prefix), if it has seen half
 //     of it and is not much busier than the others.
-//  4. Else the one that the request's session prefers, or where it has none the beginning of its
+//  5. Else the one that the request's session prefers, or where it has none the beginning of its
 //     prompt, if it is not much busier than the others. Who knows nothing prefers the same one: so do several activators.
-//  5. Else the one with the smallest load, the share of its slots in use.
-//  6. Ties rotate, so that the first of several idle instances is not always the same.
+//  6. Else the one with the smallest load, the share of its slots in use.
+//  7. Ties rotate, so that the first of several idle instances is not always the same.
 //
 // What is much busier: see [slack]. So a prompt that all requests have in common spreads over instances as their number grows.
 //
@@ -86,6 +88,7 @@ type Set struct {
 	slots      int // of an instance that does not say
 	all        []*Instance
 	turn       int
+	apart      bool // some are of other clusters
 	tombstones tombstone.Set
 	index      prefix.Index
 	scratch    scratch
@@ -132,6 +135,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 		s.index.Forget(i.place)
 	}
 	i.status, i.base, i.slots = st, base, s.slotsOf(st)
+	s.apart = s.apart || st.Way > 0 || st.Cost > 0
 	i.correct(now)
 	i.avoid, i.backoff = time.Time{}, 0
 	return true

@@ -90,6 +90,14 @@ func (d *driver) status(args []string) api.InstanceStatus {
 			st.Concurrency = d.number(value)
 		case "level":
 			st.Level = api.Level(d.number(value))
+		case "way":
+			way, err := time.ParseDuration(value)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			st.Way = way
+		case "cost":
+			st.Cost = float64(d.number(value))
 		case "adapter":
 			st.Adapters = append(st.Adapters, api.ModelName(value))
 		}

@@ -209,7 +209,10 @@ type Down struct {
 
 // Welcome is a front door's answer to a Hello.
 type Welcome struct {
-	Front   string `json:"front"` // its name
+	Front string `json:"front"` // its name
+	// Owner is the name by which it owns the functions that it has created; front doors that share their declarations
+	// share it. Empty: Front.
+	Owner   string `json:"owner,omitempty"`
 	Session string `json:"session"`
 	// Secret opens links to this session ([link.Hello]).
 	Secret string `json:"secret"`

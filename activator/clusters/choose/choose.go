@@ -27,7 +27,7 @@ const (
 	UnknownWake  = 5 * time.Second
 	UnknownStart = time.Minute
 	// Near is how much two expected times may differ and be the same.
-	Near = 20 * time.Millisecond
+	Near = api.SameWay
 	// Stay is how much sooner another cluster must have the first token to get the demand of one that has it.
 	Stay = 2 * time.Second
 )
@@ -63,6 +63,28 @@ func (c Cluster) FirstToken() time.Duration {
 		return c.Way + UnknownWake
 	}
 	return c.Way + UnknownStart
+}
+
+// Soonest is the state of that instance which takes a request soonest, and the time until it is awake; 0: nobody knows, or it is. Without one that
+// is awake or on its way the state is gone.
+func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expected time.Duration) {
+	order := []api.State{api.Awake, api.Starting, api.Asleep}
+	state, best := api.Gone, len(order)
+	for _, st := range list {
+		at := slices.Index(order, st.State)
+		if at < 0 || at >= best {
+			continue
+		}
+		best = at
+		switch state, expected = st.State, 0; state {
+		case api.Starting:
+			expected = max(st.LoadTime-now.Sub(st.Since), 0)
+		case api.Asleep:
+			expected = st.WakeTime
+		default:
+		}
+	}
+	return state, expected
 }
 
 // share is the part of the slots that is in use.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -37,6 +38,7 @@ type agent struct {
 	events    api.Endpoint // where instances report
 	control   *control.Client
 	activator *activator.Activator
+	far       *clusters.Front // nil: there is none
 	emit      api.Emitter
 	log       *slog.Logger
 
@@ -175,7 +177,11 @@ func (a *agent) Revoke(ctx context.Context, g api.Grant) error { return a.activa
 
 // Fail makes the activator answer what waits for a function with err.
 func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) error {
-	a.activator.Fail(name, err)
+	if a.far != nil { // clusters may have it
+		a.far.FailNear(name, err)
+	} else {
+		a.activator.Fail(name, err)
+	}
 	return nil
 }
 

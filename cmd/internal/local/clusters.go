@@ -80,15 +80,7 @@ func (s *server) newAgents() error {
 		Wakes: func(name api.FunctionName) []api.WakeTrace {
 			return append(s.far.Wakes(name), s.autoscaler.WakeTraces(name)...)
 		},
-		Emitter: api.EmitterFunc(func(e api.Event) {
-			s.far.EmitOf(e)
-			s.owning.Lock()
-			_, own := s.own[api.FunctionName(e.Subject)]
-			s.owning.Unlock()
-			if own {
-				s.route(e)
-			}
-		}),
+		Emitter: api.EmitterFunc(s.far.EmitOf),
 	})
 }
 

@@ -190,7 +190,7 @@ func (s *server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.agent.activator = s.activator
+	s.agent.activator, s.agent.far = s.activator, s.far
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
@@ -225,6 +225,9 @@ func (s *server) route(e api.Event) {
 			return
 		}
 		s.activator.ObserveInstance(status)
+		if s.far != nil {
+			s.far.ObserveNear(status)
+		}
 		s.autoscaler.ObserveInstance(status)
 		if status.State != api.Starting {
 			s.agent.wantPrewarmed()

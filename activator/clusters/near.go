@@ -1,0 +1,251 @@
+package clusters
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/clusters/choose"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// A function of this machine that agents have too has one place more for its requests: the nearest. The machine's own
+// autoscaler hears of the requests that are for it, as a cluster does, and not of those that go elsewhere.
+
+// here is what this machine is called among the clusters of a function. No agent has a name without a slash.
+const here = "here"
+
+// near is a function of this machine. The mutex of the Front guards it.
+type near struct {
+	spec      api.Function
+	instances map[api.InstanceID]api.InstanceStatus // that are not gone
+	loads     time.Duration                         // what a start took the last time; 0: nobody knows
+	failed    *api.Error                            // it can't start
+	sent      int                                   // of its requests, those at agents
+	asked     int                                   // how many of the requests that wait it is to take
+	told      api.Demand                            // the last that its autoscaler was told
+	fresh     bool                                  // it is to be told again, whether it is another or not
+}
+
+// Near says which functions this machine has itself: agents that have them too are further instances of them, and
+// the demand is divided among those and the machine's own autoscaler.
+func (f *Front) Near(spec api.Function, has bool) {
+	f.change(func() []func() {
+		switch n := f.near[spec.Name]; {
+		case !has:
+			delete(f.near, spec.Name)
+		case n == nil:
+			f.near[spec.Name] = &near{spec: spec, instances: map[api.InstanceID]api.InstanceStatus{}}
+		default:
+			n.spec = spec
+		}
+		if fn := f.functions[spec.Name]; fn != nil {
+			fn.spec = api.Function{} // said anew where it is not near any more
+			return f.sync(fn)
+		}
+		return nil
+	})
+}
+
+// ObserveNear takes in a report of an instance of this machine. It tells the activator nothing.
+func (f *Front) ObserveNear(st api.InstanceStatus) {
+	f.mu.Lock()
+	if n := f.near[st.Function]; n != nil {
+		if st.State == api.Gone {
+			delete(n.instances, st.Instance)
+		} else {
+			n.instances[st.Instance] = st
+		}
+		n.loads = cmp.Or(st.LoadTime, n.loads)
+		if fn := f.functions[st.Function]; fn != nil {
+			f.divide(fn)
+		}
+	}
+	f.mu.Unlock()
+	f.passOn()
+}
+
+// FailNear takes in that a function of this machine can't start here, or that it can again. Its requests are refused where no
+// agent can have it either.
+func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
+	f.change(func() []func() {
+		fn, n := f.functions[name], f.near[name]
+		if n != nil {
+			n.failed = err
+		}
+		if fn == nil {
+			return []func(){func() { f.deps.Activator.Fail(name, err) }}
+		}
+		f.divide(fn)
+		fn.failed = true // it is said again, whatever it was
+		return f.fail(fn, f.failure(fn))
+	})
+}
+
+// Moved has the activator told anew of the agents that have a function, after swap: it knows the function by another name then.
+func (f *Front) Moved(name api.FunctionName, swap func()) {
+	f.change(func() (tell []func()) {
+		fn := f.functions[name]
+		if fn == nil {
+			return []func(){swap}
+		}
+		for _, o := range fn.offers {
+			tell = append(tell, f.observe(o, api.Gone))
+		}
+		tell = append(tell, swap)
+		for _, o := range fn.offers {
+			tell = append(tell, f.observe(o, ""))
+		}
+		return tell
+	})
+}
+
+// failure says why nobody can start a function; nil: somebody can. The caller holds mu.
+func (f *Front) failure(fn *function) *api.Error {
+	n := f.near[fn.name]
+	switch {
+	case n == nil:
+		return fn.failure()
+	case n.failed != nil && (len(fn.offers) == 0 || fn.failure() != nil):
+		return n.failed
+	}
+	return nil
+}
+
+// cluster is this machine among those that have the function, of whose requests running are in its instances.
+func (n *near) cluster(running int) choose.Cluster {
+	c := choose.Cluster{Name: here, Expected: n.loads, Running: running, Concurrency: max(n.spec.Concurrency, 1), MaxScale: n.spec.MaxScale, Out: n.failed != nil, Had: n.asked > 0}
+	list := make([]api.InstanceStatus, 0, len(n.instances))
+	for _, st := range n.instances {
+		list = append(list, st)
+		if st.Ready() {
+			c.Slots += cmp.Or(st.Concurrency, c.Concurrency)
+		}
+	}
+	state, expected := choose.Soonest(list, time.Now())
+	if c.State = state; state != api.Gone {
+		c.Expected = expected
+	}
+	return c
+}
+
+// runs is how many of a function's requests are in this machine's instances.
+func (n *near) runs(fn *function) int { return max(fn.demand.Running-n.sent, 0) }
+
+// tellNear has this machine's autoscaler told what of a function's demand is for it, where that is news. The caller holds mu, and calls
+// [Front.passOn] after it.
+func (f *Front) tellNear(fn *function, n *near, waiting int, all api.Demand) {
+	now := time.Now()
+	d := fn.demand
+	d.Function, d.Activator, d.Tenants = fn.name, cmp.Or(d.Activator, "front/"+f.cfg.Name), nil
+	d.Running, d.Waiting, d.Shared, d.WaitingTokens, d.OldestAge, d.Trace = n.runs(fn), waiting, min(d.Shared, waiting), 0, 0, ""
+	n.asked = waiting
+	if waiting > 0 {
+		d.WaitingTokens = all.WaitingTokens * api.Tokens(waiting) / api.Tokens(max(all.Waiting, waiting))
+		d.OldestAge, d.Trace = all.OldestAge, all.Trace
+		if fn.demand.Waiting > 0 {
+			d.OldestAge = max(d.OldestAge, f.oldest(fn, now))
+		}
+	}
+	if d.LastRequest.Before(all.LastRequest) {
+		d.LastRequest = all.LastRequest
+	}
+	said := n.told
+	if !n.fresh && d.Waiting == said.Waiting && d.Running == said.Running && d.WaitingTokens == said.WaitingTokens {
+		return
+	}
+	d.At, n.told, n.fresh = now, d, false
+	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.name, d))
+}
+
+// passOn passes to this machine's parts what there is for them, in order. It does not wait for another goroutine that does.
+func (f *Front) passOn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.passing {
+		return
+	}
+	f.passing = true
+	for len(f.out) > 0 {
+		out := f.out
+		f.out = nil
+		f.mu.Unlock()
+		for _, e := range out {
+			if f.deps.Near != nil {
+				f.deps.Near.Emit(e)
+			}
+		}
+		f.mu.Lock()
+	}
+	f.passing = false
+}
+
+// renewed notes that somebody has said again what waits: levels that are not repeated are forgotten. It does nothing for nil.
+func (n *near) renewed() {
+	if n != nil {
+		n.fresh = true
+	}
+}
+
+// away counts a request that goes to an agent, until left is called, which may be more than once. nil: nobody counts it. The caller holds mu.
+func (n *near) away(f *Front) (left func()) {
+	if n == nil {
+		return nil
+	}
+	n.sent++
+	return sync.OnceFunc(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n.sent--
+	})
+}
+
+// counted calls left when the answer has ended.
+func counted(resp *http.Response, left func()) *http.Response {
+	if left == nil {
+		return resp
+	}
+	if resp == nil {
+		left()
+		return nil
+	}
+	resp.Body = &body{resp.Body, left}
+	return resp
+}
+
+// body says when it is closed.
+type body struct {
+	io.ReadCloser
+	closed func()
+}
+
+// Close implements [io.Closer].
+func (b *body) Close() error {
+	defer b.closed()
+	return b.ReadCloser.Close()
+}
+
+// describe says how a function is on this machine, of whose requests running are there.
+func (n *near) describe(running int) string {
+	switch c := n.cluster(running); {
+	case n.failed != nil:
+		return "it can't start here: " + n.failed.Message
+	case c.State == api.Awake:
+		return fmt.Sprintf("awake: %d of %d slots are taken", running, c.Slots)
+	case c.State == api.Gone:
+		return "not loaded" + awakeIn(c.Expected)
+	default:
+		return string(c.State) + awakeIn(c.Expected)
+	}
+}
+
+// awakeIn is when an instance is expected to be awake, for people; empty: nobody knows.
+func awakeIn(expected time.Duration) string {
+	if expected <= 0 {
+		return ""
+	}
+	return ", awake in about " + expected.Round(100*time.Millisecond).String()
+}
