@@ -147,7 +147,11 @@ func newFrontWith(t testing.TB, name string, near api.Emitter, tlsConfig *tls.Co
 	later := &relayed{of: f}
 	f.activator = newActivator(t, "front", later, later, later)
 	var err error
-	if f.Front, err = clusters.New(clusters.Config{Name: name}, clusters.Deps{Activator: f.activator, Near: near, Transport: api.NewTransport(64), Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &f.logged), &slog.HandlerOptions{Level: slog.LevelDebug})), Changed: later.changed, Registry: f.registry}); err != nil {
+	owner := ""
+	if group, _, shared := strings.Cut(name, "/"); shared { // as the activators of one cluster
+		owner = group
+	}
+	if f.Front, err = clusters.New(clusters.Config{Name: name, Owner: owner}, clusters.Deps{Activator: f.activator, Near: near, Transport: api.NewTransport(64), Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &f.logged), &slog.HandlerOptions{Level: slog.LevelDebug})), Changed: later.changed, Registry: f.registry}); err != nil {
 		t.Fatal(err)
 	}
 	later.front.Store(f.Front)

@@ -234,6 +234,7 @@ func (f *Front) lose(s *session) {
 			} else {
 				f.reconsider(fn) // it may have been on its way there
 			}
+			tell = append(tell, f.placing(fn)...)
 		}
 		return tell
 	})
@@ -268,14 +269,15 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 				}
 			}
 		}
+		var seen []func() // told when the activator has heard of the functions
 		for _, state := range up.Functions {
 			t, fn := f.offered(s, state)
-			tell = append(tell, t...)
+			seen = append(seen, t...)
 			if fn != nil {
 				changed[state.Name] = fn
 			}
 		}
-		f.answered(s, up)
+		tell = append(tell, f.answered(s, up)...)
 		f.happened(s, up.Wakes)
 		if up.Complete && !s.complete {
 			s.complete = true
@@ -291,7 +293,7 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 		for _, fn := range changed {
 			tell = append(tell, f.sync(fn)...)
 		}
-		return tell
+		return append(tell, seen...)
 	})
 	return err
 }

@@ -245,7 +245,7 @@ func (f *Front) divide(fn *function) {
 		list = append(list, choose.Cluster{
 			Name: agent, State: o.state.State, Expected: o.state.Expected, Way: o.session.way,
 			Running: o.state.Running, Slots: o.state.Running + o.state.Places, Concurrency: o.state.Concurrency, MaxScale: o.state.MaxScale,
-			Cost: o.session.declared.Cost, Out: !o.usable(), Had: o.had,
+			Cost: o.session.declared.Cost, Out: !o.usable() || f.later(fn, o), Had: o.had,
 		})
 	}
 	own := f.near[fn.name]

@@ -85,9 +85,13 @@ func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
 	})
 }
 
-// Moved has the activator told anew of the agents that have a function, after swap: it knows the function by another name then.
+// Moved has the activator told anew of the agents that have a function, after swap: it knows the function by another name then. What
+// instances this machine has of it by that name is to be observed anew.
 func (f *Front) Moved(name api.FunctionName, swap func()) {
 	f.change(func() (tell []func()) {
+		if n := f.near[name]; n != nil {
+			clear(n.instances)
+		}
 		fn := f.functions[name]
 		if fn == nil {
 			return []func(){swap}

@@ -39,7 +39,9 @@ func newMachine(t *testing.T, state api.State, wake time.Duration, declared ...c
 	m.activator.PutFunction(chat)
 	m.Near(chat, true)
 	m.set(state)
-	return m, func(name, token string, spec api.Function) *cluster { return newCluster(t, name, token, pool, spec, m.at) }
+	return m, func(name, token string, spec api.Function) *cluster {
+		return newCluster(t, name, token, pool, spec, m.at)
+	}
 }
 
 // brain is the machine's autoscaler.

@@ -11,7 +11,7 @@ import (
 // A front door is to another one an agent: it dials, offers what its own agents have, and passes on what it gets. What
 // other front doors offer to it it offers to nobody, so that a request makes one hop between front doors at most.
 
-// Offered are the functions that agents of this front door serve, other front doors not counted.
+// Offered are the functions that agents of this front door serve, or may have created, other front doors not counted.
 func (f *Front) Offered() []api.Function {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -23,9 +23,14 @@ func (f *Front) Offered() []api.Function {
 				spec, own = fn.merged(), own+max(o.state.MaxScale, 1)
 			}
 		}
-		if own > 0 {
+		switch {
+		case own > 0:
 			spec.MaxScale = own
 			list = append(list, spec)
+		case fn.placed != nil && f.placeable(fn):
+			spec = fn.placed.spec.WithoutSecrets()
+			list = append(list, spec)
+		default:
 		}
 	}
 	slices.SortFunc(list, func(a, b api.Function) int { return strings.Compare(string(a.Name), string(b.Name)) })
@@ -45,6 +50,24 @@ func (f *Front) Of(a api.Activity) api.Activity {
 		return o != nil && o.session.declared.Front
 	})
 	return a
+}
+
+// Sent is how many requests of a function that this machine has itself are at agents now.
+func (f *Front) Sent(name api.FunctionName) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.near[name]; n != nil {
+		return n.sent
+	}
+	return 0
+}
+
+// IsAgent says whether an instance is a function at an agent.
+func (f *Front) IsAgent(st api.InstanceStatus) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn := f.functions[st.Function]
+	return fn != nil && fn.offers[strings.TrimSuffix(string(st.Instance), "/"+string(st.Function))] != nil
 }
 
 // EmitOf takes the demand of another front door for functions of this one's agents. Of a function that this machine has alone it is

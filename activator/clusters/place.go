@@ -1,7 +1,6 @@
 package clusters
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -212,12 +211,30 @@ func (f *Front) served(fn *function) bool {
 	return false
 }
 
+// placeable says whether an agent of this front door may create the function. The caller holds mu.
+func (f *Front) placeable(fn *function) bool {
+	for _, s := range f.sessions {
+		if !s.declared.Front && !s.leaving && s.declared.allows(fn.name) && fn.placed.selector.matches(s.labels()) && accepts(s.accepts, fn.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// later says whether an offer is that of another front door that may have a function created, which this one may too. The caller holds mu.
+func (f *Front) later(fn *function, o *offer) bool {
+	return fn.placed != nil && o.session.declared.Front && o.state.State == api.Gone && f.placeable(fn)
+}
+
 // unserved are the requests that no cluster which may see them can have the function awake for. The caller holds mu.
 func (f *Front) unserved(fn *function) (list []group) {
-	for _, d := range append(slices.Collect(maps.Values(fn.theirs)), fn.demand) {
+	count := func(d api.Demand, own bool) {
 		for _, g := range f.groups(fn, d) {
 			seen := false
 			for _, o := range fn.offers {
+				if o.session.declared.Front && (!own || f.later(fn, o)) {
+					continue // what waits at one front door never goes by two others
+				}
 				seen = seen || o.usable() && bars(o.session.declared, fn.placed.spec.Regions, g.tenant) == ""
 			}
 			if g.waiting > 0 && !seen {
@@ -225,6 +242,10 @@ func (f *Front) unserved(fn *function) (list []group) {
 			}
 		}
 	}
+	for _, d := range fn.theirs {
+		count(d, false)
+	}
+	count(fn.demand, true)
 	return list
 }
 
@@ -266,11 +287,12 @@ func (f *Front) send(fn *function, s *session) {
 }
 
 // answered takes in what an agent says of what it accepts, and of manifests. The caller holds mu.
-func (f *Front) answered(s *session, up *exchange.Up) {
+func (f *Front) answered(s *session, up *exchange.Up) (tell []func()) {
 	if up.Accepts != nil {
 		s.accepts = *up.Accepts
 		for _, fn := range f.functions {
 			f.reconsider(fn)
+			tell = append(tell, f.placing(fn)...)
 		}
 	}
 	for _, a := range up.Applied {
@@ -292,6 +314,15 @@ func (f *Front) answered(s *session, up *exchange.Up) {
 		fn.placed.refused[s.agent()] = &refusal{a.Failed.AsError(), time.Now().Add(refusedFor)}
 		f.reconsider(fn)
 	}
+	return tell
+}
+
+// placing has the other front doors told whether this one may have a function created. The caller holds mu.
+func (f *Front) placing(fn *function) []func() {
+	if fn.placed == nil || f.deps.Changed == nil {
+		return nil
+	}
+	return []func(){func() { f.deps.Changed(fn.name) }}
 }
 
 // removeAfter is how long it may be unloaded where it was created.

@@ -3,6 +3,7 @@ package clusters_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +154,48 @@ func TestCreatedByBoth(t *testing.T) {
 	w.unload("default/chat")
 	for w.count() > 0 {
 		if got := <-w.changes; got != "apply default/chat" && got != "remove default/chat" {
+			t.Error(got)
+		}
+	}
+}
+
+// TestCreatedByAnother: of the front doors that share a function, as the activators of one cluster do, one has the agent. The request at the
+// other has the function created there too; both together own it, and it is removed when it has been idle.
+func TestCreatedByAnother(t *testing.T) {
+	server, pool := authority(t)
+	both := func(of string) clusters.Declaration {
+		return clusters.Declaration{Name: of, TokenHashes: []string{clusters.HashToken(of)}, Functions: []string{"*/*"}, Front: true}
+	}
+	a := newFrontNamed(t, "fronts/a", server, declared("west", "west", "default/*"), both("b"))
+	b := newFrontNamed(t, "fronts/b", server, declared("west", "west", "default/*"), both("a"))
+	a.peer(t, b, "a", pool)
+	b.peer(t, a, "b", pool)
+	for _, f := range []*front{a, b} {
+		if err := f.Place(placed(clusters.LabelCluster + " = west")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newSite(t, "west", pool, siteConfig{accept: everything}, a.at)
+	for _, first := range []*front{b, a} {
+		if status, body := first.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+			t.Fatalf("%d %s", status, body)
+		}
+		if got := <-w.changes; got != "apply default/chat" {
+			t.Error(got)
+		}
+		w.mu.Lock()
+		owners := slices.Clone(w.has["default/chat"].owners)
+		w.mu.Unlock()
+		if !slices.Equal(owners, []string{"fronts"}) {
+			t.Errorf("it is there for %v, want both together", owners)
+		}
+		for _, f := range []*front{a, b} {
+			if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+				t.Errorf("%d %s", status, body)
+			}
+		}
+		w.unload("default/chat")
+		if got := <-w.changes; got != "remove default/chat" {
 			t.Error(got)
 		}
 	}

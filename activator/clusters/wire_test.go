@@ -3,6 +3,7 @@ package clusters_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -247,6 +248,24 @@ func (f *front) stream(t *testing.T) string {
 	return string(got)
 }
 
+// peer makes a front door an agent of another one, which declares it by that name and takes the name as its token.
+func (f *front) peer(t *testing.T, of *front, name string, pool *x509.CertPool) {
+	t.Helper()
+	a, err := clusteragent.New(clusteragent.Config{Fronts: []string{of.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
+		clusteragent.Deps{Serve: f.activator.ServeAtOnce, Functions: f.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
+			s, ok := f.activator.Stats(name)
+			return f.Of(s), ok
+		}, Emitter: api.EmitterFunc(f.EmitOf), Logger: logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.watch.Store(a)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx, time.Second) }()
+	t.Cleanup(func() { cancel(); <-ended })
+}
+
 // TestTwoFronts: what only the agents of another front door have is answered in one hop, held and woken like any other, and a
 // request never goes back.
 func TestTwoFronts(t *testing.T) {
@@ -260,23 +279,8 @@ func twoFronts(t *testing.T, tenants ...string) {
 	server, pool := authority(t)
 	x := newFront(t, server, clusters.Declaration{Name: "y", TokenHashes: []string{clusters.HashToken("y")}, Functions: []string{"*/*"}, Front: true})
 	y := newFront(t, server, of(declared("west", "w", "default/chat"), tenants...), clusters.Declaration{Name: "x", TokenHashes: []string{clusters.HashToken("x")}, Functions: []string{"*/*"}, Front: true})
-	peer := func(of, to *front, name string) {
-		a, err := clusteragent.New(clusteragent.Config{Fronts: []string{to.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
-			clusteragent.Deps{Serve: of.activator.ServeAtOnce, Functions: of.Offered, Stats: func(name api.FunctionName) (api.Activity, bool) {
-				s, ok := of.activator.Stats(name)
-				return of.Of(s), ok
-			}, Emitter: api.EmitterFunc(of.EmitOf), Logger: logger(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		of.watch.Store(a)
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- a.Run(ctx, time.Second) }()
-		t.Cleanup(func() { cancel(); <-ended })
-	}
-	peer(y, x, "y")
-	peer(x, y, "x")
+	y.peer(t, x, "y", pool)
+	x.peer(t, y, "x", pool)
 	newCluster(t, "west", "w", pool, chat, y.at)
 	x.known(t, chat.Name)
 	var all sync.WaitGroup

@@ -27,8 +27,8 @@ type Front struct {
 	Declared []clusters.Declaration
 	// Fronts are the addresses of all front doors, as agents reach them; empty: only those that agents were given.
 	Fronts []string
-	// Name is this front door's among them.
-	Name string
+	// Name is this front door's among them, and Owner the one that the file gives it; empty: none.
+	Name, Owner string
 	// File is where all of it was read.
 	File string
 	// Peers, if not nil, says how this front door is an agent of the others: they get what its agents and this machine have.
@@ -77,7 +77,7 @@ func Read(path, version string) (*Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--clusters %s: %w", path, err)
 	}
-	c := &Front{File: path, Name: file.Name, Listen: file.Listen, Declared: file.Clusters, Fronts: file.Fronts}
+	c := &Front{File: path, Name: file.Name, Owner: file.Name, Listen: file.Listen, Declared: file.Clusters, Fronts: file.Fronts}
 	if c.Name == "" {
 		host, err := os.Hostname()
 		c.Name = cmp.Or(host, "front")

@@ -26,6 +26,8 @@ type controls struct {
 	share     *share.Share
 	instances *instances
 	offers    *offers // nil: to nobody
+	observe   func(api.InstanceStatus)
+	failed    func(name api.FunctionName, err *api.Error)
 	clusters  func() []admin.Cluster
 	far       func(name api.FunctionName) []admin.Far
 	token     *clusterToken
@@ -129,9 +131,9 @@ func (c *controls) fail(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, api.BadRequest("", "function %q, status %d: want a name, and 0 or a status of 400 to 599", f.Function, f.Status))
 		return
 	case f.Status == 0:
-		c.core.Fail(f.Function, nil)
+		c.failed(f.Function, nil)
 	default:
-		c.core.Fail(f.Function, &api.Error{Status: f.Status, Code: f.Code, Message: f.Message, RetryAfter: f.RetryAfter})
+		c.failed(f.Function, &api.Error{Status: f.Status, Code: f.Code, Message: f.Message, RetryAfter: f.RetryAfter})
 	}
 	c.offers.touched(f.Function)
 	w.WriteHeader(http.StatusNoContent)
@@ -154,7 +156,7 @@ func (c *controls) report(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		c.instances.learn(report)
-		c.core.ObserveInstance(st)
+		c.observe(st)
 		c.offers.touched(st.Function)
 	}
 	w.WriteHeader(http.StatusNoContent)

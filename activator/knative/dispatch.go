@@ -27,8 +27,9 @@ type dispatcher struct {
 	front  http.Handler
 	stock  http.Handler
 	lookup func(namespace, name string) (*v1.Revision, error)
-	tell   func(*v1.Revision) // the activator, of a revision of our class
-	domain string             // the cluster's, such as cluster.local
+	tell   func(*v1.Revision)                      // the activator, of a revision of our class
+	named  func(api.FunctionName) api.FunctionName // what a revision's requests are for: itself, or its Service, which runs elsewhere
+	domain string                                  // the cluster's, such as cluster.local
 }
 
 func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -46,15 +47,15 @@ func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := api.FunctionName(id.Namespace + "/" + id.Name)
-	if d.core.Declared(name) { // 2
-		d.ours(w, r, name)
+	if known := d.named(name); d.core.Declared(known) { // 2
+		d.ours(w, r, known)
 		return
 	}
 	rev, err := d.lookup(id.Namespace, id.Name)
 	switch {
 	case err == nil && isOurs(rev): // 3
 		d.tell(rev)
-		d.ours(w, r, name)
+		d.ours(w, r, d.named(name))
 	case err == nil || r.Header.Get(stockactivator.RevisionHeaderName) != "": // 4
 		d.stock.ServeHTTP(w, r)
 	default: // 5

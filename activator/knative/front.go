@@ -20,9 +20,10 @@ import (
 )
 
 // elsewhere is the part of the process that is a front door of clusters elsewhere. What they serve is known here by the names of
-// their Services, as the cluster's own are; of two of one name the cluster's own has it.
+// their Services, as the cluster's own are. Agents that have a Service which the cluster has too are further instances of it (type own).
 type elsewhere struct {
 	*clusters.Front
+	own
 	cfg    *joining.Front
 	core   *activator.Activator // set before anything is served
 	peers  *clusteragent.Agent  // nil: there are no other front doors
@@ -35,10 +36,10 @@ const followEvery = 500 * time.Millisecond
 
 // newElsewhere listens for agents. It serves none yet. The events and the requests of the cluster's own functions go to near and transport.
 func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, registry *prometheus.Registry) (*elsewhere, error) {
-	e := &elsewhere{cfg: p.cfg.Front, log: p.log}
+	e := &elsewhere{cfg: p.cfg.Front, log: p.log, own: newOwn()}
 	var err error
-	if e.Front, err = clusters.New(clusters.Config{Name: e.cfg.Name, Fronts: e.cfg.Fronts},
-		clusters.Deps{Activator: e, Near: near, Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
+	if e.Front, err = clusters.New(clusters.Config{Name: p.cfg.PodName, Owner: e.cfg.Owner, Fronts: e.cfg.Fronts, SharesNear: true},
+		clusters.Deps{Activator: e, Near: e.toRevisions(near), Transport: transport, Changed: e.changed, Logger: p.log, Registry: registry}); err != nil {
 		return nil, err
 	}
 	if err := e.Declare(e.cfg.Declared); err != nil {
@@ -57,11 +58,13 @@ func (e *elsewhere) meet(p *process) (err error) {
 	if e.cfg.Peers == nil {
 		return nil
 	}
-	e.peers, err = clusteragent.New(*e.cfg.Peers, clusteragent.Deps{
-		Serve: p.core.ServeAtOnce, Functions: e.Offered, Emitter: api.EmitterFunc(e.EmitOf), Logger: p.log,
+	peers := *e.cfg.Peers
+	peers.Self = p.cfg.PodName
+	e.peers, err = clusteragent.New(peers, clusteragent.Deps{
+		Serve: e.serve, Functions: e.Offered, Emitter: api.EmitterFunc(e.EmitOf), Logger: p.log,
 		Stats: func(name api.FunctionName) (api.Activity, bool) {
-			a, ok := p.core.Stats(name)
-			return e.Of(a), ok
+			a, ok := p.core.Stats(e.here(name))
+			return e.farOf(name, a), ok
 		}})
 	if err != nil {
 		return err
@@ -110,18 +113,11 @@ func (p *process) clusters() []admin.Cluster {
 	return p.far.List()
 }
 
-// PutFunction implements [clusters.Activator].
-func (e *elsewhere) PutFunction(f api.Function) { e.core.PutFunction(f) }
-
-// RemoveFunction implements [clusters.Activator].
-func (e *elsewhere) RemoveFunction(name api.FunctionName) { e.core.RemoveFunction(name) }
-
-// ObserveInstance implements [clusters.Activator].
-func (e *elsewhere) ObserveInstance(st api.InstanceStatus) {
-	if e.core.Declared(st.Function) {
-		e.core.ObserveInstance(st)
+// failed takes in that a function of the cluster can't start, or that it can again.
+func (p *process) failed(name api.FunctionName, err *api.Error) {
+	if p.far != nil && p.far.isOwn(name) {
+		p.far.failNear(name, err)
+		return
 	}
+	p.core.Fail(name, err)
 }
-
-// Fail implements [clusters.Activator].
-func (e *elsewhere) Fail(name api.FunctionName, err *api.Error) { e.core.Fail(name, err) }

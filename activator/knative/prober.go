@@ -106,7 +106,7 @@ func (p *prober) ask(ctx context.Context, i stale) {
 	if p.instances.token(i.at) != "" {
 		st, err := p.client.State(ctx, i.at)
 		if err == nil && st.Instance == i.id && st.Function == i.function {
-			p.core.ObserveInstance(st)
+			p.watch.observe(st)
 			return
 		}
 		var refused *api.Error

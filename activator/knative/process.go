@@ -214,7 +214,7 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	if err := p.meetGateways(); err != nil {
 		return err
 	}
-	p.control = (&controls{core: p.core, share: p.share, instances: known, offers: w.offers, clusters: p.clusters, far: p.farFunctions, token: token, log: p.log}).handler()
+	p.control = (&controls{core: p.core, share: p.share, instances: known, offers: w.offers, observe: w.observe, failed: p.failed, clusters: p.clusters, far: p.farFunctions, token: token, log: p.log}).handler()
 	p.metrics = metricsHandler(registry, p.ready)
 	from := sources{revisions: revisions.Informer(), secret: ours.token, kube: kubeclient.Get(injected), serving: servingclient.Get(injected)}
 	if err := from.feed(injected, w, token); err != nil {
@@ -248,7 +248,7 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
 	d := &dispatcher{
 		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
-		tell: w.revision, domain: pkgnet.GetClusterDomainName(),
+		tell: w.revision, named: w.services.elsewhere, domain: pkgnet.GetClusterDomainName(),
 	}
 	return &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
@@ -263,7 +263,7 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 		}
 	}
 	if p.far != nil {
-		w.near = p.far.Near
+		w.services, w.seen = newServices(p.far, p.log), p.far.observe
 		return p.far.meet(p)
 	}
 	return nil

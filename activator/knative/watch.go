@@ -27,8 +27,10 @@ type watch struct {
 	core      *activator.Activator
 	instances *instances
 	offers    *offers // nil: to nobody
-	// near is told which Services the cluster has itself; nil: nobody is.
-	near func(service api.Function, has bool)
+	// services tells a front door of clusters elsewhere what the cluster's Services are; nil: the process is none.
+	services *services
+	// seen hears of the instances of the cluster; nil: nobody else than the activator does.
+	seen func(api.InstanceStatus)
 	// placed hears whose the Services are that front doors had created; nil: nobody does.
 	placed *placed.Applier
 	log    *slog.Logger
@@ -43,6 +45,7 @@ type declared struct {
 	function api.Function
 	port     int    // that the container listens on
 	fault    string // what is wrong with it
+	away     bool   // it runs elsewhere: the Service is a function, and the revision none
 	object   *v1.Revision
 }
 
@@ -67,20 +70,26 @@ func (w *watch) put(rev *v1.Revision) {
 	if list, has := w.adapters[api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey])]; has {
 		adapters = &list
 	}
-	d := declare(rev, adapters)
-	name := d.function.Name
+	name, service := api.NewFunctionName(rev.Namespace, rev.Name), serviceOfRevision(rev)
+	d := w.declare(rev, adapters)
 	old, known := w.revisions[name]
 	old.object, w.revisions[name] = rev, d
 	if known && reflect.DeepEqual(old, d) {
 		return
 	}
-	if d.function.Service == "" {
+	if rev.Labels[serving.ServiceLabelKey] == "" {
 		w.core.PutService(name, rev.CreationTimestamp.Time)
 	}
-	if w.near != nil {
-		w.near(api.Function{Name: d.function.ServiceName(), Regions: d.function.Regions}, true)
+	if d.away {
+		if known && !old.away {
+			w.core.RemoveFunction(name)
+			w.offers.remove(name)
+		}
+		w.services.put(service, name, d.function)
+		return
 	}
 	w.core.PutFunction(d.function)
+	w.services.put(service, name, here(d.function))
 	w.offers.put(d.function)
 	if d.fault == "" {
 		return
@@ -92,8 +101,38 @@ func (w *watch) put(rev *v1.Revision) {
 	})
 }
 
-// declare reads a revision; adapters is the list of its Service's own, nil where it has none.
-func declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
+// declare reads a revision; adapters is the list of its Service's own, nil where it has none. One for clusters elsewhere is a function of
+// theirs at a front door of theirs, nothing to an agent, and not valid where nobody is such a front door.
+func (w *watch) declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
+	d, source := declare(rev, adapters)
+	if d.function.Clusters == "" {
+		return d
+	}
+	switch {
+	case w.offers != nil:
+		d.away = true
+	case w.services == nil:
+		d.fault = "it is for other clusters (" + api.AnnotationClusters + "), and the activators are no front door of any: " +
+			"add the component manifests/components/front, or take the annotation away"
+	case d.fault == "":
+		there, err := config.Placed(source)
+		if err != nil {
+			d.fault = "it can't be sent to other clusters (" + api.AnnotationClusters + "): " + err.Error()
+		} else {
+			d.function, d.away = there, true
+		}
+	}
+	return d
+}
+
+// here is a function as what it is in this cluster, whatever it was to be elsewhere.
+func here(f api.Function) api.Function {
+	f.Clusters = ""
+	return f
+}
+
+// declare reads a revision, and returns also what it is read from.
+func declare(rev *v1.Revision, adapters *[]api.Adapter) (declared, config.RevisionSource) {
 	spec, _ := json.Marshal(rev.Spec) // it was made from JSON
 	source := config.RevisionSource{
 		Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
@@ -104,7 +143,7 @@ func declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	if err != nil {
 		d.fault = err.Error()
 	}
-	return d
+	return d, source
 }
 
 // noRevision takes in that a revision is gone, or is not of our class.
@@ -112,28 +151,15 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	name := api.FunctionName(rev.Namespace + "/" + rev.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if old, known := w.revisions[name]; known {
+	if _, known := w.revisions[name]; known {
 		delete(w.revisions, name)
+		w.services.remove(serviceOfRevision(rev), name)
 		w.core.RemoveFunction(name)
-		w.left(old.function.ServiceName())
 		w.offers.remove(name)
 		if rev.Labels[serving.ServiceLabelKey] == "" {
 			w.core.RemoveService(name)
 		}
 	}
-}
-
-// left says that the cluster has a Service no more, if that is so. w.mu is held.
-func (w *watch) left(service api.FunctionName) {
-	if w.near == nil {
-		return
-	}
-	for _, d := range w.revisions {
-		if d.function.ServiceName() == service {
-			return
-		}
-	}
-	w.near(api.Function{Name: service}, false)
 }
 
 // names are the revisions that the activator knows.
@@ -160,12 +186,14 @@ func (w *watch) route(route *v1.Route) {
 	}
 	w.core.PutTraffic(t)
 	w.offers.route(t)
+	w.services.route(t)
 }
 
 // noRoute takes in that a route is gone.
 func (w *watch) noRoute(route *v1.Route) {
 	w.core.RemoveTraffic(serviceOf(route))
 	w.offers.route(api.Traffic{Service: serviceOf(route)})
+	w.services.route(api.Traffic{Service: serviceOf(route)})
 }
 
 // service takes in a service, for its age and its adapters.
@@ -235,8 +263,16 @@ func (w *watch) noPod(pod *corev1.Pod) {
 	name, id := functionOf(pod), api.InstanceID(pod.Name)
 	w.instances.noPod(name, id)
 	if w.core.Declared(name) {
-		w.core.ObserveInstance(api.InstanceStatus{Instance: id, Function: name, State: api.Gone})
+		w.observe(api.InstanceStatus{Instance: id, Function: name, State: api.Gone})
 		w.offers.touched(name)
+	}
+}
+
+// observe takes in the state of an instance.
+func (w *watch) observe(st api.InstanceStatus) {
+	w.core.ObserveInstance(st)
+	if w.seen != nil {
+		w.seen(st)
 	}
 }
 

@@ -55,6 +55,10 @@ type revision struct {
 	trouble *trouble
 }
 
+// elsewhere says whether it runs in other clusters: the activators, as a front door of those, have it created there, and it
+// has no pod here.
+func (r *revision) elsewhere() bool { return r.problem == "" && r.spec.Clusters != "" }
+
 // trouble is what is wrong with a pod, or was.
 type trouble struct {
 	reason  string // one word, for conditions
@@ -188,7 +192,13 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 	adopted := r.adopted
 	r.adopted = true
 	f.load(r, fn, wrong)
-	if r.problem == "" {
+	switch {
+	case r.elsewhere():
+		if r.declared {
+			f.core.RemoveFunction(name)
+		}
+		r.declared, r.told = false, api.Function{}
+	case r.problem == "":
 		r.scaling, r.declared = s, true
 		f.tell(r)
 	}

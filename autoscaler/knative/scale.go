@@ -159,7 +159,7 @@ func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 		return nil
 	}
 	f.takeOver(r, d)
-	if r.problem != "" && !r.declared {
+	if (r.problem != "" || r.elsewhere()) && !r.declared {
 		r.want = 0 // it can't be started
 	}
 	want := r.want

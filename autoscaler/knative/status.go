@@ -17,6 +17,8 @@ type census struct {
 	wanted int
 	// problem says what is wrong with the declaration, empty if nothing is.
 	problem string
+	// elsewhere says that it runs in other clusters.
+	elsewhere bool
 	// trouble is why the last start failed, nil since one succeeded.
 	trouble *trouble
 	// unplaced says why a pod has no node, empty if none lacks one.
@@ -32,6 +34,7 @@ func (f *Fleet) count(name api.FunctionName) census {
 	if r == nil {
 		return c
 	}
+	c.elsewhere = r.elsewhere()
 	c.problem, c.trouble, c.wanted = r.problem, r.trouble, len(r.starts)+len(r.wants)
 	instances := r.pods
 	if r.spec.DualPods {
@@ -60,12 +63,14 @@ const (
 	reasonNoTraffic  = "NoTraffic"
 	reasonQueued     = "Queued"
 	reasonAnnotation = "InvalidDeclaration"
+	reasonElsewhere  = "Elsewhere"
 )
 
 // write writes the census into a PodAutoscaler's status. It marks exactly one of
 // active, activating and inactive:
 //
-//  1. The declaration is wrong: inactive, with what is wrong.
+//  1. The declaration is wrong: inactive, with what is wrong. Or it says that the function runs in other clusters: it is there
+//     at once, and inactive here.
 //  2. Never up before: so many as initial-scale, and min-scale, must be awake once; zero
 //     of both is there at once, and inactive.
 //  3. As many awake as min-scale wants, at least one: active.
@@ -76,6 +81,13 @@ func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted))
 	if c.problem != "" {
 		status.MarkInactive(reasonAnnotation, plain(c.problem)) // 1
+		return
+	}
+	if c.elsewhere {
+		if status.ServiceName != "" {
+			status.MarkScaleTargetInitialized()
+		}
+		status.MarkInactive(reasonElsewhere, "It runs in other clusters ("+api.AnnotationClusters+"): kn rouse why says in which.")
 		return
 	}
 	least := max(s.min, 1)

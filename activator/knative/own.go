@@ -1,0 +1,187 @@
+package knative
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// own are the cluster's own Services, each with the revision that agents elsewhere are further instances of: the one with the most
+// traffic. The front door of clusters knows a Service, and the activator that revision.
+type own struct {
+	*ownNames
+}
+
+type ownNames struct {
+	mu        sync.Mutex                            // guards what follows; nothing else is taken while it is held
+	revisions map[api.FunctionName]api.FunctionName // by Service
+	services  map[api.FunctionName]api.FunctionName // by revision
+}
+
+func newOwn() own {
+	return own{&ownNames{revisions: map[api.FunctionName]api.FunctionName{}, services: map[api.FunctionName]api.FunctionName{}}}
+}
+
+// here is what the activator calls a function of the front door of clusters.
+func (o own) here(service api.FunctionName) api.FunctionName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if name, is := o.revisions[service]; is {
+		return name
+	}
+	return service
+}
+
+// there is what the front door of clusters calls a function of the activator.
+func (o own) there(revision api.FunctionName) api.FunctionName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if name, is := o.services[revision]; is {
+		return name
+	}
+	return revision
+}
+
+// isOwn says whether a revision is the one of its Service.
+func (o own) isOwn(revision api.FunctionName) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, is := o.services[revision]
+	return is
+}
+
+// set makes a revision that of a Service; empty: the Service has none.
+func (o own) set(service, revision api.FunctionName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.services, o.revisions[service])
+	if delete(o.revisions, service); revision != "" {
+		o.revisions[service], o.services[revision] = revision, service
+	}
+}
+
+// Own implements [farServices].
+func (e *elsewhere) Own(service api.Function, revision api.FunctionName) {
+	e.Near(service, true)
+	if !e.isOwn(revision) || e.here(service.Name) != revision {
+		e.Moved(service.Name, func() {
+			if e.set(service.Name, revision); service.Name != revision {
+				e.core.RemoveFunction(service.Name) // it was that of agents alone
+			}
+		})
+	}
+	if stats, known := e.core.Stats(revision); known {
+		for _, st := range stats.Instances {
+			e.observe(st)
+		}
+	}
+}
+
+// Disown implements [farServices].
+func (e *elsewhere) Disown(service api.FunctionName) {
+	e.Unplace(service)
+	e.Near(api.Function{Name: service}, false)
+	e.Moved(service, func() { e.set(service, "") })
+}
+
+// Place implements [farServices].
+func (e *elsewhere) Place(service api.Function) {
+	var err error
+	if e.cfg.Owner == "" {
+		err = api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
+			"the front door has no name, by which it would own what it creates elsewhere: give clusters.yaml (the Secret rouse-clusters) a name, and restart the activators")
+	} else {
+		err = e.Front.Place(service)
+	}
+	if err == nil {
+		return
+	}
+	e.log.Warn("a Service can't be had from clusters elsewhere", "service", service.Name, "error", err)
+	e.core.PutFunction(service)
+	e.core.Fail(service.Name, &api.Error{Status: http.StatusServiceUnavailable, Code: api.CodeStartFailed, NoRetry: true, Message: "the function can't run: " + err.Error()})
+}
+
+// observe tells the front door of clusters of an instance of the cluster.
+func (e *elsewhere) observe(st api.InstanceStatus) {
+	if e.isOwn(st.Function) {
+		st.Function = e.there(st.Function)
+		e.ObserveNear(st)
+	}
+}
+
+// failNear tells the front door of clusters that a revision can't start.
+func (e *elsewhere) failNear(revision api.FunctionName, err *api.Error) {
+	e.FailNear(e.there(revision), err)
+}
+
+// Emit implements [api.Emitter]: the activator's events, in which the front door of clusters finds the names that it knows.
+func (e *elsewhere) Emit(ev api.Event) { e.Front.Emit(renamed(ev, e.there)) }
+
+// toRevisions passes on what is for the cluster's own autoscaler, by the names that this knows.
+func (e *elsewhere) toRevisions(near api.Emitter) api.Emitter {
+	return api.EmitterFunc(func(ev api.Event) { near.Emit(renamed(ev, e.here)) })
+}
+
+// renamed is an event about a function by its other name.
+func renamed(ev api.Event, name func(api.FunctionName) api.FunctionName) api.Event {
+	is := api.FunctionName(ev.Subject)
+	to := name(is)
+	if to == is {
+		return ev
+	}
+	ev.Subject = string(to)
+	var d api.Demand
+	if ev.Type == api.EventDemand && json.Unmarshal(ev.Data, &d) == nil {
+		d.Function = to
+		ev.Data, _ = json.Marshal(d) // it was made from JSON
+	}
+	return ev
+}
+
+// Sees implements [activator.Sight].
+func (e *elsewhere) Sees(name api.FunctionName) func(client string, i api.InstanceID) bool {
+	return e.Front.Sees(e.there(name))
+}
+
+// Bars implements [activator.Sight].
+func (e *elsewhere) Bars(name api.FunctionName, client string) *api.Error {
+	return e.Front.Bars(e.there(name), client)
+}
+
+// serve answers a request of another front door.
+func (e *elsewhere) serve(w http.ResponseWriter, r *http.Request, service api.FunctionName) {
+	e.core.ServeAtOnce(w, r, e.here(service))
+}
+
+// farOf is of what the activator knows of a function what other front doors are told: its instances at agents of this one. The cluster's own they
+// have themselves.
+func (e *elsewhere) farOf(service api.FunctionName, a api.Activity) api.Activity {
+	if !e.isOwn(e.here(service)) {
+		return e.Of(a)
+	}
+	list := slices.Clone(a.Instances)
+	for i := range list {
+		list[i].Function = service
+	}
+	a.Instances, a.Running = slices.DeleteFunc(list, func(st api.InstanceStatus) bool { return !e.IsAgent(st) }), e.Sent(service)
+	return e.Of(a)
+}
+
+// PutFunction implements [clusters.Activator].
+func (e *elsewhere) PutFunction(f api.Function) { e.core.PutFunction(f) }
+
+// RemoveFunction implements [clusters.Activator].
+func (e *elsewhere) RemoveFunction(name api.FunctionName) { e.core.RemoveFunction(name) }
+
+// ObserveInstance implements [clusters.Activator].
+func (e *elsewhere) ObserveInstance(st api.InstanceStatus) {
+	if st.Function = e.here(st.Function); e.core.Declared(st.Function) {
+		e.core.ObserveInstance(st)
+	}
+}
+
+// Fail implements [clusters.Activator].
+func (e *elsewhere) Fail(name api.FunctionName, err *api.Error) { e.core.Fail(e.here(name), err) }

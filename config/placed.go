@@ -1,0 +1,64 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// placedFields are those of a container that a manifest for other clusters has. All else of it is its own cluster's.
+var placedFields = []string{"name", "image", "args", "command", "env", "envFrom", "ports", "resources"}
+
+// Placed makes of a revision that has the annotation [api.AnnotationClusters] the function that its Service is in other clusters:
+// by the Service's name, with the manifest that they get. What one machine could not run is an error, as in [Parse]. The time of a
+// request is that of its annotation: timeoutSeconds is Knative's default as often as not.
+func Placed(r RevisionSource) (api.Function, error) {
+	var spec struct {
+		ContainerConcurrency json.RawMessage              `json:"containerConcurrency,omitempty"`
+		Containers           []map[string]json.RawMessage `json:"containers"`
+	}
+	if err := json.Unmarshal(r.Spec, &spec); err != nil {
+		return api.Function{}, fmt.Errorf("read the spec of %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	for _, c := range spec.Containers {
+		for field := range c {
+			if !slices.Contains(placedFields, field) {
+				delete(c, field)
+			}
+		}
+	}
+	annotations := map[string]string{}
+	for key, value := range r.Annotations {
+		if strings.HasPrefix(key, "rouse.dev/") || strings.HasPrefix(key, scalingPrefix) {
+			annotations[key] = value
+		}
+	}
+	if r.Adapters != nil {
+		list := make([]string, len(*r.Adapters))
+		for i, a := range *r.Adapters {
+			list[i] = string(a.Name) + "=" + a.Path
+		}
+		if annotations[api.AnnotationAdapters] = strings.Join(list, ","); len(list) == 0 {
+			delete(annotations, api.AnnotationAdapters)
+		}
+	}
+	type object map[string]any
+	text, err := json.Marshal(object{
+		"apiVersion": APIVersion, "kind": Kind,
+		"metadata": object{"namespace": r.Namespace, "name": cmp.Or(r.Service, r.Name)},
+		"spec":     object{"template": object{"metadata": object{"annotations": annotations}, "spec": spec}},
+	})
+	if err != nil {
+		return api.Function{}, fmt.Errorf("the manifest of %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	list, err := Parse(bytes.NewReader(text), "revision "+r.Namespace+"/"+r.Name, ".")
+	if err != nil {
+		return api.Function{}, err
+	}
+	return list[0], nil
+}
