@@ -47,32 +47,71 @@ func newFrontDoorElsewhere(t *testing.T, name, functions string, args ...string)
 	return f
 }
 
-// up runs a server on this machine until the test ends. It returns the file of what it prints.
-func up(t *testing.T, args ...string) (printed string) {
+// server is a server on this machine. It runs until the test ends, and can be killed and started again.
+type server struct {
+	program, dir string
+	args         []string
+	cmd          *exec.Cmd // nil: it was killed
+}
+
+// newServer runs one.
+func newServer(t *testing.T, args ...string) *server {
 	t.Helper()
-	dir, program := t.TempDir(), filepath.Join(t.TempDir(), "rouse")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, root+"/cmd/rouse").CombinedOutput(); err != nil {
+	s := &server{dir: t.TempDir(), program: filepath.Join(t.TempDir(), "rouse"), args: append([]string{"up", "--no-gpu", "--log-format", "json"}, args...)}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", s.program, root+"/cmd/rouse").CombinedOutput(); err != nil {
 		t.Fatalf("build rouse: %v: %s", err, out)
 	}
-	log, err := os.Create(filepath.Join(dir, "up.log"))
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Signal(syscall.SIGTERM)
+			_ = s.cmd.Wait()
+		}
+		if printed, err := os.ReadFile(s.log()); t.Failed() && err == nil {
+			t.Logf("rouse up printed:\n%s", printed)
+		}
+	})
+	s.start(t)
+	return s
+}
+
+// log is the file of what it prints.
+func (s *server) log() string { return filepath.Join(s.dir, "up.log") }
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, append([]string{"up", "--listen", "127.0.0.1:0", "--no-gpu", "--log-format", "json"}, args...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "HOME="+dir, "KUBECONFIG=")
+	defer log.Close() // the process has its own
+	cmd := exec.Command(s.program, s.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+s.dir, "HOME="+s.dir, "KUBECONFIG=")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if printed, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("rouse up printed:\n%s", printed)
-		}
-		_ = log.Close()
-	})
-	return log.Name()
+	s.cmd = cmd
+}
+
+// kill ends it without a word.
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// up runs a server on this machine until the test ends. It returns the file of what it prints.
+func up(t *testing.T, args ...string) (printed string) {
+	t.Helper()
+	return newServer(t, append([]string{"--listen", "127.0.0.1:0"}, args...)...).log()
+}
+
+// urlOf waits until a server says where it listens.
+func urlOf(t *testing.T, log string) (url string) {
+	t.Helper()
+	f := &frontDoorElsewhere{agents: "none"}
+	eventually(t, "a server", func() string { return f.ready(log) })
+	return f.url
 }
 
 // ready reads from its log where the front door listens.
@@ -264,11 +303,12 @@ func aFrontDoorOfOtherClusters(t *testing.T) {
 	certificate := filepath.Join(dir, "front.pem")
 	const service = "rouse-fronts.knative-serving.svc"
 	key := selfSigned(t, certificate, join, service)
-	file := writeFile(t, dir, "clusters.yaml", fmt.Appendf(nil, `listen: ":7443"
+	file := writeFile(t, dir, "clusters.yaml", fmt.Appendf(nil, `name: home
+listen: ":7443"
 certificate: /etc/rouse/clusters/front.pem
 key: /etc/rouse/clusters/front.key
 clusters:
-- {name: desk, tokenHashes: [%x], functions: [default/distant]}
+- {name: desk, tokenHashes: [%x], functions: ["default/distant*"]}
 - {name: fronts, front: true, tokenHashes: [%x], functions: ["*/*"]}
 peers: {service: %s:7443, cluster: fronts, tokenFile: /etc/rouse/clusters/fronts.token, authority: /etc/rouse/clusters/front.pem}
 `, sha256.Sum256([]byte("desk")), sha256.Sum256([]byte("fronts")), service))
@@ -284,8 +324,8 @@ peers: {service: %s:7443, cluster: fronts, tokenFile: /etc/rouse/clusters/fronts
 	writeFile(t, dir, "kustomization.yaml", fmt.Appendf(nil, opened, within(filepath.Join(filepath.Dir(filepath.Dir(component)), "overlays/default")), within(component)))
 	kubectl(t, c, "apply", "-k", dir)
 	rolledOut(t, c, "rouse-activator")
-	up(t, "--model", "distant=pico", "--join", join+":7443", "--cluster", "desk", "--cluster-token-file", writeFile(t, dir, "desk.token", []byte("desk")), "--front-ca", certificate)
-	joined := regexp.MustCompile(`(?m)^desk +joined +1 +\S+ +1 .*\n(fronts \(front door\) +joined +2) `)
+	desk := up(t, "--model", "distant=pico", "--model", "distant-both=pico", "--accept-functions", "default/distant-placed", "--join", join+":7443", "--cluster", "desk", "--cluster-token-file", writeFile(t, dir, "desk.token", []byte("desk")), "--front-ca", certificate)
+	joined := regexp.MustCompile(`(?m)^desk +joined +1 +\S+ +2 .*\n(fronts \(front door\) +joined +2) `)
 	eventually(t, "all have found one another", func() string {
 		if out, err := c.Kn(t.Context(), "rouse", "clusters"); err != nil || !joined.MatchString(out) {
 			return fmt.Sprintf("kn rouse clusters: %s (%v)", out, err)
@@ -310,6 +350,50 @@ peers: {service: %s:7443, cluster: fronts, tokenFile: /etc/rouse/clusters/fronts
 			return ""
 		})
 	}
+	t.Run("a Service that runs elsewhere", func(t *testing.T) { aServiceElsewhere(t, desk) })
+	t.Run("a Service here and there", func(t *testing.T) { aServiceHereAndThere(t, urlOf(t, desk)) })
+}
+
+// aServiceElsewhere makes a Service with kn that runs on the desk, whose log is given: it is ready at once, has no pod here, is created there by its first
+// request, by whichever activator that comes, and is removed there with the Service.
+func aServiceElsewhere(t *testing.T, log string) {
+	f := create(t, "distant-placed", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/memory=64Mi", "rouse.dev/clusters=rouse.dev/cluster=desk"})
+	for range 6 {
+		if got := f.ask("red blue"); !strings.Contains(got.body, "red blue") {
+			t.Errorf("it answers %s", got.body)
+		}
+	}
+	f.hasPods(0)
+	if out, err := f.c.Kn(t.Context(), "rouse", "why", f.name); err != nil || !strings.Contains(out, "desk/") {
+		t.Errorf("kn rouse why: %s (%v)", out, err)
+	}
+	if out, err := f.c.Kn(t.Context(), "rouse", "list"); err != nil || !regexp.MustCompile(`(?m)^(default/)?distant-placed .*`).MatchString(out) {
+		t.Errorf("kn rouse list: %s (%v)", out, err)
+	}
+	f.remove()
+	eventually(t, "it is removed on the desk", func() string {
+		printed, err := os.ReadFile(log)
+		if err != nil || !strings.Contains(string(printed), "a front door had a function removed") {
+			return fmt.Sprintf("the desk printed %s (%v)", printed, err)
+		}
+		return ""
+	})
+}
+
+// aServiceHereAndThere makes a Service that the desk, at url, has too, and awake: it answers, and the cluster starts no pod.
+func aServiceHereAndThere(t *testing.T, url string) {
+	warm, err := client.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"distant-both","messages":[{"role":"user","content":"echo hello"}]}`))
+	if err != nil || warm.StatusCode != http.StatusOK {
+		t.Fatalf("the desk itself: %v, %v", warm, err)
+	}
+	_ = warm.Body.Close()
+	f := create(t, "distant-both", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=0"})
+	for range 6 {
+		if got := f.ask("red blue"); !strings.Contains(got.body, "red blue") {
+			t.Errorf("it answers %s", got.body)
+		}
+	}
+	f.hasPods(0)
 }
 
 // TestAFrontDoorHasAFunctionCreatedHere: a function that is declared at a front door elsewhere, and runs nowhere, is made a Service of
