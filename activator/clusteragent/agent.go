@@ -80,7 +80,7 @@ func (c Config) Validate() error {
 	return c.Link.Validate()
 }
 
-// Deps are what an agent needs of its cluster. All but Wakes, Applier and Logger must be given.
+// Deps are what an agent needs of its cluster. All but Wakes, Applier, Tell and Logger must be given.
 type Deps struct {
 	// Serve answers a request for a function, or refuses it where it would have to wait.
 	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
@@ -93,7 +93,9 @@ type Deps struct {
 	Emitter api.Emitter
 	// Applier creates functions for front doors; nil: nobody does.
 	Applier Applier
-	Logger  *slog.Logger
+	// Tell is told in a line for people which front doors are served, are ending and have ended; nil: nobody is.
+	Tell   func(line string)
+	Logger *slog.Logger
 }
 
 // Agent is one agent. See the package comment.
@@ -128,6 +130,9 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	}
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Tell == nil {
+		deps.Tell = func(string) {}
 	}
 	cfg = cfg.withDefaults()
 	return &Agent{cfg: cfg, deps: deps, log: deps.Logger, run: rand.Text(), fronts: map[string]*front{}, servers: map[*link.Server]bool{}, attempts: map[string]*attempt{}, found: make(chan string, cfg.MaxFronts),

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -133,6 +135,25 @@ func (f *front) secure(ctx context.Context, protocol string) (net.Conn, error) {
 	return eagerly(ctx, func(ctx context.Context) (net.Conn, error) { return f.try(ctx, protocol) })
 }
 
+// otherPort is what to do where somebody else listens at an address.
+const otherPort = ": give the address that the front door names for clusters (listen in its clusters.yaml)"
+
+// advice is what to do about an error of a handshake; empty: nothing is known.
+func advice(err error) string {
+	var stranger x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var noTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &stranger):
+		return ": give the certificate that signed it (--front-ca)"
+	case errors.As(err, &name):
+		return ": dial it by a name or an address of its certificate, or give it a certificate for this one"
+	case errors.As(err, &noTLS):
+		return otherPort
+	}
+	return ""
+}
+
 // try dials the front door with TLS once.
 func (f *front) try(ctx context.Context, protocol string) (net.Conn, error) {
 	raw, err := f.a.cfg.Dial(ctx, f.at)
@@ -147,11 +168,11 @@ func (f *front) try(ctx context.Context, protocol string) (net.Conn, error) {
 	conn := tls.Client(raw, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		return nil, fmt.Errorf("the front door's TLS: %w", err)
+		return nil, fmt.Errorf("the front door's TLS: %w%s", err, advice(err))
 	}
 	if conn.ConnectionState().NegotiatedProtocol != protocol {
 		_ = conn.Close()
-		return nil, fmt.Errorf("%s is no front door's port for clusters: it does not speak %s", f.at, protocol)
+		return nil, fmt.Errorf("%s is no front door's port for clusters: it does not speak %s%s", f.at, protocol, otherPort)
 	}
 	return conn, nil
 }

@@ -9,9 +9,11 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -61,6 +63,9 @@ type session struct {
 	applied []exchange.Applied
 }
 
+// called is the front door for people.
+func (s *session) called() string { return s.welcome.Front + " at " + s.f.at }
+
 func (s *session) nudge() {
 	select {
 	case s.wake <- struct{}{}:
@@ -97,6 +102,7 @@ func (f *front) hold(ctx context.Context) {
 		}
 		pause, logged = pauseFirst, ""
 		f.a.log.Info("serving a front door", "front", f.at, "name", s.welcome.Front)
+		f.a.deps.Tell("serves the front door " + s.called() + " as the cluster " + f.a.cfg.Cluster)
 		f.a.running.Go(func() { s.run(ctx) })
 		select {
 		case <-s.done:
@@ -112,8 +118,20 @@ var errSelf = errors.New("the front door is this process itself")
 // open dials, says hello and opens a link.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
+	var failed atomic.Pointer[error] // the last try to dial, which gRPC wraps in its own words
+	defer func() {
+		if why := failed.Load(); err != nil && why != nil && status.Code(err) == codes.Unavailable {
+			err = *why
+		}
+	}()
 	conn, err := grpc.NewClient("passthrough:///"+f.at, grpc.WithTransportCredentials(insecure.NewCredentials()), // TLS is below
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.secure(ctx, "h2") }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			wire, err := f.secure(ctx, "h2")
+			if err != nil {
+				failed.Store(&err)
+			}
+			return wire, err
+		}),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 	if err != nil {
 		return nil, fmt.Errorf("the front door's address: %w", err)
@@ -240,6 +258,7 @@ func (s *session) run(ctx context.Context) {
 	}
 	_ = s.stream.CloseSend()
 	close(s.done)
+	line := "" // told when mu is let go of: people may read slowly
 	a.mu.Lock()
 	if s.f.session == s {
 		s.f.session = nil
@@ -247,11 +266,17 @@ func (s *session) run(ctx context.Context) {
 		case ctx.Err() != nil || a.leaving:
 		case s.goAway:
 			a.log.Info("a front door has ended", "front", s.f.at)
+			line = "the front door " + s.called() + " has ended; it is dialled until it is back"
 		default:
-			a.log.Warn("a front door is lost", "front", s.f.at, "error", status.Convert(err).Message())
+			why := status.Convert(err).Message()
+			a.log.Warn("a front door is lost", "front", s.f.at, "error", why)
+			line = "the front door " + s.called() + " is lost, and dialled again: " + why
 		}
 	}
 	a.mu.Unlock()
+	if line != "" {
+		a.deps.Tell(line)
+	}
 }
 
 // listen takes in what the front door says, until the stream ends.
@@ -273,6 +298,12 @@ func (s *session) listen() error {
 // hear takes in a message, and returns the demands of it.
 func (s *session) hear(down *exchange.Down) []api.Demand {
 	a, now := s.f.a, time.Now()
+	ending := false
+	defer func() {
+		if ending {
+			a.deps.Tell("the front door " + s.called() + " is ending: what runs for it goes on to its end")
+		}
+	}()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.heard = now
@@ -289,6 +320,7 @@ func (s *session) hear(down *exchange.Down) []api.Demand {
 	if down.GoAway && !s.goAway {
 		s.goAway = true
 		a.log.Info("a front door is ending: what runs for it goes on to its end", "front", s.f.at)
+		ending = true
 	}
 	for _, r := range down.Refused {
 		a.log.Warn("the front door does not take a function", "front", s.f.at, "function", r.Function, "reason", r.Reason)

@@ -115,7 +115,7 @@ func TestBadHello(t *testing.T) {
 		code  codes.Code
 		says  string
 	}{
-		"another token":             {"w", hello("east", "a"), codes.Unauthenticated, "its token or certificate is another one"},
+		"another token":             {"w", hello("east", "a"), codes.Unauthenticated, "its token or certificate is"},
 		"no such cluster":           {"e", hello("north", "a"), codes.Unauthenticated, "not declared"},
 		"a version from the future": {"e", later, codes.FailedPrecondition, "protocol 2"},
 		"a name that is taken":      {"w", hello("west", "agent-1"), codes.AlreadyExists, "is taken"},
@@ -317,5 +317,32 @@ func clientAuthority(t *testing.T) (pool *x509.CertPool, sign func(name string, 
 			t.Fatal(err)
 		}
 		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: own}
+	}
+}
+
+// TestSentAwayAgain: an agent that is sent away comes again and again, which is logged once, and shown with the last time.
+func TestSentAwayAgain(t *testing.T) {
+	server, pool := authority(t)
+	f := newFront(t, server, declared("east", "e", "default/*"))
+	var first time.Time
+	for k := range 5 {
+		if _, err := newRogue(t, f, &tls.Config{RootCAs: pool}, "another", hello("east", "a")); status.Code(err) != codes.Unauthenticated {
+			t.Fatalf("told %v", err)
+		}
+		at := f.List()[0].RejectedAt
+		if k == 0 {
+			first = at
+		} else if !at.After(first) {
+			t.Errorf("it was sent away at %v, and the list says %v", at, first)
+		}
+	}
+	n := 0
+	for line := range strings.Lines(f.logged.all()) {
+		if strings.Contains(line, "an agent is refused") && strings.Contains(line, "WARN") {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("it is logged %d times", n)
 	}
 }

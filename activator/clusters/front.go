@@ -78,7 +78,9 @@ type Deps struct {
 	// Transport reaches what is no agent; nil: there is nothing else.
 	Transport http.RoundTripper
 	// Changed is told of each function of which an agent says something else than before; nil: nobody is.
-	Changed  func(name api.FunctionName)
+	Changed func(name api.FunctionName)
+	// Tell is told in a line for people who has come, is leaving and has gone; nil: nobody is.
+	Tell     func(line string)
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 }
@@ -123,6 +125,9 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
+	if deps.Tell == nil {
+		deps.Tell = func(string) {}
+	}
 	if deps.Registry == nil {
 		deps.Registry = prometheus.NewRegistry()
 	}
@@ -156,7 +161,7 @@ func (f *Front) Declare(list []Declaration) error {
 	}
 	for _, s := range f.sessions {
 		if now, ok := all[s.hello.Cluster]; !ok || !equal(now, s.declared) {
-			s.end()
+			s.end("the front door's declaration of the cluster has changed")
 		}
 	}
 	return nil
@@ -197,7 +202,7 @@ func (f *Front) begin(s *session) error {
 		return err
 	}
 	if old := f.sessions[s.agent()]; old != nil {
-		old.end()
+		old.end("another session of this agent has come")
 	}
 	f.sessions[s.agent()], s.goAway = s, f.ending
 	delete(f.rejected, s.hello.Cluster)
@@ -216,9 +221,26 @@ func (f *Front) GoAway() {
 	}
 }
 
-// lose forgets a session, and what it offered where no later one has offered it anew.
-func (f *Front) lose(s *session) {
-	f.log.Info("a cluster has gone", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", time.Since(s.since).Round(time.Millisecond))
+// lose forgets a session, which ended by err or without a fault, and what it offered where no later one has offered it anew.
+func (f *Front) lose(s *session, err error) {
+	f.mu.Lock()
+	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
+	f.mu.Unlock()
+	after := time.Since(s.since).Round(time.Millisecond)
+	switch {
+	case replaced:
+		f.log.Info("an agent goes on with its next session", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
+	case err == nil || leaving:
+		f.log.Info("a cluster has gone", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after)
+		f.deps.Tell("cluster " + s.hello.Cluster + " has gone (agent " + s.hello.Agent + ")")
+	default:
+		why := status.Convert(err).Message()
+		if status.Code(err) == codes.Canceled {
+			why = "its connection was closed without a word"
+		}
+		f.log.Warn("a cluster is lost", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after, "error", why)
+		f.deps.Tell("cluster " + s.hello.Cluster + " is lost (agent " + s.hello.Agent + "): " + why)
+	}
 	f.change(func() (tell []func()) {
 		f.metrics.agents.WithLabelValues(s.hello.Cluster).Dec()
 		replaced := f.sessions[s.agent()] != s
@@ -238,7 +260,7 @@ func (f *Front) lose(s *session) {
 		}
 		return tell
 	})
-	s.end()
+	s.end("it has ended")
 }
 
 // hear takes in what an agent says.
@@ -262,6 +284,10 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 		changed := map[api.FunctionName]*function{}
 		if up.Leaving && !s.leaving {
 			s.leaving = true
+			tell = append(tell, func() {
+				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
+				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
+			})
 			for name, fn := range f.functions {
 				if fn.offers[s.agent()] != nil {
 					changed[name] = fn

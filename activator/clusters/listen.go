@@ -100,8 +100,8 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	f.metrics.refused.Inc()
 	f.mu.Lock()
 	level := slog.LevelDebug
-	if now := time.Now(); now.Sub(f.strangers) > strangersEvery {
-		f.strangers, level = now, slog.LevelWarn
+	if f.strange() {
+		level = slog.LevelWarn
 	}
 	f.mu.Unlock()
 	f.log.Log(context.Background(), level, "who dialled is no agent", "from", conn.RemoteAddr().String(), "error", err)

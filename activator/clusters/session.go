@@ -31,6 +31,7 @@ type session struct {
 	since      time.Time
 	wake       chan struct{} // something is to be sent; one place
 	ended      chan struct{} // closed by end
+	reason     string        // why it was ended; written before ended is closed
 
 	once sync.Once
 
@@ -60,7 +61,13 @@ type session struct {
 // agent is what the session's agent is called: cluster/agent.
 func (s *session) agent() string { return s.hello.Cluster + "/" + s.hello.Agent }
 
-func (s *session) end() { s.once.Do(func() { close(s.ended) }) }
+// end ends it. The first reason counts: the agent is told.
+func (s *session) end(reason string) {
+	s.once.Do(func() {
+		s.reason = reason
+		close(s.ended)
+	})
+}
 
 // nudge has the writer look.
 func (s *session) nudge() {
@@ -72,33 +79,32 @@ func (s *session) nudge() {
 
 // Control implements [exchangerpc.Server]: one session, from its Hello to its end.
 func (f *Front) Control(stream exchangerpc.ServerStream) error {
-	s, err := f.greet(stream)
+	s, cluster, err := f.greet(stream)
 	if err == nil {
-		if err = f.begin(s); err != nil { // before the Welcome, which its links follow
-			f.sentAway(s.hello.Cluster, status.Convert(err).Message())
-		}
+		err = f.begin(s) // before the Welcome, which its links follow
 	}
 	if err != nil {
-		f.log.Warn("an agent is refused", "error", status.Convert(err).Message())
-		f.metrics.refused.Inc()
+		f.sentAway(stream.Context(), cluster, err)
 		return err
 	}
-	defer f.lose(s)
-	if err := stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Owner: f.cfg.Owner, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
+	defer func() { f.lose(s, err) }()
+	if err = stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Owner: f.cfg.Owner, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
 		return err
 	}
 	f.log.Info("a cluster has come", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "version", s.hello.Version)
+	f.deps.Tell(strings.TrimSpace("cluster " + s.hello.Cluster + " has joined (agent " + s.hello.Agent + ", rouse " + s.hello.Version + ")"))
 	read := make(chan error, 1) // why the reader ended
 	go func() {
 		err := f.listen(s, stream)
 		f.broke(s, err)
 		read <- err
 	}()
-	return f.speak(s, stream, read)
+	err = f.speak(s, stream, read)
+	return err
 }
 
-// greet reads the Hello and checks who it is.
-func (f *Front) greet(stream exchangerpc.ServerStream) (*session, error) {
+// greet reads the Hello and checks who it is. cluster is whose agent it says that it is.
+func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster string, err error) {
 	first := make(chan *exchange.Up, 1)
 	go func() { // ends with the stream, which ends when Control returns
 		if up, err := stream.Recv(); err == nil {
@@ -110,14 +116,14 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (*session, error) {
 	select {
 	case up = <-first:
 	case <-time.After(helloTimeout):
-		return nil, status.Errorf(codes.DeadlineExceeded, "no Hello came within %s", helloTimeout)
+		return nil, "", status.Errorf(codes.DeadlineExceeded, "no Hello came within %s", helloTimeout)
 	}
 	if up == nil || up.Hello == nil {
-		return nil, status.Error(codes.InvalidArgument, "the first message has no Hello")
+		return nil, "", status.Error(codes.InvalidArgument, "the first message has no Hello")
 	}
+	cluster = up.Hello.Cluster
 	if err := up.Hello.Validate(); err != nil {
-		f.sentAway(up.Hello.Cluster, err.Error())
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, cluster, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	var token string
 	if md, ok := metadata.FromIncomingContext(stream.Context()); ok {
@@ -125,20 +131,13 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (*session, error) {
 			token, _ = strings.CutPrefix(v[0], "Bearer ")
 		}
 	}
-	d, ok := f.declaration(up.Hello.Cluster)
+	d, ok := f.declaration(cluster)
 	if !ok || !d.proves(token, certificate(stream)) { // one answer, so that nobody learns which clusters there are
-		f.sentAway(up.Hello.Cluster, "its token or certificate is not the declared one")
-		return nil, status.Errorf(codes.Unauthenticated, "cluster %s: not declared at this front door, or its token or certificate is another one", up.Hello.Cluster)
+		return nil, cluster, status.Errorf(codes.Unauthenticated, "cluster %s is not declared at this front door, or its token or certificate is another one: "+
+			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
 	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, nil
-}
-
-// sentAway notes why an agent that claims to be of a cluster was not let in.
-func (f *Front) sentAway(cluster, reason string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reject(cluster, reason)
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
 }
 
 // helloTimeout bounds the wait for a Hello.
@@ -175,7 +174,7 @@ func (f *Front) speak(s *session, stream exchangerpc.ServerStream, read <-chan e
 			}
 			return err
 		case <-s.ended:
-			return status.Error(codes.Aborted, "another session of this agent has come")
+			return status.Error(codes.Aborted, s.reason)
 		case <-silent.C:
 			left := f.silence(s)
 			if left <= 0 {

@@ -1,11 +1,14 @@
 package clusters
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/rouse-dev/rouse/api"
@@ -36,13 +39,58 @@ type shut struct {
 type rejection struct {
 	at     time.Time
 	reason string
+	logged time.Time
 }
 
-// reject notes it for people. Of clusters that are not declared nothing is kept. The caller holds mu.
-func (f *Front) reject(cluster, reason string) {
-	if _, known := f.declared[cluster]; known {
-		f.rejected[cluster] = rejection{time.Now(), reason}
+// rejectedEvery is how often the same rejection is logged: an agent that is sent away comes again each second.
+const rejectedEvery = time.Minute
+
+// reject notes it for people, and says whether it is to be logged. Of clusters that are not declared nothing is kept. The caller holds mu.
+func (f *Front) reject(cluster, reason string) (news bool) {
+	if _, known := f.declared[cluster]; !known {
+		return false
 	}
+	now := rejection{at: time.Now(), reason: reason}
+	now.logged = now.at
+	if old, was := f.rejected[cluster]; was && old.reason == reason && now.at.Sub(old.logged) < rejectedEvery {
+		now.logged = old.logged
+	}
+	f.rejected[cluster] = now
+	return now.logged.Equal(now.at)
+}
+
+// sentAway notes that an agent, of the cluster that it claims to be of, was not let in.
+func (f *Front) sentAway(ctx context.Context, cluster string, err error) {
+	f.metrics.refused.Inc()
+	from := ""
+	if p, ok := grpcpeer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	reason := status.Convert(err).Message()
+	if status.Code(err) == codes.Unauthenticated {
+		reason = "its token or certificate is not the declared one: declare the hash of its token (tokenHashes; rouse clusters token prints it), or give it the declared one"
+	}
+	f.mu.Lock()
+	_, declared := f.declared[cluster]
+	level := slog.LevelDebug
+	if f.reject(cluster, reason) || !declared && f.strange() {
+		level = slog.LevelWarn
+	}
+	f.mu.Unlock()
+	if !declared {
+		reason = status.Convert(err).Message()
+	}
+	f.log.Log(ctx, level, "an agent is refused", "cluster", cluster, "from", from, "reason", reason)
+}
+
+// strange says whether a stranger is logged, which is not done often: anybody may dial. The caller holds mu.
+func (f *Front) strange() bool {
+	now := time.Now()
+	if now.Sub(f.strangers) <= strangersEvery {
+		return false
+	}
+	f.strangers = now
+	return true
 }
 
 // process is what an agent that is shut out is known by: another process of its name is another one.
@@ -60,7 +108,7 @@ func (f *Front) shutOut(s *session, reason string) {
 	f.metrics.refused.Inc()
 	f.reject(s.hello.Cluster, "agent "+s.hello.Agent+" is shut out for "+shutFor.String()+": "+reason)
 	f.log.Warn("an agent is shut out", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "for", shutFor.String(), "reason", reason)
-	s.end()
+	s.end("agent " + s.agent() + " is shut out for " + shutFor.String() + ": " + reason)
 }
 
 // admit says whether a session may begin. The caller holds mu.

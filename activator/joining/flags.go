@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -41,6 +42,11 @@ func (f *Flags) Add(s *pflag.FlagSet) {
 func (f *Flags) Config(version string) (*clusteragent.Config, error) {
 	if len(f.Fronts) == 0 {
 		return nil, nil
+	}
+	for _, at := range f.Fronts {
+		if _, _, err := net.SplitHostPort(at); err != nil {
+			return nil, fmt.Errorf("--join %s: want host:port, where the front door takes clusters: %w", at, err)
+		}
 	}
 	host, err := os.Hostname()
 	if err != nil && f.Cluster == "" {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -145,7 +146,9 @@ func parse(raw []byte) (f file, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	err = d.Decode(&f)
+	if err = d.Decode(&f); err != nil {
+		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
 	return f, err
 }
 

@@ -79,6 +79,9 @@ type Function struct {
 	RetryAt   time.Time `json:"retryAt,omitzero"`
 	// Waits says what the function waits for; empty if it does not.
 	Waits string `json:"waits,omitempty"`
+	// Far says that it is not here, but in clusters of the front door, or to be created in one; Clusters are those that have it.
+	Far      bool     `json:"far,omitempty"`
+	Clusters []string `json:"clusters,omitempty"`
 	// Activator is what activators see of it now; the autoscaler leaves it to its server.
 	Activator api.Activity `json:"activator"`
 }

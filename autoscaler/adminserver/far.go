@@ -53,6 +53,7 @@ func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 // farView is a function that only clusters have, with what activators see of it.
 func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
 	v := far.Function
+	v.Far, v.Clusters = true, far.Clusters
 	v.Function = v.Function.WithoutSecrets()
 	v.Activator = s.cfg.Activity(ctx, v.Function.Name)
 	return v

@@ -148,20 +148,22 @@ func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin
 				return
 			}
 		}
-		if far, is := s.far(r.Context(), name); is {
-			api.WriteError(w, elsewhere(name, far))
-			return
-		}
-		api.WriteError(w, s.Unknown(name))
+		api.WriteError(w, s.Unknown(r.Context(), name))
 	}
 }
 
 // maxListed bounds the names in an error.
 const maxListed = 20
 
-// Unknown is the error for a name that stands for no function; it says which there are.
-func (s *Server) Unknown(name api.FunctionName) error {
+// Unknown is the error for a name that stands for no function here; it says which there are, and where it is if only clusters have it.
+func (s *Server) Unknown(ctx context.Context, name api.FunctionName) error {
 	var there []string
+	for _, far := range s.cfg.Far(ctx, "") {
+		if far.Function.Function.Name == name {
+			return elsewhere(name, far)
+		}
+		there = append(there, far.Function.Function.Name.Short())
+	}
 	for _, v := range s.cfg.Decider.List() {
 		there = append(there, v.Function.ServiceName().Short())
 	}

@@ -202,6 +202,17 @@ func (c *console) observe(e api.Event) {
 	}
 }
 
+// tell tells a person what has happened between clusters; programs read it in the log.
+func (c *console) tell(line string) {
+	if !c.people {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearBars()
+	fmt.Fprintf(c.out, "%s  %s\n", time.Now().Format("15:04:05"), line)
+}
+
 // change is what a person wants to know of a change of state; empty: nothing.
 func change(old, s api.InstanceStatus) string {
 	if old.State == s.State && old.Level == s.Level {

@@ -126,7 +126,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		console.log.Warn("no traces are exported", "error", err)
 	}
 	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }
-	cfg.Observe = console.observe
+	cfg.Observe, cfg.Tell = console.observe, console.tell
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer console.close()

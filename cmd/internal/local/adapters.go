@@ -165,7 +165,7 @@ func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api
 	f, known := s.functions[named(r)]
 	s.declaring.Unlock()
 	if !known {
-		api.WriteError(w, s.admin.Unknown(named(r)))
+		api.WriteError(w, s.admin.Unknown(r.Context(), named(r)))
 		return
 	}
 	list, result := change(slices.Clone(f.Runtime.Adapters))

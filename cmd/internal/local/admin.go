@@ -143,7 +143,7 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
-	if err := s.remove(named(r)); err != nil {
+	if err := s.remove(r.Context(), named(r)); err != nil {
 		api.WriteError(w, err)
 		return
 	}

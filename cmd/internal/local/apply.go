@@ -60,7 +60,7 @@ func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) e
 }
 
 // Remove ends that a function is here for a front door; it is removed with the last one.
-func (s applier) Remove(_ context.Context, name api.FunctionName, front string) error {
+func (s applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	s.owning.Lock()
@@ -73,7 +73,7 @@ func (s applier) Remove(_ context.Context, name api.FunctionName, front string) 
 		s.setApplied(name, &applied{manifest: has.manifest, fronts: slices.DeleteFunc(slices.Clone(has.fronts), func(other string) bool { return other == front })})
 		return nil
 	}
-	return s.remove(name)
+	return s.remove(ctx, name)
 }
 
 // Owners are the front doors that a function is here for.

@@ -25,7 +25,7 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	}
 	var err error
 	s.far, err = clusters.New(clusters.Config{Name: s.cfg.Clusters.Name, Fronts: s.cfg.Clusters.Fronts},
-		clusters.Deps{Activator: (*farActivator)(s), Near: s.bus, Transport: near, Changed: s.changed, Logger: s.cfg.Logger, Registry: registry})
+		clusters.Deps{Activator: (*farActivator)(s), Near: s.bus, Transport: near, Changed: s.changed, Tell: s.cfg.Tell, Logger: s.cfg.Logger, Registry: registry})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +95,7 @@ func (s *server) room() *api.Memory {
 
 // newAgent makes an agent. Every event reaches it, and whatever agents of this front door say.
 func (s *server) newAgent(cfg clusteragent.Config, deps clusteragent.Deps) error {
-	deps.Serve, deps.Logger = s.activator.ServeAtOnce, s.cfg.Logger
+	deps.Serve, deps.Logger, deps.Tell = s.activator.ServeAtOnce, s.cfg.Logger, s.cfg.Tell
 	a, err := clusteragent.New(cfg, deps)
 	if err != nil {
 		return err

@@ -78,6 +78,8 @@ type Config struct {
 	InstanceOutput io.Writer
 	// Observe, if not nil, is called with each event, in order, by one goroutine; it must not block for long.
 	Observe func(api.Event)
+	// Tell, if not nil, is told in a line for people which clusters and front doors come and go; it must not block for long.
+	Tell func(line string)
 	// Ready, if not nil, is called once when requests are taken.
 	Ready func(Info)
 }

@@ -159,12 +159,12 @@ func (a *ages) next() time.Time {
 }
 
 // remove forgets a function. Its instances drain and stop; what waits for it is refused.
-func (s *server) remove(name api.FunctionName) error {
+func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
 	f, known := s.functions[name]
 	if !known {
-		return s.admin.Unknown(name)
+		return s.admin.Unknown(ctx, name)
 	}
 	delete(s.functions, name)
 	if f.Clusters != "" {

@@ -26,11 +26,26 @@ func Row(f admin.Function) []string {
 			asleep++
 		}
 	}
-	state := Summary(f)
-	return []string{
-		f.Function.Name.Short(), state, fmt.Sprintf("%d/%d", awake, f.Function.MaxScale), fmt.Sprint(asleep), amount(memory),
-		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), Source(f.Function),
+	state, up := Summary(f), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale)
+	if f.Far { // what there may be is said by whoever has it
+		up = fmt.Sprint(awake)
 	}
+	return []string{
+		f.Function.Name.Short(), state, up, fmt.Sprint(asleep), amount(memory),
+		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), runs(f),
+	}
+}
+
+// runs says what a function runs, and where it is not here in which clusters.
+func runs(f admin.Function) string {
+	source := Source(f.Function)
+	switch {
+	case !f.Far:
+		return source
+	case len(f.Clusters) == 0:
+		return source + ": in no cluster now"
+	}
+	return source + " in " + strings.Join(f.Clusters, ", ")
 }
 
 // Lost says below a list which names mean another function.
@@ -92,15 +107,23 @@ func Describe(w io.Writer, f admin.Function) error {
 	rows := [][]string{
 		{"Name:", string(d.Name)},
 		{"Models:", strings.Join(names, ", ")},
-		{"Runs:", Source(d)},
-		{"Declared in:", d.Origin},
-		{"State:", Summary(f)},
-		{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each", d.MinScale, d.MaxScale, d.Concurrency)},
-		{"Idle:", idle(d)},
-		{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
-		{"Needs:", need(f.Need)},
-		{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))},
-		{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))},
+		{"Runs:", runs(f)},
+	}
+	if !f.Far || d.Origin != "" {
+		rows = append(rows, []string{"Declared in:", d.Origin})
+	}
+	rows = append(rows, []string{"State:", Summary(f)})
+	requests := []string{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))}
+	if f.Far { // how it is kept is for its clusters to say
+		rows = append(rows, requests)
+	} else {
+		rows = append(rows,
+			[]string{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each", d.MinScale, d.MaxScale, d.Concurrency)},
+			[]string{"Idle:", idle(d)},
+			[]string{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
+			[]string{"Needs:", need(f.Need)},
+			requests,
+			[]string{"Learned:", fmt.Sprintf("load %s, wake %s (level 1), %s (level 2), sleep %s", known(f.Learned.Load), known(f.Learned.Wake[1]), known(f.Learned.Wake[2]), known(f.Learned.Sleep))})
 	}
 	if f.Scale != nil {
 		rows = append(rows, []string{"Set:", fmt.Sprintf("%s, which is %d awake", f.Scale, f.Desired)})
@@ -248,6 +271,8 @@ func Source(f api.Function) string {
 		return strings.Join(rt.Command, " ")
 	case rt.Kind == "": // in a cluster the image says
 		return "its image's runtime, " + rt.Model
+	case rt.Model == "": // a cluster does not say
+		return rt.Kind
 	default:
 		return rt.Kind + ", " + rt.Model
 	}
