@@ -51,6 +51,7 @@ type far struct {
 	args   map[byte][]string
 	client *http.Client
 	number atomic.Int64 // of the last request
+	wrong  bool         // clocks were set wrong
 }
 
 func newFar(t *testing.T) *far {
@@ -263,11 +264,35 @@ func (f *far) recovery(name string, d time.Duration, ways ...[2]byte) {
 	f.t.Logf("%-28s what C alone has is answered by X %v and by Y %v after it, of which 100ms are the answer's own", name+":", x.Round(time.Millisecond), y.Round(time.Millisecond))
 }
 
+// clocks has the clock of C jump an hour ahead and that of Y an hour back, has them hear nothing of one another for a time, and has
+// both clocks jump back.
+func (f *far) clocks(silence time.Duration) {
+	jump := func(cluster, front int32) {
+		for host, seconds := range map[byte]int32{hostC: cluster, hostY: front} {
+			switch err := shiftClock(f.places[host].server.cmd.Process.Pid, seconds); {
+			case errors.Is(err, errNoClock):
+				f.t.Log(err)
+			case err != nil:
+				f.t.Errorf("the clock of host %d: %v", host, err)
+			case seconds != 0:
+				f.wrong = true
+			}
+		}
+	}
+	f.wrong = false
+	jump(3600, -3600)
+	_, _ = f.outage("clocks an hour wrong", max(silence, 3*time.Second), both(hostC, hostY)...) // longer than a lease
+	if f.wrong && (!f.places[hostC].server.logsAt(time.Hour) || !f.places[hostY].server.logsAt(-time.Hour)) {
+		f.t.Error("the clocks were not wrong: nothing was logged by them")
+	}
+	jump(0, 0)
+}
+
 // both are the two directions between hosts.
 func both(a, b byte) [][2]byte { return [][2]byte{{a, b}, {b, a}} }
 
 // TestClusterFaults: three clusters and two front doors under load, while links are silent, deaf in one direction, slow and
-// lossy, and servers are killed. No request is lost before its first byte, none gets another answer than its own, and no
+// lossy, clocks are an hour wrong, and servers are killed. No request is lost before its first byte, none gets another answer than its own, and no
 // answer that is cut looks whole. ROUSE_SOAK=N does it N times, and with silences of up to 10 s.
 func TestClusterFaults(t *testing.T) {
 	if testing.Short() {
@@ -308,6 +333,7 @@ func (f *far) round(silence time.Duration, long bool) {
 		time.Sleep(silence)
 		f.net.heal()
 	})
+	f.under("clocks an hour wrong", cut, func() { f.clocks(silence) })
 	f.under("clusters killed", allowed{cut: true}, func() {
 		time.Sleep(300 * time.Millisecond) // something runs
 		f.kill(hostB)

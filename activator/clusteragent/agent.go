@@ -93,7 +93,8 @@ type Deps struct {
 	Emitter api.Emitter
 	// Applier creates functions for front doors; nil: nobody does.
 	Applier Applier
-	// Tell is told in a line for people which front doors are served, are ending and have ended; nil: nobody is.
+	// Tell is told in a line for people which front doors are served, are ending and have ended; what is wrong is a warning in the
+	// log. nil: nobody is.
 	Tell   func(line string)
 	Logger *slog.Logger
 }

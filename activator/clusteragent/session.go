@@ -268,9 +268,7 @@ func (s *session) run(ctx context.Context) {
 			a.log.Info("a front door has ended", "front", s.f.at)
 			line = "the front door " + s.called() + " has ended; it is dialled until it is back"
 		default:
-			why := status.Convert(err).Message()
-			a.log.Warn("a front door is lost", "front", s.f.at, "error", why)
-			line = "the front door " + s.called() + " is lost, and dialled again: " + why
+			a.log.Warn("a front door is lost, and dialled again", "front", s.f.at, "error", status.Convert(err).Message())
 		}
 	}
 	a.mu.Unlock()

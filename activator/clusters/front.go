@@ -79,7 +79,7 @@ type Deps struct {
 	Transport http.RoundTripper
 	// Changed is told of each function of which an agent says something else than before; nil: nobody is.
 	Changed func(name api.FunctionName)
-	// Tell is told in a line for people who has come, is leaving and has gone; nil: nobody is.
+	// Tell is told in a line for people who has come, is leaving and has gone; what is wrong is a warning in the log. nil: nobody is.
 	Tell     func(line string)
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
@@ -239,7 +239,6 @@ func (f *Front) lose(s *session, err error) {
 			why = "its connection was closed without a word"
 		}
 		f.log.Warn("a cluster is lost", "cluster", s.hello.Cluster, "agent", s.hello.Agent, "after", after, "error", why)
-		f.deps.Tell("cluster " + s.hello.Cluster + " is lost (agent " + s.hello.Agent + "): " + why)
 	}
 	f.change(func() (tell []func()) {
 		f.metrics.agents.WithLabelValues(s.hello.Cluster).Dec()

@@ -184,7 +184,7 @@ func (f *Front) barred(fn *function, d Declaration) (why string) {
 func (f *Front) absent(fn *function, d Declaration) string {
 	state := "it has not joined since this front door began, " + ago(f.begun)
 	if l, was := f.lost[d.Name]; was {
-		state = "it is away since " + ago(l.at)
+		state = "it is away since " + clock(l.at)
 	}
 	if r, ok := f.rejected[d.Name]; ok {
 		state += "; it was refused " + ago(r.at) + ": " + r.reason
@@ -196,7 +196,9 @@ func (f *Front) absent(fn *function, d Declaration) string {
 }
 
 // ago is a time of day.
-func ago(t time.Time) string { return "at " + t.Local().Format(time.TimeOnly) }
+func ago(t time.Time) string { return "at " + clock(t) }
+
+func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
 // describe says how a function is at an agent.
 func (o *offer) describe() string {
