@@ -49,7 +49,7 @@ func client(r *http.Request) peer.Peer {
 	if tenant == "" { // it is the front door's own machine
 		return peer.Peer{Client: "front", Trusted: r.Header.Get(control.HeaderTrusted) != "", Local: true}
 	}
-	return peer.Peer{Client: peer.Named(tenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
+	return peer.Peer{Client: peer.Passed(tenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
 }
 
 // enter takes a place for an attempt, or says why there is none.

@@ -98,6 +98,9 @@ const named = "tenant "
 // Named is the [Peer.Client] of a tenant.
 func Named(tenant string) string { return named + tenant }
 
+// passed begins the [Peer.Client] of an address that another front door has seen: it may be somebody else's here.
+const passed = "front "
+
 // Tenant is the tenant that a [Peer.Client] names, through however many front doors it came; empty: it is none.
 func Tenant(client string) string {
 	tenant, is := strings.CutPrefix(client, named)
@@ -108,6 +111,15 @@ func Tenant(client string) string {
 		return ""
 	}
 	return tenant
+}
+
+// Passed is the [Peer.Client] here of one at a front door, which passes its request on: a tenant is the same everywhere. However many
+// front doors a request passes, it is as after the first.
+func Passed(client string) string {
+	if tenant := Tenant(client); tenant != "" {
+		return Named(tenant)
+	}
+	return passed + strings.TrimPrefix(client, passed)
 }
 
 // behind is the address that the proxies at addr say, the nearest that is no proxy itself.

@@ -73,3 +73,15 @@ func TestParseList(t *testing.T) {
 		}
 	}
 }
+
+// TestPassed: whose a request is does not change with the front doors that it passes, and an address does not become a tenant.
+func TestPassed(t *testing.T) {
+	for client, want := range map[string]string{
+		"tenant acme": "tenant acme", "tenant tenant acme": "tenant acme", "192.0.2.7": "front 192.0.2.7", "front 192.0.2.7": "front 192.0.2.7", "local": "front local",
+	} {
+		got := peer.Passed(client)
+		if got != want || peer.Passed(got) != want || peer.Tenant(got) != peer.Tenant(client) {
+			t.Errorf("%q is passed on as %q, and then as %q of the tenant %q; want %q", client, got, peer.Passed(got), peer.Tenant(got), want)
+		}
+	}
+}
