@@ -32,6 +32,8 @@ type place struct {
 	bursts  []*burst
 	sink    *sink  // nil: none receives
 	files   *files // of the script; nil: none
+	judged  []*judged
+	strange bool // what its runtimes answer need not be as OpenAI describes it
 }
 
 func newPlace() (*place, error) {
@@ -53,7 +55,7 @@ func (p *place) close() error {
 		_ = p.server.cmd.Process.Kill()
 		<-p.server.ended
 	}
-	err := errors.Join(p.alone(), p.sane(), p.sink.check())
+	err := errors.Join(p.alone(), p.sane(), p.sink.check(), p.right())
 	if removed := os.RemoveAll(p.runtime); err == nil {
 		err = removed
 	}
@@ -72,6 +74,15 @@ func (p *place) sane() error {
 		}
 	}
 	return nil
+}
+
+// right says what was wrong with the answers of all servers.
+func (p *place) right() error {
+	var all error
+	for _, j := range p.judged {
+		all = errors.Join(all, j.wrongs())
+	}
+	return all
 }
 
 // alone waits until no process of this place is left.
@@ -159,7 +170,10 @@ func (p *place) start(args ...string) error {
 		s.err = cmd.Wait()
 		close(s.ended)
 	}()
-	return retry(s.ready)
+	if err := retry(s.ready); err != nil || p.netns != "" || p.strange {
+		return err
+	}
+	return p.judge()
 }
 
 // ready looks for the line that says where the server takes requests.
