@@ -2,6 +2,8 @@ package openapi
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +40,7 @@ func (d *Description) Judge(x Exchange) error {
 		if got := x.Header.Get("Content-Type"); !strings.HasPrefix(got, "application/json") {
 			err = fmt.Errorf("the content type is %q", got)
 		} else {
-			err = problem(d.answers[key], x.Body)
+			err = problem(d.answers[key], numbers(x.Body))
 		}
 	}
 	if err != nil {
@@ -77,7 +79,34 @@ func (d *Description) judgeFailure(x Exchange) error {
 	return problem(d.failure, x.Body)
 }
 
-// Event is one of a stream.
+// numbers makes numbers of vectors in base64, which a client may ask for and no description tells. What is no such thing stays as it is.
+func numbers(body []byte) []byte {
+	var list struct{ Data []map[string]any }
+	var all map[string]any
+	if json.Unmarshal(body, &list) != nil || json.Unmarshal(body, &all) != nil {
+		return body
+	}
+	for _, d := range list.Data {
+		text, is := d["embedding"].(string)
+		raw, err := base64.StdEncoding.DecodeString(text)
+		if !is || err != nil || len(raw)%4 != 0 {
+			return body
+		}
+		vector := make([]float32, len(raw)/4)
+		if err := binary.Read(bytes.NewReader(raw), binary.LittleEndian, vector); err != nil {
+			return body
+		}
+		d["embedding"] = vector
+	}
+	all["data"] = list.Data
+	changed, err := json.Marshal(all)
+	if err != nil {
+		return body
+	}
+	return changed
+}
+
+// event is one of a stream.
 type event struct {
 	name string
 	data []byte

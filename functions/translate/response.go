@@ -33,6 +33,10 @@ type (
 		Usage        *used           `json:"usage"`
 		User         json.RawMessage `json:"user"`
 		Metadata     json.RawMessage `json:"metadata"`
+		TopLogprobs  json.RawMessage `json:"top_logprobs,omitempty"`
+		MaxCalls     json.RawMessage `json:"max_tool_calls,omitempty"`
+		CacheKey     json.RawMessage `json:"prompt_cache_key,omitempty"`
+		Safety       json.RawMessage `json:"safety_identifier,omitempty"`
 	}
 	incomplete struct {
 		Reason string `json:"reason"`

@@ -43,17 +43,48 @@ func fromResponses(body []byte) ([]byte, shape, error) {
 
 // told are the fields of a request that its response tells again.
 func told(in object) response {
-	r := response{Object: "response", Output: []any{}, Tools: json.RawMessage("[]"), ToolChoice: json.RawMessage(`"auto"`), Parallel: json.RawMessage("true"),
-		Text: json.RawMessage(`{"format":{"type":"text"}}`), Metadata: json.RawMessage("{}"), Truncation: "disabled"}
+	r := response{Object: "response", Output: []any{}, Tools: toldTools(in), ToolChoice: json.RawMessage(`"auto"`), Parallel: json.RawMessage("true"),
+		Text: toldText(in), Metadata: json.RawMessage("{}"), Truncation: "disabled"}
 	for name, to := range map[string]*json.RawMessage{
 		"instructions": &r.Instructions, "max_output_tokens": &r.MaxTokens, "temperature": &r.Temperature, "top_p": &r.TopP, "user": &r.User,
-		"tools": &r.Tools, "tool_choice": &r.ToolChoice, "parallel_tool_calls": &r.Parallel, "text": &r.Text, "metadata": &r.Metadata, "reasoning": &r.Reasoning,
+		"tool_choice": &r.ToolChoice, "parallel_tool_calls": &r.Parallel, "metadata": &r.Metadata, "reasoning": &r.Reasoning,
+		"top_logprobs": &r.TopLogprobs, "max_tool_calls": &r.MaxCalls, "prompt_cache_key": &r.CacheKey, "safety_identifier": &r.Safety,
 	} {
 		if in.has(name) {
 			*to = in[name]
 		}
 	}
 	return r
+}
+
+// toldTools are a request's tools with every field that a response's have.
+func toldTools(in object) json.RawMessage {
+	var list []object
+	if json.Unmarshal(in["tools"], &list) != nil || list == nil {
+		return json.RawMessage("[]")
+	}
+	for _, t := range list {
+		for name, none := range map[string]string{"strict": "false", "parameters": "{}", "description": "null"} {
+			if _, found := t[name]; !found || name != "description" && !t.has(name) {
+				t[name] = json.RawMessage(none)
+			}
+		}
+	}
+	raw, _ := json.Marshal(list) // of JSON that was read
+	return raw
+}
+
+// toldText is the form of the answer, which has a default.
+func toldText(in object) json.RawMessage {
+	var text object
+	if json.Unmarshal(in["text"], &text) != nil || text == nil {
+		text = object{}
+	}
+	if !text.has("format") {
+		text["format"] = json.RawMessage(`{"type":"text"}`)
+	}
+	raw, _ := json.Marshal(text) // of JSON that was read
+	return raw
 }
 
 // kept renames what has another name, drops what says nothing to a model server, and refuses what is to be stored.
