@@ -59,6 +59,8 @@ type chatRequest struct {
 
 	ParallelToolCalls *bool           `json:"parallel_tool_calls"`
 	PromptLogprobs    *int            `json:"prompt_logprobs"`
+	Effort            *string         `json:"reasoning_effort"`
+	ThoughtTokens     *int            `json:"thinking_token_budget"` // vLLM's
 	Functions         json.RawMessage `json:"functions"`
 	FunctionCall      json.RawMessage `json:"function_call"`
 }
