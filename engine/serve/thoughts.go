@@ -231,7 +231,7 @@ func (m *thoughtMatcher) Accept(token int32) error {
 func (m *thoughtMatcher) Done() bool { return !m.within() && m.then != nil && m.then.Done() }
 
 // efforts are OpenAI's words for how much a model is to think.
-var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh"}
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
 // think gives the template what a request asks of the thoughts: whether there are any, and how much. Variables that the client sets itself
 // stay. The error names the field where the model does not think, as OpenAI's API has it.

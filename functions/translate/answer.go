@@ -17,6 +17,8 @@ type shape struct {
 	answer func(body []byte) (any, bool)
 	// events begins a stream; nil: the answer is never one.
 	events func(*bytes.Buffer) events
+	// ping is what the stream has for a comment that keeps the connection open; nil: the comment.
+	ping []byte
 	// lines says that the stream is one of lines of JSON, without comments.
 	lines bool
 }
@@ -74,7 +76,7 @@ func (o *writer) WriteHeader(status int) {
 		}
 		o.w.WriteHeader(status)
 		o.stream = newStream(o.w, o.to.events)
-		o.stream.silent = o.to.lines
+		o.stream.silent, o.stream.ping = o.to.lines, o.to.ping
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -14,6 +15,8 @@ var refusedOfMessages = map[string]string{
 	"container":          "containers are a service of Anthropic's",
 	"mcp_servers":        "MCP servers are called by a service of Anthropic's",
 	"context_management": "contexts are not edited here: send what is to be read",
+	"diagnostics":        "answers are not explained here",
+	"inference_geo":      "where a model runs is its function's to declare",
 }
 
 // fromMessages makes the body of a chat completion out of one of messages. count asks for the number of tokens only.
@@ -51,19 +54,43 @@ func length(in object) error {
 	return nil
 }
 
-// thinking: whether a model thinks is its template's to say.
+// thinking switches a model's thoughts on, with a limit, or off. Whether a model thinks that isn't told is its template's to say.
 func thinking(in object) error {
-	var t struct{ Type string }
+	var t struct {
+		Type    string
+		Budget  *float64 `json:"budget_tokens"`
+		Display string
+	}
 	if err := in.take("thinking", &t); err != nil {
 		return err
 	}
+	if t.Display != "" && t.Display != "summarized" && t.Display != "omitted" {
+		return api.BadRequest("thinking", "thinking.display is %.40q: want summarized or omitted", t.Display)
+	}
 	switch t.Type {
-	case "", "disabled", "adaptive":
+	case "", "adaptive":
 		return nil
+	case "disabled":
+		return in.template("enable_thinking", false)
 	case "enabled":
-		return api.BadRequest("thinking", "thinking can't be switched on by its budget here: leave it out; a model that thinks does so, and its thoughts are told")
+		var most float64
+		_ = json.Unmarshal(in["max_tokens"], &most) // it was looked at, or is not there
+		switch {
+		case t.Budget == nil || *t.Budget < 1 || *t.Budget != math.Trunc(*t.Budget) || *t.Budget > 1<<40:
+			return api.BadRequest("thinking", "thinking.budget_tokens is missing or no whole number from 1")
+		case most > 0 && *t.Budget >= most:
+			return api.BadRequest("thinking", "thinking.budget_tokens is %v, which must be less than max_tokens, %v", *t.Budget, most)
+		}
+		in.put("thinking_token_budget", int64(*t.Budget))
+		return in.template("enable_thinking", true)
 	}
 	return api.BadRequest("thinking", "thinking.type is %.40q: want enabled, disabled or adaptive", t.Type)
+}
+
+// omits says whether a request wants thoughts to be left out of its answer.
+func omits(body []byte) bool {
+	var in struct{ Thinking struct{ Display string } }
+	return json.Unmarshal(body, &in) == nil && in.Thinking.Display == "omitted"
 }
 
 // tools: functions are kept, tools of Anthropic's own are not.
@@ -130,11 +157,20 @@ func form(in object) error {
 		Schema json.RawMessage `json:"schema"`
 	}
 	var config struct {
-		Format *format         `json:"format"`
-		Effort json.RawMessage `json:"effort"` // how much it thinks is the model's to decide
+		Format *format `json:"format"`
+		Effort string  `json:"effort"`
 	}
 	if err := in.take("output_config", &config); err != nil {
 		return err
+	}
+	switch config.Effort {
+	case "":
+	case "low", "medium", "high", "xhigh", "max":
+		if err := in.template("reasoning_effort", config.Effort); err != nil {
+			return err
+		}
+	default:
+		return api.BadRequest("output_config", "output_config.effort is %.40q: want low, medium, high, xhigh or max", config.Effort)
 	}
 	if err := in.take("output_format", &config.Format); err != nil || config.Format == nil {
 		return err
@@ -167,7 +203,12 @@ func plain(in object) error {
 	if err := in.drop("service_tier", "auto", "standard_only"); err != nil {
 		return err
 	}
-	delete(in, "cache_control") // what has been computed is used again without it
+	if err := in.drop("speed", "standard"); err != nil {
+		return err
+	}
+	for _, name := range []string{"cache_control", "user_profile_id", "workspace_id"} { // what has been computed is used again without the first; the others are for Anthropic's bills
+		delete(in, name)
+	}
 	return in.streamed()
 }
 
@@ -183,12 +224,16 @@ type block struct {
 	Content   content         `json:"content"`
 	IsError   bool            `json:"is_error"`
 	Source    struct {
-		Type      string `json:"type"`
-		MediaType string `json:"media_type"`
-		Data      string `json:"data"`
-		URL       string `json:"url"`
+		Type      string  `json:"type"`
+		MediaType string  `json:"media_type"`
+		Data      string  `json:"data"`
+		URL       string  `json:"url"`
+		Content   content `json:"content"`
 	} `json:"source"`
-	Citations json.RawMessage `json:"citations"`
+	Title   string `json:"title"`
+	Context string `json:"context"`
+	// Citations are asked for of documents.
+	Citations struct{ Enabled bool } `json:"citations"`
 }
 
 // content is a text, or blocks.
@@ -269,7 +314,8 @@ func conversation(in object) ([]any, error) {
 func user(c content, where string) (out []any, err error) {
 	var parts []any
 	only := true // texts
-	for i, b := range c {
+	for i := range c {
+		b := &c[i]
 		at := fmt.Sprintf("%s.content[%d]", where, i)
 		switch b.Type {
 		case "text":
@@ -293,8 +339,14 @@ func user(c content, where string) (out []any, err error) {
 				text = "Error: " + text
 			}
 			out = append(out, map[string]any{"role": "tool", "tool_call_id": b.ToolUseID, "content": text})
+		case "document":
+			text, err := b.document(at)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, map[string]any{"type": "text", "text": text})
 		default:
-			return nil, api.BadRequest("messages", "%s is of the type %.40q: text, image and tool_result can be kept", at, b.Type)
+			return nil, api.BadRequest("messages", "%s is of the type %.40q: text, image, document and tool_result can be kept", at, b.Type)
 		}
 	}
 	if len(parts) == 0 && len(out) > 0 {
@@ -304,20 +356,34 @@ func user(c content, where string) (out []any, err error) {
 	if only && len(parts) <= 1 {
 		said["content"] = ""
 		if len(parts) == 1 {
-			said["content"] = c.only()
+			said["content"] = parts[0].(map[string]any)["text"]
 		}
 	}
 	return append(out, said), nil
 }
 
-// only is the text of the one block of text.
-func (c content) only() string {
-	for _, b := range c {
-		if b.Type == "text" {
-			return b.Text
+// document is the text of a document, below its title and what is said of it.
+func (b *block) document(at string) (string, error) {
+	if b.Citations.Enabled {
+		return "", api.BadRequest("messages", "%s.citations can't be kept: no parts of documents are cited here", at)
+	}
+	text := b.Source.Data
+	switch b.Source.Type {
+	case "text":
+	case "content":
+		var err error
+		if text, err = b.Source.Content.text(at + ".source"); err != nil {
+			return "", err
+		}
+	default:
+		return "", api.BadRequest("messages", "%s is a document of the type %.40q: text and content can be kept", at, b.Source.Type)
+	}
+	for _, above := range []string{b.Context, b.Title} {
+		if above != "" {
+			text = above + "\n\n" + text
 		}
 	}
-	return ""
+	return text, nil
 }
 
 // assistant makes a message of an earlier answer.

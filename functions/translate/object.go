@@ -64,6 +64,22 @@ func (o object) put(name string, v any) {
 	o[name] = raw
 }
 
+// template sets a variable of the model's template, unless the client has set it itself.
+func (o object) template(name string, v any) error {
+	args := object{}
+	if err := o.take("chat_template_kwargs", &args); err != nil {
+		return err
+	}
+	if args == nil {
+		args = object{}
+	}
+	if _, found := args[name]; !found {
+		args.put(name, v)
+	}
+	o.put("chat_template_kwargs", args)
+	return nil
+}
+
 // move gives a field another name.
 func (o object) move(from, to string) {
 	if o.has(from) {

@@ -67,7 +67,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var paths = map[string]func(h *Handler, body []byte) ([]byte, shape, error){
 	"/v1/messages": func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, false)
-		return asked, shape{answer: whole(func(c *completion) any { return c.message() }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out} }}, err
+		silent := omits(body)
+		return asked, shape{ping: []byte(pingMessage), answer: whole(func(c *completion) any { return c.message(silent) }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out, silent: silent} }}, err
 	},
 	"/v1/messages/count_tokens": func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, true)
