@@ -15,6 +15,8 @@ type shape struct {
 	of target
 	// answer makes an answer of a whole body; false: it is not what was asked for.
 	answer func(body []byte) (any, bool)
+	// names are the client's for fields that the runtime knows by others: an error names the client's.
+	names map[string]string
 	// events begins a stream; nil: the answer is never one.
 	events func(*bytes.Buffer) events
 	// ping is what the stream has for a comment that keeps the connection open; nil: the comment.
@@ -121,9 +123,9 @@ func (o *writer) finish() {
 	_, _ = o.w.Write(raw) // a client that left needs no answer
 }
 
-// failure writes a failure in the shape of the client's API. A runtime of OpenAI's API has that of its own.
+// failure writes a failure in the shape of the client's API, with its names of fields.
 func (o *writer) failure() {
-	body := o.whole.Bytes()
+	body := o.rename(o.whole.Bytes())
 	switch known := (struct{ Type string }{}); api.ShapeOf(o.r.URL.Path) {
 	case api.ShapeMessages:
 		if json.Unmarshal(body, &known) != nil || known.Type != "error" {
@@ -135,6 +137,27 @@ func (o *writer) failure() {
 	o.w.Header().Set("Content-Type", "application/json")
 	o.w.WriteHeader(o.status)
 	_, _ = o.w.Write(append(bytes.TrimSpace(body), '\n'))
+}
+
+// rename gives the field that an error in OpenAI's shape names the client's name.
+func (o *writer) rename(body []byte) []byte {
+	var b struct {
+		Error map[string]any `json:"error"`
+	}
+	if json.Unmarshal(body, &b) != nil {
+		return body
+	}
+	field, _ := b.Error["param"].(string)
+	name, renamed := o.to.names[field]
+	if !renamed {
+		return body
+	}
+	b.Error["param"] = name
+	if text, is := b.Error["message"].(string); is {
+		b.Error["message"] = strings.Replace(text, field, name, 1)
+	}
+	changed, _ := json.Marshal(b) // of JSON that was read
+	return changed
 }
 
 // fault is what a body in OpenAI's shape says.

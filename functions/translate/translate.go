@@ -68,11 +68,11 @@ var paths = map[string]func(h *Handler, body []byte) ([]byte, shape, error){
 	"/v1/messages": func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, false)
 		silent := omits(body)
-		return asked, shape{ping: []byte(pingMessage), answer: whole(func(c *completion) any { return c.message(silent) }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out, silent: silent} }}, err
+		return asked, shape{names: messagesNames, ping: []byte(pingMessage), answer: whole(func(c *completion) any { return c.message(silent) }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out, silent: silent} }}, err
 	},
 	"/v1/messages/count_tokens": func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, true)
-		return asked, shape{answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
+		return asked, shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
 	},
 	"/v1/responses":   func(_ *Handler, body []byte) ([]byte, shape, error) { return fromResponses(body) },
 	"/api/chat":       fromChat,
@@ -91,6 +91,7 @@ type target struct {
 // The paths of what runtimes are asked for.
 const (
 	pathChat    = "/v1/chat/completions"
+	pathText    = "/v1/completions"
 	pathVectors = "/v1/embeddings"
 	pathShow    = "/api/show" // of the engine
 )
@@ -120,6 +121,8 @@ func (t target) names() string {
 		return "list of embeddings for the input"
 	case pathShow:
 		return "description of a model"
+	case pathText:
+		return "completion of a text"
 	}
 	return "chat completion"
 }
