@@ -33,7 +33,7 @@ type place struct {
 	sink    *sink  // nil: none receives
 	files   *files // of the script; nil: none
 	judged  []*judged
-	strange bool // what its runtimes answer need not be as OpenAI describes it
+	strange bool // only failures are judged: what its runtimes answer need not be as OpenAI describes it
 }
 
 func newPlace() (*place, error) {
@@ -170,7 +170,7 @@ func (p *place) start(args ...string) error {
 		s.err = cmd.Wait()
 		close(s.ended)
 	}()
-	if err := retry(s.ready); err != nil || p.netns != "" || p.strange {
+	if err := retry(s.ready); err != nil || p.netns != "" {
 		return err
 	}
 	return p.judge()
@@ -237,6 +237,25 @@ func newServer(t *testing.T, args ...string) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.serve(t, args...)
+	return p
+}
+
+// newStrange is newServer for runtimes whose own answers are not as OpenAI describes them.
+func newStrange(t *testing.T, args ...string) *place {
+	t.Helper()
+	p, err := newPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.strange = true
+	p.serve(t, args...)
+	return p
+}
+
+// serve starts the place's server for a Go test; it ends with the test.
+func (p *place) serve(t *testing.T, args ...string) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() && p.server != nil {
 			t.Logf("the server printed:\n%s", p.server.output())
@@ -248,7 +267,6 @@ func newServer(t *testing.T, args ...string) *place {
 	if err := p.start(args...); err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 // instance is what `rouse describe` says of one instance.

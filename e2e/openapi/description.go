@@ -15,6 +15,7 @@
 package openapi
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,6 +93,9 @@ func newSource(name string, raw []byte) (*source, error) {
 	if chunk, is := at(doc, "components", "schemas", "CreateChatCompletionStreamResponse", "properties").(map[string]any); is && chunk["usage"] != nil {
 		chunk["usage"] = nullable(chunk["usage"]) // as its description says; not each version's schema does
 	}
+	if err := bringUp(doc); err != nil {
+		return nil, err
+	}
 	whole, err := json.Marshal(doc)
 	if err != nil {
 		return nil, fmt.Errorf("write it as JSON: %w", err)
@@ -106,6 +110,43 @@ func newSource(name string, raw []byte) (*source, error) {
 		return nil, fmt.Errorf("add it: %w", err)
 	}
 	return s, nil
+}
+
+//go:embed later.yaml
+var later []byte
+
+// bringUp adds to a description what came later, where it lacks it.
+func bringUp(doc map[string]any) error {
+	var all map[string]struct {
+		Into   []string
+		Schema any
+	}
+	if err := yaml.Unmarshal(later, &all); err != nil {
+		return fmt.Errorf("read what came later: %w", err)
+	}
+	schemas, _ := at(doc, "components", "schemas").(map[string]any)
+	for name, l := range all {
+		if schemas == nil || schemas[name] != nil {
+			continue
+		}
+		for _, into := range l.Into {
+			path := strings.Split(into, "/")
+			parent, _ := at(schemas, path[:len(path)-1]...).(map[string]any)
+			last := path[len(path)-1]
+			if parent[last] == nil {
+				continue
+			}
+			one := map[string]any{"$ref": components + name}
+			if target, _ := parent[last].(map[string]any); target["anyOf"] != nil {
+				alternatives, _ := target["anyOf"].([]any)
+				target["anyOf"] = append(alternatives, one)
+			} else {
+				parent[last] = map[string]any{"anyOf": []any{parent[last], one}}
+			}
+			schemas[name] = l.Schema
+		}
+	}
+	return nil
 }
 
 // compile compiles the schema at a reference within the description into a place.

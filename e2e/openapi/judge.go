@@ -79,26 +79,30 @@ func (d *Description) judgeFailure(x Exchange) error {
 	return problem(d.failure, x.Body)
 }
 
-// numbers makes numbers of vectors in base64, which a client may ask for and no description tells. What is no such thing stays as it is.
+// numbers makes numbers of vectors in base64, which a client may ask for and no description tells. What has none stays as it is.
 func numbers(body []byte) []byte {
-	var list struct{ Data []map[string]any }
-	var all map[string]any
-	if json.Unmarshal(body, &list) != nil || json.Unmarshal(body, &all) != nil {
+	var all map[string]json.RawMessage
+	var list []map[string]any
+	if json.Unmarshal(body, &all) != nil || json.Unmarshal(all["data"], &list) != nil {
 		return body
 	}
-	for _, d := range list.Data {
+	for _, d := range list {
 		text, is := d["embedding"].(string)
 		raw, err := base64.StdEncoding.DecodeString(text)
 		if !is || err != nil || len(raw)%4 != 0 {
 			return body
 		}
 		vector := make([]float32, len(raw)/4)
-		if err := binary.Read(bytes.NewReader(raw), binary.LittleEndian, vector); err != nil {
+		if _, err := binary.Decode(raw, binary.LittleEndian, vector); err != nil {
 			return body
 		}
 		d["embedding"] = vector
 	}
-	all["data"] = list.Data
+	data, err := json.Marshal(list)
+	if err != nil || len(list) == 0 {
+		return body
+	}
+	all["data"] = data
 	changed, err := json.Marshal(all)
 	if err != nil {
 		return body

@@ -139,22 +139,30 @@ func (o *writer) failure() {
 	_, _ = o.w.Write(append(bytes.TrimSpace(body), '\n'))
 }
 
-// rename gives the field that an error in OpenAI's shape names the client's name.
+// rename gives the fields that an error in OpenAI's shape names the client's names: the one at fault, and those that can't be anything else.
 func (o *writer) rename(body []byte) []byte {
 	var b struct {
 		Error map[string]any `json:"error"`
 	}
-	if json.Unmarshal(body, &b) != nil {
+	if json.Unmarshal(body, &b) != nil || b.Error == nil {
 		return body
 	}
-	field, _ := b.Error["param"].(string)
-	name, renamed := o.to.names[field]
-	if !renamed {
+	param, _ := b.Error["param"].(string)
+	text, _ := b.Error["message"].(string)
+	renamed, known := text, false
+	for field, name := range o.to.names {
+		if field == param {
+			b.Error["param"], known = name, true
+		}
+		if field == param || strings.Contains(field, "_") {
+			renamed = strings.ReplaceAll(renamed, field+" ", name+" ")
+		}
+	}
+	if renamed == text && !known {
 		return body
 	}
-	b.Error["param"] = name
-	if text, is := b.Error["message"].(string); is {
-		b.Error["message"] = strings.Replace(text, field, name, 1)
+	if text != "" {
+		b.Error["message"] = renamed
 	}
 	changed, _ := json.Marshal(b) // of JSON that was read
 	return changed
