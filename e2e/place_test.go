@@ -33,6 +33,7 @@ type place struct {
 	sink    *sink  // nil: none receives
 	files   *files // of the script; nil: none
 	judged  []*judged
+	direct  bool // nobody listens between clients and server
 	strange bool // only failures are judged: what its runtimes answer need not be as OpenAI describes it
 }
 
@@ -170,7 +171,7 @@ func (p *place) start(args ...string) error {
 		s.err = cmd.Wait()
 		close(s.ended)
 	}()
-	if err := retry(s.ready); err != nil || p.netns != "" {
+	if err := retry(s.ready); err != nil || p.netns != "" || p.direct {
 		return err
 	}
 	return p.judge()

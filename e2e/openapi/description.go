@@ -93,6 +93,9 @@ func newSource(name string, raw []byte) (*source, error) {
 	if chunk, is := at(doc, "components", "schemas", "CreateChatCompletionStreamResponse", "properties").(map[string]any); is && chunk["usage"] != nil {
 		chunk["usage"] = nullable(chunk["usage"]) // as its description says; not each version's schema does
 	}
+	if choice, is := at(doc, "components", "schemas", "CreateCompletionResponse", "properties", "choices", "items", "properties").(map[string]any); is {
+		choice["finish_reason"] = nullable(choice["finish_reason"]) // of a part, which is not described apart
+	}
 	if err := bringUp(doc); err != nil {
 		return nil, err
 	}
