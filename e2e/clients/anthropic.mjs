@@ -92,6 +92,10 @@ const translated = {
     assert.equal(text(got), 'plum');
     assert.deepEqual(got.content.map((b) => b.type), ['text']);
   },
+  async 'an answer that goes on from a beginning'() {
+    const got = await create('', { messages: [{ role: 'user', content: 'echo apple pear plum' }, { role: 'assistant', content: 'apple' }] });
+    assert.equal(text(got), ' pear plum');
+  },
   async 'a JSON schema'() {
     const format = { type: 'json_schema', schema: { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'], additionalProperties: false } };
     const got = await create('json name=bob age=7', { output_config: { format } });
@@ -102,7 +106,7 @@ const translated = {
       [{ thinking: { type: 'enabled', budget_tokens: 40 } }, 'budget_tokens'],
       [{ container: 'c' }, 'container'],
       [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, 'web_search'],
-      [{ messages: [{ role: 'user', content: 'x' }, { role: 'assistant', content: 'y' }] }, 'assistant'],
+      [{ messages: [{ role: 'user', content: 'x' }, { role: 'assistant', content: '' }] }, 'assistant'],
       [{ messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'url', url: 'https://example.com/x.pdf' } }] }] }, 'document'],
       [{ temperature: 900 }, 'temperature'],
     ]) {

@@ -51,6 +51,10 @@ await run({
     for await (const part of await client.generate({ model: 'pico', prompt, raw: true, options, stream: true })) text += part.response;
     assert.equal(text, 'apple pear');
   },
+  async 'an answer that goes on from a beginning'() {
+    const got = await client.chat({ model: 'pico', messages: [{ role: 'user', content: 'echo apple pear plum' }, { role: 'assistant', content: 'apple' }], options });
+    assert.equal(got.message.content, ' pear plum');
+  },
   async 'a JSON schema'() {
     const format = { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'], additionalProperties: false };
     assert.deepEqual(JSON.parse((await client.chat(ask('pico', 'json name=bob age=7', { options, format }))).message.content), { name: 'bob', age: 7 });

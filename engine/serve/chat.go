@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
@@ -49,7 +50,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	}
 	req.Adapter, req.Tenant = adapter, tenant(r)
 	a := &chatAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs, top: or(c.TopLogprobs, 0), choices: make([]chatChoice, req.N)}
-	a.thoughts(s.thoughts, text, &req, c.ThoughtTokens)
+	a.thoughts(s.thoughts, text, c.Continue, &req, c.ThoughtTokens)
 	if use != nil {
 		for i := range a.choices {
 			a.choices[i].tools = newToolParser(s.toolFormat, use)
@@ -92,8 +93,12 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	if string(tools) == "null" {
 		tools = nil
 	}
+	begins := or(p.AddGenerationPrompt, !p.Continue)
+	if p.Continue && begins {
+		return "", badRequest("continue_final_message", "continue_final_message and add_generation_prompt are both true: want one")
+	}
 	text, err := s.template.Render(ctx, turns, chat.Options{
-		AddGenerationPrompt: or(p.AddGenerationPrompt, true),
+		AddGenerationPrompt: begins,
 		Tools:               tools,
 		Extra:               p.TemplateArgs,
 		Guard:               s.guard,
@@ -101,7 +106,23 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	if err != nil {
 		return "", templateError(err)
 	}
+	if p.Continue {
+		return s.unended(text, &turns[len(turns)-1])
+	}
 	return text, nil
+}
+
+// unended is a conversation without what the template has behind its last message: an answer goes on from there.
+func (s *Server) unended(text string, last *chat.Message) (string, error) {
+	said := s.guard(last.Content)
+	at := strings.LastIndex(text, strings.TrimSpace(said))
+	if last.Role != "assistant" || strings.TrimSpace(said) == "" || at < 0 {
+		return "", badRequest("continue_final_message", "the last message is not the assistant's, or has no text that the template shows: there is nothing to go on from")
+	}
+	if from := strings.TrimLeft(said, " \t\r\n"); strings.HasPrefix(text[at:], from) { // with the white space at its end
+		return text[:at+len(from)], nil
+	}
+	return text[:at+len(strings.TrimSpace(said))], nil
 }
 
 // chatAnswer is the form of /v1/chat/completions.
@@ -132,13 +153,13 @@ type toolCall struct {
 func (*chatAnswer) object() (whole, chunk string) { return "chat.completion", "chat.completion.chunk" }
 
 // thoughts has the thoughts of answers found, and says in the request that they may come before its form and how long they may be.
-// A form that the prompt's end does not put behind thoughts is that of the whole text.
-func (a *chatAnswer) thoughts(t *thoughts, prompt string, req *engine.Request, most *int) {
+// A form that the prompt's end does not put behind thoughts is that of the whole text, and what goes on from a text has been begun.
+func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *engine.Request, most *int) {
 	if t == nil {
 		return
 	}
 	p := t.parser(prompt)
-	if req.Grammar != nil && p.state == beginning {
+	if (req.Grammar != nil || continues) && p.state == beginning {
 		p.state = answering
 	}
 	for i := range a.choices {

@@ -15,7 +15,9 @@ func (c *client) vectorsOf(texts ...string) [][]float64 {
 	c.t.Helper()
 	in, _ := json.Marshal(map[string]any{"input": texts})
 	_, raw := c.do("POST", "/v1/embeddings", string(in))
-	var v struct{ Data []struct{ Embedding []float64 } }
+	var v struct {
+		Data []struct{ Embedding []float64 }
+	}
 	if err := json.Unmarshal([]byte(raw), &v); err != nil || len(v.Data) != len(texts) {
 		c.t.Fatalf("%s: %v", raw, err)
 	}

@@ -155,7 +155,7 @@ func (o *writer) rename(body []byte) []byte {
 			b.Error["param"], known = name, true
 		}
 		if field == param || strings.Contains(field, "_") {
-			renamed = strings.ReplaceAll(renamed, field+" ", name+" ")
+			renamed = strings.NewReplacer(field+" ", name+" ", field+".", name+".").Replace(renamed)
 		}
 	}
 	if renamed == text && !known {

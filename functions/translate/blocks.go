@@ -61,6 +61,11 @@ func (c content) text(where string) (string, error) {
 	return strings.Join(parts, "\n"), nil
 }
 
+// empty says whether there is no text that an answer can go on from.
+func (c content) empty() bool {
+	return len(c) == 0 || c[0].Type != "text" || strings.TrimSpace(c[0].Text) == ""
+}
+
 // conversation takes system and messages out of a request, and makes messages of them.
 func conversation(in object) ([]any, error) {
 	var system content
@@ -92,10 +97,12 @@ func conversation(in object) ([]any, error) {
 		case "user":
 			turn, err = user(m.Content, where)
 		case "assistant":
-			if i == len(messages)-1 {
-				return nil, api.BadRequest("messages", "the last message is the assistant's: an answer that goes on from a given beginning can't be kept, end with a message of the user's")
+			if turn, err = assistant(m.Content, where); err == nil && i == len(messages)-1 {
+				if m.Content[max(0, len(m.Content)-1):].empty() {
+					return nil, api.BadRequest("messages", "the last message is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
+				}
+				in.goOn()
 			}
-			turn, err = assistant(m.Content, where)
 		default:
 			err = api.BadRequest("messages", "%s.role is %.40q: want user or assistant", where, m.Role)
 		}

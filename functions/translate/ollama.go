@@ -83,8 +83,11 @@ func fromChat(h *Handler, body []byte) ([]byte, shape, error) {
 			return nil, shape{}, err
 		}
 	}
-	if strings.EqualFold(messages[len(messages)-1].Role, "assistant") {
-		return nil, shape{}, api.BadRequest("messages", "the last of messages is the assistant's: an answer that goes on from a given beginning can't be kept, end with a message of the user's")
+	if last := messages[len(messages)-1]; strings.EqualFold(last.Role, "assistant") {
+		if strings.TrimSpace(last.Content) == "" || len(last.Calls) > 0 {
+			return nil, shape{}, api.BadRequest("messages", "the last of messages is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
+		}
+		in.goOn()
 	}
 	return told.asked(in, t.out)
 }

@@ -46,6 +46,7 @@ func TestFromOllama(t *testing.T) {
 		{"thoughts", "/api/chat", `{"stream":false,"think":true,` + hi + `}`, `{"stream":false,"reasoning_effort":"medium","chat_template_kwargs":{"enable_thinking":true},` + hi + `}`},
 		{"many thoughts", "/api/generate", `{"stream":false,"think":"high","prompt":"hi"}`, `{"stream":false,"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":true},` + hi + `}`},
 		{"a role as Ollama reads it", "/api/chat", `{"stream":false,"messages":[{"role":"User","content":"hi"}]}`, `{"stream":false,` + hi + `}`},
+		{"a beginning", "/api/chat", `{"stream":false,"messages":[{"role":"user","content":"x"},{"role":"Assistant","content":"a"}]}`, `{"stream":false,"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`},
 		{"a raw prompt", "/api/generate", `{"stream":false,"raw":true,"prompt":"a\nb","think":false,"logprobs":false,"top_logprobs":0,"width":0,"format":"json","options":{"num_predict":3}}`, `{"stream":false,"prompt":"a\nb","response_format":{"type":"json_object"},"max_tokens":3}`},
 		{"scores that nobody asked for", "/api/chat", `{"stream":false,"top_logprobs":2,` + hi + `}`, `{"stream":false,` + hi + `}`},
 		{"tools, used", "/api/chat", `{"stream":false,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","thinking":"hm","tool_calls":[{"function":{"name":"f","arguments":{"a": 1}}},{"id":"own","function":{"name":"g"}},{"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_name":"g","content":"1"},{"role":"tool","tool_name":"f","content":"2"},{"role":"tool","content":"3"}]}`,
@@ -98,7 +99,7 @@ func TestRefusedOllama(t *testing.T) {
 		{"/api/chat", `{"options":{"unknown":1},` + hi + `}`, "options.unknown is 1"},
 		{"/api/chat", `{"options":[],` + hi + `}`, "options: it has the wrong type"},
 		{"/api/chat", `{"messages":[{"role":"robot"}]}`, "want system, user, assistant or tool"},
-		{"/api/chat", `{"messages":[{"role":"assistant","content":"x"}]}`, "the last of messages is the assistant's"},
+		{"/api/chat", `{"messages":[{"role":"assistant","content":" "}]}`, "ends with no text"},
 		{"/api/chat", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":[]}}]},{"role":"user"}]}`, "want an object"},
 	} {
 		h := *tagging
