@@ -4,11 +4,11 @@
 //
 // The life of one request:
 //
-//  1. The body is read, and becomes one of /v1/chat/completions or /v1/embeddings. Fields that are not those APIs' go along as they are:
-//     the runtime may know them.
+//  1. The body is read, and becomes one of /v1/chat/completions, /v1/completions or /v1/embeddings. Fields that are not those APIs' go
+//     along as they are: the runtime may know them.
 //  2. The next handler serves that, as it serves any.
 //  3. An answer in JSON is translated as a whole. A stream is translated event by event, each as soon as it is whole.
-//     A failure gets the API's shape and keeps its status.
+//     A failure gets the API's shape and its names of fields, and keeps its status.
 //  4. A stream that breaks off, or ends with an error, is never a clean one: it gets the event "error", or a line with an
 //     error, and not the one that ends an answer. An answer that is not what was asked for is a 502.
 //
