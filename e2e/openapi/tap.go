@@ -2,11 +2,11 @@ package openapi
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // kept bounds what is kept of an answer: of a longer one nothing is judged but what came first.
@@ -85,7 +85,7 @@ func (t *Tap) pass(client net.Conn) {
 	if !t.keep(client) {
 		return
 	}
-	server, err := net.Dial("tcp", t.server)
+	server, err := net.DialTimeout("tcp", t.server, time.Minute)
 	if err != nil {
 		reset(client)
 		return
@@ -176,21 +176,34 @@ func (t *Tap) hearAnswers(ear *ear, requests <-chan *http.Request) {
 		if _, err := r.Peek(1); err != nil {
 			return
 		}
-		answer, err := http.ReadResponse(r, request)
-		for err == nil && answer.StatusCode < http.StatusOK && answer.StatusCode != http.StatusSwitchingProtocols {
-			answer, err = http.ReadResponse(r, request)
+		x, more := hearAnswer(r, request)
+		if x != nil {
+			t.tell(*x)
 		}
-		if err != nil || answer.StatusCode == http.StatusSwitchingProtocols {
-			return
-		}
-		body, cut := io.ReadAll(io.LimitReader(answer.Body, kept))
-		more, late := io.Copy(io.Discard, answer.Body)
-		t.tell(Exchange{
-			Method: request.Method, Path: request.URL.Path, Status: answer.StatusCode, Header: answer.Header,
-			Body: body, Whole: cut == nil && late == nil && more == 0 && answer.Header.Get("Content-Encoding") == "",
-		})
-		if errors.Join(cut, late) != nil {
+		if !more {
 			return
 		}
 	}
+}
+
+// hearAnswer reads the answer to a request; nil: there is none to tell of. more says whether others may follow.
+func hearAnswer(r *bufio.Reader, request *http.Request) (x *Exchange, more bool) {
+	answer, err := http.ReadResponse(r, request)
+	if err != nil {
+		return nil, false
+	}
+	defer answer.Body.Close()
+	switch {
+	case answer.StatusCode == http.StatusSwitchingProtocols:
+		return nil, false
+	case answer.StatusCode < http.StatusOK: // the answer comes behind it
+		return hearAnswer(r, request)
+	}
+	body, cut := io.ReadAll(io.LimitReader(answer.Body, kept))
+	rest, late := io.Copy(io.Discard, answer.Body)
+	whole := cut == nil && late == nil
+	return &Exchange{
+		Method: request.Method, Path: request.URL.Path, Status: answer.StatusCode, Header: answer.Header,
+		Body: body, Whole: whole && rest == 0 && answer.Header.Get("Content-Encoding") == "",
+	}, whole
 }

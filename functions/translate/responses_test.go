@@ -92,6 +92,13 @@ func TestResponse(t *testing.T) {
 	if got := created.ReplaceAllString(w.Body.String(), "TIME"); w.Code != 200 || got != want {
 		t.Errorf("got %d\n%s\nwant\n%s", w.Code, got, want)
 	}
+	w = asks("/v1/responses", `{"input":"hi","metadata":{"a":"b"},"prompt_cache_key":"k","safety_identifier":"s","max_tool_calls":3,"text":{"verbosity":"medium"},"tools":[{"type":"function","name":"f"}]}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	for _, want := range []string{`"metadata":{"a":"b"}`, `"prompt_cache_key":"k"`, `"safety_identifier":"s"`, `"max_tool_calls":3`, `"text":{"format":{"type":"text"},"verbosity":"medium"}`,
+		`"tools":[{"description":null,"name":"f","parameters":{},"strict":false,"type":"function"}]`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("told again: %s lacks %s", w.Body, want)
+		}
+	}
 	for asked, answered := range map[string]string{ // by another name, the field is the client's
 		`{"error":{"message":"max_tokens is 900: want less","type":"t","param":"max_tokens","code":null}}`: `{"error":{"message":"max_output_tokens is 900: want less","type":"t","param":"max_output_tokens","code":null}}`,
 		`{"error":{"message":"too long","param":"messages","code":"c"}}`:                                   `{"error":{"code":"c","message":"too long","param":"input"}}`,
