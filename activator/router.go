@@ -182,6 +182,12 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	api.WriteErrorTo(w, r, err)
 }
 
+// WriteError answers a request that is refused before an activator sees it, as one would: with an ID, in the shape of the API that it is of.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	w.Header()[forward.HeaderID] = []string{requestID(r)}
+	api.WriteErrorTo(w, r, err)
+}
+
 func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, unknownPath(r)) }
 
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ spec:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := newServer(t, "-f", path)
+	p := newStrange(t, "-f", path)
 	for _, tt := range []struct {
 		path, body string
 		name       string // of the last event; empty: it has none

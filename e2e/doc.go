@@ -14,7 +14,8 @@
 //  1. TestMain builds rouse and the runtime that fails on demand, once.
 //  2. A script of testdata/script (or a Go test) starts its own server on a free
 //     port, with a folder for sockets of its own.
-//  3. It asks, kills, stops, and looks.
+//  3. It asks, kills, stops, and looks. What is answered on OpenAI's paths is judged
+//     by a description of its API on the way (package openapi).
 //  4. At its end the server is killed if it still runs, and no process of it may
 //     be left: each of them carries the folder's name in its environment.
 //

@@ -44,6 +44,12 @@ func run(m *testing.M) (int, error) {
 			return 1, err
 		}
 	}
+	if err := describe(); err != nil {
+		if os.Getenv("CI") != "" {
+			return 1, err
+		}
+		fmt.Fprintln(os.Stderr, "e2e: answers are not judged:", err)
+	}
 	return m.Run(), nil
 }
 

@@ -25,6 +25,7 @@ func TestHostileBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.direct = true                         // a client that is no reader is the server's to bear
 	p.extra = []string{"GOMEMLIMIT=460MiB"} // nine tenths of the container's, as the server would set it there
 	t.Cleanup(func() {
 		if err := p.close(); err != nil {

@@ -82,3 +82,38 @@ func TestOllamaEngineNode(t *testing.T) {
 	defer cancel()
 	runNode(ctx, t, "ollama_engine.mjs", p.server.url)
 }
+
+// TestThoughtsNode asks a model that thinks, in all APIs.
+func TestThoughtsNode(t *testing.T) {
+	t.Parallel()
+	model := filepath.Join(t.TempDir(), "thinks.gguf")
+	if out, err := exec.Command(filepath.Join(bin, "tinygguf"), "-words", "8", "-think", "3", "-o", model).CombinedOutput(); err != nil {
+		t.Fatalf("make the model: %v\n%s", err, out)
+	}
+	p := newServer(t, "--model", "thinks="+model)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	runNode(ctx, t, "thoughts.mjs", p.server.url)
+}
+
+// runGo runs tests of Go's clients against a server whose function pico runs on that runtime.
+func runGo(ctx context.Context, t *testing.T, url, runtime string) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "./...")
+	cmd.Dir = filepath.Join("clients", "go")
+	cmd.Env = append(os.Environ(), "ROUSE_CLIENTS_URL="+url, "ROUSE_CLIENTS_RUNTIME="+runtime, "GOFLAGS=-mod=readonly")
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("clients in Go: %v", err)
+	}
+}
+
+// TestClientsGo runs the clients in Go of all APIs against the engine.
+func TestClientsGo(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico")
+	ctx, cancel := context.WithTimeout(t.Context(), 16*patience)
+	defer cancel()
+	runGo(ctx, t, p.server.url, "engine")
+}

@@ -32,6 +32,9 @@ type place struct {
 	bursts  []*burst
 	sink    *sink  // nil: none receives
 	files   *files // of the script; nil: none
+	judged  []*judged
+	direct  bool // nobody listens between clients and server
+	strange bool // only failures are judged: what its runtimes answer need not be as OpenAI describes it
 }
 
 func newPlace() (*place, error) {
@@ -53,7 +56,7 @@ func (p *place) close() error {
 		_ = p.server.cmd.Process.Kill()
 		<-p.server.ended
 	}
-	err := errors.Join(p.alone(), p.sane(), p.sink.check())
+	err := errors.Join(p.alone(), p.sane(), p.sink.check(), p.right())
 	if removed := os.RemoveAll(p.runtime); err == nil {
 		err = removed
 	}
@@ -72,6 +75,15 @@ func (p *place) sane() error {
 		}
 	}
 	return nil
+}
+
+// right says what was wrong with the answers of all servers.
+func (p *place) right() error {
+	var all error
+	for _, j := range p.judged {
+		all = errors.Join(all, j.wrongs())
+	}
+	return all
 }
 
 // alone waits until no process of this place is left.
@@ -159,7 +171,10 @@ func (p *place) start(args ...string) error {
 		s.err = cmd.Wait()
 		close(s.ended)
 	}()
-	return retry(s.ready)
+	if err := retry(s.ready); err != nil || p.netns != "" || p.direct {
+		return err
+	}
+	return p.judge()
 }
 
 // ready looks for the line that says where the server takes requests.
@@ -223,6 +238,25 @@ func newServer(t *testing.T, args ...string) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.serve(t, args...)
+	return p
+}
+
+// newStrange is newServer for runtimes whose own answers are not as OpenAI describes them.
+func newStrange(t *testing.T, args ...string) *place {
+	t.Helper()
+	p, err := newPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.strange = true
+	p.serve(t, args...)
+	return p
+}
+
+// serve starts the place's server for a Go test; it ends with the test.
+func (p *place) serve(t *testing.T, args ...string) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() && p.server != nil {
 			t.Logf("the server printed:\n%s", p.server.output())
@@ -234,7 +268,6 @@ func newServer(t *testing.T, args ...string) *place {
 	if err := p.start(args...); err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 // instance is what `rouse describe` says of one instance.

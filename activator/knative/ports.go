@@ -13,7 +13,7 @@ import (
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
 	"knative.dev/serving/pkg/networking"
 
-	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -53,7 +53,9 @@ func listenAndServe(s *http.Server, wrap func(net.Listener) net.Listener) error 
 func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{"h2", "http/1.1"}
-	return func(l net.Listener) net.Listener { return inbound.Guard(s, tls.NewListener(l, cfg), api.WriteErrorTo) }
+	return func(l net.Listener) net.Listener {
+		return inbound.Guard(s, tls.NewListener(l, cfg), activator.WriteError)
+	}
 }
 
 // tlsConfig is that of the TLS port, with certificates that may change while it serves.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -43,7 +44,7 @@ func (p *process) listen() (servers, chan error) {
 	}
 	for _, server := range s.requests {
 		run(server, func() error {
-			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l, api.WriteErrorTo) })
+			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l, activator.WriteError) })
 		})
 	}
 	for _, server := range s.others {

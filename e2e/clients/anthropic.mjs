@@ -87,6 +87,15 @@ const translated = {
     assert.deepEqual(got.content.find((b) => b.type === 'tool_use').input, { color: 'red' });
     assert.ok(parts.length > 0);
   },
+  async 'a document, and thoughts that a model without them does not have'() {
+    const got = await create([{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'echo plum' } }], { max_tokens: 80, thinking: { type: 'enabled', budget_tokens: 40 } });
+    assert.equal(text(got), 'plum');
+    assert.deepEqual(got.content.map((b) => b.type), ['text']);
+  },
+  async 'an answer that goes on from a beginning'() {
+    const got = await create('', { messages: [{ role: 'user', content: 'echo apple pear plum' }, { role: 'assistant', content: 'apple' }] });
+    assert.equal(text(got), ' pear plum');
+  },
   async 'a JSON schema'() {
     const format = { type: 'json_schema', schema: { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'], additionalProperties: false } };
     const got = await create('json name=bob age=7', { output_config: { format } });
@@ -94,10 +103,11 @@ const translated = {
   },
   async 'what cannot be kept is refused'() {
     for (const [more, says] of [
-      [{ thinking: { type: 'enabled', budget_tokens: 1024 } }, 'thinking'],
+      [{ thinking: { type: 'enabled', budget_tokens: 40 } }, 'budget_tokens'],
+      [{ container: 'c' }, 'container'],
       [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, 'web_search'],
-      [{ messages: [{ role: 'user', content: 'x' }, { role: 'assistant', content: 'y' }] }, 'assistant'],
-      [{ messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'x' } }] }] }, 'document'],
+      [{ messages: [{ role: 'user', content: 'x' }, { role: 'assistant', content: '' }] }, 'assistant'],
+      [{ messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'url', url: 'https://example.com/x.pdf' } }] }] }, 'document'],
       [{ temperature: 900 }, 'temperature'],
     ]) {
       const error = await fails(create('x', more));

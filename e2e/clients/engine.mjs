@@ -3,6 +3,8 @@
 // with status 1 if one fails.
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
+import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
 import { ask, fails, run } from './checks.mjs';
 
 const client = new OpenAI({ baseURL: process.argv[2] + '/v1', apiKey: 'none', maxRetries: 0 });
@@ -116,6 +118,20 @@ const checks = {
     assert.equal(cached[0], 0);
     assert.ok(cached[1] > 100 && cached[1] % 16 === 0, 'cached ' + cached[1]);
     assert.equal(cached[2], 0);
+  },
+  async 'an object by zod, parsed'() {
+    const person = z.object({ name: z.string(), age: z.number().int() });
+    const got = await client.chat.completions.parse(ask('pico', 'json name=bob age=7', { temperature: 0, response_format: zodResponseFormat(person, 'person') }));
+    assert.deepEqual(got.choices[0].message.parsed, { name: 'bob', age: 7 });
+    const again = await client.responses.parse({ model: 'pico', input: 'json name=bob age=7', temperature: 0, text: { format: zodTextFormat(person, 'person') } });
+    assert.deepEqual(again.output_parsed, { name: 'bob', age: 7 });
+  },
+  async 'what the engine does not do'() {
+    for (const [field, value] of Object.entries({ modalities: ['text', 'audio'], audio: { voice: 'x', format: 'wav' }, web_search_options: {}, verbosity: 'low', store: true })) {
+      const error = await fails(chat('pico', 'echo red', { [field]: value }));
+      assert.ok(error instanceof OpenAI.BadRequestError, `${field}: ${error}`);
+      assert.equal(error.param, field);
+    }
   },
   async 'fields out of range'() {
     for (const [field, value] of Object.entries({ priority: 'high', cache_salt: '', prompt_logprobs: 10000, n: 0, top_logprobs: -1, repetition_penalty: 1e-300, tool_choice: 'required' })) {

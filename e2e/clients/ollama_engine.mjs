@@ -44,6 +44,17 @@ await run({
     assert.equal(last.done_reason, 'length');
     assert.equal(last.eval_count, 1);
   },
+  async 'a raw prompt'() {
+    const prompt = '<|im_start|>user\necho apple pear<|im_end|>\n<|im_start|>assistant\n';
+    assert.equal((await client.generate({ model: 'pico', prompt, raw: true, options })).response, 'apple pear');
+    let text = '';
+    for await (const part of await client.generate({ model: 'pico', prompt, raw: true, options, stream: true })) text += part.response;
+    assert.equal(text, 'apple pear');
+  },
+  async 'an answer that goes on from a beginning'() {
+    const got = await client.chat({ model: 'pico', messages: [{ role: 'user', content: 'echo apple pear plum' }, { role: 'assistant', content: 'apple' }], options });
+    assert.equal(got.message.content, ' pear plum');
+  },
   async 'a JSON schema'() {
     const format = { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } }, required: ['name', 'age'], additionalProperties: false };
     assert.deepEqual(JSON.parse((await client.chat(ask('pico', 'json name=bob age=7', { options, format }))).message.content), { name: 'bob', age: 7 });
@@ -112,9 +123,13 @@ await run({
     assert.equal((await fails(client.chat(ask('other', 'x')))).status_code, 404);
   },
   async 'what cannot be kept is refused'() {
-    const error = await fails(client.generate({ model: 'pico', prompt: 'x', raw: true }));
-    assert.equal(error.status_code, 400);
-    assert.match(error.message, /raw/);
+    for (const [request, says] of [
+      [{ raw: true, system: 's' }, /raw/], [{ suffix: 's' }, /suffix/], [{ template: 't' }, /template/], [{ think: true }, /think/], [{ options: { num_predict: 100000 } }, /options.num_predict/],
+    ]) {
+      const error = await fails(client.generate({ model: 'pico', prompt: 'x', ...request }));
+      assert.equal(error.status_code, 400);
+      assert.match(error.message, says);
+    }
   },
   async 'langchain'() {
     const model = new ChatOllama({ model: 'pico', baseUrl: url, temperature: 0 });

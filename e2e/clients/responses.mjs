@@ -1,15 +1,33 @@
 // The official OpenAI client for JavaScript asks a server of Rouse, whose URL is the argument, for responses, which are
-// translated from chat completions. Prints one line per check and ends with status 1 if one fails.
+// translated from chat completions. The second argument is "ollama" where the model runs on Ollama, which has that API itself.
+// Prints one line per check and ends with status 1 if one fails.
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import { fails, run } from './checks.mjs';
 
-const client = new OpenAI({ baseURL: process.argv[2] + '/v1', apiKey: 'none', maxRetries: 0 });
+const [url, runtime] = process.argv.slice(2);
+const client = new OpenAI({ baseURL: url + '/v1', apiKey: 'none', maxRetries: 0 });
 const create = (input, more = {}) => client.responses.create({ model: 'pico', input, temperature: 0, ...more });
 const object = (properties) => ({ type: 'object', properties, required: Object.keys(properties), additionalProperties: false });
 const tools = [{ type: 'function', name: 'dye', description: 'Dyes.', strict: true, parameters: object({ color: { enum: ['red'] } }) }];
 
-await run({
+const common = {
+  async 'words'() {
+    const got = await create('echo apple pear');
+    assert.equal(got.output_text, 'apple pear');
+    assert.equal(got.status, 'completed');
+  },
+  async 'streamed words'() {
+    let text = '';
+    for await (const event of await create('echo apple pear', { stream: true })) if (event.type === 'response.output_text.delta') text += event.delta;
+    assert.equal(text, 'apple pear');
+  },
+  async 'nobody'() {
+    assert.equal((await fails(client.responses.create({ model: 'nobody', input: 'x' }))).status, 404);
+  },
+};
+
+const translated = {
   async 'a text'() {
     const got = await create('echo apple pear', { instructions: 'Be brief.', metadata: { a: 'b' } });
     assert.equal(got.output_text, 'apple pear');
@@ -70,12 +88,31 @@ await run({
     assert.deepEqual(JSON.parse(text), { color: 'red' });
     assert.deepEqual(JSON.parse(got.output[0].arguments), { color: 'red' });
   },
+  async 'the probabilities of tokens, whole and streamed'() {
+    const more = { model: 'pico', input: 'echo apple', temperature: 0, include: ['message.output_text.logprobs'], top_logprobs: 2 };
+    const check = (got) => {
+      const { logprobs } = got.output[0].content[0];
+      assert.equal(logprobs.map(({ token }) => token).join(''), 'apple<|im_end|>');
+      for (const { logprob, top_logprobs } of logprobs) assert.ok(logprob <= 0 && top_logprobs.length === 2 && top_logprobs[0].logprob === logprob);
+    };
+    check(await client.responses.create(more));
+    check(await client.responses.stream(more).finalResponse());
+  },
+  async 'some of the tools'() {
+    const other = { ...tools[0], name: 'paint' };
+    const got = await create('echo red', { tools: [...tools, other], tool_choice: { type: 'allowed_tools', mode: 'required', tools: [{ type: 'function', name: 'paint' }] } });
+    assert.ok(got.output.length > 0 && got.output.every((item) => item.type === 'function_call' && item.name === 'paint'), JSON.stringify(got.output));
+    assert.equal(got.tools.length, 2);
+  },
   async 'what cannot be kept is refused'() {
     for (const [more, says] of [
       [{ store: true }, 'store'],
       [{ previous_response_id: 'resp_1' }, 'previous_response_id'],
       [{ background: true }, 'background'],
       [{ tools: [{ type: 'web_search' }] }, 'web_search'],
+      [{ text: { verbosity: 'low' } }, 'verbosity'],
+      [{ reasoning: { effort: 'high' } }, 'reasoning'],
+      [{ max_output_tokens: 100000 }, 'max_output_tokens'],
       [{ truncation: 'auto' }, 'truncation'],
       [{ include: ['file_search_call.results'] }, 'include'],
       [{ input: [{ type: 'item_reference', id: 'x' }] }, 'item_reference'],
@@ -92,4 +129,6 @@ await run({
     assert.equal(error.status, 404);
     assert.equal(error.code, 'model_not_found');
   },
-});
+};
+
+await run(runtime === 'ollama' ? common : { ...common, ...translated });

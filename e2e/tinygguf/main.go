@@ -1,6 +1,7 @@
 // Command tinygguf writes a model whose answers are known: to any prompt it says
 // " w0 w1 w2 …" up to the number of words, and ends; or, with -words 0, says the
-// words w0 to w63 again and again until it is stopped. Tests use it where an
+// words w0 to w63 again and again until it is stopped. With -think n it thinks: its
+// first word is <think>, and behind n more comes </think>. Tests use it where an
 // answer must last, or must be the same in every runtime that reads GGUF.
 //
 // It is a llama with nothing in its layers: attention and feed-forward are zero,
@@ -31,13 +32,14 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("tinygguf", flag.ContinueOnError)
 	words := flags.Int("words", 8, "words of an answer, 1 to 1000; 0: it never ends")
+	think := flags.Int("think", 0, "words that it thinks before it answers, at most -words less 2")
 	layers := flags.Int("layers", 1, "layers, 1 to 1000: each makes a token take longer")
 	context := flags.Int("context", 4096, "length of the context in tokens")
 	out := flags.String("o", "", "file to write")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *words < 0 || *words > 1000 || *layers < 1 || *layers > 1000 || *context < 8 || *out == "" || flags.NArg() > 0 {
+	if *words < 0 || *words > 1000 || *layers < 1 || *layers > 1000 || *context < 8 || *think < 0 || *think > max(0, *words-2) || *out == "" || flags.NArg() > 0 {
 		return errors.New("want -o FILE, 0 to 1000 -words, 1 to 1000 -layers and a -context of 8 or more")
 	}
 	f, err := os.Create(*out)
@@ -46,7 +48,7 @@ func run(args []string) error {
 	}
 	defer f.Close()
 	w := bufio.NewWriter(f)
-	if err := write(w, *words, *layers, *context); err != nil {
+	if err := write(w, *words, *think, *layers, *context); err != nil {
 		return err
 	}
 	return errors.Join(w.Flush(), f.Close())
@@ -80,7 +82,7 @@ func (v *vocabulary) add(token string, kind int32) {
 }
 
 // write writes the model.
-func write(dst io.Writer, words, layers, context int) error {
+func write(dst io.Writer, words, think, layers, context int) error {
 	var v vocabulary
 	v.add("<unk>", unknown)
 	v.add("<s>", control)
@@ -98,7 +100,14 @@ func write(dst io.Writer, words, layers, context int) error {
 		n = cycle
 	}
 	for i := range n {
-		v.add(fmt.Sprintf("▁w%d", i), normal)
+		word := fmt.Sprintf("▁w%d", i)
+		switch {
+		case think > 0 && i == 0:
+			word = "▁<think>"
+		case think > 0 && i == think+1:
+			word = "▁</think>"
+		}
+		v.add(word, normal)
 	}
 	const heads, headDim, ffn = 2, 32, 64
 	dim := max((n+1+63)/64*64, heads*headDim)
@@ -109,7 +118,7 @@ func write(dst io.Writer, words, layers, context int) error {
 		"attention.head_count": heads, "attention.head_count_kv": heads, "attention.key_length": headDim,
 		"attention.value_length": headDim, "rope.dimension_count": headDim, "vocab_size": len(v.tokens),
 	})
-	v.metadata(g)
+	v.metadata(g, think > 0)
 
 	// Which word a token is: 0 none, 1 w0, …
 	matrix(g, "token_embd.weight", dim, len(v.tokens), func(token, class int) bool { return class == max(0, token-first+1) })
@@ -150,7 +159,7 @@ func metadata(g *gguf.Writer, numbers map[string]int) {
 	g.SetFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5)
 }
 
-func (v *vocabulary) metadata(g *gguf.Writer) {
+func (v *vocabulary) metadata(g *gguf.Writer, thinks bool) {
 	g.SetString("tokenizer.ggml.model", "llama")
 	g.SetStrings("tokenizer.ggml.tokens", v.tokens)
 	g.SetFloats("tokenizer.ggml.scores", v.scores)
@@ -158,7 +167,11 @@ func (v *vocabulary) metadata(g *gguf.Writer) {
 	g.SetUint32("tokenizer.ggml.unknown_token_id", 0)
 	g.SetUint32("tokenizer.ggml.bos_token_id", 1)
 	g.SetUint32("tokenizer.ggml.eos_token_id", end)
-	g.SetString("tokenizer.chat_template", "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"+
+	marks := ""
+	if thinks { // servers know it by its template
+		marks = "{# thoughts are between <think> and </think> #}"
+	}
+	g.SetString("tokenizer.chat_template", marks+"{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"+
 		"{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
@@ -34,6 +35,9 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if req.Grammar, err = s.grammar(r.Context(), &c.structure, use); err != nil {
 		return err
 	}
+	if err = c.think(s.thoughts); err != nil {
+		return err
+	}
 	text, err := s.render(r.Context(), &c.prompt)
 	if err != nil {
 		return err
@@ -46,6 +50,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	}
 	req.Adapter, req.Tenant = adapter, tenant(r)
 	a := &chatAnswer{words: s.engine.Tokenizer(), logprobs: c.Logprobs, top: or(c.TopLogprobs, 0), choices: make([]chatChoice, req.N)}
+	a.thoughts(s.thoughts, text, c.Continue, &req, c.ThoughtTokens)
 	if use != nil {
 		for i := range a.choices {
 			a.choices[i].tools = newToolParser(s.toolFormat, use)
@@ -88,8 +93,12 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	if string(tools) == "null" {
 		tools = nil
 	}
+	begins := or(p.AddGenerationPrompt, !p.Continue)
+	if p.Continue && begins {
+		return "", badRequest("continue_final_message", "continue_final_message and add_generation_prompt are both true: want one")
+	}
 	text, err := s.template.Render(ctx, turns, chat.Options{
-		AddGenerationPrompt: or(p.AddGenerationPrompt, true),
+		AddGenerationPrompt: begins,
 		Tools:               tools,
 		Extra:               p.TemplateArgs,
 		Guard:               s.guard,
@@ -97,7 +106,23 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	if err != nil {
 		return "", templateError(err)
 	}
+	if p.Continue {
+		return s.unended(text, &turns[len(turns)-1])
+	}
 	return text, nil
+}
+
+// unended is a conversation without what the template has behind its last message: an answer goes on from there.
+func (s *Server) unended(text string, last *chat.Message) (string, error) {
+	said := s.guard(last.Content)
+	at := strings.LastIndex(text, strings.TrimSpace(said))
+	if last.Role != "assistant" || strings.TrimSpace(said) == "" || at < 0 {
+		return "", badRequest("continue_final_message", "the last message is not the assistant's, or has no text that the template shows: there is nothing to go on from")
+	}
+	if from := strings.TrimLeft(said, " \t\r\n"); strings.HasPrefix(text[at:], from) { // with the white space at its end
+		return text[:at+len(from)], nil
+	}
+	return text[:at+len(strings.TrimSpace(said))], nil
 }
 
 // chatAnswer is the form of /v1/chat/completions.
@@ -112,8 +137,11 @@ type chatAnswer struct {
 // chatChoice is one choice: collected, or under way in a stream.
 type chatChoice struct {
 	collected
-	tools *toolParser // nil without tools
-	calls []toolCall
+	tools    *toolParser    // nil without tools
+	thoughts *thoughtParser // nil: the model does not think
+	calls    []toolCall
+	thought  []byte // what it thought
+	pondered int    // tokens of thoughts
 }
 
 // toolCall is a call as it is collected.
@@ -124,19 +152,51 @@ type toolCall struct {
 
 func (*chatAnswer) object() (whole, chunk string) { return "chat.completion", "chat.completion.chunk" }
 
-// parts splits an event's text into text and calls. The finish reason is tool_calls where there were.
-func (c *chatChoice) parts(ev *engine.Event) []toolPart {
-	if c.tools == nil {
-		return []toolPart{{text: ev.Text, call: -1}}
+// thoughts has the thoughts of answers found, and says in the request that they may come before its form and how long they may be.
+// A form that the prompt's end does not put behind thoughts is that of the whole text, and what goes on from a text has been begun.
+func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *engine.Request, most *int) {
+	if t == nil {
+		return
 	}
-	parts := slices.Clone(c.tools.write(ev.Token, ev.Text))
+	p := t.parser(prompt)
+	if (req.Grammar != nil || continues) && p.state == beginning {
+		p.state = answering
+	}
+	for i := range a.choices {
+		of := *p
+		a.choices[i].thoughts = &of
+	}
+	if p.state != answering && (req.Grammar != nil || most != nil) {
+		req.Grammar = t.first(prompt, or(most, -1), req.Grammar)
+	}
+}
+
+// parts splits an event's text into thoughts, text and calls. The finish reason is tool_calls where there were.
+func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) {
+	token, text := ev.Token, ev.Text
+	if c.thoughts != nil {
+		if c.thoughts.within() && scored(ev.Choice) {
+			c.pondered++
+		}
+		if thought, text = c.thoughts.write(token, text); ev.Finish != "" {
+			more, rest := c.thoughts.close()
+			thought, text = thought+more, text+rest
+		}
+		if c.thoughts.within() {
+			token = -1
+		}
+	}
+	if c.tools == nil {
+		return thought, []toolPart{{text: text, call: -1}}
+	}
+	parts = slices.Clone(c.tools.write(token, text))
 	if ev.Finish != "" {
 		parts = append(parts, c.tools.close()...)
 	}
 	if ev.Finish == engine.FinishStop && c.tools.calls > 0 {
 		ev.Finish = finishTools
 	}
-	return parts
+	return thought, parts
 }
 
 // finishTools is the reason of an answer that calls tools.
@@ -144,26 +204,29 @@ const finishTools engine.Finish = "tool_calls"
 
 func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 	e := *ev
-	parts := a.choices[e.Index].parts(&e)
+	thought, parts := a.choices[e.Index].parts(&e)
 	var text string
 	calls := false
 	for _, p := range parts {
 		text += p.text
 		calls = calls || p.call >= 0
 	}
-	if text == "" && !calls && e.Finish == "" && !first && !a.logprobs {
+	if text == "" && thought == "" && !calls && e.Finish == "" && !first && !a.logprobs {
 		return dst
 	}
 	dst = appendInt(append(dst, `{"index":`...), e.Index)
 	dst = append(dst, `,"delta":{`...)
 	if first {
-		dst = append(dst, `"role":"assistant",`...)
+		dst = append(dst, `"role":"assistant"`...)
+	}
+	if thought != "" {
+		dst = appendString(append(comma(dst), `"reasoning_content":`...), thought)
 	}
 	switch {
-	case !calls || text != "":
-		dst = appendString(append(dst, `"content":`...), text)
+	case text != "" || !calls && thought == "":
+		dst = appendString(append(comma(dst), `"content":`...), text)
 	case first:
-		dst = append(dst, `"content":null`...)
+		dst = append(comma(dst), `"content":null`...)
 	}
 	if calls {
 		dst = comma(dst)
@@ -204,7 +267,8 @@ func (a *chatAnswer) collect(ev *engine.Event, first bool) {
 	if first && a.prompt != nil && e.Index == 0 {
 		a.prompt.scores = e.Prompt
 	}
-	parts := c.parts(&e)
+	thought, parts := c.parts(&e)
+	c.thought = append(c.thought, thought...)
 	e.Text = ""
 	for _, p := range parts {
 		e.Text += p.text
@@ -228,6 +292,9 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 		dst = appendString(dst, string(c.text))
 	}
 	dst = append(dst, `,"refusal":null`...)
+	if len(c.thought) > 0 {
+		dst = appendString(append(dst, `,"reasoning_content":`...), string(c.thought))
+	}
 	if len(c.calls) > 0 {
 		dst = append(dst, `,"tool_calls":[`...)
 		for _, t := range c.calls {
@@ -240,6 +307,15 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 	dst = append(dst, `},"logprobs":`...)
 	dst = a.appendLogprobs(dst, c.events...)
 	return appendFinish(dst, c.finish, c.stop)
+}
+
+// pondered is how many tokens were thoughts, and whether the model thinks at all.
+func (a *chatAnswer) pondered() (tokens int, thinks bool) {
+	for i := range a.choices {
+		tokens += a.choices[i].pondered
+		thinks = thinks || a.choices[i].thoughts != nil
+	}
+	return tokens, thinks
 }
 
 // extra appends vLLM's prompt_logprobs, which are the whole answer's.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // maxInputs bounds the texts of one embeddings request; it is OpenAI's number.
@@ -49,31 +50,9 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pooling, err := s.checkEmbedding(&e)
+	vectors, used, err := s.vectors(r, paid, &e, adapter)
 	if err != nil {
 		return err
-	}
-	requests := make([]engine.Request, len(e.Input))
-	used := 0
-	for i, in := range e.Input {
-		ids, err := s.inputTokens(r.Context(), in, e.Truncate, or(e.Side, sideLeft) == sideRight)
-		if err != nil {
-			return err
-		}
-		if err := payTokens(r.Context(), paid, ids); err != nil {
-			return err
-		}
-		requests[i] = engine.Request{
-			Prompt: ids, Embed: pooling, Adapter: adapter, Tenant: tenant(r), Priority: or(e.Priority, 0), Salt: or(e.Salt, ""),
-		}
-		used += len(ids)
-	}
-	if err := paid.Take(r.Context(), int64(len(requests)*s.engine.Model().Dim*4)); err != nil {
-		return err // it is for the client
-	}
-	vectors, err := s.embed(r, requests)
-	if err != nil {
-		return promptIs("input", err)
 	}
 	out := s.pieces(w)
 	defer out.end()
@@ -89,6 +68,33 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	out.buf = appendInt(append(out.buf, `],"usage":{"prompt_tokens":`...), used)
 	out.buf = append(appendInt(append(out.buf, `,"total_tokens":`...), used), "}}\n"...)
 	return nil
+}
+
+// vectors computes those of a request's inputs, and counts their tokens.
+func (s *Server) vectors(r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string) (vectors [][]float32, used int, err error) {
+	pooling, err := s.checkEmbedding(e)
+	if err != nil {
+		return nil, 0, err
+	}
+	requests := make([]engine.Request, len(e.Input))
+	for i, in := range e.Input {
+		ids, err := s.inputTokens(r.Context(), in, e.Truncate, or(e.Side, sideLeft) == sideRight)
+		if err != nil {
+			return nil, 0, err
+		}
+		if err := payTokens(r.Context(), paid, ids); err != nil {
+			return nil, 0, err
+		}
+		requests[i] = engine.Request{
+			Prompt: ids, Embed: pooling, Adapter: adapter, Tenant: tenant(r), Priority: or(e.Priority, 0), Salt: or(e.Salt, ""),
+		}
+		used += len(ids)
+	}
+	if err := paid.Take(r.Context(), int64(len(requests)*s.engine.Model().Dim*4)); err != nil {
+		return nil, 0, err // it is for the client
+	}
+	vectors, err = s.embed(r, requests)
+	return vectors, used, promptIs("input", err)
 }
 
 // checkEmbedding refuses fields that are out of range, and chooses the pooling.

@@ -63,6 +63,18 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	return ev, first, nil
 }
 
+// used is the usage of a whole answer.
+func (g *generation) used() usage {
+	u := g.usage
+	u.thoughts = -1
+	if a, is := g.envelope.answer.(*chatAnswer); is {
+		if n, thinks := a.pondered(); thinks {
+			u.thoughts = n
+		}
+	}
+	return u
+}
+
 // collect answers with one body.
 func (g *generation) collect(w http.ResponseWriter) error {
 	for {
@@ -76,7 +88,7 @@ func (g *generation) collect(w http.ResponseWriter) error {
 		g.envelope.answer.collect(&ev, first)
 	}
 	out := g.server.pieces(w)
-	g.envelope.whole(out, g.usage)
+	g.envelope.whole(out, g.used())
 	out.end()
 	return nil
 }
@@ -112,7 +124,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 	frame = frame[:0]
 	if g.usageInStream {
 		frame = append(append(frame, head...), `],`...)
-		frame = append(appendUsage(frame, g.usage), "}\n\n"...)
+		frame = append(appendUsage(frame, g.used()), "}\n\n"...)
 	}
 	_ = out.write(append(frame, "data: [DONE]\n\n"...)) // as above
 	return nil

@@ -108,6 +108,12 @@ type client struct {
 // start serves a parrot until the test ends.
 func start(t *testing.T, cfg serve.Config, latency time.Duration) *client {
 	t.Helper()
+	return startWith(t, cfg, latency, "")
+}
+
+// startWith is start with a chat template.
+func startWith(t *testing.T, cfg serve.Config, latency time.Duration, source string) *client {
+	t.Helper()
 	p := newParrot(t)
 	p.latency = latency
 	cfg.Model = "parrot.gguf"
@@ -115,7 +121,7 @@ func start(t *testing.T, cfg serve.Config, latency time.Duration) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template, err := chat.New("", "", "")
+	template, err := chat.New(source, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

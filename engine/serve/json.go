@@ -33,12 +33,18 @@ func appendLogprob(dst []byte, p float32) []byte {
 func appendInt[T int | int64](dst []byte, n T) []byte { return strconv.AppendInt(dst, int64(n), 10) }
 
 // usage counts tokens.
-type usage struct{ prompt, completion, cached int }
+type usage struct {
+	prompt, completion, cached int
+	thoughts                   int // of completion; -1: the model does not think
+}
 
 func appendUsage(dst []byte, u usage) []byte {
 	dst = appendInt(append(dst, `"usage":{"prompt_tokens":`...), u.prompt)
 	dst = appendInt(append(dst, `,"completion_tokens":`...), u.completion)
 	dst = appendInt(append(dst, `,"total_tokens":`...), u.prompt+u.completion)
 	dst = appendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), u.cached)
+	if u.thoughts >= 0 {
+		dst = appendInt(append(dst, `},"completion_tokens_details":{"reasoning_tokens":`...), u.thoughts)
+	}
 	return append(dst, '}', '}')
 }

@@ -215,8 +215,9 @@ func (c *content) UnmarshalJSON(data []byte) error {
 		return mismatch[content](data)
 	}
 	var parts []struct {
-		Type string  `json:"type"`
-		Text *string `json:"text"`
+		Type    string  `json:"type"`
+		Text    *string `json:"text"`
+		Refusal *string `json:"refusal"`
 	}
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return mismatch[content](data)
@@ -225,6 +226,9 @@ func (c *content) UnmarshalJSON(data []byte) error {
 	for i, p := range parts {
 		if p.Type != "text" && p.Type != "input_text" && p.Type != "output_text" && p.Type != "refusal" {
 			return badRequest("messages.content", "content part %d has type %q: this model reads parts of type \"text\" only", i, p.Type)
+		}
+		if p.Type == "refusal" && p.Text == nil {
+			p.Text = p.Refusal
 		}
 		if p.Text == nil {
 			return badRequest("messages.content", "content part %d has no text", i)

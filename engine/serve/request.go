@@ -3,6 +3,7 @@ package serve
 import (
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
@@ -59,8 +60,40 @@ type chatRequest struct {
 
 	ParallelToolCalls *bool           `json:"parallel_tool_calls"`
 	PromptLogprobs    *int            `json:"prompt_logprobs"`
+	Effort            *string         `json:"reasoning_effort"`
+	ThoughtTokens     *int            `json:"thinking_token_budget"` // vLLM's
 	Functions         json.RawMessage `json:"functions"`
-	FunctionCall      json.RawMessage `json:"function_call"`
+	elsewhere
+	FunctionCall json.RawMessage `json:"function_call"`
+}
+
+// elsewhere are OpenAI's fields that ask for what this engine does not do.
+type elsewhere struct {
+	Modalities []string        `json:"modalities"`
+	Audio      json.RawMessage `json:"audio"`
+	WebSearch  json.RawMessage `json:"web_search_options"`
+	Moderation json.RawMessage `json:"moderation"`
+	Verbosity  string          `json:"verbosity"`
+	Store      bool            `json:"store"`
+}
+
+// refuse names the first of them that asks for something.
+func (e *elsewhere) refuse() error {
+	switch {
+	case slices.ContainsFunc(e.Modalities, func(m string) bool { return m != "text" }):
+		return unsupported("modalities", "an answer that is no text")
+	case !null(e.Audio):
+		return unsupported("audio", "a spoken answer")
+	case !null(e.WebSearch):
+		return unsupported("web_search_options", "a search of the web")
+	case !null(e.Moderation):
+		return unsupported("moderation", "a judgement of texts")
+	case e.Verbosity != "" && e.Verbosity != "medium":
+		return unsupported("verbosity", "an answer that is longer or shorter than the model makes it")
+	case e.Store:
+		return unsupported("store", "a store of answers")
+	}
+	return nil
 }
 
 // prompt is the part of a chat request that becomes the prompt; /tokenize takes it too.
@@ -69,6 +102,8 @@ type prompt struct {
 	Tools               json.RawMessage            `json:"tools"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
+	// Continue has the answer go on where the last message ends, which is the assistant's. The field is vLLM's.
+	Continue bool `json:"continue_final_message"`
 }
 
 // message is one turn of a conversation.
@@ -175,6 +210,9 @@ func (c *chatRequest) request() (engine.Request, error) {
 	}
 	if c.TopLogprobs != nil && !c.Logprobs {
 		return r, badRequest("top_logprobs", "top_logprobs is set and logprobs is not true: set both or none")
+	}
+	if err := c.refuse(); err != nil {
+		return r, err
 	}
 	r.Sampling.Logprobs, r.Sampling.Top = c.Logprobs, or(c.TopLogprobs, 0)
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)

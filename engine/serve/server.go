@@ -26,6 +26,7 @@ type Server struct {
 	grammars *grammars
 	// toolFormat is how the model writes calls.
 	toolFormat *toolFormat
+	thoughts   *thoughts // nil: the model does not think
 	created    int64
 	door       *inbound.Door // reads bodies
 	long       *turns        // of long texts whose tokens are the answer
@@ -42,6 +43,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: cfg.MaxBody}), grammars: newGrammars(e.Tokenizer()), long: newTurns(),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
+	s.thoughts = newThoughts(t.Source(), e.Tokenizer())
 	s.handler = s.routes()
 	return s
 }
@@ -63,6 +65,11 @@ func (s *Server) routes() http.Handler {
 		{"POST", "/v1/chat/completions", s.chatCompletions},
 		{"POST", "/v1/completions", s.completions},
 		{"POST", "/v1/embeddings", s.embeddings},
+		{"POST", "/v1/score", s.score},
+		{"POST", "/score", s.score},
+		{"POST", "/v1/rerank", s.rerank},
+		{"POST", "/v2/rerank", s.rerank},
+		{"POST", "/rerank", s.rerank},
 		{"POST", "/v1/load_lora_adapter", s.loadAdapter},
 		{"POST", "/v1/unload_lora_adapter", s.unloadAdapter},
 		{"GET", "/v1/models", s.models},

@@ -66,6 +66,9 @@ func describe(f *gguf.File, template string) *about {
 	if strings.Contains(template, "tools") { // a template without them shows the model none
 		a.Can = append(a.Can, "tools")
 	}
+	if strings.Contains(template, endThought) {
+		a.Can = append(a.Can, "thinking")
+	}
 	return a
 }
 

@@ -37,6 +37,9 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tools, err = c.allowed(tools); err != nil {
+		return nil, err
+	}
 	use := &toolUse{tools: tools, many: or(c.ParallelToolCalls, true)}
 	choice, name, err := parseToolChoice(c.ToolChoice)
 	if err != nil {
@@ -60,6 +63,45 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 		use.forced, use.many, use.tools = true, false, []toolSpec{*spec}
 	}
 	return use, nil
+}
+
+// allowed reads a tool_choice that leaves only some of the tools. The model sees no others, and the choice is the one among them.
+func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
+	var choice struct {
+		Type string `json:"type"`
+		Some struct {
+			Mode  json.RawMessage `json:"mode"`
+			Tools []struct {
+				Function struct {
+					Name string `json:"name"`
+				} `json:"function"`
+			} `json:"tools"`
+		} `json:"allowed_tools"`
+	}
+	if json.Unmarshal(c.ToolChoice, &choice) != nil || choice.Type != "allowed_tools" {
+		return tools, nil
+	}
+	var all, seen []json.RawMessage
+	if !null(c.Tools) {
+		if err := json.Unmarshal(c.Tools, &all); err != nil {
+			return nil, err // they were read before
+		}
+	}
+	var left []toolSpec
+	for i, t := range tools {
+		for _, name := range choice.Some.Tools {
+			if name.Function.Name == t.name {
+				left, seen = append(left, t), append(seen, all[i])
+				break
+			}
+		}
+	}
+	if len(left) == 0 {
+		return nil, badRequest("tool_choice", "tool_choice allows none of the tools")
+	}
+	raw, err := json.Marshal(seen)
+	c.Tools, c.ToolChoice = raw, choice.Some.Mode
+	return left, err
 }
 
 // find returns a tool by its name, nil if there is none.

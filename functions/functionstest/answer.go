@@ -100,6 +100,9 @@ func (a *answer) stream() bool {
 	return true
 }
 
+// created is when all answers were made.
+const created = 1700000000
+
 func (a *answer) event(text, finish string) {
 	var reason any
 	if finish != "" {
@@ -107,10 +110,10 @@ func (a *answer) event(text, finish string) {
 	}
 	choice := map[string]any{"index": 0, "finish_reason": reason}
 	name := ""
-	v := map[string]any{"id": "fake", "model": "fake", "choices": []any{choice}}
+	v := map[string]any{"id": "fake", "object": "chat.completion.chunk", "created": created, "model": "fake", "choices": []any{choice}}
 	switch a.style {
 	case "/v1/completions":
-		choice["text"] = text
+		v["object"], choice["text"], choice["logprobs"] = "text_completion", text, nil
 	case "/v1/chat/completions":
 		choice["delta"] = map[string]any{"content": text}
 	case "/v1/responses":
@@ -126,13 +129,14 @@ func (a *answer) event(text, finish string) {
 }
 
 func (a *answer) whole(text string) map[string]any {
-	choice := map[string]any{"index": 0, "finish_reason": "length", "text": text}
+	choice := map[string]any{"index": 0, "finish_reason": "length", "logprobs": nil, "text": text}
+	object := "text_completion"
 	if a.style == "/v1/chat/completions" {
 		delete(choice, "text")
-		choice["message"] = map[string]any{"role": "assistant", "content": text}
+		object, choice["message"] = "chat.completion", map[string]any{"role": "assistant", "content": text, "refusal": nil}
 	}
 	return map[string]any{
-		"id": "fake", "object": "text_completion", "model": "fake", "choices": []any{choice},
+		"id": "fake", "object": object, "created": created, "model": "fake", "choices": []any{choice},
 		"usage": map[string]any{"prompt_tokens": 1, "completion_tokens": a.tokens, "total_tokens": a.tokens + 1},
 	}
 }

@@ -20,6 +20,7 @@
 //	status=500      answer this status
 //	exit=3          the process exits with this status
 //	exit-after=3    the process exits after 3 tokens
+//	digest          answer what the body was: its type, length and SHA-256 sum, as /v1/audio/… always does
 //
 // Several are separated by commas. GET /stats says how many requests it saw,
 // how many run and how many clients left.

@@ -1,8 +1,11 @@
 package functionstest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -35,6 +38,7 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/chat/completions", s.generate)
 	mux.HandleFunc("POST /v1/responses", s.generate)
 	mux.HandleFunc("POST /v1/messages", s.generate)
+	mux.HandleFunc("POST /v1/audio/", digest)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, map[string]any{"generations": s.generations.Load(), "running": s.running.Load(), "left": s.left.Load()})
 	})
@@ -142,7 +146,22 @@ type request struct {
 	Stream    bool   `json:"stream"`
 }
 
+// digest says what came: the type of a body, how long it is, and its SHA-256 sum.
+func digest(w http.ResponseWriter, r *http.Request) {
+	sum := sha256.New()
+	n, err := io.Copy(sum, r.Body)
+	if err != nil {
+		refuse(w, 400, err.Error())
+		return
+	}
+	reply(w, map[string]any{"type": r.Header.Get("Content-Type"), "bytes": n, "sha256": hex.EncodeToString(sum.Sum(nil))})
+}
+
 func (s *server) generate(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(HeaderFault) == "digest" {
+		digest(w, r)
+		return
+	}
 	n := s.generations.Add(1)
 	s.running.Add(1)
 	defer s.running.Add(-1)

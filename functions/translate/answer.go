@@ -15,8 +15,12 @@ type shape struct {
 	of target
 	// answer makes an answer of a whole body; false: it is not what was asked for.
 	answer func(body []byte) (any, bool)
+	// names are the client's for fields that the runtime knows by others: an error names the client's.
+	names map[string]string
 	// events begins a stream; nil: the answer is never one.
 	events func(*bytes.Buffer) events
+	// ping is what the stream has for a comment that keeps the connection open; nil: the comment.
+	ping []byte
 	// lines says that the stream is one of lines of JSON, without comments.
 	lines bool
 }
@@ -74,7 +78,7 @@ func (o *writer) WriteHeader(status int) {
 		}
 		o.w.WriteHeader(status)
 		o.stream = newStream(o.w, o.to.events)
-		o.stream.silent = o.to.lines
+		o.stream.silent, o.stream.ping = o.to.lines, o.to.ping
 	}
 }
 
@@ -119,9 +123,9 @@ func (o *writer) finish() {
 	_, _ = o.w.Write(raw) // a client that left needs no answer
 }
 
-// failure writes a failure in the shape of the client's API. A runtime of OpenAI's API has that of its own.
+// failure writes a failure in the shape of the client's API, with its names of fields.
 func (o *writer) failure() {
-	body := o.whole.Bytes()
+	body := o.rename(o.whole.Bytes())
 	switch known := (struct{ Type string }{}); api.ShapeOf(o.r.URL.Path) {
 	case api.ShapeMessages:
 		if json.Unmarshal(body, &known) != nil || known.Type != "error" {
@@ -133,6 +137,35 @@ func (o *writer) failure() {
 	o.w.Header().Set("Content-Type", "application/json")
 	o.w.WriteHeader(o.status)
 	_, _ = o.w.Write(append(bytes.TrimSpace(body), '\n'))
+}
+
+// rename gives the fields that an error in OpenAI's shape names the client's names: the one at fault, and those that can't be anything else.
+func (o *writer) rename(body []byte) []byte {
+	var b struct {
+		Error map[string]any `json:"error"`
+	}
+	if json.Unmarshal(body, &b) != nil || b.Error == nil {
+		return body
+	}
+	param, _ := b.Error["param"].(string)
+	text, _ := b.Error["message"].(string)
+	renamed, known := text, false
+	for field, name := range o.to.names {
+		if field == param {
+			b.Error["param"], known = name, true
+		}
+		if field == param || strings.Contains(field, "_") {
+			renamed = strings.NewReplacer(field+" ", name+" ", field+".", name+".").Replace(renamed)
+		}
+	}
+	if renamed == text && !known {
+		return body
+	}
+	if text != "" {
+		b.Error["message"] = renamed
+	}
+	changed, _ := json.Marshal(b) // of JSON that was read
+	return changed
 }
 
 // fault is what a body in OpenAI's shape says.

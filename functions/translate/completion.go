@@ -9,6 +9,7 @@ type completion struct {
 	Choices []struct {
 		Message said            `json:"message"`
 		Delta   said            `json:"delta"`
+		Text    string          `json:"text"` // of a completion of a text, whole or a part
 		Finish  string          `json:"finish_reason"`
 		Stop    json.RawMessage `json:"stop_reason"` // vLLM's: the text that ended it, or a token
 		Scores  json.RawMessage `json:"logprobs"`

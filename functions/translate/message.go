@@ -5,11 +5,14 @@ import (
 	"strings"
 )
 
-// message is a completion as Anthropic's message.
-func (c *completion) message() message {
+// message is a completion as Anthropic's message. silent leaves out what was thought, and tells only that it was.
+func (c *completion) message(silent bool) message {
 	choice := &c.Choices[0]
 	blocks := []any{}
 	if thoughts := choice.Message.reasoning(); thoughts != "" {
+		if silent {
+			thoughts = ""
+		}
 		blocks = append(blocks, thinkingBlock{"thinking", thoughts, ""})
 	}
 	if text := choice.Message.Content; text != "" {
@@ -67,12 +70,21 @@ type (
 		Written int `json:"cache_creation_input_tokens"`
 		Read    int `json:"cache_read_input_tokens"`
 		Output  int `json:"output_tokens"`
+		// Details is nil where no thoughts were counted.
+		Details *thinkingTokens `json:"output_tokens_details,omitempty"`
+	}
+	thinkingTokens struct {
+		Thinking int `json:"thinking_tokens"`
 	}
 )
 
 // anthropic counts what was read from the cache apart, as Anthropic does.
 func (u usage) anthropic() tokens {
-	return tokens{Input: max(0, u.Prompt-u.Details.Cached), Read: u.Details.Cached, Output: u.Completion}
+	t := tokens{Input: max(0, u.Prompt-u.Details.Cached), Read: u.Details.Cached, Output: u.Completion}
+	if u.Output.Reasoning > 0 {
+		t.Details = &thinkingTokens{u.Output.Reasoning}
+	}
+	return t
 }
 
 // stopReason is why an answer has ended, with the text that ended it.

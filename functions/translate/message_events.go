@@ -12,6 +12,7 @@ import (
 // messageEvents are those of Anthropic's stream.
 type messageEvents struct {
 	text   *bytes.Buffer
+	silent bool // thoughts are left out
 	begun  bool
 	block  string // the type of the block that is open; empty: none
 	call   int    // the index of the call that is open
@@ -21,6 +22,9 @@ type messageEvents struct {
 	stop   json.RawMessage
 	usage  usage
 }
+
+// pingMessage is the event that keeps a stream of Anthropic's open.
+const pingMessage = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
 // errBack is what becomes of calls whose parts come by turns: one block, or item, ends before the next begins.
 func errBack() *api.Error {
@@ -41,8 +45,9 @@ func (s *messageEvents) chunk(c *completion) *api.Error {
 	}
 	choice := &c.Choices[0]
 	if text := choice.Delta.reasoning(); text != "" {
-		s.open("thinking", thinkingBlock{Type: "thinking"})
-		s.delta(map[string]string{"type": "thinking_delta", "thinking": text})
+		if s.open("thinking", thinkingBlock{Type: "thinking"}); !s.silent {
+			s.delta(map[string]string{"type": "thinking_delta", "thinking": text})
+		}
 	}
 	if text := choice.Delta.Content; text != "" {
 		s.open("text", textBlock{Type: "text"})

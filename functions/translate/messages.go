@@ -1,10 +1,8 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"strings"
+	"math"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -14,7 +12,12 @@ var refusedOfMessages = map[string]string{
 	"container":          "containers are a service of Anthropic's",
 	"mcp_servers":        "MCP servers are called by a service of Anthropic's",
 	"context_management": "contexts are not edited here: send what is to be read",
+	"diagnostics":        "answers are not explained here",
+	"inference_geo":      "where a model runs is its function's to declare",
 }
+
+// messagesNames are those of fields that a chat completion has by another name.
+var messagesNames = map[string]string{"stop": "stop_sequences", "response_format": "output_config", "thinking_token_budget": "thinking", "reasoning_effort": "output_config"}
 
 // fromMessages makes the body of a chat completion out of one of messages. count asks for the number of tokens only.
 func fromMessages(body []byte, count bool) ([]byte, error) {
@@ -51,19 +54,43 @@ func length(in object) error {
 	return nil
 }
 
-// thinking: whether a model thinks is its template's to say.
+// thinking switches a model's thoughts on, with a limit, or off. Whether a model thinks that isn't told is its template's to say.
 func thinking(in object) error {
-	var t struct{ Type string }
+	var t struct {
+		Type    string
+		Budget  *float64 `json:"budget_tokens"`
+		Display string
+	}
 	if err := in.take("thinking", &t); err != nil {
 		return err
 	}
+	if t.Display != "" && t.Display != "summarized" && t.Display != "omitted" {
+		return api.BadRequest("thinking", "thinking.display is %.40q: want summarized or omitted", t.Display)
+	}
 	switch t.Type {
-	case "", "disabled", "adaptive":
+	case "", "adaptive":
 		return nil
+	case "disabled":
+		return in.template("enable_thinking", false)
 	case "enabled":
-		return api.BadRequest("thinking", "thinking can't be switched on by its budget here: leave it out; a model that thinks does so, and its thoughts are told")
+		var most float64
+		_ = json.Unmarshal(in["max_tokens"], &most) // it was looked at, or is not there
+		switch {
+		case t.Budget == nil || *t.Budget < 1 || *t.Budget != math.Trunc(*t.Budget) || *t.Budget > 1<<40:
+			return api.BadRequest("thinking", "thinking.budget_tokens is missing or no whole number from 1")
+		case most > 0 && *t.Budget >= most:
+			return api.BadRequest("thinking", "thinking.budget_tokens is %v, which must be less than max_tokens, %v", *t.Budget, most)
+		}
+		in.put("thinking_token_budget", int64(*t.Budget))
+		return in.template("enable_thinking", true)
 	}
 	return api.BadRequest("thinking", "thinking.type is %.40q: want enabled, disabled or adaptive", t.Type)
+}
+
+// omits says whether a request wants thoughts to be left out of its answer.
+func omits(body []byte) bool {
+	var in struct{ Thinking struct{ Display string } }
+	return json.Unmarshal(body, &in) == nil && in.Thinking.Display == "omitted"
 }
 
 // tools: functions are kept, tools of Anthropic's own are not.
@@ -130,11 +157,20 @@ func form(in object) error {
 		Schema json.RawMessage `json:"schema"`
 	}
 	var config struct {
-		Format *format         `json:"format"`
-		Effort json.RawMessage `json:"effort"` // how much it thinks is the model's to decide
+		Format *format `json:"format"`
+		Effort string  `json:"effort"`
 	}
 	if err := in.take("output_config", &config); err != nil {
 		return err
+	}
+	switch config.Effort {
+	case "":
+	case "low", "medium", "high", "xhigh", "max":
+		if err := in.template("reasoning_effort", config.Effort); err != nil {
+			return err
+		}
+	default:
+		return api.BadRequest("output_config", "output_config.effort is %.40q: want low, medium, high, xhigh or max", config.Effort)
 	}
 	if err := in.take("output_format", &config.Format); err != nil || config.Format == nil {
 		return err
@@ -167,189 +203,11 @@ func plain(in object) error {
 	if err := in.drop("service_tier", "auto", "standard_only"); err != nil {
 		return err
 	}
-	delete(in, "cache_control") // what has been computed is used again without it
+	if err := in.drop("speed", "standard"); err != nil {
+		return err
+	}
+	for _, name := range []string{"cache_control", "user_profile_id", "workspace_id"} { // what has been computed is used again without the first; the others are for Anthropic's bills
+		delete(in, name)
+	}
 	return in.streamed()
-}
-
-// block is one block of content of Anthropic's.
-type block struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text"`
-	Thinking  string          `json:"thinking"`
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Input     json.RawMessage `json:"input"`
-	ToolUseID string          `json:"tool_use_id"`
-	Content   content         `json:"content"`
-	IsError   bool            `json:"is_error"`
-	Source    struct {
-		Type      string `json:"type"`
-		MediaType string `json:"media_type"`
-		Data      string `json:"data"`
-		URL       string `json:"url"`
-	} `json:"source"`
-	Citations json.RawMessage `json:"citations"`
-}
-
-// content is a text, or blocks.
-type content []block
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (c *content) UnmarshalJSON(raw []byte) error {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		*c = nil
-		if text != "" {
-			*c = content{{Type: "text", Text: text}}
-		}
-		return nil
-	}
-	return json.Unmarshal(raw, (*[]block)(c))
-}
-
-// text is that of blocks that must all be text.
-func (c content) text(where string) (string, error) {
-	var parts []string
-	for _, b := range c {
-		if b.Type != "text" {
-			return "", api.BadRequest(where, "%s has a block of the type %.40q: only text can be kept there", where, b.Type)
-		}
-		parts = append(parts, b.Text)
-	}
-	return strings.Join(parts, "\n"), nil
-}
-
-// conversation takes system and messages out of a request, and makes messages of them.
-func conversation(in object) ([]any, error) {
-	var system content
-	if err := in.take("system", &system); err != nil {
-		return nil, err
-	}
-	var messages []struct {
-		Role    string  `json:"role"`
-		Content content `json:"content"`
-	}
-	if err := in.take("messages", &messages); err != nil {
-		return nil, err
-	}
-	if len(messages) == 0 {
-		return nil, api.BadRequest("messages", "messages is empty: send at least one")
-	}
-	var out []any
-	text, err := system.text("system")
-	if err != nil {
-		return nil, err
-	}
-	if text != "" {
-		out = append(out, map[string]any{"role": "system", "content": text})
-	}
-	for i, m := range messages {
-		where := fmt.Sprintf("messages[%d]", i)
-		var turn []any
-		switch m.Role {
-		case "user":
-			turn, err = user(m.Content, where)
-		case "assistant":
-			if i == len(messages)-1 {
-				return nil, api.BadRequest("messages", "the last message is the assistant's: an answer that goes on from a given beginning can't be kept, end with a message of the user's")
-			}
-			turn, err = assistant(m.Content, where)
-		default:
-			err = api.BadRequest("messages", "%s.role is %.40q: want user or assistant", where, m.Role)
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, turn...)
-	}
-	return out, nil
-}
-
-// user makes messages of a user's: the results of tools, each a message of its own, then what the user says.
-func user(c content, where string) (out []any, err error) {
-	var parts []any
-	only := true // texts
-	for i, b := range c {
-		at := fmt.Sprintf("%s.content[%d]", where, i)
-		switch b.Type {
-		case "text":
-			parts = append(parts, map[string]any{"type": "text", "text": b.Text})
-		case "image":
-			url := b.Source.URL
-			switch b.Source.Type {
-			case "url":
-			case "base64":
-				url = "data:" + b.Source.MediaType + ";base64," + b.Source.Data
-			default:
-				return nil, api.BadRequest("messages", "%s is an image from %.40q: want base64 or url", at, b.Source.Type)
-			}
-			parts, only = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}}), false
-		case "tool_result":
-			text, err := b.Content.text(at)
-			if err != nil {
-				return nil, err
-			}
-			if b.IsError {
-				text = "Error: " + text
-			}
-			out = append(out, map[string]any{"role": "tool", "tool_call_id": b.ToolUseID, "content": text})
-		default:
-			return nil, api.BadRequest("messages", "%s is of the type %.40q: text, image and tool_result can be kept", at, b.Type)
-		}
-	}
-	if len(parts) == 0 && len(out) > 0 {
-		return out, nil
-	}
-	said := map[string]any{"role": "user", "content": parts}
-	if only && len(parts) <= 1 {
-		said["content"] = ""
-		if len(parts) == 1 {
-			said["content"] = c.only()
-		}
-	}
-	return append(out, said), nil
-}
-
-// only is the text of the one block of text.
-func (c content) only() string {
-	for _, b := range c {
-		if b.Type == "text" {
-			return b.Text
-		}
-	}
-	return ""
-}
-
-// assistant makes a message of an earlier answer.
-func assistant(c content, where string) ([]any, error) {
-	var texts, thoughts []string
-	var calls []any
-	for i, b := range c {
-		switch b.Type {
-		case "text":
-			texts = append(texts, b.Text)
-		case "thinking":
-			thoughts = append(thoughts, b.Thinking)
-		case "redacted_thinking": // nobody here can read it
-		case "tool_use":
-			var arguments bytes.Buffer
-			if err := json.Compact(&arguments, b.Input); err != nil {
-				return nil, api.BadRequest("messages", "%s.content[%d].input is no JSON", where, i)
-			}
-			calls = append(calls, map[string]any{"id": b.ID, "type": "function", "function": map[string]string{"name": b.Name, "arguments": arguments.String()}})
-		default:
-			return nil, api.BadRequest("messages", "%s.content[%d] is of the type %.40q: text, thinking and tool_use can be kept", where, i, b.Type)
-		}
-	}
-	m := map[string]any{"role": "assistant", "content": strings.Join(texts, "")}
-	if len(thoughts) > 0 {
-		m["reasoning_content"] = strings.Join(thoughts, "")
-	}
-	if len(calls) > 0 {
-		m["tool_calls"] = calls
-		if len(texts) == 0 {
-			m["content"] = nil
-		}
-	}
-	return []any{m}, nil
 }

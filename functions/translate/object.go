@@ -3,6 +3,8 @@ package translate
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -40,10 +42,37 @@ func (o object) take(name string, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(o[name], v); err != nil {
-		return api.BadRequest(name, "%s: it has the wrong type: %v", name, err)
+		return wrongType(name, err)
 	}
 	delete(o, name)
 	return nil
+}
+
+// wrongType says where in a field a value is that can't be one, in words of JSON.
+func wrongType(name string, err error) error {
+	wrong, is := errors.AsType[*json.UnmarshalTypeError](err)
+	if !is {
+		return api.BadRequest(name, "%s: it has the wrong type: %v", name, err)
+	}
+	where := name
+	if inside := strings.Trim(wrong.Field, "."); inside != "" {
+		where += "." + strings.ToLower(inside)
+	}
+	want := "another type"
+	switch wrong.Type.Kind() { //nolint:exhaustive // of the others nothing is read
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Slice:
+		want = "an array"
+	case reflect.Struct, reflect.Map:
+		want = "an object"
+	case reflect.Int, reflect.Int64, reflect.Float64, reflect.Float32:
+		want = "a number"
+	}
+	kind, _, _ := strings.Cut(wrong.Value, " ") // of a number the value follows
+	return api.BadRequest(name, "%s: it has the wrong type: got %s, want %s", where, kind, want)
 }
 
 // drop removes a field whose value is one of a few texts that ask for nothing here.
@@ -62,6 +91,28 @@ func (o object) drop(name string, of ...string) error {
 func (o object) put(name string, v any) {
 	raw, _ := json.Marshal(v) // of our own types and of JSON that was read
 	o[name] = raw
+}
+
+// template sets a variable of the model's template, unless the client has set it itself.
+func (o object) template(name string, v any) error {
+	args := object{}
+	if err := o.take("chat_template_kwargs", &args); err != nil {
+		return err
+	}
+	if args == nil {
+		args = object{}
+	}
+	if _, found := args[name]; !found {
+		args.put(name, v)
+	}
+	o.put("chat_template_kwargs", args)
+	return nil
+}
+
+// goOn has the answer go on where the last message ends.
+func (o object) goOn() {
+	o.put("add_generation_prompt", false)
+	o.put("continue_final_message", true)
 }
 
 // move gives a field another name.

@@ -16,13 +16,16 @@ import (
 
 // Fields of a request in Ollama's own API that nothing here can do; the values that ask for nothing are as good as none.
 var refusedOfOllama = map[string]string{
-	"raw":                "prompts go through the model's template: use /v1/completions for one as it is",
+	"raw":                "a conversation goes through the model's template: send it to /api/generate as a prompt",
 	"template":           "the template is the model's own",
 	"context":            "it is a model's state in tokens: send the conversation to /api/chat",
 	"suffix":             "texts are not filled in here",
 	"truncate":           "a prompt that is too long is refused",
 	"shift":              "an answer ends where the context does",
 	"_debug_render_only": "prompts are not told",
+	"width":              "no images are made here",
+	"height":             "no images are made here",
+	"steps":              "no images are made here",
 }
 
 // fromOllama reads what requests in Ollama's own API have in common, but for fields that are the caller's. It returns the
@@ -35,7 +38,7 @@ func (h *Handler) fromOllama(body []byte, own ...string) (in object, name string
 		if slices.Contains(own, field) {
 			continue
 		}
-		if v := string(bytes.TrimSpace(in[field])); !slices.Contains([]string{"", "null", "false", `""`, "[]"}, v) {
+		if v := string(bytes.TrimSpace(in[field])); !slices.Contains([]string{"", "null", "false", `""`, "[]", "0"}, v) {
 			return nil, "", api.BadRequest(field, "%s can't be kept: %s", field, why)
 		}
 		delete(in, field)
@@ -80,28 +83,36 @@ func fromChat(h *Handler, body []byte) ([]byte, shape, error) {
 			return nil, shape{}, err
 		}
 	}
-	if messages[len(messages)-1].Role == "assistant" {
-		return nil, shape{}, api.BadRequest("messages", "the last of messages is the assistant's: an answer that goes on from a given beginning can't be kept, end with a message of the user's")
+	if last := messages[len(messages)-1]; strings.EqualFold(last.Role, "assistant") {
+		if strings.TrimSpace(last.Content) == "" || len(last.Calls) > 0 {
+			return nil, shape{}, api.BadRequest("messages", "the last of messages is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
+		}
+		in.goOn()
 	}
 	return told.asked(in, t.out)
 }
 
 // fromGenerate makes the body of a chat completion out of one of /api/generate: a prompt is a user's turn, as it is
-// in a model's template.
+// in a model's template. One that is raw is a prompt as it is, for a completion of its text.
 func fromGenerate(h *Handler, body []byte) ([]byte, shape, error) {
-	in, name, err := h.fromOllama(body)
+	in, name, err := h.fromOllama(body, "raw")
 	if err != nil {
 		return nil, shape{}, err
 	}
-	user, system := ollamaTurn{Role: "user"}, ollamaTurn{Role: "system"}
-	for field, to := range map[string]any{"prompt": &user.Content, "system": &system.Content, "images": &user.Images} {
+	user, system, raw := ollamaTurn{Role: "user"}, ollamaTurn{Role: "system"}, false
+	for field, to := range map[string]any{"prompt": &user.Content, "system": &system.Content, "images": &user.Images, "raw": &raw} {
 		if err := in.take(field, to); err != nil {
 			return nil, shape{}, err
 		}
 	}
 	told := ollamaTold{model: name, generate: true, began: time.Now()}
-	if user.Content == "" && len(user.Images) == 0 {
+	switch {
+	case user.Content == "" && len(user.Images) == 0:
 		return nil, told.loaded(), nil
+	case raw && (system.Content != "" || len(user.Images) > 0):
+		return nil, shape{}, api.BadRequest("raw", "raw can't be kept beside system or images: write all into the prompt, or leave raw out")
+	case raw:
+		return told.plain(in, user.Content)
 	}
 	var t ollamaTurns
 	if system.Content != "" {
@@ -115,16 +126,42 @@ func fromGenerate(h *Handler, body []byte) ([]byte, shape, error) {
 	return told.asked(in, t.out)
 }
 
+// plain makes the body of a completion of a text.
+func (t ollamaTold) plain(in object, prompt string) ([]byte, shape, error) {
+	for _, field := range []string{"think", "logprobs"} {
+		if v := string(bytes.TrimSpace(in[field])); v != "" && v != "null" && v != "false" {
+			return nil, shape{}, api.BadRequest(field, "%s can't be kept beside raw: leave one of the two out", field)
+		}
+		delete(in, field)
+	}
+	delete(in, "top_logprobs")
+	in.put("prompt", prompt)
+	asked, to, err := t.body(in)
+	to.of.path = pathText
+	return asked, to, err
+}
+
 // asked makes the body of a chat completion of what is left of a request.
 func (t ollamaTold) asked(in object, messages []any) ([]byte, shape, error) {
 	in.put("messages", messages)
 	if string(bytes.TrimSpace(in["tools"])) == "[]" {
 		delete(in, "tools")
 	}
+	if err := thinks(in); err != nil {
+		return nil, shape{}, err
+	}
+	if string(bytes.TrimSpace(in["logprobs"])) != "true" {
+		delete(in, "top_logprobs") // it says how many, and no more
+	}
+	return t.body(in)
+}
+
+// body is what both have in common.
+func (t ollamaTold) body(in object) ([]byte, shape, error) {
 	if !in.has("stream") {
 		in.put("stream", true) // Ollama's way
 	}
-	for _, step := range []func(object) error{thinks, ollamaForm, object.streamed} {
+	for _, step := range []func(object) error{ollamaForm, object.streamed} {
 		if err := step(in); err != nil {
 			return nil, shape{}, err
 		}
@@ -133,25 +170,23 @@ func (t ollamaTold) asked(in object, messages []any) ([]byte, shape, error) {
 	return asked, t.shape(), err //nolint:wrapcheck // of JSON that was read
 }
 
-// thinks: templates that know a switch for thoughts have it by this name; one that would not switch them on can't be told apart.
+// thinks switches thoughts off, or on and says how much. A model that does not think refuses that.
 func thinks(in object) error {
-	switch v := string(bytes.TrimSpace(in["think"])); v {
-	case "", "null":
-	case "false":
-		var args object
-		if err := in.take("chat_template_kwargs", &args); err != nil {
-			return err
-		}
-		if args == nil {
-			args = object{}
-		}
-		args.put("enable_thinking", false)
-		in.put("chat_template_kwargs", args)
-	default:
-		return api.BadRequest("think", "think is %.40s, which can't be kept: leave it out, a model that thinks does so, and its thoughts are told", v)
-	}
+	effort := strings.Trim(string(bytes.TrimSpace(in["think"])), `"`)
 	delete(in, "think")
-	return nil
+	switch effort {
+	case "", "null":
+		return nil
+	case "false":
+		return in.template("enable_thinking", false)
+	case "true":
+		effort = "medium"
+	case "low", "medium", "high":
+	default:
+		return api.BadRequest("think", "think is %.40s: want true, false, low, medium or high", effort)
+	}
+	in.put("reasoning_effort", effort)
+	return in.template("enable_thinking", true)
 }
 
 // ollamaForm is that of the answer: "json", or a schema.
@@ -199,6 +234,7 @@ type ollamaTurns struct {
 type openCall struct{ id, name string }
 
 func (t *ollamaTurns) add(m *ollamaTurn, at int) error {
+	m.Role = strings.ToLower(m.Role) // as Ollama reads it
 	out := map[string]any{"role": m.Role, "content": m.Content}
 	switch m.Role {
 	case "system", "user":

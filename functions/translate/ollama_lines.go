@@ -40,14 +40,21 @@ type ollamaCounts struct {
 	OutputTime time.Duration `json:"eval_duration"`
 }
 
+// ollamaNames are those of fields that a chat completion has by another name.
+var ollamaNames = map[string]string{
+	"max_tokens": "options.num_predict", "response_format": "format", "reasoning_effort": "think", "repetition_penalty": "options.repeat_penalty",
+	"temperature": "options.temperature", "top_p": "options.top_p", "top_k": "options.top_k", "min_p": "options.min_p", "seed": "options.seed", "stop": "options.stop",
+	"presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
+}
+
 func (t ollamaTold) shape() shape {
-	return shape{lines: true, events: func(out *bytes.Buffer) events { return &ollamaLines{text: out, told: t} }, answer: whole(func(c *completion) any {
+	return shape{names: ollamaNames, lines: true, events: func(out *bytes.Buffer) events { return &ollamaLines{text: out, told: t} }, answer: whole(func(c *completion) any {
 		choice := &c.Choices[0]
 		calls := make([]ollamaCall, len(choice.Message.Calls))
 		for i, call := range choice.Message.Calls {
 			calls[i] = newOllamaCall(i, call.ID, call.Function.Name, call.Function.Arguments)
 		}
-		line := t.line(c.Model, choice.Message.Content, choice.Message.reasoning(), calls, choice.Scores)
+		line := t.line(c.Model, choice.Message.Content+choice.Text, choice.Message.reasoning(), calls, choice.Scores)
 		return t.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion})
 	})}
 }
@@ -122,7 +129,7 @@ func (s *ollamaLines) chunk(c *completion) *api.Error {
 		return nil
 	}
 	choice := &c.Choices[0]
-	text, thoughts := choice.Delta.Content, choice.Delta.reasoning()
+	text, thoughts := choice.Delta.Content+choice.Text, choice.Delta.reasoning()
 	if text != "" || thoughts != "" || len(choice.Delta.Calls) > 0 {
 		if s.last = time.Now(); s.first.IsZero() {
 			s.first = s.last

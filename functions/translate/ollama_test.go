@@ -43,6 +43,12 @@ func TestFromOllama(t *testing.T) {
 		{"a schema", "/api/chat", `{"stream":false,"format":{"type":"object"},` + hi + `}`, `{"stream":false,"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}},` + hi + `}`},
 		{"nothing to ask for", "/api/chat", `{"stream":false,"format":"","tools":[],"think":null,"truncate":false,"options":null,` + hi + `}`, `{"stream":false,` + hi + `}`},
 		{"no thoughts", "/api/chat", `{"stream":false,"think":false,"chat_template_kwargs":{"a":1},` + hi + `}`, `{"stream":false,"chat_template_kwargs":{"a":1,"enable_thinking":false},` + hi + `}`},
+		{"thoughts", "/api/chat", `{"stream":false,"think":true,` + hi + `}`, `{"stream":false,"reasoning_effort":"medium","chat_template_kwargs":{"enable_thinking":true},` + hi + `}`},
+		{"many thoughts", "/api/generate", `{"stream":false,"think":"high","prompt":"hi"}`, `{"stream":false,"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":true},` + hi + `}`},
+		{"a role as Ollama reads it", "/api/chat", `{"stream":false,"messages":[{"role":"User","content":"hi"}]}`, `{"stream":false,` + hi + `}`},
+		{"a beginning", "/api/chat", `{"stream":false,"messages":[{"role":"user","content":"x"},{"role":"Assistant","content":"a"}]}`, `{"stream":false,"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`},
+		{"a raw prompt", "/api/generate", `{"stream":false,"raw":true,"prompt":"a\nb","think":false,"logprobs":false,"top_logprobs":0,"width":0,"format":"json","options":{"num_predict":3}}`, `{"stream":false,"prompt":"a\nb","response_format":{"type":"json_object"},"max_tokens":3}`},
+		{"scores that nobody asked for", "/api/chat", `{"stream":false,"top_logprobs":2,` + hi + `}`, `{"stream":false,` + hi + `}`},
 		{"tools, used", "/api/chat", `{"stream":false,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","thinking":"hm","tool_calls":[{"function":{"name":"f","arguments":{"a": 1}}},{"id":"own","function":{"name":"g"}},{"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_name":"g","content":"1"},{"role":"tool","tool_name":"f","content":"2"},{"role":"tool","content":"3"}]}`,
 			`{"stream":false,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","reasoning_content":"hm","tool_calls":[{"id":"call_1_0","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"id":"own","type":"function","function":{"name":"g","arguments":"{}"}},{"id":"call_1_2","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"own","content":"1"},{"role":"tool","tool_call_id":"call_1_0","content":"2"},{"role":"tool","tool_call_id":"call_1_2","content":"3"}]}`},
 		{"what may be the runtime's", "/api/chat", `{"stream":false,"cache_salt":"s","logprobs":true,"top_logprobs":2,` + hi + `}`, `{"stream":false,"cache_salt":"s","logprobs":true,"top_logprobs":2,` + hi + `}`},
@@ -67,15 +73,21 @@ func TestRefusedOllama(t *testing.T) {
 	const hi = `"messages":[{"role":"user","content":"hi"}]`
 	for _, tc := range []struct{ path, body, says string }{
 		{"/api/chat", ``, "not a JSON object"}, {"/api/chat", `{"messages":"hello"}`, "messages: it has the wrong type"}, {"/api/chat", `{"model":7,` + hi + `}`, "model: it has the wrong type"},
-		{"/api/generate", `{"prompt":"x","raw":true}`, "raw can't be kept"},
+		{"/api/chat", `{"raw":true,` + hi + `}`, "raw can't be kept"},
+		{"/api/generate", `{"prompt":"x","raw":true,"system":"s"}`, "raw can't be kept beside system"},
+		{"/api/generate", `{"prompt":"x","raw":true,"images":["AA=="]}`, "raw can't be kept beside system or images"},
+		{"/api/generate", `{"prompt":"x","raw":true,"think":true}`, "think can't be kept beside raw"},
+		{"/api/generate", `{"prompt":"x","raw":true,"logprobs":true}`, "logprobs can't be kept beside raw"},
+		{"/api/generate", `{"prompt":"x","raw":1}`, "raw: it has the wrong type"},
+		{"/api/generate", `{"prompt":"x","width":64}`, "width can't be kept"},
 		{"/api/generate", `{"prompt":"x","template":"t"}`, "template can't be kept"},
 		{"/api/generate", `{"prompt":"x","context":[1]}`, "context can't be kept"},
 		{"/api/generate", `{"prompt":"x","suffix":"s"}`, "suffix can't be kept"},
 		{"/api/generate", `{"prompt":["x"]}`, "prompt: it has the wrong type"},
 		{"/api/generate", `{"prompt":"x","images":["?"]}`, "images[0] is no base64"},
 		{"/api/chat", `{"truncate":true,` + hi + `}`, "truncate can't be kept"},
-		{"/api/chat", `{"think":true,` + hi + `}`, "think is true"},
-		{"/api/chat", `{"think":"high",` + hi + `}`, `think is "high"`},
+		{"/api/chat", `{"think":"very",` + hi + `}`, "think is very"},
+		{"/api/chat", `{"think":{},` + hi + `}`, "think is {}"},
 		{"/api/chat", `{"format":"xml",` + hi + `}`, "format is"},
 		{"/api/chat", `{"stream":1,` + hi + `}`, "stream: want true or false"},
 		{"/api/chat", `{"options":{"num_ctx":99},` + hi + `}`, "options.num_ctx is 99, less than the model's context of 100 tokens"},
@@ -87,7 +99,7 @@ func TestRefusedOllama(t *testing.T) {
 		{"/api/chat", `{"options":{"unknown":1},` + hi + `}`, "options.unknown is 1"},
 		{"/api/chat", `{"options":[],` + hi + `}`, "options: it has the wrong type"},
 		{"/api/chat", `{"messages":[{"role":"robot"}]}`, "want system, user, assistant or tool"},
-		{"/api/chat", `{"messages":[{"role":"assistant","content":"x"}]}`, "the last of messages is the assistant's"},
+		{"/api/chat", `{"messages":[{"role":"assistant","content":" "}]}`, "ends with no text"},
 		{"/api/chat", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":[]}}]},{"role":"user"}]}`, "want an object"},
 	} {
 		h := *tagging
@@ -162,6 +174,34 @@ func TestOllamaLoads(t *testing.T) {
 	}
 }
 
+// TestOllamaRaw: a raw prompt is completed as a text, whole and in a stream.
+func TestOllamaRaw(t *testing.T) {
+	for _, stream := range []string{"false", "true"} {
+		w := asks("/api/generate", `{"model":"m","prompt":"x","raw":true,"stream":`+stream+`}`, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != pathText {
+				t.Errorf("the runtime is asked %s", r.URL)
+			}
+			if stream == "true" {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, `data: {"model":"m","choices":[{"text":"a"}]}`+"\n\n"+`data: {"model":"m","choices":[{"text":"b","finish_reason":"length"}]}`+"\n\n"+"data: [DONE]\n\n")
+				return
+			}
+			_, _ = io.WriteString(w, `{"model":"m","choices":[{"text":"ab","finish_reason":"length"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`)
+		})
+		text, last := "", ollamaLine{}
+		for line := range strings.Lines(w.Body.String()) {
+			last = ollamaLine{ollamaCounts: &ollamaCounts{}}
+			if err := json.Unmarshal([]byte(line), &last); err != nil || last.Response == nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			text += *last.Response
+		}
+		if text != "ab" || !last.Done || last.Reason != "length" {
+			t.Errorf("stream %s: got %s", stream, w.Body)
+		}
+	}
+}
+
 func TestOllamaFailures(t *testing.T) {
 	for _, tc := range []struct {
 		name, body string
@@ -169,6 +209,7 @@ func TestOllamaFailures(t *testing.T) {
 		want       string
 	}{
 		{"OpenAI's shape", `{"error":{"message":"too hot","type":"invalid_request_error","param":"temperature","code":null}}`, 400, `{"error":"too hot"}`},
+		{"the client's name of a field", `{"error":{"message":"max_tokens is 9: want less","param":"max_tokens"}}`, 400, `{"error":"options.num_predict is 9: want less"}`},
 		{"a text", `oh no`, 500, `{"error":"the runtime failed"}`},
 		{"no completion", `{"object":"list"}`, 200, `{"error":"the runtime answered with something that is no chat completion"}`},
 	} {

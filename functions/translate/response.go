@@ -33,6 +33,10 @@ type (
 		Usage        *used           `json:"usage"`
 		User         json.RawMessage `json:"user"`
 		Metadata     json.RawMessage `json:"metadata"`
+		TopLogprobs  json.RawMessage `json:"top_logprobs,omitempty"`
+		MaxCalls     json.RawMessage `json:"max_tool_calls,omitempty"`
+		CacheKey     json.RawMessage `json:"prompt_cache_key,omitempty"`
+		Safety       json.RawMessage `json:"safety_identifier,omitempty"`
 	}
 	incomplete struct {
 		Reason string `json:"reason"`
@@ -58,10 +62,10 @@ type (
 		Content []outputText `json:"content"`
 	}
 	outputText struct {
-		Type        string     `json:"type"`
-		Text        string     `json:"text"`
-		Annotations []struct{} `json:"annotations"`
-		Logprobs    []struct{} `json:"logprobs"`
+		Type        string            `json:"type"`
+		Text        string            `json:"text"`
+		Annotations []struct{}        `json:"annotations"`
+		Logprobs    []json.RawMessage `json:"logprobs"`
 	}
 	callItem struct {
 		ID        string `json:"id"`
@@ -84,8 +88,20 @@ type (
 	}
 )
 
-func newOutputText(text string) outputText {
-	return outputText{Type: "output_text", Text: text, Annotations: []struct{}{}, Logprobs: []struct{}{}}
+func newOutputText(text string, scores []json.RawMessage) outputText {
+	if scores == nil {
+		scores = []json.RawMessage{}
+	}
+	return outputText{Type: "output_text", Text: text, Annotations: []struct{}{}, Logprobs: scores}
+}
+
+// tokenScores are those of each token, as a chat completion has them and a response too.
+func tokenScores(logprobs json.RawMessage) []json.RawMessage {
+	var s struct{ Content []json.RawMessage }
+	if json.Unmarshal(logprobs, &s) != nil {
+		return nil
+	}
+	return s.Content
 }
 
 // begin is the response at its beginning.
@@ -125,7 +141,7 @@ func (r response) response(c *completion) response {
 		r.Output = append(r.Output, reasoningItem{"rs_" + name, "reasoning", "completed", []struct{}{}, []reasoningText{{"reasoning_text", thoughts}}})
 	}
 	if text := choice.Message.Content; text != "" || len(choice.Message.Calls) == 0 {
-		r.Output = append(r.Output, messageItem{"msg_" + name, "message", r.Status, "assistant", []outputText{newOutputText(text)}})
+		r.Output = append(r.Output, messageItem{"msg_" + name, "message", r.Status, "assistant", []outputText{newOutputText(text, tokenScores(choice.Scores))}})
 	}
 	for _, call := range choice.Message.Calls {
 		r.Output = append(r.Output, callItem{"fc_" + call.ID, "function_call", r.Status, call.ID, call.Function.Name, call.Function.Arguments})

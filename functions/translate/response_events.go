@@ -18,6 +18,8 @@ type responseEvents struct {
 	open     string // the type of the item that is open; empty: none
 	id       string // the item's
 	said     bytes.Buffer
+	scores   []json.RawMessage // of the tokens of the message that is open
+	later    []json.RawMessage // of tokens whose text has not come
 	call     callItem
 	index    int // of the call that is open
 	calls    int // that have begun
@@ -45,10 +47,13 @@ func (s *responseEvents) chunk(c *completion) *api.Error {
 		s.said.WriteString(text)
 		s.event("response.reasoning_text.delta", s.at(map[string]any{"content_index": 0, "delta": text}))
 	}
+	s.later = append(s.later, tokenScores(choice.Scores)...)
 	if text := choice.Delta.Content; text != "" {
 		s.begin("message")
 		s.said.WriteString(text)
-		s.event("response.output_text.delta", s.at(map[string]any{"content_index": 0, "delta": text, "logprobs": []struct{}{}}))
+		scores := newOutputText("", s.later).Logprobs
+		s.scores, s.later = append(s.scores, scores...), nil
+		s.event("response.output_text.delta", s.at(map[string]any{"content_index": 0, "delta": text, "logprobs": scores}))
 	}
 	for _, call := range choice.Delta.Calls {
 		if s.open != "function_call" || call.Index != s.index {
@@ -85,6 +90,7 @@ func (s *responseEvents) begin(kind string) {
 	s.shut("completed")
 	s.open = kind
 	s.said.Reset()
+	s.scores = nil
 	name := fmt.Sprintf("%s_%d", strings.TrimPrefix(s.response.ID, "resp_"), len(s.response.Output))
 	switch kind {
 	case "reasoning":
@@ -96,8 +102,11 @@ func (s *responseEvents) begin(kind string) {
 		s.call.ID = s.id
 	}
 	s.event("response.output_item.added", map[string]any{"output_index": len(s.response.Output), "item": s.item("in_progress", false)})
-	if kind == "message" {
-		s.event("response.content_part.added", s.at(map[string]any{"content_index": 0, "part": newOutputText("")}))
+	switch kind {
+	case "message":
+		s.event("response.content_part.added", s.at(map[string]any{"content_index": 0, "part": newOutputText("", nil)}))
+	case "reasoning":
+		s.event("response.content_part.added", s.at(map[string]any{"content_index": 0, "part": reasoningText{"reasoning_text", ""}}))
 	}
 }
 
@@ -113,7 +122,7 @@ func (s *responseEvents) item(status string, whole bool) any {
 	case "message":
 		content := []outputText{}
 		if whole {
-			content = append(content, newOutputText(s.said.String()))
+			content = append(content, newOutputText(s.said.String(), s.scores))
 		}
 		return messageItem{s.id, "message", status, "assistant", content}
 	}
@@ -132,9 +141,12 @@ func (s *responseEvents) shut(status string) {
 		return
 	case "reasoning":
 		s.event("response.reasoning_text.done", s.at(map[string]any{"content_index": 0, "text": text}))
+		s.event("response.content_part.done", s.at(map[string]any{"content_index": 0, "part": reasoningText{"reasoning_text", text}}))
 	case "message":
-		s.event("response.output_text.done", s.at(map[string]any{"content_index": 0, "text": text, "logprobs": []struct{}{}}))
-		s.event("response.content_part.done", s.at(map[string]any{"content_index": 0, "part": newOutputText(text)}))
+		s.scores, s.later = append(s.scores, s.later...), nil
+		whole := newOutputText(text, s.scores)
+		s.event("response.output_text.done", s.at(map[string]any{"content_index": 0, "text": text, "logprobs": whole.Logprobs}))
+		s.event("response.content_part.done", s.at(map[string]any{"content_index": 0, "part": whole}))
 	default:
 		s.event("response.function_call_arguments.done", s.at(map[string]any{"name": s.call.Name, "arguments": text}))
 	}

@@ -24,10 +24,12 @@ func TestFromResponses(t *testing.T) {
 		{"turns of the assistant's", `{"input":[{"role":"user","content":"q"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a","annotations":[]}]},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"2"}]},{"type":"reasoning","summary":[]},{"type":"message","role":"assistant","content":"b"},{"type":"message","role":"assistant","content":"c"}]}`,
 			`{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a","reasoning_content":"hm","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"assistant","content":"b"},{"role":"assistant","content":"c"}]}`},
 		{"a call alone", `{"input":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}`, `{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`},
-		{"tools and a schema", `{"input":"x","tools":[{"type":"function","name":"f","description":null,"parameters":{"type":"object"},"strict":true}],"tool_choice":{"type":"function","name":"f"},"text":{"verbosity":"low","format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}}}`,
+		{"tools and a schema", `{"input":"x","tools":[{"type":"function","name":"f","description":null,"parameters":{"type":"object"},"strict":true}],"tool_choice":{"type":"function","name":"f"},"text":{"verbosity":"medium","format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}}}`,
 			`{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}],"tool_choice":{"type":"function","function":{"name":"f"}},"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}}`},
-		{"the rest", `{"input":"x","stream":true,"stream_options":{"include_obfuscation":false},"metadata":{"a":"b"},"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"],"truncation":"disabled","tool_choice":"auto","parallel_tool_calls":true,"prompt_cache_key":"k","service_tier":"auto","min_p":0.1,"previous_response_id":null,"text":{"format":{"type":"json_object"}}}`,
-			`{"messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"service_tier":"auto","min_p":0.1,"response_format":{"type":"json_object"}}`},
+		{"the rest", `{"input":"x","stream":true,"stream_options":{"include_obfuscation":false},"metadata":{"a":"b"},"reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content"],"truncation":"disabled","tool_choice":"auto","parallel_tool_calls":true,"prompt_cache_key":"k","service_tier":"auto","min_p":0.1,"previous_response_id":null,"text":{"format":{"type":"json_object"}}}`,
+			`{"messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"service_tier":"auto","min_p":0.1,"response_format":{"type":"json_object"},"reasoning_effort":"low"}`},
+		{"some of the tools, and scores", `{"input":[{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"role":"user","content":"x"}],"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]},"include":["message.output_text.logprobs"]}`,
+			`{"messages":[{"role":"assistant","content":"no"},{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required","logprobs":true}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, _, err := fromResponses([]byte(tc.in))
@@ -56,9 +58,15 @@ func TestRefusedResponses(t *testing.T) {
 		`{"input":"x","tools":[{"type":"mcp"}]}`:                                            "which OpenAI runs itself",
 		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"x"}}`: "tool_choice is",
 		`{"input":[{"role":"robot","content":"x"}]}`:                                        "want user, assistant",
-		`{"input":[{"role":"assistant","content":[{"type":"refusal"}]}]}`:                   "only text can be kept",
-		`{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`:      "files are not stored here",
-		`{"input":[{"type":"computer_call"}]}`:                                              "can be kept",
+		`{"input":[{"role":"assistant","content":[{"type":"input_audio"}]}]}`:               "only text can be kept",
+		`{"input":"x","moderation":{}}`:                                                     "moderation can't be kept",
+		`{"input":"x","text":{"verbosity":"low"}}`:                                          "text.verbosity is",
+		`{"input":"x","reasoning":{"summary":"detailed"}}`:                                  "reasoning.summary is",
+		`{"input":"x","reasoning":{"mode":"pro"}}`:                                          "reasoning.mode is",
+		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"h"}]}}`: "allows none",
+		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}}`:                 "only functions",
+		`{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`:                                                                         "files are not stored here",
+		`{"input":[{"type":"computer_call"}]}`: "can be kept",
 	} {
 		w := asks("/v1/responses", body, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the runtime was asked", body) })
 		var e struct {
@@ -83,6 +91,27 @@ func TestResponse(t *testing.T) {
 		`"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":14},"user":null,"metadata":{}}`
 	if got := created.ReplaceAllString(w.Body.String(), "TIME"); w.Code != 200 || got != want {
 		t.Errorf("got %d\n%s\nwant\n%s", w.Code, got, want)
+	}
+	w = asks("/v1/responses", `{"input":"hi","metadata":{"a":"b"},"prompt_cache_key":"k","safety_identifier":"s","max_tool_calls":3,"text":{"verbosity":"medium"},"tools":[{"type":"function","name":"f"}]}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	for _, want := range []string{`"metadata":{"a":"b"}`, `"prompt_cache_key":"k"`, `"safety_identifier":"s"`, `"max_tool_calls":3`, `"text":{"format":{"type":"text"},"verbosity":"medium"}`,
+		`"tools":[{"description":null,"name":"f","parameters":{},"strict":false,"type":"function"}]`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("told again: %s lacks %s", w.Body, want)
+		}
+	}
+	for asked, answered := range map[string]string{ // by another name, the field is the client's
+		`{"error":{"message":"max_tokens is 900: want less","type":"t","param":"max_tokens","code":null}}`: `{"error":{"message":"max_output_tokens is 900: want less","type":"t","param":"max_output_tokens","code":null}}`,
+		`{"error":{"message":"too long","param":"messages","code":"c"}}`:                                   `{"error":{"code":"c","message":"too long","param":"input"}}`,
+		`{"error":{"message":"top_p is 2","param":"top_p"}}`:                                               `{"error":{"message":"top_p is 2","param":"top_p"}}`,
+	} {
+		w := asks("/v1/responses", `{"input":"hi"}`, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(400)
+			_, _ = io.WriteString(w, asked)
+		})
+		var got, want any
+		if json.Unmarshal(w.Body.Bytes(), &got) != nil || json.Unmarshal([]byte(answered), &want) != nil || !cmp.Equal(got, want) || w.Code != 400 {
+			t.Errorf("%s: got %d %s, want %s", asked, w.Code, w.Body, answered)
+		}
 	}
 	w = asks("/v1/responses", `{"input":"hi"}`, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(429)
@@ -123,7 +152,7 @@ func TestResponseStream(t *testing.T) {
 		}
 		names = append(names, strings.TrimPrefix(e.Type, "response."))
 	}
-	want := strings.Fields(`created in_progress output_item.added reasoning_text.delta reasoning_text.done output_item.done
+	want := strings.Fields(`created in_progress output_item.added content_part.added reasoning_text.delta reasoning_text.done content_part.done output_item.done
 		output_item.added content_part.added output_text.delta output_text.delta output_text.done content_part.done output_item.done
 		output_item.added function_call_arguments.delta function_call_arguments.delta function_call_arguments.done output_item.done
 		output_item.added function_call_arguments.delta function_call_arguments.done output_item.done completed`)
@@ -194,4 +223,29 @@ func FuzzResponseStream(f *testing.F) {
 			t.Fatalf("%d ends and %d errors:\n%s", ends, errs, a)
 		}
 	})
+}
+
+// TestResponseScores: each token's are those of the text that it is in, also where the text comes later, or has come.
+func TestResponseScores(t *testing.T) {
+	const a, b, c = `{"token":"a","logprob":-1,"bytes":[97],"top_logprobs":[]}`, `{"token":"b","logprob":-2,"bytes":[98],"top_logprobs":[]}`, `{"token":"<end>","logprob":-3,"bytes":[],"top_logprobs":[]}`
+	got := responseStream(
+		`data: {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"content":""},"logprobs":{"content":[`+a+`]}}]}`+"\n\n",
+		`data: {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"content":"ab"},"logprobs":{"content":[`+b+`]}}]}`+"\n\n",
+		`data: {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"content":""},"logprobs":{"content":[`+c+`]},"finish_reason":"stop"}]}`+"\n\n", "data: [DONE]\n\n")
+	for what, want := range map[string]string{
+		"the part":  `"delta":"ab","item_id":"msg_1_0","logprobs":[` + a + `,` + b + `]`,
+		"the text":  `"logprobs":[` + a + `,` + b + `,` + c + `],"output_index":0,"sequence_number":5,"text":"ab"`,
+		"the whole": `"text":"ab","annotations":[],"logprobs":[` + a + `,` + b + `,` + c + `]}`,
+	} {
+		got := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(got)
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: want %s in\n%s", what, want, got)
+		}
+	}
+	w := asks("/v1/responses", `{"input":"hi"}`, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"a"},"finish_reason":"stop","logprobs":{"content":[`+a+`]}}]}`)
+	})
+	if !strings.Contains(w.Body.String(), `"logprobs":[`+a+`]`) {
+		t.Errorf("got %s", w.Body)
+	}
 }

@@ -27,7 +27,8 @@ type stream struct {
 	line []byte        // the beginning of a line whose end has not come
 	over bool          // the answer has ended, or an error has
 
-	silent bool // comments are not for the client
+	silent bool   // comments are not for the client
+	ping   []byte // is told in the place of a comment; nil: the comment
 }
 
 func newStream(out io.Writer, begin func(*bytes.Buffer) events) *stream {
@@ -92,7 +93,13 @@ func (s *stream) close() {
 // see looks at one line.
 func (s *stream) see(line []byte) {
 	if bytes.HasPrefix(line, []byte(":")) { // a comment that keeps the connection open
-		if !s.silent {
+		switch {
+		case s.silent:
+		case s.ping != nil:
+			if !s.over {
+				s.text.Write(s.ping)
+			}
+		default:
 			s.text.Write(line)
 			s.text.WriteString("\n\n")
 		}

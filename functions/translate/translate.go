@@ -4,11 +4,11 @@
 //
 // The life of one request:
 //
-//  1. The body is read, and becomes one of /v1/chat/completions or /v1/embeddings. Fields that are not those APIs' go along as they are:
-//     the runtime may know them.
+//  1. The body is read, and becomes one of /v1/chat/completions, /v1/completions or /v1/embeddings. Fields that are not those APIs' go
+//     along as they are: the runtime may know them.
 //  2. The next handler serves that, as it serves any.
 //  3. An answer in JSON is translated as a whole. A stream is translated event by event, each as soon as it is whole.
-//     A failure gets the API's shape and keeps its status.
+//     A failure gets the API's shape and its names of fields, and keeps its status.
 //  4. A stream that breaks off, or ends with an error, is never a clean one: it gets the event "error", or a line with an
 //     error, and not the one that ends an answer. An answer that is not what was asked for is a 502.
 //
@@ -67,11 +67,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var paths = map[string]func(h *Handler, body []byte) ([]byte, shape, error){
 	"/v1/messages": func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, false)
-		return asked, shape{answer: whole(func(c *completion) any { return c.message() }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out} }}, err
+		silent := omits(body)
+		return asked, shape{names: messagesNames, ping: []byte(pingMessage), answer: whole(func(c *completion) any { return c.message(silent) }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out, silent: silent} }}, err
 	},
 	"/v1/messages/count_tokens": func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, true)
-		return asked, shape{answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
+		return asked, shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
 	},
 	"/v1/responses":   func(_ *Handler, body []byte) ([]byte, shape, error) { return fromResponses(body) },
 	"/api/chat":       fromChat,
@@ -90,6 +91,7 @@ type target struct {
 // The paths of what runtimes are asked for.
 const (
 	pathChat    = "/v1/chat/completions"
+	pathText    = "/v1/completions"
 	pathVectors = "/v1/embeddings"
 	pathShow    = "/api/show" // of the engine
 )
@@ -119,6 +121,8 @@ func (t target) names() string {
 		return "list of embeddings for the input"
 	case pathShow:
 		return "description of a model"
+	case pathText:
+		return "completion of a text"
 	}
 	return "chat completion"
 }

@@ -42,9 +42,15 @@ func TestRequest(t *testing.T) {
 			`{"tools":[{"type":"function","function":{"name":"f","parameters":{},"strict":true}}],"tool_choice":{"type":"function","function":{"name":"f"}},"messages":[{"role":"user","content":"x"}]}`},
 		{"a choice without tools", `{"tool_choice":{"type":"auto"},"messages":[{"role":"user","content":"x"}]}`, `{"messages":[{"role":"user","content":"x"}]}`},
 		{"the rest", `{"stream":true,"stop_sequences":["a"],"metadata":{"user_id":"u"},"service_tier":"auto","top_k":5,"thinking":{"type":"disabled"},"container":null,"cache_salt":"s","messages":[{"role":"user","content":"x"}]}`,
-			`{"stream":true,"stream_options":{"include_usage":true},"stop":["a"],"user":"u","top_k":5,"cache_salt":"s","messages":[{"role":"user","content":"x"}]}`},
+			`{"stream":true,"stream_options":{"include_usage":true},"stop":["a"],"user":"u","top_k":5,"cache_salt":"s","chat_template_kwargs":{"enable_thinking":false},"messages":[{"role":"user","content":"x"}]}`},
+		{"thoughts", `{"max_tokens":9,"thinking":{"type":"enabled","budget_tokens":8,"display":"summarized"},"chat_template_kwargs":{"a":1},"messages":[{"role":"user","content":"x"}]}`,
+			`{"max_tokens":9,"thinking_token_budget":8,"chat_template_kwargs":{"a":1,"enable_thinking":true},"messages":[{"role":"user","content":"x"}]}`},
+		{"thoughts as the model likes", `{"thinking":{"type":"adaptive"},"speed":"standard","user_profile_id":"u","messages":[{"role":"user","content":"x"}]}`, `{"messages":[{"role":"user","content":"x"}]}`},
+		{"a beginning", `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`, `{"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`},
+		{"documents", `{"messages":[{"role":"user","content":[{"type":"document","title":"T","context":"C","source":{"type":"text","media_type":"text/plain","data":"d"}},{"type":"document","source":{"type":"content","content":[{"type":"text","text":"e"}]},"citations":{"enabled":false}}]}]}`,
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"T\n\nC\n\nd"},{"type":"text","text":"e"}]}]}`},
 		{"a schema", `{"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}},"messages":[{"role":"user","content":"x"}]}`,
-			`{"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}},"messages":[{"role":"user","content":"x"}]}`},
+			`{"chat_template_kwargs":{"reasoning_effort":"low"},"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}},"messages":[{"role":"user","content":"x"}]}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := fromMessages([]byte(tc.in), false)
@@ -67,24 +73,35 @@ func TestRefused(t *testing.T) {
 	for body, says := range map[string]string{
 		``: "not a JSON object", `[]`: "not a JSON object", `null`: "not a JSON object",
 		`{}`: "messages is empty", `{"messages":7}`: "wrong type",
-		`{` + user + `,"container":"c"}`:                                                                           "container can't be kept",
-		`{` + user + `,"mcp_servers":[]}`:                                                                          "mcp_servers can't be kept",
-		`{` + user + `,"max_tokens":0}`:                                                                            "max_tokens is 0",
-		`{` + user + `,"max_tokens":"x"}`:                                                                          "max_tokens is",
-		`{` + user + `,"thinking":{"type":"enabled","budget_tokens":2000}}`:                                        "thinking can't be switched on",
-		`{` + user + `,"thinking":{"type":"often"}}`:                                                               "want enabled, disabled or adaptive",
-		`{` + user + `,"tools":[{"type":"bash_20250124","name":"bash"}]}`:                                          "which Anthropic runs itself",
-		`{` + user + `,"tools":[{"name":"f"}],"tool_choice":{"type":"x"}}`:                                         "tool_choice.type",
-		`{` + user + `,"service_tier":"priority"}`:                                                                 "service_tier",
-		`{` + user + `,"stream":"yes"}`:                                                                            "stream: want true or false",
-		`{` + user + `,"output_config":{"format":{"type":"xml"}}}`:                                                 "want json_schema",
-		`{"system":[{"type":"image"}],` + user + `}`:                                                               "system has a block of the type",
-		`{"messages":[{"role":"robot","content":"x"}]}`:                                                            "want user or assistant",
-		`{"messages":[{"role":"assistant","content":"x"}]}`:                                                        "the last message is the assistant's",
-		`{"messages":[{"role":"user","content":[{"type":"document"}]}]}`:                                           "text, image and tool_result can be kept",
-		`{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file"}}]}]}`:                     "want base64 or url",
-		`{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`:           "only text can be kept",
-		`{"messages":[{"role":"assistant","content":[{"type":"server_tool_use"}]},{"role":"user","content":"x"}]}`: "text, thinking and tool_use can be kept",
+		`{` + user + `,"container":"c"}`:                                                                     "container can't be kept",
+		`{` + user + `,"mcp_servers":[]}`:                                                                    "mcp_servers can't be kept",
+		`{` + user + `,"max_tokens":0}`:                                                                      "max_tokens is 0",
+		`{` + user + `,"max_tokens":"x"}`:                                                                    "max_tokens is",
+		`{` + user + `,"thinking":{"type":"enabled"}}`:                                                       "thinking.budget_tokens is missing",
+		`{` + user + `,"thinking":{"type":"enabled","budget_tokens":0.5}}`:                                   "no whole number from 1",
+		`{` + user + `,"max_tokens":9,"thinking":{"type":"enabled","budget_tokens":9}}`:                      "must be less than max_tokens, 9",
+		`{` + user + `,"thinking":{"type":"adaptive","display":"drawn"}}`:                                    "want summarized or omitted",
+		`{` + user + `,"output_config":{"effort":"most"}}`:                                                   "output_config.effort",
+		`{` + user + `,"inference_geo":"us"}`:                                                                "inference_geo can't be kept",
+		`{` + user + `,"speed":"fast"}`:                                                                      "speed is",
+		`{` + user + `,"thinking":{"type":"often"}}`:                                                         "want enabled, disabled or adaptive",
+		`{` + user + `,"tools":[{"type":"bash_20250124","name":"bash"}]}`:                                    "which Anthropic runs itself",
+		`{` + user + `,"tools":[{"name":"f"}],"tool_choice":{"type":"x"}}`:                                   "tool_choice.type",
+		`{` + user + `,"service_tier":"priority"}`:                                                           "service_tier",
+		`{` + user + `,"stream":"yes"}`:                                                                      "stream: want true or false",
+		`{` + user + `,"output_config":{"format":{"type":"xml"}}}`:                                           "want json_schema",
+		`{"system":[{"type":"image"}],` + user + `}`:                                                         "system has a block of the type",
+		`{"messages":[{"role":"robot","content":"x"}]}`:                                                      "want user or assistant",
+		`{"messages":[{"role":"assistant","content":""}]}`:                                                   "ends with no text",
+		`{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]}]}`: "ends with no text",
+		`{"messages":"x"}`:                                                                                                                     "messages: it has the wrong type: got string, want an array",
+		`{"messages":[{"role":"user","content":5}]}`:                                                                                           "messages.content: it has the wrong type: got number, want an array",
+		`{"messages":[{"role":"user","content":[{"type":"search_result"}]}]}`:                                                                  "text, image, document and tool_result can be kept",
+		`{"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`:                                            "text and content can be kept",
+		`{"messages":[{"role":"user","content":[{"type":"document","citations":{"enabled":true}}]}]}`:                                          "no parts of documents are cited",
+		`{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file"}}]}]}`:                                                 "want base64 or url",
+		`{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`:                                       "only text can be kept",
+		`{"messages":[{"role":"assistant","content":[{"type":"server_tool_use"}]},{"role":"user","content":"x"}]}`:                             "text, thinking and tool_use can be kept",
 		`{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f"}]},{"role":"user","content":"x"}],"max_tokens":1}`: "is no JSON",
 	} {
 		w := asks("/v1/messages", body, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the runtime was asked", body) })
@@ -178,7 +195,7 @@ const chunks = ": waiting\n\n" +
 	`data: {"id":"chatcmpl-1","model":"m","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}` + "\n\n" +
 	"data: [DONE]\n\n"
 
-const asMessage = ": waiting\n\n" + `event: message_start
+const asMessage = pingMessage + `event: message_start
 data: {"message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}},"type":"message_start"}
 
 event: content_block_start

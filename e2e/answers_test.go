@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/rouse-dev/rouse/e2e/openapi"
+)
+
+// openAPI is how OpenAI describes its answers; nil: it can't be had here, and CI fails for it.
+var openAPI *openapi.Description
+
+// describe loads the descriptions: those that ROUSE_OPENAPI names, with colons between them, or else those that come
+// with a module of the clients': 2.3.0 for chats and responses, 1.2.0 for the rest.
+func describe() error {
+	files := filepath.SplitList(os.Getenv("ROUSE_OPENAPI"))
+	if len(files) == 0 {
+		const examples = "github.com/ogen-go/ogen"
+		for _, args := range [][]string{{"mod", "download", examples}, {"list", "-m", "-f", "{{.Dir}}", examples}} {
+			cmd := exec.Command("go", args...)
+			cmd.Dir = filepath.Join("clients", "go")
+			out, err := cmd.Output()
+			if err != nil {
+				return fmt.Errorf("get the descriptions of OpenAI's API: go %s in e2e/clients/go: %w", strings.Join(args, " "), err)
+			}
+			dir := filepath.Join(strings.TrimSpace(string(out)), "_testdata", "examples")
+			files = []string{filepath.Join(dir, "openai-2.3.0.openapi.yaml"), filepath.Join(dir, "openai-1.2.0.openapi.yaml")}
+		}
+	}
+	d, err := openapi.Load(files...)
+	if err != nil {
+		return err
+	}
+	openAPI = d
+	return nil
+}
+
+// judged is what stands between the clients of a place and its server.
+type judged struct {
+	tap *openapi.Tap
+
+	mu    sync.Mutex
+	wrong []error
+	seen  int
+}
+
+// judge has all that clients of the server are answered judged, until the place is closed.
+func (p *place) judge() error {
+	s := p.server
+	if openAPI == nil {
+		return nil
+	}
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return err
+	}
+	j := &judged{}
+	j.tap, err = openapi.NewTap(u.Host, func(x openapi.Exchange) {
+		if p.strange && x.Status < http.StatusBadRequest {
+			return
+		}
+		err := openAPI.Judge(x)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.seen++; err != nil && len(j.wrong) < 10 {
+			j.wrong = append(j.wrong, err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	u.Host = j.tap.Addr()
+	s.url, p.judged = u.String(), append(p.judged, j)
+	return nil
+}
+
+// wrongs ends the judging and says what was wrong.
+func (j *judged) wrongs() error {
+	j.tap.Close()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.wrong) > 0 {
+		return fmt.Errorf("answers are not as OpenAI describes them: %w", errors.Join(j.wrong...))
+	}
+	return nil
+}

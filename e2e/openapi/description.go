@@ -1,0 +1,292 @@
+// Package openapi judges answers of OpenAI's API by descriptions that OpenAI has published, and listens to the bytes
+// between a client and a server for it. It refuses to change them: what a client sees with and without is the same.
+//
+// The life of one answer:
+//
+//  1. A [Tap] takes a client's connection and dials the server. What either side sends goes on to the other as it
+//     comes, and a copy of it is read as HTTP.
+//  2. When an answer has ended, an [Exchange] tells what was asked, what was answered, and how it ended.
+//  3. [Description.Judge] finds the answer's schema: that of the path and the status, of an event its type's. Paths that
+//     are not described are not judged.
+//  4. What a schema can't say is looked at besides: a stream ends once, with [DONE], with the last event of a response or with
+//     an error, and its chunks have one id; events of a response are numbered, and their texts are the parts' sum.
+//
+// A description may be any version, of OpenAPI 3.0 or 3.1. A [Description] is safe for concurrent use once it is loaded.
+package openapi
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+// Description says what answers look like.
+type Description struct {
+	answers map[string]*jsonschema.Schema // by "METHOD path", with " stream" for events of streams
+	events  map[string]*jsonschema.Schema // of a response's stream, by type
+	failure *jsonschema.Schema
+}
+
+// described are the operations that are judged, and where the schema of an event of a stream is that no description names at its path.
+var described = []struct{ method, path, event string }{
+	{"POST", "/chat/completions", "CreateChatCompletionStreamResponse"},
+	{"POST", "/completions", "CreateCompletionResponse"},
+	{"POST", "/embeddings", ""},
+	{"POST", "/responses", "ResponseStreamEvent"},
+	{"GET", "/models", ""},
+	{"GET", "/models/{model}", ""},
+}
+
+// failure is the schema of errors, for descriptions that have left it out.
+const failure = `{"type":"object","required":["error"],"properties":{"error":{"type":"object","required":["type","message","param","code"],
+	"properties":{"type":{"type":"string"},"message":{"type":"string"},"param":{"type":["string","null"]},"code":{"type":["string","null"]}}}}}`
+
+// Load reads descriptions. Of an operation that several have, the first counts.
+func Load(paths ...string) (*Description, error) {
+	d := &Description{answers: map[string]*jsonschema.Schema{}, events: map[string]*jsonschema.Schema{}}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read a description: %w", err)
+		}
+		if err := d.add(path, raw); err != nil {
+			return nil, fmt.Errorf("load the description %s: %w", path, err)
+		}
+	}
+	for _, o := range described {
+		if d.answers[o.method+" "+o.path] == nil {
+			return nil, fmt.Errorf("no description has %s %s", o.method, o.path)
+		}
+	}
+	if d.failure == nil {
+		s, err := newSource("errors", []byte(failure))
+		if err == nil {
+			err = s.compile("", &d.failure)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// source is one description.
+type source struct {
+	name string
+	doc  map[string]any
+	c    *jsonschema.Compiler
+}
+
+func newSource(name string, raw []byte) (*source, error) {
+	var tree any
+	if err := yaml.Unmarshal(raw, &tree); err != nil {
+		return nil, fmt.Errorf("parse it: %w", err)
+	}
+	doc, _ := plain(tree).(map[string]any)
+	if chunk, is := at(doc, "components", "schemas", "CreateChatCompletionStreamResponse", "properties").(map[string]any); is && chunk["usage"] != nil {
+		chunk["usage"] = nullable(chunk["usage"]) // as its description says; not each version's schema does
+	}
+	if choice, is := at(doc, "components", "schemas", "CreateCompletionResponse", "properties", "choices", "items", "properties").(map[string]any); is {
+		choice["finish_reason"] = nullable(choice["finish_reason"]) // of a part, which is not described apart
+	}
+	if err := bringUp(doc); err != nil {
+		return nil, err
+	}
+	whole, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("write it as JSON: %w", err)
+	}
+	if tree, err = jsonschema.UnmarshalJSON(strings.NewReader(string(whole))); err != nil {
+		return nil, fmt.Errorf("read it as JSON: %w", err)
+	}
+	s := &source{name, doc, jsonschema.NewCompiler()}
+	s.c.DefaultDraft(jsonschema.Draft2020)
+	s.c.UseLoader(nowhere{})
+	if err := s.c.AddResource("file:///description", tree); err != nil {
+		return nil, fmt.Errorf("add it: %w", err)
+	}
+	return s, nil
+}
+
+//go:embed later.yaml
+var later []byte
+
+// bringUp adds to a description what came later, where it lacks it.
+func bringUp(doc map[string]any) error {
+	var all map[string]struct {
+		Into   []string
+		Schema any
+	}
+	if err := yaml.Unmarshal(later, &all); err != nil {
+		return fmt.Errorf("read what came later: %w", err)
+	}
+	schemas, _ := at(doc, "components", "schemas").(map[string]any)
+	for name, l := range all {
+		if schemas == nil || schemas[name] != nil {
+			continue
+		}
+		for _, into := range l.Into {
+			path := strings.Split(into, "/")
+			parent, _ := at(schemas, path[:len(path)-1]...).(map[string]any)
+			last := path[len(path)-1]
+			if parent[last] == nil {
+				continue
+			}
+			one := map[string]any{"$ref": components + name}
+			if target, _ := parent[last].(map[string]any); target["anyOf"] != nil {
+				alternatives, _ := target["anyOf"].([]any)
+				target["anyOf"] = append(alternatives, one)
+			} else {
+				parent[last] = map[string]any{"anyOf": []any{parent[last], one}}
+			}
+			schemas[name] = l.Schema
+		}
+	}
+	return nil
+}
+
+// compile compiles the schema at a reference within the description into a place.
+func (s *source) compile(ref string, into **jsonschema.Schema) (err error) {
+	if *into, err = s.c.Compile("file:///description" + ref); err != nil {
+		return fmt.Errorf("compile %s: %w", ref, err)
+	}
+	return nil
+}
+
+// add takes what one description has.
+func (d *Description) add(name string, raw []byte) error {
+	s, err := newSource(name, raw)
+	if err != nil {
+		return err
+	}
+	for _, o := range described {
+		key := o.method + " " + o.path
+		path := []string{"paths", o.path, strings.ToLower(o.method), "responses", "200", "content", "application/json", "schema"}
+		if at(s.doc, path...) == nil || d.answers[key] != nil {
+			continue
+		}
+		for i := range path {
+			path[i] = strings.ReplaceAll(path[i], "/", "~1")
+		}
+		var answer, event *jsonschema.Schema
+		if err := s.compile("#/"+strings.Join(path, "/"), &answer); err != nil {
+			return err
+		}
+		d.answers[key] = answer
+		if o.event == "" {
+			continue
+		}
+		if err := s.compile(components+o.event, &event); err != nil {
+			return err
+		}
+		d.answers[key+" stream"] = event
+		if err := d.addEvents(s, o.event); err != nil {
+			return err
+		}
+	}
+	if at(s.doc, "components", "schemas", "ErrorResponse") != nil && d.failure == nil {
+		return s.compile(components+"ErrorResponse", &d.failure)
+	}
+	return nil
+}
+
+const components = "#/components/schemas/"
+
+// addEvents takes the alternatives of a schema apart by their type: what is wrong with an event is then said of that one alone.
+func (d *Description) addEvents(s *source, schema string) error {
+	all, _ := at(s.doc, "components", "schemas", schema, "anyOf").([]any)
+	for _, one := range all {
+		ref, _ := at(one, "$ref").(string)
+		kinds, _ := at(s.doc, "components", "schemas", strings.TrimPrefix(ref, components), "properties", "type", "enum").([]any)
+		if len(kinds) != 1 {
+			continue
+		}
+		var event *jsonschema.Schema
+		if err := s.compile(ref, &event); err != nil {
+			return err
+		}
+		kind, _ := kinds[0].(string)
+		d.events[kind] = event
+	}
+	return nil
+}
+
+// nowhere loads nothing: a description is whole.
+type nowhere struct{}
+
+func (nowhere) Load(url string) (any, error) {
+	return nil, errors.New("the description refers to " + url)
+}
+
+// at follows names into a tree; nil: there is nothing.
+func at(tree any, names ...string) any {
+	for _, name := range names {
+		m, is := tree.(map[string]any)
+		if !is {
+			return nil
+		}
+		tree = m[name]
+	}
+	return tree
+}
+
+// plain makes JSON schemas of OpenAPI's: "nullable" is OpenAPI 3.0's, and alternatives that overlap, as some that are called
+// "oneOf" do, are meant to be told apart by a type.
+func plain(tree any) any {
+	switch v := tree.(type) {
+	case map[any]any:
+		m := make(map[string]any, len(v))
+		for name, value := range v {
+			m[fmt.Sprint(name)] = value
+		}
+		return plain(m)
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = plain(v[name])
+		}
+		if one, is := v["oneOf"].([]any); is {
+			v["anyOf"] = one
+			delete(v, "oneOf")
+		}
+		for _, name := range []string{"exclusiveMinimum", "exclusiveMaximum"} {
+			if _, is := v[name].(bool); is { // of OpenAPI 3.0
+				delete(v, name)
+			}
+		}
+		if v["nullable"] == true {
+			delete(v, "nullable")
+			return nullable(v)
+		}
+	}
+	return tree
+}
+
+func nullable(schema any) any {
+	return map[string]any{"anyOf": []any{map[string]any{"type": "null"}, schema}}
+}
+
+// problem is what a schema says of a value; nil: it fits.
+func problem(s *jsonschema.Schema, raw []byte) error {
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
+	if err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			return fmt.Errorf("it ends within JSON: %.200s", raw)
+		}
+		return fmt.Errorf("it is no JSON (%w): %.200s", err, raw)
+	}
+	if err := s.Validate(v); err != nil {
+		return fmt.Errorf("%w\nof %.2000s", err, raw)
+	}
+	return nil
+}
