@@ -23,12 +23,15 @@ type Caller struct {
 	Account string `json:"account,omitempty"`
 }
 
+// Anonymous is the owner of what clients leave that need no key.
+const Anonymous = "anonymous"
+
 // Owner is whose things a caller's are: those of its tenant, or where no keys are needed everybody's. It is never empty.
 func (c Caller) Owner() string {
 	if peer.Tenant(c.Client) != "" {
 		return c.Client
 	}
-	return "anonymous"
+	return Anonymous
 }
 
 // Caller finds out who sends a request that is to be served later. The error is an *[api.Error]: a 401 where the request has no

@@ -40,6 +40,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/activator/joining"
@@ -96,7 +98,9 @@ type server struct {
 	own      map[api.FunctionName]api.Function
 	applied  map[api.FunctionName]*applied // those of front doors
 
-	keys *keys.Store // nil: clients need none
+	keys    *keys.Store   // nil: clients need none
+	store   *store.Store  // nil: there is none
+	batches *batch.Server // of the store
 
 	pageToken string          // opens the administrative API to the page
 	requests  requestLog      // the last ones
@@ -136,6 +140,12 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if !at.IP.IsLoopback() || s.keys != nil {
 		s.lists = s.mayList
+	}
+	if cfg.Store.Dir != "" {
+		if s.store, err = store.Open(cfg.Store); err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
+		defer s.store.Close()
 	}
 	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
 		return err
@@ -191,6 +201,11 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.agent.activator = s.activator
+	if s.store != nil {
+		if s.batches, err = batch.New(batch.Config{}, s.store, s.activator, cfg.Logger, registry); err != nil {
+			return err
+		}
+	}
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
@@ -263,6 +278,9 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	for _, a := range s.joined {
 		run("agent", func(ctx context.Context) error { return a.Run(ctx, s.cfg.DrainTimeout) })
 	}
+	if s.batches != nil {
+		run("batches", s.runBatches)
+	}
 	if s.keys != nil {
 		run("keys", func(ctx context.Context) error { return s.keys.Follow(ctx, s.cfg.Keys, keysInterval, s.cfg.Logger) })
 	}
@@ -288,6 +306,14 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	running.Wait()
 	s.agent.killAll()
 	return err
+}
+
+// runBatches runs batches until ctx ends, or the server begins to: what they have sent does not keep it from ending, and is sent again by the next.
+func (s *server) runBatches(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ending, cancel)()
+	return s.batches.Run(ctx)
 }
 
 // takeRequests serves the front door and the administrative socket until ctx

@@ -1,0 +1,514 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
+)
+
+// startBatches starts those that may run now.
+func (s *Server) startBatches(ctx context.Context, all *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		k := s.nextBatch()
+		if k < 0 {
+			break
+		}
+		b := s.waiting[k]
+		s.waiting = append(s.waiting[:k], s.waiting[k+1:]...)
+		mine, cancel := context.WithCancelCause(ctx)
+		s.running[b.ID] = &running{owner: b.Owner, cancel: cancel}
+		all.Go(func() {
+			s.runBatch(ctx, mine, b.Owner, b.ID)
+			cancel(nil)
+			s.mu.Lock()
+			delete(s.running, b.ID)
+			s.metrics.running.Set(float64(len(s.running)))
+			s.mu.Unlock()
+			s.stir()
+		})
+	}
+	s.metrics.running.Set(float64(len(s.running)))
+}
+
+// nextBatch is which of those that wait may run: of the owner of whom the fewest run the first one, -1 if none may. The caller holds mu.
+func (s *Server) nextBatch() int {
+	if len(s.running) >= s.cfg.Active {
+		return -1
+	}
+	of := map[string]int{}
+	for _, r := range s.running {
+		of[r.owner]++
+	}
+	best := -1
+	for k, b := range s.waiting {
+		if best < 0 || of[b.Owner] < of[s.waiting[best].Owner] {
+			best = k
+		}
+	}
+	return best
+}
+
+// retryStore is the time between two attempts to record something where the store has no room.
+const retryStore = 5 * time.Second
+
+// run is one batch while it runs. All of it belongs to the batch's goroutine.
+type run struct {
+	s        *Server
+	claim    *store.Claim
+	caller   activator.Caller
+	input    *os.File
+	places   []line // of all lines
+	models   []*work
+	results  chan outcome // from the goroutines of lines, one for each that flies; the run receives all of them
+	flying   int
+	left     int // lines without a result
+	unsaved  []store.Result
+	deadline time.Time
+	window   time.Duration
+}
+
+// work is what a batch has to ask one model.
+type work struct {
+	model    string
+	joined   bool  // in the gate
+	pending  []int // lines that wait
+	tries    map[int]int
+	left     int       // lines without a result
+	flying   int       // of these, those that were sent
+	behind   int       // of these, those in the background
+	after    time.Time // when the next may be sent
+	refusals int       // in a row
+}
+
+// outcome is what became of one attempt at a line.
+type outcome struct {
+	work       *work
+	line       int
+	id         string // custom_id
+	background bool
+	took       time.Duration
+	answer     answer
+	ended      bool  // its context had: what was not answered by then has no result
+	err        error // the line can't be read
+}
+
+// runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier where the batch is cancelled.
+func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
+	claim, done, err := s.store.Claim(owner, id)
+	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) {
+		return
+	} else if err != nil {
+		s.log.Error("a batch can't be run", "batch", id, "error", err)
+		return
+	}
+	defer claim.Close()
+	r := &run{s: s, claim: claim, results: make(chan outcome), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	status, faults, err := r.do(ctx, mine, done)
+	for err == nil {
+		if err = r.finish(ctx, status, faults); !errors.Is(err, store.ErrFull) {
+			break
+		}
+		s.log.Error("a batch waits for room in the store", "batch", id, "error", err)
+		err = sleep(ctx, retryStore)
+	}
+	switch {
+	case err == nil:
+		s.metrics.ended.WithLabelValues(status).Inc()
+		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", claim.Completed, "failed", claim.Failed, "of", claim.Total)
+	case errors.Is(err, errClosing), errors.Is(err, store.ErrFenced):
+	default:
+		s.log.Error("a batch was interrupted", "batch", id, "error", err)
+	}
+}
+
+// sleep waits, unless ctx ends; then it returns its cause.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// do runs the lines, and says how the batch ends. The error says that it goes on another time.
+func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, faults []store.Fault, err error) {
+	if err := json.Unmarshal(r.claim.Caller, &r.caller); err != nil {
+		return "", nil, fmt.Errorf("read its caller: %w", err)
+	}
+	if r.claim.Status == store.Cancelling && r.claim.Total == 0 { // before it was read
+		return store.Cancelled, nil, nil
+	}
+	faults, err = r.open(done)
+	if err != nil {
+		return "", nil, err
+	}
+	defer r.input.Close()
+	if len(faults) > 0 {
+		return store.Failed, faults, nil
+	}
+	defer r.leaveAll()
+	if r.claim.Status == store.Cancelling {
+		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
+	}
+	err = r.lines(mine)
+	switch {
+	case errors.Is(err, errCancelled):
+		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
+	case errors.Is(err, errExpired):
+		return store.Expired, nil, r.abandon(ctx, "batch_expired", "the request was not answered within the batch's completion window")
+	}
+	return store.Completed, nil, err
+}
+
+// open opens the input and checks it. faults are what is wrong with it.
+func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
+	s, c := r.s, r.claim
+	file, _, err := s.store.OpenFile(c.Owner, c.Input)
+	if errors.Is(err, store.ErrNotFound) {
+		return []store.Fault{{Code: "missing_file", Message: "the input file is not there any more"}}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	r.input = file
+	in, faults, err := check(file, c.Endpoint, s.cfg)
+	if err != nil || len(faults) > 0 {
+		return faults, err
+	}
+	for _, name := range in.models {
+		r.models = append(r.models, &work{model: name, tries: map[int]int{}})
+	}
+	r.places = in.lines
+	for n, l := range in.lines {
+		if w := r.models[l.model]; !done[n] {
+			w.pending = append(w.pending, n)
+			w.left++
+			r.left++
+		}
+	}
+	return nil, c.Change(func(b *store.Batch) {
+		b.Total = len(in.lines)
+		if len(in.models) == 1 {
+			b.Model = in.models[0]
+		}
+		if b.Began.IsZero() {
+			b.Began = time.Now()
+		}
+		if b.Status == store.Validating {
+			b.Status = store.InProgress
+		}
+	})
+}
+
+// errExpired says that a batch's time is up.
+var errExpired = errors.New("its completion window is over")
+
+// lines sends lines and records their results until none is left, or ctx or the batch's time ends.
+func (r *run) lines(ctx context.Context) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, r.deadline, errExpired)
+	defer cancel()
+	for _, w := range r.models {
+		if w.left > 0 {
+			r.s.gate.join(w.model)
+			w.joined = true
+		}
+	}
+	tick := time.NewTicker(r.s.cfg.Poll)
+	defer tick.Stop()
+	for r.left > 0 && ctx.Err() == nil {
+		if len(r.unsaved) == 0 {
+			r.send(ctx)
+		}
+		select {
+		case o := <-r.results:
+			r.take(o)
+			r.takeAll()
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		if err := r.save(ctx); err != nil {
+			cancel()
+			return r.land(err)
+		}
+	}
+	if r.left == 0 {
+		return r.land(nil)
+	}
+	return r.land(context.Cause(ctx))
+}
+
+// land waits for the lines that fly, whose context has ended or who are none, and records those that were answered all the same. It returns err.
+func (r *run) land(err error) error {
+	for r.flying > 0 {
+		r.take(<-r.results)
+	}
+	if err != nil && !errors.Is(err, store.ErrFenced) {
+		if saved := r.record(); saved != nil && errors.Is(err, errClosing) {
+			r.s.log.Warn("the last results of a batch are lost: these lines are sent again", "batch", r.claim.ID, "error", saved)
+		}
+	}
+	return err
+}
+
+// takeAll takes the outcomes that are there without waiting, so that many are recorded at once.
+func (r *run) takeAll() {
+	for r.flying > 0 {
+		select {
+		case o := <-r.results:
+			r.take(o)
+		default:
+			return
+		}
+	}
+}
+
+// record records results, those that are there. After an error they are still there.
+func (r *run) record() error {
+	if len(r.unsaved) == 0 {
+		return nil
+	}
+	err := r.claim.Record(r.unsaved)
+	if err == nil {
+		r.unsaved = nil
+	}
+	return err
+}
+
+// save records results. Where the store has no room they wait for a while, and nothing is sent meanwhile.
+func (r *run) save(ctx context.Context) error {
+	err := r.record()
+	if !errors.Is(err, store.ErrFull) {
+		return err
+	}
+	r.s.log.Error("a batch waits for room in the store", "batch", r.claim.ID, "error", err)
+	_ = sleep(ctx, retryStore) // the caller sees that ctx has ended
+	return nil
+}
+
+// saveAll records all results, or returns the cause of ctx's end.
+func (r *run) saveAll(ctx context.Context) error {
+	for len(r.unsaved) > 0 {
+		if err := r.save(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil && len(r.unsaved) > 0 {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// leaveAll leaves the gate.
+func (r *run) leaveAll() {
+	for _, w := range r.models {
+		if w.joined {
+			r.s.gate.leave(w.model)
+			w.joined = false
+		}
+	}
+}
+
+// send sends as many lines as may be sent now.
+func (r *run) send(ctx context.Context) {
+	now := time.Now()
+	for _, w := range r.models {
+		if len(w.pending) == 0 || now.Before(w.after) {
+			continue
+		}
+		n, background := r.may(w, now)
+		for range n {
+			select {
+			case r.s.lines <- struct{}{}:
+				r.launch(ctx, w, background)
+				continue
+			default: // as many lines fly as may
+			}
+			if background {
+				r.s.gate.left(w.model, 1)
+			}
+		}
+	}
+}
+
+// may says how many lines of a model may be sent now, and whether in the background.
+//
+//  1. A model that the caller may not use, or that there is none of: some, whose answers say so.
+//  2. The batch is due: as many as the instances take, as ordinary demand.
+//  3. What is left over, of instances that are awake.
+func (r *run) may(w *work, now time.Time) (n int, background bool) {
+	room, bad := r.s.front.Room(r.caller, w.model)
+	if bad != nil { // 1
+		return max(0, min(len(w.pending), 16-w.flying)), false
+	}
+	at := due(r.deadline, r.window, w.left, room.Slots, r.s.pace.of(w.model), room.Wake)
+	if !now.Before(at) { // 2
+		return max(0, min(len(w.pending), room.Slots-w.flying)), false
+	}
+	return r.s.gate.enter(w.model, room, w.behind, len(w.pending)), true // 3
+}
+
+// launch sends the next line of a model. The caller has a place among the lines for it.
+func (r *run) launch(ctx context.Context, w *work, background bool) {
+	n := w.pending[0]
+	w.pending = w.pending[1:]
+	w.flying++
+	r.flying++
+	if background {
+		w.behind++
+	}
+	at := r.places[n]
+	go func() { // ends when its outcome is taken, and all are: see land
+		o := outcome{work: w, line: n, background: background}
+		began := time.Now()
+		r.s.attempt(ctx, r, at, &o)
+		o.took, o.ended = time.Since(began), ctx.Err() != nil
+		<-r.s.lines
+		r.results <- o
+	}()
+}
+
+// attempt reads a line and sends it.
+func (s *Server) attempt(ctx context.Context, r *run, at line, o *outcome) {
+	text := make([]byte, at.size)
+	if _, err := r.input.ReadAt(text, at.at); err != nil {
+		o.err = fmt.Errorf("read the line: %w", err)
+		return
+	}
+	var q request
+	if err := json.Unmarshal(text, &q); err != nil || q.ID == nil {
+		o.err = errors.New("the line is not what it was when it was checked")
+		return
+	}
+	o.id = *q.ID
+	o.answer = s.serve(ctx, sent{caller: r.caller, terms: activator.Terms{Background: o.background}, id: r.requestID(o.line), uri: r.claim.Endpoint,
+		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body))})
+}
+
+// take takes in what became of an attempt: a result, or the line waits again.
+func (r *run) take(o outcome) {
+	w := o.work
+	w.flying--
+	r.flying--
+	if o.background {
+		w.behind--
+		r.s.gate.left(w.model, 1)
+	}
+	f, code, after := judge(o.answer)
+	switch {
+	case o.ended && o.answer.status/100 != 2:
+		w.pending = append([]int{o.line}, w.pending...)
+		return
+	case o.err != nil:
+		r.settle(w, o.failure(r, "unreadable_line", o.err.Error()))
+		return
+	case o.answer.large:
+		r.settle(w, o.failure(r, "answer_too_large", fmt.Sprintf("the answer has more than %d bytes", r.s.cfg.MaxAnswer)))
+		return
+	case f == final:
+	case f == failed && w.tries[o.line]+1 >= r.s.cfg.Attempts:
+	default:
+		r.again(w, o, f, code, after)
+		return
+	}
+	w.refusals = 0
+	if o.answer.status/100 == 2 {
+		r.s.pace.saw(w.model, max(0, o.took-held(o.answer.header)))
+	}
+	r.settle(w, o.result(r))
+}
+
+// again puts a line back, before those that were not sent.
+func (r *run) again(w *work, o outcome, f fate, code string, after time.Duration) {
+	w.pending = append([]int{o.line}, w.pending...)
+	wait := pause(w.refusals, after)
+	w.refusals++
+	if o.background { // somebody else was faster
+		wait = max(after, min(wait, time.Second))
+	}
+	if f == failed {
+		w.tries[o.line]++
+		wait = pause(w.tries[o.line], after)
+		r.s.metrics.lines.WithLabelValues("retried").Inc()
+	} else {
+		r.s.metrics.lines.WithLabelValues("refused").Inc()
+	}
+	r.s.log.Debug("a line is sent again", "batch", r.claim.ID, "line", o.line+1, "code", code, "after", wait)
+	if next := time.Now().Add(wait); next.After(w.after) {
+		w.after = next
+	}
+}
+
+// settle notes the result of a line.
+func (r *run) settle(w *work, res store.Result) {
+	w.left--
+	r.left--
+	delete(w.tries, res.Line)
+	r.unsaved = append(r.unsaved, res)
+	label := "failed"
+	if res.OK {
+		label = "completed"
+	}
+	r.s.metrics.lines.WithLabelValues(label).Inc()
+	if w.left == 0 && w.joined {
+		r.s.gate.leave(w.model)
+		w.joined = false
+	}
+}
+
+// abandonAtOnce is how many lines are recorded at once.
+const abandonAtOnce = 1000
+
+// abandon gives the lines that are left an error as their result.
+func (r *run) abandon(ctx context.Context, code, message string) error {
+	for _, w := range r.models {
+		for _, n := range w.pending {
+			o := outcome{work: w, line: n}
+			text := make([]byte, r.places[n].size)
+			var q request
+			if _, err := r.input.ReadAt(text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
+				o.id = *q.ID
+			}
+			r.settle(w, o.failure(r, code, message))
+			if len(r.unsaved) < abandonAtOnce {
+				continue
+			}
+			if err := r.saveAll(ctx); err != nil {
+				return err
+			}
+		}
+		w.pending = nil
+	}
+	return r.saveAll(ctx)
+}
+
+// finish makes the files of a batch that has ended.
+func (r *run) finish(ctx context.Context, status string, faults []store.Fault) error {
+	if err := r.saveAll(ctx); err != nil {
+		return err
+	}
+	if r.claim.Finalized.IsZero() && status != store.Failed {
+		err := r.claim.Change(func(b *store.Batch) {
+			if status != store.Cancelled {
+				b.Status, b.Finalized = store.Finalizing, time.Now()
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.claim.Finish(status, faults)
+}
