@@ -43,7 +43,8 @@ func (g *gate) enter(model string, room activator.Room, mine, want int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.models[model]
-	free := room.Free - reserved(room.Slots)
+	// What was let in just now may not have its slot yet.
+	free := min(room.Free, room.Slots-c.flying) - reserved(room.Slots)
 	share := (max(free, 0) + c.flying + c.batches - 1) / c.batches
 	n := max(0, min(want, free, share-mine))
 	c.flying += n

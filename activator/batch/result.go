@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
@@ -31,7 +32,7 @@ type lineFailed struct {
 
 // requestID is the id of a line's request: in its result, and in the access log.
 func (r *run) requestID(n int) string {
-	return fmt.Sprintf("batch_req_%s_%d", r.claim.ID[len("batch_"):], n+1)
+	return fmt.Sprintf("batch_req_%s_%d", strings.TrimPrefix(r.id, "batch_"), n+1)
 }
 
 // result is that of a line that was answered.

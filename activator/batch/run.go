@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"sync"
@@ -74,10 +75,19 @@ type run struct {
 	results  chan outcome // from the goroutines of lines, one for each that flies; the run receives all of them
 	flying   int
 	left     int // lines without a result
-	unsaved  []store.Result
 	deadline time.Time
 	window   time.Duration
+	id, path string // of the batch, and what its lines ask
+	log      *slog.Logger
+
+	unsaved []store.Result
+	saving  []store.Result // what a goroutine records now, which alone uses the claim meanwhile
+	saved   chan error     // its outcome: sent to once for each; received by the run before it uses the claim
+	full    time.Time      // when the store had no room; zero: it has
 }
+
+// mostUnsaved is how many results may wait to be recorded before nothing more is sent.
+const mostUnsaved = 2000
 
 // work is what a batch has to ask one model.
 type work struct {
@@ -114,7 +124,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 		return
 	}
 	defer claim.Close()
-	r := &run{s: s, claim: claim, results: make(chan outcome), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
 	status, faults, err := r.do(ctx, mine, done)
 	for err == nil {
 		if err = r.finish(ctx, status, faults); !errors.Is(err, store.ErrFull) {
@@ -230,19 +240,21 @@ func (r *run) lines(ctx context.Context) error {
 	tick := time.NewTicker(r.s.cfg.Poll)
 	defer tick.Stop()
 	for r.left > 0 && ctx.Err() == nil {
-		if len(r.unsaved) == 0 {
+		if r.full.IsZero() && len(r.unsaved) < mostUnsaved {
 			r.send(ctx)
 		}
+		r.save()
 		select {
 		case o := <-r.results:
 			r.take(o)
 			r.takeAll()
+		case err := <-r.saved:
+			if err = r.wrote(err); err != nil {
+				cancel()
+				return r.land(err)
+			}
 		case <-tick.C:
 		case <-ctx.Done():
-		}
-		if err := r.save(ctx); err != nil {
-			cancel()
-			return r.land(err)
 		}
 	}
 	if r.left == 0 {
@@ -251,14 +263,20 @@ func (r *run) lines(ctx context.Context) error {
 	return r.land(context.Cause(ctx))
 }
 
-// land waits for the lines that fly, whose context has ended or who are none, and records those that were answered all the same. It returns err.
+// land waits for the lines that fly, whose context has ended or who are none, and for what is being recorded. It returns err, or why that could not
+// be recorded.
 func (r *run) land(err error) error {
 	for r.flying > 0 {
 		r.take(<-r.results)
 	}
-	if err != nil && !errors.Is(err, store.ErrFenced) {
-		if saved := r.record(); saved != nil && errors.Is(err, errClosing) {
-			r.s.log.Warn("the last results of a batch are lost: these lines are sent again", "batch", r.claim.ID, "error", saved)
+	if r.saving != nil {
+		if failed := r.wrote(<-r.saved); failed != nil {
+			return failed
+		}
+	}
+	if errors.Is(err, errClosing) { // one attempt: these lines are sent again otherwise
+		if failed := r.record(); failed != nil {
+			r.log.Warn("the last results of a batch are lost: these lines are sent again", "error", failed)
 		}
 	}
 	return err
@@ -276,40 +294,59 @@ func (r *run) takeAll() {
 	}
 }
 
-// record records results, those that are there. After an error they are still there.
+// save begins to record the results that are there, unless that is being done: many at once, while others are answered.
+func (r *run) save() {
+	if r.saving != nil || len(r.unsaved) == 0 || !r.full.IsZero() && time.Since(r.full) < retryStore {
+		return
+	}
+	r.saving, r.unsaved = r.unsaved, nil
+	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
+}
+
+// wrote takes in whether they were recorded. Where the store has no room they wait for a while, and nothing is sent meanwhile.
+func (r *run) wrote(err error) error {
+	if err == nil {
+		r.saving, r.full = nil, time.Time{}
+		return nil
+	}
+	r.unsaved, r.saving = append(r.saving, r.unsaved...), nil
+	if !errors.Is(err, store.ErrFull) {
+		return err
+	}
+	if r.full.IsZero() {
+		r.log.Error("a batch waits for room in the store", "error", err)
+	}
+	r.full = time.Now()
+	return nil
+}
+
+// record records the results that are there, now. After an error they are still there.
 func (r *run) record() error {
 	if len(r.unsaved) == 0 {
 		return nil
 	}
 	err := r.claim.Record(r.unsaved)
 	if err == nil {
-		r.unsaved = nil
+		r.unsaved, r.full = nil, time.Time{}
 	}
 	return err
 }
 
-// save records results. Where the store has no room they wait for a while, and nothing is sent meanwhile.
-func (r *run) save(ctx context.Context) error {
-	err := r.record()
-	if !errors.Is(err, store.ErrFull) {
-		return err
-	}
-	r.s.log.Error("a batch waits for room in the store", "batch", r.claim.ID, "error", err)
-	_ = sleep(ctx, retryStore) // the caller sees that ctx has ended
-	return nil
-}
-
-// saveAll records all results, or returns the cause of ctx's end.
-func (r *run) saveAll(ctx context.Context) error {
-	for len(r.unsaved) > 0 {
-		if err := r.save(ctx); err != nil {
+// recordAll records all results, as soon as there is room for them, or returns the cause of ctx's end.
+func (r *run) recordAll(ctx context.Context) error {
+	for {
+		err := r.record()
+		if !errors.Is(err, store.ErrFull) {
 			return err
 		}
-		if ctx.Err() != nil && len(r.unsaved) > 0 {
-			return context.Cause(ctx)
+		if r.full.IsZero() {
+			r.log.Error("a batch waits for room in the store", "error", err)
+			r.full = time.Now()
+		}
+		if err := sleep(ctx, retryStore); err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
 // leaveAll leaves the gate.
@@ -394,7 +431,7 @@ func (s *Server) attempt(ctx context.Context, r *run, at line, o *outcome) {
 		return
 	}
 	o.id = *q.ID
-	o.answer = s.serve(ctx, sent{caller: r.caller, terms: activator.Terms{Background: o.background}, id: r.requestID(o.line), uri: r.claim.Endpoint,
+	o.answer = s.serve(ctx, sent{caller: r.caller, terms: activator.Terms{Background: o.background}, id: r.requestID(o.line), uri: r.path,
 		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body))})
 }
 
@@ -437,7 +474,7 @@ func (r *run) again(w *work, o outcome, f fate, code string, after time.Duration
 	wait := pause(w.refusals, after)
 	w.refusals++
 	if o.background { // somebody else was faster
-		wait = max(after, min(wait, time.Second))
+		wait = max(after, min(wait/5, time.Second))
 	}
 	if f == failed {
 		w.tries[o.line]++
@@ -446,7 +483,7 @@ func (r *run) again(w *work, o outcome, f fate, code string, after time.Duration
 	} else {
 		r.s.metrics.lines.WithLabelValues("refused").Inc()
 	}
-	r.s.log.Debug("a line is sent again", "batch", r.claim.ID, "line", o.line+1, "code", code, "after", wait)
+	r.log.Debug("a line is sent again", "line", o.line+1, "code", code, "after", wait)
 	if next := time.Now().Add(wait); next.After(w.after) {
 		w.after = next
 	}
@@ -486,18 +523,18 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 			if len(r.unsaved) < abandonAtOnce {
 				continue
 			}
-			if err := r.saveAll(ctx); err != nil {
+			if err := r.recordAll(ctx); err != nil {
 				return err
 			}
 		}
 		w.pending = nil
 	}
-	return r.saveAll(ctx)
+	return r.recordAll(ctx)
 }
 
 // finish makes the files of a batch that has ended.
 func (r *run) finish(ctx context.Context, status string, faults []store.Fault) error {
-	if err := r.saveAll(ctx); err != nil {
+	if err := r.recordAll(ctx); err != nil {
 		return err
 	}
 	if r.claim.Finalized.IsZero() && status != store.Failed {
