@@ -357,7 +357,10 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 		if a.large {
 			return answerOf(api.Errorf(http.StatusBadGateway, "answer_too_large", "the answer has more than %s", api.Bytes(s.cfg.MaxAnswer))), nil
 		}
-		f, _, after := judge(a)
+		f, code, after := judge(a)
+		if s.unknownYet(code) {
+			f = refused
+		}
 		n := refusals
 		switch f {
 		case final:

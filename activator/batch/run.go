@@ -388,7 +388,11 @@ func (r *run) send(ctx context.Context) {
 //  3. What is left over, of instances that are awake.
 func (r *run) may(w *work, now time.Time) (n int, background bool) {
 	room, bad := r.s.front.Room(r.caller, w.model)
-	if bad != nil { // 1
+	switch {
+	case bad == nil:
+	case r.s.unknownYet(bad.Code):
+		return 0, false
+	default: // 1
 		return max(0, min(len(w.pending), 16-w.flying)), false
 	}
 	at := due(r.deadline, r.window, w.left, room.Slots, r.s.pace.of(w.model), room.Wake)

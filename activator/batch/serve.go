@@ -124,7 +124,7 @@ func judge(a answer) (f fate, code string, after time.Duration) {
 	if a.status == 0 {
 		return failed, api.CodeStreamCut, 0
 	}
-	if a.status < http.StatusInternalServerError && a.status != http.StatusTooManyRequests {
+	if a.status/100 == 2 {
 		return final, "", 0
 	}
 	var e struct {
@@ -134,6 +134,9 @@ func judge(a answer) (f fate, code string, after time.Duration) {
 	}
 	if json.Unmarshal(a.body, &e) == nil {
 		code, _ = e.Error.Code.(string)
+	}
+	if a.status < http.StatusInternalServerError && a.status != http.StatusTooManyRequests {
+		return final, code, 0
 	}
 	if ms, err := strconv.Atoi(a.header.Get("Retry-After-Ms")); err == nil {
 		after = time.Duration(min(ms, 60_000)) * time.Millisecond

@@ -91,6 +91,8 @@ type Server struct {
 	lines   chan struct{} // the same for lines, and Config.Lines
 	work    chan struct{} // there may be something to start; sent to by requests and by what ends, received by Run; one place is enough; never closed
 
+	began   time.Time     // when Run began; set before it starts anything
+
 	mu      sync.Mutex // guards what follows
 	waiting []store.Batch
 	running map[string]*running // batches, by id
@@ -253,6 +255,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the requests that were not answered: %w", err)
 	}
+	s.began = time.Now()
 	s.mu.Lock()
 	s.waiting, s.asked = append(batches, s.waiting...), append(asked, s.asked...)
 	s.mu.Unlock()
@@ -274,6 +277,14 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// gathering is how long after its begin a server may not know yet which models there are: those of other clusters come with them.
+const gathering = time.Minute
+
+// unknownYet says whether there is no such model, as far as is known, and it may still come.
+func (s *Server) unknownYet(code string) bool {
+	return code == api.CodeModelNotFound && time.Since(s.began) < gathering
 }
 
 // stir says that there may be something to start.

@@ -34,6 +34,8 @@ import (
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/share"
@@ -69,6 +71,8 @@ type process struct {
 	agent    *clusteragent.Agent // nil: it is none
 	far      *elsewhere          // nil: there are no clusters elsewhere
 	share    *share.Share
+	store    *store.Store  // nil: there is none
+	batches  *batch.Server // of the store
 	gateways *gateways    // nil: it is no endpoint picker
 	handler  http.Handler // of the ports that requests come to; nil: there are none
 	control  http.Handler
@@ -112,6 +116,12 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 			return err
 		}
 		defer p.stock.close()
+	}
+	if cfg.Store.Dir != "" {
+		if p.store, err = store.Open(cfg.Store); err != nil {
+			return fmt.Errorf("ROUSE_STORE: %w", err)
+		}
+		defer p.store.Close()
 	}
 	if err := p.build(injected, deps, ours); err != nil {
 		return err
@@ -202,6 +212,11 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 		return err
 	}
 	p.share.Tell(accounts(declared), p.core)
+	if p.store != nil {
+		if p.batches, err = batch.New(batch.Config{}, p.store, p.core, p.log, registry); err != nil {
+			return err
+		}
+	}
 	w := newWatch(p.core, known, p.log)
 	if err := p.meetClusters(w, servingclient.Get(injected).ServingV1()); err != nil {
 		return err
@@ -247,11 +262,19 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 // beforeKnative is the handler of requests: probes are answered as Knative's activator does, its classes are its own, ours are the activator's.
 func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
 	d := &dispatcher{
-		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
+		core: p.core, front: p.front(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
 		tell: w.revision, domain: pkgnet.GetClusterDomainName(),
 	}
 	return &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
+}
+
+// front is the front door, with what takes in files, batches and requests that are answered later.
+func (p *process) front() http.Handler {
+	if p.batches == nil {
+		return batch.Without(p.core.Handler(), p.core.OwnHost, "the Deployment rouse-activator has no ROUSE_STORE")
+	}
+	return p.batches.Handler(p.core.Handler())
 }
 
 // meetClusters makes what the process is to other clusters: an agent of front doors, or a front door of agents.
@@ -291,6 +314,13 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.share.Run, p.traces.Run} {
 		parts.Go(func() { _ = run(running) }) // they end with their context only
+	}
+	if p.batches != nil {
+		parts.Go(func() { // it ends first, so that its requests keep nobody waiting
+			if err := p.batches.Run(ctx); err != nil {
+				p.log.Error("files, batches and later answers are not served", "error", err)
+			}
+		})
 	}
 	var joined sync.WaitGroup
 	joining, leave := context.WithCancel(ctx)

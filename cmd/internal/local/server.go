@@ -278,9 +278,6 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	for _, a := range s.joined {
 		run("agent", func(ctx context.Context) error { return a.Run(ctx, s.cfg.DrainTimeout) })
 	}
-	if s.batches != nil {
-		run("batches", s.runBatches)
-	}
 	if s.keys != nil {
 		run("keys", func(ctx context.Context) error { return s.keys.Follow(ctx, s.cfg.Keys, keysInterval, s.cfg.Logger) })
 	}
@@ -299,6 +296,9 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	}
 	err := s.declareAll(ctx)
+	if err == nil && s.batches != nil { // what the last server left asks for functions
+		run("batches", s.runBatches)
+	}
 	if err == nil {
 		err = s.takeRequests(ctx, front, admin, failed)
 	}
