@@ -42,6 +42,8 @@ type Config struct {
 	Attempts int
 	// Patience is how long a request may go without an answer. Default 1 h.
 	Patience time.Duration
+	// Gathering is how long after its begin the server may not know yet which models there are: those of other clusters come with them. 0: it knows.
+	Gathering time.Duration
 	// Poll is the time between two looks at what is awake, while lines wait for it. Default 250 ms.
 	Poll time.Duration
 }
@@ -279,12 +281,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// gathering is how long after its begin a server may not know yet which models there are: those of other clusters come with them.
-const gathering = time.Minute
-
 // unknownYet says whether there is no such model, as far as is known, and it may still come.
 func (s *Server) unknownYet(code string) bool {
-	return code == api.CodeModelNotFound && time.Since(s.began) < gathering
+	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
 }
 
 // stir says that there may be something to start.

@@ -213,7 +213,11 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	}
 	p.share.Tell(accounts(declared), p.core)
 	if p.store != nil {
-		if p.batches, err = batch.New(batch.Config{}, p.store, p.core, p.log, registry); err != nil {
+		var limits batch.Config
+		if p.cfg.Front != nil {
+			limits.Gathering = time.Minute
+		}
+		if p.batches, err = batch.New(limits, p.store, p.core, p.log, registry); err != nil {
 			return err
 		}
 	}

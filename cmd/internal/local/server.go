@@ -202,7 +202,11 @@ func (s *server) build(ctx context.Context) error {
 	}
 	s.agent.activator = s.activator
 	if s.store != nil {
-		if s.batches, err = batch.New(batch.Config{}, s.store, s.activator, cfg.Logger, registry); err != nil {
+		var limits batch.Config
+		if cfg.Clusters != nil {
+			limits.Gathering = time.Minute
+		}
+		if s.batches, err = batch.New(limits, s.store, s.activator, cfg.Logger, registry); err != nil {
 			return err
 		}
 	}
