@@ -246,10 +246,12 @@ func (c *Claim) Record(results []Result) error {
 	if err := c.s.take(c.Owner, n); err != nil {
 		return err
 	}
-	err := c.write(texts)
-	if err == nil {
-		err = c.update(func(tx *bolt.Tx, b *Batch) error { return add(tx, b, results, texts) })
-	}
+	err := c.update(func(tx *bolt.Tx, b *Batch) error {
+		if err := c.write(b, texts); err != nil {
+			return err
+		}
+		return add(tx, b, results, texts)
+	})
 	if err != nil {
 		c.s.count(c.Owner, -n)
 		return fmt.Errorf("record %d lines of %s: %w", len(results), c.ID, err)
@@ -257,9 +259,9 @@ func (c *Claim) Record(results []Result) error {
 	return nil
 }
 
-// write writes texts behind the committed ends of the parts.
-func (c *Claim) write(texts [2][]byte) error {
-	for k, p := range c.Batch.parts() {
+// write writes texts behind the committed ends of the parts. It is called in a transaction that has checked the epoch, so that no other claim writes there.
+func (c *Claim) write(b *Batch, texts [2][]byte) error {
+	for k, p := range b.parts() {
 		if len(texts[k]) == 0 {
 			continue
 		}
@@ -313,13 +315,13 @@ func add(tx *bolt.Tx, b *Batch, results []Result, texts [2][]byte) error {
 // Finish ends the batch with a status and makes files of its output. It can be called again after an error.
 func (c *Claim) Finish(status string, faults []Fault) error {
 	defer c.Close()
-	for _, p := range c.Batch.parts() {
-		if err := c.publish(p); err != nil {
-			return fmt.Errorf("finish %s: %w", c.ID, err)
-		}
-	}
 	now := time.Now()
 	return c.update(func(tx *bolt.Tx, b *Batch) error {
+		for _, p := range b.parts() {
+			if err := c.publish(p); err != nil {
+				return fmt.Errorf("finish %s: %w", c.ID, err)
+			}
+		}
 		keep := c.s.cfg.Keep
 		if b.KeepOutput > 0 {
 			keep = min(keep, b.KeepOutput)

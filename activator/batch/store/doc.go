@@ -17,11 +17,11 @@
 //  1. [Store.NewBatch] takes it in. Its owner finds it by its id; for all others there is none.
 //  2. [Store.Claim] gives it to who runs it, with a new epoch: whoever had it before can record nothing any more. The claim knows
 //     which lines are done.
-//  3. [Claim.Record] adds results. They are written behind the committed end of the parts, synced, and then one transaction checks
-//     the epoch, marks the lines as done and moves the end. So a line has one result, or none: what a killed process has written without
-//     the transaction is overwritten.
-//  4. [Claim.Finish] makes files of the parts: they are renamed, then one transaction makes the records. Their ids
-//     were chosen with the batch's, so that it can be done again after a kill between the two.
+//  3. [Claim.Record] adds results, in one transaction: it checks the epoch, writes them behind the committed ends of the parts, syncs these, marks
+//     the lines as done and moves the ends. So a line has one result, or none: what a killed process has written without
+//     the end of the transaction is overwritten.
+//  4. [Claim.Finish] makes files of the parts, in one transaction: it checks the epoch, renames them and makes the records. Their ids
+//     were chosen with the batch's, so that it can be done again after a kill in between.
 //
 // A request that is answered later is claimed and finished in the same way ([Store.ClaimLater], [Store.FinishLater]).
 //
