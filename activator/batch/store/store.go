@@ -26,6 +26,8 @@ type Config struct {
 	Dir string
 	// MaxBytes bounds all bodies together. Default 10 GiB. One owner has at most half of it, but for the one of everybody.
 	MaxBytes int64
+	// Spare is what bodies leave free on the disk, for records. Default 64 MiB.
+	Spare int64
 	// Keep is how long something is kept, from its end, unless its client says less. Default 30 days.
 	Keep time.Duration
 	// Shared is the owner whose things are everybody's; empty: there is none.
@@ -34,6 +36,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 10<<30)
+	c.Spare = cmp.Or(c.Spare, 64<<20)
 	c.Keep = cmp.Or(c.Keep, 30*24*time.Hour)
 	return c
 }
@@ -171,6 +174,9 @@ func (s *Store) count(owner string, n int64) {
 
 // take adds to what an owner has, or says why it can't.
 func (s *Store) take(owner string, n int64) error {
+	if left, known := free(s.cfg.Dir); known && left < n+s.cfg.Spare {
+		return fmt.Errorf("%w: the disk has no room left", ErrFull)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
