@@ -56,7 +56,7 @@ func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, erro
 	c := &checker{cfg: cfg, endpoint: endpoint, models: map[string]int32{}, seed: maphash.MakeSeed(), ids: map[uint64]int{}}
 	var at, next int64
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), cfg.MaxLine+2)
+	lines.Buffer(make([]byte, 0, min(64<<10, cfg.MaxLine+2)), cfg.MaxLine+2) // two more for the end of the line
 	lines.Split(func(data []byte, end bool) (int, []byte, error) {
 		n, token, err := bufio.ScanLines(data, end)
 		if token != nil {

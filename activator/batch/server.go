@@ -93,7 +93,7 @@ type Server struct {
 	lines   chan struct{} // the same for lines, and Config.Lines
 	work    chan struct{} // there may be something to start; sent to by requests and by what ends, received by Run; one place is enough; never closed
 
-	began   time.Time     // when Run began; set before it starts anything
+	began time.Time // when Run began; set before it starts anything
 
 	mu      sync.Mutex // guards what follows
 	waiting []store.Batch
