@@ -1,65 +1,17 @@
 package batch
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
-
-// startBatches starts those that may run now.
-func (s *Server) startBatches(ctx context.Context, all *sync.WaitGroup) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		k := s.nextBatch()
-		if k < 0 {
-			break
-		}
-		b := s.waiting[k]
-		s.waiting = append(s.waiting[:k], s.waiting[k+1:]...)
-		mine, cancel := context.WithCancelCause(ctx)
-		s.running[b.ID] = &running{owner: b.Owner, cancel: cancel}
-		all.Go(func() {
-			s.runBatch(ctx, mine, b.Owner, b.ID)
-			cancel(nil)
-			s.mu.Lock()
-			delete(s.running, b.ID)
-			s.metrics.running.Set(float64(len(s.running)))
-			s.mu.Unlock()
-			s.stir()
-		})
-	}
-	s.metrics.running.Set(float64(len(s.running)))
-}
-
-// nextBatch is which of those that wait may run: of the owner of whom the fewest run the first one, -1 if none may. The caller holds mu.
-func (s *Server) nextBatch() int {
-	if len(s.running) >= s.cfg.Active {
-		return -1
-	}
-	of := map[string]int{}
-	for _, r := range s.running {
-		of[r.owner]++
-	}
-	best := -1
-	for k, b := range s.waiting {
-		if best < 0 || of[b.Owner] < of[s.waiting[best].Owner] {
-			best = k
-		}
-	}
-	return best
-}
 
 // retryStore is the time between two attempts to record something where the store has no room.
 const retryStore = 5 * time.Second
@@ -356,157 +308,6 @@ func (r *run) leaveAll() {
 			r.s.gate.leave(w.model)
 			w.joined = false
 		}
-	}
-}
-
-// send sends as many lines as may be sent now.
-func (r *run) send(ctx context.Context) {
-	now := time.Now()
-	for _, w := range r.models {
-		if len(w.pending) == 0 || now.Before(w.after) {
-			continue
-		}
-		n, background := r.may(w, now)
-		for range n {
-			select {
-			case r.s.lines <- struct{}{}:
-				r.launch(ctx, w, background)
-				continue
-			default: // as many lines fly as may
-			}
-			if background {
-				r.s.gate.left(w.model, 1)
-			}
-		}
-	}
-}
-
-// may says how many lines of a model may be sent now, and whether in the background.
-//
-//  1. A model that the caller may not use, or that there is none of: some, whose answers say so.
-//  2. The batch is due: as many as the instances take, as ordinary demand.
-//  3. What is left over, of instances that are awake.
-func (r *run) may(w *work, now time.Time) (n int, background bool) {
-	room, bad := r.s.front.Room(r.caller, w.model)
-	switch {
-	case bad == nil:
-	case r.s.unknownYet(bad.Code):
-		return 0, false
-	default: // 1
-		return max(0, min(len(w.pending), 16-w.flying)), false
-	}
-	at := due(r.deadline, r.window, w.left, room.Slots, r.s.pace.of(w.model), room.Wake)
-	if !now.Before(at) { // 2
-		return max(0, min(len(w.pending), room.Slots-w.flying)), false
-	}
-	return r.s.gate.enter(w.model, room, w.behind, len(w.pending)), true // 3
-}
-
-// launch sends the next line of a model. The caller has a place among the lines for it.
-func (r *run) launch(ctx context.Context, w *work, background bool) {
-	n := w.pending[0]
-	w.pending = w.pending[1:]
-	w.flying++
-	r.flying++
-	if background {
-		w.behind++
-	}
-	at := r.places[n]
-	go func() { // ends when its outcome is taken, and all are: see land
-		o := outcome{work: w, line: n, background: background}
-		began := time.Now()
-		r.s.attempt(ctx, r, at, &o)
-		o.took, o.ended = time.Since(began), ctx.Err() != nil
-		<-r.s.lines
-		r.results <- o
-	}()
-}
-
-// attempt reads a line and sends it.
-func (s *Server) attempt(ctx context.Context, r *run, at line, o *outcome) {
-	text := make([]byte, at.size)
-	if _, err := r.input.ReadAt(text, at.at); err != nil {
-		o.err = fmt.Errorf("read the line: %w", err)
-		return
-	}
-	var q request
-	if err := json.Unmarshal(text, &q); err != nil || q.ID == nil {
-		o.err = errors.New("the line is not what it was when it was checked")
-		return
-	}
-	o.id = *q.ID
-	o.answer = s.serve(ctx, sent{caller: r.caller, terms: activator.Terms{Background: o.background}, id: r.requestID(o.line), uri: r.path,
-		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body))})
-}
-
-// take takes in what became of an attempt: a result, or the line waits again.
-func (r *run) take(o outcome) {
-	w := o.work
-	w.flying--
-	r.flying--
-	if o.background {
-		w.behind--
-		r.s.gate.left(w.model, 1)
-	}
-	f, code, after := judge(o.answer)
-	switch {
-	case o.ended && o.answer.status/100 != 2:
-		w.pending = append([]int{o.line}, w.pending...)
-		return
-	case o.err != nil:
-		r.settle(w, o.failure(r, "unreadable_line", o.err.Error()))
-		return
-	case o.answer.large:
-		r.settle(w, o.failure(r, "answer_too_large", fmt.Sprintf("the answer has more than %d bytes", r.s.cfg.MaxAnswer)))
-		return
-	case f == final:
-	case f == failed && w.tries[o.line]+1 >= r.s.cfg.Attempts:
-	default:
-		r.again(w, o, f, code, after)
-		return
-	}
-	w.refusals = 0
-	if o.answer.status/100 == 2 {
-		r.s.pace.saw(w.model, max(0, o.took-held(o.answer.header)))
-	}
-	r.settle(w, o.result(r))
-}
-
-// again puts a line back, before those that were not sent.
-func (r *run) again(w *work, o outcome, f fate, code string, after time.Duration) {
-	w.pending = append([]int{o.line}, w.pending...)
-	wait := pause(w.refusals, after)
-	w.refusals++
-	if o.background { // somebody else was faster
-		wait = max(after, min(wait/5, time.Second))
-	}
-	if f == failed {
-		w.tries[o.line]++
-		wait = pause(w.tries[o.line], after)
-		r.s.metrics.lines.WithLabelValues("retried").Inc()
-	} else {
-		r.s.metrics.lines.WithLabelValues("refused").Inc()
-	}
-	r.log.Debug("a line is sent again", "line", o.line+1, "code", code, "after", wait)
-	if next := time.Now().Add(wait); next.After(w.after) {
-		w.after = next
-	}
-}
-
-// settle notes the result of a line.
-func (r *run) settle(w *work, res store.Result) {
-	w.left--
-	r.left--
-	delete(w.tries, res.Line)
-	r.unsaved = append(r.unsaved, res)
-	label := "failed"
-	if res.OK {
-		label = "completed"
-	}
-	r.s.metrics.lines.WithLabelValues(label).Inc()
-	if w.left == 0 && w.joined {
-		r.s.gate.leave(w.model)
-		w.joined = false
 	}
 }
 
