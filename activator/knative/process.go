@@ -73,8 +73,8 @@ type process struct {
 	share    *share.Share
 	store    *store.Store  // nil: there is none
 	batches  *batch.Server // of the store
-	gateways *gateways    // nil: it is no endpoint picker
-	handler  http.Handler // of the ports that requests come to; nil: there are none
+	gateways *gateways     // nil: it is no endpoint picker
+	handler  http.Handler  // of the ports that requests come to; nil: there are none
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler
@@ -121,7 +121,11 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 		if p.store, err = store.Open(cfg.Store); err != nil {
 			return fmt.Errorf("ROUSE_STORE: %w", err)
 		}
-		defer p.store.Close()
+		defer func() {
+			if err := p.store.Close(); err != nil {
+				p.log.Error("close the store", "error", err)
+			}
+		}()
 	}
 	if err := p.build(injected, deps, ours); err != nil {
 		return err

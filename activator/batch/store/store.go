@@ -285,7 +285,7 @@ func list[T any](s *Store, bucket []byte, owner string, q Query, match func(*T) 
 		var k, raw []byte
 		switch {
 		case q.After != "":
-			if k, raw = c.Seek(key(owner, q.After)); string(k) != string(key(owner, q.After)) {
+			if k, _ = c.Seek(key(owner, q.After)); string(k) != string(key(owner, q.After)) {
 				return ErrNotFound
 			}
 			if q.Oldest {

@@ -145,7 +145,11 @@ func Run(ctx context.Context, cfg Config) error {
 		if s.store, err = store.Open(cfg.Store); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
-		defer s.store.Close()
+		defer func() {
+			if err := s.store.Close(); err != nil {
+				cfg.Logger.Error("close the store", "error", err)
+			}
+		}()
 	}
 	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
 		return err
